@@ -1,0 +1,384 @@
+//! The resolved configuration: immutable, swapped whole. Whatever it holds is valid.
+//!
+//! Names refer to things by index (`Route::upstream`, `Route::policies`), so that nothing on the way
+//! of a request looks a name up.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use http::{HeaderName, HeaderValue, Method, Uri, uri::Authority};
+use ipnet::IpNet;
+
+/// Everything `proxy.yaml` says, checked and resolved.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Never empty.
+    pub listeners: Vec<Listener>,
+    pub admin: Admin,
+    pub workers: Workers,
+    /// Peers whose forwarding fields count.
+    pub trusted_proxies: Vec<IpNet>,
+    pub client_address: ClientAddress,
+    pub request_id: HeaderName,
+    /// Tried in order; the first that answers is the user.
+    pub user: Vec<UserSource>,
+    pub store: Store,
+    pub policies: Vec<Arc<Policy>>,
+    pub abuse: Abuse,
+    pub upstreams: Vec<Upstream>,
+    /// Tried in order; the first that matches is taken.
+    pub routes: Vec<Route>,
+    pub client_limits: ClientLimits,
+    pub reply_headers: ReplyHeaders,
+    pub forwarded: Forwarded,
+    pub access_log: AccessLog,
+    pub log: Log,
+    pub shutdown: Shutdown,
+}
+
+/// A socket on which clients are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    pub address: SocketAddr,
+}
+
+/// The admin port. Another address than loopback always has a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    pub address: SocketAddr,
+    pub token: Option<Secret>,
+}
+
+/// A value that never reaches a log or a page.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps `value`.
+    pub fn new(value: impl Into<String>) -> Self {
+        Self(value.into())
+    }
+
+    /// The value itself, for the one place that compares or sends it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// How many workers serve requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Workers {
+    /// The CPUs that affinity and cgroup quota allow.
+    Auto,
+    /// At least 1.
+    Count(usize),
+}
+
+/// How the client's address is told behind trusted proxies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientAddress {
+    pub header: AddressHeader,
+    /// How much of an IPv6 address identifies a client, 1 to 128.
+    pub ipv6_prefix: u8,
+}
+
+/// The field in which trusted proxies tell the client's address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AddressHeader {
+    XForwardedFor,
+    /// RFC 7239.
+    Forwarded,
+    /// A field that holds one address, such as `cf-connecting-ip`.
+    Single(HeaderName),
+}
+
+/// One place in which a user ID may be found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UserSource {
+    Header {
+        name: HeaderName,
+        from: HeaderFrom,
+    },
+    /// The value of the cookie of this name.
+    Cookie(String),
+    /// The name of HTTP Basic credentials.
+    Basic,
+}
+
+/// Whose header is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeaderFrom {
+    TrustedProxies,
+    Anyone,
+}
+
+/// Where the state of the limits lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    pub memory: MemoryStore,
+}
+
+/// The store inside the process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryStore {
+    /// At least 1.
+    pub max_keys: usize,
+}
+
+/// What holds requests back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    pub name: String,
+    pub algorithm: Algorithm,
+    /// Never empty; each is limited on its own.
+    pub keys: Vec<KeyRecipe>,
+    pub missing: Missing,
+    /// Never empty; exactly one where the algorithm has no tiers. Windows differ from one another.
+    pub tiers: Vec<Rate>,
+    pub record: Record,
+}
+
+/// See `limits.md`, "The algorithms".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    SingleCounter,
+    FixedWindow,
+    SlidingLog,
+    MetadataList,
+}
+
+/// The parts of one key; more than one make a composite (`ip+path`). Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecipe(pub Vec<KeyPart>);
+
+/// One part of a key: what of a request identifies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyPart {
+    Ip,
+    User,
+    Header(HeaderName),
+    Cookie(String),
+    Query(String),
+    /// The normalised path without query.
+    Path,
+    Route,
+    Host,
+    Method,
+    /// One budget for all.
+    Global,
+}
+
+/// What an identifier does that a request lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    Skip,
+    /// Limit by address instead.
+    Ip,
+    Deny,
+}
+
+/// So many in so long: `100/1s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// 1 to 10⁹.
+    pub limit: u64,
+    /// 1 ms to 366 days.
+    pub window: Duration,
+}
+
+/// The evidence kept of limited clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Records kept an address.
+    pub keep: usize,
+    /// How long each is kept. YAML: `for`.
+    pub retain: Duration,
+}
+
+/// What is kept of limited clients.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abuse {
+    /// How long a limited client stays listed.
+    pub retain: Duration,
+}
+
+/// A service behind the proxy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Upstream {
+    pub name: String,
+    /// Never empty.
+    pub endpoints: Vec<Endpoint>,
+    pub balance: Balance,
+    pub timeouts: Timeouts,
+    /// Connections of the process, at least 1.
+    pub max_connections: usize,
+    /// Idle connections kept a worker.
+    pub idle_connections: usize,
+    pub host: HostHeader,
+}
+
+/// One address of an upstream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Endpoint {
+    /// Scheme `http`, an authority, no path.
+    pub url: Uri,
+    pub authority: Authority,
+    /// With the scheme's default filled in.
+    pub port: u16,
+    /// At least 1.
+    pub weight: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Balance {
+    LeastRequest,
+    RoundRobin,
+}
+
+/// What an upstream may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    pub connect: Duration,
+    /// From the end of the request to the first byte of the answer.
+    pub response: Duration,
+    /// Between two bytes of the answer, and how long an idle connection is kept.
+    pub idle: Duration,
+}
+
+/// The Host that an upstream sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostHeader {
+    /// The client's.
+    Preserve,
+    /// The endpoint's own.
+    Rewrite,
+}
+
+/// Where requests of a kind go, and what holds them back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Route {
+    pub name: String,
+    /// Empty: any.
+    pub hosts: Vec<HostPattern>,
+    pub path: PathPattern,
+    /// Empty: any.
+    pub methods: Vec<Method>,
+    /// All must be there with exactly this value.
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// Index into [`Config::upstreams`].
+    pub upstream: usize,
+    /// Indexes into [`Config::policies`]: the upstream's first, then the route's own, each once.
+    pub policies: Vec<usize>,
+    /// The upstream's, with what the route itself says.
+    pub timeouts: Timeouts,
+}
+
+/// A host in lower case, without port and trailing dot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPattern {
+    Exact(String),
+    /// `*.example.org` as `.example.org`: any host that ends so and has more before it.
+    Suffix(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathPattern {
+    Exact(String),
+    /// `/prefix/*` as `/prefix/`: whatever begins so. `/*` is `/`: everything.
+    Prefix(String),
+    /// `/users/{id}/posts`: as many segments, each equal or a parameter.
+    Template(Vec<Segment>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Segment {
+    Literal(String),
+    /// `{id}`: any one segment that is not empty.
+    Parameter(String),
+}
+
+/// What a client may ask of the proxy itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// Bytes of a request's head.
+    pub header_size: usize,
+    /// Header fields of a request.
+    pub headers: usize,
+    pub header_timeout: Duration,
+    pub idle_timeout: Duration,
+    /// Connections of the process.
+    pub connections: usize,
+}
+
+/// What clients are told in every answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplyHeaders {
+    /// The pseudonym in `Via` (RFC 9110, 7.6.3).
+    pub via: String,
+}
+
+/// Which fields tell the upstream about the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forwarded {
+    /// X-Forwarded-For, -Proto, -Host.
+    XForwarded,
+    /// RFC 7239.
+    Forwarded,
+    Both,
+    Off,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccessLog {
+    pub format: AccessLogFormat,
+    pub to: Destination,
+    /// The share of requests that is logged, 0 to 1.
+    pub sample: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    Json,
+    Combined,
+    Off,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Destination {
+    Stdout,
+    /// Appended to, and reopened on SIGUSR1.
+    File(PathBuf),
+}
+
+/// The process' own messages, on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Log {
+    pub level: LogLevel,
+    pub format: LogFormat,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shutdown {
+    /// How long requests under way may take to finish.
+    pub drain: Duration,
+}

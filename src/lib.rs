@@ -1,0 +1,3 @@
+//! skeleton
+pub mod config;
+pub mod limit;

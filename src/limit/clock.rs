@@ -1,0 +1,82 @@
+//! Time, injected wherever it matters.
+
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Tells the time in microseconds since the Unix epoch.
+pub trait Clock: Send + Sync {
+    /// Microseconds since the Unix epoch.
+    fn now(&self) -> i64;
+}
+
+/// The monotonic clock, anchored to wall time when it was made: it never runs backward, whatever is
+/// done to the machine's clock.
+#[derive(Debug, Clone)]
+pub struct SystemClock {
+    wall: i64,
+    monotonic: Instant,
+}
+
+impl SystemClock {
+    /// Anchors the clock to the wall time of now.
+    pub fn new() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall: micros(wall), monotonic: Instant::now() }
+    }
+
+    /// The time that `instant` is on this clock.
+    pub fn at(&self, instant: Instant) -> i64 {
+        self.wall + micros(instant.saturating_duration_since(self.monotonic))
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> i64 {
+        self.at(Instant::now())
+    }
+}
+
+fn micros(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// A clock that stands still until it is set, for tests.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicI64);
+
+impl ManualClock {
+    /// A clock that says `now`, in microseconds.
+    pub fn new(now: i64) -> Self {
+        Self(AtomicI64::new(now))
+    }
+
+    /// Sets the time, forward or back.
+    pub fn set(&self, now: i64) {
+        self.0.store(now, Ordering::SeqCst);
+    }
+
+    /// Moves the time by `micros`.
+    pub fn advance(&self, micros: i64) {
+        self.0.fetch_add(micros, Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+    fn now(&self) -> i64 {
+        (**self).now()
+    }
+}
