@@ -19,6 +19,17 @@ pub struct Check<'a> {
     pub entry: Option<Arc<Entry>>,
 }
 
+impl Check<'_> {
+    /// The name of the state that this check is held against.
+    pub fn key(&self) -> Key {
+        Key {
+            identifier: self.identifier.clone(),
+            policy: self.policy.name.clone(),
+            shape: self.policy.shape.clone(),
+        }
+    }
+}
+
 /// The name of one limit's state.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -35,5 +46,23 @@ impl fmt::Display for Key {
             None => (self.identifier.as_str(), ""),
         };
         write!(f, "{{{first}}}{rest}:{}:{}", self.policy, self.shape)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_braces_hold_the_first_part_of_a_composite() {
+        let mut key =
+            Key { identifier: "ip:203.0.113.7".into(), policy: "login".into(), shape: "fw.1s.1m.1h".into() };
+        assert_eq!(key.to_string(), "{ip:203.0.113.7}:login:fw.1s.1m.1h");
+        key = Key {
+            identifier: "ip:203.0.113.7+path:/a".into(),
+            policy: "expensive".into(),
+            shape: "fw.1m".into(),
+        };
+        assert_eq!(key.to_string(), "{ip:203.0.113.7}+path:/a:expensive:fw.1m");
     }
 }

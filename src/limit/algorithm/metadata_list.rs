@@ -1,11 +1,145 @@
-//! skeleton
+//! `metadata_list`: counts like `single_counter`, from the first entry of a window, and writes down
+//! who made each request, so that the list says who filled it.
+//!
+//! Every unit is counted, but only the newest `keep` entries are kept: a limit may be 10⁹, the memory
+//! of a key may not.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use compact_str::CompactString;
+
+use super::{Tier, Verdict, single_counter::SingleCounter};
 
 /// What is written down of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Microseconds since the Unix epoch.
     pub time: i64,
-    pub user: Option<compact_str::CompactString>,
+    pub user: Option<CompactString>,
     pub method: http::Method,
-    pub path: compact_str::CompactString,
+    pub path: CompactString,
+}
+
+/// The count of the window, and the newest of its entries.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct MetadataList {
+    counter: SingleCounter,
+    /// Oldest first. Behind a pointer, so that the other algorithms' state is no larger for it.
+    #[expect(clippy::box_collection, reason = "see above")]
+    entries: Option<Box<VecDeque<Arc<Entry>>>>,
+}
+
+impl MetadataList {
+    /// What a request of `cost` units is told, were it to come `now`.
+    pub fn read(&self, tier: Tier, now: i64, cost: u64) -> Verdict {
+        self.counter.read(tier, now, cost)
+    }
+
+    /// Takes `cost` units, which a read has admitted, and writes the request's `entry` down, of which
+    /// it keeps the newest `keep`. Says whether state from the future was discarded.
+    pub fn write(
+        &mut self,
+        tier: Tier,
+        now: i64,
+        cost: u64,
+        entry: Option<&Arc<Entry>>,
+        keep: usize,
+    ) -> bool {
+        if self.used(tier, now) == 0
+            && let Some(entries) = &mut self.entries
+        {
+            entries.clear();
+        }
+        if let Some(entry) = entry
+            && keep > 0
+        {
+            let entries = self.entries.get_or_insert_default();
+            entries.drain(..(entries.len() + 1).saturating_sub(keep));
+            entries.push_back(Arc::clone(entry));
+        }
+        self.counter.write(tier, now, cost)
+    }
+
+    /// Units taken in the window of `now`.
+    pub fn used(&self, tier: Tier, now: i64) -> u64 {
+        self.counter.used(tier, now)
+    }
+
+    /// What was written down in the window of `now`, oldest first.
+    pub fn entries(&self, tier: Tier, now: i64) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.iter().flat_map(|entries| entries.iter()).filter(move |_| self.used(tier, now) > 0)
+    }
+
+    /// When nothing in it matters any more.
+    pub fn expires(&self, tier: Tier) -> i64 {
+        self.counter.expires(tier)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIER: Tier = Tier { limit: 4, window: 1_000 };
+
+    fn entry(time: i64) -> Arc<Entry> {
+        Arc::new(Entry { time, user: Some("alice".into()), method: http::Method::GET, path: "/a".into() })
+    }
+
+    fn times(state: &MetadataList, now: i64) -> Vec<i64> {
+        state.entries(TIER, now).map(|entry| entry.time).collect()
+    }
+
+    #[test]
+    fn the_list_says_who_filled_it() {
+        let mut state = MetadataList::default();
+        for now in [100, 200, 300, 400] {
+            assert!(state.read(TIER, now, 1).admitted);
+            state.write(TIER, now, 1, Some(&entry(now)), 50);
+        }
+        assert_eq!(state.read(TIER, 1_099, 1).retry_after, Some(1));
+        assert_eq!(times(&state, 1_099), [100, 200, 300, 400]);
+        assert_eq!(times(&state, 1_100), [0; 0], "the window is over");
+    }
+
+    #[test]
+    fn a_new_window_begins_an_empty_list() {
+        let mut state = MetadataList::default();
+        state.write(TIER, 100, 4, Some(&entry(100)), 50);
+        state.write(TIER, 1_100, 1, Some(&entry(1_100)), 50);
+        assert_eq!(times(&state, 1_100), [1_100]);
+        assert_eq!(state.used(TIER, 1_100), 1);
+    }
+
+    #[test]
+    fn the_newest_are_kept_and_all_are_counted() {
+        let mut state = MetadataList::default();
+        for now in [100, 200, 300, 400] {
+            state.write(TIER, now, 1, Some(&entry(now)), 2);
+        }
+        assert_eq!(times(&state, 400), [300, 400]);
+        assert!(!state.read(TIER, 400, 1).admitted);
+
+        state.write(TIER, 1_100, 1, Some(&entry(1_100)), 0);
+        assert_eq!(times(&state, 1_100), [0; 0]);
+        assert_eq!(state.used(TIER, 1_100), 1);
+    }
+
+    #[test]
+    fn a_lowered_keep_takes_effect_at_the_next_entry() {
+        let mut state = MetadataList::default();
+        for now in [100, 200, 300] {
+            state.write(TIER, now, 1, Some(&entry(now)), 50);
+        }
+        state.write(TIER, 400, 1, Some(&entry(400)), 2);
+        assert_eq!(times(&state, 400), [300, 400]);
+    }
+
+    #[test]
+    fn a_list_more_than_a_window_ahead_is_discarded_with_its_entries() {
+        let mut state = MetadataList::default();
+        state.write(TIER, 5_000, 4, Some(&entry(5_000)), 50);
+        assert!(state.write(TIER, 3_999, 1, Some(&entry(3_999)), 50));
+        assert_eq!(times(&state, 3_999), [3_999]);
+    }
 }

@@ -1,39 +1,21 @@
 //! The algorithms: pure state × now × cost → verdict. No I/O, no clock; times are integer
 //! microseconds, windows half-open (an entry exactly as old as the window is out).
+//!
+//! Each keeps to the same three rules:
+//! - `read` changes nothing at all, it does not even prune; `write` follows only a read that admitted.
+//! - Time never runs backward: state that lies ahead of now, by a window at most, counts as of now.
+//!   What lies further ahead is void, and is discarded by the next write, so that a clock that jumped
+//!   forth and back can't freeze a limit.
+//! - State holds what was used, never what is left: a limit that is raised or lowered takes effect at
+//!   once, and no count is lost.
 
+pub mod fixed_window;
 pub mod metadata_list;
+pub mod single_counter;
+pub mod sliding_log;
+mod state;
+mod verdict;
+mod window;
 
-/// Which algorithm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    SingleCounter,
-    FixedWindow,
-    SlidingLog,
-    MetadataList,
-}
-
-/// So many units in so long.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Tier {
-    /// Units, 1 to 10⁹.
-    pub limit: u64,
-    /// Microseconds, up to 366 days.
-    pub window: i64,
-}
-
-/// What one check says to one request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict {
-    pub admitted: bool,
-    /// Index of the tightest tier; where the check denies, of the denying tier that frees last.
-    pub tier: usize,
-    /// That tier's limit.
-    pub limit: u64,
-    /// Units left of that tier.
-    pub remaining: u64,
-    /// Microseconds until that tier gives units back; 0 where none are used.
-    pub reset: i64,
-    /// Microseconds until the same request would be admitted if no one else came in between: `Some(0)`
-    /// where it is admitted, `None` where it never will be (its cost is above a limit).
-    pub retry_after: Option<i64>,
-}
+pub use state::{Kind, State};
+pub use verdict::{Tier, Verdict};

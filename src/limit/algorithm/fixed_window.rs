@@ -1,0 +1,132 @@
+//! `fixed_window`: one count a calendar window (UTC) and tier, all tiers in one value.
+//!
+//! At most 2 × limit in any one window's length: a burst on either side of a boundary.
+
+use smallvec::SmallVec;
+
+use super::{Tier, Verdict, window::Window};
+
+/// The count of the newest window of each tier, in the order of the tiers. Empty: untouched.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FixedWindow(SmallVec<[Window; 1]>);
+
+impl FixedWindow {
+    /// What a request of `cost` units is told, were it to come `now`.
+    pub fn read(&self, tiers: &[Tier], now: i64, cost: u64) -> Verdict {
+        let standings =
+            tiers.iter().enumerate().map(|(i, &tier)| self.current(i, tier, now).standing(tier, cost));
+        Verdict::of(standings, now, cost)
+    }
+
+    /// Takes `cost` units of every tier, which a read has admitted. Says whether state from the future
+    /// was discarded.
+    pub fn write(&mut self, tiers: &[Tier], now: i64, cost: u64) -> bool {
+        self.0.resize(tiers.len(), Window::default());
+        let mut discards = false;
+        for (i, &tier) in tiers.iter().enumerate() {
+            discards |= self.0[i].is_ahead(tier, now);
+            let window = self.current(i, tier, now);
+            self.0[i] = Window { used: window.used.saturating_add(cost), ..window };
+        }
+        discards
+    }
+
+    /// Units of one tier taken in the window of `now`.
+    pub fn used(&self, index: usize, tier: Tier, now: i64) -> u64 {
+        self.current(index, tier, now).used
+    }
+
+    /// When nothing in it matters any more.
+    pub fn expires(&self, tiers: &[Tier]) -> i64 {
+        self.0.iter().zip(tiers).map(|(window, &tier)| window.end(tier)).max().unwrap_or(i64::MIN)
+    }
+
+    fn current(&self, index: usize, tier: Tier, now: i64) -> Window {
+        let start = now.saturating_sub(now.rem_euclid(tier.window));
+        self.0.get(index).copied().unwrap_or_default().current(tier, now, start, start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+    const TIERS: [Tier; 2] = [Tier { limit: 2, window: SECOND }, Tier { limit: 3, window: 60 * SECOND }];
+
+    fn after(writes: &[(i64, u64)]) -> FixedWindow {
+        let mut state = FixedWindow::default();
+        for &(now, cost) in writes {
+            assert!(state.read(&TIERS, now, cost).admitted, "at {now}");
+            state.write(&TIERS, now, cost);
+        }
+        state
+    }
+
+    #[test]
+    fn windows_are_the_calendars() {
+        let state = after(&[(7 * SECOND - 1, 2)]);
+        let denied = state.read(&TIERS, 7 * SECOND - 1, 1);
+        assert_eq!((denied.admitted, denied.tier, denied.retry_after), (false, 0, Some(1)));
+        let next = state.read(&TIERS, 7 * SECOND, 1);
+        assert_eq!((next.admitted, next.tier, next.remaining), (true, 1, 0));
+        assert_eq!(next.reset, 53 * SECOND);
+        assert_eq!(state.expires(&TIERS), 60 * SECOND);
+    }
+
+    #[test]
+    fn the_slower_tier_decides_when_to_come_back() {
+        let state = after(&[(0, 1), (SECOND, 2)]);
+        let denied = state.read(&TIERS, SECOND, 1);
+        assert_eq!((denied.tier, denied.limit, denied.retry_after), (1, 3, Some(59 * SECOND)));
+        assert!(!state.read(&TIERS, 60 * SECOND - 1, 1).admitted);
+        assert!(state.read(&TIERS, 60 * SECOND, 1).admitted);
+    }
+
+    #[test]
+    fn the_cost_must_fit_every_tier() {
+        let verdict = after(&[]).read(&TIERS, 0, 3);
+        assert_eq!((verdict.admitted, verdict.tier, verdict.retry_after), (false, 0, None));
+    }
+
+    #[test]
+    fn before_the_epoch_windows_begin_at_their_floor() {
+        let state = after(&[(-1, 2)]);
+        assert!(!state.read(&TIERS, -SECOND, 1).admitted, "still the window that began at -1 s");
+        assert!(state.read(&TIERS, 0, 1).admitted);
+    }
+
+    #[test]
+    fn each_tier_discards_what_lies_more_than_its_window_ahead() {
+        let mut state = after(&[(100 * SECOND, 2)]);
+        let back = state.read(&TIERS, 90 * SECOND, 1);
+        assert_eq!((back.admitted, back.tier, back.remaining), (true, 1, 0), "the minute still counts");
+        assert!(state.write(&TIERS, 90 * SECOND, 1));
+        assert_eq!(state.used(0, TIERS[0], 90 * SECOND), 1);
+        assert_eq!(state.used(1, TIERS[1], 90 * SECOND), 3);
+    }
+
+    #[test]
+    fn a_billion_over_366_days_is_counted_exactly() {
+        let tier = [Tier { limit: 1_000_000_000, window: 366 * 86_400_000_000 }];
+        let now = 1_800_000_000_000_000;
+        let mut state = FixedWindow::default();
+        state.write(&tier, now, 1_000_000_000);
+        let end = (now / tier[0].window + 1) * tier[0].window;
+        assert_eq!(state.read(&tier, now, 1).retry_after, Some(end - now));
+        assert!(!state.read(&tier, end - 1, 1).admitted);
+        assert!(state.read(&tier, end, 1_000_000_000).admitted);
+    }
+
+    #[test]
+    fn the_ends_of_time_overflow_nothing() {
+        for now in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX - 1, i64::MAX] {
+            let mut state = FixedWindow::default();
+            state.write(&TIERS, now, 3);
+            for later in [i64::MIN, now, i64::MAX] {
+                let _ = (state.read(&TIERS, later, u64::MAX), state.expires(&TIERS));
+            }
+            assert!(!state.read(&TIERS, now, 1).admitted, "at {now}");
+        }
+    }
+}

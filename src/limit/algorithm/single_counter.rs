@@ -1,0 +1,110 @@
+//! `single_counter`: one count a window, and the first request of a window starts it.
+//!
+//! At most 2 × limit in any one window's length: a burst at the end of a window, another as soon as
+//! it is over.
+
+use super::{Tier, Verdict, window::Window};
+
+/// When the window began, and what was taken since.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SingleCounter(Window);
+
+impl SingleCounter {
+    /// What a request of `cost` units is told, were it to come `now`.
+    pub fn read(&self, tier: Tier, now: i64, cost: u64) -> Verdict {
+        Verdict::of(std::iter::once(self.current(tier, now).standing(tier, cost)), now, cost)
+    }
+
+    /// Takes `cost` units, which a read has admitted. Says whether state from the future was
+    /// discarded.
+    pub fn write(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
+        let discards = self.0.is_ahead(tier, now);
+        let window = self.current(tier, now);
+        self.0 = Window { used: window.used.saturating_add(cost), ..window };
+        discards
+    }
+
+    /// Units taken in the window of `now`.
+    pub fn used(&self, tier: Tier, now: i64) -> u64 {
+        self.current(tier, now).used
+    }
+
+    /// When nothing in it matters any more.
+    pub fn expires(&self, tier: Tier) -> i64 {
+        self.0.end(tier)
+    }
+
+    fn current(&self, tier: Tier, now: i64) -> Window {
+        self.0.current(tier, now, now.saturating_sub(tier.window - 1), now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIER: Tier = Tier { limit: 3, window: 1_000 };
+
+    fn after(writes: &[(i64, u64)]) -> SingleCounter {
+        let mut state = SingleCounter::default();
+        for &(now, cost) in writes {
+            assert!(state.read(TIER, now, cost).admitted, "at {now}");
+            state.write(TIER, now, cost);
+        }
+        state
+    }
+
+    #[test]
+    fn the_first_request_starts_the_window() {
+        let state = after(&[(12_345, 1), (13_344, 2)]);
+        let denied = state.read(TIER, 13_344, 1);
+        assert_eq!((denied.admitted, denied.retry_after, denied.reset), (false, Some(1), 1));
+        let admitted = state.read(TIER, 13_345, 1);
+        assert_eq!((admitted.admitted, admitted.remaining, admitted.reset), (true, 2, 1_000));
+        assert_eq!(state.expires(TIER), 13_345);
+    }
+
+    #[test]
+    fn an_untouched_limit_has_nothing_to_wait_for() {
+        let verdict = SingleCounter::default().read(TIER, 5, 0);
+        assert_eq!((verdict.admitted, verdict.remaining, verdict.reset), (true, 3, 0));
+    }
+
+    #[test]
+    fn time_that_runs_backward_stays_in_the_window() {
+        let state = after(&[(5_000, 3)]);
+        let denied = state.read(TIER, 4_000, 1);
+        assert_eq!((denied.admitted, denied.retry_after), (false, Some(2_000)));
+    }
+
+    #[test]
+    fn a_window_more_than_a_window_ahead_is_discarded() {
+        let mut state = after(&[(5_000, 3)]);
+        assert!(state.read(TIER, 3_999, 3).admitted);
+        assert!(state.write(TIER, 3_999, 1), "what was discarded is told");
+        assert!(!state.write(TIER, 3_999, 1));
+        assert_eq!(state.used(TIER, 3_999), 2);
+    }
+
+    #[test]
+    fn a_billion_over_366_days_is_counted_exactly() {
+        let tier = Tier { limit: 1_000_000_000, window: 366 * 86_400_000_000 };
+        let mut state = SingleCounter::default();
+        state.write(tier, 1_800_000_000_000_000, 999_999_999);
+        assert!(state.read(tier, 1_800_000_000_000_000 + tier.window - 1, 1).admitted);
+        state.write(tier, 1_800_000_000_000_000 + tier.window - 1, 1);
+        assert_eq!(state.read(tier, 1_800_000_000_000_000 + tier.window - 1, 1).retry_after, Some(1));
+    }
+
+    #[test]
+    fn the_ends_of_time_overflow_nothing() {
+        for now in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX - 1, i64::MAX] {
+            let mut state = SingleCounter::default();
+            state.write(TIER, now, 3);
+            for later in [i64::MIN, now, i64::MAX] {
+                let _ = (state.read(TIER, later, u64::MAX), state.expires(TIER));
+            }
+            assert!(!state.read(TIER, now, 1).admitted, "at {now}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! One part of the limits: a dense map that knows which of them are at their limit.
+
+use compact_str::CompactString;
+use indexmap::{
+    IndexMap,
+    map::raw_entry_v1::{RawEntryApiV1, RawEntryMut},
+};
+
+use crate::limit::{
+    Check, Policy, PolicyId,
+    algorithm::{State, Verdict},
+};
+
+/// Limits looked at when one is added: more than one, so that what is over leaves faster than new ones
+/// come.
+const SWEPT_PER_INSERT: usize = 2;
+/// Limits looked at in a full shard, in search of one that is over.
+const SWEPT_WHEN_FULL: usize = 16;
+/// Limits of which the one that is over first is dropped.
+const CANDIDATES: usize = 8;
+
+/// The name of a limit, as a request knows it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Name<'a> {
+    pub(super) hash: u64,
+    pub(super) policy: PolicyId,
+    pub(super) identifier: &'a str,
+}
+
+impl Name<'_> {
+    /// Whether it is the name that this limit is kept under.
+    fn is(&self, key: &SlotKey) -> bool {
+        self.policy == key.policy && self.identifier == key.identifier
+    }
+
+    pub(super) fn is_same(&self, other: &Name<'_>) -> bool {
+        self.hash == other.hash && self.policy == other.policy && self.identifier == other.identifier
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SlotKey {
+    pub(super) identifier: CompactString,
+    pub(super) policy: PolicyId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Slot {
+    pub(super) state: State,
+    /// When nothing of the state matters any more.
+    pub(super) expires: i64,
+    /// When units come back, if the limit is among those that are at their limit.
+    frees: i64,
+}
+
+/// The limits of one shard, at most `capacity`.
+///
+/// Those at their limit stand before all others, so that a full shard can give up the others first
+/// without searching: an attacker who comes from ever new addresses can't flush his own denial.
+#[derive(Debug)]
+pub(super) struct Shard {
+    /// Hashes come with the names, so the map needs no hasher.
+    slots: IndexMap<SlotKey, Slot, ()>,
+    /// How many are at their limit, as far as was seen: `slots[..at_limit]`.
+    at_limit: usize,
+    /// At least 1.
+    capacity: usize,
+    /// Where the sweep goes on.
+    hand: usize,
+    /// Limits that were given up to make room.
+    pub(super) dropped: u64,
+    /// States that lay too far ahead of the clock.
+    pub(super) discarded: u64,
+}
+
+impl Shard {
+    pub(super) fn new(capacity: usize) -> Self {
+        let slots = IndexMap::with_hasher(());
+        Self { slots, at_limit: 0, capacity, hand: 0, dropped: 0, discarded: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Where the limit stands. Any write may move it.
+    pub(super) fn find(&self, name: &Name<'_>) -> Option<usize> {
+        self.slots.raw_entry_v1().index_from_hash(name.hash, |key| name.is(key))
+    }
+
+    pub(super) fn state(&self, index: usize) -> &State {
+        &self.slots[index].state
+    }
+
+    /// Takes `cost` units, which the reading `verdict` has admitted `now`. `found` is where the limit
+    /// stood at the reading.
+    pub(super) fn write(
+        &mut self,
+        name: &Name<'_>,
+        found: Option<usize>,
+        check: &Check<'_>,
+        now: i64,
+        cost: u64,
+        verdict: &Verdict,
+    ) {
+        let policy = check.policy;
+        let index = match found {
+            Some(index) if self.slots.get_index(index).is_some_and(|(key, _)| name.is(key)) => index,
+            // Another write of the same request has moved it.
+            Some(_) => self.find(name).unwrap_or_else(|| self.insert(name, policy, now)),
+            None => self.insert(name, policy, now),
+        };
+        let slot = &mut self.slots[index];
+        let discards = slot.state.write(&policy.tiers, now, cost, check.entry.as_ref(), policy.record.keep);
+        slot.expires = slot.state.expires(&policy.tiers);
+        self.discarded += u64::from(discards);
+        self.mark(index, now, verdict);
+    }
+
+    /// Notes from a verdict whether a limit is at its limit. Says nothing about its state.
+    pub(super) fn mark(&mut self, index: usize, now: i64, verdict: &Verdict) {
+        let is_at_limit = verdict.remaining == 0;
+        if is_at_limit {
+            self.slots[index].frees = now.saturating_add(verdict.reset);
+            if index >= self.at_limit {
+                self.slots.swap_indices(index, self.at_limit);
+                self.at_limit += 1;
+            }
+        } else if index < self.at_limit {
+            self.unmark(index);
+        }
+    }
+
+    fn unmark(&mut self, index: usize) {
+        self.at_limit -= 1;
+        self.slots.swap_indices(index, self.at_limit);
+    }
+
+    fn insert(&mut self, name: &Name<'_>, policy: &Policy, now: i64) -> usize {
+        self.sweep(SWEPT_PER_INSERT, now);
+        if self.slots.len() >= self.capacity {
+            self.make_room(now);
+        }
+        self.grow();
+        match self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.is(key)) {
+            RawEntryMut::Occupied(slot) => slot.index(),
+            RawEntryMut::Vacant(slot) => {
+                let index = slot.index();
+                let key = SlotKey { identifier: CompactString::new(name.identifier), policy: name.policy };
+                let state = Slot { state: State::new(policy.kind), expires: i64::MIN, frees: i64::MIN };
+                slot.insert_hashed_nocheck(name.hash, key, state);
+                index
+            }
+        }
+    }
+
+    /// Grows by a quarter rather than twofold: of a million keys little may lie idle.
+    fn grow(&mut self) {
+        let len = self.slots.len();
+        if len == self.slots.capacity() {
+            self.slots.reserve_exact((len / 4).max(8).min(self.capacity.saturating_sub(len).max(1)));
+        }
+    }
+
+    /// Drops one limit of a full shard at least: one that is over, else one that is not at its limit,
+    /// else any. Of the latter, of a few, the one that is over first.
+    fn make_room(&mut self, now: i64) {
+        if self.sweep(SWEPT_WHEN_FULL, now) > 0 {
+            return;
+        }
+        let len = self.slots.len();
+        let first = if self.at_limit < len { self.at_limit } else { 0 };
+        let candidates = (0..CANDIDATES).map(|i| first + (self.hand + i) % (len - first).max(1));
+        if let Some(index) = candidates.min_by_key(|&index| self.slots[index].expires) {
+            self.remove(index);
+            self.dropped += 1;
+        }
+    }
+
+    /// Looks at up to `budget` limits, and removes those that are over. Says how many.
+    pub(super) fn sweep(&mut self, budget: usize, now: i64) -> usize {
+        let before = self.slots.len();
+        for _ in 0..budget.min(before) {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            // Where one was removed or unmarked, another has taken its place, and is the next.
+            match self.slots.get_index(self.hand) {
+                None => break,
+                Some((_, slot)) if slot.expires <= now => self.remove(self.hand),
+                Some((_, slot)) if self.hand < self.at_limit && slot.frees <= now => self.unmark(self.hand),
+                Some(_) => self.hand += 1,
+            }
+        }
+        before - self.slots.len()
+    }
+
+    /// Gives memory back after a flood.
+    pub(super) fn shrink(&mut self) {
+        if self.slots.len() < self.slots.capacity() / 4 {
+            self.slots.shrink_to(self.slots.len() * 2);
+        }
+    }
+
+    /// Removes the limits for which `is_meant` holds, and gives each to `removed`.
+    pub(super) fn remove_where(
+        &mut self,
+        is_meant: impl Fn(&SlotKey) -> bool,
+        mut removed: impl FnMut(&SlotKey, &Slot),
+    ) {
+        // Downward, since a removal moves only what stands after it.
+        for index in (0..self.slots.len()).rev() {
+            if let Some((key, slot)) = self.slots.get_index(index)
+                && is_meant(key)
+            {
+                removed(key, slot);
+                self.remove(index);
+            }
+        }
+    }
+
+    fn remove(&mut self, mut index: usize) {
+        if index < self.at_limit {
+            self.unmark(index);
+            index = self.at_limit;
+        }
+        self.slots.swap_remove_index(index);
+    }
+}

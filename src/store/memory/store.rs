@@ -1,0 +1,180 @@
+//! The memory store as a whole.
+
+use std::{
+    fmt,
+    hash::{BuildHasher, Hasher},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+
+use super::shard::{Name, Shard};
+use crate::limit::{
+    Check, Cleared, Clock, Decision, Peek, Policy, PolicyId, Store, Unavailable,
+    algorithm::{State, metadata_list::Entry},
+};
+
+/// More than the workers of a large machine, so that two seldom meet in one.
+const MAX_SHARDS: usize = 256;
+/// Below this a shard would often be full while others are not.
+const MIN_KEYS_PER_SHARD: usize = 64;
+
+/// Limits in memory, at most `max_keys`. Time is the clock's.
+pub struct MemoryStore {
+    pub(super) clock: Arc<dyn Clock>,
+    /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
+    hasher: foldhash::quality::RandomState,
+    /// A power of two.
+    pub(super) shards: Box<[Padded]>,
+}
+
+/// A shard on cache lines of its own.
+#[repr(align(128))]
+pub(super) struct Padded(Mutex<Shard>);
+
+impl std::ops::Deref for Padded {
+    type Target = Mutex<Shard>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// What a memory store has to tell of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// Limits with state, among them such as are over and not swept yet.
+    pub keys: usize,
+    /// Limits that were given up because the store was full.
+    pub dropped: u64,
+    /// States that lay more than a window ahead of the clock.
+    pub discarded: u64,
+}
+
+impl MemoryStore {
+    /// A store that holds `max_keys` limits, at least 1.
+    pub fn new(max_keys: usize, clock: Arc<dyn Clock>) -> Self {
+        let max_keys = max_keys.max(1);
+        let shards = 1 << (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS).ilog2();
+        let capacity = |shard| max_keys / shards + usize::from(shard < max_keys % shards);
+        Self {
+            clock,
+            hasher: foldhash::quality::RandomState::default(),
+            shards: (0..shards).map(|shard| Padded(Mutex::new(Shard::new(capacity(shard))))).collect(),
+        }
+    }
+
+    /// Removes limits that are over, looking at up to `budget` of them, in every shard alike, from
+    /// where the last sweep ended. Says how many it removed. Meant for a housekeeper: limits are
+    /// exact without it, and it never keeps a decision waiting for long.
+    pub fn sweep(&self, budget: usize) -> usize {
+        let now = self.clock.now();
+        let each = budget.div_ceil(self.shards.len());
+        let sweep = |shard: &Padded| {
+            let mut shard = shard.lock();
+            let removed = shard.sweep(each, now);
+            shard.shrink();
+            removed
+        };
+        self.shards.iter().map(sweep).sum()
+    }
+
+    /// Counts of the store, summed over its shards.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            stats.keys += shard.len();
+            stats.dropped += shard.dropped;
+            stats.discarded += shard.discarded;
+        }
+        stats
+    }
+
+    /// [`Store::peek`], which never has to wait here.
+    pub fn peek_now(&self, policy: &Policy, identifier: &str) -> Peek {
+        self.with_state(policy, identifier, |state, now| {
+            let verdict = state.read(&policy.tiers, now, 0);
+            Peek { used: state.used(&policy.tiers, verdict.tier, now), verdict }
+        })
+    }
+
+    /// [`Store::entries`], which never has to wait here.
+    pub fn entries_now(&self, policy: &Policy, identifier: &str) -> Vec<Arc<Entry>> {
+        self.with_state(policy, identifier, |state, now| state.entries(&policy.tiers, now))
+    }
+
+    /// [`Store::reset`], which never has to wait here. It visits every limit, one shard at a time.
+    pub fn reset_now(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
+        let now = self.clock.now();
+        let named = |id: PolicyId| policies.iter().find(|policy| policy.id == id);
+        let mut cleared = Vec::new();
+        for shard in &self.shards {
+            shard.lock().remove_where(
+                |key| begins_with(&key.identifier, identifier) && named(key.policy).is_some(),
+                |key, slot| {
+                    if slot.expires > now
+                        && let Some(policy) = named(key.policy)
+                    {
+                        let (policy, identifier) = (policy.name.clone(), key.identifier.to_string());
+                        cleared.push(Cleared { policy, identifier });
+                    }
+                },
+            );
+        }
+        cleared
+    }
+
+    fn with_state<T>(&self, policy: &Policy, identifier: &str, look: impl FnOnce(&State, i64) -> T) -> T {
+        let now = self.clock.now();
+        let name = self.name(policy.id, identifier);
+        let shard = self.shards[self.shard_of(&name)].lock();
+        match shard.find(&name) {
+            Some(index) => look(shard.state(index), now),
+            None => look(&State::new(policy.kind), now),
+        }
+    }
+
+    pub(super) fn name<'a>(&self, policy: PolicyId, identifier: &'a str) -> Name<'a> {
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_u32(policy.0);
+        hasher.write(identifier.as_bytes());
+        Name { hash: hasher.finish(), policy, identifier }
+    }
+
+    /// By bits that the maps within do not go by, which take the lowest and the highest.
+    #[expect(clippy::cast_possible_truncation, reason = "the mask leaves fewer bits than any usize has")]
+    pub(super) fn shard_of(&self, name: &Name<'_>) -> usize {
+        (name.hash >> 32) as usize & (self.shards.len() - 1)
+    }
+}
+
+/// Whether `identifier` is `whole`, or a composite that begins with it.
+fn begins_with(identifier: &str, whole: &str) -> bool {
+    identifier.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+}
+
+impl fmt::Debug for MemoryStore {
+    /// Of a million limits, the counts.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl Store for MemoryStore {
+    async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        Ok(self.decide_now(checks))
+    }
+
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+        Ok(self.peek_now(policy, identifier))
+    }
+
+    async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
+        Ok(self.entries_now(policy, identifier))
+    }
+
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        Ok(self.reset_now(policies, identifier))
+    }
+}
