@@ -1,0 +1,207 @@
+//! The host that a request is for (RFC 9110, 7.2; RFC 3986, 3.2.2).
+
+use std::net::Ipv6Addr;
+
+use http::{HeaderMap, HeaderValue, Uri, Version, header::HOST, uri::Scheme};
+
+use super::Refused;
+
+/// A well-formed `uri-host [":" port]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    field: HeaderValue,
+    /// Where the name ends in `field`: before the port and a trailing dot.
+    name_end: usize,
+}
+
+impl Host {
+    /// The host of a request. `None` only where HTTP/1.0 leaves it out.
+    ///
+    /// # Errors
+    /// 400 as RFC 9112, 3.2 demands: HTTP/1.1 without Host, Host more than once or malformed. The absolute
+    /// form wins over Host (3.2.2), but does not excuse a bad one.
+    pub(super) fn of(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Option<Self>, Refused> {
+        let field = field(version, headers)?;
+        let Some(authority) = uri.authority() else { return Ok(field) };
+        if uri.scheme().is_none_or(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+            return Err(Refused::bad_request("The request target is neither a path nor an http URL."));
+        }
+        HeaderValue::from_str(authority.as_str())
+            .ok()
+            .and_then(Self::parse)
+            .map(Some)
+            .ok_or(Refused::bad_request("The host in the request target is malformed."))
+    }
+
+    /// The authority exactly as it is to be sent in `Host`.
+    pub fn field(&self) -> &HeaderValue {
+        &self.field
+    }
+
+    /// The name without port and trailing dot, in the client's case: compare ignoring case.
+    pub fn name(&self) -> &str {
+        self.field
+            .as_bytes()
+            .get(..self.name_end)
+            .and_then(|name| str::from_utf8(name).ok())
+            .unwrap_or_default()
+    }
+
+    fn parse(field: HeaderValue) -> Option<Self> {
+        let name_end = name_end(field.as_bytes())?;
+        Some(Self { field, name_end })
+    }
+}
+
+fn field(version: Version, headers: &HeaderMap) -> Result<Option<Host>, Refused> {
+    let mut fields = headers.get_all(HOST).iter();
+    let Some(field) = fields.next() else {
+        // HTTP/1.0 knows no Host, HTTP/2 has :authority.
+        return match version {
+            Version::HTTP_11 => Err(Refused::bad_request("The Host field is missing.")),
+            _ => Ok(None),
+        };
+    };
+    if fields.next().is_some() {
+        return Err(Refused::bad_request("There is more than one Host field."));
+    }
+    Host::parse(field.clone()).map(Some).ok_or(Refused::bad_request("The Host field is malformed."))
+}
+
+/// Where the name ends in a well-formed authority without userinfo.
+fn name_end(authority: &[u8]) -> Option<usize> {
+    if let Some(bracketed) = authority.strip_prefix(b"[") {
+        let length = bracketed.iter().position(|&byte| byte == b']')?;
+        let (address, rest) = bracketed.split_at(length);
+        str::from_utf8(address).ok()?.parse::<Ipv6Addr>().ok()?;
+        return is_port(&rest[1..]).then_some(length + 2);
+    }
+    let length = authority.iter().position(|&byte| byte == b':').unwrap_or(authority.len());
+    let (name, port) = authority.split_at(length);
+    let bare = name.strip_suffix(b".").unwrap_or(name);
+    (!bare.is_empty() && name.iter().all(|&byte| is_name_byte(byte)) && is_port(port)).then_some(bare.len())
+}
+
+/// The bytes of a `reg-name`, except two that only serve to be misread: a comma, which joins two Host
+/// fields, and a percent sign, behind which some origins would see another name than the routes do.
+const fn is_name_byte(byte: u8) -> bool {
+    matches!(
+        byte,
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~'
+        | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'='
+    )
+}
+
+/// Nothing, or `":" *DIGIT` up to 65535.
+fn is_port(rest: &[u8]) -> bool {
+    match rest {
+        [] | [b':'] => true,
+        [b':', digits @ ..] => {
+            digits.iter().all(u8::is_ascii_digit)
+                && str::from_utf8(digits).is_ok_and(|digits| digits.parse::<u16>().is_ok())
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(uri: &str, version: Version, fields: &[&[u8]]) -> Result<Option<(String, String)>, &'static str> {
+        let mut headers = HeaderMap::new();
+        for field in fields {
+            headers.append(HOST, HeaderValue::from_bytes(field).unwrap());
+        }
+        let host = Host::of(&uri.parse().unwrap(), version, &headers).map_err(|refused| {
+            assert_eq!(refused.status, 400);
+            refused.detail
+        })?;
+        Ok(host.map(|host| (host.name().to_owned(), host.field().to_str().unwrap().to_owned())))
+    }
+
+    #[test]
+    fn well_formed_hosts_have_a_name_and_are_kept_as_sent() {
+        for (sent, name) in [
+            ("example.org", "example.org"),
+            ("Example.ORG", "Example.ORG"),
+            ("example.org.", "example.org"),
+            ("example.org:8080", "example.org"),
+            ("example.org.:8080", "example.org"),
+            ("example.org:", "example.org"),
+            ("example.org:0080", "example.org"),
+            ("under_score-1.example", "under_score-1.example"),
+            ("203.0.113.7:65535", "203.0.113.7"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("[::ffff:1.2.3.4]:80", "[::ffff:1.2.3.4]"),
+        ] {
+            let found = of("/", Version::HTTP_11, &[sent.as_bytes()]);
+            assert_eq!(found, Ok(Some((name.to_owned(), sent.to_owned()))), "{sent}");
+        }
+    }
+
+    #[test]
+    fn malformed_hosts_are_refused() {
+        let bad: &[&[u8]] = &[
+            b"",
+            b".",
+            b":80",
+            b"user@example.org",
+            b"user:word@example.org",
+            b"a b",
+            b"a,b",
+            b"a\tb",
+            b"a/b",
+            b"a\\b",
+            b"a?b",
+            b"a#b",
+            b"<script>",
+            b"ex%61mple.org",
+            b"m\xc3\xbcller.example",
+            b"example.org:65536",
+            b"example.org:+80",
+            b"example.org:80a",
+            b"example.org:80:80",
+            b"example.org: 80",
+            b"2001:db8::1",
+            b"[2001:db8::1",
+            b"[2001:db8::1]80",
+            b"[2001:db8::1].",
+            b"[fe80::1%25eth0]",
+            b"[v1.x]",
+            b"[]",
+            b"[1.2.3.4]",
+        ];
+        for sent in bad {
+            for version in [Version::HTTP_10, Version::HTTP_11] {
+                let found = of("/", version, &[sent]);
+                assert_eq!(found, Err("The Host field is malformed."), "{}", sent.escape_ascii());
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_exactly_one_host_field() {
+        assert_eq!(of("/", Version::HTTP_11, &[]), Err("The Host field is missing."));
+        assert_eq!(of("/", Version::HTTP_10, &[]), Ok(None));
+        for version in [Version::HTTP_10, Version::HTTP_11] {
+            assert_eq!(of("/", version, &[b"a", b"a"]), Err("There is more than one Host field."));
+        }
+    }
+
+    #[test]
+    fn the_absolute_form_wins_but_excuses_nothing() {
+        let wins = of("http://A.example:81/p", Version::HTTP_11, &[b"b.example"]);
+        assert_eq!(wins, Ok(Some(("A.example".to_owned(), "A.example:81".to_owned()))));
+        assert!(of("https://a.example", Version::HTTP_10, &[]).is_ok());
+
+        assert_eq!(of("http://a/", Version::HTTP_11, &[]), Err("The Host field is missing."));
+        assert_eq!(of("http://a/", Version::HTTP_11, &[b"a b"]), Err("The Host field is malformed."));
+        let malformed = Err("The host in the request target is malformed.");
+        assert_eq!(of("http://user@a/", Version::HTTP_11, &[b"a"]), malformed);
+        assert_eq!(of("http://a,b/", Version::HTTP_11, &[b"a"]), malformed);
+        let no_url = Err("The request target is neither a path nor an http URL.");
+        assert_eq!(of("ftp://a/", Version::HTTP_11, &[b"a"]), no_url);
+        assert_eq!(of("a.example:80", Version::HTTP_11, &[b"a"]), no_url);
+    }
+}

@@ -1,0 +1,318 @@
+//! The routes in their order, and the first of them that a request matches.
+
+use std::collections::HashMap;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use smallvec::SmallVec;
+
+use super::{
+    Host, Refused, Target,
+    pattern::{Pattern, Shape},
+};
+use crate::config::model::{HostPattern, Route};
+
+/// Finds the route of a request. Routes with an exact path are looked up, the others scanned.
+#[derive(Debug)]
+pub struct Router {
+    routes: Vec<Entry>,
+    /// The routes of each exact path, in order.
+    exact: HashMap<String, SmallVec<[usize; 1]>, foldhash::fast::RandomState>,
+    /// The other routes, in order.
+    scanned: Vec<usize>,
+}
+
+impl Router {
+    /// `routes` in the order in which they are tried.
+    pub fn new(routes: &[Route]) -> Self {
+        let mut router = Self {
+            routes: routes.iter().map(Entry::new).collect(),
+            exact: HashMap::default(),
+            scanned: Vec::new(),
+        };
+        for (index, route) in router.routes.iter().enumerate() {
+            match &route.path.shape {
+                Shape::Exact(path) => router.exact.entry(path.clone()).or_default().push(index),
+                Shape::Prefix(_) | Shape::Template(_) => router.scanned.push(index),
+            }
+        }
+        router
+    }
+
+    /// The index of the first route that matches all that it asks for.
+    ///
+    /// # Errors
+    /// 404 if there is none; 400 if an origin that reads the path more loosely would have it take another
+    /// route, or none.
+    pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Refused> {
+        let asked = Asked { method, host: target.host().map(Host::name), headers };
+        let found =
+            self.first(&asked, target.literal_path()).ok_or(Refused::not_found("No route matches."))?;
+        let doubtful = target.readings.without(self.routes[found].path.spelled_out);
+        for reading in doubtful.subsets() {
+            if self.first(&asked, &reading.apply(target.path())?) != Some(found) {
+                return Err(Refused::bad_request(
+                    "The path is ambiguous: spelled plainly it takes another route.",
+                ));
+            }
+        }
+        Ok(found)
+    }
+
+    fn first(&self, asked: &Asked<'_>, path: &str) -> Option<usize> {
+        let exact = self.exact.get(path).map_or(&[][..], SmallVec::as_slice);
+        let exact = exact.iter().copied().find(|&index| self.routes[index].admits(asked));
+        let before =
+            self.scanned.iter().copied().take_while(|&index| exact.is_none_or(|exact| index < exact));
+        before.into_iter().find(|&index| self.routes[index].matches(asked, path)).or(exact)
+    }
+}
+
+/// What of a request decides besides its path.
+struct Asked<'a> {
+    method: &'a Method,
+    host: Option<&'a str>,
+    headers: &'a HeaderMap,
+}
+
+/// What a route asks for.
+#[derive(Debug)]
+struct Entry {
+    path: Pattern,
+    hosts: Vec<HostPattern>,
+    methods: Vec<Method>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl Entry {
+    fn new(route: &Route) -> Self {
+        Self {
+            path: Pattern::new(&route.path),
+            hosts: route.hosts.clone(),
+            methods: route.methods.clone(),
+            headers: route.headers.clone(),
+        }
+    }
+
+    fn matches(&self, asked: &Asked<'_>, path: &str) -> bool {
+        self.path.matches(path) && self.admits(asked)
+    }
+
+    /// Whether all holds but the path.
+    fn admits(&self, asked: &Asked<'_>) -> bool {
+        (self.hosts.is_empty()
+            || asked.host.is_some_and(|host| self.hosts.iter().any(|pattern| is_host(pattern, host))))
+            && (self.methods.is_empty() || self.methods.contains(asked.method))
+            && self
+                .headers
+                .iter()
+                .all(|(name, value)| asked.headers.get_all(name).iter().any(|sent| sent == value))
+    }
+}
+
+fn is_host(pattern: &HostPattern, host: &str) -> bool {
+    match pattern {
+        HostPattern::Exact(name) => host.eq_ignore_ascii_case(name),
+        HostPattern::Suffix(suffix) => {
+            let (host, suffix) = (host.as_bytes(), suffix.as_bytes());
+            host.len() > suffix.len() && host[host.len() - suffix.len()..].eq_ignore_ascii_case(suffix)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::{Uri, Version, header::HOST};
+    use proptest::{prelude::*, sample::select};
+
+    use super::*;
+    use crate::config::model::{PathPattern, Segment, Timeouts};
+
+    fn route(path: &str) -> Route {
+        let second = Duration::from_secs(1);
+        Route {
+            name: path.to_owned(),
+            hosts: Vec::new(),
+            path: match path.strip_suffix('*') {
+                Some(prefix) => PathPattern::Prefix(prefix.to_owned()),
+                None if path.contains('{') => PathPattern::Template(
+                    path.split('/')
+                        .skip(1)
+                        .map(|segment| match segment.starts_with('{') {
+                            true => Segment::Parameter(segment.to_owned()),
+                            false => Segment::Literal(segment.to_owned()),
+                        })
+                        .collect(),
+                ),
+                None => PathPattern::Exact(path.to_owned()),
+            },
+            methods: Vec::new(),
+            headers: Vec::new(),
+            upstream: 0,
+            policies: Vec::new(),
+            timeouts: Timeouts { connect: second, response: second, idle: second },
+        }
+    }
+
+    fn on(host: HostPattern, route: Route) -> Route {
+        Route { hosts: vec![host], ..route }
+    }
+
+    fn find(
+        routes: &[Route],
+        method: Method,
+        host: &str,
+        uri: &str,
+        fields: &[(&'static str, &str)],
+    ) -> Result<usize, u16> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, host.parse().unwrap());
+        for (name, value) in fields {
+            headers.append(*name, value.parse().unwrap());
+        }
+        let target = Target::of(&method, &uri.parse().unwrap(), Version::HTTP_11, &headers);
+        target
+            .and_then(|target| Router::new(routes).find(&method, &target, &headers))
+            .map_err(|refused| refused.status.as_u16())
+    }
+
+    fn get(routes: &[Route], uri: &str) -> Result<usize, u16> {
+        find(routes, Method::GET, "example.org", uri, &[])
+    }
+
+    #[test]
+    fn the_first_that_matches_is_taken() {
+        let routes = ["/a/{x}", "/a/b", "/a/*", "/c", "/*"].map(route);
+        for (uri, found) in
+            [("/a/b", 0), ("/a/b/c", 2), ("/a/", 2), ("/a", 4), ("/c", 3), ("/c/", 4), ("/C", 4)]
+        {
+            assert_eq!(get(&routes, uri), Ok(found), "{uri}");
+        }
+        assert_eq!(get(&routes[..4], "/d"), Err(404));
+        assert_eq!(get(&[], "/"), Err(404));
+    }
+
+    #[test]
+    fn hosts_are_exact_or_below_a_suffix() {
+        let routes = [
+            on(HostPattern::Exact("api.example.com".to_owned()), route("/*")),
+            on(HostPattern::Suffix(".example.org".to_owned()), route("/*")),
+            on(HostPattern::Exact("[::1]".to_owned()), route("/*")),
+        ];
+        for (host, found) in [
+            ("api.example.com", Ok(0)),
+            ("API.Example.com.:8080", Ok(0)),
+            ("a.example.org", Ok(1)),
+            ("a.b.EXAMPLE.org", Ok(1)),
+            ("example.org", Err(404)),
+            (".example.org", Err(404)),
+            ("notexample.org", Err(404)),
+            ("example.com", Err(404)),
+            ("api.example.com.evil.net", Err(404)),
+            ("[::1]:80", Ok(2)),
+        ] {
+            assert_eq!(find(&routes, Method::GET, host, "/", &[]), found, "{host}");
+        }
+        // A request without host takes no route that asks for one.
+        let target =
+            Target::of(&Method::GET, &Uri::from_static("/"), Version::HTTP_10, &HeaderMap::new()).unwrap();
+        assert!(Router::new(&routes).find(&Method::GET, &target, &HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn methods_and_headers_must_all_match() {
+        let posts = Route { methods: vec![Method::POST, Method::PUT], ..route("/a") };
+        let field = |value| (HeaderName::from_static("x-version"), HeaderValue::from_static(value));
+        let versioned = Route { headers: vec![field("2")], ..route("/a") };
+        let routes = [posts, versioned, route("/a")];
+        let go = |method, fields| find(&routes, method, "h", "/a", fields);
+        assert_eq!(go(Method::PUT, &[]), Ok(0));
+        assert_eq!(go(Method::GET, &[("x-version", "2")]), Ok(1));
+        assert_eq!(go(Method::GET, &[("x-version", "1"), ("x-version", "2")]), Ok(1));
+        assert_eq!(go(Method::GET, &[("x-version", "22")]), Ok(2));
+        assert_eq!(go(Method::HEAD, &[]), Ok(2));
+    }
+
+    #[test]
+    fn no_spelling_gets_around_a_route() {
+        let routes = ["/api/login", "/users/{id}", "/projects/*", "/fetch/*", "/*"].map(route);
+        for uri in [
+            "//api/login",
+            "/api//login",
+            "/api%2Flogin",
+            "/api%2flogin",
+            "/api\\login",
+            "/api%5Clogin",
+            "/api/login;x=1",
+            "/api;x/login",
+            "/api/;/login",
+            "/api/%2Flogin",
+            "/users/1%2Fposts",
+            "/projects/..%2Fapi%2Flogin",
+            "/projects/..;/api/login",
+            "/projects%2Fx",
+        ] {
+            assert_eq!(get(&routes, uri), Err(400), "{uri}");
+        }
+        for (uri, found) in [
+            ("/api/%6Cogin", 0),
+            ("/x/../api/./login", 0),
+            ("/x/%2e%2e/api/login", 0),
+            ("/users/%40me", 1),
+            ("/users/1;v=2", 1),
+            ("/projects/group%2Fproject", 2),
+            ("/projects/../users/7", 1),
+            ("/fetch/https://x/", 3),
+            ("/fetch/https://x/a%2Fb;c", 3),
+            ("/any//thing", 4),
+            ("/api%252Flogin", 4),
+        ] {
+            assert_eq!(get(&routes, uri), Ok(found), "{uri}");
+        }
+    }
+
+    #[test]
+    fn partial_readings_count_too() {
+        // With all liberties this is /p/q/r, literally it is /p%2Fq//r: both take the last route. Whoever merges
+        // slashes without decoding them reads /p%2Fq/r, which is the first route's.
+        let routes = ["/{a}/{b}", "/*"].map(route);
+        assert_eq!(get(&routes, "/p%2Fq//r"), Err(400));
+        assert_eq!(get(&routes, "/p/q//r"), Ok(1));
+    }
+
+    #[test]
+    fn a_pattern_may_mean_its_slashes_as_they_stand() {
+        let routes = ["/fetch/https://*", "/a%2Fb", "/@me", "/*"].map(route);
+        assert_eq!(get(&routes, "/fetch/https://x//y"), Ok(0));
+        assert_eq!(get(&routes, "/fetch/https://x%2Fy"), Ok(0));
+        assert_eq!(get(&routes, "/a%2fb"), Ok(1));
+        assert_eq!(get(&routes, "/%40me"), Ok(2));
+        assert_eq!(get(&routes, "/fetch/https:/x"), Ok(3));
+    }
+
+    proptest! {
+        #[test]
+        fn the_index_finds_what_a_scan_finds(
+            patterns in prop::collection::vec(
+                (select(&["/", "/a", "/b", "/a/b", "/*", "/a/*", "/{x}", "/a/{x}", "/{x}/b"][..]), any::<bool>()),
+                0..8,
+            ),
+            path in "/[ab]?(/[ab]?)?",
+            is_post in any::<bool>(),
+        ) {
+            let routes: Vec<_> = patterns
+                .iter()
+                .map(|(path, only_post)| Route {
+                    methods: if *only_post { vec![Method::POST] } else { Vec::new() },
+                    ..route(path)
+                })
+                .collect();
+            let method = if is_post { Method::POST } else { Method::GET };
+            let headers = HeaderMap::new();
+            let asked = Asked { method: &method, host: None, headers: &headers };
+            let scan = routes.iter().position(|route| Entry::new(route).matches(&asked, &path));
+            prop_assert_eq!(Router::new(&routes).first(&asked, &path), scan);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What a request is for: the host and the path, read once.
+
+use compact_str::CompactString;
+use http::{HeaderMap, Method, StatusCode, Uri, Version, uri::PathAndQuery};
+
+use super::{Host, Refused, normalise::normalise, reading::Reading};
+
+/// Bytes of a path that can be read in more than one way: every way is tried, so work is bounded.
+const LONGEST_AMBIGUOUS: usize = 8 * 1024;
+
+/// The target of a request, well-formed and in normal form.
+#[derive(Debug, Clone)]
+pub struct Target {
+    host: Option<Host>,
+    path_and_query: PathAndQuery,
+    /// The literal reading where it differs from the path.
+    literal: Option<CompactString>,
+    /// The loosest reading where it differs from the literal one.
+    loosest: Option<CompactString>,
+    pub(super) readings: Reading,
+}
+
+impl Target {
+    /// Reads the request line's target together with Host (RFC 9112, 3.2 and 3.3). Nothing is
+    /// allocated for a plain path, which is what almost every path is.
+    ///
+    /// # Errors
+    /// 400 for a target or Host that is malformed or can be read in two ways, 404 for `OPTIONS *`, 414 for a long
+    /// path with ambiguities, 501 for CONNECT.
+    pub fn of(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Self, Refused> {
+        if method == Method::CONNECT {
+            // RFC 9110, 9.1: a method that no resource here could support.
+            return Err(Refused {
+                status: StatusCode::NOT_IMPLEMENTED,
+                detail: "This is a reverse proxy: it opens no tunnels.",
+            });
+        }
+        let host = Host::of(uri, version, headers)?;
+        let path_and_query = match uri.path_and_query() {
+            Some(path_and_query) if path_and_query.path() != "*" => path_and_query,
+            // RFC 9110, 9.3.7: it asks about the server as a whole, but there may be many behind this one.
+            Some(_) if method == Method::OPTIONS => {
+                return Err(Refused::not_found("No route is for the server as a whole."));
+            }
+            _ => return Err(Refused::bad_request("The request target has no path.")),
+        };
+        // "http://host?query" has the path "/" (RFC 9110, 4.2.3), but does not spell it out.
+        if is_plain(path_and_query.path()) && path_and_query.as_str().starts_with('/') {
+            return Ok(Self {
+                host,
+                path_and_query: path_and_query.clone(),
+                literal: None,
+                loosest: None,
+                readings: Reading::LITERAL,
+            });
+        }
+        Self::normalised(host, path_and_query)
+    }
+
+    fn normalised(host: Option<Host>, path_and_query: &PathAndQuery) -> Result<Self, Refused> {
+        let path = normalise(path_and_query.path())?;
+        let readings = Reading::possible(&path)?;
+        if readings != Reading::LITERAL && path.len() > LONGEST_AMBIGUOUS {
+            return Err(Refused {
+                status: StatusCode::URI_TOO_LONG,
+                detail: "The path is long and can be read in more than one way.",
+            });
+        }
+        let literal = Reading::LITERAL.apply(&path)?;
+        let loosest = readings.apply(&path)?;
+        Ok(Self {
+            host,
+            path_and_query: with_path(path_and_query, &path)?,
+            loosest: (loosest != literal).then(|| CompactString::from(loosest)),
+            literal: (literal != path).then(|| CompactString::from(literal)),
+            readings,
+        })
+    }
+
+    /// `None` only where an HTTP/1.0 client names no host.
+    pub fn host(&self) -> Option<&Host> {
+        self.host.as_ref()
+    }
+
+    /// What is forwarded: the path in normal form, the query byte for byte as it came.
+    pub fn path_and_query(&self) -> &PathAndQuery {
+        &self.path_and_query
+    }
+
+    /// The path in normal form, without query.
+    pub fn path(&self) -> &str {
+        self.path_and_query.path()
+    }
+
+    /// The query without its question mark.
+    pub fn query(&self) -> Option<&str> {
+        self.path_and_query.query()
+    }
+
+    /// The loosest reading of the path, for limits: `/a/b`, `//a/b`, `/a%2Fb` and `/a/b;x` are one. ASCII; the only
+    /// escapes left are of what could not stand in a path by itself.
+    pub fn loosest_path(&self) -> &str {
+        self.loosest.as_deref().unwrap_or_else(|| self.literal_path())
+    }
+
+    /// What patterns match.
+    pub(super) fn literal_path(&self) -> &str {
+        self.literal.as_deref().unwrap_or_else(|| self.path())
+    }
+}
+
+/// Whether a path is its own normal form and can only be read in one way. May say no to some that are.
+fn is_plain(path: &str) -> bool {
+    let mut follows_slash = false;
+    path.bytes().all(|byte| {
+        let is_special = match byte {
+            b'%' | b'\\' | b';' | 0x80.. => true,
+            b'/' | b'.' => follows_slash,
+            _ => false,
+        };
+        follows_slash = byte == b'/';
+        !is_special
+    })
+}
+
+fn with_path(original: &PathAndQuery, path: &str) -> Result<PathAndQuery, Refused> {
+    if original.as_str().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('?')) {
+        return Ok(original.clone());
+    }
+    let text = match original.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    PathAndQuery::from_maybe_shared(bytes::Bytes::from(text))
+        .map_err(|_| Refused::bad_request("The request target is malformed."))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, header::HOST};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn target(method: &Method, uri: &str) -> Result<Target, Refused> {
+        let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("example.org"))]);
+        Target::of(method, &uri.parse().unwrap(), Version::HTTP_11, &headers)
+    }
+
+    fn get(uri: &str) -> Result<Target, Refused> {
+        target(&Method::GET, uri)
+    }
+
+    #[test]
+    fn plain_targets_are_forwarded_as_they_came() {
+        for uri in ["/", "/a/b.c?x=%2e%2E/../é&&", "/a:@!$&'()*+,=~-_?", "/a.b/c..d", "/?"] {
+            let target = get(uri).unwrap();
+            assert_eq!(target.path_and_query(), uri);
+            assert_eq!(target.loosest_path(), target.path());
+            assert!(is_plain(target.path()), "{uri}");
+        }
+    }
+
+    #[test]
+    fn the_normal_form_is_forwarded_and_the_query_untouched() {
+        for (uri, forwarded, loosest) in [
+            ("/%7euser/../a?b=%7e/../c", "/a?b=%7e/../c", "/a"),
+            ("/.well-known/x", "/.well-known/x", "/.well-known/x"),
+            ("/projects/group%2fproject?a", "/projects/group%2Fproject?a", "/projects/group/project"),
+            ("/fetch/https://x/?q=//", "/fetch/https://x/?q=//", "/fetch/https:/x/"),
+            ("/%40me", "/%40me", "/@me"),
+            ("/a;v=1", "/a;v=1", "/a"),
+            ("/é?é", "/%C3%A9?é", "/%C3%A9"),
+            ("//a", "//a", "/a"),
+            ("http://h/a/./b?c", "/a/b?c", "/a/b"),
+            ("http://h?q=1", "/?q=1", "/"),
+            ("http://h", "/", "/"),
+        ] {
+            let target = get(uri).unwrap();
+            assert_eq!(target.path_and_query().as_str(), forwarded, "{uri}");
+            assert_eq!(target.loosest_path(), loosest, "{uri}");
+        }
+    }
+
+    #[test]
+    fn what_changes_nothing_shares_the_original_bytes() {
+        let uri: Uri = "/.well-known/a%2Fb?q".parse().unwrap();
+        let target = Target::of(&Method::GET, &uri, Version::HTTP_10, &HeaderMap::new()).unwrap();
+        assert_eq!(
+            target.path_and_query().as_str().as_ptr(),
+            uri.path_and_query().unwrap().as_str().as_ptr()
+        );
+    }
+
+    #[test]
+    fn targets_without_a_path_are_refused() {
+        let status = |method, uri| target(&method, uri).map(drop).map_err(|refused| refused.status.as_u16());
+        assert_eq!(status(Method::CONNECT, "example.org:443"), Err(501));
+        assert_eq!(status(Method::CONNECT, "/"), Err(501));
+        assert_eq!(status(Method::OPTIONS, "*"), Err(404));
+        assert_eq!(status(Method::GET, "*"), Err(400));
+        assert_eq!(status(Method::GET, "example.org:443"), Err(400));
+        assert_eq!(status(Method::OPTIONS, "/"), Ok(()));
+    }
+
+    #[test]
+    fn long_paths_are_refused_only_if_they_are_ambiguous() {
+        let long = "a".repeat(LONGEST_AMBIGUOUS);
+        assert!(get(&format!("/{long}%40")).is_ok());
+        assert_eq!(get(&format!("//{long}")).map(drop).map_err(|refused| refused.status.as_u16()), Err(414));
+    }
+
+    proptest! {
+        #[test]
+        fn targets_are_normal_or_refused(path in "/([a./;\\\\?é]|%2[eEfF]|%5[cC]|%25|%40|%[0-9a-f]{0,2}){0,16}") {
+            if let Ok(first) = get(&path) {
+                let again = get(first.path_and_query().as_str()).unwrap();
+                prop_assert_eq!(again.path_and_query(), first.path_and_query());
+                prop_assert_eq!(again.loosest_path(), first.loosest_path());
+                prop_assert!(!first.loosest_path().split('/').any(|segment| segment == "." || segment == ".."));
+                prop_assert_eq!(first.query(), path.split_once('?').map(|(_, query)| query));
+            }
+        }
+
+        /// The short way gives what the long way gives.
+        #[test]
+        fn plain_paths_are_their_own_normal_form(path in "/[a-c./~@:]{0,12}") {
+            if is_plain(&path) {
+                prop_assert_eq!(normalise(&path).unwrap(), path.as_str());
+                prop_assert_eq!(Reading::possible(&path), Ok(Reading::LITERAL));
+            }
+        }
+    }
+}
