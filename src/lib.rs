@@ -1,3 +1,4 @@
 //! skeleton
 pub mod config;
 pub mod limit;
+pub mod telemetry;
