@@ -1,9 +1,10 @@
 //! Tollgate: a reverse proxy with built-in throttling.
 //!
-//! The crate, in the order in which a request meets it. To see what happens to one, start at
+//! The modules in the order in which a request meets them. To see what happens to one, start at
 //! [`proxy::serve`].
 
 pub mod config;
 pub mod limit;
 pub mod router;
 pub mod store;
+pub mod telemetry;

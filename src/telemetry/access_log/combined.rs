@@ -1,0 +1,78 @@
+//! Apache's combined format: what every log analyser reads.
+//!
+//!     CLIENT - USER [TIME] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT"
+
+use std::io::Write;
+
+use super::{Line, escape, stamp::Stamp};
+
+/// Appends `line` and a newline.
+pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
+    // Writing to a vector can't fail; an address has nothing to escape.
+    let _ok = write!(out, "{} - ", line.client);
+    match line.user {
+        None | Some(b"") => out.push(b'-'),
+        Some(user) => escape::bare(out, user),
+    }
+    out.extend_from_slice(b" [");
+    stamp.common(out, line.time);
+    out.extend_from_slice(b"] \"");
+    out.extend_from_slice(line.method.as_str().as_bytes());
+    out.push(b' ');
+    escape::quoted(out, line.path);
+    out.push(b' ');
+    out.extend_from_slice(line.protocol().as_bytes());
+    out.extend_from_slice(b"\" ");
+    out.extend_from_slice(itoa::Buffer::new().format(line.status.as_u16()).as_bytes());
+    out.push(b' ');
+    // `%b`: a body of no bytes is a dash.
+    match line.bytes {
+        0 => out.push(b'-'),
+        bytes => out.extend_from_slice(itoa::Buffer::new().format(bytes).as_bytes()),
+    }
+    quoted(out, line.referer);
+    quoted(out, line.user_agent);
+    out.push(b'\n');
+}
+
+fn quoted(out: &mut Vec<u8>, value: Option<&[u8]>) {
+    out.extend_from_slice(b" \"");
+    match value {
+        None => out.push(b'-'),
+        Some(value) => escape::quoted(out, value),
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::line::sample, *};
+
+    fn written(line: &Line<'_>) -> String {
+        let mut out = Vec::new();
+        write(&mut out, line, &mut Stamp::new());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn as_apache_writes_it() {
+        assert_eq!(
+            written(&sample::line()),
+            "203.0.113.7 - acme [03/Jul/2026:12:00:01 +0000] \"GET /a?b=c HTTP/1.1\" 200 512 \"-\" \"curl/8\"\n"
+        );
+    }
+
+    #[test]
+    fn what_clients_send_stays_in_its_field() {
+        let line = Line {
+            user: Some(b"x [y] \"GET"),
+            user_agent: Some(b"a\" 200 1\n10.0.0.1 - -"),
+            bytes: 0,
+            ..sample::line()
+        };
+        let text = written(&line);
+        assert_eq!(text.lines().count(), 1);
+        assert!(text.contains(r"- x\x20\x5by\x5d\x20\x22GET ["), "{text}");
+        assert!(text.ends_with("200 - \"-\" \"a\\x22 200 1\\x0a10.0.0.1 - -\"\n"), "{text}");
+    }
+}

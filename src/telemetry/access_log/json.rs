@@ -1,0 +1,95 @@
+//! One JSON object a line.
+
+use std::io::Write;
+
+use super::{Line, escape, stamp::Stamp};
+
+/// Appends `line` and a newline.
+pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
+    out.extend_from_slice(b"{\"time\":\"");
+    stamp.rfc3339(out, line.time);
+    // Writing to a vector can't fail; an address has nothing to escape.
+    let _ok = write!(out, "\",\"client\":\"{}\"", line.client);
+    text(out, "method", Some(line.method.as_str().as_bytes()));
+    text(out, "path", Some(line.path));
+    text(out, "protocol", Some(line.protocol().as_bytes()));
+    number(out, "status", u64::from(line.status.as_u16()));
+    number(out, "bytes", line.bytes);
+    millis(out, line);
+    text(out, "route", line.route.map(str::as_bytes));
+    text(out, "upstream", line.upstream.map(str::as_bytes));
+    text(out, "request_id", line.request_id);
+    text(out, "user", line.user);
+    text(out, "host", line.host);
+    text(out, "referer", line.referer);
+    text(out, "user_agent", line.user_agent);
+    text(out, "limited", line.limited.map(str::as_bytes));
+    out.extend_from_slice(b"}\n");
+}
+
+fn name(out: &mut Vec<u8>, name: &str) {
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+fn text(out: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
+    name(out, key);
+    match value {
+        None => out.extend_from_slice(b"null"),
+        Some(value) => {
+            out.push(b'"');
+            escape::json(out, value);
+            out.push(b'"');
+        }
+    }
+}
+
+fn number(out: &mut Vec<u8>, key: &str, value: u64) {
+    name(out, key);
+    out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+}
+
+/// Milliseconds to the microsecond: `12.034`.
+fn millis(out: &mut Vec<u8>, line: &Line<'_>) {
+    let micros = line.elapsed.as_micros();
+    name(out, "duration_ms");
+    out.extend_from_slice(itoa::Buffer::new().format(micros / 1_000).as_bytes());
+    let digit = |unit: u128| b'0' + (micros / unit % 10) as u8;
+    out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::line::sample, *};
+
+    fn written(line: &Line<'_>) -> String {
+        let mut out = Vec::new();
+        write(&mut out, line, &mut Stamp::new());
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn every_field_has_its_place() {
+        assert_eq!(
+            written(&sample::line()),
+            concat!(
+                r#"{"time":"2026-07-03T12:00:01.250Z","client":"203.0.113.7","method":"GET","path":"/a?b=c","#,
+                r#""protocol":"HTTP/1.1","status":200,"bytes":512,"duration_ms":12.034,"route":"all","#,
+                r#""upstream":"127.0.0.1:3000","request_id":"4f1c","user":"acme","host":"api.example.com","#,
+                r#""referer":null,"user_agent":"curl/8","limited":null}"#,
+                "\n"
+            )
+        );
+    }
+
+    #[test]
+    fn what_clients_send_stays_in_its_field() {
+        let line = Line { user_agent: Some(b"\"}\n{\"status\":200"), ..sample::line() };
+        let text = written(&line);
+        assert_eq!(text.lines().count(), 1);
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(read["user_agent"], "\"}\n{\"status\":200");
+        assert_eq!(read["status"], 200);
+    }
+}

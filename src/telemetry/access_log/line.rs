@@ -1,0 +1,72 @@
+//! What is told of one request.
+
+use std::{net::IpAddr, time::Duration};
+
+use http::{Method, StatusCode, Version};
+
+/// One request and its answer. What clients choose is bytes: nothing says that it is UTF-8.
+#[derive(Debug, Clone, Copy)]
+pub struct Line<'a> {
+    /// When the request came, in microseconds since the Unix epoch.
+    pub time: i64,
+    pub client: IpAddr,
+    pub method: &'a Method,
+    /// Path and query, as the client sent them.
+    pub path: &'a [u8],
+    pub version: Version,
+    pub status: StatusCode,
+    /// Of the answer's body.
+    pub bytes: u64,
+    pub elapsed: Duration,
+    /// `None` where none matched.
+    pub route: Option<&'a str>,
+    /// The endpoint that answered: `10.0.0.1:3000`.
+    pub upstream: Option<&'a str>,
+    pub request_id: Option<&'a [u8]>,
+    pub user: Option<&'a [u8]>,
+    pub host: Option<&'a [u8]>,
+    pub referer: Option<&'a [u8]>,
+    pub user_agent: Option<&'a [u8]>,
+    /// The policy that held the request back.
+    pub limited: Option<&'a str>,
+}
+
+impl Line<'_> {
+    /// `HTTP/1.1`
+    pub(super) fn protocol(&self) -> &'static str {
+        match self.version {
+            Version::HTTP_09 => "HTTP/0.9",
+            Version::HTTP_10 => "HTTP/1.0",
+            Version::HTTP_2 => "HTTP/2.0",
+            Version::HTTP_3 => "HTTP/3.0",
+            _ => "HTTP/1.1",
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod sample {
+    use super::*;
+
+    /// A plain request; tests change what they are about.
+    pub(in super::super) fn line() -> Line<'static> {
+        Line {
+            time: 1_783_080_001_250_999,
+            client: IpAddr::from([203, 0, 113, 7]),
+            method: &Method::GET,
+            path: b"/a?b=c",
+            version: Version::HTTP_11,
+            status: StatusCode::OK,
+            bytes: 512,
+            elapsed: Duration::from_micros(12_034),
+            route: Some("all"),
+            upstream: Some("127.0.0.1:3000"),
+            request_id: Some(b"4f1c"),
+            user: Some(b"acme"),
+            host: Some(b"api.example.com"),
+            referer: None,
+            user_agent: Some(b"curl/8"),
+            limited: None,
+        }
+    }
+}

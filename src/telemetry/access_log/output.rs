@@ -1,0 +1,249 @@
+//! The access log as the process sees it: opened at the start, reopened on a signal, closed at the end.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{
+    WorkerLog,
+    writer::{Message, Sink, Writer},
+};
+use crate::{
+    config::model::{self, AccessLogFormat, Destination},
+    telemetry::metrics::Metrics,
+};
+
+/// Buffers that may wait for the disk: 4 MiB of lines.
+const QUEUE: usize = 64;
+
+/// The access log can't be started.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot open the access log {}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("cannot start the thread of the access log: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// The one access log of the process.
+#[derive(Debug)]
+pub struct AccessLog {
+    format: AccessLogFormat,
+    sample: f64,
+    metrics: Arc<Metrics>,
+    /// `None` where nothing is logged.
+    writer: Option<WriterHandle>,
+}
+
+#[derive(Debug)]
+struct WriterHandle {
+    queue: SyncSender<Message>,
+    reopen: Arc<AtomicBool>,
+    /// Breaks when the thread has ended.
+    ended: Receiver<()>,
+}
+
+impl AccessLog {
+    /// Opens what `config` names, and starts the thread that writes to it.
+    ///
+    /// # Errors
+    /// The file can't be opened or created; there is no thread left.
+    pub fn open(config: &model::AccessLog, metrics: Arc<Metrics>) -> Result<Self, OpenError> {
+        let sink = match (config.format, &config.to) {
+            (AccessLogFormat::Off, _) => None,
+            (_, Destination::Stdout) => Some(Sink::Stream(Box::new(io::stdout()))),
+            (_, Destination::File(path)) => Some(
+                Sink::file(path).map_err(|source| OpenError::File { path: path.clone(), source })?,
+            ),
+        };
+        let writer = sink.map(|sink| start(sink, Arc::clone(&metrics))).transpose()?;
+        Ok(Self { format: config.format, sample: config.sample, metrics, writer })
+    }
+
+    /// The end that one worker writes to.
+    pub fn worker(&self) -> WorkerLog {
+        let queue = self.writer.as_ref().map(|writer| writer.queue.clone());
+        WorkerLog::new(self.format, self.sample, queue, Arc::clone(&self.metrics))
+    }
+
+    /// Has the file opened anew, after it was moved away. Does not wait for it.
+    pub fn reopen(&self) {
+        if let Some(writer) = &self.writer {
+            writer.reopen.store(true, Ordering::Relaxed);
+            // Full: the next line that is written sees the flag.
+            let _full = writer.queue.try_send(Message::Wake);
+        }
+    }
+
+    /// Writes what was handed over, and ends the thread. Call it once the workers have ended: what they
+    /// hand over later is dropped and counted. Waits at most `within`, for whoever reads our stdout may
+    /// have stopped to. Says whether everything was written in time.
+    pub fn close(self, within: Duration) -> bool {
+        let Some(writer) = self.writer else { return true };
+        let deadline = Instant::now() + within;
+        let mut message = Message::Close;
+        while let Err(TrySendError::Full(back)) = writer.queue.try_send(message) {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            message = back;
+            thread::sleep(Duration::from_millis(1));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Nothing is ever sent: the thread's end breaks the channel.
+        writer.ended.recv_timeout(left) == Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
+    }
+}
+
+fn start(sink: Sink, metrics: Arc<Metrics>) -> Result<WriterHandle, OpenError> {
+    let (queue, messages) = sync_channel(QUEUE);
+    let (end, ended) = sync_channel(0);
+    let reopen = Arc::new(AtomicBool::new(false));
+    let writer = Writer { sink, reopen: Arc::clone(&reopen), metrics, complained: None };
+    thread::Builder::new()
+        .name("access-log".into())
+        .spawn(move || {
+            writer.run(&messages);
+            drop::<SyncSender<()>>(end);
+        })
+        .map_err(OpenError::Thread)?;
+    Ok(WriterHandle { queue, reopen, ended })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, io::Write, sync::mpsc};
+
+    use super::{super::line::sample, *};
+    use crate::telemetry::testing;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn metrics() -> Arc<Metrics> {
+        Metrics::new(&testing::config(), 1)
+    }
+
+    fn config(to: Destination) -> model::AccessLog {
+        model::AccessLog { format: AccessLogFormat::Combined, to, sample: 1.0 }
+    }
+
+    fn wait_for(what: impl Fn() -> bool) {
+        let deadline = Instant::now() + SOON;
+        while !what() {
+            assert!(Instant::now() < deadline, "never came true");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn closing_writes_every_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("access.log");
+        fs::write(&path, "before\n").unwrap();
+        let log = AccessLog::open(&config(Destination::File(path.clone())), metrics()).unwrap();
+        let workers = [log.worker(), log.worker()];
+        for worker in workers {
+            assert!(worker.wants());
+            for _ in 0..1_000 {
+                worker.write(&sample::line());
+            }
+        }
+        assert!(log.close(SOON));
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 2_001);
+        assert!(text.starts_with("before\n203.0.113.7 - acme"));
+    }
+
+    #[test]
+    fn a_file_moved_away_is_opened_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("access.log");
+        let log = AccessLog::open(&config(Destination::File(path.clone())), metrics()).unwrap();
+        let worker = log.worker();
+        worker.write(&sample::line());
+        worker.flush();
+        wait_for(|| fs::read_to_string(&path).is_ok_and(|text| !text.is_empty()));
+        let moved = directory.path().join("access.log.1");
+        fs::rename(&path, &moved).unwrap();
+        log.reopen();
+        wait_for(|| path.exists());
+        worker.write(&sample::line());
+        drop(worker);
+        assert!(log.close(SOON));
+        for file in [path, moved] {
+            assert_eq!(fs::read_to_string(file).unwrap().lines().count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_named() {
+        let to = Destination::File("/nonexistent/access.log".into());
+        let error = AccessLog::open(&config(to), metrics()).unwrap_err();
+        assert!(error.to_string().starts_with("cannot open the access log /nonexistent/access.log: "));
+    }
+
+    /// Takes nothing until it is let go.
+    struct Stuck(mpsc::Receiver<()>);
+
+    impl Write for Stuck {
+        fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+            let _gone = self.0.recv();
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stuck_reader_costs_lines_and_never_time() {
+        let (let_go, stuck) = mpsc::channel();
+        let metrics = metrics();
+        let writer = start(Sink::Stream(Box::new(Stuck(stuck))), Arc::clone(&metrics)).unwrap();
+        let config = config(Destination::Stdout);
+        let log = AccessLog {
+            format: config.format,
+            sample: config.sample,
+            metrics: Arc::clone(&metrics),
+            writer: Some(writer),
+        };
+        let worker = log.worker();
+        for _ in 0..QUEUE + 10 {
+            worker.write(&sample::line());
+            worker.flush();
+        }
+        // One is being written, as many as fit wait.
+        wait_for(|| metrics.access_log_dropped() >= 9);
+        assert!(metrics.access_log_dropped() <= 10);
+        drop(worker);
+        assert!(!log.close(Duration::from_millis(20)));
+        drop(let_go);
+    }
+
+    #[test]
+    fn off_wants_nothing_and_opens_nothing() {
+        let to = Destination::File("/nonexistent/access.log".into());
+        let off = model::AccessLog { format: AccessLogFormat::Off, to, sample: 1.0 };
+        let log = AccessLog::open(&off, metrics()).unwrap();
+        assert!(!log.worker().wants());
+        assert!(log.close(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_share_is_a_share() {
+        let some = model::AccessLog { sample: 0.5, ..config(Destination::Stdout) };
+        let log = AccessLog::open(&some, metrics()).unwrap();
+        let worker = log.worker();
+        let wanted = (0..10_000).filter(|_| worker.wants()).count();
+        assert!((4_500..5_500).contains(&wanted), "{wanted} of 10000");
+    }
+}

@@ -1,0 +1,91 @@
+//! A worker's end of the access log: a buffer of lines, handed over when it is full or when it is time.
+
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc,
+        mpsc::{SyncSender, TrySendError},
+    },
+};
+
+use super::{Line, combined, json, stamp::Stamp, writer::Message};
+use crate::{config::model::AccessLogFormat, telemetry::metrics::Metrics};
+
+/// A buffer of this many bytes is handed over without waiting for the time.
+const FULL: usize = 64 << 10;
+
+/// What a worker writes its lines to. Belongs to one thread.
+#[derive(Debug)]
+pub struct WorkerLog {
+    format: AccessLogFormat,
+    sample: f64,
+    buffer: RefCell<Buffer>,
+    /// `None` where nothing is logged.
+    queue: Option<SyncSender<Message>>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    text: Vec<u8>,
+    lines: u64,
+    stamp: Stamp,
+}
+
+impl WorkerLog {
+    pub(super) fn new(
+        format: AccessLogFormat,
+        sample: f64,
+        queue: Option<SyncSender<Message>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let buffer = Buffer { text: Vec::new(), lines: 0, stamp: Stamp::new() };
+        Self { format, sample, buffer: RefCell::new(buffer), queue, metrics }
+    }
+
+    /// Whether the request at hand is to be logged: draws lots where only a share is. Ask once a request,
+    /// before gathering what a line needs.
+    pub fn wants(&self) -> bool {
+        self.queue.is_some() && (self.sample >= 1.0 || fastrand::f64() < self.sample)
+    }
+
+    /// Writes one line down. Never waits.
+    pub fn write(&self, line: &Line<'_>) {
+        let mut buffer = self.buffer.borrow_mut();
+        let Buffer { text, lines, stamp } = &mut *buffer;
+        match self.format {
+            AccessLogFormat::Off => return,
+            AccessLogFormat::Json => json::write(text, line, stamp),
+            AccessLogFormat::Combined => combined::write(text, line, stamp),
+        }
+        *lines += 1;
+        if text.len() >= FULL {
+            self.hand_over(&mut buffer);
+        }
+    }
+
+    /// Hands over what there is. Never waits: what finds the queue full is dropped and counted.
+    pub fn flush(&self) {
+        self.hand_over(&mut self.buffer.borrow_mut());
+    }
+
+    fn hand_over(&self, buffer: &mut Buffer) {
+        let Some(queue) = self.queue.as_ref().filter(|_| buffer.lines > 0) else { return };
+        // Room for the line that fills it, so that the buffer never grows while it is written to.
+        let next = Vec::with_capacity(FULL + (FULL >> 3));
+        let text = std::mem::replace(&mut buffer.text, next);
+        let lines = std::mem::take(&mut buffer.lines);
+        match queue.try_send(Message::Lines { text, lines }) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
+                self.metrics.add_access_log_dropped(lines);
+            }
+        }
+    }
+}
+
+impl Drop for WorkerLog {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

@@ -1,0 +1,111 @@
+//! The thread that does the I/O.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
+    },
+    time::{Duration, Instant},
+};
+
+use crate::telemetry::metrics::Metrics;
+
+/// A disk that is full stays full for a while: that is told once in this time.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// What the writer is sent.
+#[derive(Debug)]
+pub(super) enum Message {
+    Lines {
+        text: Vec<u8>,
+        lines: u64,
+    },
+    /// See whether the file is to be reopened.
+    Wake,
+    /// Write what is in the queue, and end.
+    Close,
+}
+
+/// Where lines go.
+pub(super) enum Sink {
+    File { path: PathBuf, file: File },
+    Stream(Box<dyn Write + Send>),
+}
+
+impl Sink {
+    pub(super) fn file(path: &Path) -> io::Result<Self> {
+        Ok(Self::File { path: path.to_owned(), file: append(path)? })
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        match self {
+            Self::File { file, .. } => file.write_all(text),
+            Self::Stream(stream) => stream.write_all(text).and_then(|()| stream.flush()),
+        }
+    }
+}
+
+fn append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+/// Writes what workers hand over, in the order in which it comes.
+pub(super) struct Writer {
+    pub(super) sink: Sink,
+    pub(super) reopen: Arc<AtomicBool>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) complained: Option<Instant>,
+}
+
+impl Writer {
+    /// Ends when it is told to, or when nobody is left who could send.
+    pub(super) fn run(mut self, queue: &Receiver<Message>) {
+        while let Ok(message) = queue.recv() {
+            match message {
+                Message::Lines { text, lines } => self.write(&text, lines),
+                Message::Wake => self.reopen(),
+                Message::Close => break,
+            }
+        }
+        while let Ok(message) = queue.try_recv() {
+            if let Message::Lines { text, lines } = message {
+                self.write(&text, lines);
+            }
+        }
+    }
+
+    fn write(&mut self, text: &[u8], lines: u64) {
+        // A wake that found the queue full is made good here.
+        self.reopen();
+        if let Err(error) = self.sink.write(text) {
+            self.metrics.add_access_log_dropped(lines);
+            self.complain(&error);
+        }
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        if self.complained.is_none_or(|last| last.elapsed() >= QUIET) {
+            self.complained = Some(Instant::now());
+            tracing::error!(%error, "the access log can't be written; its lines are dropped");
+        }
+    }
+
+    /// Opens the file anew where that was asked for. Where it can't be, the one that is open stays.
+    fn reopen(&mut self) {
+        if !self.reopen.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        if let Sink::File { path, file } = &mut self.sink {
+            match append(path) {
+                Ok(new) => *file = new,
+                Err(error) => {
+                    tracing::error!(%error, path = %path.display(), "the access log can't be reopened");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! The counters as text: OpenMetrics 1.0, which Prometheus reads.
+
+use std::{fmt, sync::Arc};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text},
+    metrics::MetricType,
+    registry::Registry,
+};
+
+use super::{
+    Metrics, Outcome, PoolState, Verdict, WorkerMetrics,
+    histogram::{Histogram, Total},
+};
+
+impl Metrics {
+    /// What [`Metrics::expose`] gives.
+    pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+    /// Sums every worker's counters and writes them all down.
+    ///
+    /// # Errors
+    /// None of its own: those of writing to memory.
+    pub fn expose(self: &Arc<Self>) -> Result<String, fmt::Error> {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Arc::clone(self)));
+        let mut page = String::new();
+        text::encode(&mut page, &registry)?;
+        Ok(page)
+    }
+
+    fn sum(&self, value: impl Fn(&WorkerMetrics) -> u64) -> u64 {
+        self.workers.iter().map(|worker| value(worker)).sum()
+    }
+
+    fn requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = counter(out, "tollgate_requests", "Requests answered, by route and status class")?;
+        for (index, route) in self.routes.iter().map(String::as_str).chain([""]).enumerate() {
+            for (class, status) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().enumerate() {
+                let value = self.sum(|worker| worker.routes[index].requests[class].value());
+                count(&mut family, [("route", route), ("status", status)], value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn durations(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let name = "tollgate_request_duration_seconds";
+        let help = "From the head of a request to the end of its answer, by route";
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (index, route) in self.routes.iter().map(String::as_str).chain([""]).enumerate() {
+            let histograms = self.workers.iter().map(|worker| -> &Histogram { &worker.routes[index].duration });
+            let total = Total::of(histograms);
+            let labels = [("route", route)];
+            let mut metric = family.encode_family(&labels)?;
+            metric.encode_histogram::<NoLabelSet>(total.sum, total.count, &total.buckets, None)?;
+        }
+        Ok(())
+    }
+
+    fn decisions(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "What policies said, by where it was decided";
+        let mut family = counter(out, "tollgate_decisions", help)?;
+        for (index, policy) in self.policies.iter().enumerate() {
+            for (verdict, name) in Verdict::ALL {
+                let value = self.sum(|worker| worker.policies[index].decisions[verdict as usize].value());
+                let labels = [("policy", policy.as_str()), ("verdict", name), ("source", "store")];
+                count(&mut family, labels, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn upstream_requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Attempts at upstreams, by how they ended";
+        let mut family = counter(out, "tollgate_upstream_requests", help)?;
+        for (index, upstream) in self.upstreams.iter().enumerate() {
+            for (outcome, name) in Outcome::ALL {
+                let value = self.sum(|worker| worker.upstreams[index].requests[outcome as usize].value());
+                count(&mut family, [("upstream", upstream.as_str()), ("result", name)], value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn upstream_retries(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = counter(out, "tollgate_upstream_retries", "Requests tried again")?;
+        for (index, upstream) in self.upstreams.iter().enumerate() {
+            let value = self.sum(|worker| worker.upstreams[index].retries.value());
+            count(&mut family, [("upstream", upstream.as_str())], value)?;
+        }
+        Ok(())
+    }
+
+    fn upstream_connections(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (name, help) = ("tollgate_upstream_connections", "Connections to upstreams, by what they do");
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (index, upstream) in self.upstreams.iter().enumerate() {
+            for (state, name) in PoolState::ALL {
+                let value = self.sum(|worker| worker.upstreams[index].connections[state as usize].value());
+                let labels = [("upstream", upstream.as_str()), ("state", name)];
+                family.encode_family(&labels)?.encode_gauge(&value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What has no label but the version.
+    fn process(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let memory = self.memory();
+        let gauges = [
+            ("tollgate_connections", "Client connections open", self.sum(|w| w.connections().value())),
+            ("tollgate_memory_keys", "Limits with state in the memory store", memory.keys),
+        ];
+        for (name, help, value) in gauges {
+            out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+        }
+        let refused = self.sum(|worker| worker.connections_refused().value());
+        let counters = [
+            ("tollgate_connections_refused", "Client connections closed for being too many", refused),
+            ("tollgate_memory_evicted", "Limits forgotten because the memory store was full", memory.evicted),
+            ("tollgate_abuse_records_dropped", "Denials that were not recorded", self.abuse_dropped()),
+            ("tollgate_abuse_addresses_evicted", "Limited clients forgotten for others", self.abuse_evicted()),
+            ("tollgate_access_log_dropped", "Lines of the access log not written", self.access_log_dropped()),
+        ];
+        for (name, help, value) in counters {
+            counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
+        }
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        out.encode_descriptor("tollgate_build_info", "What runs", None, MetricType::Gauge)?
+            .encode_family(&version)?
+            .encode_gauge(&1_u64)?;
+        let (name, help) = ("process_start_time_seconds", "When the process started, since the Unix epoch");
+        out.encode_descriptor(name, help, None, MetricType::Gauge)?
+            .encode_gauge(&self.started().as_secs_f64())
+    }
+}
+
+impl Collector for Metrics {
+    fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
+        self.requests(&mut out)?;
+        self.durations(&mut out)?;
+        self.decisions(&mut out)?;
+        self.upstream_requests(&mut out)?;
+        self.upstream_retries(&mut out)?;
+        self.upstream_connections(&mut out)?;
+        self.process(&mut out)
+    }
+}
+
+/// Opens a family of counters; the encoder appends `_total` to their names.
+fn counter<'a>(
+    out: &'a mut DescriptorEncoder<'_>,
+    name: &'a str,
+    help: &str,
+) -> Result<MetricEncoder<'a>, fmt::Error> {
+    out.encode_descriptor(name, help, None, MetricType::Counter)
+}
+
+fn count<const N: usize>(
+    family: &mut MetricEncoder<'_>,
+    labels: [(&str, &str); N],
+    value: u64,
+) -> fmt::Result {
+    family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+    use crate::telemetry::{metrics::MemoryFacts, testing};
+
+    #[test]
+    fn workers_are_summed() {
+        let metrics = Metrics::new(&testing::config(), 2);
+        for index in 0..2 {
+            let worker = metrics.worker(index);
+            worker.request(Some(0), StatusCode::OK, Duration::from_millis(3));
+            worker.request(None, StatusCode::NOT_FOUND, Duration::from_secs(40));
+            worker.decision(0, Verdict::Denied);
+            worker.upstream(0, Outcome::Timeout);
+            worker.connections().inc();
+            if let Some(idle) = worker.upstream_connections(0, PoolState::Idle) {
+                idle.set(3);
+            }
+        }
+        metrics.add_abuse_dropped(7);
+        metrics.watch_memory(|| MemoryFacts { keys: 11, evicted: 2 });
+        let page = metrics.expose().unwrap();
+        for line in [
+            r#"tollgate_requests_total{route="all",status="2xx"} 2"#,
+            r#"tollgate_requests_total{route="",status="4xx"} 2"#,
+            r#"tollgate_request_duration_seconds_bucket{le="0.0025",route="all"} 0"#,
+            r#"tollgate_request_duration_seconds_bucket{le="0.005",route="all"} 2"#,
+            r#"tollgate_request_duration_seconds_bucket{le="30.0",route=""} 0"#,
+            r#"tollgate_request_duration_seconds_bucket{le="+Inf",route=""} 2"#,
+            r#"tollgate_request_duration_seconds_sum{route=""} 80.0"#,
+            r#"tollgate_decisions_total{policy="per-ip",verdict="denied",source="store"} 2"#,
+            r#"tollgate_upstream_requests_total{upstream="api",result="timeout"} 2"#,
+            r#"tollgate_upstream_connections{upstream="api",state="idle"} 6"#,
+            "tollgate_connections 2",
+            "tollgate_memory_keys 11",
+            "tollgate_memory_evicted_total 2",
+            "tollgate_abuse_records_dropped_total 7",
+        ] {
+            assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
+        }
+        assert!(page.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn an_index_without_a_row_counts_nothing() {
+        let metrics = Metrics::new(&testing::config(), 1);
+        let worker = metrics.worker(0);
+        worker.request(Some(99), StatusCode::OK, Duration::ZERO);
+        worker.decision(99, Verdict::Allowed);
+        worker.upstream(99, Outcome::Ok);
+        let page = metrics.expose().unwrap();
+        let counted = |line: &str| line.starts_with("tollgate_") && line.contains("_total") && !line.ends_with(" 0");
+        assert_eq!(page.lines().find(|line| counted(line)), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! Counters of what happens, one set a worker, summed when they are scraped.
+//!
+//! A worker bumps its own counters without a locked instruction; whoever scrapes adds them up. No label
+//! takes a value that a client chose.
+
+mod cell;
+mod exposition;
+mod histogram;
+mod registry;
+mod worker;
+
+pub use cell::{Counter, Gauge};
+pub use registry::{MemoryFacts, Metrics};
+pub use worker::{Outcome, PoolState, Verdict, WorkerMetrics};

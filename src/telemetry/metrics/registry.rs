@@ -1,0 +1,123 @@
+//! The counters of all workers, and those of the process.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use super::WorkerMetrics;
+use crate::config::model::Config;
+
+/// How the memory store stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryFacts {
+    /// Limits with state.
+    pub keys: u64,
+    /// Limits that had to go because the store was full, since the start.
+    pub evicted: u64,
+}
+
+type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
+
+/// Everything that is counted. One a process.
+pub struct Metrics {
+    pub(super) routes: Vec<String>,
+    pub(super) policies: Vec<String>,
+    pub(super) upstreams: Vec<String>,
+    pub(super) workers: Vec<Arc<WorkerMetrics>>,
+    memory: OnceLock<MemorySource>,
+    // Rare, and of no one worker: these may be locked.
+    abuse_dropped: AtomicU64,
+    abuse_evicted: AtomicU64,
+    access_log_dropped: AtomicU64,
+    started: SystemTime,
+}
+
+impl Metrics {
+    /// Counters for the names of `config`, one set for each of `workers`.
+    pub fn new(config: &Config, workers: usize) -> Arc<Self> {
+        let routes: Vec<_> = config.routes.iter().map(|route| route.name.clone()).collect();
+        let policies: Vec<_> = config.policies.iter().map(|policy| policy.name.clone()).collect();
+        let upstreams: Vec<_> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
+        let set = || Arc::new(WorkerMetrics::new(routes.len(), policies.len(), upstreams.len()));
+        Arc::new(Self {
+            workers: std::iter::repeat_with(set).take(workers).collect(),
+            routes,
+            policies,
+            upstreams,
+            memory: OnceLock::new(),
+            abuse_dropped: AtomicU64::new(0),
+            abuse_evicted: AtomicU64::new(0),
+            access_log_dropped: AtomicU64::new(0),
+            started: SystemTime::now(),
+        })
+    }
+
+    /// The set of one worker. Only that worker's thread may write to it.
+    ///
+    /// # Panics
+    /// There is no such worker.
+    pub fn worker(&self, index: usize) -> Arc<WorkerMetrics> {
+        Arc::clone(&self.workers[index])
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Names the source of the memory store's figures. The first call holds.
+    pub fn watch_memory(&self, source: impl Fn() -> MemoryFacts + Send + Sync + 'static) {
+        let _already = self.memory.set(Box::new(source));
+    }
+
+    /// How the memory store stands; zeros as long as nobody watches it.
+    pub fn memory(&self) -> MemoryFacts {
+        self.memory.get().map(|source| source()).unwrap_or_default()
+    }
+
+    /// Denials that were not recorded.
+    pub fn add_abuse_dropped(&self, count: u64) {
+        self.abuse_dropped.fetch_add(count, Relaxed);
+    }
+
+    /// Limited clients that were forgotten early, to make room for others.
+    pub fn add_abuse_evicted(&self, count: u64) {
+        self.abuse_evicted.fetch_add(count, Relaxed);
+    }
+
+    /// Lines of the access log that were not written.
+    pub fn add_access_log_dropped(&self, count: u64) {
+        self.access_log_dropped.fetch_add(count, Relaxed);
+    }
+
+    /// See [`Metrics::add_abuse_dropped`].
+    pub fn abuse_dropped(&self) -> u64 {
+        self.abuse_dropped.load(Relaxed)
+    }
+
+    /// See [`Metrics::add_abuse_evicted`].
+    pub fn abuse_evicted(&self) -> u64 {
+        self.abuse_evicted.load(Relaxed)
+    }
+
+    /// See [`Metrics::add_access_log_dropped`].
+    pub fn access_log_dropped(&self) -> u64 {
+        self.access_log_dropped.load(Relaxed)
+    }
+
+    /// When the process started, since the Unix epoch.
+    pub fn started(&self) -> Duration {
+        self.started.duration_since(UNIX_EPOCH).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").field("workers", &self.workers.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,160 @@
+//! What one worker counts. Only its own thread may call these; anyone may read.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::{Counter, Gauge, histogram::Histogram};
+
+/// What a policy said to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Allowed,
+    Denied,
+    /// The store could not be asked.
+    Error,
+}
+
+impl Verdict {
+    pub(super) const ALL: [(Self, &'static str); 3] =
+        [(Self::Allowed, "allowed"), (Self::Denied, "denied"), (Self::Error, "error")];
+}
+
+/// How one attempt at an upstream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It answered, whatever the status.
+    Ok,
+    /// No connection could be made.
+    ConnectError,
+    /// It took longer than `timeouts` allows.
+    Timeout,
+    /// Its connections are all in use (`max_connections`).
+    Overloaded,
+    /// The connection broke, or the answer is not HTTP.
+    Error,
+    /// The client went away first.
+    Cancelled,
+}
+
+impl Outcome {
+    pub(super) const ALL: [(Self, &'static str); 6] = [
+        (Self::Ok, "ok"),
+        (Self::ConnectError, "connect_error"),
+        (Self::Timeout, "timeout"),
+        (Self::Overloaded, "overloaded"),
+        (Self::Error, "error"),
+        (Self::Cancelled, "cancelled"),
+    ];
+}
+
+/// What a connection to an upstream is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PoolState {
+    Active,
+    Idle,
+}
+
+impl PoolState {
+    pub(super) const ALL: [(Self, &'static str); 2] = [(Self::Active, "active"), (Self::Idle, "idle")];
+}
+
+// Rows are aligned to cache lines: two workers' rows may be neighbours in memory, and a line that two
+// cores write to goes back and forth between them.
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct RouteRow {
+    /// By status class, 1xx first.
+    pub(super) requests: [Counter; 5],
+    pub(super) duration: Histogram,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct PolicyRow {
+    pub(super) decisions: [Counter; Verdict::ALL.len()],
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct UpstreamRow {
+    pub(super) requests: [Counter; Outcome::ALL.len()],
+    pub(super) retries: Counter,
+    pub(super) connections: [Gauge; PoolState::ALL.len()],
+}
+
+/// The counters of one worker, by the indexes of the configuration.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct WorkerMetrics {
+    /// One a route, and a last one for requests that matched none.
+    pub(super) routes: Box<[RouteRow]>,
+    pub(super) policies: Box<[PolicyRow]>,
+    pub(super) upstreams: Box<[UpstreamRow]>,
+    connections: Gauge,
+    refused: Counter,
+}
+
+impl WorkerMetrics {
+    pub(super) fn new(routes: usize, policies: usize, upstreams: usize) -> Self {
+        Self {
+            routes: rows(routes + 1),
+            policies: rows(policies),
+            upstreams: rows(upstreams),
+            connections: Gauge::default(),
+            refused: Counter::default(),
+        }
+    }
+
+    /// A request was answered with `status` after `elapsed`. `route`: index into `Config::routes`, `None`
+    /// where none matched.
+    pub fn request(&self, route: Option<usize>, status: StatusCode, elapsed: Duration) {
+        let index = route.unwrap_or(self.routes.len() - 1);
+        if let Some(row) = self.routes.get(index) {
+            let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
+            row.requests[class].inc();
+            row.duration.observe(elapsed);
+        }
+    }
+
+    /// `Config::policies[policy]` decided over a request.
+    pub fn decision(&self, policy: usize, verdict: Verdict) {
+        if let Some(row) = self.policies.get(policy) {
+            row.decisions[verdict as usize].inc();
+        }
+    }
+
+    /// One attempt at `Config::upstreams[upstream]` ended.
+    pub fn upstream(&self, upstream: usize, outcome: Outcome) {
+        if let Some(row) = self.upstreams.get(upstream) {
+            row.requests[outcome as usize].inc();
+        }
+    }
+
+    /// A request to `Config::upstreams[upstream]` is tried again.
+    pub fn upstream_retry(&self, upstream: usize) {
+        if let Some(row) = self.upstreams.get(upstream) {
+            row.retries.inc();
+        }
+    }
+
+    /// This worker's connections to `Config::upstreams[upstream]`; `None` where there is no such upstream.
+    pub fn upstream_connections(&self, upstream: usize, state: PoolState) -> Option<&Gauge> {
+        self.upstreams.get(upstream).map(|row| &row.connections[state as usize])
+    }
+
+    /// The client connections that this worker has open.
+    pub fn connections(&self) -> &Gauge {
+        &self.connections
+    }
+
+    /// The client connections closed at once, because there were too many.
+    pub fn connections_refused(&self) -> &Counter {
+        &self.refused
+    }
+}
+
+fn rows<T: Default>(count: usize) -> Box<[T]> {
+    std::iter::repeat_with(T::default).take(count).collect()
+}

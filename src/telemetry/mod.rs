@@ -1,0 +1,8 @@
+//! What Tollgate tells of itself: metrics for Prometheus, a line a request, its own messages.
+
+pub mod access_log;
+pub mod log;
+pub mod metrics;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod time;

@@ -1,0 +1,77 @@
+//! A small configuration for the tests of what surrounds a request.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use http::{HeaderName, Uri};
+
+use crate::config::model::{
+    AccessLog, AccessLogFormat, AddressHeader, Abuse, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
+    Config, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
+    MemoryStore, Missing, PathPattern, Policy, Rate, Record, ReplyHeaders, Route, Shutdown, Store, Timeouts,
+    Upstream, Workers,
+};
+
+/// One route `all`, one upstream `api`, one policy `per-ip`.
+pub(crate) fn config() -> Config {
+    let timeouts = Timeouts {
+        connect: Duration::from_secs(1),
+        response: Duration::from_secs(30),
+        idle: Duration::from_secs(60),
+    };
+    let url = Uri::from_static("http://127.0.0.1:3000");
+    let policy = Policy {
+        name: "per-ip".into(),
+        algorithm: Algorithm::MetadataList,
+        keys: vec![KeyRecipe(vec![KeyPart::Ip])],
+        missing: Missing::Skip,
+        tiers: vec![Rate { limit: 3, window: Duration::from_secs(60) }],
+        record: Record { keep: 50, retain: Duration::from_secs(3600) },
+    };
+    Config {
+        listeners: Vec::new(),
+        admin: Admin { address: SocketAddr::from(([127, 0, 0, 1], 0)), token: None },
+        workers: Workers::Count(1),
+        trusted_proxies: Vec::new(),
+        client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
+        request_id: HeaderName::from_static("x-request-id"),
+        user: Vec::new(),
+        store: Store { memory: MemoryStore { max_keys: 1000 } },
+        policies: vec![Arc::new(policy)],
+        abuse: Abuse { retain: Duration::from_secs(86_400) },
+        upstreams: vec![Upstream {
+            name: "api".into(),
+            endpoints: url
+                .authority()
+                .map(|authority| Endpoint { url: url.clone(), authority: authority.clone(), port: 3000, weight: 1 })
+                .into_iter()
+                .collect(),
+            balance: Balance::LeastRequest,
+            timeouts,
+            max_connections: 16,
+            idle_connections: 4,
+            host: HostHeader::Preserve,
+        }],
+        routes: vec![Route {
+            name: "all".into(),
+            hosts: Vec::new(),
+            path: PathPattern::Prefix("/".into()),
+            methods: Vec::new(),
+            headers: Vec::new(),
+            upstream: 0,
+            policies: vec![0],
+            timeouts,
+        }],
+        client_limits: ClientLimits {
+            header_size: 32 << 10,
+            headers: 100,
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            connections: 100,
+        },
+        reply_headers: ReplyHeaders { via: "tollgate".into() },
+        forwarded: Forwarded::XForwarded,
+        access_log: AccessLog { format: AccessLogFormat::Off, to: Destination::Stdout, sample: 1.0 },
+        log: Log { level: LogLevel::Info, format: LogFormat::Text },
+        shutdown: Shutdown { drain: Duration::from_secs(1) },
+    }
+}
