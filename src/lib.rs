@@ -1,4 +1,5 @@
 //! skeleton
+pub mod abuse;
 pub mod config;
 pub mod limit;
 pub mod telemetry;
