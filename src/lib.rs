@@ -3,6 +3,7 @@
 //! The modules in the order in which a request meets them. To see what happens to one, start at
 //! [`proxy::serve`].
 
+pub mod abuse;
 pub mod config;
 pub mod limit;
 pub mod router;

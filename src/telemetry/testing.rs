@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use http::{HeaderName, Uri};
 
 use crate::config::model::{
-    AccessLog, AccessLogFormat, AddressHeader, Abuse, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
+    Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
     Config, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
     MemoryStore, Missing, PathPattern, Policy, Rate, Record, ReplyHeaders, Route, Shutdown, Store, Timeouts,
     Upstream, Workers,
@@ -42,7 +42,12 @@ pub(crate) fn config() -> Config {
             name: "api".into(),
             endpoints: url
                 .authority()
-                .map(|authority| Endpoint { url: url.clone(), authority: authority.clone(), port: 3000, weight: 1 })
+                .map(|authority| Endpoint {
+                    url: url.clone(),
+                    authority: authority.clone(),
+                    port: 3000,
+                    weight: 1,
+                })
                 .into_iter()
                 .collect(),
             balance: Balance::LeastRequest,

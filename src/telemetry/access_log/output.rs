@@ -60,9 +60,9 @@ impl AccessLog {
         let sink = match (config.format, &config.to) {
             (AccessLogFormat::Off, _) => None,
             (_, Destination::Stdout) => Some(Sink::Stream(Box::new(io::stdout()))),
-            (_, Destination::File(path)) => Some(
-                Sink::file(path).map_err(|source| OpenError::File { path: path.clone(), source })?,
-            ),
+            (_, Destination::File(path)) => {
+                Some(Sink::file(path).map_err(|source| OpenError::File { path: path.clone(), source })?)
+            }
         };
         let writer = sink.map(|sink| start(sink, Arc::clone(&metrics))).transpose()?;
         Ok(Self { format: config.format, sample: config.sample, metrics, writer })

@@ -50,7 +50,8 @@ impl Metrics {
         let help = "From the head of a request to the end of its answer, by route";
         let mut family = out.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (index, route) in self.routes.iter().map(String::as_str).chain([""]).enumerate() {
-            let histograms = self.workers.iter().map(|worker| -> &Histogram { &worker.routes[index].duration });
+            let histograms =
+                self.workers.iter().map(|worker| -> &Histogram { &worker.routes[index].duration });
             let total = Total::of(histograms);
             let labels = [("route", route)];
             let mut metric = family.encode_family(&labels)?;
@@ -121,7 +122,11 @@ impl Metrics {
             ("tollgate_connections_refused", "Client connections closed for being too many", refused),
             ("tollgate_memory_evicted", "Limits forgotten because the memory store was full", memory.evicted),
             ("tollgate_abuse_records_dropped", "Denials that were not recorded", self.abuse_dropped()),
-            ("tollgate_abuse_addresses_evicted", "Limited clients forgotten for others", self.abuse_evicted()),
+            (
+                "tollgate_abuse_addresses_evicted",
+                "Limited clients forgotten for others",
+                self.abuse_evicted(),
+            ),
             ("tollgate_access_log_dropped", "Lines of the access log not written", self.access_log_dropped()),
         ];
         for (name, help, value) in counters {
@@ -221,7 +226,8 @@ mod tests {
         worker.decision(99, Verdict::Allowed);
         worker.upstream(99, Outcome::Ok);
         let page = metrics.expose().unwrap();
-        let counted = |line: &str| line.starts_with("tollgate_") && line.contains("_total") && !line.ends_with(" 0");
+        let counted =
+            |line: &str| line.starts_with("tollgate_") && line.contains("_total") && !line.ends_with(" 0");
         assert_eq!(page.lines().find(|line| counted(line)), None);
     }
 }

@@ -1,0 +1,106 @@
+//! The thread that merges what workers hand over. Workers never wait for it.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Recorder, Registry, denial::Batch};
+use crate::{limit::Clock, telemetry::metrics::Metrics};
+
+/// Batches that may wait to be merged.
+const QUEUE: usize = 64;
+/// How often what has expired is looked for.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// Where recorders hand over what they noted. The thread behind it ends when it and all its recorders are
+/// gone.
+#[derive(Debug)]
+pub struct Collector {
+    queue: SyncSender<Batch>,
+    metrics: Arc<Metrics>,
+}
+
+impl Collector {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// There is no thread left.
+    pub fn spawn(
+        registry: Arc<Registry>,
+        clock: impl Clock + 'static,
+        metrics: Arc<Metrics>,
+    ) -> io::Result<Self> {
+        let (queue, batches) = sync_channel(QUEUE);
+        thread::Builder::new().name("abuse".into()).spawn(move || collect(&batches, &registry, &clock))?;
+        Ok(Self { queue, metrics })
+    }
+
+    /// The notes of one worker.
+    pub fn recorder(&self) -> Recorder {
+        Recorder::new(self.queue.clone(), Arc::clone(&self.metrics))
+    }
+}
+
+fn collect(batches: &Receiver<Batch>, registry: &Registry, clock: &impl Clock) {
+    let mut swept = Instant::now();
+    loop {
+        match batches.recv_timeout(SWEEP) {
+            Ok(batch) => registry.record(batch, clock.now()),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if swept.elapsed() >= SWEEP {
+            swept = Instant::now();
+            registry.sweep(clock.now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            Denial, address,
+            testing::{entry, policy},
+        },
+        *,
+    };
+    use crate::{limit::ManualClock, telemetry::testing};
+
+    #[test]
+    fn what_is_noted_reaches_the_registry() {
+        let metrics = Metrics::new(&testing::config(), 1);
+        let registry = Arc::new(Registry::new(&[policy()], Duration::from_secs(60), Arc::clone(&metrics)));
+        let collector = Collector::spawn(Arc::clone(&registry), ManualClock::new(10), metrics).unwrap();
+        let recorder = collector.recorder();
+        let denial = Denial {
+            address: "2001:db8::/64",
+            policy: 0,
+            identifier: "ip:2001:db8::/64",
+            user: Some("acme"),
+            now: 9,
+            until: 20,
+        };
+        assert!(recorder.denied(&denial, || entry(9, "acme")));
+        recorder.evidence(&denial, vec![entry(1, "bob"), entry(2, "eve")]);
+        recorder.flush();
+        let address = address::parse("2001:db8::/64").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let records = loop {
+            if let Some((client, records, _)) = registry.client(address, 10) {
+                assert_eq!(client.users, 3);
+                break records;
+            }
+            assert!(Instant::now() < deadline, "nothing arrived");
+            thread::yield_now();
+        };
+        let users: Vec<_> = records.iter().filter_map(|record| record.entry.user.as_deref()).collect();
+        assert_eq!(users, ["acme", "eve", "bob"]);
+    }
+}

@@ -1,0 +1,67 @@
+//! What the proxy reports, and what a worker hands over of it.
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+
+use crate::limit::algorithm::metadata_list::Entry;
+
+/// A policy held a request back.
+#[derive(Debug, Clone, Copy)]
+pub struct Denial<'a> {
+    /// The client as it is shown: `203.0.113.7`, `2001:db8::/64`.
+    pub address: &'a str,
+    /// Index into the policies.
+    pub policy: usize,
+    /// What was limited: `ip:203.0.113.7`, `user:acme`.
+    pub identifier: &'a str,
+    /// Who asked, where that is known.
+    pub user: Option<&'a str>,
+    /// Microseconds since the Unix epoch.
+    pub now: i64,
+    /// Until when the same request would be held back: now and its Retry-After.
+    pub until: i64,
+}
+
+/// One limit that held an address back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub(super) policy: usize,
+    pub(super) identifier: CompactString,
+    pub(super) until: i64,
+}
+
+/// The denials of one address in one tick of one worker.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) first: i64,
+    pub(super) last: i64,
+    pub(super) until: i64,
+    pub(super) denied: u64,
+    pub(super) limits: Vec<Limit>,
+    /// By policy, oldest first: a share of what was denied, the rest is only counted.
+    pub(super) records: Vec<(usize, Arc<Entry>)>,
+}
+
+/// What `metadata_list` wrote down of the requests that filled one limit of an address.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    pub(super) address: CompactString,
+    pub(super) policy: usize,
+    pub(super) identifier: CompactString,
+    /// Oldest first.
+    pub(super) entries: Vec<Arc<Entry>>,
+}
+
+/// What a worker hands over at once.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    pub(super) tallies: Vec<(CompactString, Tally)>,
+    pub(super) evidence: Vec<Evidence>,
+}
+
+impl Batch {
+    pub(super) fn denied(&self) -> u64 {
+        self.tallies.iter().map(|(_, tally)| tally.denied).sum()
+    }
+}

@@ -1,0 +1,121 @@
+//! The last records of one policy at one address.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::limit::algorithm::metadata_list::Entry;
+
+/// At most `keep` records, each for `retain` microseconds, oldest first.
+///
+/// When it is full, the record to go is the oldest of the user with the most: a flood by one user never
+/// hides the others behind the address.
+#[derive(Debug, Default)]
+pub(super) struct Kept(VecDeque<Arc<Entry>>);
+
+/// What a policy says of its records.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    pub(super) keep: usize,
+    /// Microseconds.
+    pub(super) retain: i64,
+}
+
+impl Kept {
+    /// Adds a record, unless it has expired or is there already.
+    pub(super) fn insert(&mut self, entry: &Arc<Entry>, bounds: Bounds, now: i64) {
+        if bounds.keep == 0 || expired(entry, bounds, now) {
+            return;
+        }
+        let records = &mut self.0;
+        let after = records.partition_point(|record| record.time <= entry.time);
+        let same_time = records.range(..after).rev().take_while(|record| record.time == entry.time);
+        if same_time.into_iter().any(|record| Arc::ptr_eq(record, entry)) {
+            return;
+        }
+        records.insert(after, Arc::clone(entry));
+        while self.0.len() > bounds.keep {
+            self.shrink();
+        }
+    }
+
+    /// Forgets what is as old as `retain`.
+    pub(super) fn expire(&mut self, bounds: Bounds, now: i64) {
+        let count = self.0.partition_point(|record| expired(record, bounds, now));
+        self.0.drain(..count);
+    }
+
+    /// Oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.0.iter()
+    }
+
+    fn shrink(&mut self) {
+        let mut counts = HashMap::<_, usize, foldhash::fast::RandomState>::default();
+        for record in &self.0 {
+            *counts.entry(record.user.as_deref()).or_default() += 1;
+        }
+        let most = counts.values().copied().max();
+        let oldest = self.0.iter().position(|record| counts.get(&record.user.as_deref()).copied() == most);
+        if let Some(oldest) = oldest {
+            self.0.remove(oldest);
+        }
+    }
+}
+
+fn expired(entry: &Entry, bounds: Bounds, now: i64) -> bool {
+    entry.time.saturating_add(bounds.retain) <= now
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::entry, *};
+
+    const BOUNDS: Bounds = Bounds { keep: 4, retain: 100 };
+
+    fn told(kept: &Kept) -> Vec<(i64, &str)> {
+        kept.iter().map(|record| (record.time, record.user.as_deref().unwrap_or("-"))).collect()
+    }
+
+    #[test]
+    fn a_flood_by_one_user_hides_nobody() {
+        let mut kept = Kept::default();
+        kept.insert(&entry(1, "bob"), BOUNDS, 10);
+        kept.insert(&entry(2, "eve"), BOUNDS, 10);
+        for time in 3..50 {
+            kept.insert(&entry(time, "acme"), BOUNDS, 50);
+        }
+        assert_eq!(told(&kept), [(1, "bob"), (2, "eve"), (48, "acme"), (49, "acme")]);
+    }
+
+    #[test]
+    fn the_same_record_is_kept_once() {
+        let mut kept = Kept::default();
+        let (first, second) = (entry(1, "bob"), entry(1, "bob"));
+        for record in [&first, &second, &first, &second] {
+            kept.insert(record, BOUNDS, 10);
+        }
+        assert_eq!(kept.iter().count(), 2);
+    }
+
+    #[test]
+    fn late_records_find_their_place_and_old_ones_go() {
+        let mut kept = Kept::default();
+        for time in [7, 3, 5] {
+            kept.insert(&entry(time, "bob"), BOUNDS, 10);
+        }
+        assert_eq!(told(&kept), [(3, "bob"), (5, "bob"), (7, "bob")]);
+        kept.expire(BOUNDS, 105);
+        assert_eq!(told(&kept), [(7, "bob")]);
+        kept.insert(&entry(4, "bob"), BOUNDS, 105);
+        assert_eq!(told(&kept), [(7, "bob")]);
+    }
+
+    #[test]
+    fn nothing_is_kept_where_none_is_wanted() {
+        let mut kept = Kept::default();
+        kept.insert(&entry(1, "bob"), Bounds { keep: 0, retain: 100 }, 1);
+        assert_eq!(kept.iter().count(), 0);
+    }
+}
