@@ -27,6 +27,24 @@ struct Reading<'a> {
     verdict: Verdict,
 }
 
+impl Reading<'_> {
+    /// All checks admit: takes what was read.
+    fn write(&self, shard: &mut Shard, now: i64) {
+        if self.cost > 0 && !self.repeats {
+            shard.write(&self.name, self.found, self.check, now, self.cost, &self.verdict);
+        }
+    }
+
+    /// The request is denied: takes nothing, and tells how the limit stands.
+    fn leave(&mut self, shard: &mut Shard, now: i64) {
+        if self.verdict.admitted {
+            self.verdict = read(shard, &self.name, self.found, self.check, now, 0);
+        } else if self.verdict.remaining == 0 {
+            shard.protect(&self.name, self.found, now, &self.verdict);
+        }
+    }
+}
+
 impl MemoryStore {
     /// [`Store::decide`](crate::limit::Store::decide), which never has to wait here.
     ///
@@ -46,24 +64,18 @@ impl MemoryStore {
             let lock = order.iter().position(|&locked| locked == shard).unwrap_or_default();
             let found = locks[lock].find(&names[i]);
             let (cost, repeats) = combined(&names, checks, i);
-            let verdict = read(&locks[lock], found, check, now, cost);
+            let verdict = read(&locks[lock], &names[i], found, check, now, cost);
             readings.push(Reading { check, name: names[i], lock, cost, repeats, found, verdict });
         }
 
         let admitted = readings.iter().all(|reading| reading.verdict.admitted);
         for reading in &mut readings {
-            let Reading { check, name, lock, cost, found, verdict, .. } = reading;
-            let shard = &mut locks[*lock];
+            let shard = &mut locks[reading.lock];
             if admitted {
-                if *cost > 0 && !reading.repeats {
-                    shard.write(name, *found, check, now, *cost, verdict);
-                }
-            } else if verdict.admitted {
-                *verdict = read(shard, *found, check, now, 0);
+                reading.write(shard, now);
+            } else {
+                reading.leave(shard, now);
             }
-        }
-        if !admitted {
-            protect_denials(&mut locks, &readings, now);
         }
         Decision { admitted, verdicts: readings.into_iter().map(|reading| reading.verdict).collect() }
     }
@@ -90,24 +102,103 @@ fn combined(names: &[Name<'_>], checks: &[Check<'_>], i: usize) -> (u64, bool) {
     (cost, repeats)
 }
 
-fn read(shard: &Shard, found: Option<usize>, check: &Check<'_>, now: i64, cost: u64) -> Verdict {
+fn read(
+    shard: &Shard,
+    name: &Name<'_>,
+    found: Option<usize>,
+    check: &Check<'_>,
+    now: i64,
+    cost: u64,
+) -> Verdict {
     let tiers = &check.policy.tiers;
-    match found {
-        Some(index) => shard.state(index).read(tiers, now, cost),
+    match shard.state(name, found) {
+        Some(state) => state.read(tiers, now, cost),
         None => State::new(check.policy.kind).read(tiers, now, cost),
     }
 }
 
-/// Sees to it that limits which were found at their limit outlast the others in a full store. After an
-/// admission `write` has seen to it; this is for limits that were lowered since.
-fn protect_denials(locks: &mut [MutexGuard<'_, Shard>], readings: &[Reading<'_>], now: i64) {
-    for reading in readings {
-        let shard = &mut locks[reading.lock];
-        if !reading.verdict.admitted
-            && reading.verdict.remaining == 0
-            && let Some(index) = shard.find(&reading.name)
-        {
-            shard.mark(index, now, &reading.verdict);
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        config::model::{self, Algorithm},
+        limit::{ManualClock, Policy, PolicyId},
+    };
+
+    /// A policy of so many in a minute.
+    fn policy(id: u32, algorithm: Algorithm, limit: u64) -> Policy {
+        let config = model::Policy {
+            name: "p".to_owned(),
+            algorithm,
+            keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
+            missing: model::Missing::Skip,
+            tiers: vec![model::Rate { limit, window: Duration::from_secs(60) }],
+            record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
+        };
+        Policy::new(&config, PolicyId(id))
+    }
+
+    fn policies(limit: u64) -> [Policy; 4] {
+        let algorithms = [
+            Algorithm::SingleCounter,
+            Algorithm::FixedWindow,
+            Algorithm::SlidingLog,
+            Algorithm::MetadataList,
+        ];
+        let mut id = 0;
+        algorithms.map(|algorithm| {
+            id += 1;
+            policy(id, algorithm, limit)
+        })
+    }
+
+    fn check<'a>(policy: &'a Policy, identifier: &str) -> Check<'a> {
+        Check { policy, identifier: identifier.into(), cost: 1, entry: None }
+    }
+
+    fn dump(store: &MemoryStore) -> String {
+        store.shards.iter().map(|shard| format!("{:?}", shard.lock())).collect()
+    }
+
+    #[test]
+    fn a_denial_leaves_every_byte_of_every_shard() {
+        let (tight, wide) = (policies(2), policies(9));
+        let clock = Arc::new(ManualClock::new(0));
+        let store = MemoryStore::new(1_000, Arc::clone(&clock) as _);
+        for policy in &tight {
+            while store.decide_now(&[check(policy, "ip:1")]).admitted {}
         }
+        for policy in &wide {
+            store.decide_now(&[check(policy, "user:a")]);
+        }
+        for time in [0, 1_000_000, 59_999_999] {
+            clock.set(time);
+            let before = dump(&store);
+            for tight in &tight {
+                let mut checks: Vec<_> = wide.iter().map(|policy| check(policy, "user:a")).collect();
+                checks.push(check(&wide[0], "user:new"));
+                checks.insert(2, check(tight, "ip:1"));
+                assert!(!store.decide_now(&checks).admitted);
+            }
+            assert_eq!(dump(&store), before);
+        }
+    }
+
+    #[test]
+    fn a_denial_that_becomes_protected_mixes_no_verdicts_up() {
+        // One shard, so that protecting one limit moves the other.
+        let store = MemoryStore::new(64, Arc::new(ManualClock::new(0)));
+        let (generous, strict) = (policy(1, Algorithm::SlidingLog, 9), policy(1, Algorithm::SlidingLog, 2));
+        let wide = policy(2, Algorithm::FixedWindow, 7);
+        store.decide_now(&[check(&wide, "ip:1")]);
+        for _ in 0..3 {
+            store.decide_now(&[check(&generous, "ip:1")]);
+        }
+        let decision = store.decide_now(&[check(&strict, "ip:1"), check(&wide, "ip:1")]);
+        let seen: Vec<_> =
+            decision.verdicts.iter().map(|verdict| (verdict.limit, verdict.remaining)).collect();
+        assert_eq!(seen, [(2, 0), (7, 6)]);
     }
 }

@@ -88,8 +88,9 @@ impl Shard {
         self.slots.raw_entry_v1().index_from_hash(name.hash, |key| name.is(key))
     }
 
-    pub(super) fn state(&self, index: usize) -> &State {
-        &self.slots[index].state
+    /// The state of a limit that was `found` before other writes of the same request.
+    pub(super) fn state(&self, name: &Name<'_>, found: Option<usize>) -> Option<&State> {
+        self.locate(name, found).map(|index| &self.slots[index].state)
     }
 
     /// Takes `cost` units, which the reading `verdict` has admitted `now`. `found` is where the limit
@@ -104,12 +105,7 @@ impl Shard {
         verdict: &Verdict,
     ) {
         let policy = check.policy;
-        let index = match found {
-            Some(index) if self.slots.get_index(index).is_some_and(|(key, _)| name.is(key)) => index,
-            // Another write of the same request has moved it.
-            Some(_) => self.find(name).unwrap_or_else(|| self.insert(name, policy, now)),
-            None => self.insert(name, policy, now),
-        };
+        let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let slot = &mut self.slots[index];
         let discards = slot.state.write(&policy.tiers, now, cost, check.entry.as_ref(), policy.record.keep);
         slot.expires = slot.state.expires(&policy.tiers);
@@ -117,8 +113,26 @@ impl Shard {
         self.mark(index, now, verdict);
     }
 
-    /// Notes from a verdict whether a limit is at its limit. Says nothing about its state.
-    pub(super) fn mark(&mut self, index: usize, now: i64, verdict: &Verdict) {
+    /// Protects a limit that was found at its limit. Its write has done so already, unless its limit was
+    /// lowered since. Its state stays as it is.
+    pub(super) fn protect(&mut self, name: &Name<'_>, found: Option<usize>, now: i64, verdict: &Verdict) {
+        if let Some(index) = self.locate(name, found)
+            && index >= self.at_limit
+        {
+            self.mark(index, now, verdict);
+        }
+    }
+
+    /// Where a limit stands now that was `found` before other writes of the same request.
+    fn locate(&self, name: &Name<'_>, found: Option<usize>) -> Option<usize> {
+        match self.slots.get_index(found?) {
+            Some((key, _)) if name.is(key) => found,
+            _ => self.find(name),
+        }
+    }
+
+    /// Notes whether a limit is at its limit, as its verdict tells.
+    fn mark(&mut self, index: usize, now: i64, verdict: &Verdict) {
         let is_at_limit = verdict.remaining == 0;
         if is_at_limit {
             self.slots[index].frees = now.saturating_add(verdict.reset);

@@ -129,8 +129,8 @@ impl MemoryStore {
         let now = self.clock.now();
         let name = self.name(policy.id, identifier);
         let shard = self.shards[self.shard_of(&name)].lock();
-        match shard.find(&name) {
-            Some(index) => look(shard.state(index), now),
+        match shard.state(&name, shard.find(&name)) {
+            Some(state) => look(state, now),
             None => look(&State::new(policy.kind), now),
         }
     }

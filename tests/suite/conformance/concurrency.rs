@@ -1,0 +1,82 @@
+//! Many threads on one budget.
+
+use std::{
+    sync::{
+        Barrier,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use tollgate::limit::Check;
+
+use super::{
+    ALGORITHMS, Harness, MINUTE, Subject,
+    harness::{START, check},
+    policy,
+};
+
+const THREADS: u64 = 64;
+const ROUNDS: u64 = 25;
+
+pub(crate) fn threads_take_exactly_the_budget<S: Subject>() {
+    for algorithm in ALGORITHMS {
+        let policy = policy("p", algorithm, &[(50, MINUTE)]);
+        // With fewer requests than the budget, with as many, and with more.
+        for each in [0, 1, 7] {
+            let attempts = THREADS * each + 50;
+            for round in 0..ROUNDS {
+                let harness = Harness::<S>::new();
+                let identifier = format!("ip:{round}");
+                let admitted = on_threads(|thread| {
+                    let attempts = (attempts + thread) / THREADS; // sums to all of them
+                    (0..attempts).filter(|_| harness.take(&policy, &identifier, 1).admitted).count() as u64
+                });
+                assert_eq!(admitted, attempts.min(50), "{algorithm:?}");
+                assert_eq!(harness.used(&policy, &identifier), admitted, "{algorithm:?}");
+            }
+        }
+    }
+}
+
+pub(crate) fn threads_with_several_checks_neither_over_admit_nor_deadlock<S: Subject>() {
+    let policies = ALGORITHMS.map(|algorithm| policy("p", algorithm, &[(100, MINUTE)]));
+    for round in 0..ROUNDS {
+        let harness = Harness::<S>::new();
+        harness.clock.set(START + i64::try_from(round).unwrap());
+        // Each takes of a budget of its own and of a common one, in one order or the other.
+        let admitted = on_threads(|thread| {
+            let mut checks: Vec<Check<'_>> = policies
+                .iter()
+                .flat_map(|policy| [check(policy, &format!("user:{thread}"), 1), check(policy, "global", 1)])
+                .collect();
+            if thread % 2 == 0 {
+                checks.reverse();
+            }
+            let admitted = (0..4).filter(|_| harness.decide(&checks).admitted).count() as u64;
+            for policy in &policies {
+                assert_eq!(harness.used(policy, &format!("user:{thread}")), admitted, "denials took none");
+            }
+            admitted
+        });
+        assert_eq!(admitted, 100);
+        for policy in &policies {
+            assert_eq!(harness.used(policy, "global"), 100);
+        }
+    }
+}
+
+/// Runs `work` on all threads at once and adds up what they say.
+fn on_threads(work: impl Fn(u64) -> u64 + Sync) -> u64 {
+    let (start, sum) = (Barrier::new(usize::try_from(THREADS).unwrap()), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (start, sum, work) = (&start, &sum, &work);
+            scope.spawn(move || {
+                start.wait();
+                sum.fetch_add(work(thread), Ordering::Relaxed);
+            });
+        }
+    });
+    sum.into_inner()
+}

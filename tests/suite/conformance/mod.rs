@@ -1,0 +1,66 @@
+//! What every store of limits must do, whatever it is made of. A store passes by a line such as
+//! `store_suite!(memory, Memory);`.
+
+mod concurrency;
+mod harness;
+mod model;
+mod properties;
+mod rules;
+mod time;
+
+use std::sync::Arc;
+
+pub(crate) use harness::{ALGORITHMS, Harness, MINUTE, SECOND, Subject, entry, policy, with};
+use tollgate::{limit::ManualClock, store::memory::MemoryStore};
+
+macro_rules! store_suite {
+    ($name:ident, $subject:ty) => {
+        mod $name {
+            store_suite!(@tests $subject;
+                rules::each_algorithm_admits_its_limit_and_no_more,
+                rules::a_denial_changes_nothing_anywhere,
+                rules::admission_takes_from_every_limit,
+                rules::no_check_admits_without_state,
+                rules::a_denied_request_shows_admitting_checks_as_they_stand,
+                rules::the_cost_is_taken_whole_or_not_at_all,
+                rules::a_cost_of_zero_only_looks,
+                rules::a_cost_above_the_limit_is_denied_for_good,
+                rules::checks_of_one_limit_add_up,
+                rules::a_raised_or_lowered_limit_takes_effect_at_once,
+                rules::all_tiers_hold,
+                rules::policies_and_identifiers_are_apart,
+                rules::a_reset_clears_a_limit_and_its_composites,
+                rules::metadata_lists_say_who_filled_them,
+                time::retry_after_is_exact,
+                time::reset_is_when_units_come_back,
+                time::windows_are_half_open,
+                time::time_that_runs_backward_frees_nothing,
+                time::a_clock_that_jumped_forth_freezes_nothing,
+                time::a_billion_over_366_days_is_exact,
+                concurrency::threads_take_exactly_the_budget,
+                concurrency::threads_with_several_checks_neither_over_admit_nor_deadlock,
+                properties::stores_agree_with_the_definition,
+            );
+        }
+    };
+    (@tests $subject:ty; $($module:ident::$rule:ident,)*) => {
+        $(
+            #[test]
+            fn $rule() {
+                super::$module::$rule::<$subject>();
+            }
+        )*
+    };
+}
+
+pub(crate) struct Memory;
+
+impl Subject for Memory {
+    type Store = MemoryStore;
+
+    fn store(clock: Arc<ManualClock>) -> MemoryStore {
+        MemoryStore::new(10_000, clock)
+    }
+}
+
+store_suite!(memory, super::Memory);

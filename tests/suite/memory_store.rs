@@ -1,0 +1,166 @@
+//! What is particular to the memory store: that it is bounded, and what it gives up first.
+
+use std::sync::Arc;
+
+use tollgate::{
+    config::model::Algorithm::{FixedWindow, SingleCounter, SlidingLog},
+    limit::{Check, ManualClock, Policy},
+    store::memory::MemoryStore,
+};
+
+use crate::conformance::{ALGORITHMS, MINUTE, SECOND, policy, with};
+
+fn take(store: &MemoryStore, policy: &Policy, identifier: &str) -> bool {
+    store.decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, entry: None }]).admitted
+}
+
+fn store(max_keys: usize) -> (Arc<ManualClock>, MemoryStore) {
+    let clock = Arc::new(ManualClock::new(0));
+    (Arc::clone(&clock), MemoryStore::new(max_keys, clock))
+}
+
+#[test]
+fn rotating_addresses_neither_flush_a_denial_nor_grow_the_store() {
+    for algorithm in ALGORITHMS {
+        for max_keys in [2, 100, 5_000] {
+            let policy = policy("p", algorithm, &[(2, MINUTE)]);
+            let (_, store) = store(max_keys);
+            while take(&store, &policy, "ip:denied") {}
+            for i in 0..max_keys * 10 {
+                assert!(take(&store, &policy, &format!("ip:{i}")));
+            }
+            assert!(!take(&store, &policy, "ip:denied"), "{algorithm:?} among {max_keys}");
+            let stats = store.stats();
+            assert!(stats.keys <= max_keys && stats.keys * 10 >= max_keys * 8, "{stats:?} of {max_keys}");
+            assert_eq!(stats.dropped, (max_keys * 10 + 1 - stats.keys) as u64);
+        }
+    }
+}
+
+#[test]
+fn even_a_store_full_of_denials_but_for_one_keeps_them_all() {
+    let policy = policy("p", SlidingLog, &[(2, MINUTE)]);
+    let (_, store) = store(64);
+    let denied: Vec<String> = (0..63).map(|i| format!("ip:denied:{i}")).collect();
+    for identifier in &denied {
+        while take(&store, &policy, identifier) {}
+    }
+    for i in 0..10_000 {
+        take(&store, &policy, &format!("ip:{i}"));
+    }
+    assert!(denied.iter().all(|identifier| !take(&store, &policy, identifier)));
+}
+
+#[test]
+fn a_store_full_of_denials_goes_on_limiting() {
+    let policy = policy("p", SingleCounter, &[(1, MINUTE)]);
+    let (_, store) = store(64);
+    for i in 0..1_000 {
+        let identifier = format!("ip:{i}");
+        assert!(take(&store, &policy, &identifier));
+        assert!(!take(&store, &policy, &identifier), "the newcomer is limited too");
+    }
+    assert_eq!(store.stats().keys, 64);
+}
+
+#[test]
+fn a_limit_that_was_lowered_below_its_count_is_protected_once_it_denies() {
+    let generous = policy("p", SingleCounter, &[(100, MINUTE)]);
+    let strict = with(&generous, 1);
+    let (_, store) = store(64);
+    take(&store, &generous, "ip:lowered");
+    assert!(!take(&store, &strict, "ip:lowered"));
+    for i in 0..10_000 {
+        take(&store, &generous, &format!("ip:{i}"));
+    }
+    assert!(!take(&store, &strict, "ip:lowered"));
+}
+
+#[test]
+fn a_limit_that_is_free_again_protects_nothing() {
+    // At its limit of the second, but its state matters for an hour.
+    let tiers = policy("p", FixedWindow, &[(1, SECOND), (1_000, 60 * MINUTE)]);
+    let denying = policy("d", SlidingLog, &[(1, 60 * MINUTE)]);
+    let (clock, store) = store(64);
+    for i in 0..64 {
+        take(&store, &tiers, &format!("ip:{i}"));
+    }
+    clock.advance(2_000_000);
+    while take(&store, &denying, "ip:denied") {}
+    for i in 0..500 {
+        take(&store, &tiers, &format!("ip:other:{i}"));
+        clock.advance(1_000_000);
+    }
+    assert!(!take(&store, &denying, "ip:denied"));
+}
+
+#[test]
+fn what_is_over_leaves_before_anything_is_dropped() {
+    let (short, long) = (policy("s", SlidingLog, &[(5, SECOND)]), policy("l", SlidingLog, &[(5, MINUTE)]));
+    let (clock, store) = store(64);
+    for i in 0..40 {
+        take(&store, &short, &format!("ip:{i}"));
+        take(&store, &long, &format!("ip:{}", i % 24));
+    }
+    clock.advance(1_000_000);
+    for i in 0..40 {
+        take(&store, &long, &format!("ip:new:{i}"));
+    }
+    assert_eq!(store.stats().dropped, 0);
+    assert!((0..24).all(|i| store.peek_now(&long, &format!("ip:{i}")).used > 0));
+}
+
+#[test]
+fn a_sweep_removes_what_is_over_within_its_budget() {
+    let (short, long) = (policy("s", SlidingLog, &[(5, SECOND)]), policy("l", SlidingLog, &[(5, MINUTE)]));
+    let (clock, store) = store(100);
+    for i in 0..50 {
+        take(&store, &short, &format!("ip:{i}"));
+        take(&store, &long, &format!("ip:{i}"));
+    }
+    assert_eq!(store.sweep(1_000), 0);
+    clock.advance(1_000_000);
+    let first = store.sweep(10);
+    assert!(first <= 10);
+    assert_eq!(first + (0..20).map(|_| store.sweep(10)).sum::<usize>(), 50);
+    assert_eq!(store.stats().keys, 50);
+    assert!((0..50).all(|i| store.peek_now(&long, &format!("ip:{i}")).used == 1));
+}
+
+#[test]
+fn keys_that_come_and_go_do_not_pile_up() {
+    let policy = policy("p", SlidingLog, &[(5, SECOND)]);
+    let (clock, store) = store(100_000);
+    for i in 0..50_000 {
+        take(&store, &policy, &format!("ip:{i}"));
+        clock.advance(1_000); // a thousand matter at a time
+    }
+    assert!(store.stats().keys < 4_000, "{:?}", store.stats());
+}
+
+#[test]
+fn state_from_the_future_is_counted_when_it_is_discarded() {
+    for algorithm in ALGORITHMS {
+        let policy = policy("p", algorithm, &[(5, SECOND)]);
+        let (clock, store) = store(100);
+        clock.set(60_000_000);
+        take(&store, &policy, "ip:1");
+        clock.set(0);
+        assert_eq!(store.stats().discarded, 0);
+        take(&store, &policy, "ip:1");
+        take(&store, &policy, "ip:1");
+        assert_eq!(store.stats().discarded, 1, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_request_with_more_limits_than_the_store_holds_is_decided() {
+    let policies = ALGORITHMS.map(|algorithm| policy("p", algorithm, &[(5, MINUTE)]));
+    let (_, store) = store(1);
+    let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, entry: None };
+    let checks: Vec<_> = policies.iter().map(check).collect();
+    for _ in 0..20 {
+        assert!(store.decide_now(&checks).admitted);
+        assert_eq!(store.stats().keys, 1);
+    }
+}
