@@ -1,0 +1,102 @@
+//! One client's connection: hyper's HTTP/1.1 machine, driven until it is done or time is up.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use hyper::{
+    server::conn::http1,
+    service::Service,
+};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpStream, time::Sleep};
+
+use super::io::ClientIo;
+use crate::proxy::{Patience, ResponseBody, Waiting};
+
+/// A connection being served. Its output is the socket, for whoever closes it, where the client may
+/// still be sending.
+pub(super) struct Connection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
+{
+    http: Option<http1::Connection<TokioIo<ClientIo>, S>>,
+    patience: Rc<Patience>,
+    timer: Pin<Box<Sleep>>,
+    draining: bool,
+}
+
+impl<S> Connection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
+{
+    pub(super) fn new(http: http1::Connection<TokioIo<ClientIo>, S>, patience: Rc<Patience>) -> Self {
+        let timer = Box::pin(tokio::time::sleep_until(patience.deadline().into()));
+        Self { http: Some(http), patience, timer, draining: false }
+    }
+
+    /// Ready once the time for what the connection waits for is up.
+    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let deadline = self.patience.deadline();
+            if self.timer.deadline() > deadline.into() {
+                self.timer.as_mut().reset(deadline.into());
+            }
+            ready!(self.timer.as_mut().poll(cx));
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            // It has moved on since the timer was set.
+            self.timer.as_mut().reset(deadline.into());
+        }
+    }
+
+    fn finish(&mut self, clean: bool) -> Option<TcpStream> {
+        let http = self.http.take()?;
+        (clean && self.patience.has_left_body()).then(|| http.into_parts().io.into_inner().into_stream())
+    }
+}
+
+impl<S> Future for Connection<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
+{
+    type Output = Option<TcpStream>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        this.patience.begin_poll(cx);
+        loop {
+            let Some(http) = &mut this.http else { return Poll::Ready(None) };
+            if this.patience.is_draining() && !this.draining {
+                this.draining = true;
+                Pin::new(&mut *http).graceful_shutdown();
+            }
+            if let Poll::Ready(result) = Pin::new(&mut *http).poll(cx) {
+                if let Err(error) = &result {
+                    tracing::debug!("connection ended: {error}");
+                }
+                return Poll::Ready(this.finish(result.is_ok()));
+            }
+            if this.patience.take_elapsed() {
+                // Time was up, and nobody was left to answer for it.
+                return Poll::Ready(this.finish(false));
+            }
+            ready!(this.poll_patience(cx));
+            match this.patience.waiting() {
+                // Whoever waits says so to the client.
+                Waiting::Upstream | Waiting::RequestBody => this.patience.set_elapsed(),
+                waiting @ (Waiting::Request | Waiting::RequestHead | Waiting::Client) => {
+                    tracing::debug!(?waiting, "connection timed out");
+                    return Poll::Ready(this.finish(false));
+                }
+            }
+        }
+    }
+}

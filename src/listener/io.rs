@@ -1,0 +1,93 @@
+//! A client's socket, which tells the connection's [`Patience`] of what moves on it.
+
+use std::{
+    io,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+
+use crate::proxy::{Patience, Waiting};
+
+/// A client's socket.
+#[derive(Debug)]
+pub(super) struct ClientIo {
+    stream: TcpStream,
+    patience: Rc<Patience>,
+    /// From the first byte of a request's head to its last.
+    head_timeout: Duration,
+    /// Between two writes that get through.
+    write_timeout: Duration,
+}
+
+impl ClientIo {
+    pub(super) fn new(
+        stream: TcpStream,
+        patience: Rc<Patience>,
+        head_timeout: Duration,
+        write_timeout: Duration,
+    ) -> Self {
+        Self { stream, patience, head_timeout, write_timeout }
+    }
+
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    fn wrote(&self) {
+        if self.patience.waiting() == Waiting::Client {
+            self.patience.wait(Waiting::Client, self.write_timeout);
+        }
+    }
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        if buf.filled().len() > before && self.patience.waiting() == Waiting::Request {
+            self.patience.wait(Waiting::RequestHead, self.head_timeout);
+        }
+        Poll::Ready(result)
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
+        self.wrote();
+        Poll::Ready(result)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let result = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs));
+        self.wrote();
+        Poll::Ready(result)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,253 @@
+//! A worker's loop: accept, serve, drain.
+
+use std::{
+    cell::RefCell,
+    io,
+    net::SocketAddr,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use http::Request;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use slab::Slab;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Notify, watch},
+    task::JoinSet,
+    time::MissedTickBehavior,
+};
+
+use super::{connection::Connection, io::ClientIo, linger::linger};
+use crate::{
+    limit::Store,
+    proxy::{self, Patience, Worker},
+};
+
+/// How often a worker hands on what it has gathered.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What the process is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Accepting and serving.
+    Serving,
+    /// No longer accepting; finishing what runs.
+    Draining,
+}
+
+/// The client connections of the whole process: how many there are, and how many there may be.
+#[derive(Debug)]
+pub struct Slots {
+    taken: AtomicUsize,
+    limit: usize,
+}
+
+impl Slots {
+    /// Room for `limit` connections.
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { taken: AtomicUsize::new(0), limit })
+    }
+
+    /// Connections open now.
+    pub fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    fn take(self: &Arc<Self>) -> Option<Slot> {
+        self.taken
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < self.limit).then_some(taken + 1))
+            .ok()
+            .map(|_| Slot(Arc::clone(self)))
+    }
+}
+
+/// One connection's place among them, until it is dropped.
+struct Slot(Arc<Slots>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The connections of one worker, so that they can be told to end, and waited for.
+#[derive(Debug, Default)]
+struct Connections {
+    open: RefCell<Slab<Rc<Patience>>>,
+    ended: Notify,
+}
+
+impl Connections {
+    fn register(self: &Rc<Self>, patience: &Rc<Patience>) -> Registered {
+        Registered { key: self.open.borrow_mut().insert(Rc::clone(patience)), connections: Rc::clone(self) }
+    }
+
+    async fn drain(&self) {
+        for (_, patience) in self.open.borrow().iter() {
+            patience.drain();
+        }
+        while !self.open.borrow().is_empty() {
+            self.ended.notified().await;
+        }
+    }
+}
+
+/// One connection's entry among them, until it is dropped.
+struct Registered {
+    connections: Rc<Connections>,
+    key: usize,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.connections.open.borrow_mut().remove(self.key);
+        self.connections.ended.notify_one();
+    }
+}
+
+/// Serves `sockets` with `worker` until `phase` says to drain and the last connection has ended.
+///
+/// # Errors
+/// A socket can't be registered with the runtime.
+pub async fn run<S: Store + 'static>(
+    worker: Rc<Worker<S>>,
+    sockets: Vec<std::net::TcpListener>,
+    slots: Arc<Slots>,
+    mut phase: watch::Receiver<Phase>,
+) -> io::Result<()> {
+    let connections = Rc::<Connections>::default();
+    let mut accepting = JoinSet::new();
+    for socket in sockets {
+        let listener = TcpListener::from_std(socket)?;
+        let acceptor = Acceptor {
+            worker: Rc::clone(&worker),
+            slots: Arc::clone(&slots),
+            connections: Rc::clone(&connections),
+            http: http(&worker),
+        };
+        accepting.spawn_local(acceptor.accept(listener, phase.clone()));
+    }
+    let housekeeping: JoinSet<()> = worker
+        .upstreams()
+        .iter()
+        .map(|upstream| Rc::clone(upstream).yield_to_others())
+        .fold(JoinSet::new(), |mut tasks, task| {
+            tasks.spawn_local(task);
+            tasks
+        });
+    let ticking = tokio::task::spawn_local(tick(Rc::clone(&worker), Rc::clone(&connections)));
+    // A sender that is gone means the same: the process is ending.
+    let _ = phase.wait_for(|phase| *phase == Phase::Draining).await;
+    accepting.join_all().await;
+    connections.drain().await;
+    drop(housekeeping);
+    ticking.abort();
+    worker.tick(Instant::now(), 0);
+    Ok(())
+}
+
+async fn tick<S>(worker: Rc<Worker<S>>, connections: Rc<Connections>) {
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let now = ticks.tick().await.into_std();
+        worker.tick(now, connections.open.borrow().len());
+    }
+}
+
+/// hyper's settings for all connections of a worker.
+fn http<S: Store>(worker: &Worker<S>) -> http1::Builder {
+    let limits = &worker.config().client_limits;
+    let mut http = http1::Builder::new();
+    http.max_header_size(limits.header_size).max_buf_size(limits.header_size.max(64 << 10));
+    // hyper's own default of 100 costs no allocation; another number does.
+    if limits.headers != 100 {
+        http.max_headers(limits.headers);
+    }
+    http
+}
+
+struct Acceptor<S> {
+    worker: Rc<Worker<S>>,
+    slots: Arc<Slots>,
+    connections: Rc<Connections>,
+    http: http1::Builder,
+}
+
+impl<S: Store + 'static> Acceptor<S> {
+    async fn accept(self, listener: TcpListener, mut phase: watch::Receiver<Phase>) {
+        loop {
+            tokio::select! {
+                biased;
+                _ = phase.wait_for(|phase| *phase == Phase::Draining) => break,
+                accepted = listener.accept() => self.accepted(accepted).await,
+            }
+        }
+        // Who is in the kernel's queue already has been promised an answer.
+        while let Some(accepted) = now(listener.accept()).await {
+            self.accepted(accepted).await;
+        }
+    }
+
+    async fn accepted(&self, accepted: io::Result<(TcpStream, SocketAddr)>) {
+        match accepted {
+            Ok((stream, peer)) => match self.slots.take() {
+                Some(slot) => self.serve(stream, peer, slot),
+                None => self.worker.metrics().connections_refused().inc(),
+            },
+            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) => {
+                // Most likely no file descriptors are left. Trying again at once would only burn CPU.
+                tracing::error!("can't accept: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+        let limits = &self.worker.config().client_limits;
+        let patience = Rc::new(Patience::new(limits.header_timeout));
+        let io = ClientIo::new(stream, Rc::clone(&patience), limits.header_timeout, limits.idle_timeout);
+        let client = Rc::new(self.worker.client(peer, Rc::clone(&patience)));
+        let worker = Rc::clone(&self.worker);
+        let service = service_fn(move |request: Request<Incoming>| {
+            proxy::serve(request, Rc::clone(&worker), Rc::clone(&client))
+        });
+        let http = self.http.serve_connection(TokioIo::new(io), service);
+        let registered = self.connections.register(&patience);
+        tokio::task::spawn_local(async move {
+            let connection = Connection::new(http, patience);
+            if let Some(stream) = connection.await {
+                linger(stream).await;
+            }
+            drop((registered, slot));
+        });
+    }
+}
+
+/// The output of `future` if it is ready at once.
+async fn now<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
+        std::task::Poll::Pending => std::task::Poll::Ready(None),
+    })
+    .await
+}
+
+/// An error of the one connection that was to be accepted (accept(2)), not of the socket.
+fn is_of_the_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::Interrupted
+    )
+}

@@ -1,0 +1,92 @@
+//! Listening sockets: one a worker on the same address (SO_REUSEPORT), so that the kernel spreads
+//! connections and no worker wakes another.
+
+use std::{io, net::SocketAddr, net::TcpListener};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Connections that the kernel holds for a worker that is busy. Linux caps it at `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// An address that can't be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("can't listen on {address}: {error}{}", hint(.error))]
+pub struct BindError {
+    address: SocketAddr,
+    error: io::Error,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (another program, or another Tollgate, has it)",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 want CAP_NET_BIND_SERVICE)",
+        _ => "",
+    }
+}
+
+/// The sockets of one listener, one a worker.
+#[derive(Debug)]
+pub struct Bound {
+    /// The address with the real port, where 0 was asked for.
+    pub address: SocketAddr,
+    /// One a worker.
+    pub sockets: Vec<TcpListener>,
+}
+
+/// Binds one socket a worker to `address`.
+///
+/// SO_REUSEPORT would let a second instance bind the same port by accident and take half of the
+/// connections. So a first socket tries without it.
+///
+/// # Errors
+/// The address is taken, or not this machine's.
+pub fn bind(address: SocketAddr, workers: usize) -> Result<Bound, BindError> {
+    let failed = |error| BindError { address, error };
+    drop(open(address, false).map_err(failed)?);
+    let first = open(address, true).map_err(failed)?;
+    let address = first.local_addr().map_err(failed)?;
+    let mut sockets = vec![first];
+    for _ in 1..workers {
+        sockets.push(open(address, true).map_err(failed)?);
+    }
+    Ok(Bound { address, sockets })
+}
+
+fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // `[::]` is IPv6 alone, as nginx has it: `0.0.0.0` beside it is then no conflict.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.set_nonblocking(true)?;
+    // Inherited by every accepted socket on Linux, which spares a call a connection.
+    socket.set_tcp_nodelay(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_instance_is_refused() {
+        let first = bind("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        assert_eq!(first.sockets.len(), 2);
+        let error = bind(first.address, 2).unwrap_err().to_string();
+        assert!(error.contains("another Tollgate"), "{error}");
+        drop(first);
+    }
+
+    #[test]
+    fn accepted_sockets_have_nodelay() {
+        let bound = bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        bound.sockets[0].set_nonblocking(false).unwrap();
+        let _client = std::net::TcpStream::connect(bound.address).unwrap();
+        let (accepted, _) = bound.sockets[0].accept().unwrap();
+        assert!(accepted.nodelay().unwrap());
+    }
+}

@@ -1,0 +1,197 @@
+//! The policies of a route, applied to whoever asks: checks made, decided, and recorded if they deny.
+
+use std::{net::IpAddr, sync::Arc};
+
+use compact_str::CompactString;
+use http::{header, request};
+use smallvec::SmallVec;
+
+use super::{
+    client::Client,
+    exchange::Exchange,
+    quota::Said,
+    reply::Reply,
+    serve::is_preflight,
+    worker::Worker,
+};
+use crate::{
+    abuse::Denial,
+    config::model::Route,
+    identity::{Facts, address_text, identifiers},
+    limit::{
+        Check, Store,
+        algorithm::{Kind, Verdict, metadata_list::Entry},
+    },
+    router::{Host, Target},
+    telemetry::metrics,
+};
+
+/// What is known of a request once its route is found.
+pub(super) struct Asked<'a> {
+    pub(super) request: &'a request::Parts,
+    pub(super) target: &'a Target,
+    pub(super) route: &'a Route,
+    pub(super) address: IpAddr,
+    pub(super) user: Option<&'a CompactString>,
+}
+
+/// Whether a request may go on.
+pub(super) enum Admission {
+    /// It may; this is what its policies said.
+    Admitted(SmallVec<[Said; 2]>),
+    /// It may not.
+    Denied {
+        /// The index of the policy that decided.
+        policy: usize,
+        /// What the client is told.
+        reply: Reply,
+    },
+    /// The store could not say.
+    Undecided,
+}
+
+/// Holds the request against all policies of its route, in one decision of the store.
+pub(super) async fn admit<S: Store>(
+    worker: &Worker<S>,
+    client: &Client,
+    exchange: &Exchange,
+    asked: &Asked<'_>,
+) -> Admission {
+    if asked.route.policies.is_empty() || is_preflight(&asked.request.method, &asked.request.headers) {
+        return Admission::Admitted(SmallVec::new());
+    }
+    let address = address(worker, client, asked.address);
+    let facts = Facts {
+        address: &address,
+        user: asked.user.map(CompactString::as_str),
+        method: &asked.request.method,
+        host: asked.target.host().map(Host::name),
+        path: asked.target.loosest_path(),
+        query: asked.target.query(),
+        headers: &asked.request.headers,
+        route: &asked.route.name,
+    };
+
+    let mut entry = None;
+    let mut checks: SmallVec<[Check<'_>; 2]> = SmallVec::new();
+    let mut policies: SmallVec<[usize; 2]> = SmallVec::new();
+    for &index in &asked.route.policies {
+        let policy = &worker.policies[index];
+        let Ok(identifiers) = identifiers(&policy.keys, policy.missing, &facts) else {
+            return unidentified(worker, exchange, asked, &address, index);
+        };
+        for identifier in identifiers {
+            let entry = (policy.kind == Kind::MetadataList)
+                .then(|| Arc::clone(entry.get_or_insert_with(|| written_down(exchange, asked))));
+            checks.push(Check { policy, identifier, cost: 1, entry });
+            policies.push(index);
+        }
+    }
+
+    let Ok(decision) = worker.store.decide(&checks).await else {
+        for &policy in &asked.route.policies {
+            worker.metrics().decision(policy, metrics::Verdict::Error);
+        }
+        return Admission::Undecided;
+    };
+    let said: SmallVec<[Said; 2]> = policies
+        .into_iter()
+        .zip(decision.verdicts)
+        .map(|(policy, verdict)| Said { policy, verdict })
+        .collect();
+    if decision.admitted {
+        for said in &said {
+            worker.metrics().decision(said.policy, metrics::Verdict::Allowed);
+        }
+        return Admission::Admitted(said);
+    }
+    for (said, check) in said.iter().zip(&checks).filter(|(said, _)| !said.verdict.admitted) {
+        worker.metrics().decision(said.policy, metrics::Verdict::Denied);
+        record(worker, exchange, asked, &address, said, check).await;
+    }
+    let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
+    let decisive = said.iter().find(|said| !said.verdict.admitted).map_or(0, |said| said.policy);
+    Admission::Denied { policy: decisive, reply: worker.quotas.denial(&said, cross_origin) }
+}
+
+/// The client's address as it identifies a client: mostly the peer's, which is written already.
+fn address<S>(worker: &Worker<S>, client: &Client, address: IpAddr) -> CompactString {
+    if client.peer().ip() == address {
+        client.address().clone()
+    } else {
+        address_text(address, worker.config.client_address.ipv6_prefix)
+    }
+}
+
+/// The request as evidence.
+fn written_down(exchange: &Exchange, asked: &Asked<'_>) -> Arc<Entry> {
+    Arc::new(Entry {
+        time: exchange.time(),
+        user: asked.user.cloned(),
+        method: asked.request.method.clone(),
+        path: asked.target.path().into(),
+    })
+}
+
+/// Notes who was denied, for the admin port: the request itself, and where a list says who filled it,
+/// the list.
+async fn record<S: Store>(
+    worker: &Worker<S>,
+    exchange: &Exchange,
+    asked: &Asked<'_>,
+    address: &str,
+    said: &Said,
+    check: &Check<'_>,
+) {
+    let now = exchange.time();
+    let denial = Denial {
+        address,
+        policy: said.policy,
+        identifier: &check.identifier,
+        user: asked.user.map(CompactString::as_str),
+        now,
+        until: now + said.verdict.retry_after.unwrap_or(0),
+    };
+    let first = worker.recorder.denied(&denial, || {
+        check.entry.clone().unwrap_or_else(|| written_down(exchange, asked))
+    });
+    if first
+        && check.policy.kind == Kind::MetadataList
+        && let Ok(entries) = worker.store.entries(check.policy, &check.identifier).await
+    {
+        worker.recorder.evidence(&denial, entries);
+    }
+}
+
+/// `missing: deny`, and something is missing: no quota is asked, and none will ever admit it.
+fn unidentified<S>(
+    worker: &Worker<S>,
+    exchange: &Exchange,
+    asked: &Asked<'_>,
+    address: &str,
+    index: usize,
+) -> Admission {
+    let policy = &worker.policies[index];
+    worker.metrics().decision(index, metrics::Verdict::Denied);
+    let now = exchange.time();
+    let denial = Denial {
+        address,
+        policy: index,
+        identifier: "",
+        user: asked.user.map(CompactString::as_str),
+        now,
+        until: now,
+    };
+    worker.recorder.denied(&denial, || written_down(exchange, asked));
+    let verdict = Verdict {
+        admitted: false,
+        tier: 0,
+        limit: policy.tiers[0].limit,
+        remaining: 0,
+        reset: 0,
+        retry_after: None,
+    };
+    let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
+    let said = [Said { policy: index, verdict }];
+    Admission::Denied { policy: index, reply: worker.quotas.denial(&said, cross_origin) }
+}

@@ -1,0 +1,210 @@
+//! One request and its answer, for as long as they last: what is counted and logged when they end.
+
+use std::{net::IpAddr, rc::Rc, sync::Arc, time::Duration, time::Instant};
+
+use compact_str::CompactString;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, request};
+
+use super::{
+    client::Client,
+    patience::Waiting,
+    reply::Reply,
+    response_body::{BodyError, ResponseBody, Source},
+};
+use crate::{
+    limit::SystemClock,
+    telemetry::{
+        access_log::{Line, WorkerLog},
+        metrics::WorkerMetrics,
+    },
+};
+
+/// Where a worker's exchanges are counted and logged, and how long a client may be silent after one.
+#[derive(Debug)]
+pub struct Ledger {
+    /// The worker's counters.
+    pub metrics: Arc<WorkerMetrics>,
+    /// The worker's end of the access log.
+    pub access_log: WorkerLog,
+    /// Tells the time that is logged.
+    pub clock: SystemClock,
+    /// By index.
+    pub routes: Vec<String>,
+    /// By index.
+    pub policies: Vec<String>,
+    /// The field that carries the request's ID.
+    pub request_id: header::HeaderName,
+    /// Until the next request begins.
+    pub idle_timeout: Duration,
+}
+
+/// What clients that went away before they were answered are logged with. nginx' number for it.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// Counts and logs its request when it is dropped.
+#[derive(Debug)]
+pub struct Exchange {
+    ledger: Rc<Ledger>,
+    client: Rc<Client>,
+    started: Instant,
+    request_id: HeaderValue,
+    route: Option<usize>,
+    status: Option<StatusCode>,
+    sent: u64,
+    log: Option<Box<Logged>>,
+}
+
+/// What the access log tells beside what is counted anyway.
+#[derive(Debug)]
+struct Logged {
+    client: IpAddr,
+    method: Method,
+    uri: Uri,
+    version: Version,
+    host: Option<HeaderValue>,
+    referer: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
+    user: Option<CompactString>,
+    upstream: Option<String>,
+    limited: Option<usize>,
+}
+
+impl Exchange {
+    /// A request has come.
+    pub fn begin(
+        ledger: &Rc<Ledger>,
+        client: &Rc<Client>,
+        request: &request::Parts,
+        request_id: HeaderValue,
+    ) -> Self {
+        let log = ledger.access_log.wants().then(|| {
+            Box::new(Logged {
+                client: client.peer().ip().to_canonical(),
+                method: request.method.clone(),
+                uri: request.uri.clone(),
+                version: request.version,
+                host: request.headers.get(header::HOST).cloned(),
+                referer: request.headers.get(header::REFERER).cloned(),
+                user_agent: request.headers.get(header::USER_AGENT).cloned(),
+                user: None,
+                upstream: None,
+                limited: None,
+            })
+        });
+        Self {
+            ledger: Rc::clone(ledger),
+            client: Rc::clone(client),
+            started: client.patience().now(),
+            request_id,
+            route: None,
+            status: None,
+            sent: 0,
+            log,
+        }
+    }
+
+    /// The request's ID.
+    pub fn request_id(&self) -> &HeaderValue {
+        &self.request_id
+    }
+
+    /// When the request came, in microseconds since the Unix epoch.
+    pub fn time(&self) -> i64 {
+        self.ledger.clock.at(self.started)
+    }
+
+    /// Notes who is behind the request.
+    pub fn identified(&mut self, address: IpAddr, user: Option<&CompactString>) {
+        if let Some(log) = &mut self.log {
+            log.client = address;
+            log.user = user.cloned();
+        }
+    }
+
+    /// Notes the route that it took.
+    pub fn routed(&mut self, route: usize) {
+        self.route = Some(route);
+    }
+
+    /// Notes the policy that held it back.
+    pub fn limited(&mut self, policy: usize) {
+        if let Some(log) = &mut self.log {
+            log.limited = Some(policy);
+        }
+    }
+
+    /// Notes the endpoint that answered.
+    pub fn answered_by(&mut self, endpoint: &str) {
+        if let Some(log) = &mut self.log {
+            log.upstream = Some(endpoint.to_owned());
+        }
+    }
+
+    /// Notes that so many bytes of the answer's body were handed on.
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent += bytes as u64;
+    }
+
+    /// Notes that the answer's body broke off.
+    pub fn broke_off(&self, error: &BodyError) {
+        let request_id = self.request_id.to_str().unwrap_or_default();
+        tracing::warn!(request_id, "{error}");
+    }
+
+    /// Answers with `reply`.
+    pub fn reply(self, reply: Reply) -> http::Response<ResponseBody> {
+        self.respond(reply.status, reply.headers, Source::Whole(reply.body))
+    }
+
+    /// Answers with what the upstream or the proxy has to say.
+    pub fn respond(
+        mut self,
+        status: StatusCode,
+        mut headers: HeaderMap,
+        body: Source,
+    ) -> http::Response<ResponseBody> {
+        self.status = Some(status);
+        headers.insert(&self.ledger.request_id, self.request_id.clone());
+        self.client.patience().wait(Waiting::Client, self.ledger.idle_timeout);
+        let mut response = http::Response::new(ResponseBody::new(body, self));
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+
+    fn log(&self, log: &Logged, status: StatusCode, elapsed: Duration) {
+        let path = log.uri.path_and_query().map_or(log.uri.path(), |path| path.as_str());
+        self.ledger.access_log.write(&Line {
+            time: self.time(),
+            client: log.client,
+            method: &log.method,
+            path: path.as_bytes(),
+            version: log.version,
+            status,
+            bytes: self.sent,
+            elapsed,
+            route: self.route.and_then(|route| self.ledger.routes.get(route)).map(String::as_str),
+            upstream: log.upstream.as_deref(),
+            request_id: Some(self.request_id.as_bytes()),
+            user: log.user.as_ref().map(|user| user.as_bytes()),
+            host: log.host.as_ref().map(HeaderValue::as_bytes),
+            referer: log.referer.as_ref().map(HeaderValue::as_bytes),
+            user_agent: log.user_agent.as_ref().map(HeaderValue::as_bytes),
+            limited: log.limited.and_then(|policy| self.ledger.policies.get(policy)).map(String::as_str),
+        });
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        let patience = self.client.patience();
+        let elapsed = patience.now().saturating_duration_since(self.started);
+        let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
+        let status = self.status.unwrap_or(closed);
+        self.ledger.metrics.request(self.route, status, elapsed);
+        if let Some(log) = &self.log {
+            self.log(log, status, elapsed);
+        }
+        patience.wait(Waiting::Request, self.ledger.idle_timeout);
+    }
+}

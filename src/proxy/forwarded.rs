@@ -1,0 +1,59 @@
+//! What the upstream is told about the client: X-Forwarded-*, or `Forwarded` (RFC 7239).
+
+use http::{HeaderMap, HeaderValue, header};
+
+use super::{
+    client::Client,
+    headers::{
+        X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, append_to_list, remove_forwarding_claims,
+    },
+};
+use crate::config::model::{AddressHeader, ClientAddress, Forwarded};
+
+/// Tells the upstream about `client`: what an untrusted peer claimed is replaced, what a trusted one
+/// said is added to.
+pub fn tell(headers: &mut HeaderMap, client: &Client, form: Forwarded, source: &ClientAddress) {
+    if !client.is_trusted() {
+        let claimed = match &source.header {
+            AddressHeader::Single(name) => Some(name),
+            AddressHeader::XForwardedFor | AddressHeader::Forwarded => None,
+        };
+        remove_forwarding_claims(headers, claimed);
+    }
+    if matches!(form, Forwarded::XForwarded | Forwarded::Both) {
+        tell_x_forwarded(headers, client);
+    }
+    if matches!(form, Forwarded::Forwarded | Forwarded::Both) {
+        let member = forwarded_member(client, headers.get(header::HOST));
+        append_to_list(headers, header::FORWARDED, &member);
+    }
+}
+
+fn tell_x_forwarded(headers: &mut HeaderMap, client: &Client) {
+    append_to_list(headers, X_FORWARDED_FOR.clone(), client.peer_value());
+    // What the first proxy saw is what counts; an untrusted peer's word is gone by now.
+    headers.entry(&X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    if !headers.contains_key(&X_FORWARDED_HOST)
+        && let Some(host) = headers.get(header::HOST).cloned()
+    {
+        headers.insert(&X_FORWARDED_HOST, host);
+    }
+}
+
+/// RFC 7239, 4: an IPv6 address is bracketed and quoted; a host is quoted, for it may have a port.
+fn forwarded_member(client: &Client, host: Option<&HeaderValue>) -> HeaderValue {
+    let peer = client.peer().ip().to_canonical();
+    let mut member = Vec::with_capacity(64);
+    member.extend_from_slice(match peer {
+        std::net::IpAddr::V4(ip) => format!("for={ip}"),
+        std::net::IpAddr::V6(ip) => format!("for=\"[{ip}]\""),
+    }.as_bytes());
+    if let Some(host) = host {
+        member.extend_from_slice(b";host=\"");
+        member.extend_from_slice(host.as_bytes());
+        member.push(b'"');
+    }
+    member.extend_from_slice(b";proto=http");
+    // A host that came this far has neither quotes nor backslashes.
+    HeaderValue::from_bytes(&member).unwrap_or_else(|_| HeaderValue::from_static("for=unknown"))
+}

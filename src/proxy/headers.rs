@@ -1,0 +1,234 @@
+//! Header hygiene: what must not pass from one connection to the next, and what the proxy adds.
+
+use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
+use smallvec::SmallVec;
+
+static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+static HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+/// Tells the upstream who the client is.
+pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Tells the upstream the scheme of the client's request.
+pub static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// Tells the upstream the host of the client's request.
+pub static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Removes what belongs to the client's connection (RFC 9110, 7.6.1) from a request, or what belongs to
+/// the upstream's from an answer: the fields that `Connection` names, and those that are hop-by-hop
+/// whether it names them or not. hyper frames the message anew.
+///
+/// `TE: trailers` stays, with the `Connection: te` it demands: hyper passes trailers on in both
+/// directions.
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let mut found: SmallVec<[HeaderName; 4]> = SmallVec::new();
+    let mut trailers = false;
+    for (name, value) in &*headers {
+        if *name == header::CONNECTION {
+            found.extend(connection_options(value));
+        }
+        if *name == header::TE {
+            trailers |= accepts_trailers(value);
+        }
+        if is_hop_by_hop(name) {
+            found.push(name.clone());
+        }
+    }
+    for name in found {
+        // The message's own length is not the connection's to drop, and a request without Host is none.
+        if name == header::TRANSFER_ENCODING {
+            // RFC 9112, 6.3: a length beside a transfer coding is void.
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        if name != header::CONTENT_LENGTH && name != header::HOST {
+            headers.remove(&name);
+        }
+    }
+    if trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("te"));
+    }
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        header::CONNECTION
+            | header::TRANSFER_ENCODING
+            | header::TE
+            | header::UPGRADE
+            | header::PROXY_AUTHENTICATE
+            | header::PROXY_AUTHORIZATION
+    ) || *name == KEEP_ALIVE
+        || *name == PROXY_CONNECTION
+        || *name == HTTP2_SETTINGS
+}
+
+fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
+    value
+        .as_bytes()
+        .split(|&byte| byte == b',')
+        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
+}
+
+fn accepts_trailers(value: &HeaderValue) -> bool {
+    value.as_bytes().split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+}
+
+/// Removes what an untrusted client claims about itself: every field by which proxies tell each other
+/// whose request it is. `claimed` is the one that the configuration reads addresses from.
+///
+/// Spellings with underscores go too: many frameworks can't tell `X_Forwarded_For` from the real one.
+pub fn remove_forwarding_claims(headers: &mut HeaderMap, claimed: Option<&HeaderName>) {
+    let claims: SmallVec<[HeaderName; 4]> = headers
+        .keys()
+        .filter(|name| Some(*name) == claimed || is_forwarding_claim(name.as_str()))
+        .cloned()
+        .collect();
+    for name in claims {
+        headers.remove(&name);
+    }
+}
+
+fn is_forwarding_claim(name: &str) -> bool {
+    // Of the names that clients do send, hardly any begins like these.
+    if !matches!(name.as_bytes().first(), Some(b'x' | b'f' | b't' | b'c')) {
+        return false;
+    }
+    let dashed = |prefix: &str| {
+        name.len() >= prefix.len()
+            && name.bytes().zip(prefix.bytes()).all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
+    };
+    let exactly = |claim: &str| name.len() == claim.len() && dashed(claim);
+    dashed("x-forwarded-")
+        || ["forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "x-original-host", "x-cluster-client-ip"]
+            .into_iter()
+            .any(exactly)
+        || ["true-client-ip", "cf-connecting-ip"].into_iter().any(exactly)
+}
+
+/// Adds the proxy to `Via` (RFC 9110, 7.6.3), after whoever stands there already.
+pub fn append_via(headers: &mut HeaderMap, via: &Via, received: Version) {
+    let own = if received == Version::HTTP_10 { &via.http_10 } else { &via.http_11 };
+    append_to_list(headers, header::VIA, own);
+}
+
+/// The proxy's own `Via` member, by the version of the message that was received.
+#[derive(Debug, Clone)]
+pub struct Via {
+    http_10: HeaderValue,
+    http_11: HeaderValue,
+}
+
+impl Via {
+    /// For the pseudonym `name`.
+    ///
+    /// # Errors
+    /// `name` has characters that a field must not have.
+    pub fn new(name: &str) -> Result<Self, header::InvalidHeaderValue> {
+        Ok(Self {
+            http_10: HeaderValue::try_from(format!("1.0 {name}"))?,
+            http_11: HeaderValue::try_from(format!("1.1 {name}"))?,
+        })
+    }
+}
+
+/// Makes `member` the last of the list field `name`: in one line, whatever lines it had.
+pub fn append_to_list(headers: &mut HeaderMap, name: HeaderName, member: &HeaderValue) {
+    let mut joined = Vec::new();
+    for value in headers.get_all(&name) {
+        joined.extend_from_slice(value.as_bytes());
+        joined.extend_from_slice(b", ");
+    }
+    if joined.is_empty() {
+        headers.insert(name, member.clone());
+        return;
+    }
+    joined.extend_from_slice(member.as_bytes());
+    // Joined from valid values by valid bytes, it is valid; if not, the proxy's own member stands alone.
+    let value = HeaderValue::from_bytes(&joined).unwrap_or_else(|_| member.clone());
+    headers.insert(name, value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .fold(HeaderMap::new(), |mut map, (name, value)| {
+                map.append(name, value);
+                map
+            })
+    }
+
+    fn names(map: &HeaderMap) -> Vec<&str> {
+        let mut names: Vec<_> = map.keys().map(HeaderName::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn what_connection_names_goes_with_it() {
+        let mut map = headers(&[
+            ("connection", "close, X-Secret"),
+            ("connection", "x-other,"),
+            ("x-secret", "1"),
+            ("x-other", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-connection", "keep-alive"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "AAMAAABkAAQAAP__"),
+            ("accept", "*/*"),
+        ]);
+        remove_hop_by_hop(&mut map);
+        assert_eq!(names(&map), ["accept"]);
+    }
+
+    #[test]
+    fn connection_can_not_strip_host_or_length() {
+        let mut map = headers(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
+        remove_hop_by_hop(&mut map);
+        assert_eq!(names(&map), ["content-length", "host"]);
+    }
+
+    #[test]
+    fn a_length_beside_a_transfer_coding_is_void() {
+        let mut map = headers(&[("content-length", "3"), ("transfer-encoding", "chunked")]);
+        remove_hop_by_hop(&mut map);
+        assert!(map.is_empty());
+    }
+
+    #[test]
+    fn trailers_are_still_asked_for() {
+        let mut map = headers(&[("te", "gzip;q=0.5, Trailers"), ("connection", "te")]);
+        remove_hop_by_hop(&mut map);
+        assert_eq!(map["te"], "trailers");
+        assert_eq!(map["connection"], "te");
+    }
+
+    #[test]
+    fn claims_go_in_every_spelling() {
+        let mut map = headers(&[
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x_forwarded_for", "1.1.1.1"),
+            ("x-forwarded-proto", "https"),
+            ("forwarded", "for=1.1.1.1"),
+            ("x-real-ip", "1.1.1.1"),
+            ("fastly-client-ip", "1.1.1.1"),
+            ("x-request-id", "abc"),
+            ("forwarded-by-me", "kept"),
+            ("from", "me@example.org"),
+        ]);
+        remove_forwarding_claims(&mut map, Some(&HeaderName::from_static("fastly-client-ip")));
+        assert_eq!(names(&map), ["forwarded-by-me", "from", "x-request-id"]);
+    }
+
+    #[test]
+    fn lists_are_appended_to_in_one_line() {
+        let mut map = headers(&[("via", "1.0 a"), ("via", "1.1 b")]);
+        append_via(&mut map, &Via::new("tollgate").unwrap(), Version::HTTP_10);
+        assert_eq!(map.get_all("via").iter().collect::<Vec<_>>(), ["1.0 a, 1.1 b, 1.0 tollgate"]);
+    }
+}

@@ -1,0 +1,25 @@
+//! The way of a request: [`serve`] reads as the list of what happens to it.
+
+mod checks;
+mod client;
+mod exchange;
+mod expect;
+mod forward;
+mod forwarded;
+mod headers;
+mod patience;
+mod quota;
+mod reply;
+mod request_body;
+mod response_body;
+mod serve;
+mod worker;
+
+pub use client::Client;
+pub use headers::Via;
+pub use patience::{Patience, Waiting};
+pub use quota::Quotas;
+pub use request_body::RequestBody;
+pub use response_body::ResponseBody;
+pub use serve::serve;
+pub use worker::{Parts, Worker};

@@ -1,0 +1,139 @@
+//! What a client's connection waits for, and until when.
+//!
+//! Every phase of a request has a bound, and phases change several times a request. A timer for each
+//! would cost more than the rest of the bookkeeping together. So a connection has one deadline, which
+//! is only written down when a phase begins, and one timer, which looks at it when it fires: most of
+//! the time the deadline has moved on, and the timer is set again.
+
+use std::{
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::{Duration, Instant},
+};
+
+/// What a connection waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// The first byte of the next request.
+    Request,
+    /// The rest of a request's head.
+    RequestHead,
+    /// The next bytes of a request's body.
+    RequestBody,
+    /// A connection to the upstream, the head of its answer, or the next bytes of its body.
+    Upstream,
+    /// That the client reads what was answered.
+    Client,
+}
+
+/// The time for what was waited for is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elapsed;
+
+/// One connection's deadline. Shared by whoever serves it, all in one thread.
+#[derive(Debug)]
+pub struct Patience {
+    waiting: Cell<Waiting>,
+    deadline: Cell<Instant>,
+    /// The time at which the connection was last polled: precise enough for a deadline.
+    now: Cell<Instant>,
+    /// Set when the deadline of [`Waiting::Upstream`] has passed, until somebody has noticed.
+    elapsed: Cell<bool>,
+    draining: Cell<bool>,
+    /// A request's body was not read to its end.
+    body_left: Cell<bool>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Patience {
+    /// A new connection, which has `limit` to begin its first request.
+    pub fn new(limit: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            waiting: Cell::new(Waiting::Request),
+            deadline: Cell::new(now + limit),
+            now: Cell::new(now),
+            elapsed: Cell::new(false),
+            draining: Cell::new(false),
+            body_left: Cell::new(false),
+            waker: RefCell::new(None),
+        }
+    }
+
+    /// Waits for `waiting` from now on, for `limit` at most.
+    pub fn wait(&self, waiting: Waiting, limit: Duration) {
+        self.waiting.set(waiting);
+        self.deadline.set(self.now.get() + limit);
+    }
+
+    /// What is waited for.
+    pub fn waiting(&self) -> Waiting {
+        self.waiting.get()
+    }
+
+    /// Until when.
+    pub fn deadline(&self) -> Instant {
+        self.deadline.get()
+    }
+
+    /// The time at which the connection was last polled.
+    pub fn now(&self) -> Instant {
+        self.now.get()
+    }
+
+    /// `future`'s output, or that it took longer than `limit` since the upstream was last waited for.
+    pub async fn bound<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
+        self.wait(Waiting::Upstream, limit);
+        let mut future = pin!(future);
+        poll_fn(|cx| match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Poll::Ready(Ok(output)),
+            Poll::Pending if self.take_elapsed() => Poll::Ready(Err(Elapsed)),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Whether the upstream's time is up. Says so once.
+    pub fn take_elapsed(&self) -> bool {
+        self.elapsed.replace(false)
+    }
+
+    /// Called by the connection before it is polled.
+    pub fn begin_poll(&self, cx: &Context<'_>) {
+        self.now.set(Instant::now());
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+    }
+
+    /// Called by the connection when the deadline has passed while the upstream was waited for.
+    pub fn set_elapsed(&self) {
+        self.elapsed.set(true);
+    }
+
+    /// Asks the connection to end after the request under way.
+    pub fn drain(&self) {
+        self.draining.set(true);
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whether the connection was asked to end.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Notes that a request's body was not read to its end.
+    pub fn leave_body(&self) {
+        self.body_left.set(true);
+    }
+
+    /// Whether a request's body was not read to its end.
+    pub fn has_left_body(&self) -> bool {
+        self.body_left.get()
+    }
+}

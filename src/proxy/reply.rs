@@ -1,0 +1,80 @@
+//! The answers that the proxy makes itself: problem details (RFC 9457) that tell the client what to
+//! do, and nothing about what is inside.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+/// An answer of the proxy's own.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its fields, `Content-Type` among them.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+static PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+impl Reply {
+    /// A problem without a type of its own: the status says it, `detail` explains it.
+    pub fn problem(status: StatusCode, detail: &str) -> Self {
+        let body = serde_json::json!({
+            "type": "about:blank",
+            "title": status.canonical_reason().unwrap_or("Error"),
+            "status": status.as_u16(),
+            "detail": detail,
+        });
+        Self::json(status, body.to_string().into())
+    }
+
+    /// A problem whose body is written already.
+    pub fn json(status: StatusCode, body: Bytes) -> Self {
+        let mut headers = HeaderMap::with_capacity(8);
+        headers.insert(header::CONTENT_TYPE, PROBLEM_JSON.clone());
+        Self { status, headers, body }
+    }
+
+    /// The body that the client began to send did not come to its end.
+    pub fn broken_body() -> Self {
+        Self::problem(StatusCode::BAD_REQUEST, "The request's body broke off or is malformed.").closing()
+    }
+
+    /// The client took too long to send its body.
+    pub fn slow_body() -> Self {
+        Self::problem(StatusCode::REQUEST_TIMEOUT, "The request's body did not come in time.").closing()
+    }
+
+    /// The upstream can't be reached, or broke off before its answer.
+    pub fn bad_gateway() -> Self {
+        Self::problem(StatusCode::BAD_GATEWAY, "The service behind this proxy gave no valid answer.")
+    }
+
+    /// Neither a connection nor a place in the queue is free.
+    pub fn overloaded() -> Self {
+        let mut reply =
+            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "The service behind this proxy is at its capacity.");
+        reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        reply
+    }
+
+    /// The limits could not be checked.
+    pub fn undecided() -> Self {
+        let mut reply =
+            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "Limits can't be checked at the moment.");
+        reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        reply
+    }
+
+    /// The upstream did not answer in time.
+    pub fn gateway_timeout() -> Self {
+        Self::problem(StatusCode::GATEWAY_TIMEOUT, "The service behind this proxy did not answer in time.")
+    }
+
+    /// The connection ends after this answer.
+    pub fn closing(mut self) -> Self {
+        self.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        self
+    }
+}

@@ -1,0 +1,130 @@
+//! What one worker serves requests with.
+
+use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
+
+use super::{
+    client::Client, exchange::Ledger, headers::Via, patience::Patience, quota::Quotas,
+    request_body::RequestBody,
+};
+use crate::{
+    abuse::Recorder,
+    config::model::Config,
+    identity::{TrustedProxies, address_text},
+    limit::{Policy, SystemClock},
+    router::Router,
+    telemetry::{
+        access_log::WorkerLog,
+        metrics::{PoolState, WorkerMetrics},
+    },
+    upstream::{Shared, Upstream},
+};
+
+/// What the composition root gives each worker.
+pub struct Parts<S> {
+    /// The worker's number, from 0.
+    pub index: usize,
+    /// What is configured.
+    pub config: Arc<Config>,
+    /// The policies, in the configuration's order.
+    pub policies: Arc<[Policy]>,
+    /// Where their state is.
+    pub store: Arc<S>,
+    /// The upstreams, in the configuration's order.
+    pub upstreams: Vec<Arc<Shared>>,
+    /// The worker's counters.
+    pub metrics: Arc<WorkerMetrics>,
+    /// The worker's end of the access log.
+    pub access_log: WorkerLog,
+    /// The worker's end of the abuse records.
+    pub recorder: Recorder,
+    /// The time.
+    pub clock: SystemClock,
+    /// What clients are told of the policies.
+    pub quotas: Arc<Quotas>,
+    /// How the proxy calls itself.
+    pub via: Via,
+}
+
+/// One worker: everything that a request needs, in one thread.
+pub struct Worker<S> {
+    pub(super) config: Arc<Config>,
+    pub(super) router: Router,
+    pub(super) trusted_proxies: TrustedProxies,
+    pub(super) policies: Arc<[Policy]>,
+    pub(super) store: Arc<S>,
+    pub(super) quotas: Arc<Quotas>,
+    pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
+    pub(super) recorder: Recorder,
+    pub(super) ledger: Rc<Ledger>,
+    pub(super) via: Via,
+}
+
+impl<S> Worker<S> {
+    /// Puts a worker together.
+    pub fn new(parts: Parts<S>) -> Self {
+        let config = parts.config;
+        let ledger = Ledger {
+            metrics: parts.metrics,
+            access_log: parts.access_log,
+            clock: parts.clock,
+            routes: config.routes.iter().map(|route| route.name.clone()).collect(),
+            policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
+            request_id: config.request_id.clone(),
+            idle_timeout: config.client_limits.idle_timeout,
+        };
+        let upstreams =
+            parts.upstreams.into_iter().map(|shared| Upstream::new(shared, parts.index)).collect();
+        Self {
+            router: Router::new(&config.routes),
+            trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
+            quotas: parts.quotas,
+            via: parts.via,
+            policies: parts.policies,
+            store: parts.store,
+            upstreams,
+            recorder: parts.recorder,
+            ledger: Rc::new(ledger),
+            config,
+        }
+    }
+
+    /// What is configured.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The worker's counters.
+    pub fn metrics(&self) -> &WorkerMetrics {
+        &self.ledger.metrics
+    }
+
+    /// A connection from `peer`.
+    pub fn client(&self, peer: SocketAddr, patience: Rc<Patience>) -> Client {
+        let address = address_text(peer.ip(), self.config.client_address.ipv6_prefix);
+        Client::new(peer, self.trusted_proxies.contains(peer.ip()), address, patience)
+    }
+
+    /// Hands on what has been gathered, and closes connections that were idle for too long. Called
+    /// a few times a second, with the number of open client connections.
+    pub fn tick(&self, now: Instant, connections: usize) {
+        self.recorder.flush();
+        self.ledger.access_log.flush();
+        self.metrics().connections().set(connections as u64);
+        for (index, upstream) in self.upstreams.iter().enumerate() {
+            upstream.expire(now);
+            for (state, count) in [
+                (PoolState::Active, upstream.active_connections()),
+                (PoolState::Idle, upstream.idle_connections()),
+            ] {
+                if let Some(gauge) = self.metrics().upstream_connections(index, state) {
+                    gauge.set(count as u64);
+                }
+            }
+        }
+    }
+
+    /// The worker's upstreams.
+    pub fn upstreams(&self) -> &[Rc<Upstream<RequestBody>>] {
+        &self.upstreams
+    }
+}

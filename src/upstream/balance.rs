@@ -1,0 +1,159 @@
+//! Which endpoint serves the next request.
+
+use std::cell::Cell;
+
+use super::Shared;
+use crate::config::model::Balance;
+
+/// Chooses among the endpoints of one upstream. Each worker has its own.
+#[derive(Debug)]
+pub(super) struct Balancer {
+    /// Where round robin stands, and where the scan for the least loaded begins, so that equals
+    /// take turns.
+    next: Cell<usize>,
+    /// Endpoint indexes, each as often as its weight says, spread evenly.
+    turns: Vec<usize>,
+}
+
+impl Balancer {
+    /// Workers start at different `offset`s, so that they don't all begin with the first endpoint.
+    pub(super) fn new(weights: &[u32], offset: usize) -> Self {
+        let turns = smooth_turns(weights);
+        Self { next: Cell::new(offset % turns.len().max(1)), turns }
+    }
+
+    /// The endpoint for the next request: not `avoid`, where there is another one.
+    pub(super) fn pick(&self, shared: &Shared, avoid: Option<usize>) -> usize {
+        let endpoints = &shared.config.endpoints;
+        if endpoints.len() == 1 {
+            return 0;
+        }
+        match shared.config.balance {
+            Balance::RoundRobin => self.turn(avoid),
+            Balance::LeastRequest => {
+                let first = self.turn(avoid);
+                (0..endpoints.len())
+                    .map(|step| (first + step) % endpoints.len())
+                    .filter(|&endpoint| Some(endpoint) != avoid)
+                    .min_by(|&a, &b| load(shared, a).total_cmp(&load(shared, b)))
+                    .unwrap_or(first)
+            }
+        }
+    }
+
+    fn turn(&self, avoid: Option<usize>) -> usize {
+        loop {
+            let at = self.next.get();
+            self.next.set((at + 1) % self.turns.len());
+            let endpoint = self.turns[at];
+            if Some(endpoint) != avoid {
+                return endpoint;
+            }
+        }
+    }
+}
+
+/// Requests under way per unit of weight, this one included.
+fn load(shared: &Shared, endpoint: usize) -> f64 {
+    let weight = f64::from(shared.config.endpoints[endpoint].weight);
+    (shared.in_flight(endpoint) as f64 + 1.0) / weight
+}
+
+/// Smooth weighted round robin, as nginx does it: each turn everyone gains its weight, the richest
+/// goes and pays the total. `[2, 1]` gives 0 1 0, not 0 0 1.
+fn smooth_turns(weights: &[u32]) -> Vec<usize> {
+    let divisor = weights.iter().copied().map(i64::from).fold(0, gcd).max(1);
+    let weights: Vec<i64> = weights.iter().map(|&weight| i64::from(weight) / divisor).collect();
+    let total: i64 = weights.iter().sum();
+    let mut gained = vec![0; weights.len()];
+    (0..total)
+        .map(|_| {
+            let mut richest = 0;
+            for endpoint in 0..weights.len() {
+                gained[endpoint] += weights[endpoint];
+                if gained[endpoint] > gained[richest] {
+                    richest = endpoint;
+                }
+            }
+            gained[richest] -= total;
+            richest
+        })
+        .collect()
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        config::model::{Endpoint, HostHeader, Timeouts, Upstream},
+        upstream::InFlight,
+    };
+
+    fn shared(weights: &[u32], balance: Balance) -> Arc<Shared> {
+        let endpoint = |&weight| Endpoint {
+            url: "http://127.0.0.1:1".parse().unwrap(),
+            authority: "127.0.0.1:1".parse().unwrap(),
+            port: 1,
+            weight,
+        };
+        let second = Duration::from_secs(1);
+        Shared::new(Upstream {
+            name: "u".into(),
+            endpoints: weights.iter().map(endpoint).collect(),
+            balance,
+            timeouts: Timeouts { connect: second, response: second, idle: second },
+            max_connections: 1,
+            idle_connections: 1,
+            host: HostHeader::Preserve,
+        })
+    }
+
+    #[test]
+    fn round_robin_follows_the_weights_smoothly() {
+        let shared = shared(&[4, 2, 2], Balance::RoundRobin);
+        let balancer = Balancer::new(&[4, 2, 2], 0);
+        let picks: Vec<_> = (0..8).map(|_| balancer.pick(&shared, None)).collect();
+        assert_eq!(picks, [0, 1, 2, 0, 0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn least_request_prefers_the_idle_and_takes_turns_among_equals() {
+        let shared = shared(&[1, 1, 1], Balance::LeastRequest);
+        let balancer = Balancer::new(&[1, 1, 1], 0);
+        let _busy = InFlight::new(&shared, 1);
+        let mut picks: Vec<_> = (0..6).map(|_| balancer.pick(&shared, None)).collect();
+        assert!(!picks.contains(&1), "{picks:?}");
+        picks.dedup();
+        assert!(picks.len() > 2, "equals take turns: {picks:?}");
+    }
+
+    #[test]
+    fn least_request_weighs() {
+        let shared = shared(&[1, 3], Balance::LeastRequest);
+        let balancer = Balancer::new(&[1, 3], 0);
+        let held: Vec<_> = (0..8)
+            .map(|_| {
+                let endpoint = balancer.pick(&shared, None);
+                (endpoint, InFlight::new(&shared, endpoint))
+            })
+            .collect();
+        assert_eq!(held.iter().filter(|(endpoint, _)| *endpoint == 1).count(), 6);
+    }
+
+    #[test]
+    fn a_failed_endpoint_is_avoided_unless_it_is_the_only_one() {
+        for balance in [Balance::RoundRobin, Balance::LeastRequest] {
+            let two = shared(&[1, 1], balance);
+            let balancer = Balancer::new(&[1, 1], 0);
+            assert!((0..4).all(|_| balancer.pick(&two, Some(0)) == 1));
+            let one = shared(&[1], balance);
+            assert_eq!(Balancer::new(&[1], 0).pick(&one, Some(0)), 0);
+        }
+    }
+}

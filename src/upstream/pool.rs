@@ -1,0 +1,280 @@
+//! One worker's connections to one upstream: lent newest first, kept while they are fresh, and never
+//! more in the whole process than the configuration says.
+//!
+//! hyper-util's `client::pool::cache` was looked at first. It has neither a cap over several caches
+//! nor an expiry, and hands connections over under a mutex; what would be left of it is a `Vec`.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    io,
+    rc::Rc,
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
+};
+
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::{
+    sync::{OwnedSemaphorePermit, oneshot},
+    time::timeout,
+};
+
+use super::{
+    RequestBody, Shared, balance::Balancer, connect::connect, connection::Connection, connection::Link, io::UpstreamIo,
+};
+
+/// One worker's view of one upstream.
+pub struct Upstream<B> {
+    shared: Arc<Shared>,
+    balancer: Balancer,
+    /// Idle connections, one queue an endpoint, the freshest at the back.
+    idle: RefCell<Vec<VecDeque<Idle<B>>>>,
+    idle_count: Cell<usize>,
+    /// Connections of this worker, idle or not.
+    open: Rc<Cell<usize>>,
+    /// Requests of this worker that wait for a connection, the longest waiting in front.
+    waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
+}
+
+struct Idle<B> {
+    link: Link<B>,
+    since: Instant,
+}
+
+/// Why there is no connection for a request.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckoutError {
+    /// All connections are taken, and as many requests as may wait do so.
+    #[error("all {0} connections to the upstream are taken")]
+    Full(usize),
+    /// The endpoint of this index could not be reached.
+    #[error("endpoint {endpoint}: {error}")]
+    Connect {
+        /// Index of the endpoint.
+        endpoint: usize,
+        /// Why.
+        error: io::Error,
+    },
+    /// The endpoint of this index did not take a connection in time.
+    #[error("endpoint {0}: no connection in time")]
+    Timeout(usize),
+}
+
+impl<B: RequestBody> Upstream<B> {
+    /// Worker number `worker`'s view of `shared`.
+    pub fn new(shared: Arc<Shared>, worker: usize) -> Rc<Self> {
+        let weights: Vec<u32> = shared.config.endpoints.iter().map(|endpoint| endpoint.weight).collect();
+        let idle = weights.iter().map(|_| VecDeque::new()).collect();
+        Rc::new(Self {
+            balancer: Balancer::new(&weights, worker),
+            idle: RefCell::new(idle),
+            idle_count: Cell::new(0),
+            open: Rc::default(),
+            waiters: RefCell::new(VecDeque::new()),
+            shared,
+        })
+    }
+
+    /// A connection for one request: an idle one if there is one, unless `fresh` asks for a new one.
+    /// Not to the endpoint `avoid`, where there is another.
+    ///
+    /// Waits while all connections of the process are taken, and then for a new one to open: each for
+    /// `timeouts.connect` at most.
+    ///
+    /// # Errors
+    /// Too many wait already or the wait was in vain, or the endpoint cannot be reached.
+    pub async fn checkout(
+        self: &Rc<Self>,
+        fresh: bool,
+        avoid: Option<usize>,
+        within: Duration,
+    ) -> Result<Connection<B>, CheckoutError> {
+        let endpoint = self.balancer.pick(&self.shared, avoid);
+        if !fresh && let Some(link) = self.take_idle(endpoint) {
+            return Ok(Connection::new(link, Rc::clone(self), true));
+        }
+        let permit = match Arc::clone(&self.shared.connections).try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => match self.wait_for_turn(within).await? {
+                Turn::Link(link) => return Ok(Connection::new(link, Rc::clone(self), true)),
+                Turn::Permit(permit) => permit,
+            },
+        };
+        match timeout(within, self.open(endpoint, permit)).await {
+            Ok(Ok(link)) => Ok(Connection::new(link, Rc::clone(self), false)),
+            Ok(Err(error)) => Err(CheckoutError::Connect { endpoint, error }),
+            Err(_) => Err(CheckoutError::Timeout(endpoint)),
+        }
+    }
+
+    async fn open(&self, endpoint: usize, permit: OwnedSemaphorePermit) -> io::Result<Link<B>> {
+        let stream = connect(&self.shared.config.endpoints[endpoint]).await?;
+        let io = TokioIo::new(UpstreamIo::new(stream));
+        let (sender, connection) = http1::Builder::new().handshake(io).await.map_err(io::Error::other)?;
+        let open = Open::count(&self.open);
+        let task = tokio::task::spawn_local(async move {
+            // Whoever sent the request learns of an error from its answer.
+            let _ = connection.await;
+            drop((open, permit));
+        });
+        Ok(Link { sender, task: task.abort_handle(), endpoint })
+    }
+
+    /// Waits for a connection that another request gives back, or for leave to open one.
+    async fn wait_for_turn(&self, within: Duration) -> Result<Turn<B>, CheckoutError> {
+        let cap = self.shared.config.max_connections;
+        // The queue is short: as many as there are connections. Behind them the wait would be longer
+        // than one answer takes, and a clear refusal serves the client better.
+        let _waiting = Waiting::enter(&self.shared, cap).ok_or(CheckoutError::Full(cap))?;
+        if let Some(link) = self.take_any_idle() {
+            link.task.abort(); // its permit becomes free for the endpoint that is wanted
+        }
+        self.shared.wanted.notify_waiters();
+        let (sender, mut handed_over) = oneshot::channel();
+        self.waiters.borrow_mut().push_back(sender);
+        let late = tokio::time::sleep(within);
+        tokio::select! {
+            biased;
+            Ok(link) = &mut handed_over => Ok(Turn::Link(link)),
+            Ok(permit) = Arc::clone(&self.shared.connections).acquire_owned() => {
+                handed_over.close();
+                match handed_over.try_recv() {
+                    // Both at once: the connection is used, the permit goes to the next.
+                    Ok(link) => Ok(Turn::Link(link)),
+                    Err(_) => Ok(Turn::Permit(permit)),
+                }
+            }
+            () = late => Err(CheckoutError::Full(cap)),
+        }
+    }
+
+    /// Takes a connection back that is ready for another request.
+    pub(super) fn put_back(&self, mut link: Link<B>) {
+        loop {
+            let Some(waiter) = self.waiters.borrow_mut().pop_front() else { break };
+            match waiter.send(link) {
+                Ok(()) => return,
+                Err(returned) => link = returned, // that one has gone away
+            }
+        }
+        let full = self.idle_count.get() >= self.shared.config.idle_connections;
+        let wanted_elsewhere = self.shared.waiting.load(Ordering::Relaxed) > 0;
+        if full || wanted_elsewhere {
+            link.task.abort();
+            return;
+        }
+        self.idle_count.set(self.idle_count.get() + 1);
+        let endpoint = link.endpoint;
+        self.idle.borrow_mut()[endpoint].push_back(Idle { link, since: Instant::now() });
+    }
+
+    fn take_idle(&self, endpoint: usize) -> Option<Link<B>> {
+        let mut idle = self.idle.borrow_mut();
+        let queue = &mut idle[endpoint];
+        while let Some(Idle { link, .. }) = queue.pop_back() {
+            self.idle_count.set(self.idle_count.get() - 1);
+            if link.is_usable() {
+                return Some(link);
+            }
+        }
+        None
+    }
+
+    fn take_any_idle(&self) -> Option<Link<B>> {
+        let mut idle = self.idle.borrow_mut();
+        let queue = idle.iter_mut().find(|queue| !queue.is_empty())?;
+        self.idle_count.set(self.idle_count.get() - 1);
+        queue.pop_front().map(|idle| idle.link)
+    }
+
+    /// Closes connections that were idle for longer than the configuration says, or that the upstream
+    /// closed. Called now and then.
+    pub fn expire(&self, now: Instant) {
+        let keep = self.shared.config.timeouts.idle;
+        let mut kept = 0;
+        for queue in self.idle.borrow_mut().iter_mut() {
+            queue.retain(|idle| {
+                let fresh = now.saturating_duration_since(idle.since) < keep && idle.link.is_usable();
+                if !fresh {
+                    idle.link.task.abort();
+                }
+                fresh
+            });
+            kept += queue.len();
+        }
+        self.idle_count.set(kept);
+    }
+
+    /// Gives idle connections up whenever a worker waits for one. Runs as long as the worker does.
+    pub async fn yield_to_others(self: Rc<Self>) {
+        loop {
+            // Enabled before the look, so that no call between the two is missed.
+            let mut wanted = std::pin::pin!(self.shared.wanted.notified());
+            wanted.as_mut().enable();
+            while self.shared.waiting.load(Ordering::Relaxed) > self.shared.connections.available_permits() {
+                let Some(link) = self.take_any_idle() else { break };
+                link.task.abort();
+                tokio::task::yield_now().await;
+            }
+            wanted.await;
+        }
+    }
+}
+
+impl<B> Upstream<B> {
+    /// What all workers share of it.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Idle connections of this worker.
+    pub fn idle_connections(&self) -> usize {
+        self.idle_count.get()
+    }
+
+    /// Connections of this worker on which a request is under way.
+    pub fn active_connections(&self) -> usize {
+        self.open.get().saturating_sub(self.idle_count.get())
+    }
+}
+
+/// Counts an open connection until it is dropped.
+struct Open(Rc<Cell<usize>>);
+
+impl Open {
+    fn count(open: &Rc<Cell<usize>>) -> Self {
+        open.set(open.get() + 1);
+        Self(Rc::clone(open))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+enum Turn<B> {
+    Link(Link<B>),
+    Permit(OwnedSemaphorePermit),
+}
+
+/// Counts a request that waits until it is dropped.
+struct Waiting<'a>(&'a Shared);
+
+impl<'a> Waiting<'a> {
+    fn enter(shared: &'a Shared, cap: usize) -> Option<Self> {
+        shared
+            .waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| (waiting < cap).then_some(waiting + 1))
+            .ok()
+            .map(|_| Self(shared))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}

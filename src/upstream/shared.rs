@@ -1,0 +1,64 @@
+//! What all workers of the process share of one upstream: a client must not see how many there are.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use tokio::sync::{Notify, Semaphore};
+
+use crate::config::model;
+
+/// One upstream, as the whole process sees it.
+#[derive(Debug)]
+pub struct Shared {
+    /// Its configuration.
+    pub config: model::Upstream,
+    /// One permit a connection, open or idle.
+    pub(super) connections: Arc<Semaphore>,
+    /// Requests that wait for a connection because all permits are taken.
+    pub(super) waiting: AtomicUsize,
+    /// Told when a request begins to wait, so that workers give idle connections up for it.
+    pub(super) wanted: Notify,
+    /// Requests under way, one counter an endpoint.
+    in_flight: Vec<AtomicUsize>,
+}
+
+impl Shared {
+    /// An upstream without connections.
+    pub fn new(config: model::Upstream) -> Arc<Self> {
+        let permits = config.max_connections.min(Semaphore::MAX_PERMITS);
+        Arc::new(Self {
+            connections: Arc::new(Semaphore::new(permits)),
+            waiting: AtomicUsize::new(0),
+            wanted: Notify::new(),
+            in_flight: config.endpoints.iter().map(|_| AtomicUsize::new(0)).collect(),
+            config,
+        })
+    }
+
+    /// Requests under way on one endpoint.
+    pub fn in_flight(&self, endpoint: usize) -> usize {
+        self.in_flight.get(endpoint).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+}
+
+/// Counts one request under way on one endpoint until it is dropped.
+#[derive(Debug)]
+pub struct InFlight {
+    shared: Arc<Shared>,
+    endpoint: usize,
+}
+
+impl InFlight {
+    pub(super) fn new(shared: &Arc<Shared>, endpoint: usize) -> Self {
+        shared.in_flight[endpoint].fetch_add(1, Ordering::Relaxed);
+        Self { shared: Arc::clone(shared), endpoint }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.shared.in_flight[self.endpoint].fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,230 @@
+//! A client that sends exactly what it is told, byte for byte, and reads answers strictly.
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, SocketAddr, TcpStream},
+};
+
+use super::PATIENCE;
+
+/// One connection.
+pub struct Client {
+    /// The socket, for what has no method here.
+    pub stream: TcpStream,
+    read: Vec<u8>,
+}
+
+/// An answer, read to its end.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: u16,
+    /// Names in lower case, in the order in which they came.
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+    pub trailers: Vec<(String, String)>,
+}
+
+impl Reply {
+    /// The first field of this name.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All fields of this name.
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        self.headers.iter().filter(|(n, _)| n == name).map(|(_, value)| value.as_str()).collect()
+    }
+
+    /// The body as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    /// The body as JSON.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+}
+
+/// GET over a connection of its own.
+#[track_caller]
+pub fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Reply {
+    request(address, "GET", path, headers, b"")
+}
+
+/// A request over a connection of its own, with a Content-Length where there is a body.
+#[track_caller]
+pub fn request(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    Client::connect(address).request(method, path, headers, body)
+}
+
+impl Client {
+    /// Connects from 127.0.0.1.
+    #[track_caller]
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, read: Vec::new() }
+    }
+
+    /// Connects from another of the loopback's addresses: another client to the proxy.
+    #[track_caller]
+    pub fn connect_from(source: IpAddr, address: SocketAddr) -> Self {
+        let socket =
+            socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
+        socket.connect(&address.into()).unwrap();
+        let stream: TcpStream = socket.into();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, read: Vec::new() }
+    }
+
+    /// Sends these bytes.
+    #[track_caller]
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+        self
+    }
+
+    /// Sends a request and reads its answer.
+    #[track_caller]
+    pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            head.push_str(&format!("host: {}\r\n", self.stream.peer_addr().unwrap()));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if !body.is_empty() {
+            head.push_str(&format!("content-length: {}\r\n", body.len()));
+        }
+        head.push_str("\r\n");
+        self.send(head).send(body);
+        if method == "HEAD" { self.head() } else { self.reply() }
+    }
+
+    /// Reads one answer. A 100 counts as one.
+    #[track_caller]
+    pub fn reply(&mut self) -> Reply {
+        self.try_reply().unwrap_or_else(|error| panic!("no whole answer: {error}; read so far: {:?}", self.seen()))
+    }
+
+    /// Reads one answer, or says why there is no whole one.
+    pub fn try_reply(&mut self) -> io::Result<Reply> {
+        let mut reply = self.try_head()?;
+        if matches!(reply.status, 100..=199 | 204 | 304) {
+            return Ok(reply);
+        }
+        if reply.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
+            assert!(reply.header("content-length").is_none(), "two framings: {reply:?}");
+            self.chunks(&mut reply)?;
+        } else if let Some(length) = reply.header("content-length") {
+            let length = length.parse().map_err(io::Error::other)?;
+            reply.body = self.take(length)?;
+        } else {
+            while self.fill()? {}
+            reply.body = std::mem::take(&mut self.read);
+        }
+        Ok(reply)
+    }
+
+    /// Reads the head of an answer that has no body.
+    #[track_caller]
+    pub fn head(&mut self) -> Reply {
+        self.try_head().unwrap_or_else(|error| panic!("no head: {error}; read so far: {:?}", self.seen()))
+    }
+
+    fn try_head(&mut self) -> io::Result<Reply> {
+        let end = loop {
+            if let Some(at) = self.read.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        };
+        let head: Vec<u8> = self.read.drain(..end).collect();
+        let head = String::from_utf8_lossy(&head).into_owned();
+        let mut lines = head.trim_end().split("\r\n");
+        let status_line = lines.next().unwrap_or_default();
+        let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| io::Error::other(format!("not a status line: {status_line:?}")))?;
+        Ok(Reply { status, headers: lines.map(field).collect(), body: Vec::new(), trailers: Vec::new() })
+    }
+
+    fn chunks(&mut self, reply: &mut Reply) -> io::Result<()> {
+        loop {
+            let line = self.line()?;
+            let size = usize::from_str_radix(line.split(';').next().unwrap_or_default(), 16);
+            let size = size.map_err(|_| io::Error::other(format!("not a chunk size: {line:?}")))?;
+            if size == 0 {
+                break;
+            }
+            reply.body.extend(self.take(size)?);
+            self.line()?;
+        }
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                return Ok(());
+            }
+            reply.trailers.push(field(&line));
+        }
+    }
+
+    /// Reads a line, without its end.
+    pub fn line(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(at) = self.read.windows(2).position(|window| window == b"\r\n") {
+                let line: Vec<u8> = self.read.drain(..at + 2).collect();
+                return Ok(String::from_utf8_lossy(&line[..at]).into_owned());
+            }
+            if !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Reads so many bytes.
+    pub fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        while self.read.len() < length {
+            if !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(self.read.drain(..length).collect())
+    }
+
+    /// Whether the proxy has closed the connection; waits for it.
+    pub fn closed(&mut self) -> bool {
+        loop {
+            match self.fill() {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(error) => {
+                    return matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+                }
+            }
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<bool> {
+        let mut chunk = [0; 16 << 10];
+        let read = self.stream.read(&mut chunk)?;
+        self.read.extend_from_slice(&chunk[..read]);
+        Ok(read > 0)
+    }
+
+    fn seen(&self) -> String {
+        String::from_utf8_lossy(&self.read).into_owned()
+    }
+}
+
+fn field(line: &str) -> (String, String) {
+    let (name, value) = line.split_once(':').unwrap_or((line, ""));
+    (name.to_ascii_lowercase(), value.trim().to_owned())
+}

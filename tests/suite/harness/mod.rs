@@ -1,0 +1,25 @@
+//! What the tests stand on: the real binary on free ports, origins that do exactly what a test says,
+//! and clients that send exactly the bytes a test wants.
+
+mod client;
+mod origin;
+mod tollgate;
+
+pub use client::{Client, Reply, get, request};
+pub use origin::{Conn, Origin};
+pub use tollgate::{Config, Tollgate};
+
+use std::time::{Duration, Instant};
+
+/// How long anything that should happen may take before a test gives up on it.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `condition` holds.
+#[track_caller]
+pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < end, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

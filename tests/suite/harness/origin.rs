@@ -1,0 +1,211 @@
+//! Origins that do exactly what a test tells them, and remember what they were sent.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+};
+
+use super::PATIENCE;
+
+/// An origin on a free port; a thread a connection.
+pub struct Origin {
+    pub address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+/// One connection of the proxy to an origin.
+pub struct Conn {
+    /// The socket, for what has no method here.
+    pub stream: TcpStream,
+    /// Counted from 0.
+    pub number: usize,
+    read: Vec<u8>,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Origin {
+    /// Every connection is handled by `handler`; the connection ends when it returns.
+    pub fn start(handler: impl Fn(&mut Conn) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let handler = Arc::new(handler);
+        let (counter, log) = (Arc::clone(&connections), Arc::clone(&heads));
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_nodelay(true).unwrap();
+                let number = counter.fetch_add(1, Ordering::SeqCst);
+                let (handler, heads) = (Arc::clone(&handler), Arc::clone(&log));
+                thread::spawn(move || {
+                    // A connection that the proxy ends is part of many tests.
+                    let _ = handler(&mut Conn { stream, number, read: Vec::new(), heads });
+                });
+            }
+        });
+        Self { address, connections, heads }
+    }
+
+    /// Reads every request to its end and answers 200 with a JSON description of it, on kept connections:
+    /// `{"method","target","headers":[[name,value]],"body_bytes","trailers"}`.
+    pub fn echo() -> Self {
+        Self::start(|conn| {
+            while let Some(head) = conn.head()? {
+                let (body, trailers) = conn.body(&head)?;
+                let mut lines = head.split("\r\n");
+                let mut words = lines.next().unwrap_or_default().split(' ');
+                let headers: Vec<_> = lines.filter_map(|line| line.split_once(": ")).collect();
+                let answer = serde_json::json!({
+                    "method": words.next(), "target": words.next(), "headers": headers,
+                    "body_bytes": body.len(), "body": String::from_utf8_lossy(&body[..body.len().min(4096)]),
+                    "trailers": trailers,
+                })
+                .to_string();
+                conn.answer("200 OK", &[("content-type", "application/json")], answer.as_bytes())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Answers every request with 200 and a short body.
+    pub fn ok() -> Self {
+        Self::start(|conn| {
+            while let Some(head) = conn.head()? {
+                conn.body(&head)?;
+                conn.answer("200 OK", &[], b"ok")?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Connections so far.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+
+    /// The heads of all requests so far, as they came.
+    pub fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+}
+
+impl Conn {
+    /// Reads the head of a request, without the empty line. `None` at the end of the connection.
+    pub fn head(&mut self) -> io::Result<Option<String>> {
+        let end = loop {
+            if let Some(at) = self.read.windows(4).position(|window| window == b"\r\n\r\n") {
+                break at;
+            }
+            if !self.fill()? {
+                return if self.read.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+        };
+        let head: Vec<u8> = self.read.drain(..end + 4).collect();
+        let head = String::from_utf8_lossy(&head[..end]).into_owned();
+        self.heads.lock().unwrap().push(head.clone());
+        Ok(Some(head))
+    }
+
+    /// The body that `head` announces, strictly, and its trailers.
+    ///
+    /// # Errors
+    /// It breaks off, or is framed in two ways or badly.
+    pub fn body(&mut self, head: &str) -> io::Result<(Vec<u8>, Vec<String>)> {
+        let find = |name: &str| {
+            let mut fields = head.split("\r\n").filter_map(|line| line.split_once(':'));
+            fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
+        };
+        match (find("content-length"), find("transfer-encoding")) {
+            (Some(_), Some(_)) => Err(io::Error::other("two framings")),
+            (Some(length), None) => Ok((self.take(length.parse().map_err(io::Error::other)?)?, Vec::new())),
+            (None, Some(_)) => self.chunks(),
+            (None, None) => Ok((Vec::new(), Vec::new())),
+        }
+    }
+
+    fn chunks(&mut self) -> io::Result<(Vec<u8>, Vec<String>)> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line()?;
+            let size = usize::from_str_radix(&line, 16).map_err(io::Error::other)?;
+            if size == 0 {
+                break;
+            }
+            body.extend(self.take(size)?);
+            if !self.line()?.is_empty() {
+                return Err(io::Error::other("a chunk is longer than it says"));
+            }
+        }
+        let mut trailers = Vec::new();
+        loop {
+            let line = self.line()?;
+            if line.is_empty() {
+                return Ok((body, trailers));
+            }
+            trailers.push(line);
+        }
+    }
+
+    /// Reads a line, without its end.
+    pub fn line(&mut self) -> io::Result<String> {
+        loop {
+            if let Some(at) = self.read.windows(2).position(|window| window == b"\r\n") {
+                let line: Vec<u8> = self.read.drain(..at + 2).collect();
+                return Ok(String::from_utf8_lossy(&line[..at]).into_owned());
+            }
+            if !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+
+    /// Reads so many bytes.
+    pub fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
+        while self.read.len() < length {
+            if !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(self.read.drain(..length).collect())
+    }
+
+    /// Sends an answer with a Content-Length.
+    pub fn answer(&mut self, status: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<()> {
+        let mut head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n", body.len());
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str("\r\n");
+        self.send(&[head.as_bytes(), body].concat())
+    }
+
+    /// Sends these bytes.
+    pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Whether the proxy has ended the connection; waits for it.
+    pub fn closed(&mut self) -> bool {
+        loop {
+            match self.fill() {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(error) => return error.kind() == io::ErrorKind::ConnectionReset,
+            }
+        }
+    }
+
+    fn fill(&mut self) -> io::Result<bool> {
+        let mut chunk = [0; 16 << 10];
+        let read = self.stream.read(&mut chunk)?;
+        self.read.extend_from_slice(&chunk[..read]);
+        Ok(read > 0)
+    }
+}

@@ -1,0 +1,171 @@
+//! The binary under test, as its users run it.
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::SocketAddr,
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::Instant,
+};
+
+use tempfile::TempDir;
+
+use super::{PATIENCE, Reply, eventually, request};
+
+/// A configuration, as YAML. Listener and admin port are free ones.
+pub struct Config(String);
+
+impl Config {
+    /// One upstream `origin` at `endpoints`, one route for everything; `rest` is YAML for the top level.
+    pub fn new(endpoints: &[SocketAddr], rest: &str) -> Self {
+        let endpoints: Vec<_> = endpoints.iter().map(|address| format!("\"http://{address}\"")).collect();
+        Self(format!(
+            "upstreams:\n  origin: {{ endpoints: [{}] }}\nroutes:\n  - {{ path: /*, upstream: origin }}\n{rest}",
+            endpoints.join(", ")
+        ))
+    }
+
+    /// The whole file but for the ports.
+    pub fn yaml(yaml: impl Into<String>) -> Self {
+        Self(yaml.into())
+    }
+}
+
+/// A running Tollgate, killed when it is dropped.
+pub struct Tollgate {
+    /// Where clients are served.
+    pub address: SocketAddr,
+    /// The admin port.
+    pub admin: SocketAddr,
+    child: Child,
+    stderr: Arc<Mutex<Vec<String>>>,
+    stdout: Arc<Mutex<Vec<String>>>,
+    _directory: TempDir,
+}
+
+impl Tollgate {
+    /// Starts it with `config`, and waits until it listens. Two workers, unless the file says otherwise;
+    /// access log off likewise.
+    pub fn start(config: Config) -> Self {
+        let directory = TempDir::new().unwrap();
+        let file = directory.path().join("proxy.yaml");
+        let mut yaml = config.0;
+        for (key, default) in [
+            ("listeners:", "listeners: [{ address: \"127.0.0.1:0\" }]"),
+            ("admin:", "admin: { address: \"127.0.0.1:0\" }"),
+            ("workers:", "workers: 2"),
+            ("access_log:", "access_log: off"),
+            ("log:", "log: { level: debug, format: text }"),
+        ] {
+            if !yaml.lines().any(|line| line.starts_with(key)) {
+                yaml = format!("{default}\n{yaml}");
+            }
+        }
+        std::fs::write(&file, &yaml).unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+            .args(["run", "--config"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stderr = collect(child.stderr.take().unwrap());
+        let stdout = collect(child.stdout.take().unwrap());
+        let find = |marker: &str| -> Option<SocketAddr> {
+            let lines = stderr.lock().unwrap();
+            let line = lines.iter().find(|line| line.contains(marker))?;
+            line.split("address=").nth(1)?.split_whitespace().next()?.parse().ok()
+        };
+        let end = Instant::now() + PATIENCE;
+        let (address, admin) = loop {
+            if let (Some(address), Some(admin)) = (find("serving clients"), find("admin port")) {
+                break (address, admin);
+            }
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("ended with {status}: {:#?}\n{yaml}", stderr.lock().unwrap());
+            }
+            assert!(Instant::now() < end, "never listened: {:#?}", stderr.lock().unwrap());
+            thread::sleep(std::time::Duration::from_millis(2));
+        };
+        Self { address, admin, child, stderr, stdout, _directory: directory }
+    }
+
+    /// The lines written to stderr so far.
+    pub fn log(&self) -> Vec<String> {
+        self.stderr.lock().unwrap().clone()
+    }
+
+    /// The lines written to stdout so far.
+    pub fn stdout(&self) -> Vec<String> {
+        self.stdout.lock().unwrap().clone()
+    }
+
+    /// A request to the admin port.
+    pub fn admin(&self, method: &str, path: &str) -> Reply {
+        request(self.admin, method, path, &[], b"")
+    }
+
+    /// The value of the first metric whose line begins with `name`, 0 if there is none.
+    pub fn metric(&self, name: &str) -> f64 {
+        let reply = self.admin("GET", "/metrics");
+        let text = reply.text();
+        text.lines()
+            .find(|line| line.starts_with(name))
+            .and_then(|line| line.rsplit(' ').next())
+            .map_or(0.0, |value| value.parse().unwrap())
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal, such as `TERM`.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
+        assert!(status.success());
+    }
+
+    /// Waits for the end of the process.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually("the process ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
+    }
+
+    /// Resident memory in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+}
+
+impl Drop for Tollgate {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            let mut out = std::io::stderr().lock();
+            for line in self.stderr.lock().unwrap().iter().rev().take(40).rev() {
+                let _ = writeln!(out, "    tollgate: {line}");
+            }
+        }
+    }
+}
+
+fn collect(stream: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let target = Arc::clone(&lines);
+    thread::spawn(move || {
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            target.lock().unwrap().push(line);
+        }
+    });
+    lines
+}
