@@ -1,4 +1,5 @@
 //! skeleton
 pub mod config;
+pub mod identity;
 pub mod limit;
 pub mod router;
