@@ -5,6 +5,7 @@
 
 pub mod abuse;
 pub mod config;
+pub mod identity;
 pub mod limit;
 pub mod router;
 pub mod store;

@@ -18,8 +18,8 @@ impl Host {
     /// The host of a request. `None` only where HTTP/1.0 leaves it out.
     ///
     /// # Errors
-    /// 400 as RFC 9112, 3.2 demands: HTTP/1.1 without Host, Host more than once or malformed. The absolute
-    /// form wins over Host (3.2.2), but does not excuse a bad one.
+    /// 400 as RFC 9112, 3.2 demands: HTTP/1.1 without Host, Host more than once or malformed. The
+    /// absolute form wins over Host (3.2.2), but does not excuse a bad one.
     pub(super) fn of(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Option<Self>, Refused> {
         let field = field(version, headers)?;
         let Some(authority) = uri.authority() else { return Ok(field) };

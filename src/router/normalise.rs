@@ -41,23 +41,25 @@ pub(super) fn is_dot_segment(segment: &str) -> bool {
 
 fn rewrite_escapes(path: &str) -> Result<String, Refused> {
     let mut out = String::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let Some(&byte) = rest.first() {
-        let mut taken = 1;
-        match byte {
-            b'%' => {
-                taken = 3;
-                match escaped(rest).ok_or(MALFORMED)? {
-                    control if control.is_ascii_control() => return Err(CONTROL),
-                    unreserved if is_unreserved(unreserved) => out.push(char::from(unreserved)),
-                    reserved => push_escaped(&mut out, reserved),
-                }
+    let mut rest = path;
+    while let Some(at) = rest.bytes().position(|byte| byte == b'%' || !byte.is_ascii()) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = if rest.starts_with('%') {
+            match escaped(rest.as_bytes()).ok_or(MALFORMED)? {
+                control if control.is_ascii_control() => return Err(CONTROL),
+                unreserved if is_unreserved(unreserved) => out.push(char::from(unreserved)),
+                reserved => push_escaped(&mut out, reserved),
             }
-            ascii if ascii.is_ascii() => out.push(char::from(ascii)),
-            other => push_escaped(&mut out, other),
-        }
-        rest = &rest[taken..];
+            3
+        } else {
+            let length = rest.chars().next().map_or(0, char::len_utf8);
+            rest[..length].bytes().for_each(|byte| push_escaped(&mut out, byte));
+            length
+        };
+        rest = &rest[length..];
     }
+    out.push_str(rest);
     Ok(out)
 }
 

@@ -49,9 +49,9 @@ impl Reading {
         Ok(possible)
     }
 
-    /// `path` as it reads with these liberties. Two paths that read the same are the same, and only they:
-    /// escapes are decoded iff the character could stand in a path by itself. Borrowed where a path
-    /// reads as it is written.
+    /// `path` as it reads with these liberties. Paths that are one to such an origin read the same, and
+    /// only they do: escapes are decoded iff the character could stand in a path by itself. Borrowed
+    /// where a path reads as it is written.
     ///
     /// # Errors
     /// 400 if a dot segment appears, which would lead to another place than the path says.
@@ -62,11 +62,15 @@ impl Reading {
         let mut out = String::with_capacity(path.len());
         let mut segment = 0;
         let mut in_parameter = false;
-        let mut rest = path.as_bytes();
-        while let Some(&first) = rest.first() {
-            let (byte, length) = escaped(rest).map_or((first, 1), |byte| (byte, 3));
+        let mut rest = path;
+        while let Some(at) = rest.bytes().position(|byte| matches!(byte, b'/' | b'\\' | b';' | b'%')) {
+            if !in_parameter {
+                out.push_str(&rest[..at]);
+            }
+            let special = &rest.as_bytes()[at..];
+            let (byte, length) = escaped(special).map_or((special[0], 1), |byte| (byte, 3));
             let is_encoded = length == 3;
-            rest = &rest[length..];
+            rest = &rest[at + length..];
             if self.is_separator(byte, is_encoded) {
                 no_dot_segment(&out[segment..])?;
                 if !(self.has(Self::MERGED) && out.ends_with('/')) {
@@ -81,6 +85,9 @@ impl Reading {
             } else {
                 push_escaped(&mut out, byte);
             }
+        }
+        if !in_parameter {
+            out.push_str(rest);
         }
         no_dot_segment(&out[segment..])?;
         Ok(Cow::Owned(out))

@@ -41,8 +41,8 @@ impl Router {
     /// The index of the first route that matches all that it asks for.
     ///
     /// # Errors
-    /// 404 if there is none; 400 if an origin that reads the path more loosely would have it take another
-    /// route, or none.
+    /// 404 if there is none; 400 if an origin that reads the path more loosely would have it take
+    /// another route, or none.
     pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Refused> {
         let asked = Asked { method, host: target.host().map(Host::name), headers };
         let found =
@@ -161,7 +161,7 @@ mod tests {
 
     fn find(
         routes: &[Route],
-        method: Method,
+        method: &Method,
         host: &str,
         uri: &str,
         fields: &[(&'static str, &str)],
@@ -171,14 +171,14 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, value.parse().unwrap());
         }
-        let target = Target::of(&method, &uri.parse().unwrap(), Version::HTTP_11, &headers);
+        let target = Target::of(method, &uri.parse().unwrap(), Version::HTTP_11, &headers);
         target
-            .and_then(|target| Router::new(routes).find(&method, &target, &headers))
+            .and_then(|target| Router::new(routes).find(method, &target, &headers))
             .map_err(|refused| refused.status.as_u16())
     }
 
     fn get(routes: &[Route], uri: &str) -> Result<usize, u16> {
-        find(routes, Method::GET, "example.org", uri, &[])
+        find(routes, &Method::GET, "example.org", uri, &[])
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
             ("api.example.com.evil.net", Err(404)),
             ("[::1]:80", Ok(2)),
         ] {
-            assert_eq!(find(&routes, Method::GET, host, "/", &[]), found, "{host}");
+            assert_eq!(find(&routes, &Method::GET, host, "/", &[]), found, "{host}");
         }
         // A request without host takes no route that asks for one.
         let target =
@@ -226,7 +226,7 @@ mod tests {
         let field = |value| (HeaderName::from_static("x-version"), HeaderValue::from_static(value));
         let versioned = Route { headers: vec![field("2")], ..route("/a") };
         let routes = [posts, versioned, route("/a")];
-        let go = |method, fields| find(&routes, method, "h", "/a", fields);
+        let go = |method, fields| find(&routes, &method, "h", "/a", fields);
         assert_eq!(go(Method::PUT, &[]), Ok(0));
         assert_eq!(go(Method::GET, &[("x-version", "2")]), Ok(1));
         assert_eq!(go(Method::GET, &[("x-version", "1"), ("x-version", "2")]), Ok(1));
@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn partial_readings_count_too() {
-        // With all liberties this is /p/q/r, literally it is /p%2Fq//r: both take the last route. Whoever merges
-        // slashes without decoding them reads /p%2Fq/r, which is the first route's.
+        // With all liberties this is /p/q/r, literally it is /p%2Fq//r: both take the last route.
+        // Whoever merges slashes without decoding them reads /p%2Fq/r, which is the first route's.
         let routes = ["/{a}/{b}", "/*"].map(route);
         assert_eq!(get(&routes, "/p%2Fq//r"), Err(400));
         assert_eq!(get(&routes, "/p/q//r"), Ok(1));

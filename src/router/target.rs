@@ -6,7 +6,7 @@ use http::{HeaderMap, Method, StatusCode, Uri, Version, uri::PathAndQuery};
 use super::{Host, Refused, normalise::normalise, reading::Reading};
 
 /// Bytes of a path that can be read in more than one way: every way is tried, so work is bounded.
-const LONGEST_AMBIGUOUS: usize = 8 * 1024;
+const LONGEST_AMBIGUOUS: usize = 2 * 1024;
 
 /// The target of a request, well-formed and in normal form.
 #[derive(Debug, Clone)]
@@ -25,8 +25,8 @@ impl Target {
     /// allocated for a plain path, which is what almost every path is.
     ///
     /// # Errors
-    /// 400 for a target or Host that is malformed or can be read in two ways, 404 for `OPTIONS *`, 414 for a long
-    /// path with ambiguities, 501 for CONNECT.
+    /// 400 for a target or Host that is malformed or can be read in two ways, 404 for `OPTIONS *`, 414
+    /// for a long path with ambiguities, 501 for CONNECT.
     pub fn of(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Self, Refused> {
         if method == Method::CONNECT {
             // RFC 9110, 9.1: a method that no resource here could support.
@@ -38,7 +38,8 @@ impl Target {
         let host = Host::of(uri, version, headers)?;
         let path_and_query = match uri.path_and_query() {
             Some(path_and_query) if path_and_query.path() != "*" => path_and_query,
-            // RFC 9110, 9.3.7: it asks about the server as a whole, but there may be many behind this one.
+            // RFC 9110, 9.3.7: it asks about the server as a whole, but there may be many behind this
+            // one.
             Some(_) if method == Method::OPTIONS => {
                 return Err(Refused::not_found("No route is for the server as a whole."));
             }
@@ -97,8 +98,8 @@ impl Target {
         self.path_and_query.query()
     }
 
-    /// The loosest reading of the path, for limits: `/a/b`, `//a/b`, `/a%2Fb` and `/a/b;x` are one. ASCII; the only
-    /// escapes left are of what could not stand in a path by itself.
+    /// The loosest reading of the path, for limits: `/a/b`, `//a/b`, `/a%2Fb` and `/a/b;x` are one.
+    /// ASCII; the only escapes left are of what could not stand in a path by itself.
     pub fn loosest_path(&self) -> &str {
         self.loosest.as_deref().unwrap_or_else(|| self.literal_path())
     }

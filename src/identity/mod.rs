@@ -1,0 +1,20 @@
+//! Who a request comes from, and what it is counted under.
+//!
+//! [`TrustedProxies`] tells the client's address, [`user`] the user; [`Facts`] gathers these and the
+//! rest of what identifies a request, and [`identifiers`] makes of them what a policy limits:
+//! `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/login`.
+
+mod address;
+mod address_field;
+mod cookie;
+mod encode;
+mod identifier;
+mod identifiers;
+mod trusted_proxies;
+mod user;
+
+pub use address::address_text;
+pub use identifier::{Facts, identifier};
+pub use identifiers::{Identifiers, MissingIdentifier, identifiers};
+pub use trusted_proxies::TrustedProxies;
+pub use user::user;

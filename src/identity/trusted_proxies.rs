@@ -1,0 +1,241 @@
+//! The client's address behind trusted proxies.
+
+use std::net::IpAddr;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ipnet::{IpNet, Ipv4Net};
+
+use super::address_field::{forwarded_for, last_part, node_address};
+use crate::config::model::AddressHeader;
+
+/// Parts of forwarding fields that are looked at. Real chains are shorter by far.
+const MOST_HOPS: usize = 64;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// Peers whose forwarding fields count, and the field that is read.
+#[derive(Debug, Clone)]
+pub struct TrustedProxies {
+    networks: Vec<IpNet>,
+    header: AddressHeader,
+}
+
+impl TrustedProxies {
+    /// Peers in `networks` tell the client's address in `header`.
+    pub fn new(networks: &[IpNet], header: &AddressHeader) -> Self {
+        Self { networks: networks.iter().map(canonical).collect(), header: header.clone() }
+    }
+
+    /// Whether the address is a trusted proxy's. A connection may keep the answer for its peer.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.networks.iter().any(|network| network.contains(&address))
+    }
+
+    /// The client's address: the peer's own unless `peer_is_trusted`, as [`TrustedProxies::contains`]
+    /// said. IPv4 where it is IPv4-mapped.
+    ///
+    /// Every proxy appends the address it was reached from, so a list is walked from the right, and the
+    /// first address that is no trusted proxy's is the client's. What stands left of it is the client's
+    /// own say. Where the walk ends before, at the list's end or at what is no address, it is the last
+    /// one seen.
+    pub fn client_address(&self, peer: IpAddr, peer_is_trusted: bool, headers: &HeaderMap) -> IpAddr {
+        let peer = peer.to_canonical();
+        if !peer_is_trusted {
+            return peer;
+        }
+        match &self.header {
+            AddressHeader::XForwardedFor => self.walk(peer, headers, &X_FORWARDED_FOR, node_address),
+            AddressHeader::Forwarded => self.walk(peer, headers, &http::header::FORWARDED, forwarded_for),
+            AddressHeader::Single(name) => single(headers, name).unwrap_or(peer),
+        }
+    }
+
+    fn walk(
+        &self,
+        peer: IpAddr,
+        headers: &HeaderMap,
+        name: &HeaderName,
+        address: impl Fn(&[u8]) -> Option<IpAddr>,
+    ) -> IpAddr {
+        let lines = headers.get_all(name).iter().rev();
+        let mut client = peer;
+        for part in lines.flat_map(parts_from_right).take(MOST_HOPS) {
+            let Some(hop) = address(part) else { break };
+            client = hop;
+            if !self.contains(hop) {
+                break;
+            }
+        }
+        client
+    }
+}
+
+fn parts_from_right(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(line.as_bytes());
+    std::iter::from_fn(move || {
+        let (before, part) = last_part(rest?);
+        rest = before;
+        Some(part)
+    })
+}
+
+fn single(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?;
+    if lines.next().is_some() {
+        return None;
+    }
+    node_address(line.as_bytes())
+}
+
+/// `::ffff:10.0.0.0/104` as `10.0.0.0/8`: addresses are compared in their canonical form.
+fn canonical(network: &IpNet) -> IpNet {
+    let mapped = match network {
+        IpNet::V6(v6) => v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96)),
+        IpNet::V4(_) => None,
+    };
+    mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok()).map_or(*network, IpNet::V4)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PEER: &str = "10.0.0.1";
+
+    fn proxies(header: &AddressHeader) -> TrustedProxies {
+        let networks = ["10.0.0.0/8", "2001:db8:ff::/48", "::ffff:172.16.0.0/108"];
+        TrustedProxies::new(&networks.map(|network| network.parse().unwrap()), header)
+    }
+
+    fn client(header: &AddressHeader, peer: &str, fields: &[(&'static str, &[u8])]) -> String {
+        let proxies = proxies(header);
+        let peer: IpAddr = peer.parse().unwrap();
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        proxies.client_address(peer, proxies.contains(peer), &headers).to_string()
+    }
+
+    #[test]
+    fn trust_is_by_canonical_address() {
+        let proxies = proxies(&AddressHeader::XForwardedFor);
+        for (address, trusted) in [
+            ("10.255.0.1", true),
+            ("::ffff:10.0.0.1", true),
+            ("172.16.5.5", true),
+            ("172.32.0.1", false),
+            ("2001:db8:ff::9", true),
+            ("2001:db8:fe::9", false),
+            ("203.0.113.7", false),
+        ] {
+            assert_eq!(proxies.contains(address.parse().unwrap()), trusted, "{address}");
+        }
+    }
+
+    #[test]
+    fn x_forwarded_for_is_walked_from_the_right() {
+        let cases: &[(&[&[u8]], &str)] = &[
+            (&[b"203.0.113.7"], "203.0.113.7"),
+            (&[b"1.1.1.1, 203.0.113.7"], "203.0.113.7"),
+            (&[b"1.1.1.1, 203.0.113.7, 10.0.0.2"], "203.0.113.7"),
+            (&[b"1.1.1.1", b"203.0.113.7", b"10.0.0.2,10.0.0.3"], "203.0.113.7"),
+            (&[b"1.1.1.1, ::ffff:203.0.113.7"], "203.0.113.7"),
+            (&[b"203.0.113.7:5678"], "203.0.113.7"),
+            (&[b"[2001:db8::1]:80"], "2001:db8::1"),
+            (&[b"[2001:db8::1]"], "2001:db8::1"),
+            (&[b"2001:db8::1"], "2001:db8::1"),
+            (&[b"10.0.0.9, 10.0.0.2"], "10.0.0.9"),
+            (&[b"1.1.1.1, unknown, 10.0.0.2"], "10.0.0.2"),
+            (&[b"1.1.1.1, \xff, 10.0.0.2"], "10.0.0.2"),
+            (&[b"1.1.1.1,, 10.0.0.2"], "10.0.0.2"),
+            (&[b"1.1.1.1", b"", b"10.0.0.2"], "10.0.0.2"),
+            (&[b"1.1.1.1, garbage"], PEER),
+            (&[b"010.1.1.1"], PEER),
+            (&[b"1.1.1.1:99999"], PEER),
+            (&[b""], PEER),
+            (&[], PEER),
+        ];
+        for (lines, expected) in cases {
+            let fields: Vec<_> = lines.iter().map(|line| ("x-forwarded-for", *line)).collect();
+            assert_eq!(client(&AddressHeader::XForwardedFor, PEER, &fields), *expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn forwarded_is_walked_from_the_right() {
+        let cases: &[(&[&[u8]], &str)] = &[
+            (&[b"for=203.0.113.7"], "203.0.113.7"),
+            (&[b"for=1.1.1.1;proto=http, For=\"203.0.113.7:80\";by=10.0.0.1"], "203.0.113.7"),
+            (&[b"for=\"[2001:db8::1]:4711\", for=10.0.0.2"], "2001:db8::1"),
+            (&[b"for=1.1.1.1", b"proto=https ; for=203.0.113.7"], "203.0.113.7"),
+            (&[b"for=1.1.1.1, for=unknown, for=10.0.0.2"], "10.0.0.2"),
+            (&[b"for=1.1.1.1, for=_hidden, for=10.0.0.2"], "10.0.0.2"),
+            (&[b"for=1.1.1.1, proto=http, for=10.0.0.2"], "10.0.0.2"),
+            (&[b"for=1.1.1.1;for=2.2.2.2, for=10.0.0.2"], "10.0.0.2"),
+            (&[b"host=\"a,for=1.1.1.1;\";for=203.0.113.7"], "203.0.113.7"),
+            // A quote that the client left open does not swallow what the proxy appended.
+            (&[b"for=\"1.1.1.1, for=203.0.113.7"], "203.0.113.7"),
+            (&[b"for=1.1.1.1;x=\"\\\", for=\"203.0.113.7\""], "203.0.113.7"),
+            (&[b"203.0.113.7"], PEER),
+        ];
+        for (lines, expected) in cases {
+            let fields: Vec<_> = lines.iter().map(|line| ("forwarded", *line)).collect();
+            assert_eq!(client(&AddressHeader::Forwarded, PEER, &fields), *expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_single_address_field_holds_exactly_one_address() {
+        let header = AddressHeader::Single(HeaderName::from_static("cf-connecting-ip"));
+        let line = |value: &'static [u8]| ("cf-connecting-ip", value);
+        assert_eq!(client(&header, PEER, &[line(b"203.0.113.7")]), "203.0.113.7");
+        assert_eq!(client(&header, PEER, &[line(b"1.1.1.1"), line(b"203.0.113.7")]), PEER);
+        assert_eq!(client(&header, PEER, &[line(b"1.1.1.1, 203.0.113.7")]), PEER);
+        assert_eq!(client(&header, PEER, &[]), PEER);
+    }
+
+    #[test]
+    fn untrusted_peers_speak_for_themselves() {
+        for header in [
+            AddressHeader::XForwardedFor,
+            AddressHeader::Forwarded,
+            AddressHeader::Single(HeaderName::from_static("cf-connecting-ip")),
+        ] {
+            let fields: [(&str, &[u8]); 3] = [
+                ("x-forwarded-for", b"1.1.1.1"),
+                ("forwarded", b"for=1.1.1.1"),
+                ("cf-connecting-ip", b"1.1.1.1"),
+            ];
+            assert_eq!(client(&header, "::ffff:198.51.100.9", &fields), "198.51.100.9");
+        }
+    }
+
+    #[test]
+    fn long_lists_are_not_walked_to_their_end() {
+        let long = format!("203.0.113.7{}", ", 10.0.0.2".repeat(MOST_HOPS));
+        let found = client(&AddressHeader::XForwardedFor, PEER, &[("x-forwarded-for", long.as_bytes())]);
+        assert_eq!(found, "10.0.0.2");
+    }
+
+    proptest! {
+        /// Whatever a client sends, what its proxy appends decides.
+        #[test]
+        fn what_clients_send_cannot_change_their_address(sent in "[ -~\\t\u{80}-\u{ff}]{0,40}") {
+            for (header, name, appended) in [
+                (AddressHeader::XForwardedFor, "x-forwarded-for", "203.0.113.7"),
+                (AddressHeader::Forwarded, "forwarded", "for=203.0.113.7;host=\"a,b\""),
+            ] {
+                let same_line = format!("{sent}, {appended}");
+                let found = client(&header, PEER, &[(name, same_line.as_bytes())]);
+                prop_assert_eq!(&found, "203.0.113.7");
+                let found = client(&header, PEER, &[(name, sent.as_bytes()), (name, appended.as_bytes())]);
+                prop_assert_eq!(&found, "203.0.113.7");
+            }
+        }
+    }
+}

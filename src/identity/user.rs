@@ -1,0 +1,138 @@
+//! The user that a request names.
+
+use base64::{
+    Engine,
+    alphabet::STANDARD,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use compact_str::CompactString;
+use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
+
+use super::cookie::cookie;
+use crate::config::model::{HeaderFrom, UserSource};
+
+/// As lenient as origins are: a login that they accept must not be nobody's here.
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// What the first of `sources` says that says anything. A name that is empty, not UTF-8 or holds
+/// control characters is none.
+pub fn user(sources: &[UserSource], headers: &HeaderMap, peer_is_trusted: bool) -> Option<CompactString> {
+    sources.iter().find_map(|source| match source {
+        UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !peer_is_trusted => None,
+        UserSource::Header { name, .. } => sole(headers, name).and_then(user_name),
+        UserSource::Cookie(name) => cookie(headers, name).and_then(user_name),
+        UserSource::Basic => basic(sole(headers, &AUTHORIZATION)?),
+    })
+}
+
+/// The value of a field that stands there once. Of two, one may be the client's own.
+fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?;
+    lines.next().is_none().then(|| line.as_bytes().trim_ascii())
+}
+
+/// The user-id of Basic credentials: what stands before the first colon (RFC 7617, 2).
+fn basic(field: &[u8]) -> Option<CompactString> {
+    let (scheme, credentials) = field.split_at_checked("Basic ".len())?;
+    if !scheme.eq_ignore_ascii_case(b"Basic ") {
+        return None;
+    }
+    let decoded = LENIENT.decode(credentials.trim_ascii()).ok()?;
+    let colon = decoded.iter().position(|&byte| byte == b':')?;
+    user_name(&decoded[..colon])
+}
+
+fn user_name(name: &[u8]) -> Option<CompactString> {
+    let name = str::from_utf8(name).ok()?;
+    (!name.is_empty() && !name.contains(char::is_control)).then(|| name.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn header(from: HeaderFrom) -> UserSource {
+        UserSource::Header { name: HeaderName::from_static("x-user-id"), from }
+    }
+
+    fn found(
+        sources: &[UserSource],
+        trusted: bool,
+        fields: &[(&'static str, &[u8])],
+    ) -> Option<CompactString> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        user(sources, &headers, trusted)
+    }
+
+    #[test]
+    fn a_header_is_believed_from_whom_the_configuration_says() {
+        let sent: [(&str, &[u8]); 1] = [("x-user-id", b"acme")];
+        assert_eq!(found(&[header(HeaderFrom::Anyone)], false, &sent).as_deref(), Some("acme"));
+        assert_eq!(found(&[header(HeaderFrom::TrustedProxies)], true, &sent).as_deref(), Some("acme"));
+        assert_eq!(found(&[header(HeaderFrom::TrustedProxies)], false, &sent), None);
+    }
+
+    #[test]
+    fn names_that_cannot_be_told_are_none() {
+        let sources = [header(HeaderFrom::Anyone)];
+        for value in [&b""[..], b"  ", b"a\tb", b"\xff", b"a\xc2\x85"] {
+            assert_eq!(found(&sources, true, &[("x-user-id", value)]), None, "{}", value.escape_ascii());
+        }
+        assert_eq!(found(&sources, true, &[("x-user-id", "é b".as_bytes())]).as_deref(), Some("é b"));
+        assert_eq!(found(&sources, true, &[("x-user-id", b"a"), ("x-user-id", b"a")]), None);
+        assert_eq!(found(&sources, true, &[]), None);
+        assert_eq!(found(&[], true, &[("x-user-id", b"a")]), None);
+    }
+
+    #[test]
+    fn the_first_source_that_answers_is_taken() {
+        let sources =
+            [header(HeaderFrom::TrustedProxies), UserSource::Cookie("session".to_owned()), UserSource::Basic];
+        let all: [(&str, &[u8]); 3] =
+            [("x-user-id", b"a"), ("cookie", b"session=b"), ("authorization", b"Basic Yzp3b3Jk")];
+        assert_eq!(found(&sources, true, &all).as_deref(), Some("a"));
+        assert_eq!(found(&sources, false, &all).as_deref(), Some("b"));
+        assert_eq!(found(&sources, true, &all[1..]).as_deref(), Some("b"));
+        assert_eq!(found(&sources, true, &all[2..]).as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn basic_credentials_name_the_user() {
+        for (field, name) in [
+            (&b"Basic YWNtZTpzZWNyZXQ="[..], Some("acme")),
+            (b"basic   YWNtZTpzZWNyZXQ", Some("acme")),
+            (b"Basic YTpiOmM=", Some("a")),
+            (b"Basic YTpi", Some("a")),
+            (b"Basic OnNlY3JldA==", None),
+            (b"Basic YWNtZQ==", None),
+            (b"Basic /zpi", None),
+            (b"Basic YQo6Yg==", None),
+            (b"Basic !!!!", None),
+            (b"Basic", None),
+            (b"Basic ", None),
+            (b"Bearer YWNtZTpzZWNyZXQ=", None),
+            (b"BasicYWNtZTpzZWNyZXQ=", None),
+        ] {
+            let fields = [("authorization", field)];
+            assert_eq!(
+                found(&[UserSource::Basic], false, &fields).as_deref(),
+                name,
+                "{}",
+                field.escape_ascii()
+            );
+        }
+        let twice: [(&str, &[u8]); 2] = [("authorization", b"Basic YTpi"), ("authorization", b"Basic YTpi")];
+        assert_eq!(found(&[UserSource::Basic], false, &twice), None);
+    }
+}
