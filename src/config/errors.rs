@@ -1,0 +1,195 @@
+//! Errors in a configuration: where, what, and what would be right.
+
+use std::fmt;
+
+/// How much of a long line is shown before and after the place that is wrong, in characters.
+const SHOWN: usize = 70;
+
+/// A place in a file, both from 1; the column counts characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+/// One error.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// None where the file as a whole is meant.
+    pub place: Option<Place>,
+    pub message: String,
+    /// The nearest known word, or the form that is allowed.
+    pub help: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn new(place: Place, message: impl Into<String>) -> Self {
+        Self { place: Some(place), message: message.into(), help: None }
+    }
+
+    /// An error of the whole file.
+    pub(super) fn of_file(message: impl Into<String>) -> Self {
+        Self { place: None, message: message.into(), help: None }
+    }
+
+    pub(super) fn help(self, help: impl Into<Option<String>>) -> Self {
+        Self { help: help.into(), ..self }
+    }
+}
+
+/// All errors of a file, by place.
+///
+/// Displayed, each is `FILE:LINE:COLUMN: what is wrong`, the line with a caret under the column, and
+/// a help where there is one. What came from the environment or a secret's file is never in it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Errors {
+    file: String,
+    problems: Vec<Problem>,
+    /// The line of each problem.
+    lines: Vec<String>,
+}
+
+impl Errors {
+    /// Sorts what was found in `text`. An error of an anchored part is found at each of its uses; it is said once.
+    pub(super) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
+        problems.sort();
+        problems.dedup();
+        let all = lines(text);
+        for place in problems.iter_mut().filter_map(|problem| problem.place.as_mut()) {
+            *place = inside(*place, &all);
+        }
+        let lines = problems
+            .iter()
+            .map(|problem| problem.place.and_then(|place| all.get(place.line - 1)).map_or("", |line| line))
+            .map(str::to_owned)
+            .collect();
+        Self { file: file.to_owned(), problems, lines }
+    }
+
+    /// The errors, by place. Never empty.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, (problem, line)) in self.problems.iter().zip(&self.lines).enumerate() {
+            if n > 0 {
+                writeln!(f)?;
+            }
+            let message = one_line(&problem.message);
+            match problem.place {
+                None => writeln!(f, "{}: {message}", self.file)?,
+                Some(Place { line: number, column }) => {
+                    let (shown, caret) = excerpt(line, column);
+                    writeln!(f, "{}:{number}:{column}: {message}", self.file)?;
+                    writeln!(f, "  | {shown}")?;
+                    writeln!(f, "  | {:caret$}^", "")?;
+                }
+            }
+            if let Some(help) = &problem.help {
+                writeln!(f, "  help: {}", one_line(help))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The lines of `text`, as YAML parts them (5.4): CRLF, CR or LF. Never empty.
+fn lines(text: &str) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(end) = rest.find(['\n', '\r']) {
+        lines.push(&rest[..end]);
+        let length = if rest[end..].starts_with("\r\n") { 2 } else { 1 };
+        rest = &rest[end + length..];
+    }
+    lines.push(rest);
+    lines
+}
+
+/// The end of a file, or of a line, is where an error may stand at the latest.
+fn inside(place: Place, lines: &[&str]) -> Place {
+    let line = place.line.clamp(1, lines.len());
+    let end = lines[line - 1].chars().count() + 1;
+    let column = if place.line > lines.len() { end } else { place.column.clamp(1, end) };
+    Place { line, column }
+}
+
+/// What of `line` is shown, and how far in it the caret stands.
+fn excerpt(line: &str, column: usize) -> (String, usize) {
+    let at = column - 1;
+    let start = if at > SHOWN { at - SHOWN } else { 0 };
+    let cut = line.chars().count() > at + SHOWN;
+    let mut shown = String::new();
+    if start > 0 {
+        shown.push('…');
+    }
+    // One character for each, so that the caret stands where it should.
+    shown.extend(line.chars().skip(start).take(at + SHOWN - start).map(|c| match c {
+        '\t' => ' ',
+        c if hidden(c) => char::REPLACEMENT_CHARACTER,
+        c => c,
+    }));
+    if cut {
+        shown.push('…');
+    }
+    (shown.trim_end().to_owned(), at - start + usize::from(start > 0))
+}
+
+fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        if hidden(c) { line.extend(c.escape_debug()) } else { line.push(c) }
+    }
+    line
+}
+
+/// Characters that would change how the rest of an error looks in a terminal.
+fn hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(line: usize, column: usize) -> Problem {
+        Problem::new(Place { line, column }, "wrong")
+    }
+
+    #[test]
+    fn errors_are_sorted_and_said_once() {
+        let errors =
+            Errors::new("f", "ab\r\ncd", vec![at(2, 2), at(1, 1).help("right".to_owned()), at(2, 2)]);
+        assert_eq!(
+            errors.to_string(),
+            "f:1:1: wrong\n  | ab\n  | ^\n  help: right\n\nf:2:2: wrong\n  | cd\n  |  ^\n"
+        );
+    }
+
+    #[test]
+    fn a_place_beyond_the_file_is_its_end() {
+        let errors = Errors::new("f", "ab\n", vec![at(1, 99), at(9, 9)]);
+        let places: Vec<_> = errors.problems().iter().filter_map(|p| p.place).collect();
+        assert_eq!(places, [Place { line: 1, column: 3 }, Place { line: 2, column: 1 }]);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_around_the_place() {
+        let line = format!("{}X{}", "a".repeat(500), "b".repeat(500));
+        let text = Errors::new("f", &line, vec![at(1, 501)]).to_string();
+        let shown: Vec<_> = text.lines().collect();
+        let caret = shown[2].chars().position(|c| c == '^').unwrap();
+        assert_eq!(shown[1].chars().nth(caret), Some('X'));
+        assert!(shown[1].chars().count() < 150);
+    }
+
+    #[test]
+    fn nothing_in_a_file_moves_the_cursor() {
+        let problem = Problem::new(Place { line: 1, column: 4 }, "`\u{1b}[2J` is wrong");
+        let text = Errors::new("f", "\ta\u{1b}b", vec![problem]).to_string();
+        assert_eq!(text, "f:1:4: `\\u{1b}[2J` is wrong\n  |  a\u{fffd}b\n  |    ^\n");
+    }
+}

@@ -1,0 +1,185 @@
+//! `${NAME}`, `${NAME:-fallback}` and `${file:PATH}` in values.
+
+use std::{fs::File, io, io::Read, path::Path};
+
+/// The longest file that `${file:…}` inserts, in bytes.
+const LONGEST: u64 = 64 << 10;
+
+/// Where `${…}` is looked up.
+pub trait Sources {
+    /// The environment variable of this name.
+    fn variable(&self, name: &str) -> Option<String>;
+
+    /// The text of the file at `path`.
+    ///
+    /// # Errors
+    /// As reading it says.
+    fn file(&self, path: &Path) -> io::Result<String>;
+}
+
+/// The environment of the process, and the disk; a relative path starts at the working directory.
+#[derive(Debug, Clone, Copy)]
+pub struct System;
+
+impl Sources for System {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn file(&self, path: &Path) -> io::Result<String> {
+        let mut text = String::new();
+        File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > LONGEST {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 64KiB"));
+        }
+        Ok(text)
+    }
+}
+
+/// A value after `${…}` was inserted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Interpolated {
+    pub(super) value: String,
+    /// Whether any of it came from outside the file, and so must not be shown.
+    pub(super) inserted: bool,
+}
+
+/// Why `${…}` gives nothing: a message that holds what stands in the file, and a help.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unresolved {
+    pub(super) message: String,
+    pub(super) help: Option<&'static str>,
+}
+
+/// Inserts what `text` asks for; `$${` is a plain `${`. What was inserted is not looked at again.
+pub(super) fn interpolate(text: &str, sources: &dyn Sources) -> Result<Interpolated, Vec<Unresolved>> {
+    let mut value = String::with_capacity(text.len());
+    let mut inserted = false;
+    let mut unresolved = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, from) = rest.split_at(at);
+        if let Some(before) = before.strip_suffix('$') {
+            value.push_str(before);
+            value.push_str("${");
+            rest = &from[2..];
+            continue;
+        }
+        value.push_str(before);
+        let Some(end) = from.find('}') else {
+            unresolved.push(Unresolved {
+                message: "this `${` is never closed".to_owned(),
+                help: Some("write ${NAME}, ${NAME:-fallback} or ${file:/path}; $${ is a plain ${"),
+            });
+            break;
+        };
+        inserted = true;
+        match resolve(&from[2..end], sources) {
+            Ok(found) => value.push_str(&found),
+            Err(error) => unresolved.push(error),
+        }
+        rest = &from[end + 1..];
+    }
+    value.push_str(rest);
+    if unresolved.is_empty() { Ok(Interpolated { value, inserted }) } else { Err(unresolved) }
+}
+
+/// What stands for `inner`, the part between the braces.
+fn resolve(inner: &str, sources: &dyn Sources) -> Result<String, Unresolved> {
+    if let Some(path) = inner.strip_prefix("file:") {
+        return match sources.file(Path::new(path)) {
+            Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
+            Err(error) => {
+                Err(Unresolved { message: format!("the file `{path}` cannot be read: {error}"), help: None })
+            }
+        };
+    }
+    let (name, fallback) = match inner.split_once(":-") {
+        Some((name, fallback)) => (name, Some(fallback)),
+        None => (inner, None),
+    };
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if name.is_empty() || !name.chars().all(word) || name.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(Unresolved {
+            message: format!("`${{{inner}}}` names no environment variable"),
+            help: Some("write ${NAME}, ${NAME:-fallback} or ${file:/path}; $${ is a plain ${"),
+        });
+    }
+    // As in a shell, a fallback also stands for a variable that is set to nothing.
+    match (sources.variable(name), fallback) {
+        (Some(value), None) => Ok(value),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(value),
+        (_, Some(fallback)) => Ok(fallback.to_owned()),
+        (None, None) => Err(Unresolved {
+            message: format!("the environment variable `{name}` is not set"),
+            help: Some("set it, or write a fallback: ${NAME:-fallback}"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed;
+
+    impl Sources for Fixed {
+        fn variable(&self, name: &str) -> Option<String> {
+            match name {
+                "A" => Some("one".to_owned()),
+                "EMPTY" => Some(String::new()),
+                "DOLLAR" => Some("${A}".to_owned()),
+                _ => None,
+            }
+        }
+
+        fn file(&self, path: &Path) -> io::Result<String> {
+            if path == Path::new("/secret") {
+                Ok("hidden\r\n".to_owned())
+            } else {
+                Err(io::Error::from(io::ErrorKind::NotFound))
+            }
+        }
+    }
+
+    fn value(text: &str) -> String {
+        interpolate(text, &Fixed).unwrap().value
+    }
+
+    #[test]
+    fn inserts_variables_fallbacks_and_files() {
+        assert_eq!(value("${A}"), "one");
+        assert_eq!(value("<${A}${A}>"), "<oneone>");
+        assert_eq!(value("${NONE:-a:-b}"), "a:-b");
+        assert_eq!(value("${EMPTY:-x}|${EMPTY}|${NONE:-}"), "x||");
+        assert_eq!(value("${file:/secret}!"), "hidden!");
+    }
+
+    #[test]
+    fn a_doubled_dollar_is_a_plain_one() {
+        assert_eq!(value("$${A}"), "${A}");
+        assert_eq!(value("$A $5 $"), "$A $5 $");
+        assert!(!interpolate("$${A} plain", &Fixed).unwrap().inserted);
+        assert!(interpolate("${A}", &Fixed).unwrap().inserted);
+    }
+
+    #[test]
+    fn what_was_inserted_is_not_looked_at_again() {
+        assert_eq!(value("${DOLLAR}"), "${A}");
+    }
+
+    #[test]
+    fn names_all_that_is_missing() {
+        let messages = |text| -> Vec<_> {
+            interpolate(text, &Fixed).unwrap_err().into_iter().map(|u| u.message).collect()
+        };
+        assert_eq!(
+            messages("${B} ${C}"),
+            ["the environment variable `B` is not set", "the environment variable `C` is not set"]
+        );
+        assert_eq!(messages("${A"), ["this `${` is never closed"]);
+        assert_eq!(messages("${A-B}"), ["`${A-B}` names no environment variable"]);
+        assert_eq!(messages("${}"), ["`${}` names no environment variable"]);
+        assert!(messages("${file:/none}")[0].starts_with("the file `/none` cannot be read: "));
+    }
+}

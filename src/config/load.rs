@@ -1,0 +1,84 @@
+//! From a file, or its text, to the configuration.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+use super::{Config, Errors, Place, Problem, Sources, System, section, walk::Reader, yaml};
+
+/// The longest configuration that is read, in bytes: far beyond what anybody writes, and short
+/// enough that a wrong path (a log, a device) is noticed before it fills the memory.
+const LONGEST: u64 = 4 << 20;
+
+/// Reads the configuration at `path`, with `${…}` from the environment and from disk.
+///
+/// # Errors
+/// The file cannot be read, or every error that it holds.
+pub fn load(path: &Path) -> Result<Config, Errors> {
+    let name = path.display().to_string();
+    let text = read(path).map_err(|error| {
+        Errors::new(&name, "", vec![Problem::of_file(format!("cannot be read: {error}"))])
+    })?;
+    parse(&name, &text, &System)
+}
+
+/// Reads a configuration from `text`; `file_name` is what errors call it.
+///
+/// # Errors
+/// Every error that it holds, by place; a YAML syntax error stands alone, since nothing certain can
+/// be said of what follows it.
+pub fn parse(file_name: &str, text: &str, sources: &dyn Sources) -> Result<Config, Errors> {
+    // Some editors begin a file with a byte order mark; it is no part of the text.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let tree = yaml::parse(text).map_err(|problem| Errors::new(file_name, text, vec![problem]))?;
+    let reader = Reader::new(sources);
+    for duplicate in tree.duplicates {
+        reader.report(duplicate);
+    }
+    let config = section::read(reader.root(&tree.root));
+    match (config, reader.into_problems()) {
+        (Some(config), problems) if problems.is_empty() => Ok(config),
+        (None, problems) if problems.is_empty() => {
+            let start = Place { line: 1, column: 1 };
+            let unexplained = Problem::new(start, "this configuration cannot be used");
+            Err(Errors::new(file_name, text, vec![unexplained]))
+        }
+        (_, problems) => Err(Errors::new(file_name, text, problems)),
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4MiB"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        io::Error::new(io::ErrorKind::InvalidData, format!("byte {at} is not UTF-8"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_is_said_by_name() {
+        let error = load(Path::new("/nowhere/proxy.yaml")).unwrap_err().to_string();
+        assert!(error.starts_with("/nowhere/proxy.yaml: cannot be read: No such file"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_text_or_too_long_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("proxy.yaml");
+        std::fs::write(&path, b"workers: \xff").unwrap();
+        assert!(load(&path).unwrap_err().to_string().ends_with("byte 9 is not UTF-8\n"));
+        std::fs::write(&path, vec![b' '; LONGEST as usize + 1]).unwrap();
+        assert!(load(&path).unwrap_err().to_string().ends_with("it is longer than 4MiB\n"));
+        assert!(load(directory.path()).unwrap_err().to_string().contains("cannot be read"));
+    }
+}

@@ -1,0 +1,83 @@
+//! How clients are known, and what they may ask of the proxy and are told by it.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use ipnet::IpNet;
+
+use super::SHORTEST;
+use crate::config::{
+    model::{AddressHeader, ClientAddress, ClientLimits, Forwarded, ReplyHeaders},
+    value::{Invalid, LONGEST, choice, count, duration, field_name, network, pseudonym, size},
+    walk::Cursor,
+};
+
+pub(super) fn trusted_proxies(value: Option<Cursor<'_>>) -> Vec<IpNet> {
+    value.map(|list| list.distinct(|item| item.parse(network))).unwrap_or_default()
+}
+
+pub(super) fn client_address(value: Option<Cursor<'_>>) -> ClientAddress {
+    let default = ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
+    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let address = ClientAddress {
+        header: at.parse_or("header", default.header, address_header),
+        ipv6_prefix: at.parse_or("ipv6_prefix", default.ipv6_prefix, |text| {
+            let length = count(1..=128)(text)?;
+            u8::try_from(length).map_err(|_| Invalid::new("is too large"))
+        }),
+    };
+    at.finish();
+    address
+}
+
+fn address_header(text: &str) -> Result<AddressHeader, Invalid> {
+    let name = field_name(text)?;
+    Ok(match name.as_str() {
+        "x-forwarded-for" => AddressHeader::XForwardedFor,
+        "forwarded" => AddressHeader::Forwarded,
+        _ => AddressHeader::Single(name),
+    })
+}
+
+pub(super) fn request_id(value: Option<Cursor<'_>>) -> HeaderName {
+    value.and_then(|value| value.parse(field_name)).unwrap_or(HeaderName::from_static("x-request-id"))
+}
+
+pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
+    let default = ClientLimits {
+        header_size: 32 << 10,
+        headers: 100,
+        header_timeout: Duration::from_secs(10),
+        idle_timeout: Duration::from_secs(75),
+        connections: 10_000,
+    };
+    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let time = || duration(SHORTEST..=LONGEST);
+    let limits = ClientLimits {
+        header_size: at.parse_or("header_size", default.header_size, size(1 << 10..=1 << 20)),
+        headers: at.parse_or("headers", default.headers, count(1..=10_000)),
+        header_timeout: at.parse_or("header_timeout", default.header_timeout, time()),
+        idle_timeout: at.parse_or("idle_timeout", default.idle_timeout, time()),
+        connections: at.parse_or("connections", default.connections, count(1..=10_000_000)),
+    };
+    at.finish();
+    limits
+}
+
+pub(super) fn reply_headers(value: Option<Cursor<'_>>) -> ReplyHeaders {
+    let default = ReplyHeaders { via: "tollgate".to_owned() };
+    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let via = at.parse_or("via", default.via, pseudonym);
+    at.finish();
+    ReplyHeaders { via }
+}
+
+pub(super) fn forwarded(value: Option<Cursor<'_>>) -> Forwarded {
+    let read = choice(&[
+        ("x-forwarded", Forwarded::XForwarded),
+        ("forwarded", Forwarded::Forwarded),
+        ("both", Forwarded::Both),
+        ("off", Forwarded::Off),
+    ]);
+    value.and_then(|value| value.parse(read)).unwrap_or(Forwarded::XForwarded)
+}

@@ -1,0 +1,125 @@
+//! `routes`: where requests of a kind go.
+
+use http::{HeaderName, HeaderValue};
+
+use super::{
+    route_names, shadowed,
+    upstreams::{Upstreams, timeouts},
+};
+use crate::config::{
+    model::Route,
+    value::{field_name, field_value, host_pattern, method, path_pattern, route_name},
+    walk::{Cursor, Mapping, Names},
+};
+
+/// A route that is read, but not yet held against the others.
+pub(super) struct Draft<'t> {
+    /// The whole of it.
+    pub(super) cursor: Cursor<'t>,
+    /// The name that it was given; else it is named after its path.
+    pub(super) name: Option<Cursor<'t>>,
+    pub(super) route: Route,
+}
+
+/// Reads all routes. None where one is wrong, which is reported.
+pub(super) fn routes(
+    value: Option<Cursor<'_>>,
+    policies: &Names<'_>,
+    upstreams: &Upstreams<'_>,
+) -> Option<Vec<Route>> {
+    let list = value?;
+    let items = list.list()?;
+    if items.is_empty() {
+        list.report("there is no route, so nothing would be served", None);
+    }
+    let mut drafts = Vec::new();
+    let mut complete = true;
+    for item in items {
+        match item.mapping().and_then(|at| draft(item, at, policies, upstreams)) {
+            Some(draft) => drafts.push(draft),
+            None => complete = false,
+        }
+    }
+    shadowed::report(&drafts);
+    let routes = route_names::distinct(drafts);
+    complete.then_some(routes)
+}
+
+fn draft<'t>(
+    cursor: Cursor<'t>,
+    mut at: Mapping<'t>,
+    policies: &Names<'_>,
+    upstreams: &Upstreams<'_>,
+) -> Option<Draft<'t>> {
+    let name = at.take("name").map(|value| Some((value, value.parse(route_name)?)));
+    let hosts =
+        at.take("hosts").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(host_pattern)));
+    let path = at
+        .require("path", "such as `path: /*`")
+        .and_then(|value| value.parse(|text| Ok((text.to_owned(), path_pattern(text)?))));
+    let methods =
+        at.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
+    let headers = at.take("headers").map_or(Some(Vec::new()), headers);
+    let upstream = at
+        .require("upstream", "the name of one of `upstreams`")
+        .and_then(|value| upstreams.names.resolve(value));
+    let own =
+        at.take("policies").map(|list| list.distinct(|item| policies.resolve(item))).unwrap_or_default();
+    let (mut all, inherited) = upstreams.inherited(upstream);
+    let timeouts = timeouts(at.take("timeouts"), inherited);
+    at.finish();
+
+    for policy in own {
+        if !all.contains(&policy) {
+            all.push(policy);
+        }
+    }
+    let (text, path) = path?;
+    let (name, called) = match name {
+        Some(given) => given.map(|(cursor, name)| (Some(cursor), name))?,
+        None => (None, text),
+    };
+    let route = Route {
+        name: called,
+        hosts: hosts?,
+        path,
+        methods: methods?,
+        headers: headers?,
+        upstream: upstream?,
+        policies: all,
+        timeouts,
+    };
+    Some(Draft { cursor, name, route })
+}
+
+/// What a request must be one of. None where one is wrong: the rest must not pass for all of it.
+fn conditions<'t, T: PartialEq>(
+    list: Cursor<'t>,
+    read: impl FnMut(Cursor<'t>) -> Option<T>,
+) -> Option<Vec<T>> {
+    let count = list.list()?.len();
+    if count == 0 {
+        list.report("an empty list matches no request", "leave it out to match any".to_owned());
+        return None;
+    }
+    let all = list.distinct(read);
+    (all.len() == count).then_some(all)
+}
+
+/// Fields that a request must have. None where one is wrong.
+fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
+    let entries = value.named()?;
+    let count = entries.len();
+    let mut all: Vec<(HeaderName, HeaderValue)> = Vec::new();
+    for (place, name, value) in entries {
+        let content = value.parse(field_value);
+        match field_name(name) {
+            Err(invalid) => value.report_at(place, format!("`{name}` {}", invalid.what), invalid.help(false)),
+            Ok(name) if all.iter().any(|(other, _)| *other == name) => {
+                value.report_at(place, format!("`{name}` stands twice; case doesn't matter"), None);
+            }
+            Ok(name) => all.extend(content.map(|content| (name, content))),
+        }
+    }
+    (all.len() == count).then_some(all)
+}

@@ -1,0 +1,142 @@
+//! Routes that no request can reach, because an earlier one takes whatever they match.
+
+use super::routes::Draft;
+use crate::config::model::{HostPattern, PathPattern, Route, Segment};
+
+/// Reports every route that an earlier one covers for certain.
+pub(super) fn report(drafts: &[Draft<'_>]) {
+    for (index, later) in drafts.iter().enumerate() {
+        if let Some(earlier) = drafts[..index].iter().find(|earlier| covers(&earlier.route, &later.route)) {
+            let line = earlier.cursor.place().line;
+            let help = format!("the route in line {line} takes all that it matches; put this one before it");
+            later.cursor.report("no request ever reaches this route", help);
+        }
+    }
+}
+
+/// Whether all that `later` matches `earlier` matches too. Every condition is looked at by itself: a
+/// route that only several earlier ones cover together is not found.
+fn covers(earlier: &Route, later: &Route) -> bool {
+    covers_path(&earlier.path, &later.path)
+        && any_or_all(&earlier.hosts, &later.hosts, covers_host)
+        && any_or_all(&earlier.methods, &later.methods, PartialEq::eq)
+        && earlier.headers.iter().all(|header| later.headers.contains(header))
+}
+
+/// An empty list is any.
+fn any_or_all<T>(earlier: &[T], later: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
+    earlier.is_empty()
+        || !later.is_empty() && later.iter().all(|later| earlier.iter().any(|earlier| covers(earlier, later)))
+}
+
+fn covers_host(earlier: &HostPattern, later: &HostPattern) -> bool {
+    match (earlier, later) {
+        (HostPattern::Suffix(suffix), HostPattern::Exact(host) | HostPattern::Suffix(host)) => {
+            // `.example.org` is no host under itself, but it is the same pattern.
+            earlier == later || host.len() > suffix.len() && host.ends_with(suffix.as_str())
+        }
+        (HostPattern::Exact(_), _) => earlier == later,
+    }
+}
+
+fn covers_path(earlier: &PathPattern, later: &PathPattern) -> bool {
+    use PathPattern::{Exact, Prefix, Template};
+    match (earlier, later) {
+        (Exact(one), Exact(other)) => one == other,
+        (Prefix(prefix), Exact(path) | Prefix(path)) => path.starts_with(prefix.as_str()),
+        (Prefix(prefix), Template(segments)) => literal_start(segments).starts_with(prefix.as_str()),
+        (Template(segments), Exact(path)) => {
+            let path: Vec<_> = path.split('/').skip(1).collect();
+            path.len() == segments.len()
+                && segments.iter().zip(path).all(|(segment, part)| match segment {
+                    Segment::Literal(literal) => literal == part,
+                    Segment::Parameter(_) => !part.is_empty(),
+                })
+        }
+        (Template(one), Template(other)) => {
+            one.len() == other.len()
+                && one.iter().zip(other).all(|pair| match pair {
+                    (Segment::Literal(one), Segment::Literal(other)) => one == other,
+                    (Segment::Literal(_), Segment::Parameter(_)) => false,
+                    (Segment::Parameter(_), Segment::Literal(literal)) => !literal.is_empty(),
+                    (Segment::Parameter(_), Segment::Parameter(_)) => true,
+                })
+        }
+        (Exact(_) | Template(_), Prefix(_)) | (Exact(_), Template(_)) => false,
+    }
+}
+
+/// What every path begins with that `segments` match.
+fn literal_start(segments: &[Segment]) -> String {
+    let mut start = String::new();
+    for segment in segments {
+        start.push('/');
+        match segment {
+            Segment::Literal(literal) => start.push_str(literal),
+            Segment::Parameter(_) => break,
+        }
+    }
+    start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::value::{host_pattern, path_pattern};
+
+    fn path(earlier: &str, later: &str) -> bool {
+        covers_path(&path_pattern(earlier).unwrap(), &path_pattern(later).unwrap())
+    }
+
+    #[test]
+    fn paths_that_cover() {
+        for (earlier, later) in [
+            ("/*", "/"),
+            ("/*", "/a"),
+            ("/*", "/a/*"),
+            ("/*", "/{id}"),
+            ("/a/*", "/a/b"),
+            ("/a/*", "/a/{id}/c"),
+            ("/a/*", "/a/*"),
+            ("/a", "/a"),
+            ("/{x}", "/a"),
+            ("/a/{x}", "/a/{y}"),
+            ("/{x}/{y}", "/a/{y}"),
+        ] {
+            assert!(path(earlier, later), "{earlier} covers {later}");
+        }
+    }
+
+    #[test]
+    fn paths_that_do_not() {
+        for (earlier, later) in [
+            ("/a/*", "/a"),
+            ("/a/*", "/ab"),
+            ("/a/*", "/*"),
+            ("/a/*", "/{id}/b"),
+            ("/a", "/a/"),
+            ("/{x}", "/"),
+            ("/{x}", "/*"),
+            ("/a/{x}", "/{x}/{y}"),
+            ("/{x}", "/a/b"),
+            ("/{x}/{y}", "/{x}/"),
+            ("/a/b/*", "/a/{x}"),
+        ] {
+            assert!(!path(earlier, later), "{earlier} does not cover {later}");
+        }
+    }
+
+    #[test]
+    fn hosts() {
+        let covers = |one, other| covers_host(&host_pattern(one).unwrap(), &host_pattern(other).unwrap());
+        assert!(covers("*.a.b", "*.a.b") && covers("*.a.b", "x.a.b") && covers("*.a.b", "*.x.a.b"));
+        assert!(!covers("*.a.b", "a.b") && !covers("x.a.b", "*.a.b") && !covers("*.a.b", "xa.b"));
+    }
+
+    #[test]
+    fn an_empty_condition_is_any() {
+        let eq = |one: &u8, other: &u8| one == other;
+        assert!(any_or_all(&[], &[1], eq) && any_or_all(&[], &[], eq) && any_or_all(&[1, 2], &[2], eq));
+        assert!(!any_or_all(&[1], &[], eq) && !any_or_all(&[1], &[1, 2], eq));
+    }
+}

@@ -1,0 +1,87 @@
+//! Addresses to listen at, and addresses of peers.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ipnet::{IpNet, Ipv4Net};
+
+use super::Invalid;
+
+/// Reads `0.0.0.0:8080` or `[::]:8080`.
+pub(in crate::config) fn socket(text: &str) -> Result<SocketAddr, Invalid> {
+    let form = "an IP address and a port: 0.0.0.0:8080 for every address, 127.0.0.1:8080, \"[::]:8080\"";
+    if text.starts_with("unix:") {
+        return Err(Invalid::new("is a Unix socket, which is not supported yet").form(form));
+    }
+    text.parse().map_err(|_| {
+        let invalid = Invalid::new("is not an address to listen at").form(form);
+        let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
+        match (host, port.parse::<u16>()) {
+            ("localhost", Ok(port)) => invalid.guess(format!("did you mean `127.0.0.1:{port}`?")),
+            ("" | "*", Ok(port)) => invalid.guess(format!("did you mean `0.0.0.0:{port}`?")),
+            (host, Ok(port)) if host.parse::<Ipv6Addr>().is_ok() => {
+                invalid.guess(format!("did you mean `\"[{host}]:{port}\"`?"))
+            }
+            _ => invalid,
+        }
+    })
+}
+
+/// Reads `203.0.113.7`, `10.0.0.0/8`, `2001:db8::/32`. What is IPv4 in IPv6 (`::ffff:10.0.0.1`) is IPv4.
+pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
+    let invalid =
+        || Invalid::new("is not an address or a network").form("203.0.113.7, 10.0.0.0/8, \"2001:db8::/32\"");
+    let network: IpNet = match text.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().into(),
+        Err(_) => text.parse().map_err(|_| invalid())?,
+    };
+    let network = match network {
+        IpNet::V6(v6) => match (v6.addr().to_ipv4_mapped(), v6.prefix_len().checked_sub(96)) {
+            (Some(address), Some(prefix)) => Ipv4Net::new(address, prefix).map_err(|_| invalid())?.into(),
+            _ => network,
+        },
+        IpNet::V4(_) => network,
+    };
+    if network.trunc() == network {
+        return Ok(network);
+    }
+    let (whole, one) = (network.trunc(), network.addr());
+    Err(Invalid::new("has an address that goes on behind its prefix")
+        .guess(format!("`{whole}` for the network, or `{one}` for the address alone")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets() {
+        assert_eq!(socket("0.0.0.0:8080"), Ok(([0, 0, 0, 0], 8080).into()));
+        assert_eq!(socket("[::]:80"), Ok((Ipv6Addr::UNSPECIFIED, 80).into()));
+        let guess = |text| socket(text).unwrap_err().help(false).unwrap();
+        assert_eq!(guess("localhost:80"), "did you mean `127.0.0.1:80`?");
+        assert_eq!(guess("8080"), "did you mean `0.0.0.0:8080`?");
+        assert_eq!(guess(":::8080"), "did you mean `\"[::]:8080\"`?");
+        assert!(socket("unix:/run/t.sock").unwrap_err().what.contains("Unix"));
+        for text in ["", "1.2.3.4", "1.2.3.4:99999", "example.com:80", "1.2.3.4:-1"] {
+            assert!(socket(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn networks() {
+        let shown = |text: &str| network(text).map(|n| n.to_string()).map_err(|e| e.help(false).unwrap());
+        assert_eq!(shown("203.0.113.7"), Ok("203.0.113.7/32".to_owned()));
+        assert_eq!(shown("10.0.0.0/8"), Ok("10.0.0.0/8".to_owned()));
+        assert_eq!(shown("2001:db8::/32"), Ok("2001:db8::/32".to_owned()));
+        assert_eq!(shown("::ffff:10.0.0.1"), Ok("10.0.0.1/32".to_owned()));
+        assert_eq!(shown("::ffff:10.0.0.0/104"), Ok("10.0.0.0/8".to_owned()));
+        assert_eq!(shown("0.0.0.0/0"), Ok("0.0.0.0/0".to_owned()));
+        assert_eq!(
+            shown("10.0.0.1/8"),
+            Err("`10.0.0.0/8` for the network, or `10.0.0.1` for the address alone".to_owned())
+        );
+        for text in ["", "10.0.0.0/33", "10/8", "example.com", "10.0.0.0/"] {
+            assert!(network(text).is_err(), "{text}");
+        }
+    }
+}

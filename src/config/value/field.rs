@@ -1,0 +1,129 @@
+//! Words of HTTP, and the names that things have.
+
+use http::{HeaderName, HeaderValue, Method};
+use strsim::damerau_levenshtein;
+
+use super::Invalid;
+
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+
+/// Reads the name of a header field, in any case.
+pub(in crate::config) fn field_name(text: &str) -> Result<HeaderName, Invalid> {
+    text.parse().map_err(|_| Invalid::new("is not the name of a header field"))
+}
+
+/// Reads the value of a header field.
+pub(in crate::config) fn field_value(text: &str) -> Result<HeaderValue, Invalid> {
+    let trimmed = text.trim_matches([' ', '\t']) == text;
+    match HeaderValue::from_str(text) {
+        Ok(value) if trimmed => Ok(value),
+        _ => Err(Invalid::new("is not a value that a header field can have")),
+    }
+}
+
+/// Reads a method; they are case-sensitive (RFC 9110, 9.1).
+pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
+    let upper = text.to_ascii_uppercase();
+    let invalid = || Invalid::new("is not a method");
+    if METHODS.contains(&text) {
+        return Method::from_bytes(text.as_bytes()).map_err(|_| invalid());
+    }
+    // Others exist (PROPFIND, PURGE), but one that is a letter away from a known one is a slip.
+    if let Some(near) = METHODS.iter().find(|known| damerau_levenshtein(known, &upper) <= 1) {
+        return Err(invalid().guess(format!("did you mean `{near}`?")));
+    }
+    match Method::from_bytes(text.as_bytes()) {
+        Ok(method) if text == upper => Ok(method),
+        Ok(_) => Err(invalid().guess(format!("methods are case-sensitive; did you mean `{upper}`?"))),
+        Err(_) => Err(invalid()),
+    }
+}
+
+/// Reads the name of a cookie (RFC 6265, 4.1.1).
+pub(in crate::config) fn cookie_name(text: &str) -> Result<String, Invalid> {
+    is_token(text).then(|| text.to_owned()).ok_or_else(|| Invalid::new("is not the name of a cookie"))
+}
+
+/// Reads a pseudonym for `Via` (RFC 9110, 7.6.3).
+pub(in crate::config) fn pseudonym(text: &str) -> Result<String, Invalid> {
+    let invalid = || Invalid::new("cannot stand in Via").form("a word without spaces, such as tollgate");
+    is_token(text).then(|| text.to_owned()).ok_or_else(invalid)
+}
+
+/// Reads a bearer token, or none if it is empty.
+pub(in crate::config) fn bearer_token(text: &str) -> Result<Option<String>, Invalid> {
+    match text {
+        "" => Ok(None),
+        _ if text.bytes().all(|b| b.is_ascii_graphic()) => Ok(Some(text.to_owned())),
+        _ => Err(Invalid::new("cannot be a bearer token").form("visible ASCII characters, without spaces")),
+    }
+}
+
+/// Reads the name of a policy or an upstream: they are parts of keys, of metrics and of header fields.
+pub(in crate::config) fn name_of_thing(text: &str) -> Result<String, Invalid> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    label(text, |c| u8::try_from(c).is_ok_and(fine), "letters, digits, and . _ -")
+}
+
+/// Reads the name of a route, which is a label in metrics and in logs.
+pub(in crate::config) fn route_name(text: &str) -> Result<String, Invalid> {
+    label(text, |c| !c.is_control(), "any characters that can be printed")
+}
+
+/// Reads a name of 1 to 128 `fine` characters.
+fn label(text: &str, fine: impl Fn(char) -> bool, form: &'static str) -> Result<String, Invalid> {
+    if text.is_empty() || text.chars().count() > 128 {
+        return Err(Invalid::new("is too short or too long for a name").form("from 1 to 128 characters"));
+    }
+    match text.trim() == text && text.chars().all(fine) {
+        true => Ok(text.to_owned()),
+        false => Err(Invalid::new("cannot be a name").form(form)),
+    }
+}
+
+/// A token (RFC 9110, 5.6.2).
+pub(super) fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods() {
+        assert_eq!(method("POST"), Ok(Method::POST));
+        assert_eq!(method("PURGE").unwrap().as_str(), "PURGE");
+        let guess = |text| method(text).unwrap_err().help(false);
+        assert_eq!(guess("post").unwrap(), "did you mean `POST`?");
+        assert_eq!(guess("PSOT").unwrap(), "did you mean `POST`?");
+        assert_eq!(guess("propfind").unwrap(), "methods are case-sensitive; did you mean `PROPFIND`?");
+        assert_eq!(guess("GET POST"), None);
+        assert_eq!(guess(""), None);
+    }
+
+    #[test]
+    fn fields_and_tokens() {
+        assert_eq!(field_name("X-User-Id").unwrap(), "x-user-id");
+        assert!(field_name("x user").is_err());
+        assert_eq!(field_value("2").unwrap(), "2");
+        assert!(field_value("a\nb").is_err());
+        assert!(field_value(" a").is_err());
+        assert!(cookie_name("a=b").is_err());
+        assert!(pseudonym("a b").is_err());
+        assert_eq!(bearer_token(""), Ok(None));
+        assert_eq!(bearer_token("s3cret"), Ok(Some("s3cret".to_owned())));
+        assert!(bearer_token("a b").is_err());
+    }
+
+    #[test]
+    fn names() {
+        assert!(name_of_thing("per-ip_1.x").is_ok());
+        for text in ["", "a b", "a:b", "é", "a+b", "{a}"] {
+            assert!(name_of_thing(text).is_err(), "{text}");
+        }
+        assert!(route_name("GET /users/{id} (é)").is_ok());
+        assert!(route_name("a\nb").is_err());
+        assert!(route_name(&"x".repeat(129)).is_err());
+    }
+}

@@ -1,0 +1,25 @@
+//! What single words mean. Pure: text in, value or [`Invalid`] out.
+
+mod address;
+mod choice;
+mod endpoint;
+mod field;
+mod host;
+mod invalid;
+mod key;
+mod path;
+mod quantity;
+mod rate;
+
+pub(super) use address::{network, socket};
+pub(super) use choice::choice;
+pub(super) use endpoint::endpoint_url;
+pub(super) use field::{
+    bearer_token, cookie_name, field_name, field_value, method, name_of_thing, pseudonym, route_name,
+};
+pub(super) use host::host_pattern;
+pub(super) use invalid::Invalid;
+pub(super) use key::key_recipe;
+pub(super) use path::path_pattern;
+pub(super) use quantity::{LONGEST, count, duration, percentage, size};
+pub(super) use rate::rate;

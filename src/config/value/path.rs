@@ -1,0 +1,126 @@
+//! Paths that a route is for.
+
+use super::Invalid;
+use crate::config::model::{PathPattern, Segment};
+
+/// Reads `/login`, `/files/*` or `/users/{id}/posts`.
+///
+/// A template that ends in `/` has an empty last segment: `/users/{id}/` is not `/users/{id}`.
+pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid> {
+    let invalid = |what: &'static str| {
+        Invalid::new(what).form("paths are written /login, /files/* or \"/users/{id}/posts\"")
+    };
+    let Some(path) = text.strip_prefix('/') else {
+        return Err(invalid("does not begin with /").guess(format!("did you mean `/{text}`?")));
+    };
+    if text.contains(['?', '#']) {
+        return Err(invalid("has a query or a fragment, which no path has"));
+    }
+    if !text.bytes().all(|b| b.is_ascii_graphic()) || !is_percent_encoded(text) {
+        return Err(invalid("has characters that a path has only percent-encoded (%20)"));
+    }
+    if path.split('/').any(|segment| matches!(segment, "." | "..")) {
+        return Err(invalid("has a . or .. segment, which no request has once it is normalised"));
+    }
+    let (prefix, wildcard) = match text.strip_suffix("/*") {
+        Some(prefix) => (prefix, true),
+        None => (text, false),
+    };
+    if prefix.contains('*') {
+        return Err(invalid("has a * that is not its whole last segment"));
+    }
+    if !text.contains(['{', '}']) {
+        return Ok(match wildcard {
+            true => PathPattern::Prefix(format!("{prefix}/")),
+            false => PathPattern::Exact(text.to_owned()),
+        });
+    }
+    if wildcard {
+        return Err(invalid("has both a {parameter} and a *; a path has one of them"));
+    }
+    template(path)
+}
+
+fn template(path: &str) -> Result<PathPattern, Invalid> {
+    let form = "a parameter is a whole segment: \"/users/{id}\"";
+    let mut segments = Vec::new();
+    for segment in path.split('/') {
+        let parameter = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+        let segment = match parameter {
+            None if segment.contains(['{', '}']) => {
+                return Err(Invalid::new("has braces that are not around a whole segment").form(form));
+            }
+            None => Segment::Literal(segment.to_owned()),
+            Some(name) if is_word(name) => Segment::Parameter(name.to_owned()),
+            Some(_) => {
+                return Err(
+                    Invalid::new("has a parameter whose name is not of letters, digits and _").form(form)
+                );
+            }
+        };
+        if matches!(segment, Segment::Parameter(_)) && segments.contains(&segment) {
+            return Err(Invalid::new("has two parameters of the same name"));
+        }
+        segments.push(segment);
+    }
+    Ok(PathPattern::Template(segments))
+}
+
+fn is_word(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Whether every `%` begins an encoded byte.
+fn is_percent_encoded(text: &str) -> bool {
+    text.split('%').skip(1).all(|rest| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        assert_eq!(path_pattern("/login"), Ok(PathPattern::Exact("/login".to_owned())));
+        assert_eq!(path_pattern("/"), Ok(PathPattern::Exact("/".to_owned())));
+        assert_eq!(path_pattern("/*"), Ok(PathPattern::Prefix("/".to_owned())));
+        assert_eq!(path_pattern("/a%2Fb/*"), Ok(PathPattern::Prefix("/a%2Fb/".to_owned())));
+        let template = [Segment::Literal("users".to_owned()), Segment::Parameter("id".to_owned())];
+        assert_eq!(path_pattern("/users/{id}"), Ok(PathPattern::Template(template.to_vec())));
+        let ends = path_pattern("/{id}/").unwrap();
+        assert_eq!(
+            ends,
+            PathPattern::Template(vec![Segment::Parameter("id".to_owned()), Segment::Literal(String::new())])
+        );
+    }
+
+    #[test]
+    fn what_could_never_match_is_refused() {
+        for (text, what) in [
+            ("login", "begin"),
+            ("", "begin"),
+            ("*", "begin"),
+            ("/a*", "*"),
+            ("/*/a", "*"),
+            ("/**", "*"),
+            ("/{id}/*", "both"),
+            ("/a{id}", "braces"),
+            ("/{id", "braces"),
+            ("/{}", "name"),
+            ("/{a-b}", "name"),
+            ("/{a}/{a}", "same name"),
+            ("/a?b", "query"),
+            ("/a b", "percent"),
+            ("/é", "percent"),
+            ("/a%", "percent"),
+            ("/a%2", "percent"),
+            ("/a%g0", "percent"),
+            ("/a/../b", ".."),
+            ("/./b", ".."),
+        ] {
+            let error = path_pattern(text).unwrap_err();
+            assert!(error.what.contains(what), "{text}: {error:?}");
+        }
+        assert_eq!(path_pattern("login").unwrap_err().help(false).unwrap(), "did you mean `/login`?");
+    }
+}

@@ -1,0 +1,90 @@
+//! A mapping whose keys are settings.
+
+use super::Cursor;
+use crate::config::{
+    Place,
+    nearest::suggestion,
+    value::Invalid,
+    yaml::{Key, Node},
+};
+
+/// Gives the values of known keys; [`Mapping::finish`] reports the rest.
+pub(in crate::config) struct Mapping<'t> {
+    cursor: Cursor<'t>,
+    entries: &'t [(Key, Node)],
+    known: Vec<&'static str>,
+}
+
+impl<'t> Mapping<'t> {
+    pub(super) fn new(cursor: Cursor<'t>, entries: &'t [(Key, Node)]) -> Self {
+        Self { cursor, entries, known: Vec::new() }
+    }
+
+    /// Where `key` stands.
+    pub(in crate::config) fn place_of(&self, key: &str) -> Option<Place> {
+        self.entries.iter().find(|(k, _)| k.name == key).map(|(key, _)| key.place)
+    }
+
+    /// Reports an error of the mapping as a whole.
+    pub(in crate::config) fn report(&self, message: impl Into<String>, help: impl Into<Option<String>>) {
+        self.cursor.report(message, help);
+    }
+
+    /// Reports an error at `place`.
+    pub(in crate::config) fn report_at(
+        &self,
+        place: Place,
+        message: impl Into<String>,
+        help: impl Into<Option<String>>,
+    ) {
+        self.cursor.report_at(place, message, help);
+    }
+
+    /// The value of `key`, which is known from now on. A key without a value is an error: a list left
+    /// empty by a comment must not switch off what stood there unseen.
+    pub(in crate::config) fn take(&mut self, key: &'static str) -> Option<Cursor<'t>> {
+        self.known.push(key);
+        let (found, node) = self.entries.iter().find(|(k, _)| k.name == key)?;
+        let value = self.cursor.child(node);
+        if value.is_nothing() {
+            let help = "leave the line out, and the default holds".to_owned();
+            value.report_at(found.place, format!("`{key}` has no value"), help);
+            return None;
+        }
+        Some(value)
+    }
+
+    /// As [`Mapping::take`]; where the key is missing, that is an error.
+    pub(in crate::config) fn require(&mut self, key: &'static str, help: &str) -> Option<Cursor<'t>> {
+        let value = self.take(key);
+        if self.place_of(key).is_none() {
+            self.report(format!("`{key}` is missing"), help.to_owned());
+        }
+        value
+    }
+
+    /// The word under `key`, typed by `parse`; `default` where it is missing (or wrong, and reported).
+    pub(in crate::config) fn parse_or<T>(
+        &mut self,
+        key: &'static str,
+        default: T,
+        parse: impl FnOnce(&str) -> Result<T, Invalid>,
+    ) -> T {
+        self.take(key).and_then(|value| value.parse(parse)).unwrap_or(default)
+    }
+
+    /// Reports every key that nothing took.
+    pub(in crate::config) fn finish(self) {
+        self.finish_besides(|_| false);
+    }
+
+    /// As [`Mapping::finish`], but leaves alone the keys that are `free`.
+    pub(in crate::config) fn finish_besides(self, free: impl Fn(&str) -> bool) {
+        for (Key { place, name }, _) in self.entries {
+            if !self.known.contains(&name.as_str()) && !free(name) {
+                let help = suggestion(name, self.known.iter().copied(), "known here:");
+                self.report_at(*place, format!("unknown key `{name}`"), help);
+            }
+        }
+    }
+}

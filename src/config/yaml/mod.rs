@@ -1,0 +1,13 @@
+//! YAML text as a tree in which every key and value knows its place.
+//!
+//! Nothing is typed here: a word is what stands in the file, quoted or not, so that `off`, `1.10` and
+//! `"${PORT}"` are all text until something knows what they should be.
+
+mod duplicates;
+mod node;
+mod parse;
+mod quoting;
+mod raw;
+
+pub(super) use node::{Key, Kind, Node};
+pub(super) use parse::parse;

@@ -1,0 +1,73 @@
+//! The tree.
+
+use serde_yaml::{Location, Spanned};
+
+use super::raw::Raw;
+use crate::config::Place;
+
+/// A value and where it stands. Behind an alias or a merge that is where it was written.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::config) struct Node {
+    pub(in crate::config) place: Place,
+    pub(in crate::config) kind: Kind,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::config) enum Kind {
+    /// Nothing, `~` or `null`.
+    Nothing,
+    /// The text, without its quotes.
+    Word(String),
+    List(Vec<Node>),
+    /// In the order of the file.
+    Mapping {
+        entries: Vec<(Key, Node)>,
+        /// Written in braces.
+        braces: bool,
+    },
+}
+
+/// The key of a mapping and where it stands.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::config) struct Key {
+    pub(in crate::config) place: Place,
+    pub(in crate::config) name: String,
+}
+
+impl Node {
+    /// The tree of what was read from `source`.
+    pub(super) fn new(raw: Spanned<Raw>, source: &str) -> Self {
+        let written = written(raw.defined, source);
+        let kind = match raw.value {
+            Raw::Nothing => Kind::Nothing,
+            Raw::Text(text) => Kind::Word(text),
+            Raw::Typed => Kind::Word(written.to_owned()),
+            Raw::List(items) => Kind::List(items.into_iter().map(|item| Self::new(item, source)).collect()),
+            Raw::Mapping(entries) => Kind::Mapping {
+                entries: entries
+                    .into_iter()
+                    .map(|(key, value)| {
+                        let key = Key { place: place(key.defined), name: key.value };
+                        (key, Self::new(value, source))
+                    })
+                    .collect(),
+                braces: written.starts_with('{'),
+            },
+        };
+        Self { place: place(raw.defined), kind }
+    }
+}
+
+/// A location of the parser as a place; one it does not know is the file's start.
+pub(super) fn place(location: Location) -> Place {
+    let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).max(1);
+    Place { line: count(location.line()), column: count(location.column()) }
+}
+
+/// What stands in the file at `location`.
+fn written(location: Location, source: &str) -> &str {
+    let span = location.span();
+    let (Some(start), Some(length)) = (span.byte_offset(), span.byte_len()) else { return "" };
+    let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    source.get(at(start)..at(start.saturating_add(length))).unwrap_or_default()
+}

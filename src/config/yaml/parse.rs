@@ -1,0 +1,151 @@
+//! From text to the tree.
+
+use serde_yaml::{
+    DuplicateKeyPolicy, Error, MessageFormatter, NonFiniteFloatPolicy, Options, Spanned, UserMessageFormatter,
+};
+
+use super::{
+    duplicates::duplicates,
+    node::{Node, place},
+    quoting,
+    raw::Raw,
+};
+use crate::config::{Place, Problem};
+
+/// A document, and the keys in it that stand twice. Of these the tree holds the first.
+pub(in crate::config) struct Tree {
+    pub(in crate::config) root: Node,
+    pub(in crate::config) duplicates: Vec<Problem>,
+}
+
+/// Reads one YAML document.
+///
+/// # Errors
+/// It is not YAML, or larger or deeper than a configuration ever is.
+pub(in crate::config) fn parse(text: &str) -> Result<Tree, Problem> {
+    match raw(text, DuplicateKeyPolicy::Error) {
+        Ok(root) => Ok(Tree { root: Node::new(root, text), duplicates: Vec::new() }),
+        // The parser stops at the first; the rest of the file is worth reading all the same.
+        Err(error @ Error::DuplicateMappingKey { .. }) => {
+            let root = raw(text, DuplicateKeyPolicy::FirstWins).map_err(|error| problem(&error, text))?;
+            let mut found = duplicates(text);
+            if found.is_empty() {
+                found.push(problem(&error, text));
+            }
+            Ok(Tree { root: Node::new(root, text), duplicates: found })
+        }
+        Err(error) => Err(problem(&error, text)),
+    }
+}
+
+fn raw(text: &str, duplicates: DuplicateKeyPolicy) -> Result<Spanned<Raw>, Error> {
+    serde_yaml::from_str_with_options(text, options(duplicates))
+}
+
+/// `off` is a word, and what no configuration needs is an error before it costs anything.
+fn options(duplicates: DuplicateKeyPolicy) -> Options {
+    serde_yaml::options! {
+        budget: serde_yaml::budget! {
+            max_depth: 24,
+            max_nodes: 100_000,
+            max_total_scalar_bytes: 8 << 20,
+        },
+        duplicate_keys: duplicates,
+        strict_booleans: true,
+        reject_unsupported_tags: true,
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
+        with_snippet: false,
+    }
+}
+
+fn problem(error: &Error, text: &str) -> Problem {
+    let at = error.location().map_or(Place { line: 1, column: 1 }, place);
+    let mut help = quoting::help(text, at);
+    let message = match without_alias(error) {
+        Error::UnknownAnchor { .. } => "this refers to an anchor that does not stand before it".to_owned(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => "this anchor refers to itself".to_owned(),
+        Error::MultipleDocuments { .. } => {
+            help = Some("a configuration is one document: leave `---` out".to_owned());
+            "a second document begins before this".to_owned()
+        }
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. } => {
+            help = None;
+            "this is too large or too deeply nested for a configuration".to_owned()
+        }
+        Error::Unexpected { .. } | Error::NullIntoString { .. } => "a key must be a word".to_owned(),
+        Error::DuplicateMappingKey { .. } => "this key stands twice".to_owned(),
+        other => format!("not YAML: {}", UserMessageFormatter.format_message(other)),
+    };
+    Problem::new(at, message).help(help)
+}
+
+/// The error itself, where the parser wraps it in the alias that led to it.
+fn without_alias(error: &Error) -> &Error {
+    match error {
+        Error::AliasError { error, .. } => without_alias(error),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::yaml::Kind;
+
+    fn entries(text: &str) -> Vec<(String, Node)> {
+        match parse(text).unwrap_or_else(|problem| panic!("{problem:?}")).root.kind {
+            Kind::Mapping { entries, .. } => {
+                entries.into_iter().map(|(key, node)| (key.name, node)).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        entries(text)
+            .into_iter()
+            .map(|(_, node)| match node.kind {
+                Kind::Word(word) => word,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_word_is_what_stands_in_the_file() {
+        let text =
+            "a: off\nb: 1.10\nc: 007\nd: 1e999\ne: 'x'\nf: true\ng: .inf\nh: -5\ni: 99999999999999999999\n";
+        assert_eq!(
+            words(text),
+            ["off", "1.10", "007", "1e999", "x", "true", ".inf", "-5", "99999999999999999999"]
+        );
+    }
+
+    #[test]
+    fn what_an_alias_or_a_merge_brings_stands_where_it_was_written() {
+        let all = entries("x-a: &a { limit: 5 }\nb: { <<: *a, key: ip }\nc: *a\n");
+        let Kind::Mapping { entries: merged, braces } = &all[1].1.kind else { panic!() };
+        assert!(braces);
+        let limit = merged.iter().find(|(key, _)| key.name == "limit").unwrap();
+        assert_eq!(limit.0.place, Place { line: 1, column: 11 });
+        assert_eq!(limit.1.kind, Kind::Word("5".to_owned()));
+        assert_eq!(all[2].1.place, Place { line: 1, column: 9 });
+    }
+
+    #[test]
+    fn hostile_documents_are_refused_early() {
+        let deep: String = (0..100).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
+        let aliases: String = (1..12)
+            .map(|n| (char::from(b'a' + n - 1), char::from(b'a' + n)))
+            .map(|(of, name)| format!("{name}: &{name} [{}]\n", vec![format!("*{of}"); 10].join(",")))
+            .collect();
+        for text in [deep, format!("a: &a [1,1,1,1]\n{aliases}")] {
+            let problem = parse(&text).err().unwrap();
+            assert_eq!(problem.message, "this is too large or too deeply nested for a configuration");
+        }
+        assert!(parse(&"[".repeat(100_000)).is_err());
+        assert_eq!(parse("a: &a [*a]").err().unwrap().message, "this anchor refers to itself");
+    }
+}

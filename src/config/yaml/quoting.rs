@@ -1,0 +1,118 @@
+//! Which value wanted quotes, where YAML trips over it.
+
+use crate::config::Place;
+
+/// What to do about a syntax error at `place`, where the line tells.
+pub(super) fn help(text: &str, place: Place) -> Option<String> {
+    let line = text.lines().nth(place.line - 1)?;
+    let indentation = line.len() - line.trim_start().len();
+    if line[..indentation].contains('\t') {
+        return Some("indent with spaces, not with tabs".to_owned());
+    }
+    let before = line.char_indices().nth(place.column).map_or(line.len(), |(at, _)| at);
+    let (_, value) = values(line).into_iter().take_while(|(at, _)| *at < before).last()?;
+    Some(format!("this value wants quotes: \"{value}\""))
+}
+
+/// The unquoted values of `line` that YAML does not take for words, with where they begin in bytes.
+fn values(line: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = line.get(at..).filter(|rest| !rest.is_empty()) {
+        let skipped = rest.len() - rest.trim_start_matches([' ', '-', ',', '[', '{', ']', '}']).len();
+        // A bracket opens a list, unless it is part of a word: `[::]:8080`.
+        if let Some(word) = bracketed_word(rest) {
+            found.push((at, word));
+            at += word.len();
+        } else if skipped > 0 {
+            let bracket = rest.char_indices().take(skipped).find(|(n, c)| *n > 0 && matches!(c, '[' | '{'));
+            at += bracket.map_or(skipped, |(n, _)| n);
+        } else if rest.starts_with('#') {
+            break;
+        } else if let Some(quote) = rest.chars().next().filter(|c| matches!(c, '"' | '\'')) {
+            at += rest[1..].find(quote).map_or(rest.len(), |end| end + 2);
+        } else {
+            let word = word(rest);
+            if word.starts_with(['*', '@', '%', '`']) || word.contains(['{', '[']) {
+                found.push((at, word));
+            }
+            at += word.len().max(1);
+            at += line.get(at..).map_or(0, |rest| usize::from(rest.starts_with(':')));
+        }
+    }
+    found
+}
+
+/// A value that begins with a bracket and goes on after it.
+fn bracketed_word(rest: &str) -> Option<&str> {
+    let close = match rest.chars().next()? {
+        '[' => ']',
+        '{' => '}',
+        _ => return None,
+    };
+    let word = word(rest);
+    let end = word.find(close)? + 1;
+    let goes_on = !word[end..].is_empty() && !word[end..].starts_with([']', '}', ':']);
+    let port = word[end..].starts_with(':') && word.len() > end + 1;
+    (goes_on || port).then_some(word)
+}
+
+/// From the start of `rest` to where a word ends, with the brackets that it opens itself.
+fn word(rest: &str) -> &str {
+    let mut open = 0_usize;
+    let end = rest.char_indices().find(|(at, c)| match c {
+        '{' | '[' => {
+            open += 1;
+            false
+        }
+        '}' | ']' if open > 0 => {
+            open -= 1;
+            false
+        }
+        '}' | ']' | ' ' | ',' => true,
+        ':' => rest[at + 1..].is_empty() || rest[at + 1..].starts_with(' '),
+        _ => false,
+    });
+    end.map_or(rest, |(at, _)| &rest[..at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(line: &str) -> Option<&str> {
+        values(line).last().map(|(_, value)| *value)
+    }
+
+    #[test]
+    fn finds_the_value_that_wants_quotes() {
+        assert_eq!(value("  - { path: /users/{id}, upstream: api }"), Some("/users/{id}"));
+        assert_eq!(value("path: *"), Some("*"));
+        assert_eq!(value("hosts: [api.example.com, *.example.org]"), Some("*.example.org"));
+        assert_eq!(value("- address: [::]:8080 # all"), Some("[::]:8080"));
+        assert_eq!(value("trusted_proxies: [${PROXY}, 10.0.0.0/8]"), Some("${PROXY}"));
+        assert_eq!(value("hosts: [*]"), Some("*"));
+        assert_eq!(value("path: {id}/x"), Some("{id}/x"));
+    }
+
+    #[test]
+    fn leaves_what_is_well() {
+        for line in [
+            "key: [ip, user]",
+            "- { path: \"/users/{id}\", upstream: api } # {x}",
+            "api: { endpoints: [http://127.0.0.1:3000], policies: [per-ip] }",
+            "x: [[a], {b: c}]",
+            "{}",
+            "",
+        ] {
+            assert_eq!(value(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn tabs_are_named() {
+        let place = Place { line: 2, column: 2 };
+        assert_eq!(help("a:\n\tb: 1\n", place), Some("indent with spaces, not with tabs".to_owned()));
+        assert_eq!(help("a: b: c", Place { line: 1, column: 5 }), None);
+    }
+}

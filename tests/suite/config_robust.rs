@@ -1,0 +1,110 @@
+//! Whatever a configuration holds, it is read or answered, never a panic.
+
+use proptest::prelude::*;
+use tollgate::config::{self, Config, Errors};
+
+use crate::environment::Environment;
+
+fn parse(text: &str) -> Result<Config, Errors> {
+    config::parse("proxy.yaml", text, &Environment)
+}
+
+/// An answer has an error, and each stands somewhere in the file.
+fn check(text: &str) {
+    let Err(errors) = parse(text) else { return };
+    assert!(!errors.problems().is_empty(), "refused without a reason");
+    let lines: Vec<_> = text.split('\n').flat_map(|line| line.split('\r')).collect();
+    for problem in errors.problems() {
+        let place = problem.place.unwrap();
+        let length = lines.get(place.line - 1).map(|line| line.chars().count());
+        assert!(
+            length.is_some_and(|length| (1..=length + 1).contains(&place.column)),
+            "{place:?} in {text:?}"
+        );
+    }
+    assert!(errors.to_string().starts_with("proxy.yaml:"));
+}
+
+/// Words that a configuration is made of, so that some of what is tried gets far.
+fn word() -> impl Strategy<Value = String> {
+    let words = [
+        "listeners",
+        "admin",
+        "policies",
+        "upstreams",
+        "routes",
+        "user",
+        "store",
+        "key",
+        "limit",
+        "limits",
+        "path",
+        "algorithm",
+        "upstream",
+        "endpoints",
+        "timeouts",
+        "sliding_log",
+        "ip",
+        "100/1s",
+        "1s",
+        "/*",
+        "\"/{id}\"",
+        "http://a:1",
+        "${TOKEN}",
+        "\"${EMPTY}\"",
+        "${",
+        "&a",
+        "*a",
+        "<<",
+        "~",
+        "off",
+        "0x10",
+        "1e999",
+        "é",
+        "\u{feff}",
+        "\u{85}",
+        "\u{2028}",
+        "!!int",
+        "!x",
+        "|",
+        ">",
+        "'",
+        "\"",
+        "#",
+        "---",
+        "...",
+        "? ",
+        "%",
+        "@",
+    ];
+    prop_oneof![4 => prop::sample::select(&words[..]).prop_map(str::to_owned), 1 => any::<String>()]
+}
+
+fn glue() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(
+        &[": ", "\n", "\n  ", "\n    ", ", ", " [", "]", " {", "}", "\n- ", " ", "\r\n", "\t", ""][..],
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_text(text: String) {
+        check(&text);
+    }
+
+    #[test]
+    fn nearly_yaml(parts in prop::collection::vec((word(), glue()), 0..40)) {
+        check(&parts.into_iter().map(|(word, glue)| word + glue).collect::<String>());
+    }
+
+    #[test]
+    fn the_shipped_file_with_a_slip(at in 0..2000_usize, length in 0..20_usize, instead in word()) {
+        let shipped: Vec<char> = include_str!("../../proxy.yaml").chars().collect();
+        let at = at.min(shipped.len());
+        let rest = &shipped[(at + length).min(shipped.len())..];
+        let text: String = shipped[..at].iter().copied().chain(instead.chars()).chain(rest.iter().copied()).collect();
+        check(&text);
+    }
+}
