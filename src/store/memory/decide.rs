@@ -1,7 +1,7 @@
 //! The two-phase decision: read all limits of a request, then write all of them or none.
 
 use parking_lot::MutexGuard;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     MemoryStore,
@@ -51,6 +51,30 @@ impl MemoryStore {
     /// Checks of one request that name the same limit are one: each is held against the sum of their
     /// costs, and the sum is taken once.
     pub fn decide_now(&self, checks: &[Check<'_>]) -> Decision {
+        match checks {
+            [check] => self.decide_one(check),
+            _ => self.decide_all(checks),
+        }
+    }
+
+    /// The same for the most frequent case, which needs none of the lists: it takes two thirds of the
+    /// time.
+    fn decide_one(&self, check: &Check<'_>) -> Decision {
+        let now = self.clock.now();
+        let name = self.name(check.policy.id, &check.identifier);
+        let mut shard = self.shards[self.shard_of(&name)].lock();
+        let found = shard.find(&name);
+        let verdict = read(&shard, &name, found, check, now, check.cost);
+        let mut reading = Reading { check, name, lock: 0, cost: check.cost, repeats: false, found, verdict };
+        if verdict.admitted {
+            reading.write(&mut shard, now);
+        } else {
+            reading.leave(&mut shard, now);
+        }
+        Decision { admitted: verdict.admitted, verdicts: smallvec![reading.verdict] }
+    }
+
+    fn decide_all(&self, checks: &[Check<'_>]) -> Decision {
         let now = self.clock.now();
         let names: SmallVec<[Name<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();

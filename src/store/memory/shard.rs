@@ -168,11 +168,11 @@ impl Shard {
         }
     }
 
-    /// Grows by a quarter rather than twofold: of a million keys little may lie idle.
+    /// Grows twofold, and at last to the capacity exactly: of a million keys none lies idle.
     fn grow(&mut self) {
         let len = self.slots.len();
         if len == self.slots.capacity() {
-            self.slots.reserve_exact((len / 4).max(8).min(self.capacity.saturating_sub(len).max(1)));
+            self.slots.reserve_exact(len.max(8).min(self.capacity.saturating_sub(len).max(1)));
         }
     }
 

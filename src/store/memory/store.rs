@@ -143,7 +143,6 @@ impl MemoryStore {
     }
 
     /// By bits that the maps within do not go by, which take the lowest and the highest.
-    #[expect(clippy::cast_possible_truncation, reason = "the mask leaves fewer bits than any usize has")]
     pub(super) fn shard_of(&self, name: &Name<'_>) -> usize {
         (name.hash >> 32) as usize & (self.shards.len() - 1)
     }
