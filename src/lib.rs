@@ -1,5 +1,6 @@
 //! skeleton
 pub mod abuse;
+pub mod admin;
 pub mod config;
 pub mod limit;
 pub mod telemetry;
