@@ -14,6 +14,10 @@ mod server;
 pub mod shapes;
 mod state;
 mod status;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use server::{AdminHandle, spawn};
 pub use state::{Facts, Phase, Readiness, State};
