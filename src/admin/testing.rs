@@ -24,9 +24,12 @@ use crate::{
 /// 2026-07-03T12:00:01Z
 pub(crate) const NOW: i64 = 1_783_080_001_000_000;
 
+/// By policy and identifier.
+type Filled = BTreeMap<(String, String), Vec<Arc<Entry>>>;
+
 /// Lists without windows: enough to look at limits and to forget them.
 #[derive(Debug, Default)]
-pub(crate) struct Lists(Mutex<BTreeMap<(String, String), Vec<Arc<Entry>>>>);
+pub(crate) struct Lists(Mutex<Filled>);
 
 impl Lists {
     pub(crate) fn fill(&self, policy: &str, identifier: &str, entries: &[Arc<Entry>]) {

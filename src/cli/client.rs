@@ -162,12 +162,13 @@ async fn ask(
 
 #[cfg(test)]
 pub(super) mod testing {
+    use std::net::SocketAddr;
+
     use super::*;
 
     /// Options for an admin port at `address`.
-    pub(in super::super) fn options(address: impl ToString, token: Option<&str>) -> Options {
-        let admin = format!("http://{}", address.to_string());
-        Options { admin, token: token.map(str::to_owned), json: false }
+    pub(in super::super) fn options(address: SocketAddr, token: Option<&str>) -> Options {
+        Options { admin: format!("http://{address}"), token: token.map(str::to_owned), json: false }
     }
 }
 
