@@ -1,7 +1,12 @@
 //! The commands: arguments in, exit code out.
 
+mod blocked;
 mod check;
+mod client;
+mod demo;
 mod run;
+mod terminal;
+mod unblock;
 
 use std::process::ExitCode;
 
@@ -12,7 +17,7 @@ const CONFIG_ERROR: u8 = 78;
 
 /// A reverse proxy with built-in throttling.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, about, subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+#[command(name = "tollgate", version, about, args_conflicts_with_subcommands = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -26,6 +31,12 @@ enum Command {
     Run(run::Args),
     /// Check a configuration: exit code 0, or 78 with every error and its line
     Check(check::Args),
+    /// Start an origin, the proxy in front of it and some traffic, and show who was limited
+    Demo(demo::Args),
+    /// List the addresses that are or were limited, or show who was behind one
+    Blocked(blocked::Args),
+    /// Take back what limits an address
+    Unblock(unblock::Args),
 }
 
 /// Runs the command that the process was called with.
@@ -34,5 +45,8 @@ pub fn main() -> ExitCode {
     match arguments.command.unwrap_or(Command::Run(arguments.run)) {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::Blocked(args) => blocked::run(&args),
+        Command::Unblock(args) => unblock::run(&args),
     }
 }

@@ -1,4 +1,4 @@
-//! Times as text: RFC 3339 in UTC.
+//! Times and durations as text.
 
 use jiff::Timestamp;
 
@@ -7,6 +7,20 @@ use jiff::Timestamp;
 pub fn rfc3339(micros: i64) -> String {
     let time = Timestamp::from_microsecond(micros).unwrap_or_default();
     format!("{time:.3}")
+}
+
+/// Microseconds as proxy.yaml writes durations, in the largest unit that tells them exactly: `250ms`, `41s`,
+/// `90m`. Rounded up to milliseconds, so that nobody who waits so long comes too early.
+pub fn duration(micros: i64) -> String {
+    const UNITS: [(i64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
+    let micros = micros.max(0);
+    let millis = micros / 1_000 + i64::from(micros % 1_000 > 0);
+    let exact = UNITS.into_iter().find(|(unit, _)| millis >= *unit && millis % unit == 0);
+    match exact {
+        _ if millis == 0 => "0s".to_owned(),
+        Some((unit, name)) => format!("{}{name}", millis / unit),
+        None => format!("{millis}ms"),
+    }
 }
 
 #[cfg(test)]
@@ -18,5 +32,12 @@ mod tests {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(rfc3339(1_783_080_001_250_999), "2026-07-03T12:00:01.250Z");
         assert_eq!(rfc3339(i64::MAX), "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn durations_are_exact_and_never_too_short() {
+        let told: Vec<_> =
+            [0, 1, 250_000, 41_000_000, 5_400_000_000, 86_400_000_000, -5].map(duration).into();
+        assert_eq!(told, ["0s", "1ms", "250ms", "41s", "90m", "1d", "0s"]);
     }
 }

@@ -10,31 +10,27 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
     stamp.rfc3339(out, line.time);
     // Writing to a vector can't fail; an address has nothing to escape.
     let _ok = write!(out, "\",\"client\":\"{}\"", line.client);
-    text(out, "method", Some(line.method.as_str().as_bytes()));
-    text(out, "path", Some(line.path));
-    text(out, "protocol", Some(line.protocol().as_bytes()));
-    number(out, "status", u64::from(line.status.as_u16()));
-    number(out, "bytes", line.bytes);
+    text(out, r#","method":"#, Some(line.method.as_str().as_bytes()));
+    text(out, r#","path":"#, Some(line.path));
+    text(out, r#","protocol":"#, Some(line.protocol().as_bytes()));
+    number(out, r#","status":"#, u64::from(line.status.as_u16()));
+    number(out, r#","bytes":"#, line.bytes);
     millis(out, line);
-    text(out, "route", line.route.map(str::as_bytes));
-    text(out, "upstream", line.upstream.map(str::as_bytes));
-    text(out, "request_id", line.request_id);
-    text(out, "user", line.user);
-    text(out, "host", line.host);
-    text(out, "referer", line.referer);
-    text(out, "user_agent", line.user_agent);
-    text(out, "limited", line.limited.map(str::as_bytes));
+    text(out, r#","route":"#, line.route.map(str::as_bytes));
+    text(out, r#","upstream":"#, line.upstream.map(str::as_bytes));
+    text(out, r#","request_id":"#, line.request_id);
+    text(out, r#","user":"#, line.user);
+    text(out, r#","host":"#, line.host);
+    text(out, r#","referer":"#, line.referer);
+    text(out, r#","user_agent":"#, line.user_agent);
+    text(out, r#","limited":"#, line.limited.map(str::as_bytes));
     out.extend_from_slice(b"}\n");
 }
 
-fn name(out: &mut Vec<u8>, name: &str) {
-    out.extend_from_slice(b",\"");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\":");
-}
+// `name` comes with the comma before it, the quotes around it and the colon after it: one copy a field.
 
-fn text(out: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
-    name(out, key);
+fn text(out: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
+    out.extend_from_slice(name.as_bytes());
     match value {
         None => out.extend_from_slice(b"null"),
         Some(value) => {
@@ -45,17 +41,18 @@ fn text(out: &mut Vec<u8>, key: &str, value: Option<&[u8]>) {
     }
 }
 
-fn number(out: &mut Vec<u8>, key: &str, value: u64) {
-    name(out, key);
+fn number(out: &mut Vec<u8>, name: &str, value: u64) {
+    out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 /// Milliseconds to the microsecond: `12.034`.
 fn millis(out: &mut Vec<u8>, line: &Line<'_>) {
-    let micros = line.elapsed.as_micros();
-    name(out, "duration_ms");
+    // In 64 bits: dividing 128 is many times as dear.
+    let micros = u64::try_from(line.elapsed.as_micros()).unwrap_or(u64::MAX);
+    out.extend_from_slice(b",\"duration_ms\":");
     out.extend_from_slice(itoa::Buffer::new().format(micros / 1_000).as_bytes());
-    let digit = |unit: u128| b'0' + (micros / unit % 10) as u8;
+    let digit = |unit: u64| b'0' + (micros / unit % 10) as u8;
     out.extend_from_slice(&[b'.', digit(100), digit(10), digit(1)]);
 }
 

@@ -1,0 +1,71 @@
+//! `GET /v1/blocked/{ip}`: who was behind a blocked address.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use axum::{Json, extract::State};
+use compact_str::CompactString;
+
+use super::{
+    super::{
+        params::{Address, Nothing, Params},
+        problem::Problem,
+        shapes,
+        state::Shared,
+    },
+    list::told,
+};
+use crate::{
+    abuse::{self, Limited, Record},
+    config::model::KeyPart,
+    telemetry::time::{duration, rfc3339},
+};
+
+pub(in super::super) async fn evidence(
+    State(shared): State<Arc<Shared>>,
+    address: Address,
+    _: Params<Nothing>,
+) -> Result<Json<shapes::Evidence>, Problem> {
+    let state = &shared.state;
+    let address = address.client(state.ipv6_prefix)?;
+    let known = state.registry.client(address, state.clock.now());
+    let (client, records, limited) = known
+        .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
+    let mut limits = Vec::new();
+    for (policy, key) in keys(&shared, &client.shown, &limited) {
+        let peek = shared.desk.peek(policy, &key).await?;
+        limits.push(shapes::Limit {
+            policy: shared.policy(policy).to_owned(),
+            key: key.into_string(),
+            used: peek.used,
+            limit: peek.verdict.limit,
+            remaining: peek.verdict.remaining,
+            reset: duration(peek.verdict.reset),
+        });
+    }
+    let record = |Record { policy, entry }: &Record| shapes::Record {
+        time: rfc3339(entry.time),
+        user: entry.user.as_deref().map(str::to_owned),
+        method: entry.method.to_string(),
+        path: entry.path.to_string(),
+        policy: shared.policy(*policy).to_owned(),
+    };
+    Ok(Json(shapes::Evidence {
+        address: told(&shared, &client),
+        records: records.iter().map(record).collect(),
+        limits,
+        bans: Vec::new(),
+    }))
+}
+
+/// The limits of an address: of every policy that is keyed by it alone, and whichever others of its own
+/// held it back (composites, and what fell back to the address).
+fn keys(shared: &Shared, shown: &str, limited: &[Limited]) -> BTreeSet<(usize, CompactString)> {
+    let own = abuse::identifier(shown);
+    let policies = shared.state.policies.iter().enumerate();
+    let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
+    let denied = limited.iter().filter(|limit| abuse::is_of(&limit.identifier, shown));
+    by_address
+        .map(|(index, _)| (index, own.clone()))
+        .chain(denied.map(|limit| (limit.policy, limit.identifier.clone())))
+        .collect()
+}

@@ -1,0 +1,87 @@
+//! `GET /v1/blocked`: addresses limited now or lately.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use serde::Deserialize;
+
+use super::{
+    super::{params::Params, problem::Problem, shapes, state::Shared},
+    cursor::Sort,
+};
+use crate::{
+    abuse::{self, Client},
+    telemetry::time::rfc3339,
+};
+
+/// Addresses a page, unless asked otherwise, and at most.
+const LIMIT: usize = 100;
+const MAX_LIMIT: usize = 1_000;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in super::super) struct Wanted {
+    /// Held back by this policy.
+    policy: Option<String>,
+    /// Within this prefix.
+    prefix: Option<String>,
+    #[serde(default)]
+    sort: Sort,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+pub(in super::super) async fn list(
+    State(shared): State<Arc<Shared>>,
+    Params(wanted): Params<Wanted>,
+) -> Result<Json<shapes::Blocked>, Problem> {
+    let state = &shared.state;
+    let policy = wanted.policy.as_deref().map(|name| {
+        let index = state.policies.iter().position(|policy| policy.name == name);
+        index.ok_or_else(|| Problem::bad_request(format!("there is no policy {}", name.escape_debug())))
+    });
+    let prefix = wanted.prefix.as_deref().map(|text| {
+        let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
+        abuse::parse(text).ok_or_else(|| Problem::bad_request(malformed()))
+    });
+    let after = wanted.cursor.as_deref().map(|cursor| {
+        let malformed = "the cursor is not one that this list gave, or was given for another sort";
+        wanted.sort.read(cursor).ok_or_else(|| Problem::bad_request(malformed))
+    });
+    let (policy, prefix, after) = (policy.transpose()?, prefix.transpose()?, after.transpose()?);
+    let limit = wanted.limit.unwrap_or(LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(Problem::bad_request(format!("limit must be 1 to {MAX_LIMIT}")));
+    }
+
+    let mut clients = state.registry.clients(state.clock.now(), |client| {
+        policy.is_none_or(|policy| client.policies.contains(&policy))
+            && prefix.is_none_or(|prefix| prefix.contains(&client.address))
+            && after.is_none_or(|after| wanted.sort.place(client) > after)
+    });
+    clients.sort_by_key(|client| wanted.sort.place(client));
+    let more = clients.len() > limit;
+    clients.truncate(limit);
+    let cursor = clients.last().filter(|_| more).map(|last| wanted.sort.cursor(wanted.sort.place(last)));
+    let blocked = clients.iter().map(|client| told(&shared, client)).collect();
+    Ok(Json(shapes::Blocked { blocked, cursor }))
+}
+
+/// One address as lists and evidence tell it.
+pub(super) fn told(shared: &Shared, client: &Client) -> shapes::BlockedAddress {
+    let hint = match client.users {
+        0 => "no user known",
+        1 => "one user",
+        _ => "many users: shared address or stuffing",
+    };
+    shapes::BlockedAddress {
+        address: client.shown.to_string(),
+        policies: client.policies.iter().map(|&policy| shared.policy(policy).to_owned()).collect(),
+        first: rfc3339(client.first),
+        last: rfc3339(client.last),
+        until: rfc3339(client.until),
+        denied: client.denied,
+        distinct_users: client.users,
+        hint: hint.to_owned(),
+    }
+}

@@ -1,0 +1,45 @@
+//! `DELETE /v1/blocked/{ip}`: lets an address go.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use axum::{Json, extract::State};
+
+use super::super::{
+    params::{Address, Nothing, Params},
+    problem::Problem,
+    shapes,
+    state::Shared,
+};
+use crate::abuse;
+
+/// Clears every limit whose key is the address, and forgets it. An address that is not listed any more
+/// may have limits all the same: those are cleared too.
+pub(in super::super) async fn unblock(
+    State(shared): State<Arc<Shared>>,
+    address: Address,
+    _: Params<Nothing>,
+) -> Result<Json<shapes::Unblocked>, Problem> {
+    let state = &shared.state;
+    let address = address.client(state.ipv6_prefix)?;
+    let shown = abuse::shown(address);
+    // The limits first: forgotten first, it would be listed again by the next request that they deny.
+    let cleared = shared.desk.reset(&abuse::identifier(&shown)).await?;
+    let known = state.registry.forget(address, state.clock.now());
+    if known.is_none() && cleared.is_empty() {
+        return Err(Problem::not_found(format!(
+            "{shown} was not limited lately, and no limit is kept of it"
+        )));
+    }
+    let limited = known.unwrap_or_default();
+    let others = limited.iter().filter(|limit| !abuse::is_of(&limit.identifier, &shown));
+    let others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
+    tracing::info!(address = %shown, cleared = cleared.len(), "unblocked");
+    let cleared =
+        cleared.into_iter().map(|limit| shapes::ClearedLimit { policy: limit.policy, key: limit.identifier });
+    Ok(Json(shapes::Unblocked {
+        address: shown.to_string(),
+        cleared: cleared.collect(),
+        bans_lifted: 0,
+        other_keys: others.into_iter().collect(),
+    }))
+}

@@ -1,0 +1,165 @@
+//! Who may ask. Every path but those of health stands behind this.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    middleware::Next,
+    response::{IntoResponse, Response},
+};
+use http::{
+    HeaderMap, HeaderValue, Method, StatusCode, Uri,
+    header::{
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    },
+    uri::Authority,
+};
+use http_body::Body as _;
+use subtle::ConstantTimeEq;
+
+use super::{problem::Problem, state::Shared};
+use crate::config::model::Secret;
+
+/// Refuses whoever may not ask; marks answers as nothing to keep or to guess at.
+pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+    let open = matches!(request.uri().path(), "/healthz" | "/readyz");
+    let refused = if open { None } else { refuse(shared.state.token.as_ref(), &request) };
+    let mut response = match refused {
+        Some(response) => response,
+        None => next.run(request).await,
+    };
+    let headers = response.headers_mut();
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+fn refuse(token: Option<&Secret>, request: &Request) -> Option<Response> {
+    match token {
+        Some(token) if !bears(request.headers(), token) => Some(unauthorized()),
+        None if !is_local(request.uri(), request.headers()) => {
+            let detail = "without a token only loopback may ask: Host and Origin must be 127.0.0.1, [::1] or localhost";
+            Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response())
+        }
+        _ if changes(request.method()) && !is_json(request) => {
+            let detail = "what changes something takes application/json only";
+            Some(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).into_response())
+        }
+        _ => None,
+    }
+}
+
+fn unauthorized() -> Response {
+    let problem =
+        Problem::new(StatusCode::UNAUTHORIZED, "this needs Authorization: Bearer with the admin token");
+    let mut response = problem.into_response();
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
+    response
+}
+
+/// RFC 6750, 2.1. In constant time, so that the token can't be guessed a byte at a time.
+fn bears(headers: &HeaderMap, token: &Secret) -> bool {
+    let given = headers.get(AUTHORIZATION).and_then(|value| {
+        let (scheme, given) = value.as_bytes().split_at_checked("Bearer ".len())?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(given)
+    });
+    given.is_some_and(|given| given.ct_eq(token.reveal().as_bytes()).into())
+}
+
+/// A page in the operator's browser may have had its own name resolved to loopback (DNS rebinding): its
+/// requests bear that name.
+fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(HOST).iter().peekable();
+    let named = hosts.peek().is_some();
+    let host = |value: &HeaderValue| {
+        value
+            .to_str()
+            .ok()
+            .and_then(|text| text.parse::<Authority>().ok())
+            .is_some_and(|a| is_loopback(a.host()))
+    };
+    let origin = |value: &HeaderValue| {
+        let uri = value.to_str().ok().and_then(|text| text.parse::<Uri>().ok());
+        uri.as_ref().and_then(Uri::host).is_some_and(is_loopback)
+    };
+    named
+        && hosts.all(host)
+        && uri.host().is_none_or(is_loopback)
+        && headers.get_all(ORIGIN).iter().all(origin)
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn changes(method: &Method) -> bool {
+    !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
+}
+
+/// A form in a foreign page can't say this without asking first (CORS), and nobody answers that.
+fn is_json(request: &http::Request<Body>) -> bool {
+    match request.headers().get(CONTENT_TYPE) {
+        None => request.body().is_end_stream(),
+        Some(value) => value.to_str().is_ok_and(|text| {
+            let essence = text.split(';').next().unwrap_or_default().trim();
+            essence.eq_ignore_ascii_case("application/json")
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn local(target: &str, headers: &[(http::HeaderName, &str)]) -> bool {
+        let headers = headers
+            .iter()
+            .map(|(name, value)| (name.clone(), HeaderValue::from_str(value).unwrap()))
+            .collect();
+        is_local(&target.parse().unwrap(), &headers)
+    }
+
+    #[test]
+    fn loopback_has_many_names() {
+        for host in ["127.0.0.1:9900", "127.1.2.3", "localhost", "LOCALHOST:1", "[::1]:9900", "[::1]"] {
+            assert!(local("/", &[(HOST, host)]), "{host}");
+            assert!(local("/", &[(HOST, host), (ORIGIN, &format!("http://{host}"))]), "{host}");
+        }
+    }
+
+    #[test]
+    fn rebound_names_are_refused() {
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "10.0.0.1",
+            "x@127.0.0.1:1@evil",
+        ] {
+            assert!(!local("/", &[(HOST, host)]), "{host}");
+        }
+        assert!(!local("/", &[]), "no Host at all");
+        assert!(!local("/", &[(HOST, "localhost"), (HOST, "evil.example")]));
+        assert!(!local("http://evil.example/", &[(HOST, "localhost")]));
+        for origin in ["http://evil.example", "null", "", "http://127.0.0.1.evil.example"] {
+            assert!(!local("/", &[(HOST, "localhost"), (ORIGIN, origin)]), "{origin}");
+        }
+    }
+
+    #[test]
+    fn only_the_whole_token_is_the_token() {
+        let token = Secret::new("s3cret");
+        let with = |value: &str| {
+            bears(&HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(value).unwrap())]), &token)
+        };
+        assert!(with("Bearer s3cret"));
+        assert!(with("bearer s3cret"));
+        for wrong in ["Bearer s3cre", "Bearer s3crett", "Bearer ", "Bearer", "Basic s3cret", "s3cret", ""] {
+            assert!(!with(wrong), "{wrong}");
+        }
+        assert!(!bears(&HeaderMap::new(), &token));
+    }
+}

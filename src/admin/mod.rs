@@ -1,0 +1,23 @@
+//! The admin port: health, metrics, and who was behind a blocked address.
+//!
+//! It has a thread and a runtime of its own, so that it answers while the workers are saturated. The
+//! shapes of its answers are in [`shapes`]; errors are `application/problem+json` (RFC 9457).
+
+mod blocked;
+mod desk;
+mod guard;
+mod health;
+mod params;
+mod problem;
+mod router;
+mod server;
+pub mod shapes;
+mod state;
+mod status;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+pub use server::{AdminHandle, spawn};
+pub use state::{Facts, Phase, Readiness, State};

@@ -1,0 +1,53 @@
+//! Errors as `application/problem+json` (RFC 9457).
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
+use serde_json::json;
+
+use crate::limit::Unavailable;
+
+/// What went wrong, for people; the status is for programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    status: StatusCode,
+    detail: String,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self { status, detail: detail.into() }
+    }
+
+    pub(super) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    pub(super) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+}
+
+impl From<Unavailable> for Problem {
+    fn from(error: Unavailable) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let body = Json(json!({
+            // Nothing more than the status says (RFC 9457, 4.2.1).
+            "type": "about:blank",
+            "title": self.status.canonical_reason().unwrap_or_default(),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        }));
+        let mut response = (self.status, body).into_response();
+        let content_type = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(CONTENT_TYPE, content_type);
+        response
+    }
+}

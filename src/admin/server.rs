@@ -1,0 +1,152 @@
+//! The thread of the admin port: accepts, serves, ends.
+
+use std::{
+    io,
+    net::SocketAddr,
+    pin::pin,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    runtime,
+    sync::{Semaphore, watch},
+    task::LocalSet,
+    time,
+};
+
+use super::{
+    desk::{self, Desk},
+    router::router,
+    state::{Shared, State},
+};
+use crate::limit::Store;
+
+/// Connections at a time; more wait in the backlog.
+const CONNECTIONS: u32 = 256;
+/// From a connection's last answer to the end of its next head. A slow or idle client gives its place back.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that doesn't take its answer gives its place back, too.
+const LIFETIME: Duration = Duration::from_secs(300);
+/// For answers under way when it ends.
+const GRACE: Duration = Duration::from_secs(1);
+/// Bytes of a request's head. No page takes a body, so none is read.
+const HEAD: usize = 32 << 10;
+/// No file descriptor left, say: trying again at once would only burn the CPU.
+const AFTER_ERROR: Duration = Duration::from_millis(100);
+
+/// The running admin port. Dropped, it ends by itself.
+#[derive(Debug)]
+pub struct AdminHandle {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+impl AdminHandle {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more requests, finishes those under way within a second or two, and ends the thread.
+    pub fn stop(self) {
+        self.stop.send_replace(true);
+        if self.thread.join().is_err() {
+            tracing::error!("the admin port had crashed");
+        }
+    }
+}
+
+/// Starts the admin port on a socket that is bound already.
+///
+/// # Errors
+/// The socket or the runtime can't be set up, or there is no thread left.
+pub fn spawn<S: Store + 'static>(
+    listener: std::net::TcpListener,
+    state: State,
+    store: Arc<S>,
+) -> io::Result<AdminHandle> {
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let (stop, stopped) = watch::channel(false);
+    let run = move || {
+        let (desk, questions) = Desk::open();
+        let local = LocalSet::new();
+        local.spawn_local(desk::serve(store, Arc::clone(&state.policies), questions));
+        let router = router(Arc::new(Shared { state, desk }));
+        let result = local.block_on(&runtime, async {
+            let listener = TcpListener::from_std(listener)?;
+            accept(listener, router, stopped).await;
+            io::Result::Ok(())
+        });
+        if let Err(error) = result {
+            tracing::error!(%error, "the admin port can't listen");
+        }
+    };
+    let thread = thread::Builder::new().name("admin".into()).spawn(run)?;
+    Ok(AdminHandle { address, stop, thread })
+}
+
+async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS as usize));
+    loop {
+        let accepted = async {
+            // Nobody closes the semaphore.
+            let slot = Arc::clone(&slots).acquire_owned().await.ok()?;
+            Some((slot, listener.accept().await))
+        };
+        let (slot, stream) = tokio::select! {
+            _ = stopped.changed() => break,
+            accepted = accepted => match accepted {
+                Some((slot, Ok((stream, _)))) => (slot, stream),
+                Some((_, Err(error))) => {
+                    tracing::warn!(%error, "the admin port can't accept a connection");
+                    time::sleep(AFTER_ERROR).await;
+                    continue;
+                }
+                None => break,
+            },
+        };
+        let connection = serve(stream, router.clone(), stopped.clone());
+        tokio::spawn(async move {
+            connection.await;
+            drop(slot);
+        });
+    }
+    drop(listener);
+    // Every place given back: every connection has ended.
+    let _late = time::timeout(2 * GRACE, slots.acquire_many(CONNECTIONS)).await;
+}
+
+async fn serve(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
+    let _unsupported = stream.set_nodelay(true);
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD);
+    let mut connection =
+        pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    let ended = tokio::select! {
+        ended = &mut connection => Some(ended),
+        _ = stopped.changed() => None,
+        () = time::sleep(LIFETIME) => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            time::timeout(GRACE, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection to the admin port broke off");
+    }
+}

@@ -1,0 +1,100 @@
+//! What the admin port needs to know.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
+};
+
+use super::desk::Desk;
+use crate::{
+    abuse::Registry,
+    config::model::Secret,
+    limit::{Clock, Policy},
+    telemetry::metrics::Metrics,
+};
+
+/// Everything that the admin port shows or changes, but the store.
+pub struct State {
+    /// `None`: only loopback may ask.
+    pub token: Option<Secret>,
+    pub registry: Arc<Registry>,
+    /// Those whose indexes the registry names.
+    pub policies: Arc<[Policy]>,
+    pub metrics: Arc<Metrics>,
+    pub readiness: Arc<Readiness>,
+    /// The same that stamps denials.
+    pub clock: Arc<dyn Clock>,
+    /// How much of an IPv6 address identifies a client.
+    pub ipv6_prefix: u8,
+    pub facts: Facts,
+}
+
+/// What is known once everything has been built.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    pub configuration_hash: String,
+    /// When the configuration was loaded, in microseconds since the Unix epoch.
+    pub configuration_loaded: i64,
+    /// Where clients are served: the addresses as they were bound.
+    pub listeners: Vec<SocketAddr>,
+    /// What an operator should know, in words.
+    pub warnings: Vec<String>,
+}
+
+/// What the handlers share.
+pub(super) struct Shared {
+    pub(super) state: State,
+    pub(super) desk: Desk,
+}
+
+impl Shared {
+    /// The name of a policy by its index.
+    pub(super) fn policy(&self, index: usize) -> &str {
+        self.state.policies.get(index).map_or("", |policy| policy.name.as_str())
+    }
+}
+
+/// Where the process is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    Starting,
+    Ready,
+    /// Finishes what runs, takes nothing new.
+    Draining,
+}
+
+/// The phase, as the process tells it to whoever balances load over it. Begins with
+/// [`Phase::Starting`].
+#[derive(Debug, Default)]
+pub struct Readiness(AtomicU8);
+
+impl Readiness {
+    /// Enters a phase.
+    pub fn enter(&self, phase: Phase) {
+        self.0.store(phase as u8, Relaxed);
+    }
+
+    /// The phase it is in.
+    pub fn phase(&self) -> Phase {
+        let phases = [Phase::Starting, Phase::Ready, Phase::Draining];
+        phases.into_iter().find(|&phase| phase as u8 == self.0.load(Relaxed)).unwrap_or(Phase::Draining)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_told_as_it_was_entered() {
+        let readiness = Readiness::default();
+        assert_eq!(readiness.phase(), Phase::Starting);
+        for phase in [Phase::Ready, Phase::Draining] {
+            readiness.enter(phase);
+            assert_eq!(readiness.phase(), phase);
+        }
+    }
+}

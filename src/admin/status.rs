@@ -1,0 +1,36 @@
+//! How the process stands.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+
+use super::{
+    params::{Nothing, Params},
+    shapes::{Configuration, Status, StoreStatus},
+    state::{Phase, Shared},
+};
+use crate::telemetry::time::{duration, rfc3339};
+
+pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Status> {
+    let state = &shared.state;
+    let started = i64::try_from(state.metrics.started().as_micros()).unwrap_or(i64::MAX);
+    let uptime = state.clock.now().saturating_sub(started).max(0);
+    let memory = state.metrics.memory();
+    let phase = state.readiness.phase();
+    Json(Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started: rfc3339(started),
+        // To the second.
+        uptime: duration(uptime - uptime % 1_000_000),
+        ready: phase == Phase::Ready,
+        draining: phase == Phase::Draining,
+        configuration: Configuration {
+            hash: state.facts.configuration_hash.clone(),
+            loaded: rfc3339(state.facts.configuration_loaded),
+        },
+        store: StoreStatus { topology: "memory".to_owned(), keys: memory.keys, evicted: memory.evicted },
+        workers: state.metrics.workers(),
+        listeners: state.facts.listeners.iter().map(ToString::to_string).collect(),
+        warnings: state.facts.warnings.clone(),
+    })
+}

@@ -1,0 +1,218 @@
+//! An admin port on a free port, with a few limited clients behind it, spoken to as any client would.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+
+use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
+use crate::{
+    abuse::{self, Collector, Denial, Recorder, Registry, testing::policy},
+    config::model::{KeyPart, KeyRecipe, Secret},
+    limit::{
+        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Store, Unavailable,
+        algorithm::{Verdict, metadata_list::Entry},
+    },
+    telemetry::{metrics::Metrics, testing::config},
+};
+
+/// 2026-07-03T12:00:01Z
+pub(crate) const NOW: i64 = 1_783_080_001_000_000;
+
+/// By policy and identifier.
+type Filled = BTreeMap<(String, String), Vec<Arc<Entry>>>;
+
+/// Lists without windows: enough to look at limits and to forget them.
+#[derive(Debug, Default)]
+pub(crate) struct Lists(Mutex<Filled>);
+
+impl Lists {
+    pub(crate) fn fill(&self, policy: &str, identifier: &str, entries: &[Arc<Entry>]) {
+        self.0.lock().insert((policy.to_owned(), identifier.to_owned()), entries.to_vec());
+    }
+}
+
+impl Store for Lists {
+    async fn decide(&self, _: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        Err(Unavailable("nothing is decided here".to_owned()))
+    }
+
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+        let used = self.entries(policy, identifier).await?.len() as u64;
+        let limit = policy.tiers[0].limit;
+        let verdict = Verdict {
+            admitted: used < limit,
+            tier: 0,
+            limit,
+            remaining: limit.saturating_sub(used),
+            reset: if used > 0 { 41_000_000 } else { 0 },
+            retry_after: Some(0),
+        };
+        Ok(Peek { used, verdict })
+    }
+
+    async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
+        let key = (policy.name.clone(), identifier.to_owned());
+        Ok(self.0.lock().get(&key).cloned().unwrap_or_default())
+    }
+
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        let composite = format!("{identifier}+");
+        let mut cleared = Vec::new();
+        self.0.lock().retain(|(policy, key), _| {
+            let known = policies.iter().any(|known| known.name == *policy);
+            let hit = known && (key == identifier || key.starts_with(&composite));
+            if hit {
+                cleared.push(Cleared { policy: policy.clone(), identifier: key.clone() });
+            }
+            !hit
+        });
+        Ok(cleared)
+    }
+}
+
+pub(crate) struct Harness {
+    pub(crate) address: SocketAddr,
+    pub(crate) store: Arc<Lists>,
+    pub(crate) readiness: Arc<Readiness>,
+    registry: Arc<Registry>,
+    recorder: Recorder,
+    handle: AdminHandle,
+}
+
+impl Harness {
+    pub(crate) fn start(token: Option<&str>) -> Self {
+        let metrics = Metrics::new(&config(), 1);
+        let per_user = Policy {
+            id: PolicyId(1),
+            name: "per-user".into(),
+            keys: vec![KeyRecipe(vec![KeyPart::User])],
+            ..policy()
+        };
+        let policies = [policy(), per_user];
+        let registry = Arc::new(Registry::new(&policies, Duration::from_secs(60), Arc::clone(&metrics)));
+        let clock = || ManualClock::new(NOW);
+        let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
+        let readiness = Arc::new(Readiness::default());
+        readiness.enter(Phase::Ready);
+        let state = State {
+            token: token.map(Secret::new),
+            registry: Arc::clone(&registry),
+            policies: policies.into(),
+            metrics,
+            readiness: Arc::clone(&readiness),
+            clock: Arc::new(clock()),
+            ipv6_prefix: 64,
+            facts: Facts {
+                configuration_hash: "abc123".into(),
+                configuration_loaded: NOW,
+                listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+                warnings: vec!["mind the gap".into()],
+            },
+        };
+        let store = Arc::new(Lists::default());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let handle = spawn(listener, state, Arc::clone(&store)).unwrap();
+        let recorder = collector.recorder();
+        Self { address: handle.address(), store, readiness, registry, recorder, handle }
+    }
+
+    /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.
+    pub(crate) fn with_shared_address(token: Option<&str>) -> Self {
+        let harness = Self::start(token);
+        let filled: Vec<_> =
+            [(-3_000_000, "bob"), (-2_000_000, "eve")].map(|(ago, user)| entry(NOW + ago, user)).into();
+        harness.store.fill("per-ip", "ip:203.0.113.7", &filled);
+        harness.store.fill("per-ip", "ip:203.0.113.7+path:/a", &filled[..1]);
+        harness.store.fill("per-ip", "ip:203.0.113.70", &filled);
+        harness.deny("203.0.113.7", 1, "user:acme", "acme", -1_500_000);
+        let denial = harness.deny("203.0.113.7", 0, "ip:203.0.113.7", "acme", -1_000_000);
+        harness.recorder.evidence(&denial, filled);
+        harness.settle("203.0.113.7");
+        harness
+    }
+
+    /// A request of `user` was held back, `ago` from now.
+    pub(crate) fn deny<'a>(
+        &self,
+        address: &'a str,
+        policy: usize,
+        identifier: &'a str,
+        user: &'a str,
+        ago: i64,
+    ) -> Denial<'a> {
+        let now = NOW + ago;
+        let user = Some(user).filter(|user| !user.is_empty());
+        let denial = Denial { address, policy, identifier, user, now, until: now + 60_000_000 };
+        let record = Entry { user: user.map(Into::into), ..(*entry(now, "")).clone() };
+        self.recorder.denied(&denial, || Arc::new(record));
+        denial
+    }
+
+    /// Hands over what was noted, and waits until `last` is listed.
+    pub(crate) fn settle(&self, last: &str) {
+        self.recorder.flush();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while self.registry.client(abuse::parse(last).unwrap(), NOW).is_none() {
+            assert!(Instant::now() < deadline, "{last} is never listed");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sends `request` as it is, and gives the status, the head and the body.
+    pub(crate) fn raw(&self, request: &str) -> Reply {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        Reply { status, head: head.to_lowercase(), body: body.to_owned() }
+    }
+
+    pub(crate) fn send(&self, method: &str, target: &str, fields: &str) -> Reply {
+        let end = "connection: close\r\n\r\n";
+        self.raw(&format!("{method} {target} HTTP/1.1\r\nhost: {}\r\n{fields}{end}", self.address))
+    }
+
+    pub(crate) fn get(&self, target: &str) -> Reply {
+        self.send("GET", target, "")
+    }
+
+    pub(crate) fn stop(self) {
+        self.handle.stop();
+    }
+}
+
+fn entry(time: i64, user: &str) -> Arc<Entry> {
+    abuse::testing::entry(time, user)
+}
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    /// In lower case.
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn is_problem(&self, status: u16) -> &Self {
+        assert_eq!(self.status, status, "{self:?}");
+        assert!(self.head.contains("content-type: application/problem+json"), "{self:?}");
+        assert_eq!(self.json()["status"], status);
+        assert!(self.json()["detail"].is_string());
+        self
+    }
+}

@@ -1,0 +1,246 @@
+//! The admin port as its clients see it.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use serde_json::json;
+
+use super::{Phase, testing::Harness};
+
+#[test]
+fn evidence_names_everyone_behind_the_address() {
+    let harness = Harness::with_shared_address(None);
+    let reply = harness.get("/v1/blocked/203.0.113.7");
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert!(reply.head.contains("cache-control: no-store"));
+    let record = |time: &str, user: &str, policy: &str| json!({"time": time, "user": user, "method": "GET", "path": "/a", "policy": policy});
+    assert_eq!(
+        reply.json(),
+        json!({
+            "address": "203.0.113.7",
+            "policies": ["per-user", "per-ip"],
+            "first": "2026-07-03T11:59:59.500Z",
+            "last": "2026-07-03T12:00:00.000Z",
+            "until": "2026-07-03T12:01:00.000Z",
+            "denied": 2,
+            "distinct_users": 3,
+            "hint": "many users: shared address or stuffing",
+            "records": [
+                record("2026-07-03T12:00:00.000Z", "acme", "per-ip"),
+                record("2026-07-03T11:59:59.500Z", "acme", "per-user"),
+                record("2026-07-03T11:59:59.000Z", "eve", "per-ip"),
+                record("2026-07-03T11:59:58.000Z", "bob", "per-ip"),
+            ],
+            "limits": [
+                {"policy": "per-ip", "key": "ip:203.0.113.7", "used": 2, "limit": 3, "remaining": 1, "reset": "41s"},
+            ],
+            "bans": [],
+        })
+    );
+}
+
+#[test]
+fn an_unblock_clears_the_address_and_nothing_else() {
+    let harness = Harness::with_shared_address(None);
+    let reply = harness.send("DELETE", "/v1/blocked/203.0.113.7", "");
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert_eq!(
+        reply.json(),
+        json!({
+            "address": "203.0.113.7",
+            "cleared": [
+                {"policy": "per-ip", "key": "ip:203.0.113.7"},
+                {"policy": "per-ip", "key": "ip:203.0.113.7+path:/a"},
+            ],
+            "bans_lifted": 0,
+            "other_keys": ["user:acme"],
+        })
+    );
+    harness.get("/v1/blocked/203.0.113.7").is_problem(404);
+    harness.send("DELETE", "/v1/blocked/203.0.113.7", "").is_problem(404);
+    assert_eq!(harness.get("/v1/blocked").json(), json!({"blocked": [], "cursor": null}));
+    // Not listed, but limited.
+    let other = harness.send("DELETE", "/v1/blocked/203.0.113.70", "content-type: application/json\r\n");
+    assert_eq!(other.json()["cleared"], json!([{"policy": "per-ip", "key": "ip:203.0.113.70"}]));
+}
+
+#[test]
+fn a_list_is_filtered_sorted_and_paged() {
+    let harness = Harness::start(None);
+    for (address, times, user) in
+        [("203.0.113.7", 3, "a"), ("203.0.113.9", 1, "a"), ("10.0.0.1", 2, ""), ("2001:db8::/64", 5, "b")]
+    {
+        let policy = usize::from(address == "10.0.0.1");
+        for ago in 0..times {
+            harness.deny(address, policy, "user:a", user, -ago - times);
+        }
+    }
+    harness.settle("2001:db8::/64");
+    let listed = |query: &str| {
+        let reply = harness.get(&format!("/v1/blocked{query}"));
+        assert_eq!(reply.status, 200, "{reply:?}");
+        let list = reply.json();
+        let addresses = list["blocked"].as_array().unwrap().iter().map(|found| found["address"].to_string());
+        (addresses.collect::<Vec<_>>().join(" ").replace('"', ""), list["cursor"].as_str().map(str::to_owned))
+    };
+    let addresses = |query: &str| listed(query).0;
+    assert_eq!(addresses(""), "203.0.113.9 10.0.0.1 203.0.113.7 2001:db8::/64");
+    assert_eq!(addresses("?sort=last"), addresses(""));
+    assert_eq!(addresses("?sort=denied"), "2001:db8::/64 203.0.113.7 10.0.0.1 203.0.113.9");
+    assert_eq!(addresses("?sort=address"), "10.0.0.1 203.0.113.7 203.0.113.9 2001:db8::/64");
+    assert_eq!(addresses("?policy=per-user"), "10.0.0.1");
+    assert_eq!(addresses("?prefix=203.0.113.0/24&sort=address"), "203.0.113.7 203.0.113.9");
+    assert_eq!(addresses("?prefix=2001:db8::/32"), "2001:db8::/64");
+
+    for sort in ["last", "first", "denied", "address"] {
+        let mut pages = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let (page, next) = listed(&format!("?sort={sort}&limit=1{cursor}"));
+            pages.push(page);
+            let Some(next) = next else { break };
+            cursor = format!("&cursor={next}");
+        }
+        assert_eq!(pages.join(" "), addresses(&format!("?sort={sort}")));
+    }
+    let hint = |address: &str| harness.get(&format!("/v1/blocked/{address}")).json()["hint"].clone();
+    assert_eq!(hint("10.0.0.1"), "no user known");
+    assert_eq!(hint("203.0.113.9"), "one user");
+    // Any address of the prefix, and the prefix itself.
+    assert_eq!(hint("2001:db8::5"), "one user");
+    assert_eq!(hint("2001:db8::%2F64"), "one user");
+}
+
+#[test]
+fn mistakes_are_told() {
+    let harness = Harness::with_shared_address(None);
+    harness.get("/v1/blocked/10.0.0.1").is_problem(404);
+    harness.get("/v1/nothing").is_problem(404);
+    harness.get("/v1/blocked/").is_problem(404);
+    for target in [
+        "/v1/blocked/not-an-address",
+        "/v1/blocked/203.0.113.0%2F24",
+        "/v1/blocked/%ff",
+        "/v1/blocked/203.0.113.7?verbose=1",
+        "/v1/blocked?polcy=per-ip",
+        "/v1/blocked?policy=unknown",
+        "/v1/blocked?prefix=300.0.0.0/8",
+        "/v1/blocked?sort=users",
+        "/v1/blocked?limit=0",
+        "/v1/blocked?limit=1001",
+        "/v1/blocked?limit=-1",
+        "/v1/blocked?limit=1&limit=2",
+        "/v1/blocked?cursor=nonsense",
+        "/v1/status?x=1",
+    ] {
+        harness.get(target).is_problem(400);
+    }
+    let unknown = harness.get("/v1/blocked?polcy=per-ip").json()["detail"].to_string();
+    assert!(unknown.contains("polcy") && unknown.contains("policy"), "{unknown}");
+    let wrong = harness.send("POST", "/v1/blocked/203.0.113.7", "content-length: 0\r\n");
+    let allowed = wrong.is_problem(405).head.lines().find(|line| line.starts_with("allow:"));
+    assert_eq!(allowed.map(|line| line.contains("delete") && line.contains("get")), Some(true), "{wrong:?}");
+    assert!(harness.send("DELETE", "/healthz", "").is_problem(405).head.contains("allow: get"));
+}
+
+#[test]
+fn a_form_in_a_foreign_page_changes_nothing() {
+    let harness = Harness::with_shared_address(None);
+    let target = "/v1/blocked/203.0.113.7";
+    for fields in [
+        "content-type: application/x-www-form-urlencoded\r\n",
+        "content-type: text/plain\r\n",
+        "content-type: application/jsonp\r\n",
+    ] {
+        harness.send("DELETE", target, fields).is_problem(415);
+    }
+    let host = harness.address;
+    let body = "content-length: 2\r\nconnection: close\r\n\r\n{}";
+    harness.raw(&format!("DELETE {target} HTTP/1.1\r\nhost: {host}\r\n{body}")).is_problem(415);
+    harness.send("DELETE", target, "origin: http://evil.example\r\n").is_problem(403);
+    harness
+        .raw(&format!("DELETE {target} HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n"))
+        .is_problem(403);
+    harness.raw(&format!("GET {target} HTTP/1.0\r\n\r\n")).is_problem(403);
+    assert_eq!(harness.get(target).status, 200, "nothing was changed");
+    let typed =
+        "content-type: application/json; charset=utf-8\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    assert_eq!(harness.raw(&format!("DELETE {target} HTTP/1.1\r\nhost: {host}\r\n{typed}")).status, 200);
+}
+
+#[test]
+fn a_token_stands_before_everything_but_health() {
+    let harness = Harness::with_shared_address(Some("s3cret"));
+    for target in ["/healthz", "/readyz"] {
+        assert_eq!(harness.get(target).status, 200);
+    }
+    for target in ["/metrics", "/v1/status", "/v1/blocked", "/v1/blocked/203.0.113.7", "/nothing"] {
+        let reply = harness.get(target);
+        assert!(reply.is_problem(401).head.contains("www-authenticate: bearer"), "{reply:?}");
+        harness.send("GET", target, "authorization: Bearer wrong!\r\n").is_problem(401);
+    }
+    harness.send("DELETE", "/v1/blocked/203.0.113.7", "").is_problem(401);
+    let bearer = "authorization: Bearer s3cret\r\n";
+    assert_eq!(harness.send("GET", "/v1/blocked", bearer).status, 200);
+    // Whoever has the token may come under any name.
+    let request =
+        format!("GET /metrics HTTP/1.1\r\nhost: proxy.internal\r\n{bearer}connection: close\r\n\r\n");
+    assert_eq!(harness.raw(&request).status, 200);
+}
+
+#[test]
+fn readiness_follows_the_process() {
+    let harness = Harness::start(None);
+    for (phase, status) in [(Phase::Starting, 503), (Phase::Ready, 200), (Phase::Draining, 503)] {
+        harness.readiness.enter(phase);
+        assert_eq!(harness.get("/readyz").status, status);
+        assert_eq!(harness.get("/healthz").status, 200);
+    }
+    harness.get("/readyz").is_problem(503);
+    assert_eq!(harness.get("/v1/status").json()["draining"], true);
+}
+
+#[test]
+fn status_and_metrics_are_told() {
+    let harness = Harness::start(None);
+    let status = harness.get("/v1/status").json();
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["configuration"], json!({"hash": "abc123", "loaded": "2026-07-03T12:00:01.000Z"}));
+    assert_eq!(status["store"], json!({"topology": "memory", "keys": 0, "evicted": 0}));
+    assert_eq!(status["workers"], 1);
+    assert_eq!(status["listeners"], json!(["127.0.0.1:8080"]));
+    assert_eq!(status["warnings"], json!(["mind the gap"]));
+    let metrics = harness.get("/metrics");
+    assert!(metrics.head.contains("content-type: application/openmetrics-text"));
+    assert!(metrics.body.contains("tollgate_build_info{version="));
+    assert_eq!(harness.send("HEAD", "/metrics", "").body, "");
+}
+
+#[test]
+fn a_client_that_says_nothing_is_closed_and_a_stop_does_not_wait_for_it() {
+    let harness = Harness::start(None);
+    let mut silent = TcpStream::connect(harness.address).unwrap();
+    silent.write_all(b"GET /healthz HTTP/1.1\r\nhost: local").unwrap();
+    silent.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let mut idle = TcpStream::connect(harness.address).unwrap();
+    idle.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    idle.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let begun = Instant::now();
+    let mut rest = Vec::new();
+    let _reset = silent.read_to_end(&mut rest);
+    rest.clear();
+    let _reset = idle.read_to_end(&mut rest);
+    assert!(rest.starts_with(b"HTTP/1.1 200"));
+    let took = begun.elapsed();
+    assert!((Duration::from_secs(8)..Duration::from_secs(20)).contains(&took), "closed after {took:?}");
+
+    let _silent = TcpStream::connect(harness.address).unwrap();
+    let begun = Instant::now();
+    let address = harness.address;
+    harness.stop();
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert!(TcpStream::connect(address).is_err());
+}

@@ -1,0 +1,257 @@
+//! `tollgate blocked [IP]`: which addresses were limited, and who was behind one.
+
+use std::{collections::BTreeMap, net::IpAddr, process::ExitCode};
+
+use http::Method;
+use jiff::Timestamp;
+
+use super::{
+    client::{self, Failure, Options},
+    terminal::{moment, printable, table, time_left},
+};
+use crate::{
+    abuse::USERS,
+    admin::shapes::{Blocked, BlockedAddress, Evidence},
+};
+
+/// Which addresses were limited, and who was behind one
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Args {
+    /// Show who was behind this address
+    pub ip: Option<String>,
+    /// Only addresses that this policy held back
+    #[arg(long, conflicts_with = "ip")]
+    pub policy: Option<String>,
+    /// Only addresses within this prefix, such as 203.0.113.0/24
+    #[arg(long, conflicts_with = "ip")]
+    pub prefix: Option<String>,
+    /// last, first or denied (the greatest first), or address
+    #[arg(long, conflicts_with = "ip")]
+    pub sort: Option<String>,
+    /// How many addresses, 1 to 1000 [default: 100]
+    #[arg(long, conflicts_with = "ip")]
+    pub limit: Option<usize>,
+    /// Go on where the last page ended
+    #[arg(long, conflicts_with = "ip")]
+    pub cursor: Option<String>,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+impl Args {
+    /// About one address, or all.
+    pub(super) fn of(ip: Option<String>, options: Options) -> Self {
+        Self { ip, policy: None, prefix: None, sort: None, limit: None, cursor: None, options }
+    }
+}
+
+/// Whether the admin port knows of an address by now.
+pub(super) fn is_listed(ip: IpAddr, options: Options) -> bool {
+    output(&Args::of(Some(ip.to_string()), options), Timestamp::now()).is_ok()
+}
+
+/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+pub(super) fn run(args: &Args) -> ExitCode {
+    client::finish(output(args, Timestamp::now()))
+}
+
+fn output(args: &Args, now: Timestamp) -> Result<String, Failure> {
+    match &args.ip {
+        Some(ip) => {
+            let target = format!("/v1/blocked/{}", client::encoded(ip));
+            client::answer(&args.options, Method::GET, &target, |evidence| page(evidence, now))
+        }
+        None => client::answer(&args.options, Method::GET, &target(args), |blocked| list(blocked, now)),
+    }
+}
+
+fn target(args: &Args) -> String {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let named = [
+        ("policy", &args.policy),
+        ("prefix", &args.prefix),
+        ("sort", &args.sort),
+        ("limit", &limit),
+        ("cursor", &args.cursor),
+    ];
+    let given = named.iter().filter_map(|(name, value)| {
+        value.as_deref().map(|value| format!("{name}={}", client::encoded(value)))
+    });
+    match given.collect::<Vec<_>>().join("&") {
+        query if query.is_empty() => "/v1/blocked".to_owned(),
+        query => format!("/v1/blocked?{query}"),
+    }
+}
+
+fn list(blocked: &Blocked, now: Timestamp) -> String {
+    if blocked.blocked.is_empty() {
+        return "No address was limited lately.\n".to_owned();
+    }
+    let row = |found: &BlockedAddress| {
+        [
+            found.address.clone(),
+            found.denied.to_string(),
+            users(found),
+            found.hint.clone(),
+            found.policies.join(", "),
+            moment(&found.last),
+            time_left(&found.until, now),
+        ]
+    };
+    let head = ["ADDRESS", "DENIED", "USERS", "HINT", "POLICIES", "LAST (UTC)", "TIME LEFT"];
+    let mut text = table(head, blocked.blocked.iter().map(row));
+    if let Some(cursor) = &blocked.cursor {
+        text += &format!("\nThere are more: --cursor {}\n", printable(cursor));
+    }
+    text
+}
+
+fn page(evidence: &Evidence, now: Timestamp) -> String {
+    let Evidence { address, records, limits, .. } = evidence;
+    let mut text = format!(
+        "{}: {}\n\ndenied     {} times, from {} to {} UTC\ntime left  {}\npolicies   {}\nusers      {}\n",
+        printable(&address.address),
+        printable(&address.hint),
+        address.denied,
+        printable(&moment(&address.first)),
+        printable(&moment(&address.last)),
+        time_left(&address.until, now),
+        printable(&address.policies.join(", ")),
+        users(address),
+    );
+    if !records.is_empty() {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        for record in records {
+            *counts.entry(record.user.as_deref().unwrap_or("-")).or_default() += 1;
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+        let rows = counts.into_iter().map(|(user, count)| [user.to_owned(), count.to_string()]);
+        text += &format!("\n{}", table(["USER", "RECORDS"], rows));
+    }
+    if !limits.is_empty() {
+        let rows = limits.iter().map(|limit| {
+            let [used, of, remaining] = [limit.used, limit.limit, limit.remaining].map(|n| n.to_string());
+            [limit.policy.clone(), limit.key.clone(), used, of, remaining, limit.reset.clone()]
+        });
+        text += &format!("\n{}", table(["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"], rows));
+    }
+    if !records.is_empty() {
+        let rows = records.iter().map(|record| {
+            let user = record.user.clone().unwrap_or_else(|| "-".to_owned());
+            [moment(&record.time), user, record.method.clone(), record.path.clone(), record.policy.clone()]
+        });
+        text += &format!("\n{}", table(["TIME (UTC)", "USER", "METHOD", "PATH", "POLICY"], rows));
+    }
+    text
+}
+
+fn users(found: &BlockedAddress) -> String {
+    match found.distinct_users {
+        USERS.. => format!("{USERS} or more"),
+        users => users.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::admin::testing::{Harness, NOW};
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn blocked(harness: &Harness, arguments: &[&str]) -> Result<String, String> {
+        let admin = format!("--admin=http://{}", harness.address);
+        let line = ["blocked", admin.as_str()].into_iter().chain(arguments.iter().copied());
+        let command = Command::try_parse_from(line).map_err(|error| error.to_string())?;
+        let now = Timestamp::from_microsecond(NOW).unwrap();
+        output(&command.args, now).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_list_is_a_table() {
+        let harness = Harness::with_shared_address(None);
+        assert_eq!(
+            blocked(&harness, &[]).unwrap(),
+            "\
+ADDRESS      DENIED  USERS  HINT                                    POLICIES          LAST (UTC)           TIME LEFT
+203.0.113.7  2       3      many users: shared address or stuffing  per-user, per-ip  2026-07-03 12:00:00  59s
+"
+        );
+        let none = blocked(&harness, &["--prefix", "10.0.0.0/8", "--sort", "denied", "--policy", "per-ip"]);
+        assert_eq!(none.unwrap(), "No address was limited lately.\n");
+    }
+
+    #[test]
+    fn a_page_tells_who_was_behind_the_address() {
+        let harness = Harness::with_shared_address(None);
+        assert_eq!(
+            blocked(&harness, &["203.0.113.7"]).unwrap(),
+            "\
+203.0.113.7: many users: shared address or stuffing
+
+denied     2 times, from 2026-07-03 11:59:59 to 2026-07-03 12:00:00 UTC
+time left  59s
+policies   per-user, per-ip
+users      3
+
+USER  RECORDS
+acme  2
+bob   1
+eve   1
+
+POLICY  KEY             USED  LIMIT  REMAINING  RESET
+per-ip  ip:203.0.113.7  2     3      1          41s
+
+TIME (UTC)           USER  METHOD  PATH  POLICY
+2026-07-03 12:00:00  acme  GET     /a    per-ip
+2026-07-03 11:59:59  acme  GET     /a    per-user
+2026-07-03 11:59:59  eve   GET     /a    per-ip
+2026-07-03 11:59:58  bob   GET     /a    per-ip
+"
+        );
+    }
+
+    #[test]
+    fn users_cannot_speak_to_the_terminal() {
+        let harness = Harness::start(None);
+        harness.deny("2001:db8::/64", 0, "ip:2001:db8::/64", "\x1b]0;owned\x07", -5);
+        harness.settle("2001:db8::/64");
+        for arguments in [["2001:db8::/64", "--json"].as_slice(), &["2001:db8::1"]] {
+            let text = blocked(&harness, arguments).unwrap();
+            assert!(text.contains("owned"), "{text}");
+            assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn json_is_the_answer_itself_and_pages_go_on() {
+        let harness = Harness::with_shared_address(None);
+        harness.deny("10.0.0.1", 0, "ip:10.0.0.1", "acme", -5);
+        harness.settle("10.0.0.1");
+        let json = blocked(&harness, &["--json", "--limit", "1"]).unwrap();
+        let page: Blocked = serde_json::from_str(&json).unwrap();
+        assert_eq!(page.blocked[0].address, "10.0.0.1");
+        let cursor = page.cursor.unwrap();
+        let text = blocked(&harness, &["--limit", "1"]).unwrap();
+        assert!(text.ends_with(&format!("There are more: --cursor {cursor}\n")), "{text}");
+        assert!(blocked(&harness, &["--cursor", &cursor]).unwrap().contains("\n203.0.113.7 "));
+    }
+
+    #[test]
+    fn mistakes_are_told_in_the_admin_port_s_words() {
+        let harness = Harness::start(None);
+        assert_eq!(blocked(&harness, &["10.0.0.1"]).unwrap_err(), "10.0.0.1 was not limited lately");
+        assert_eq!(blocked(&harness, &["--policy", "x"]).unwrap_err(), "there is no policy x");
+        assert!(
+            blocked(&harness, &["no address/at all"]).unwrap_err().starts_with("not the address of a client")
+        );
+        assert!(blocked(&harness, &["10.0.0.1", "--limit", "3"]).is_err());
+    }
+}

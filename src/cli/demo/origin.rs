@@ -1,0 +1,53 @@
+//! An API to stand in front of: it says what it was asked.
+
+use std::{convert::Infallible, io, net::SocketAddr, thread};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::Full;
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::TokioIo;
+use tokio::{net::TcpListener, runtime, task::LocalSet};
+
+/// Starts the API on a free port, on a thread of its own that lasts as long as the process.
+///
+/// # Errors
+/// There is no port, thread or runtime left.
+pub(super) fn start() -> io::Result<SocketAddr> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let serve = move || {
+        LocalSet::new().block_on(&runtime, async {
+            if let Err(error) = accept(listener).await {
+                tracing::error!("the origin of the demo ended: {error}");
+            }
+        });
+    };
+    thread::Builder::new().name("origin".into()).spawn(serve)?;
+    Ok(address)
+}
+
+async fn accept(listener: std::net::TcpListener) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
+        // A connection that breaks concerns nobody but its client.
+        tokio::task::spawn_local(async move { drop(connection.await) });
+    }
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let field = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let body = serde_json::json!({
+        "method": request.method().as_str(),
+        "path": request.uri().path(),
+        "user": field("x-user-id"),
+        "client": field("x-forwarded-for"),
+    });
+    let mut response = Response::new(Full::from(format!("{body}\n")));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}

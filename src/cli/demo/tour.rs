@@ -1,0 +1,207 @@
+//! The demo from start to end: an origin, the proxy as it is shipped, traffic, and who was behind it.
+
+use std::{
+    io::{self, Write, stdout},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
+
+use http::Method;
+use tokio::runtime;
+
+use super::{
+    origin,
+    traffic::{self, Script},
+};
+use crate::{
+    app,
+    cli::{CONFIG_ERROR, blocked, client::Options, run::until_told_to_end},
+    config::{
+        self, Sources, System,
+        model::{AccessLogFormat, Config, LogLevel},
+    },
+    telemetry::log,
+};
+
+/// The configuration as it is shipped.
+const SHIPPED: &str = include_str!("../../../proxy.yaml");
+/// What one abusive machine looks like that hides behind several accounts.
+const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
+/// Until what was denied shows at the admin port.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Arguments of `tollgate demo`.
+#[derive(Debug, clap::Args)]
+pub(in crate::cli) struct Args {
+    /// End after the tour instead of serving on until Ctrl-C
+    #[arg(long)]
+    once: bool,
+}
+
+const SCRIPTS: [Script; 4] = [
+    Script {
+        name: "a mobile app",
+        address: Ipv4Addr::new(127, 0, 0, 11),
+        users: &["alice"],
+        requests: &[(1, Method::POST, "/api/login"), (10, Method::GET, "/api/orders")],
+    },
+    Script {
+        name: "a shop's backend",
+        address: Ipv4Addr::new(127, 0, 0, 12),
+        users: &["shop"],
+        requests: &[(20, Method::GET, "/api/stock?page=1")],
+    },
+    Script {
+        name: "a scraper",
+        address: ABUSER,
+        users: &["trial-1", "trial-2", "trial-3"],
+        // Slow enough for one second's limit, not for ten seconds'.
+        requests: &[
+            (40, Method::GET, "/api/prices?page=1"),
+            (40, Method::GET, "/api/prices?page=2"),
+            (40, Method::GET, "/api/prices?page=3"),
+            (40, Method::GET, "/api/prices?page=4"),
+        ],
+    },
+    Script {
+        name: "a password guesser",
+        address: ABUSER,
+        users: &["carol", "dave"],
+        requests: &[(12, Method::POST, "/api/login")],
+    },
+];
+
+pub(in crate::cli) fn run(args: &Args) -> ExitCode {
+    match tour() {
+        Ok(app) if args.once => {
+            app.drain();
+            app.close();
+            ExitCode::SUCCESS
+        }
+        Ok(app) => until_told_to_end(app),
+        Err(Ended::Configuration(errors)) => {
+            eprint!("{errors}");
+            ExitCode::from(CONFIG_ERROR)
+        }
+        Err(Ended::Start(error)) => {
+            eprintln!("tollgate demo: {error}");
+            eprintln!("LISTEN and ADMIN choose other ports: LISTEN=127.0.0.1:8081 ADMIN=127.0.0.1:9901 tollgate demo");
+            ExitCode::FAILURE
+        }
+        Err(Ended::Io(error)) => {
+            eprintln!("tollgate demo: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why the tour ended early.
+enum Ended {
+    Configuration(config::Errors),
+    Start(app::StartError),
+    Io(io::Error),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn tour() -> Result<app::App, Ended> {
+    let origin = origin::start()?;
+    let config = configuration(origin).map_err(Ended::Configuration)?;
+    log::init(config.log);
+    let app = app::start(config).map_err(Ended::Start)?;
+    let (proxy, admin) = (app.addresses[0], app.admin());
+
+    say(format_args!(
+        "An API answers at http://{origin}; Tollgate stands in front of it at http://{proxy}, \
+         with the proxy.yaml of this release.\n"
+    ))?;
+    say(format_args!("{:<20} {:<12} {:>5} {:>9} {:>8}", "CLIENT", "ADDRESS", "SENT", "ANSWERED", "LIMITED"))?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    for script in &SCRIPTS {
+        let outcome = runtime.block_on(traffic::play(script, proxy))?;
+        say(format_args!(
+            "{:<20} {:<12} {:>5} {:>9} {:>8}",
+            script.name, script.address, outcome.sent, outcome.answered, outcome.limited
+        ))?;
+    }
+    wait_until_listed(admin);
+
+    show(admin, None, "Which addresses are limited?")?;
+    show(admin, Some(ABUSER), "Who was behind that one?")?;
+    say(format_args!(
+        "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\n\
+         Unblock:  tollgate unblock {ABUSER}{}\n\
+         Metrics:  curl http://{admin}/metrics\n\
+         Ctrl-C ends the demo.",
+        if admin.port() == 9900 { String::new() } else { format!(" --admin http://{admin}") }
+    ))?;
+    Ok(app)
+}
+
+/// The shipped configuration, with the demo's origin behind it. The access log would drown the tour.
+fn configuration(origin: SocketAddr) -> Result<Config, config::Errors> {
+    let mut config = config::parse("proxy.yaml (as shipped)", SHIPPED, &Demo { origin })?;
+    config.access_log.format = AccessLogFormat::Off;
+    config.log.level = LogLevel::Warn;
+    Ok(config)
+}
+
+/// The environment, but for where the API is.
+struct Demo {
+    origin: SocketAddr,
+}
+
+impl Sources for Demo {
+    fn variable(&self, name: &str) -> Option<String> {
+        match name {
+            "ORIGIN" => Some(format!("http://{}", self.origin)),
+            other => System.variable(other),
+        }
+    }
+
+    fn file(&self, path: &Path) -> io::Result<String> {
+        System.file(path)
+    }
+}
+
+/// Denials are recorded off the way of requests, so they show a moment later.
+fn wait_until_listed(admin: SocketAddr) {
+    let end = Instant::now() + PATIENCE;
+    while !blocked::is_listed(IpAddr::V4(ABUSER), options(admin)) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn show(admin: SocketAddr, address: Option<Ipv4Addr>, question: &str) -> io::Result<()> {
+    let ip = address.map(|address| address.to_string());
+    let command = ip.as_ref().map_or("tollgate blocked".to_owned(), |ip| format!("tollgate blocked {ip}"));
+    say(format_args!("\n{question}\n$ {command}"))?;
+    blocked::run(&blocked::Args::of(ip, options(admin)));
+    Ok(())
+}
+
+fn options(admin: SocketAddr) -> Options {
+    let token = System.variable("TOLLGATE_ADMIN_TOKEN").filter(|token| !token.is_empty());
+    Options { admin: format!("http://{admin}"), token, json: false }
+}
+
+fn say(line: std::fmt::Arguments<'_>) -> io::Result<()> {
+    writeln!(stdout(), "{line}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_configuration_is_valid() {
+        let config = configuration("127.0.0.1:3000".parse().unwrap()).unwrap_or_else(|errors| panic!("{errors}"));
+        assert_eq!(config.routes.len(), 2);
+    }
+}

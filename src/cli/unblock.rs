@@ -1,0 +1,72 @@
+//! `tollgate unblock IP`: lets an address go.
+
+use std::process::ExitCode;
+
+use http::Method;
+
+use super::{
+    client::{self, Failure, Options},
+    terminal::{printable, table},
+};
+use crate::admin::shapes::Unblocked;
+
+/// Clear the limits of an address
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Args {
+    /// The address to let go
+    pub ip: String,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+pub(super) fn run(args: &Args) -> ExitCode {
+    client::finish(output(&args))
+}
+
+fn output(args: &Args) -> Result<String, Failure> {
+    let target = format!("/v1/blocked/{}", client::encoded(&args.ip));
+    client::answer(&args.options, Method::DELETE, &target, told)
+}
+
+fn told(unblocked: &Unblocked) -> String {
+    let address = printable(&unblocked.address);
+    let mut text = match unblocked.cleared.as_slice() {
+        [] => format!("{address} is not listed any more; no limit of its own was left.\n"),
+        cleared => {
+            let rows = cleared.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]);
+            format!("{address} is free again. Cleared:\n\n{}", table(["POLICY", "KEY"], rows))
+        }
+    };
+    if !unblocked.other_keys.is_empty() {
+        let others: Vec<_> = unblocked.other_keys.iter().map(|key| printable(key)).collect();
+        text += &format!("\nAlso limited behind it, and not cleared: {}\n", others.join(", "));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::client::testing::options, *};
+    use crate::admin::testing::Harness;
+
+    #[test]
+    fn what_was_cleared_is_told() {
+        let harness = Harness::with_shared_address(Some("s3cret"));
+        let args = Args { ip: "203.0.113.7".into(), options: options(harness.address, Some("s3cret")) };
+        assert_eq!(
+            output(&args).unwrap(),
+            "\
+203.0.113.7 is free again. Cleared:
+
+POLICY  KEY
+per-ip  ip:203.0.113.7
+per-ip  ip:203.0.113.7+path:/a
+
+Also limited behind it, and not cleared: user:acme
+"
+        );
+        let again = output(&args).unwrap_err().to_string();
+        assert_eq!(again, "203.0.113.7 was not limited lately, and no limit is kept of it");
+    }
+}
