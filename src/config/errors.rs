@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// How much of a long line is shown before and after the place that is wrong, in characters.
-const SHOWN: usize = 70;
+const SHOWN: usize = 100;
 
 /// A place in a file, both from 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +84,7 @@ impl fmt::Display for Errors {
                 Some(Place { line: number, column }) => {
                     let (shown, caret) = excerpt(line, column);
                     writeln!(f, "{}:{number}:{column}: {message}", self.file)?;
-                    writeln!(f, "  | {shown}")?;
+                    writeln!(f, "{}", format!("  | {shown}").trim_end())?;
                     writeln!(f, "  | {:caret$}^", "")?;
                 }
             }
@@ -120,7 +120,7 @@ fn inside(place: Place, lines: &[&str]) -> Place {
 /// What of `line` is shown, and how far in it the caret stands.
 fn excerpt(line: &str, column: usize) -> (String, usize) {
     let at = column - 1;
-    let start = if at > SHOWN { at - SHOWN } else { 0 };
+    let start = at.saturating_sub(SHOWN);
     let cut = line.chars().count() > at + SHOWN;
     let mut shown = String::new();
     if start > 0 {
@@ -135,7 +135,7 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
     if cut {
         shown.push('…');
     }
-    (shown.trim_end().to_owned(), at - start + usize::from(start > 0))
+    (shown, at - start + usize::from(start > 0))
 }
 
 fn one_line(text: &str) -> String {
@@ -183,7 +183,7 @@ mod tests {
         let shown: Vec<_> = text.lines().collect();
         let caret = shown[2].chars().position(|c| c == '^').unwrap();
         assert_eq!(shown[1].chars().nth(caret), Some('X'));
-        assert!(shown[1].chars().count() < 150);
+        assert!(shown[1].chars().count() < 210);
     }
 
     #[test]

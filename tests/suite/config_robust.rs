@@ -13,7 +13,8 @@ fn parse(text: &str) -> Result<Config, Errors> {
 fn check(text: &str) {
     let Err(errors) = parse(text) else { return };
     assert!(!errors.problems().is_empty(), "refused without a reason");
-    let lines: Vec<_> = text.split('\n').flat_map(|line| line.split('\r')).collect();
+    let text = text.replace("\r\n", "\n");
+    let lines: Vec<_> = text.split(['\n', '\r']).collect();
     for problem in errors.problems() {
         let place = problem.place.unwrap();
         let length = lines.get(place.line - 1).map(|line| line.chars().count());
@@ -27,7 +28,7 @@ fn check(text: &str) {
 
 /// Words that a configuration is made of, so that some of what is tried gets far.
 fn word() -> impl Strategy<Value = String> {
-    let words = [
+    const WORDS: &[&str] = &[
         "listeners",
         "admin",
         "policies",
@@ -77,7 +78,7 @@ fn word() -> impl Strategy<Value = String> {
         "%",
         "@",
     ];
-    prop_oneof![4 => prop::sample::select(&words[..]).prop_map(str::to_owned), 1 => any::<String>()]
+    prop_oneof![4 => prop::sample::select(WORDS).prop_map(str::to_owned), 1 => any::<String>()]
 }
 
 fn glue() -> impl Strategy<Value = &'static str> {

@@ -37,12 +37,14 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
     let listeners = listeners::listeners(at.take("listeners"));
     let admin = listeners::admin(at.take("admin"), &listeners);
     let workers = at.parse_or("workers", Workers::Auto, workers);
-    let trusted_proxies = clients::trusted_proxies(at.take("trusted_proxies"));
+    let trusted_proxies = at.take("trusted_proxies");
+    let trusts = trusted_proxies.is_some_and(|list| !list.is_empty_list());
+    let trusted_proxies = clients::trusted_proxies(trusted_proxies);
     let client_address = clients::client_address(at.take("client_address"));
     let request_id = clients::request_id(at.take("request_id"));
     let user = at.take("user");
     let knows_users = user.is_some();
-    let user = user::sources(user, &trusted_proxies);
+    let user = user::sources(user, trusts);
     let store = state::store(at.take("store"));
     let policies = policies::policies(at.take("policies"), knows_users);
     let abuse = state::abuse(at.take("abuse"));

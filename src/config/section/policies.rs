@@ -80,7 +80,9 @@ fn tiers(at: &mut Mapping<'_>, algorithm: Option<Algorithm>) -> Option<Vec<Rate>
             None
         }
         (None, None) => {
-            at.report("`limit` is missing", "such as `limit: 100/1s`".to_owned());
+            if !at.means("limit") && !at.means("limits") {
+                at.report("`limit` is missing", "such as `limit: 100/1s`".to_owned());
+            }
             None
         }
         (Some(_), None) => Some(vec![limit?.parse(rate)?]),

@@ -45,7 +45,7 @@ pub(super) fn split(text: &str) -> (&str, &str) {
 /// In the largest unit that gives a whole number.
 pub(super) fn show_duration(duration: &Duration) -> String {
     let millis = duration.as_millis();
-    match TIMES.iter().find(|(_, unit)| millis > 0 && millis % u128::from(*unit) == 0) {
+    match TIMES.iter().find(|(_, unit)| millis > 0 && millis.is_multiple_of(u128::from(*unit))) {
         Some((name, unit)) => format!("{}{name}", millis / u128::from(*unit)),
         None => "0s".to_owned(),
     }

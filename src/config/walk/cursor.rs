@@ -33,7 +33,7 @@ impl<'t> Cursor<'t> {
     }
 
     pub(in crate::config) fn is_nothing(self) -> bool {
-        self.node.kind == Kind::Nothing
+        self.node.is_nothing()
     }
 
     pub(in crate::config) fn is_empty_list(self) -> bool {
@@ -77,7 +77,10 @@ impl<'t> Cursor<'t> {
     fn word(self) -> Option<&'t str> {
         let help = match &self.node.kind {
             Kind::Word(word) => return Some(word),
-            Kind::Mapping { braces: true, .. } => {
+            // `{id}` is a mapping to YAML, whose key has no value.
+            Kind::Mapping { braces: true, entries }
+                if entries.iter().all(|(_, value)| value.is_nothing()) =>
+            {
                 Some("a value that begins with { wants quotes: \"{…}\"".to_owned())
             }
             _ => None,

@@ -3,7 +3,7 @@
 use super::Cursor;
 use crate::config::{
     Place,
-    nearest::suggestion,
+    nearest::{nearest, suggestion},
     value::Invalid,
     yaml::{Key, Node},
 };
@@ -47,7 +47,7 @@ impl<'t> Mapping<'t> {
         let (found, node) = self.entries.iter().find(|(k, _)| k.name == key)?;
         let value = self.cursor.child(node);
         if value.is_nothing() {
-            let help = "leave the line out, and the default holds".to_owned();
+            let help = "write one, or leave the line out".to_owned();
             value.report_at(found.place, format!("`{key}` has no value"), help);
             return None;
         }
@@ -57,10 +57,18 @@ impl<'t> Mapping<'t> {
     /// As [`Mapping::take`]; where the key is missing, that is an error.
     pub(in crate::config) fn require(&mut self, key: &'static str, help: &str) -> Option<Cursor<'t>> {
         let value = self.take(key);
-        if self.place_of(key).is_none() {
+        if !self.means(key) {
             self.report(format!("`{key}` is missing"), help.to_owned());
         }
         value
+    }
+
+    /// Whether `key` is there, or one that is probably a slip in it: that is reported as unknown, and
+    /// need not be missed as well.
+    pub(in crate::config) fn means(&self, key: &'static str) -> bool {
+        self.entries.iter().any(|(Key { name, .. }, _)| {
+            name == key || !self.known.contains(&name.as_str()) && nearest(name, [key]).is_some()
+        })
     }
 
     /// The word under `key`, typed by `parse`; `default` where it is missing (or wrong, and reported).

@@ -35,6 +35,10 @@ pub(in crate::config) struct Key {
 }
 
 impl Node {
+    pub(in crate::config) fn is_nothing(&self) -> bool {
+        self.kind == Kind::Nothing
+    }
+
     /// The tree of what was read from `source`.
     pub(super) fn new(raw: Spanned<Raw>, source: &str) -> Self {
         let written = written(raw.defined, source);

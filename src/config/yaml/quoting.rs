@@ -2,9 +2,12 @@
 
 use crate::config::Place;
 
+/// The longest line that is looked into, in bytes: looking is quadratic.
+const LONGEST: usize = 1000;
+
 /// What to do about a syntax error at `place`, where the line tells.
 pub(super) fn help(text: &str, place: Place) -> Option<String> {
-    let line = text.lines().nth(place.line - 1)?;
+    let line = text.lines().nth(place.line - 1).filter(|line| line.len() <= LONGEST)?;
     let indentation = line.len() - line.trim_start().len();
     if line[..indentation].contains('\t') {
         return Some("indent with spaces, not with tabs".to_owned());
@@ -33,7 +36,7 @@ fn values(line: &str) -> Vec<(usize, &str)> {
             at += rest[1..].find(quote).map_or(rest.len(), |end| end + 2);
         } else {
             let word = word(rest);
-            if word.starts_with(['*', '@', '%', '`']) || word.contains(['{', '[']) {
+            if word.starts_with(['@', '%', '`']) || word.contains(['{', '[']) || is_glob(word) {
                 found.push((at, word));
             }
             at += word.len().max(1);
@@ -41,6 +44,14 @@ fn values(line: &str) -> Vec<(usize, &str)> {
         }
     }
     found
+}
+
+/// A star that begins something else than the name of an anchor.
+fn is_glob(word: &str) -> bool {
+    let name = word.strip_prefix('*');
+    name.is_some_and(|name| {
+        name.is_empty() || name.contains(|c: char| !c.is_alphanumeric() && c != '-' && c != '_')
+    })
 }
 
 /// A value that begins with a bracket and goes on after it.
@@ -103,6 +114,7 @@ mod tests {
             "api: { endpoints: [http://127.0.0.1:3000], policies: [per-ip] }",
             "x: [[a], {b: c}]",
             "{}",
+            "per-ip: { <<: *limit, key: ip }",
             "",
         ] {
             assert_eq!(value(line), None, "{line}");
