@@ -46,18 +46,31 @@ impl Recorder {
         Self { pending: RefCell::default(), queue, metrics }
     }
 
-    /// Notes that a request was held back. `entry` is called only where the request itself is written
+    /// Notes that a request was held back, once a request. `entry` is called only where it is written
     /// down.
     ///
     /// True where this limit of the address is new in this tick: whoever knows that its policy is a
     /// `metadata_list` asks the store for its entries, and gives them to [`Recorder::evidence`].
     pub fn denied(&self, denial: &Denial<'_>, entry: impl FnOnce() -> Arc<Entry>) -> bool {
+        self.note(denial, |tally| tally.count(denial, entry))
+    }
+
+    /// Notes another limit that held the same request back: the request is counted and written down once,
+    /// by [`Recorder::denied`], whose answer this gives, too.
+    pub fn also(&self, denial: &Denial<'_>) -> bool {
+        self.note(denial, |_| {})
+    }
+
+    fn note(&self, denial: &Denial<'_>, count: impl FnOnce(&mut Tally)) -> bool {
         let pending = &mut *self.pending.borrow_mut();
         let new = if let Some(tally) = pending.tallies.get_mut(denial.address) {
-            tally.note(denial, entry)
+            count(tally);
+            tally.limit(denial)
         } else if pending.tallies.len() < ADDRESSES {
             let address = CompactString::from(denial.address);
-            pending.tallies.entry(address).or_insert_with(|| Tally::new(denial)).note(denial, entry)
+            let tally = pending.tallies.entry(address).or_insert_with(|| Tally::new(denial));
+            count(tally);
+            tally.limit(denial)
         } else {
             pending.dropped += 1;
             false
@@ -117,14 +130,17 @@ impl Tally {
         }
     }
 
-    /// True where the limit is new.
-    fn note(&mut self, denial: &Denial<'_>, entry: impl FnOnce() -> Arc<Entry>) -> bool {
+    fn count(&mut self, denial: &Denial<'_>, entry: impl FnOnce() -> Arc<Entry>) {
         self.denied += 1;
-        self.last = self.last.max(denial.now);
-        self.until = self.until.max(denial.until);
         if self.wants_record(denial.user) {
             self.records.push((denial.policy, entry()));
         }
+    }
+
+    /// True where the limit is new.
+    fn limit(&mut self, denial: &Denial<'_>) -> bool {
+        self.last = self.last.max(denial.now);
+        self.until = self.until.max(denial.until);
         let same = |limit: &&mut Limit| {
             limit.policy == denial.policy && limit.identifier.as_str() == denial.identifier
         };
@@ -132,7 +148,9 @@ impl Tally {
             limit.until = limit.until.max(denial.until);
             return false;
         }
-        if self.limits.len() == LIMITS {
+        // However many users are held back behind the address, its own limits find room.
+        let own = address::is_of(denial.identifier, denial.address);
+        if self.limits.len() >= if own { LIMITS } else { LIMITS / 2 } {
             return false;
         }
         let Denial { policy, until, .. } = *denial;
@@ -206,6 +224,29 @@ mod tests {
         recorder.flush();
         assert_eq!(batches.try_recv().unwrap().evidence.len(), 1);
         assert!(recorder.denied(&own, || entry(5, "acme")), "a new tick asks anew");
+    }
+
+    #[test]
+    fn a_request_that_two_limits_hold_back_counts_once() {
+        let (recorder, batches, _) = recorder();
+        recorder.denied(&denial("203.0.113.7", "user:acme", "acme"), || entry(5, "acme"));
+        let own = denial("203.0.113.7", "ip:203.0.113.7", "acme");
+        assert!(recorder.also(&own) && !recorder.also(&own));
+        recorder.flush();
+        let batch = batches.try_recv().unwrap();
+        let tally = &batch.tallies[0].1;
+        assert_eq!((tally.denied, tally.records.len(), tally.limits.len()), (1, 1, 2));
+    }
+
+    #[test]
+    fn many_users_held_back_leave_room_for_the_address_s_own_limit() {
+        let (recorder, _batches, _) = recorder();
+        for user in 0..1_000 {
+            let user = user.to_string();
+            let other = denial("203.0.113.7", &user, &user);
+            assert!(!recorder.denied(&other, || entry(5, &user)));
+        }
+        assert!(recorder.denied(&denial("203.0.113.7", "ip:203.0.113.7", "a"), || entry(5, "a")));
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn hex(out: &mut Vec<u8>, byte: u8) {
 }
 
 fn is_plain(byte: u8) -> bool {
-    (byte >= 0x20) & (byte < 0x7f) & (byte != b'"') & (byte != b'\\')
+    (0x20..0x7f).contains(&byte) & (byte != b'"') & (byte != b'\\')
 }
 
 #[cfg(test)]
