@@ -120,7 +120,7 @@ pub fn start(config: Config) -> Result<App, StartError> {
     let gauge = Arc::clone(&store);
     metrics.watch_memory(move || {
         let stats = gauge.stats();
-        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped, }
+        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped }
     });
     let readiness = Arc::new(Readiness::default());
     let state = admin::State {
@@ -145,7 +145,18 @@ pub fn start(config: Config) -> Result<App, StartError> {
         tracing::info!(%address, workers, "serving clients");
     }
     tracing::info!(address = %admin.address(), "admin port");
-    Ok(App { addresses, config, store, slots, access_log, readiness, phase, ended, admin, _collector: collector })
+    Ok(App {
+        addresses,
+        config,
+        store,
+        slots,
+        access_log,
+        readiness,
+        phase,
+        ended,
+        admin,
+        _collector: collector,
+    })
 }
 
 impl App {

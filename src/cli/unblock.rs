@@ -21,7 +21,7 @@ pub(super) struct Args {
 
 /// Asks the admin port and prints its answer. The exit code is 1 where there is none.
 pub(super) fn run(args: &Args) -> ExitCode {
-    client::finish(output(&args))
+    client::finish(output(args))
 }
 
 fn output(args: &Args) -> Result<String, Failure> {

@@ -8,12 +8,9 @@ use std::{
     time::Instant,
 };
 
-use hyper::{
-    server::conn::http1,
-    service::Service,
-};
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::{server::conn::http1, service::Service};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::Sleep};
 

@@ -61,7 +61,9 @@ impl Slots {
 
     fn take(self: &Arc<Self>) -> Option<Slot> {
         self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < self.limit).then_some(taken + 1))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
+                (taken < self.limit).then_some(taken + 1)
+            })
             .ok()
             .map(|_| Slot(Arc::clone(self)))
     }

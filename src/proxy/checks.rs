@@ -7,12 +7,7 @@ use http::{header, request};
 use smallvec::SmallVec;
 
 use super::{
-    client::Client,
-    exchange::Exchange,
-    quota::Said,
-    reply::Reply,
-    serve::is_preflight,
-    worker::Worker,
+    client::Client, exchange::Exchange, quota::Said, reply::Reply, serve::is_preflight, worker::Worker,
 };
 use crate::{
     abuse::Denial,
@@ -25,6 +20,10 @@ use crate::{
     router::{Host, Target},
     telemetry::metrics,
 };
+
+/// Bytes of a user ID and of a path that evidence keeps.
+const LONGEST_USER: usize = 128;
+const LONGEST_PATH: usize = 512;
 
 /// What is known of a request once its route is found.
 pub(super) struct Asked<'a> {
@@ -105,9 +104,10 @@ pub(super) async fn admit<S: Store>(
         }
         return Admission::Admitted(said);
     }
-    for (said, check) in said.iter().zip(&checks).filter(|(said, _)| !said.verdict.admitted) {
+    let denying = said.iter().zip(&checks).filter(|(said, _)| !said.verdict.admitted);
+    for (nth, (said, check)) in denying.enumerate() {
         worker.metrics().decision(said.policy, metrics::Verdict::Denied);
-        record(worker, exchange, asked, &address, said, check).await;
+        record(worker, exchange, asked, &address, said, check, nth == 0).await;
     }
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
     let decisive = said.iter().find(|said| !said.verdict.admitted).map_or(0, |said| said.policy);
@@ -123,18 +123,22 @@ fn address<S>(worker: &Worker<S>, client: &Client, address: IpAddr) -> CompactSt
     }
 }
 
-/// The request as evidence.
+/// The request as evidence. What clients make long is cut: it is kept for a while.
 fn written_down(exchange: &Exchange, asked: &Asked<'_>) -> Arc<Entry> {
     Arc::new(Entry {
         time: exchange.time(),
-        user: asked.user.cloned(),
+        user: asked.user.map(|user| cut(user, LONGEST_USER).into()),
         method: asked.request.method.clone(),
-        path: asked.target.path().into(),
+        path: cut(asked.target.path(), LONGEST_PATH).into(),
     })
 }
 
-/// Notes who was denied, for the admin port: the request itself, and where a list says who filled it,
-/// the list.
+fn cut(text: &str, longest: usize) -> &str {
+    &text[..text.floor_char_boundary(longest)]
+}
+
+/// Notes who was denied, for the admin port: the request itself, once however many policies deny it, and
+/// where a list says who filled it, the list.
 async fn record<S: Store>(
     worker: &Worker<S>,
     exchange: &Exchange,
@@ -142,6 +146,7 @@ async fn record<S: Store>(
     address: &str,
     said: &Said,
     check: &Check<'_>,
+    first: bool,
 ) {
     let now = exchange.time();
     let denial = Denial {
@@ -152,10 +157,13 @@ async fn record<S: Store>(
         now,
         until: now + said.verdict.retry_after.unwrap_or(0),
     };
-    let first = worker.recorder.denied(&denial, || {
-        check.entry.clone().unwrap_or_else(|| written_down(exchange, asked))
-    });
-    if first
+    let new = if first {
+        let entry = || check.entry.clone().unwrap_or_else(|| written_down(exchange, asked));
+        worker.recorder.denied(&denial, entry)
+    } else {
+        worker.recorder.also(&denial)
+    };
+    if new
         && check.policy.kind == Kind::MetadataList
         && let Ok(entries) = worker.store.entries(check.policy, &check.identifier).await
     {

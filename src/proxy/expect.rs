@@ -19,9 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whether the client waits for a 100 before it sends its body.
 pub fn wants_continue(headers: &HeaderMap) -> bool {
-    headers
-        .get(header::EXPECT)
-        .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+    headers.get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// Closed until the upstream has said 100, or has had its time to say it. Only then the body is read,

@@ -134,8 +134,10 @@ pub async fn forward(
 
 /// The same request once more, if it does no harm to send it twice.
 fn repetition(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let idempotent =
-        matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE);
+    let idempotent = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE
+    );
     if !idempotent || !matches!(request.body(), RequestBody::Empty) {
         return None;
     }

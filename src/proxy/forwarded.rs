@@ -44,10 +44,13 @@ fn tell_x_forwarded(headers: &mut HeaderMap, client: &Client) {
 fn forwarded_member(client: &Client, host: Option<&HeaderValue>) -> HeaderValue {
     let peer = client.peer().ip().to_canonical();
     let mut member = Vec::with_capacity(64);
-    member.extend_from_slice(match peer {
-        std::net::IpAddr::V4(ip) => format!("for={ip}"),
-        std::net::IpAddr::V6(ip) => format!("for=\"[{ip}]\""),
-    }.as_bytes());
+    member.extend_from_slice(
+        match peer {
+            std::net::IpAddr::V4(ip) => format!("for={ip}"),
+            std::net::IpAddr::V6(ip) => format!("for=\"[{ip}]\""),
+        }
+        .as_bytes(),
+    );
     if let Some(host) = host {
         member.extend_from_slice(b";host=\"");
         member.extend_from_slice(host.as_bytes());

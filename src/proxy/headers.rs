@@ -71,7 +71,10 @@ fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
 }
 
 fn accepts_trailers(value: &HeaderValue) -> bool {
-    value.as_bytes().split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    value
+        .as_bytes()
+        .split(|&byte| byte == b',')
+        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Removes what an untrusted client claims about itself: every field by which proxies tell each other
@@ -96,7 +99,10 @@ fn is_forwarding_claim(name: &str) -> bool {
     }
     let dashed = |prefix: &str| {
         name.len() >= prefix.len()
-            && name.bytes().zip(prefix.bytes()).all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
+            && name
+                .bytes()
+                .zip(prefix.bytes())
+                .all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
     };
     let exactly = |claim: &str| name.len() == claim.len() && dashed(claim);
     dashed("x-forwarded-")
@@ -188,7 +194,8 @@ mod tests {
 
     #[test]
     fn connection_can_not_strip_host_or_length() {
-        let mut map = headers(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
+        let mut map =
+            headers(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
         remove_hop_by_hop(&mut map);
         assert_eq!(names(&map), ["content-length", "host"]);
     }

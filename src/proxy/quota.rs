@@ -64,7 +64,7 @@ impl Quotas {
         }
         self.tell(&mut reply.headers, said);
         if cross_origin {
-            reply.headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED.clone());
+            reply.headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
         }
         reply
     }
@@ -79,8 +79,11 @@ impl Quotas {
         if let [only] = *seen {
             return self.0.get(only).map(|quota| quota.policy.clone());
         }
-        let parts: SmallVec<[&[u8]; 4]> =
-            seen.iter().filter_map(|&policy| self.0.get(policy)).map(|quota| quota.policy.as_bytes()).collect();
+        let parts: SmallVec<[&[u8]; 4]> = seen
+            .iter()
+            .filter_map(|&policy| self.0.get(policy))
+            .map(|quota| quota.policy.as_bytes())
+            .collect();
         HeaderValue::from_bytes(&parts.join(&b", "[..])).ok()
     }
 
@@ -104,7 +107,9 @@ impl Quotas {
             (Some((_, body)), None) => body.clone(),
             _ => {
                 let mut names: Vec<&str> = Vec::new();
-                for (name, _) in said.iter().filter(|said| !said.verdict.admitted).filter_map(|said| self.tier(*said)) {
+                for (name, _) in
+                    said.iter().filter(|said| !said.verdict.admitted).filter_map(|said| self.tier(*said))
+                {
                     if !names.contains(&name.as_str()) {
                         names.push(name);
                     }

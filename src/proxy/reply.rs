@@ -53,8 +53,10 @@ impl Reply {
 
     /// Neither a connection nor a place in the queue is free.
     pub fn overloaded() -> Self {
-        let mut reply =
-            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "The service behind this proxy is at its capacity.");
+        let mut reply = Self::problem(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "The service behind this proxy is at its capacity.",
+        );
         reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         reply
     }

@@ -41,7 +41,9 @@ pub async fn serve<S: Store>(
     // What is asked for, and in what framing?
     let target = match target(&request) {
         Ok(target) => target,
-        Err(Refused { status, detail }) => return Ok(exchange.reply(Reply::problem(status, detail).closing())),
+        Err(Refused { status, detail }) => {
+            return Ok(exchange.reply(Reply::problem(status, detail).closing()));
+        }
     };
 
     // Who asks?
@@ -83,7 +85,8 @@ pub async fn serve<S: Store>(
     request.uri = Uri::from(target.path_and_query().clone());
     request.version = Version::HTTP_11;
 
-    let timeouts = BodyTimeouts { client: config.client_limits.idle_timeout, upstream: route.timeouts.response };
+    let timeouts =
+        BodyTimeouts { client: config.client_limits.idle_timeout, upstream: route.timeouts.response };
     let (body, progress) = match body.is_end_stream() {
         true => (RequestBody::Empty, None),
         false => {
@@ -102,10 +105,11 @@ pub async fn serve<S: Store>(
         patience: client.patience(),
         metrics: worker.metrics(),
     };
-    let forward::Answer { response, mut lease, endpoint } = match forward::forward(way, request, progress).await {
-        Ok(answer) => answer,
-        Err(reply) => return Ok(exchange.reply(reply)),
-    };
+    let forward::Answer { response, mut lease, endpoint } =
+        match forward::forward(way, request, progress).await {
+            Ok(answer) => answer,
+            Err(reply) => return Ok(exchange.reply(reply)),
+        };
     exchange.answered_by(config.upstreams[route.upstream].endpoints[endpoint].authority.as_str());
 
     // The answer, with what the client should know of its limits.

@@ -21,7 +21,8 @@ use tokio::{
 };
 
 use super::{
-    RequestBody, Shared, balance::Balancer, connect::connect, connection::Connection, connection::Link, io::UpstreamIo,
+    RequestBody, Shared, balance::Balancer, connect::connect, connection::Connection, connection::Link,
+    io::UpstreamIo,
 };
 
 /// One worker's view of one upstream.
@@ -267,7 +268,9 @@ impl<'a> Waiting<'a> {
     fn enter(shared: &'a Shared, cap: usize) -> Option<Self> {
         shared
             .waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| (waiting < cap).then_some(waiting + 1))
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+                (waiting < cap).then_some(waiting + 1)
+            })
             .ok()
             .map(|_| Self(shared))
     }

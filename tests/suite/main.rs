@@ -1,8 +1,10 @@
 //! What can be seen of Tollgate from outside. One binary: it is linked once.
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests may panic: that is how they fail")]
-
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic: that is how they fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests may panic: that is how they fail"
+)]
 
 mod config_golden;
 mod config_model;

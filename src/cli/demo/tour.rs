@@ -87,7 +87,9 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
         }
         Err(Ended::Start(error)) => {
             eprintln!("tollgate demo: {error}");
-            eprintln!("LISTEN and ADMIN choose other ports: LISTEN=127.0.0.1:8081 ADMIN=127.0.0.1:9901 tollgate demo");
+            eprintln!(
+                "LISTEN and ADMIN choose other ports: LISTEN=127.0.0.1:8081 ADMIN=127.0.0.1:9901 tollgate demo"
+            );
             ExitCode::FAILURE
         }
         Err(Ended::Io(error)) => {
@@ -201,7 +203,8 @@ mod tests {
 
     #[test]
     fn the_shipped_configuration_is_valid() {
-        let config = configuration("127.0.0.1:3000".parse().unwrap()).unwrap_or_else(|errors| panic!("{errors}"));
+        let config =
+            configuration("127.0.0.1:3000".parse().unwrap()).unwrap_or_else(|errors| panic!("{errors}"));
         assert_eq!(config.routes.len(), 2);
     }
 }

@@ -53,7 +53,8 @@ pub(super) async fn play(script: &Script, proxy: SocketAddr) -> io::Result<Outco
             tokio::time::sleep(PAUSE).await;
         }
         for _ in 0..*count {
-            let mut request = Request::builder().method(method).uri(*path).header(header::HOST, proxy.to_string());
+            let mut request =
+                Request::builder().method(method).uri(*path).header(header::HOST, proxy.to_string());
             if let Some(user) = users.next() {
                 request = request.header("x-user-id", *user);
             }

@@ -55,7 +55,13 @@ pub fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Reply {
 
 /// A request over a connection of its own, with a Content-Length where there is a body.
 #[track_caller]
-pub fn request(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+pub fn request(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Reply {
     Client::connect(address).request(method, path, headers, body)
 }
 
@@ -110,7 +116,8 @@ impl Client {
     /// Reads one answer. A 100 counts as one.
     #[track_caller]
     pub fn reply(&mut self) -> Reply {
-        self.try_reply().unwrap_or_else(|error| panic!("no whole answer: {error}; read so far: {:?}", self.seen()))
+        self.try_reply()
+            .unwrap_or_else(|error| panic!("no whole answer: {error}; read so far: {:?}", self.seen()))
     }
 
     /// Reads one answer, or says why there is no whole one.
@@ -206,7 +213,10 @@ impl Client {
                 Ok(true) => {}
                 Ok(false) => return true,
                 Err(error) => {
-                    return matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+                    return matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+                    );
                 }
             }
         }

@@ -104,7 +104,11 @@ impl Conn {
                 break at;
             }
             if !self.fill()? {
-                return if self.read.is_empty() { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+                return if self.read.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                };
             }
         };
         let head: Vec<u8> = self.read.drain(..end + 4).collect();

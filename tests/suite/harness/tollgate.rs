@@ -124,7 +124,8 @@ impl Tollgate {
 
     /// Sends a signal, such as `TERM`.
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
+        let status =
+            Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status().unwrap();
         assert!(status.success());
     }
 
