@@ -26,6 +26,8 @@ where
     http: Option<http1::Connection<TokioIo<ClientIo>, S>>,
     patience: Rc<Patience>,
     timer: Pin<Box<Sleep>>,
+    /// Whether the timer knows whom to wake.
+    armed: bool,
     draining: bool,
 }
 
@@ -35,23 +37,30 @@ where
 {
     pub(super) fn new(http: http1::Connection<TokioIo<ClientIo>, S>, patience: Rc<Patience>) -> Self {
         let timer = Box::pin(tokio::time::sleep_until(patience.deadline().into()));
-        Self { http: Some(http), patience, timer, draining: false }
+        Self { http: Some(http), patience, timer, armed: false, draining: false }
     }
 
     /// Ready once the time for what the connection waits for is up.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        loop {
-            let deadline = self.patience.deadline();
-            if self.timer.deadline() > deadline.into() {
-                self.timer.as_mut().reset(deadline.into());
-            }
-            ready!(self.timer.as_mut().poll(cx));
+        let deadline = self.patience.deadline();
+        if self.timer.deadline() > deadline.into() {
+            self.timer.as_mut().reset(deadline.into());
+            self.armed = false;
+        }
+        // Mostly the timer is set for some time to come, and needs no look.
+        if self.armed && self.timer.deadline() > self.patience.now().into() {
+            return Poll::Pending;
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
             if Instant::now() >= deadline {
+                self.armed = false;
                 return Poll::Ready(());
             }
-            // It has moved on since the timer was set.
+            // The deadline has moved on since the timer was set.
             self.timer.as_mut().reset(deadline.into());
         }
+        self.armed = true;
+        Poll::Pending
     }
 
     fn finish(&mut self, clean: bool) -> Option<TcpStream> {

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     config::model::{HostHeader, Timeouts},
     telemetry::metrics::{Outcome, WorkerMetrics},
-    upstream::{CheckoutError, SendError, Upstream},
+    upstream::{self, ConnectError, SendError, Upstream},
 };
 
 /// Where a request goes, and what of it is known meanwhile.
@@ -59,29 +59,20 @@ pub async fn forward(
     let mut fresh = false;
     let mut avoid = None;
     loop {
-        // The checkout has bounds of its own, for its turn and for a new connection.
-        let backstop = way.timeouts.connect.saturating_mul(3);
-        let checkout = way.upstream.checkout(fresh, avoid, way.timeouts.connect);
-        let mut connection = match way.patience.bound(backstop, checkout).await {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(CheckoutError::Full(_))) => {
-                way.metrics.upstream(way.index, Outcome::Overloaded);
-                return Err(Reply::overloaded());
-            }
-            Ok(Err(error @ CheckoutError::Connect { endpoint, .. })) => {
-                tracing::warn!(upstream = %way.upstream.shared().config.name, "{error}");
-                way.metrics.upstream(way.index, Outcome::ConnectError);
-                if !repeated && way.upstream.shared().config.endpoints.len() > 1 {
+        let endpoint = way.upstream.pick(avoid);
+        let pooled = if fresh { None } else { way.upstream.idle(endpoint) };
+        let mut connection = match pooled {
+            Some(connection) => connection,
+            // Boxed: it is rare, and would make every request's future as large as itself.
+            None => match Box::pin(way.connect(endpoint)).await {
+                Ok(connection) => connection,
+                Err(Unconnected::Unreachable(_)) if !repeated && way.upstream.has_others() => {
                     way.metrics.upstream_retry(way.index);
                     (repeated, avoid) = (true, Some(endpoint));
                     continue;
                 }
-                return Err(Reply::bad_gateway());
-            }
-            Ok(Err(CheckoutError::Timeout(_))) | Err(_) => {
-                way.metrics.upstream(way.index, Outcome::Timeout);
-                return Err(Reply::gateway_timeout());
-            }
+                Err(Unconnected::Unreachable(reply) | Unconnected::Final(reply)) => return Err(reply),
+            },
         };
         let endpoint = connection.endpoint();
         // HTTP/1.0 may come without a Host; what goes on is HTTP/1.1.
@@ -129,6 +120,38 @@ pub async fn forward(
                 return Err(Reply::bad_gateway());
             }
         }
+    }
+}
+
+/// Why there is no connection, and what the client is told if that is the end of it.
+enum Unconnected {
+    /// Another endpoint may do better.
+    Unreachable(Reply),
+    /// No endpoint would do better.
+    Final(Reply),
+}
+
+impl Way<'_> {
+    async fn connect(&self, endpoint: usize) -> Result<upstream::Connection<RequestBody>, Unconnected> {
+        // Both waits of it have a bound of their own.
+        let backstop = self.timeouts.connect.saturating_mul(3);
+        let connect = self.upstream.connect(endpoint, self.timeouts.connect);
+        let error = match self.patience.bound(backstop, connect).await {
+            Ok(Ok(connection)) => return Ok(connection),
+            Ok(Err(error)) => error,
+            Err(_) => ConnectError::Timeout(endpoint),
+        };
+        tracing::warn!(upstream = %self.upstream.shared().config.name, "{error}");
+        let (outcome, reply) = match error {
+            ConnectError::Unreachable { .. } => (Outcome::ConnectError, Reply::bad_gateway()),
+            ConnectError::Full(_) => (Outcome::Overloaded, Reply::overloaded()),
+            ConnectError::Timeout(_) => (Outcome::Timeout, Reply::gateway_timeout()),
+        };
+        self.metrics.upstream(self.index, outcome);
+        Err(match outcome {
+            Outcome::Overloaded => Unconnected::Final(reply),
+            _ => Unconnected::Unreachable(reply),
+        })
     }
 }
 

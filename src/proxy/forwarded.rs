@@ -25,18 +25,16 @@ pub fn tell(headers: &mut HeaderMap, client: &Client, form: Forwarded, source: &
     }
     if matches!(form, Forwarded::Forwarded | Forwarded::Both) {
         let member = forwarded_member(client, headers.get(header::HOST));
-        append_to_list(headers, header::FORWARDED, &member);
+        append_to_list(headers, &header::FORWARDED, &member);
     }
 }
 
 fn tell_x_forwarded(headers: &mut HeaderMap, client: &Client) {
-    append_to_list(headers, X_FORWARDED_FOR.clone(), client.peer_value());
+    append_to_list(headers, &X_FORWARDED_FOR, client.peer_value());
     // What the first proxy saw is what counts; an untrusted peer's word is gone by now.
     headers.entry(&X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
-    if !headers.contains_key(&X_FORWARDED_HOST)
-        && let Some(host) = headers.get(header::HOST).cloned()
-    {
-        headers.insert(&X_FORWARDED_HOST, host);
+    if let Some(host) = headers.get(header::HOST).cloned() {
+        headers.entry(&X_FORWARDED_HOST).or_insert(host);
     }
 }
 

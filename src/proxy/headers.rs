@@ -1,11 +1,11 @@
 //! Header hygiene: what must not pass from one connection to the next, and what the proxy adds.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Version, header};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Version,
+    header::{self, Entry},
+};
 use smallvec::SmallVec;
 
-static KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
-static PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
-static HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 /// Tells the upstream who the client is.
 pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Tells the upstream the scheme of the client's request.
@@ -23,22 +23,21 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let mut found: SmallVec<[HeaderName; 4]> = SmallVec::new();
     let mut trailers = false;
     for (name, value) in &*headers {
-        if *name == header::CONNECTION {
-            found.extend(connection_options(value));
+        match name.as_str() {
+            "connection" => found.extend(connection_options(value)),
+            "te" => trailers |= accepts_trailers(value),
+            "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection" | "proxy-authenticate"
+            | "proxy-authorization" | "http2-settings" => {}
+            _ => continue,
         }
-        if *name == header::TE {
-            trailers |= accepts_trailers(value);
-        }
-        if is_hop_by_hop(name) {
-            found.push(name.clone());
-        }
+        found.push(name.clone());
     }
     for name in found {
-        // The message's own length is not the connection's to drop, and a request without Host is none.
         if name == header::TRANSFER_ENCODING {
             // RFC 9112, 6.3: a length beside a transfer coding is void.
             headers.remove(header::CONTENT_LENGTH);
         }
+        // The message's own length is not the connection's to drop, and a request without Host is none.
         if name != header::CONTENT_LENGTH && name != header::HOST {
             headers.remove(&name);
         }
@@ -49,32 +48,20 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(
-        *name,
-        header::CONNECTION
-            | header::TRANSFER_ENCODING
-            | header::TE
-            | header::UPGRADE
-            | header::PROXY_AUTHENTICATE
-            | header::PROXY_AUTHORIZATION
-    ) || *name == KEEP_ALIVE
-        || *name == PROXY_CONNECTION
-        || *name == HTTP2_SETTINGS
-}
-
+/// The fields that a `Connection` line names. `close` and `keep-alive` are its own words; the field
+/// Keep-Alive goes anyway.
 fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
-    value
-        .as_bytes()
+    let value = value.as_bytes();
+    let plain = value == b"keep-alive" || value == b"close";
+    (if plain { b"" } else { value })
         .split(|&byte| byte == b',')
-        .filter_map(|option| HeaderName::from_bytes(option.trim_ascii()).ok())
+        .map(<[u8]>::trim_ascii)
+        .filter(|option| !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive"))
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
 }
 
 fn accepts_trailers(value: &HeaderValue) -> bool {
-    value
-        .as_bytes()
-        .split(|&byte| byte == b',')
-        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    value.as_bytes().split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Removes what an untrusted client claims about itself: every field by which proxies tell each other
@@ -115,7 +102,7 @@ fn is_forwarding_claim(name: &str) -> bool {
 /// Adds the proxy to `Via` (RFC 9110, 7.6.3), after whoever stands there already.
 pub fn append_via(headers: &mut HeaderMap, via: &Via, received: Version) {
     let own = if received == Version::HTTP_10 { &via.http_10 } else { &via.http_11 };
-    append_to_list(headers, header::VIA, own);
+    append_to_list(headers, &header::VIA, own);
 }
 
 /// The proxy's own `Via` member, by the version of the message that was received.
@@ -139,20 +126,23 @@ impl Via {
 }
 
 /// Makes `member` the last of the list field `name`: in one line, whatever lines it had.
-pub fn append_to_list(headers: &mut HeaderMap, name: HeaderName, member: &HeaderValue) {
-    let mut joined = Vec::new();
-    for value in headers.get_all(&name) {
-        joined.extend_from_slice(value.as_bytes());
-        joined.extend_from_slice(b", ");
+pub fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member: &HeaderValue) {
+    match headers.entry(name) {
+        Entry::Vacant(vacant) => {
+            vacant.insert(member.clone());
+        }
+        Entry::Occupied(mut lines) => {
+            let mut joined = Vec::new();
+            for value in lines.iter() {
+                joined.extend_from_slice(value.as_bytes());
+                joined.extend_from_slice(b", ");
+            }
+            joined.extend_from_slice(member.as_bytes());
+            // Joined from valid values by valid bytes, it is valid; if not, the proxy's own member
+            // stands alone.
+            lines.insert(HeaderValue::from_bytes(&joined).unwrap_or_else(|_| member.clone()));
+        }
     }
-    if joined.is_empty() {
-        headers.insert(name, member.clone());
-        return;
-    }
-    joined.extend_from_slice(member.as_bytes());
-    // Joined from valid values by valid bytes, it is valid; if not, the proxy's own member stands alone.
-    let value = HeaderValue::from_bytes(&joined).unwrap_or_else(|_| member.clone());
-    headers.insert(name, value);
 }
 
 #[cfg(test)]

@@ -73,10 +73,13 @@ pub async fn serve<S: Store>(
 
     // To the upstream, and back.
     let received = request.version;
-    let gate = (expect::wants_continue(&request.headers) && !body.is_end_stream()).then(Gate::new);
+    let gate = (!body.is_end_stream() && expect::wants_continue(&request.headers)).then(Gate::new);
     let opener = gate.as_ref().map(Gate::opener);
     headers::remove_hop_by_hop(&mut request.headers);
-    if let Some(host) = target.host() {
+    if request.uri.authority().is_some()
+        && let Some(host) = target.host()
+    {
+        // RFC 9112, 3.2.2: the absolute form wins over Host.
         request.headers.insert(header::HOST, host.field().clone());
     }
     forwarded::tell(&mut request.headers, &client, config.forwarded, &config.client_address);
@@ -136,13 +139,22 @@ fn request_id(headers: &HeaderMap, name: &header::HeaderName, trusted: bool) -> 
         return id.clone();
     }
     let mut hex = [0; 32];
-    let mut random = fastrand::u128(..);
-    for digit in &mut hex {
-        *digit = b"0123456789abcdef"[(random & 15) as usize];
-        random >>= 4;
+    for (digits, byte) in hex.chunks_exact_mut(2).zip(fastrand::u128(..).to_le_bytes()) {
+        digits.copy_from_slice(&HEX[usize::from(byte)]);
     }
     HeaderValue::from_bytes(&hex).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
+
+/// Two digits a byte.
+const HEX: [[u8; 2]; 256] = {
+    let mut table = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = [b"0123456789abcdef"[byte >> 4], b"0123456789abcdef"[byte & 15]];
+        byte += 1;
+    }
+    table
+};
 
 /// What the request is for, if it can be read in one way only.
 fn target(request: &request::Parts) -> Result<Target, Refused> {
@@ -153,9 +165,11 @@ fn target(request: &request::Parts) -> Result<Target, Refused> {
 /// hyper takes a body whose last coding is `chunked` for what it is, but not the codings before it:
 /// passed on without them, it would be another message (RFC 9112, 6.1).
 fn framing(headers: &HeaderMap) -> Result<(), Refused> {
+    if !headers.contains_key(header::TRANSFER_ENCODING) {
+        return Ok(());
+    }
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     match (codings.next(), codings.next()) {
-        (None, _) => Ok(()),
         (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(()),
         _ => Err(Refused {
             status: StatusCode::NOT_IMPLEMENTED,

@@ -79,29 +79,38 @@ fn name_end(authority: &[u8]) -> Option<usize> {
     let length = authority.iter().position(|&byte| byte == b':').unwrap_or(authority.len());
     let (name, port) = authority.split_at(length);
     let bare = name.strip_suffix(b".").unwrap_or(name);
-    (!bare.is_empty() && name.iter().all(|&byte| is_name_byte(byte)) && is_port(port)).then_some(bare.len())
+    (!bare.is_empty() && name.iter().all(|&byte| NAME_BYTES[usize::from(byte)]) && is_port(port)).then_some(bare.len())
 }
 
 /// The bytes of a `reg-name`, except two that only serve to be misread: a comma, which joins two Host
 /// fields, and a percent sign, behind which some origins would see another name than the routes do.
-const fn is_name_byte(byte: u8) -> bool {
-    matches!(
-        byte,
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~'
-        | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'='
-    )
-}
+const NAME_BYTES: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "it is below 256")]
+        let is_name_byte = matches!(
+            byte as u8,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~'
+            | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b';' | b'='
+        );
+        table[byte] = is_name_byte;
+        byte += 1;
+    }
+    table
+};
 
 /// Nothing, or `":" *DIGIT` up to 65535.
 fn is_port(rest: &[u8]) -> bool {
-    match rest {
-        [] | [b':'] => true,
-        [b':', digits @ ..] => {
-            digits.iter().all(u8::is_ascii_digit)
-                && str::from_utf8(digits).is_ok_and(|digits| digits.parse::<u16>().is_ok())
+    let [b':', digits @ ..] = rest else { return rest.is_empty() };
+    let mut port = 0_u32;
+    for digit in digits {
+        if !digit.is_ascii_digit() || port > u32::from(u16::MAX) {
+            return false;
         }
-        _ => false,
+        port = port * 10 + u32::from(digit - b'0');
     }
+    port <= u32::from(u16::MAX)
 }
 
 #[cfg(test)]

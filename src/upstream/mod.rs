@@ -7,13 +7,14 @@
 mod balance;
 mod connect;
 mod connection;
+mod driver;
 mod io;
 mod pool;
 mod shared;
 
 pub use connection::{Connection, SendError};
-pub use pool::{CheckoutError, Upstream};
-pub use shared::{InFlight, Shared};
+pub use pool::{ConnectError, Upstream};
+pub use shared::Shared;
 
 /// A body that can be sent to an upstream. Any that hyper takes is one.
 pub trait RequestBody:

@@ -21,37 +21,39 @@ use tokio::{
 };
 
 use super::{
-    RequestBody, Shared, balance::Balancer, connect::connect, connection::Connection, connection::Link,
+    RequestBody, Shared, balance::Balancer, connect::connect, connection::Connection, driver::Driver, connection::Link,
     io::UpstreamIo,
 };
 
 /// One worker's view of one upstream.
-pub struct Upstream<B> {
+pub struct Upstream<B: RequestBody> {
     shared: Arc<Shared>,
     balancer: Balancer,
     /// Idle connections, one queue an endpoint, the freshest at the back.
     idle: RefCell<Vec<VecDeque<Idle<B>>>>,
     idle_count: Cell<usize>,
+    /// The time of the last [`Upstream::expire`]: precise enough for how long a connection is idle.
+    now: Cell<Instant>,
     /// Connections of this worker, idle or not.
     open: Rc<Cell<usize>>,
     /// Requests of this worker that wait for a connection, the longest waiting in front.
     waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
 }
 
-struct Idle<B> {
+struct Idle<B: RequestBody> {
     link: Link<B>,
     since: Instant,
 }
 
 /// Why there is no connection for a request.
 #[derive(Debug, thiserror::Error)]
-pub enum CheckoutError {
+pub enum ConnectError {
     /// All connections are taken, and as many requests as may wait do so.
     #[error("all {0} connections to the upstream are taken")]
     Full(usize),
     /// The endpoint of this index could not be reached.
     #[error("endpoint {endpoint}: {error}")]
-    Connect {
+    Unreachable {
         /// Index of the endpoint.
         endpoint: usize,
         /// Why.
@@ -71,66 +73,64 @@ impl<B: RequestBody> Upstream<B> {
             balancer: Balancer::new(&weights, worker),
             idle: RefCell::new(idle),
             idle_count: Cell::new(0),
+            now: Cell::new(Instant::now()),
             open: Rc::default(),
             waiters: RefCell::new(VecDeque::new()),
             shared,
         })
     }
 
-    /// A connection for one request: an idle one if there is one, unless `fresh` asks for a new one.
-    /// Not to the endpoint `avoid`, where there is another.
+    /// The endpoint for the next request: not `avoid`, where there is another.
+    pub fn pick(&self, avoid: Option<usize>) -> usize {
+        self.balancer.pick(&self.shared, avoid)
+    }
+
+    /// A connection to `endpoint` that served a request before and is idle now.
+    pub fn idle(self: &Rc<Self>, endpoint: usize) -> Option<Connection<B>> {
+        self.take_idle(endpoint).map(|link| Connection::new(link, self, true))
+    }
+
+    /// A new connection to `endpoint`. While all connections of the process are taken, whichever another
+    /// request gives back will do.
     ///
-    /// Waits while all connections of the process are taken, and then for a new one to open: each for
-    /// `timeouts.connect` at most.
+    /// Waits for its turn, and then for the connection to open: each for `within` at most.
     ///
     /// # Errors
     /// Too many wait already or the wait was in vain, or the endpoint cannot be reached.
-    pub async fn checkout(
+    pub async fn connect(
         self: &Rc<Self>,
-        fresh: bool,
-        avoid: Option<usize>,
+        endpoint: usize,
         within: Duration,
-    ) -> Result<Connection<B>, CheckoutError> {
-        let endpoint = self.balancer.pick(&self.shared, avoid);
-        if !fresh && let Some(link) = self.take_idle(endpoint) {
-            return Ok(Connection::new(link, Rc::clone(self), true));
-        }
+    ) -> Result<Connection<B>, ConnectError> {
         let permit = match Arc::clone(&self.shared.connections).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => match self.wait_for_turn(within).await? {
-                Turn::Link(link) => return Ok(Connection::new(link, Rc::clone(self), true)),
+                Turn::Link(link) => return Ok(Connection::new(link, self, true)),
                 Turn::Permit(permit) => permit,
             },
         };
         match timeout(within, self.open(endpoint, permit)).await {
-            Ok(Ok(link)) => Ok(Connection::new(link, Rc::clone(self), false)),
-            Ok(Err(error)) => Err(CheckoutError::Connect { endpoint, error }),
-            Err(_) => Err(CheckoutError::Timeout(endpoint)),
+            Ok(Ok(link)) => Ok(Connection::new(link, self, false)),
+            Ok(Err(error)) => Err(ConnectError::Unreachable { endpoint, error }),
+            Err(_) => Err(ConnectError::Timeout(endpoint)),
         }
     }
 
     async fn open(&self, endpoint: usize, permit: OwnedSemaphorePermit) -> io::Result<Link<B>> {
         let stream = connect(&self.shared.config.endpoints[endpoint]).await?;
         let io = TokioIo::new(UpstreamIo::new(stream));
-        let (sender, connection) = http1::Builder::new().handshake(io).await.map_err(io::Error::other)?;
-        let open = Open::count(&self.open);
-        let task = tokio::task::spawn_local(async move {
-            // Whoever sent the request learns of an error from its answer.
-            let _ = connection.await;
-            drop((open, permit));
-        });
-        Ok(Link { sender, task: task.abort_handle(), endpoint })
+        let (sender, connection) = http1::Builder::new().writev(false).handshake(io).await.map_err(io::Error::other)?;
+        let _open = Open::count(&self.open);
+        Ok(Link { sender, driver: Driver::new(connection), endpoint, _permit: permit, _open })
     }
 
     /// Waits for a connection that another request gives back, or for leave to open one.
-    async fn wait_for_turn(&self, within: Duration) -> Result<Turn<B>, CheckoutError> {
+    async fn wait_for_turn(&self, within: Duration) -> Result<Turn<B>, ConnectError> {
         let cap = self.shared.config.max_connections;
         // The queue is short: as many as there are connections. Behind them the wait would be longer
         // than one answer takes, and a clear refusal serves the client better.
-        let _waiting = Waiting::enter(&self.shared, cap).ok_or(CheckoutError::Full(cap))?;
-        if let Some(link) = self.take_any_idle() {
-            link.task.abort(); // its permit becomes free for the endpoint that is wanted
-        }
+        let _waiting = Waiting::enter(&self.shared, cap).ok_or(ConnectError::Full(cap))?;
+        drop(self.take_any_idle()); // its permit becomes free for the endpoint that is wanted
         self.shared.wanted.notify_waiters();
         let (sender, mut handed_over) = oneshot::channel();
         self.waiters.borrow_mut().push_back(sender);
@@ -146,7 +146,7 @@ impl<B: RequestBody> Upstream<B> {
                     Err(_) => Ok(Turn::Permit(permit)),
                 }
             }
-            () = late => Err(CheckoutError::Full(cap)),
+            () = late => Err(ConnectError::Full(cap)),
         }
     }
 
@@ -162,12 +162,11 @@ impl<B: RequestBody> Upstream<B> {
         let full = self.idle_count.get() >= self.shared.config.idle_connections;
         let wanted_elsewhere = self.shared.waiting.load(Ordering::Relaxed) > 0;
         if full || wanted_elsewhere {
-            link.task.abort();
-            return;
+            return; // and it is closed
         }
         self.idle_count.set(self.idle_count.get() + 1);
         let endpoint = link.endpoint;
-        self.idle.borrow_mut()[endpoint].push_back(Idle { link, since: Instant::now() });
+        self.idle.borrow_mut()[endpoint].push_back(Idle { link, since: self.now.get() });
     }
 
     fn take_idle(&self, endpoint: usize) -> Option<Link<B>> {
@@ -175,7 +174,7 @@ impl<B: RequestBody> Upstream<B> {
         let queue = &mut idle[endpoint];
         while let Some(Idle { link, .. }) = queue.pop_back() {
             self.idle_count.set(self.idle_count.get() - 1);
-            if link.is_usable() {
+            if link.is_ready() {
                 return Some(link);
             }
         }
@@ -192,15 +191,12 @@ impl<B: RequestBody> Upstream<B> {
     /// Closes connections that were idle for longer than the configuration says, or that the upstream
     /// closed. Called now and then.
     pub fn expire(&self, now: Instant) {
+        self.now.set(now);
         let keep = self.shared.config.timeouts.idle;
         let mut kept = 0;
         for queue in self.idle.borrow_mut().iter_mut() {
-            queue.retain(|idle| {
-                let fresh = now.saturating_duration_since(idle.since) < keep && idle.link.is_usable();
-                if !fresh {
-                    idle.link.task.abort();
-                }
-                fresh
+            queue.retain_mut(|idle| {
+                now.saturating_duration_since(idle.since) < keep && idle.link.looks_ready()
             });
             kept += queue.len();
         }
@@ -215,15 +211,19 @@ impl<B: RequestBody> Upstream<B> {
             wanted.as_mut().enable();
             while self.shared.waiting.load(Ordering::Relaxed) > self.shared.connections.available_permits() {
                 let Some(link) = self.take_any_idle() else { break };
-                link.task.abort();
-                tokio::task::yield_now().await;
+                drop(link);
             }
             wanted.await;
         }
     }
 }
 
-impl<B> Upstream<B> {
+impl<B: RequestBody> Upstream<B> {
+    /// Whether there is more than one endpoint.
+    pub fn has_others(&self) -> bool {
+        self.shared.config.endpoints.len() > 1
+    }
+
     /// What all workers share of it.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
@@ -241,7 +241,7 @@ impl<B> Upstream<B> {
 }
 
 /// Counts an open connection until it is dropped.
-struct Open(Rc<Cell<usize>>);
+pub(super) struct Open(Rc<Cell<usize>>);
 
 impl Open {
     fn count(open: &Rc<Cell<usize>>) -> Self {
@@ -256,7 +256,7 @@ impl Drop for Open {
     }
 }
 
-enum Turn<B> {
+enum Turn<B: RequestBody> {
     Link(Link<B>),
     Permit(OwnedSemaphorePermit),
 }

@@ -37,28 +37,17 @@ impl Shared {
         })
     }
 
+    /// A request to `endpoint` begins; [`Shared::end`] follows.
+    pub(super) fn begin(&self, endpoint: usize) {
+        self.in_flight[endpoint].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn end(&self, endpoint: usize) {
+        self.in_flight[endpoint].fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Requests under way on one endpoint.
     pub fn in_flight(&self, endpoint: usize) -> usize {
         self.in_flight.get(endpoint).map_or(0, |count| count.load(Ordering::Relaxed))
-    }
-}
-
-/// Counts one request under way on one endpoint until it is dropped.
-#[derive(Debug)]
-pub struct InFlight {
-    shared: Arc<Shared>,
-    endpoint: usize,
-}
-
-impl InFlight {
-    pub(super) fn new(shared: &Arc<Shared>, endpoint: usize) -> Self {
-        shared.in_flight[endpoint].fetch_add(1, Ordering::Relaxed);
-        Self { shared: Arc::clone(shared), endpoint }
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.shared.in_flight[self.endpoint].fetch_sub(1, Ordering::Relaxed);
     }
 }
