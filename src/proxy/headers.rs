@@ -26,8 +26,13 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
         match name.as_str() {
             "connection" => found.extend(connection_options(value)),
             "te" => trailers |= accepts_trailers(value),
-            "transfer-encoding" | "upgrade" | "keep-alive" | "proxy-connection" | "proxy-authenticate"
-            | "proxy-authorization" | "http2-settings" => {}
+            "transfer-encoding"
+            | "upgrade"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "http2-settings" => {}
             _ => continue,
         }
         found.push(name.clone());
@@ -56,12 +61,17 @@ fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
     (if plain { b"" } else { value })
         .split(|&byte| byte == b',')
         .map(<[u8]>::trim_ascii)
-        .filter(|option| !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive"))
+        .filter(|option| {
+            !option.eq_ignore_ascii_case(b"close") && !option.eq_ignore_ascii_case(b"keep-alive")
+        })
         .filter_map(|option| HeaderName::from_bytes(option).ok())
 }
 
 fn accepts_trailers(value: &HeaderValue) -> bool {
-    value.as_bytes().split(|&byte| byte == b',').any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
+    value
+        .as_bytes()
+        .split(|&byte| byte == b',')
+        .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Removes what an untrusted client claims about itself: every field by which proxies tell each other

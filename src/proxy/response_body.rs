@@ -63,18 +63,8 @@ impl std::fmt::Debug for Lease {
 
 impl Lease {
     /// Holds `connection`, on which a request with this `progress` of its body (if it has one) is sent.
-    pub fn new(mut connection: upstream::Connection<RequestBody>, progress: Option<Rc<Progress>>) -> Self {
-        if progress.as_ref().is_some_and(|progress| !progress.is_sent()) {
-            // The client may read nothing before it has sent everything.
-            connection.drive_by_itself();
-        }
+    pub fn new(connection: upstream::Connection<RequestBody>, progress: Option<Rc<Progress>>) -> Self {
         Self { connection: Some(connection), progress }
-    }
-
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.connection {
-            connection.drive(cx);
-        }
     }
 
     /// The answer was read to its end: the connection goes back, unless the request was answered before
@@ -113,12 +103,7 @@ impl Streaming {
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let mut frame = Pin::new(&mut self.incoming).poll_frame(cx);
-        if frame.is_pending() {
-            self.lease.drive(cx);
-            frame = Pin::new(&mut self.incoming).poll_frame(cx);
-        }
-        let Poll::Ready(frame) = frame else {
+        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
                 self.starved = true;
                 self.patience.wait(Waiting::Upstream, self.upstream_timeout);

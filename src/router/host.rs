@@ -79,7 +79,8 @@ fn name_end(authority: &[u8]) -> Option<usize> {
     let length = authority.iter().position(|&byte| byte == b':').unwrap_or(authority.len());
     let (name, port) = authority.split_at(length);
     let bare = name.strip_suffix(b".").unwrap_or(name);
-    (!bare.is_empty() && name.iter().all(|&byte| NAME_BYTES[usize::from(byte)]) && is_port(port)).then_some(bare.len())
+    (!bare.is_empty() && name.iter().all(|&byte| NAME_BYTES[usize::from(byte)]) && is_port(port))
+        .then_some(bare.len())
 }
 
 /// The bytes of a `reg-name`, except two that only serve to be misread: a comma, which joins two Host

@@ -1,33 +1,27 @@
 //! One connection to an endpoint, lent to one request at a time.
 
-use std::{future::poll_fn, pin::pin, rc::Rc, task::Context};
+use std::rc::Rc;
 
 use http::{Request, Response};
 use hyper::{body::Incoming, client::conn::http1::SendRequest};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::AbortHandle;
 
-use super::{RequestBody, driver::Driver, pool::Open, pool::Upstream};
+use super::{RequestBody, pool::Upstream};
 
 /// What is kept of a connection between requests. Dropped, it is closed.
-pub(super) struct Link<B: RequestBody> {
+///
+/// hyper's machine for it has a task of its own. Polling the machine from the request that waits on it
+/// was tried: it spares switches of tasks, but the kernel takes more than that back, for requests then
+/// go out one by one instead of in batches, and the origin is woken for each.
+pub(super) struct Link<B> {
     pub(super) sender: SendRequest<B>,
-    pub(super) driver: Driver<B>,
+    pub(super) task: AbortHandle,
     pub(super) endpoint: usize,
-    /// Its place among the connections of the process, and of the worker.
-    pub(super) _permit: OwnedSemaphorePermit,
-    pub(super) _open: Open,
 }
 
-impl<B: RequestBody> Link<B> {
-    /// Whether it is open and takes another request, as far as is known without looking at the socket.
-    pub(super) fn is_ready(&self) -> bool {
-        self.driver.is_inline() && self.sender.is_ready()
-    }
-
-    /// Whether it is open and takes another request.
-    pub(super) fn looks_ready(&mut self) -> bool {
-        self.driver.glance();
-        self.is_ready()
+impl<B> Drop for Link<B> {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 
@@ -67,33 +61,24 @@ impl<B: RequestBody> Connection<B> {
     /// # Errors
     /// No answer came, or none that is HTTP.
     pub async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, SendError<B>> {
-        let mut answer = pin!(self.link.sender.try_send_request(request));
-        let driver = &mut self.link.driver;
-        let answer = poll_fn(|cx| {
-            driver.poll(cx);
-            answer.as_mut().poll(cx)
-        });
-        answer.await.map_err(|mut failed| {
+        self.link.sender.try_send_request(request).await.map_err(|mut failed| {
             let unsent = failed.take_message();
             SendError { error: failed.into_error(), unsent }
         })
     }
 
-    /// Reads and writes what there is: whoever waits for the answer's body calls it.
-    pub fn drive(&mut self, cx: &mut Context<'_>) {
-        self.link.driver.poll(cx);
-    }
-
-    /// Lets the connection run by itself: the request is still being sent while its answer comes.
-    pub fn drive_by_itself(&mut self) {
-        self.link.driver.spawn();
-    }
-
     /// Gives the connection back after a whole request was sent and its whole answer was read.
     pub fn release(self) {
         let Self { mut link, in_flight, .. } = self;
-        if link.is_ready() || link.looks_ready() {
+        if link.sender.is_ready() {
             in_flight.upstream.put_back(link);
+        } else if !link.sender.is_closed() {
+            // The task that drives it has not noticed the end of the exchange yet.
+            tokio::task::spawn_local(async move {
+                if link.sender.ready().await.is_ok() {
+                    in_flight.upstream.put_back(link);
+                }
+            });
         }
     }
 }

@@ -7,7 +7,6 @@
 mod balance;
 mod connect;
 mod connection;
-mod driver;
 mod io;
 mod pool;
 mod shared;

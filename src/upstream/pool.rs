@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{
-    RequestBody, Shared, balance::Balancer, connect::connect, connection::Connection, driver::Driver, connection::Link,
+    RequestBody, Shared, balance::Balancer, connect::connect, connection::Connection, connection::Link,
     io::UpstreamIo,
 };
 
@@ -119,9 +119,15 @@ impl<B: RequestBody> Upstream<B> {
     async fn open(&self, endpoint: usize, permit: OwnedSemaphorePermit) -> io::Result<Link<B>> {
         let stream = connect(&self.shared.config.endpoints[endpoint]).await?;
         let io = TokioIo::new(UpstreamIo::new(stream));
-        let (sender, connection) = http1::Builder::new().writev(false).handshake(io).await.map_err(io::Error::other)?;
-        let _open = Open::count(&self.open);
-        Ok(Link { sender, driver: Driver::new(connection), endpoint, _permit: permit, _open })
+        let (sender, connection) =
+            http1::Builder::new().writev(false).handshake(io).await.map_err(io::Error::other)?;
+        let open = Open::count(&self.open);
+        let task = tokio::task::spawn_local(async move {
+            // Whoever sent the request learns of an error from its answer.
+            drop(connection.await);
+            drop((open, permit));
+        });
+        Ok(Link { sender, task: task.abort_handle(), endpoint })
     }
 
     /// Waits for a connection that another request gives back, or for leave to open one.
@@ -174,7 +180,7 @@ impl<B: RequestBody> Upstream<B> {
         let queue = &mut idle[endpoint];
         while let Some(Idle { link, .. }) = queue.pop_back() {
             self.idle_count.set(self.idle_count.get() - 1);
-            if link.is_ready() {
+            if link.sender.is_ready() {
                 return Some(link);
             }
         }
@@ -195,8 +201,8 @@ impl<B: RequestBody> Upstream<B> {
         let keep = self.shared.config.timeouts.idle;
         let mut kept = 0;
         for queue in self.idle.borrow_mut().iter_mut() {
-            queue.retain_mut(|idle| {
-                now.saturating_duration_since(idle.since) < keep && idle.link.looks_ready()
+            queue.retain(|idle| {
+                now.saturating_duration_since(idle.since) < keep && idle.link.sender.is_ready()
             });
             kept += queue.len();
         }
@@ -212,6 +218,7 @@ impl<B: RequestBody> Upstream<B> {
             while self.shared.waiting.load(Ordering::Relaxed) > self.shared.connections.available_permits() {
                 let Some(link) = self.take_any_idle() else { break };
                 drop(link);
+                tokio::task::yield_now().await;
             }
             wanted.await;
         }
@@ -241,7 +248,7 @@ impl<B: RequestBody> Upstream<B> {
 }
 
 /// Counts an open connection until it is dropped.
-pub(super) struct Open(Rc<Cell<usize>>);
+struct Open(Rc<Cell<usize>>);
 
 impl Open {
     fn count(open: &Rc<Cell<usize>>) -> Self {
