@@ -49,6 +49,33 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// Whether a message has another transfer coding than `chunked`, or several.
+///
+/// hyper takes a body whose last coding is `chunked` for what it is, but not the codings before it:
+/// passed on without them, it would be another message (RFC 9112, 6.1).
+pub fn is_coded(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => false,
+        (Some(coding), None) => !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => true,
+    }
+}
+
+/// Leaves one length of several in an answer (RFC 9110, 8.6). hyper has refused those that differ,
+/// other than on HEAD, where the length frames nothing.
+pub fn merge_lengths(headers: &mut HeaderMap) {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return };
+    let several = lengths.next().is_some() || first.as_bytes().contains(&b',');
+    if several && let Some(length) = first.as_bytes().split(|&byte| byte == b',').next() {
+        // A part of a valid value is valid.
+        if let Ok(length) = HeaderValue::from_bytes(length.trim_ascii()) {
+            headers.insert(header::CONTENT_LENGTH, length);
+        }
+    }
+}
+
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         *name,

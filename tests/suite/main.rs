@@ -6,10 +6,13 @@
     reason = "tests may panic: that is how they fail"
 )]
 
+mod broken_answers;
+mod broken_uploads;
 mod config_golden;
 mod config_model;
 mod config_robust;
 mod conformance;
 mod environment;
+mod framing;
 mod harness;
 mod memory_store;
