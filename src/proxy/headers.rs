@@ -105,17 +105,26 @@ fn accepts_trailers(value: &HeaderValue) -> bool {
 }
 
 /// Removes what an untrusted client claims about itself: every field by which proxies tell each other
-/// whose request it is. `claimed` is the one that the configuration reads addresses from.
+/// whose request it is. `configured` are those that the configuration names.
 ///
 /// Spellings with underscores go too: many frameworks can't tell `X_Forwarded_For` from the real one.
-pub fn remove_forwarding_claims(headers: &mut HeaderMap, claimed: Option<&HeaderName>) {
-    let claims: SmallVec<[HeaderName; 4]> = headers
-        .keys()
-        .filter(|name| Some(*name) == claimed || is_forwarding_claim(name.as_str()))
-        .cloned()
-        .collect();
-    for name in claims {
-        headers.remove(&name);
+pub fn remove_forwarding_claims(headers: &mut HeaderMap, configured: &[&HeaderName]) {
+    remove_where(headers, |name| {
+        configured.iter().any(|claim| is_spelling(name.as_str(), claim.as_str()))
+            || is_forwarding_claim(name.as_str())
+    });
+}
+
+/// Removes from trailers what only a head may say (RFC 9110, 6.5.1): what belongs to the connection, and
+/// whose request it is. What would frame a message or name its host, hyper leaves out itself.
+pub fn clean_trailers(trailers: &mut HeaderMap) {
+    remove_where(trailers, |name| is_hop_by_hop(name) || is_forwarding_claim(name.as_str()));
+}
+
+fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {
+    let names: SmallVec<[HeaderName; 4]> = headers.keys().filter(|name| condition(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
     }
 }
 
@@ -124,19 +133,21 @@ fn is_forwarding_claim(name: &str) -> bool {
     if !matches!(name.as_bytes().first(), Some(b'x' | b'f' | b't' | b'c')) {
         return false;
     }
-    let dashed = |prefix: &str| {
-        name.len() >= prefix.len()
-            && name
-                .bytes()
-                .zip(prefix.bytes())
-                .all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
-    };
-    let exactly = |claim: &str| name.len() == claim.len() && dashed(claim);
-    dashed("x-forwarded-")
+    begins_like(name, "x-forwarded-")
         || ["forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "x-original-host", "x-cluster-client-ip"]
             .into_iter()
-            .any(exactly)
-        || ["true-client-ip", "cf-connecting-ip"].into_iter().any(exactly)
+            .any(|claim| is_spelling(name, claim))
+        || ["true-client-ip", "cf-connecting-ip"].into_iter().any(|claim| is_spelling(name, claim))
+}
+
+/// Whether `name` is `field`, but for underscores in place of dashes.
+fn is_spelling(name: &str, field: &str) -> bool {
+    name.len() == field.len() && begins_like(name, field)
+}
+
+fn begins_like(name: &str, prefix: &str) -> bool {
+    name.len() >= prefix.len()
+        && name.bytes().zip(prefix.bytes()).all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
 }
 
 /// Adds the proxy to `Via` (RFC 9110, 7.6.3), after whoever stands there already.
@@ -255,8 +266,11 @@ mod tests {
             ("forwarded-by-me", "kept"),
             ("from", "me@example.org"),
         ]);
-        remove_forwarding_claims(&mut map, Some(&HeaderName::from_static("fastly-client-ip")));
+        remove_forwarding_claims(&mut map, &[&HeaderName::from_static("fastly-client-ip")]);
         assert_eq!(names(&map), ["forwarded-by-me", "from", "x-request-id"]);
+        map.insert("x_request_id", HeaderValue::from_static("abc"));
+        remove_forwarding_claims(&mut map, &[&HeaderName::from_static("x-request-id")]);
+        assert_eq!(names(&map), ["forwarded-by-me", "from"]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 
 use super::{
     expect::Gate,
+    headers::clean_trailers,
     patience::{Patience, Waiting},
 };
 
@@ -144,8 +145,8 @@ impl Stream {
             self.patience.wait(Waiting::Upstream, self.timeouts.upstream);
         }
         Poll::Ready(match frame {
-            Some(Ok(frame)) => {
-                let trailers = frame.is_trailers();
+            Some(Ok(mut frame)) => {
+                let trailers = frame.trailers_mut().map(clean_trailers).is_some();
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
                 self.left = self.left.map(|left| left.saturating_sub(length));
                 self.progress.bytes.set(self.progress.bytes.get() + length);

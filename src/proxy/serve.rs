@@ -79,7 +79,7 @@ pub async fn serve<S: Store>(
     if let Some(host) = target.host() {
         request.headers.insert(header::HOST, host.field().clone());
     }
-    forwarded::tell(&mut request.headers, &client, config.forwarded, &config.client_address);
+    forwarded::tell(&mut request.headers, &client, config);
     headers::append_via(&mut request.headers, &worker.via, received);
     request.headers.insert(&config.request_id, exchange.request_id().clone());
     request.uri = Uri::from(target.path_and_query().clone());

@@ -8,11 +8,15 @@
 
 mod broken_answers;
 mod broken_uploads;
+mod client_limits;
 mod config_golden;
 mod config_model;
 mod config_robust;
 mod conformance;
 mod environment;
+mod forwarding;
 mod framing;
 mod harness;
+mod hygiene;
 mod memory_store;
+mod paths;
