@@ -175,13 +175,8 @@ impl Stream {
         if self.progress.state.get() == State::Sending {
             self.progress.state.set(state);
         }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if !self.progress.is_sent() {
-            self.patience.leave_body();
+        if state == State::Sent {
+            self.patience.expect_body(false);
         }
     }
 }

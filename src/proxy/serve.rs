@@ -34,6 +34,7 @@ pub async fn serve<S: Store>(
     client: Rc<Client>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (mut request, body) = request.into_parts();
+    client.patience().expect_body(!body.is_end_stream());
     let config = &worker.config;
     let request_id = request_id(&request.headers, &config.request_id, client.is_trusted());
     let mut exchange = Exchange::begin(&worker.ledger, &client, &request, request_id);

@@ -91,7 +91,7 @@ fn an_upload_that_is_reset_during_its_answer_is_never_completed() {
 
 #[test]
 fn an_upload_that_ends_after_its_answer_is_never_completed() {
-    for break_off in [|mut client: Client| drop(client.finish().closed()), Client::reset] {
+    for break_off in [|mut client: Client| assert!(client.finish().closed()), Client::reset] {
         for upload in UPLOADS {
             let origin = early();
             let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
@@ -165,6 +165,28 @@ fn an_upload_that_stalls_together_with_its_answer_breaks_both_off() {
         client.broken_off();
         torn_down(&origin, upload);
     }
+}
+
+#[test]
+fn an_upload_that_the_origin_does_not_take_is_a_504() {
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        conn.pause()
+    });
+    let yaml = format!(
+        "upstreams:\n  a: {{ endpoints: [\"http://{}\"], timeouts: {{ response: 300ms }} }}\nroutes:\n  - {{ path: /*, upstream: a }}\n",
+        origin.address
+    );
+    let tollgate = Tollgate::start(Config::yaml(yaml));
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000000\r\n\r\n");
+    let mut sending = client.stream.try_clone().unwrap();
+    let upload =
+        std::thread::spawn(move || while io::Write::write_all(&mut sending, &[0; 1 << 16]).is_ok() {});
+    assert_eq!(client.reply().status, 504);
+    assert!(client.closed());
+    upload.join().unwrap();
+    origin.resume();
 }
 
 #[test]

@@ -229,6 +229,17 @@ impl Client {
         socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
     }
 
+    /// Whether the proxy closes the connection in order, rather than with a RST; waits for it.
+    pub fn closed_in_order(&mut self) -> bool {
+        loop {
+            match self.fill() {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
     /// Whether the proxy has closed the connection; waits for it.
     pub fn closed(&mut self) -> bool {
         loop {
