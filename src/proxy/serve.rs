@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use super::{
     checks::{self, Admission},
     client::Client,
+    discard::discard,
     exchange::Exchange,
     expect::{self, Gate},
     forward::{self, Way},
@@ -56,7 +57,9 @@ pub async fn serve<S: Store>(
     // Where does it go?
     let route = match worker.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
-        Err(Refused { status, detail }) => return Ok(exchange.reply(Reply::problem(status, detail))),
+        Err(Refused { status, detail }) => {
+            return Ok(refuse(exchange, &request.headers, body, Reply::problem(status, detail)));
+        }
     };
     exchange.routed(route);
     let route = &config.routes[route];
@@ -67,9 +70,9 @@ pub async fn serve<S: Store>(
         Admission::Admitted(said) => said,
         Admission::Denied { policy, reply } => {
             exchange.limited(policy);
-            return Ok(exchange.reply(reply));
+            return Ok(refuse(exchange, &request.headers, body, reply));
         }
-        Admission::Undecided => return Ok(exchange.reply(Reply::undecided())),
+        Admission::Undecided => return Ok(refuse(exchange, &request.headers, body, Reply::undecided())),
     };
 
     // To the upstream, and back.
@@ -134,6 +137,14 @@ pub async fn serve<S: Store>(
     let mut answer = exchange.respond(response.status, response.headers, source);
     *answer.extensions_mut() = response.extensions;
     Ok(answer)
+}
+
+/// Answers a request that goes no further.
+fn refuse(exchange: Exchange, headers: &HeaderMap, body: Incoming, reply: Reply) -> Response<ResponseBody> {
+    match discard(headers, body) {
+        true => exchange.reply(reply),
+        false => exchange.reply(reply.closing()),
+    }
 }
 
 /// The ID that a trusted proxy gave the request, or a new one: 128 random bits in hex.

@@ -1,6 +1,8 @@
 //! A client that is refused before it has sent everything sees the refusal: no RST overtakes it.
 
-use crate::harness::{Client, Config, Origin, Tollgate};
+use std::io::Write;
+
+use crate::harness::{Client, Config, Origin, Tollgate, eventually};
 
 /// More than the proxy reads before it answers, less than it reads and forgets afterwards.
 const LENGTH: usize = 900 << 10;
@@ -79,16 +81,53 @@ fn an_upload_that_was_answered_early_sees_the_answer() {
     }
 }
 
-#[test]
-fn a_small_body_that_nobody_needed_leaves_its_connection_usable() {
+/// Only `/here` leads anywhere.
+fn with_one_route() -> (Origin, Tollgate) {
     let origin = Origin::ok();
-    let yaml = format!(
+    let tollgate = Tollgate::start(Config::yaml(format!(
         "upstreams:\n  a: {{ endpoints: [\"http://{}\"] }}\nroutes:\n  - {{ path: /here, upstream: a }}\n",
         origin.address
-    );
-    let tollgate = Tollgate::start(Config::yaml(yaml));
+    )));
+    (origin, tollgate)
+}
+
+#[test]
+fn a_small_body_that_nobody_needed_leaves_its_connection_usable() {
+    let (origin, tollgate) = with_one_route();
     let mut client = Client::connect(tollgate.address);
-    assert_eq!(client.request("POST", "/nowhere", &[], b"hello").status, 404);
-    assert_eq!(client.request("POST", "/here", &[], b"hello").status, 200);
-    assert_eq!(origin.heads().len(), 1);
+    for (framing, body) in
+        [("content-length: 5", "hello"), ("transfer-encoding: chunked", "5\r\nhello\r\n0\r\n\r\n")]
+    {
+        client.send(format!("POST /nowhere HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n"));
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.header("connection")), (404, None));
+        // The body comes when the answer is there already.
+        client.send(body);
+        assert_eq!(client.request("POST", "/here", &[], b"hello").status, 200, "{framing}");
+    }
+    assert_eq!(origin.heads().len(), 2);
+}
+
+#[test]
+fn a_long_body_that_nobody_needs_ends_its_connection_and_the_answer_says_so() {
+    let (_origin, tollgate) = with_one_route();
+    for fields in ["content-length: 100000", "content-length: 5\r\nexpect: 100-continue"] {
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!("POST /nowhere HTTP/1.1\r\nhost: a\r\n{fields}\r\n\r\n"));
+        let reply = client.reply();
+        assert_eq!((reply.status, reply.header("connection")), (404, Some("close")), "{fields}");
+        assert!(client.finish().closed());
+    }
+}
+
+#[test]
+fn chunks_without_end_that_nobody_needs_end_their_connection() {
+    let (_origin, tollgate) = with_one_route();
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST /nowhere HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
+    assert_eq!(client.reply().status, 404);
+    let chunk = format!("1000\r\n{}\r\n", "x".repeat(0x1000));
+    eventually("the connection is closed while chunks keep coming", || {
+        client.stream.write_all(chunk.as_bytes()).is_err()
+    });
 }
