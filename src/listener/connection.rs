@@ -63,9 +63,9 @@ where
         Poll::Pending
     }
 
-    fn finish(&mut self, clean: bool) -> Option<TcpStream> {
+    fn finish(&mut self, still_sending: bool) -> Option<TcpStream> {
         let http = self.http.take()?;
-        (clean && self.patience.has_left_body()).then(|| http.into_parts().io.into_inner().into_stream())
+        still_sending.then(|| http.into_parts().io.into_inner().into_stream())
     }
 }
 
@@ -88,7 +88,10 @@ where
                 if let Err(error) = &result {
                     tracing::debug!("connection ended: {error}");
                 }
-                return Poll::Ready(this.finish(result.is_ok()));
+                // A head that is refused may come before its rest, as a body that nobody needs may.
+                let still_sending =
+                    result.map_or_else(|error| error.is_parse(), |()| this.patience.has_left_body());
+                return Poll::Ready(this.finish(still_sending));
             }
             if this.patience.take_elapsed() {
                 // Time was up, and nobody was left to answer for it.

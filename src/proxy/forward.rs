@@ -6,6 +6,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::{
+    headers::is_coded,
     patience::{Patience, Waiting},
     reply::Reply,
     request_body::{Progress, RequestBody},
@@ -87,8 +88,7 @@ pub async fn forward(
         let spare = (connection.is_reused() && !repeated).then(|| repetition(&request)).flatten();
 
         let failed = match way.patience.bound(way.timeouts.response, connection.send(request)).await {
-            Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                // Nobody asked for it: `Upgrade` was not passed on.
+            Ok(Ok(response)) if !is_asked_for(&response) => {
                 way.metrics.upstream(way.index, Outcome::Error);
                 return Err(Reply::bad_gateway());
             }
@@ -153,6 +153,12 @@ impl Way<'_> {
             _ => Unconnected::Unreachable(reply),
         })
     }
+}
+
+/// Nobody asked for another protocol, nor for other codings than what every recipient knows: `Upgrade`
+/// and `TE` were not passed on.
+fn is_asked_for<B>(response: &Response<B>) -> bool {
+    response.status() != StatusCode::SWITCHING_PROTOCOLS && !is_coded(response.headers())
 }
 
 /// The same request once more, if it does no harm to send it twice.

@@ -8,22 +8,23 @@ use super::{
         X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, append_to_list, remove_forwarding_claims,
     },
 };
-use crate::config::model::{AddressHeader, ClientAddress, Forwarded};
+use crate::config::model::{AddressHeader, Config, Forwarded};
 
 /// Tells the upstream about `client`: what an untrusted peer claimed is replaced, what a trusted one
 /// said is added to.
-pub fn tell(headers: &mut HeaderMap, client: &Client, form: Forwarded, source: &ClientAddress) {
+pub fn tell(headers: &mut HeaderMap, client: &Client, config: &Config) {
     if !client.is_trusted() {
-        let claimed = match &source.header {
-            AddressHeader::Single(name) => Some(name),
-            AddressHeader::XForwardedFor | AddressHeader::Forwarded => None,
-        };
-        remove_forwarding_claims(headers, claimed);
+        match &config.client_address.header {
+            AddressHeader::Single(name) => remove_forwarding_claims(headers, &[name, &config.request_id]),
+            AddressHeader::XForwardedFor | AddressHeader::Forwarded => {
+                remove_forwarding_claims(headers, &[&config.request_id]);
+            }
+        }
     }
-    if matches!(form, Forwarded::XForwarded | Forwarded::Both) {
+    if matches!(config.forwarded, Forwarded::XForwarded | Forwarded::Both) {
         tell_x_forwarded(headers, client);
     }
-    if matches!(form, Forwarded::Forwarded | Forwarded::Both) {
+    if matches!(config.forwarded, Forwarded::Forwarded | Forwarded::Both) {
         let member = forwarded_member(client, headers.get(header::HOST));
         append_to_list(headers, &header::FORWARDED, &member);
     }

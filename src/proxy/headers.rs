@@ -53,6 +53,51 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "connection"
+            | "te"
+            | "transfer-encoding"
+            | "upgrade"
+            | "keep-alive"
+            | "proxy-connection"
+            | "proxy-authenticate"
+            | "proxy-authorization"
+            | "http2-settings"
+    )
+}
+
+/// Whether a message has another transfer coding than `chunked`, or several.
+///
+/// hyper takes a body whose last coding is `chunked` for what it is, but not the codings before it:
+/// passed on without them, it would be another message (RFC 9112, 6.1).
+pub fn is_coded(headers: &HeaderMap) -> bool {
+    if !headers.contains_key(header::TRANSFER_ENCODING) {
+        return false;
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => false,
+        (Some(coding), None) => !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        (Some(_), Some(_)) => true,
+    }
+}
+
+/// Leaves one length of several in an answer (RFC 9110, 8.6). hyper has refused those that differ,
+/// other than on HEAD, where the length frames nothing.
+pub fn merge_lengths(headers: &mut HeaderMap) {
+    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
+    let Some(first) = lengths.next() else { return };
+    let several = lengths.next().is_some() || first.as_bytes().contains(&b',');
+    if several && let Some(length) = first.as_bytes().split(|&byte| byte == b',').next() {
+        // A part of a valid value is valid.
+        if let Ok(length) = HeaderValue::from_bytes(length.trim_ascii()) {
+            headers.insert(header::CONTENT_LENGTH, length);
+        }
+    }
+}
+
 /// The fields that a `Connection` line names. `close` and `keep-alive` are its own words; the field
 /// Keep-Alive goes anyway.
 fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
@@ -75,17 +120,26 @@ fn accepts_trailers(value: &HeaderValue) -> bool {
 }
 
 /// Removes what an untrusted client claims about itself: every field by which proxies tell each other
-/// whose request it is. `claimed` is the one that the configuration reads addresses from.
+/// whose request it is. `configured` are those that the configuration names.
 ///
 /// Spellings with underscores go too: many frameworks can't tell `X_Forwarded_For` from the real one.
-pub fn remove_forwarding_claims(headers: &mut HeaderMap, claimed: Option<&HeaderName>) {
-    let claims: SmallVec<[HeaderName; 4]> = headers
-        .keys()
-        .filter(|name| Some(*name) == claimed || is_forwarding_claim(name.as_str()))
-        .cloned()
-        .collect();
-    for name in claims {
-        headers.remove(&name);
+pub fn remove_forwarding_claims(headers: &mut HeaderMap, configured: &[&HeaderName]) {
+    remove_where(headers, |name| {
+        configured.iter().any(|claim| is_spelling(name.as_str(), claim.as_str()))
+            || is_forwarding_claim(name.as_str())
+    });
+}
+
+/// Removes from trailers what only a head may say (RFC 9110, 6.5.1): what belongs to the connection, and
+/// whose request it is. What would frame a message or name its host, hyper leaves out itself.
+pub fn clean_trailers(trailers: &mut HeaderMap) {
+    remove_where(trailers, |name| is_hop_by_hop(name) || is_forwarding_claim(name.as_str()));
+}
+
+fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {
+    let names: SmallVec<[HeaderName; 4]> = headers.keys().filter(|name| condition(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
     }
 }
 
@@ -94,19 +148,21 @@ fn is_forwarding_claim(name: &str) -> bool {
     if !matches!(name.as_bytes().first(), Some(b'x' | b'f' | b't' | b'c')) {
         return false;
     }
-    let dashed = |prefix: &str| {
-        name.len() >= prefix.len()
-            && name
-                .bytes()
-                .zip(prefix.bytes())
-                .all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
-    };
-    let exactly = |claim: &str| name.len() == claim.len() && dashed(claim);
-    dashed("x-forwarded-")
+    begins_like(name, "x-forwarded-")
         || ["forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "x-original-host", "x-cluster-client-ip"]
             .into_iter()
-            .any(exactly)
-        || ["true-client-ip", "cf-connecting-ip"].into_iter().any(exactly)
+            .any(|claim| is_spelling(name, claim))
+        || ["true-client-ip", "cf-connecting-ip"].into_iter().any(|claim| is_spelling(name, claim))
+}
+
+/// Whether `name` is `field`, but for underscores in place of dashes.
+fn is_spelling(name: &str, field: &str) -> bool {
+    name.len() == field.len() && begins_like(name, field)
+}
+
+fn begins_like(name: &str, prefix: &str) -> bool {
+    name.len() >= prefix.len()
+        && name.bytes().zip(prefix.bytes()).all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
 }
 
 /// Adds the proxy to `Via` (RFC 9110, 7.6.3), after whoever stands there already.
@@ -228,8 +284,11 @@ mod tests {
             ("forwarded-by-me", "kept"),
             ("from", "me@example.org"),
         ]);
-        remove_forwarding_claims(&mut map, Some(&HeaderName::from_static("fastly-client-ip")));
+        remove_forwarding_claims(&mut map, &[&HeaderName::from_static("fastly-client-ip")]);
         assert_eq!(names(&map), ["forwarded-by-me", "from", "x-request-id"]);
+        map.insert("x_request_id", HeaderValue::from_static("abc"));
+        remove_forwarding_claims(&mut map, &[&HeaderName::from_static("x-request-id")]);
+        assert_eq!(names(&map), ["forwarded-by-me", "from"]);
     }
 
     #[test]

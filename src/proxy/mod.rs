@@ -2,6 +2,7 @@
 
 mod checks;
 mod client;
+mod discard;
 mod exchange;
 mod expect;
 mod forward;

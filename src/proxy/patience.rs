@@ -42,7 +42,7 @@ pub struct Patience {
     /// Set when the deadline of [`Waiting::Upstream`] has passed, until somebody has noticed.
     elapsed: Cell<bool>,
     draining: Cell<bool>,
-    /// A request's body was not read to its end.
+    /// The request's body was not read to its end.
     body_left: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
@@ -127,12 +127,12 @@ impl Patience {
         self.draining.get()
     }
 
-    /// Notes that a request's body was not read to its end.
-    pub fn leave_body(&self) {
-        self.body_left.set(true);
+    /// Notes whether something of the request's body is still to be read.
+    pub fn expect_body(&self, expected: bool) {
+        self.body_left.set(expected);
     }
 
-    /// Whether a request's body was not read to its end.
+    /// Whether the request's body was not read to its end.
     pub fn has_left_body(&self) -> bool {
         self.body_left.get()
     }

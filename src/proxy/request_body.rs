@@ -14,6 +14,7 @@ use hyper::body::Incoming;
 
 use super::{
     expect::Gate,
+    headers::clean_trailers,
     patience::{Patience, Waiting},
 };
 
@@ -144,8 +145,8 @@ impl Stream {
             self.patience.wait(Waiting::Upstream, self.timeouts.upstream);
         }
         Poll::Ready(match frame {
-            Some(Ok(frame)) => {
-                let trailers = frame.is_trailers();
+            Some(Ok(mut frame)) => {
+                let trailers = frame.trailers_mut().map(clean_trailers).is_some();
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
                 self.left = self.left.map(|left| left.saturating_sub(length));
                 self.progress.bytes.set(self.progress.bytes.get() + length);
@@ -174,13 +175,8 @@ impl Stream {
         if self.progress.state.get() == State::Sending {
             self.progress.state.set(state);
         }
-    }
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        if !self.progress.is_sent() {
-            self.patience.leave_body();
+        if state == State::Sent {
+            self.patience.expect_body(false);
         }
     }
 }

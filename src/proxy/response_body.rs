@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 
 use super::{
     exchange::Exchange,
+    headers::clean_trailers,
     patience::{Patience, Waiting},
     request_body::{Progress, RequestBody},
 };
@@ -114,7 +115,10 @@ impl Streaming {
         };
         self.starved = false;
         self.patience.wait(Waiting::Client, self.client_timeout);
-        let frame = frame.transpose()?;
+        let mut frame = frame.transpose()?;
+        if let Some(trailers) = frame.as_mut().and_then(Frame::trailers_mut) {
+            clean_trailers(trailers);
+        }
         if frame.as_ref().is_none_or(Frame::is_trailers) || self.incoming.is_end_stream() {
             self.lease.end();
         }

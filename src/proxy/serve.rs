@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use super::{
     checks::{self, Admission},
     client::Client,
+    discard::discard,
     exchange::Exchange,
     expect::{self, Gate},
     forward::{self, Way},
@@ -34,6 +35,7 @@ pub async fn serve<S: Store>(
     client: Rc<Client>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (mut request, body) = request.into_parts();
+    client.patience().expect_body(!body.is_end_stream());
     let config = &worker.config;
     let request_id = request_id(&request.headers, &config.request_id, client.is_trusted());
     let mut exchange = Exchange::begin(&worker.ledger, &client, &request, request_id);
@@ -55,7 +57,9 @@ pub async fn serve<S: Store>(
     // Where does it go?
     let route = match worker.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
-        Err(Refused { status, detail }) => return Ok(exchange.reply(Reply::problem(status, detail))),
+        Err(Refused { status, detail }) => {
+            return Ok(refuse(exchange, &request.headers, body, Reply::problem(status, detail)));
+        }
     };
     exchange.routed(route);
     let route = &config.routes[route];
@@ -66,9 +70,9 @@ pub async fn serve<S: Store>(
         Admission::Admitted(said) => said,
         Admission::Denied { policy, reply } => {
             exchange.limited(policy);
-            return Ok(exchange.reply(reply));
+            return Ok(refuse(exchange, &request.headers, body, reply));
         }
-        Admission::Undecided => return Ok(exchange.reply(Reply::undecided())),
+        Admission::Undecided => return Ok(refuse(exchange, &request.headers, body, Reply::undecided())),
     };
 
     // To the upstream, and back.
@@ -82,7 +86,7 @@ pub async fn serve<S: Store>(
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         request.headers.insert(header::HOST, host.field().clone());
     }
-    forwarded::tell(&mut request.headers, &client, config.forwarded, &config.client_address);
+    forwarded::tell(&mut request.headers, &client, config);
     headers::append_via(&mut request.headers, &worker.via, received);
     request.headers.insert(&config.request_id, exchange.request_id().clone());
     request.uri = Uri::from(target.path_and_query().clone());
@@ -93,6 +97,10 @@ pub async fn serve<S: Store>(
     let (body, progress) = match body.is_end_stream() {
         true => (RequestBody::Empty, None),
         false => {
+            if body.size_hint().exact().is_none() {
+                // Unless it is told so, hyper takes a GET of unknown length to have no body.
+                request.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+            }
             let (body, progress) = RequestBody::stream(body, gate, Rc::clone(client.patience()), timeouts);
             (body, Some(progress))
         }
@@ -118,6 +126,7 @@ pub async fn serve<S: Store>(
     // The answer, with what the client should know of its limits.
     let (mut response, body) = response.into_parts();
     headers::remove_hop_by_hop(&mut response.headers);
+    headers::merge_lengths(&mut response.headers);
     headers::append_via(&mut response.headers, &worker.via, response.version);
     worker.quotas.tell(&mut response.headers, &said);
     let source = if body.is_end_stream() {
@@ -131,6 +140,14 @@ pub async fn serve<S: Store>(
     let mut answer = exchange.respond(response.status, response.headers, source);
     *answer.extensions_mut() = response.extensions;
     Ok(answer)
+}
+
+/// Answers a request that goes no further.
+fn refuse(exchange: Exchange, headers: &HeaderMap, body: Incoming, reply: Reply) -> Response<ResponseBody> {
+    match discard(headers, body) {
+        true => exchange.reply(reply),
+        false => exchange.reply(reply.closing()),
+    }
 }
 
 /// The ID that a trusted proxy gave the request, or a new one: 128 random bits in hex.
@@ -162,16 +179,10 @@ fn target(request: &request::Parts) -> Result<Target, Refused> {
     Target::of(&request.method, &request.uri, request.version, &request.headers)
 }
 
-/// hyper takes a body whose last coding is `chunked` for what it is, but not the codings before it:
-/// passed on without them, it would be another message (RFC 9112, 6.1).
 fn framing(headers: &HeaderMap) -> Result<(), Refused> {
-    if !headers.contains_key(header::TRANSFER_ENCODING) {
-        return Ok(());
-    }
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (Some(coding), None) if coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => Err(Refused {
+    match headers::is_coded(headers) {
+        false => Ok(()),
+        true => Err(Refused {
             status: StatusCode::NOT_IMPLEMENTED,
             detail: "No transfer coding but chunked is supported.",
         }),

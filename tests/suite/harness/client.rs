@@ -117,7 +117,7 @@ impl Client {
     #[track_caller]
     pub fn reply(&mut self) -> Reply {
         self.try_reply()
-            .unwrap_or_else(|error| panic!("no whole answer: {error}; read so far: {:?}", self.seen()))
+            .unwrap_or_else(|error| panic!("no whole answer: {error}; read so far: {:?}", self.unread()))
     }
 
     /// Reads one answer, or says why there is no whole one.
@@ -139,10 +139,20 @@ impl Client {
         Ok(reply)
     }
 
+    /// Reads until the connection ends before an answer does.
+    #[track_caller]
+    pub fn broken_off(&mut self) {
+        use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+        let reply = self.try_reply();
+        let ended =
+            reply.as_ref().is_err_and(|error| matches!(error.kind(), ConnectionReset | UnexpectedEof));
+        assert!(ended, "not broken off: {reply:?}; read so far: {:?}", self.unread());
+    }
+
     /// Reads the head of an answer that has no body.
     #[track_caller]
     pub fn head(&mut self) -> Reply {
-        self.try_head().unwrap_or_else(|error| panic!("no head: {error}; read so far: {:?}", self.seen()))
+        self.try_head().unwrap_or_else(|error| panic!("no head: {error}; read so far: {:?}", self.unread()))
     }
 
     fn try_head(&mut self) -> io::Result<Reply> {
@@ -206,6 +216,30 @@ impl Client {
         Ok(self.read.drain(..length).collect())
     }
 
+    /// Sends no more, but still reads.
+    #[track_caller]
+    pub fn finish(&mut self) -> &mut Self {
+        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        self
+    }
+
+    /// Breaks the connection with a RST.
+    #[track_caller]
+    pub fn reset(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    }
+
+    /// Whether the proxy closes the connection in order, rather than with a RST; waits for it.
+    pub fn closed_in_order(&mut self) -> bool {
+        loop {
+            match self.fill() {
+                Ok(true) => {}
+                Ok(false) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
     /// Whether the proxy has closed the connection; waits for it.
     pub fn closed(&mut self) -> bool {
         loop {
@@ -229,7 +263,8 @@ impl Client {
         Ok(read > 0)
     }
 
-    fn seen(&self) -> String {
+    /// What came and was not taken yet.
+    pub fn unread(&self) -> String {
         String::from_utf8_lossy(&self.read).into_owned()
     }
 }

@@ -4,7 +4,7 @@ use std::{
     io::{self, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex,
+        Arc, Condvar, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -17,6 +17,9 @@ pub struct Origin {
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
     heads: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<Vec<u8>>>>,
+    ended: Arc<AtomicUsize>,
+    turns: Arc<(Mutex<usize>, Condvar)>,
 }
 
 /// One connection of the proxy to an origin.
@@ -27,6 +30,8 @@ pub struct Conn {
     pub number: usize,
     read: Vec<u8>,
     heads: Arc<Mutex<Vec<String>>>,
+    received: Arc<Mutex<Vec<Vec<u8>>>>,
+    turns: Arc<(Mutex<usize>, Condvar)>,
 }
 
 impl Origin {
@@ -37,20 +42,32 @@ impl Origin {
         let connections = Arc::new(AtomicUsize::new(0));
         let heads = Arc::new(Mutex::new(Vec::new()));
         let handler = Arc::new(handler);
+        let received = Arc::<Mutex<Vec<Vec<u8>>>>::default();
+        let ended = Arc::<AtomicUsize>::default();
         let (counter, log) = (Arc::clone(&connections), Arc::clone(&heads));
+        let (bytes, ends) = (Arc::clone(&received), Arc::clone(&ended));
+        let turns = Arc::<(Mutex<usize>, Condvar)>::default();
+        let their_turns = Arc::clone(&turns);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 stream.set_read_timeout(Some(PATIENCE)).unwrap();
                 stream.set_nodelay(true).unwrap();
+                bytes.lock().unwrap().push(Vec::new());
                 let number = counter.fetch_add(1, Ordering::SeqCst);
                 let (handler, heads) = (Arc::clone(&handler), Arc::clone(&log));
+                let (received, ends) = (Arc::clone(&bytes), Arc::clone(&ends));
+                let turns = Arc::clone(&their_turns);
                 thread::spawn(move || {
                     // A connection that the proxy ends is part of many tests.
-                    let _ = handler(&mut Conn { stream, number, read: Vec::new(), heads });
+                    let mut conn = Conn { stream, number, read: Vec::new(), heads, received, turns };
+                    let _ = handler(&mut conn);
+                    // Before it is counted as ended, it has.
+                    drop(conn);
+                    ends.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { address, connections, heads }
+        Self { address, connections, heads, received, ended, turns }
     }
 
     /// Reads every request to its end and answers 200 with a JSON description of it, on kept connections:
@@ -83,6 +100,40 @@ impl Origin {
             }
             Ok(())
         })
+    }
+
+    /// Never answers, and reads until the proxy ends the connection.
+    pub fn sink() -> Self {
+        Self::start(|conn| {
+            conn.closed();
+            Ok(())
+        })
+    }
+
+    /// Sends `answer` byte for byte to the head of every request, and ends the connection.
+    pub fn saying(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::start(move |conn| {
+            conn.head()?;
+            conn.send(&answer)
+        })
+    }
+
+    /// What came over each connection so far, byte for byte.
+    pub fn received(&self) -> Vec<String> {
+        let received = self.received.lock().unwrap();
+        received.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
+    }
+
+    /// Lets one [`Conn::pause`] end.
+    pub fn resume(&self) {
+        *self.turns.0.lock().unwrap() += 1;
+        self.turns.1.notify_one();
+    }
+
+    /// Connections whose handlers have returned.
+    pub fn ended(&self) -> usize {
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// Connections so far.
@@ -195,6 +246,23 @@ impl Conn {
         self.stream.write_all(bytes)
     }
 
+    /// Waits until the test says [`Origin::resume`].
+    pub fn pause(&mut self) -> io::Result<()> {
+        let turns = self.turns.0.lock().unwrap();
+        let (mut turns, late) =
+            self.turns.1.wait_timeout_while(turns, PATIENCE, |turns| *turns == 0).unwrap();
+        if late.timed_out() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        *turns -= 1;
+        Ok(())
+    }
+
+    /// Ends the connection with a RST when the handler returns.
+    pub fn reset(&mut self) -> io::Result<()> {
+        socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO))
+    }
+
     /// Whether the proxy has ended the connection; waits for it.
     pub fn closed(&mut self) -> bool {
         loop {
@@ -210,6 +278,7 @@ impl Conn {
         let mut chunk = [0; 16 << 10];
         let read = self.stream.read(&mut chunk)?;
         self.read.extend_from_slice(&chunk[..read]);
+        self.received.lock().unwrap()[self.number].extend_from_slice(&chunk[..read]);
         Ok(read > 0)
     }
 }

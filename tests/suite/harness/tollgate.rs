@@ -156,7 +156,12 @@ impl Drop for Tollgate {
             for line in self.stderr.lock().unwrap().iter().rev().take(40).rev() {
                 let _ = writeln!(out, "    tollgate: {line}");
             }
+            return;
         }
+        // A panic ends a request, not the process: without a look at the log, nobody would notice.
+        let stderr = self.stderr.lock().unwrap();
+        let panics: Vec<_> = stderr.iter().filter(|line| line.contains("panicked at")).collect();
+        assert!(panics.is_empty(), "{panics:#?}");
     }
 }
 

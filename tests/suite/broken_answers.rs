@@ -1,0 +1,215 @@
+//! An origin's answer that breaks off or can be read in two ways is never completed towards the client.
+
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, get};
+
+fn in_front_of(origin: &Origin) -> Tollgate {
+    Tollgate::start(Config::new(&[origin.address], ""))
+}
+
+/// What a client gets whose origin says `answer` and ends the connection: an answer, or its beginning.
+fn said(answer: &str) -> Result<Reply, String> {
+    let origin = Origin::saying(answer);
+    let tollgate = in_front_of(&origin);
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
+    client.try_reply().map_err(|error| error.to_string())
+}
+
+#[test]
+fn answers_that_break_off_are_never_completed() {
+    let answers = [
+        "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nhello",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\nnonsense\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nbad trailer\r\n\r\n",
+    ];
+    for answer in answers {
+        let origin = Origin::saying(answer);
+        let tollgate = in_front_of(&origin);
+        Client::connect(tollgate.address).send("GET /a HTTP/1.1\r\nhost: a\r\n\r\n").broken_off();
+    }
+}
+
+#[test]
+fn answers_that_are_reset_are_never_completed() {
+    for framing in
+        ["content-length: 10\r\n\r\nhello", "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n", "\r\nhello"]
+    {
+        let origin = Origin::start(move |conn| {
+            conn.head()?;
+            conn.send(format!("HTTP/1.1 200 OK\r\n{framing}").as_bytes())?;
+            // Once the client has its part, the rest is cut off.
+            conn.pause()?;
+            conn.reset()
+        });
+        let tollgate = in_front_of(&origin);
+        let mut client = Client::connect(tollgate.address);
+        client.send("GET /a HTTP/1.1\r\nhost: a\r\n\r\n");
+        assert_eq!(client.head().status, 200);
+        origin.resume();
+        assert!(client.closed());
+        assert!(!client.unread().ends_with("0\r\n\r\n"), "{framing:?}: {}", client.unread());
+    }
+}
+
+#[test]
+fn answers_that_are_no_http_are_a_502() {
+    let fields = "x: y\r\n".repeat(200);
+    let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(1 << 20));
+    for answer in [
+        "",
+        "\r\n",
+        "hello\r\n\r\n",
+        "HTTP/1.1 2OO OK\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 099 Low\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 2000 High\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/2 200 OK\r\ncontent-length: 0\r\n\r\n",
+        "ICY 200 OK\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!",
+        "HTTP/1.1 200 OK\r\ncontent-length: 5, 6\r\n\r\nhello!",
+        "HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ncontent-length: five\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\ncontent-length : 5\r\n\r\nhello",
+        "HTTP/1.1 200 OK\r\nx: 1\r\n folded\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nx: a\0b\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip\r\n\r\nhello",
+        "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n",
+        &format!("HTTP/1.1 200 OK\r\n{fields}content-length: 0\r\n\r\n"),
+        &long,
+    ] {
+        let start = &answer[..answer.len().min(80)];
+        let reply = said(answer).unwrap_or_else(|error| panic!("{start:?}: {error}"));
+        assert_eq!(reply.status, 502, "{start:?}: {reply:?}");
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+        assert_eq!(reply.json()["status"], 502);
+    }
+}
+
+#[test]
+fn chunks_win_over_a_length_in_an_answer() {
+    for fields in
+        ["content-length: 3\r\ntransfer-encoding: chunked", "transfer-encoding: chunked\r\ncontent-length: 3"]
+    {
+        let reply = said(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n5\r\nhello\r\n0\r\n\r\n")).unwrap();
+        assert_eq!((reply.text().as_str(), reply.header("content-length")), ("hello", None));
+    }
+}
+
+#[test]
+fn a_length_that_an_answer_says_twice_is_passed_on_once() {
+    for fields in ["content-length: 5\r\ncontent-length: 5", "content-length: 5, 5"] {
+        let reply = said(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\nhello")).unwrap();
+        assert_eq!((reply.text().as_str(), reply.all("content-length")), ("hello", vec!["5"]), "{fields:?}");
+    }
+}
+
+#[test]
+fn what_comes_behind_an_answer_is_no_answer() {
+    let origin = Origin::start(|conn| {
+        while conn.head()?.is_some() {
+            conn.send(
+                b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\npoison!",
+            )?;
+        }
+        Ok(())
+    });
+    let tollgate = in_front_of(&origin);
+    for _ in 0..20 {
+        assert_eq!(get(tollgate.address, "/", &[]).text(), "hello");
+    }
+}
+
+#[test]
+fn a_body_where_none_may_be_is_not_the_next_answer() {
+    for status in ["204 No Content", "304 Not Modified"] {
+        let origin = Origin::start(move |conn| {
+            while let Some(head) = conn.head()? {
+                if head.starts_with("GET /empty") {
+                    let poison = "HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\npoison";
+                    let length = poison.len();
+                    conn.send(
+                        format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n{poison}").as_bytes(),
+                    )?;
+                } else {
+                    conn.answer("200 OK", &[], b"mine")?;
+                }
+            }
+            Ok(())
+        });
+        let tollgate = in_front_of(&origin);
+        let mut client = Client::connect(tollgate.address);
+        for _ in 0..20 {
+            let empty = client.request("GET", "/empty", &[], b"");
+            assert_eq!(empty.status.to_string(), status[..3]);
+            assert_eq!(client.request("GET", "/", &[], b"").text(), "mine", "{status}");
+        }
+    }
+}
+
+#[test]
+fn an_answer_to_head_keeps_its_length_and_has_no_body() {
+    let origin = Origin::start(|conn| {
+        while conn.head()?.is_some() {
+            conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")?;
+        }
+        Ok(())
+    });
+    let tollgate = in_front_of(&origin);
+    let mut client = Client::connect(tollgate.address);
+    for _ in 0..3 {
+        assert_eq!(client.request("HEAD", "/", &[], b"").header("content-length"), Some("1000"));
+    }
+}
+
+#[test]
+fn interim_answers_are_not_taken_for_the_answer() {
+    let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
+    let mut reply = said(&format!("{interim}HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")).unwrap();
+    reply.headers.retain(|(name, _)| name == "link");
+    assert_eq!((reply.status, reply.text().as_str(), reply.headers.len()), (200, "ok", 0));
+}
+
+#[test]
+fn interim_answers_without_end_are_a_timeout() {
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        loop {
+            conn.send(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n")?;
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+    let yaml = format!(
+        "upstreams:\n  a: {{ endpoints: [\"http://{}\"], timeouts: {{ response: 200ms }} }}\nroutes:\n  - {{ path: /*, upstream: a }}\n",
+        origin.address
+    );
+    let tollgate = Tollgate::start(Config::yaml(yaml));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 504);
+}
+
+#[test]
+fn http_1_0_answers_are_passed_on_as_1_1() {
+    for (fields, length) in [("content-length: 5\r\n", Some("5")), ("", None)] {
+        let reply = said(&format!("HTTP/1.0 200 OK\r\n{fields}\r\nhello")).unwrap();
+        assert_eq!((reply.text().as_str(), reply.header("content-length")), ("hello", length));
+        assert_eq!(reply.header("via"), Some("1.0 tollgate"));
+    }
+}
+
+#[test]
+fn an_http_1_0_client_gets_no_chunks() {
+    let origin =
+        Origin::saying("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+    let tollgate = in_front_of(&origin);
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET / HTTP/1.0\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!((reply.text().as_str(), reply.header("transfer-encoding")), ("hello", None));
+}

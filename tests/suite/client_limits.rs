@@ -1,0 +1,203 @@
+//! What a client may ask of the proxy itself: the size of a head, connections, and time.
+
+use std::{
+    io::{ErrorKind, Write},
+    time::{Duration, Instant},
+};
+
+use crate::harness::{Client, Config, Origin, Tollgate, eventually, get};
+
+fn start(limits: &str) -> (Origin, Tollgate) {
+    let origin = Origin::ok();
+    let tollgate =
+        Tollgate::start(Config::new(&[origin.address], &format!("client_limits: {{ {limits} }}\n")));
+    (origin, tollgate)
+}
+
+/// The status that a head gets, and whether the connection is closed then.
+fn refused(tollgate: &Tollgate, head: &str) -> (u16, bool) {
+    let mut client = Client::connect(tollgate.address);
+    client.send(head);
+    (client.reply().status, client.closed())
+}
+
+#[test]
+fn a_head_is_as_large_as_configured_and_no_larger() {
+    let (origin, tollgate) = start("header_size: 4KiB");
+    let head = |size: usize| {
+        let frame = "GET / HTTP/1.1\r\nhost: a\r\nx: \r\n\r\n".len();
+        format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(size - frame))
+    };
+    let mut client = Client::connect(tollgate.address);
+    assert_eq!(client.send(head(4096)).reply().status, 200);
+    assert_eq!(refused(&tollgate, &head(4097)), (431, true));
+    assert_eq!(origin.heads().len(), 1);
+}
+
+#[test]
+fn a_head_of_a_megabyte_is_told_so() {
+    let (origin, tollgate) = start("header_size: 4KiB");
+    let head = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(1 << 20));
+    assert_eq!(refused(&tollgate, &head), (431, true));
+    assert_eq!(origin.received().concat(), "");
+}
+
+#[test]
+fn a_head_has_as_many_fields_as_configured_and_no_more() {
+    for (limits, most) in [("headers: 5", 5), ("headers: 100", 100), ("headers: 300", 300)] {
+        let (origin, tollgate) = start(limits);
+        let head =
+            |fields: usize| format!("GET / HTTP/1.1\r\nhost: a\r\n{}\r\n", "x: y\r\n".repeat(fields - 1));
+        let mut client = Client::connect(tollgate.address);
+        assert_eq!(client.send(head(most)).reply().status, 200, "{limits}");
+        assert_eq!(refused(&tollgate, &head(most + 1)), (431, true), "{limits}");
+        assert_eq!(origin.heads().len(), 1, "{limits}");
+    }
+}
+
+#[test]
+fn a_target_that_is_too_long_is_told_so() {
+    let (origin, tollgate) = start("header_size: 1MiB");
+    let head = |path: String| format!("GET /{path} HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert_eq!(refused(&tollgate, &head("a".repeat(70_000))), (414, true));
+    assert_eq!(refused(&tollgate, &head("/a".repeat(2_000))), (414, true));
+    assert_eq!(origin.received().concat(), "");
+}
+
+#[test]
+fn a_silent_connection_is_closed_after_header_timeout() {
+    let (_origin, tollgate) = start("header_timeout: 300ms");
+    let started = Instant::now();
+    assert!(Client::connect(tollgate.address).closed());
+    assert!(started.elapsed() >= Duration::from_millis(250), "closed after {:?}", started.elapsed());
+}
+
+#[test]
+fn a_head_that_drips_is_closed_after_header_timeout() {
+    let (origin, tollgate) = start("header_timeout: 300ms");
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\nx: ");
+    eventually("the connection is closed while bytes keep coming", || client.stream.write_all(b"y").is_err());
+    assert_eq!(origin.received().concat(), "");
+}
+
+#[test]
+fn empty_lines_do_not_keep_a_connection_open() {
+    let (_origin, tollgate) = start("header_timeout: 300ms");
+    let mut client = Client::connect(tollgate.address);
+    eventually("the connection is closed while lines keep coming", || {
+        client.stream.write_all(b"\r\n").is_err()
+    });
+}
+
+#[test]
+fn a_second_head_that_drips_is_closed_after_header_timeout() {
+    let (origin, tollgate) = start("header_timeout: 300ms");
+    let mut client = Client::connect(tollgate.address);
+    assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\nx: ");
+    eventually("the connection is closed while bytes keep coming", || client.stream.write_all(b"y").is_err());
+    assert_eq!(origin.heads().len(), 1);
+}
+
+#[test]
+fn an_idle_connection_is_closed_after_idle_timeout() {
+    let (_origin, tollgate) = start("idle_timeout: 300ms");
+    let mut client = Client::connect(tollgate.address);
+    assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+    let started = Instant::now();
+    assert!(client.closed());
+    assert!(started.elapsed() >= Duration::from_millis(200), "closed after {:?}", started.elapsed());
+}
+
+#[test]
+fn a_connection_in_use_is_not_idle() {
+    let (_origin, tollgate) = start("idle_timeout: 400ms, header_timeout: 400ms");
+    let mut client = Client::connect(tollgate.address);
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(1) {
+        assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_origin_may_take_longer_than_a_client_may_be_idle() {
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        std::thread::sleep(Duration::from_millis(600));
+        conn.answer("200 OK", &[], b"late")
+    });
+    let limits = "client_limits: { idle_timeout: 200ms, header_timeout: 200ms }\n";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], limits));
+    assert_eq!(get(tollgate.address, "/", &[]).text(), "late");
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answer_is_closed_and_so_is_the_upstream() {
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        conn.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+        let chunk = [b"10000\r\n".as_slice(), &[b'x'; 1 << 16], b"\r\n"].concat();
+        // It ends with an error, once nobody takes the chunks any more.
+        loop {
+            conn.send(&chunk)?;
+        }
+    });
+    let tollgate =
+        Tollgate::start(Config::new(&[origin.address], "client_limits: { idle_timeout: 300ms }\n"));
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually("the origin's connection ends", || origin.ended() == 1);
+    client.broken_off();
+}
+
+#[test]
+fn a_client_that_reads_slowly_is_served_to_the_end() {
+    let body = "x".repeat(24 << 20);
+    let length = body.len();
+    let origin = Origin::start(move |conn| {
+        conn.head()?;
+        conn.answer("200 OK", &[], body.as_bytes())
+    });
+    let tollgate =
+        Tollgate::start(Config::new(&[origin.address], "client_limits: { idle_timeout: 400ms }\n"));
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    let reply = client.head();
+    assert_eq!(reply.header("content-length"), Some(length.to_string().as_str()));
+    // Longer than the timeout altogether, never for as long as it.
+    for _ in 0..8 {
+        client.take(length / 8).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn connections_beyond_the_cap_are_closed_until_one_is_free() {
+    let (_origin, tollgate) = start("connections: 2");
+    let mut held: Vec<_> = (0..2).map(|_| Client::connect(tollgate.address)).collect();
+    for client in &mut held {
+        assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+    }
+    assert!(Client::connect(tollgate.address).closed());
+    assert_eq!(held[0].request("GET", "/", &[], b"").status, 200);
+    held.pop();
+    eventually("a place is free", || {
+        let mut client = Client::connect(tollgate.address);
+        // One that is refused is closed before or after it has sent this.
+        let sent = client.stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        sent.is_ok() && client.try_reply().is_ok_and(|reply| reply.status == 200)
+    });
+}
+
+#[test]
+fn a_refused_connection_is_counted() {
+    let (_origin, tollgate) = start("connections: 1");
+    let mut held = Client::connect(tollgate.address);
+    assert_eq!(held.request("GET", "/", &[], b"").status, 200);
+    let mut refused = Client::connect(tollgate.address);
+    let error = refused.try_reply().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset), "{error}");
+    eventually("it is counted", || tollgate.metric("tollgate_connections_refused") == 1.0);
+}

@@ -1,0 +1,156 @@
+//! Who the client is: what is told to the origin of it, and whose word counts.
+
+use std::net::IpAddr;
+
+use crate::harness::{Client, Config, Origin, Tollgate};
+
+/// Everything by which a client could claim to be another.
+const CLAIMS: [(&str, &str); 19] = [
+    ("x-forwarded-for", "6.6.6.6"),
+    ("X-Forwarded-For", "6.6.6.7"),
+    ("X_Forwarded_For", "6.6.6.6"),
+    ("X-Forwarded_For", "6.6.6.6"),
+    ("x-forwarded-proto", "6.6.6.6"),
+    ("x_forwarded_proto", "6.6.6.6"),
+    ("x-forwarded-host", "6.6.6.6"),
+    ("x-forwarded-port", "6666"),
+    ("x-forwarded-prefix", "/6.6.6.6"),
+    ("x-forwarded-server", "6.6.6.6"),
+    ("x-forwarded", "6.6.6.6"),
+    ("forwarded", "for=6.6.6.6"),
+    ("forwarded", "for=\"6.6.6.6"),
+    ("x-real-ip", "6.6.6.6"),
+    ("x_real_ip", "6.6.6.6"),
+    ("x-client-ip", "6.6.6.6"),
+    ("true-client-ip", "6.6.6.6"),
+    ("cf-connecting-ip", "6.6.6.6"),
+    ("x-cluster-client-ip", "6.6.6.6"),
+];
+
+/// What the origin is told of the client, sorted: `forwarded` and `x-forwarded-*`, of a client with
+/// `fields` and a proxy with `settings`.
+fn told(settings: &str, fields: &[(&str, &str)]) -> Vec<String> {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
+    let mut fields = fields.to_vec();
+    fields.push(("host", "api.example:81"));
+    assert_eq!(Client::connect(tollgate.address).request("GET", "/", &fields, b"").status, 200);
+    let head = origin.heads()[0].clone();
+    let is_ours = |line: &&str| line.contains("orwarded") || line.contains("6.6.6") || line.contains("6666");
+    let mut lines: Vec<_> = head.split("\r\n").filter(is_ours).map(str::to_owned).collect();
+    lines.sort_unstable();
+    lines
+}
+
+const X_FORWARDED: [&str; 3] =
+    ["x-forwarded-for: 127.0.0.1", "x-forwarded-host: api.example:81", "x-forwarded-proto: http"];
+const FORWARDED: &str = "forwarded: for=127.0.0.1;host=\"api.example:81\";proto=http";
+
+#[test]
+fn what_an_untrusted_client_claims_is_replaced() {
+    assert_eq!(told("", &CLAIMS), X_FORWARDED);
+    assert_eq!(told("forwarded: x-forwarded\n", &CLAIMS), X_FORWARDED);
+}
+
+#[test]
+fn every_form_of_telling_replaces_claims() {
+    assert_eq!(told("forwarded: forwarded\n", &CLAIMS), [FORWARDED]);
+    assert_eq!(told("forwarded: off\n", &CLAIMS), [""; 0]);
+    assert_eq!(told("forwarded: both\n", &CLAIMS), [&[FORWARDED], &X_FORWARDED[..]].concat());
+}
+
+#[test]
+fn the_configured_address_field_is_a_claim_too() {
+    let settings = "client_address: { header: fastly-client-ip }\nforwarded: off\n";
+    assert_eq!(told(settings, &[("fastly-client-ip", "6.6.6.6")]), [""; 0]);
+}
+
+#[test]
+fn what_a_trusted_proxy_says_is_appended_to() {
+    let fields = [
+        ("x-forwarded-for", "203.0.113.7"),
+        ("x-forwarded-for", "10.0.0.2"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-host", "orwarded.example"),
+        ("forwarded", "for=203.0.113.7;proto=https"),
+    ];
+    assert_eq!(
+        told("trusted_proxies: [127.0.0.0/8]\nforwarded: both\n", &fields),
+        [
+            "forwarded: for=203.0.113.7;proto=https, for=127.0.0.1;host=\"api.example:81\";proto=http",
+            "x-forwarded-for: 203.0.113.7, 10.0.0.2, 127.0.0.1",
+            "x-forwarded-host: orwarded.example",
+            "x-forwarded-proto: https",
+        ]
+    );
+}
+
+#[test]
+fn the_host_that_is_told_is_the_one_that_was_asked_for() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], "forwarded: both\n"));
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET http://real.example/ HTTP/1.1\r\nhost: other.example\r\n\r\n");
+    assert_eq!(client.reply().status, 200);
+    let head = &origin.heads()[0];
+    assert!(head.contains("\r\nx-forwarded-host: real.example"), "{head}");
+    assert!(head.contains(";host=\"real.example\"") && !head.contains("other.example"), "{head}");
+}
+
+/// Two requests a minute for each address.
+const TWO: &str = "policies:\n  per-ip: { algorithm: sliding_log, key: ip, limit: 2/1m }\n";
+
+fn limited(trusted: &str) -> (Origin, Tollgate) {
+    let origin = Origin::ok();
+    let yaml = format!(
+        "{trusted}{TWO}upstreams:\n  a: {{ endpoints: [\"http://{}\"], policies: [per-ip] }}\nroutes:\n  - {{ path: /*, upstream: a }}\n",
+        origin.address
+    );
+    let tollgate = Tollgate::start(Config::yaml(yaml));
+    (origin, tollgate)
+}
+
+/// The statuses of requests with these X-Forwarded-For fields, from `peer`.
+fn statuses(tollgate: &Tollgate, peer: &str, chains: &[&str]) -> Vec<u16> {
+    let peer: IpAddr = peer.parse().unwrap();
+    let mut client = Client::connect_from(peer, tollgate.address);
+    chains.iter().map(|chain| client.request("GET", "/", &[("x-forwarded-for", chain)], b"").status).collect()
+}
+
+#[test]
+fn spoofed_addresses_are_no_way_around_a_limit() {
+    let (origin, tollgate) = limited("");
+    assert_eq!(statuses(&tollgate, "127.0.0.5", &["1.1.1.1", "2.2.2.2", "3.3.3.3"]), [200, 200, 429]);
+    assert_eq!(origin.heads().len(), 2);
+    assert_eq!(statuses(&tollgate, "127.0.0.6", &["127.0.0.5"]), [200]);
+}
+
+#[test]
+fn the_address_behind_trusted_proxies_is_what_is_limited() {
+    let (_origin, tollgate) = limited("trusted_proxies: [127.0.0.1, 10.0.0.0/8]\n");
+    let one = "203.0.113.7";
+    assert_eq!(statuses(&tollgate, "127.0.0.1", &[one, "203.0.113.7, 10.1.2.3", one]), [200, 200, 429]);
+    assert_eq!(statuses(&tollgate, "127.0.0.1", &["203.0.113.8"]), [200]);
+    // Whatever the client wrote stands left of what the proxies saw.
+    assert_eq!(
+        statuses(&tollgate, "127.0.0.1", &["198.51.100.1, 203.0.113.7", "x, , 203.0.113.7"]),
+        [429, 429]
+    );
+}
+
+#[test]
+fn a_client_that_is_no_trusted_proxy_can_not_use_up_anothers_limit() {
+    let (_origin, tollgate) = limited("trusted_proxies: [127.0.0.1]\n");
+    assert_eq!(statuses(&tollgate, "127.0.0.9", &["203.0.113.7"; 3]), [200, 200, 429]);
+    assert_eq!(statuses(&tollgate, "127.0.0.1", &["203.0.113.7"]), [200]);
+}
+
+#[test]
+fn nobody_can_shake_off_the_field_that_tells_who_he_is() {
+    let (origin, tollgate) = limited("trusted_proxies: [127.0.0.1]\n");
+    let mut client = Client::connect(tollgate.address);
+    let fields = [("connection", "x-forwarded-for"), ("x-forwarded-for", "203.0.113.7")];
+    let statuses: Vec<_> = (0..3).map(|_| client.request("GET", "/", &fields, b"").status).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    assert!(origin.heads()[0].contains("x-forwarded-for: "), "{:?}", origin.heads());
+}
