@@ -73,7 +73,7 @@ pub async fn serve<S: Store>(
 
     // To the upstream, and back.
     let received = request.version;
-    let gate = (expect::wants_continue(&request.headers) && !body.is_end_stream()).then(Gate::new);
+    let gate = (expect::wants_continue(received, &request.headers) && !body.is_end_stream()).then(Gate::new);
     let opener = gate.as_ref().map(Gate::opener);
     headers::remove_hop_by_hop(&mut request.headers);
     if let Some(host) = target.host() {
