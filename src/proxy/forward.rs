@@ -68,17 +68,19 @@ pub async fn forward(
                 way.metrics.upstream(way.index, Outcome::Overloaded);
                 return Err(Reply::overloaded());
             }
-            Ok(Err(error @ CheckoutError::Connect { endpoint, .. })) => {
+            Ok(Err(error @ (CheckoutError::Connect { endpoint, .. } | CheckoutError::Timeout(endpoint)))) => {
                 tracing::warn!(upstream = %way.upstream.shared().config.name, "{error}");
-                way.metrics.upstream(way.index, Outcome::ConnectError);
+                let late = matches!(error, CheckoutError::Timeout(_));
+                let outcome = if late { Outcome::Timeout } else { Outcome::ConnectError };
+                way.metrics.upstream(way.index, outcome);
                 if !repeated && way.upstream.shared().config.endpoints.len() > 1 {
                     way.metrics.upstream_retry(way.index);
                     (repeated, avoid) = (true, Some(endpoint));
                     continue;
                 }
-                return Err(Reply::bad_gateway());
+                return Err(if late { Reply::gateway_timeout() } else { Reply::bad_gateway() });
             }
-            Ok(Err(CheckoutError::Timeout(_))) | Err(_) => {
+            Err(_) => {
                 way.metrics.upstream(way.index, Outcome::Timeout);
                 return Err(Reply::gateway_timeout());
             }
