@@ -71,15 +71,17 @@ where
         this.patience.begin_poll(cx);
         loop {
             let Some(http) = &mut this.http else { return Poll::Ready(None) };
-            if this.patience.is_draining() && !this.draining {
-                this.draining = true;
-                Pin::new(&mut *http).graceful_shutdown();
-            }
             if let Poll::Ready(result) = Pin::new(&mut *http).poll(cx) {
                 if let Err(error) = &result {
                     tracing::debug!("connection ended: {error}");
                 }
                 return Poll::Ready(this.finish(result.is_ok()));
+            }
+            // Only after a look at the socket: a request that has come already is served.
+            if this.patience.is_draining() && !this.draining {
+                this.draining = true;
+                Pin::new(&mut *http).graceful_shutdown();
+                continue;
             }
             if this.patience.take_elapsed() {
                 // Time was up, and nobody was left to answer for it.
@@ -89,7 +91,10 @@ where
             match this.patience.waiting() {
                 // Whoever waits says so to the client.
                 Waiting::Upstream | Waiting::RequestBody => this.patience.set_elapsed(),
-                waiting @ (Waiting::Request | Waiting::RequestHead | Waiting::Client) => {
+                waiting @ (Waiting::FirstRequest
+                | Waiting::Request
+                | Waiting::RequestHead
+                | Waiting::Client) => {
                     tracing::debug!(?waiting, "connection timed out");
                     return Poll::Ready(this.finish(false));
                 }
