@@ -13,3 +13,4 @@ mod conformance;
 mod environment;
 mod harness;
 mod memory_store;
+mod proxying;
