@@ -117,6 +117,10 @@ pub async fn serve<S: Store>(
     headers::remove_hop_by_hop(&mut response.headers);
     headers::append_via(&mut response.headers, &worker.via, response.version);
     worker.quotas.tell(&mut response.headers, &said);
+    if !lease.is_request_sent() {
+        // Nobody may be left to read the rest: what the client sent after it would be lost.
+        response.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let source = if body.is_end_stream() {
         lease.end();
         Source::Whole(bytes::Bytes::new())

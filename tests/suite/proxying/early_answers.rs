@@ -93,7 +93,8 @@ fn the_connection_of_a_request_answered_early_is_not_used_again() {
     let tollgate = before(&origin);
     let mut client = Client::connect(tollgate.address);
     client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf");
-    assert_eq!(client.reply().text(), "early");
+    let reply = client.reply();
+    assert_eq!((reply.text().as_str(), reply.header("connection")), ("early", Some("close")));
     assert!(rest_seen.opens_within(PATIENCE), "the origin still waits for the body");
     assert!(client.closed(), "what the client sends next could be taken for a request");
     assert_eq!(crate::harness::get(tollgate.address, "/", &[]).text(), "early");

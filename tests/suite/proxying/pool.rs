@@ -61,7 +61,8 @@ fn a_client_that_asks_for_it_is_disconnected_and_the_origin_is_not() {
 #[test]
 fn an_origin_that_asks_for_it_is_disconnected_and_the_client_is_not() {
     let origin = Origin::start(|conn| {
-        conn.head()?;
+        let head = conn.head()?.unwrap();
+        conn.body(&head)?;
         conn.answer("200 OK", &[("connection", "close")], b"ok")
     });
     let tollgate = before(&origin);
