@@ -1,6 +1,8 @@
 //! Apache's combined format: what every log analyser reads.
 //!
-//!     CLIENT - USER [TIME] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT"
+//! ```text
+//! CLIENT - USER [TIME] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT"
+//! ```
 
 use std::io::Write;
 
