@@ -28,33 +28,32 @@ pub(super) fn run(args: &Args) -> ExitCode {
         }
     };
     log::init(config.log);
-    match app::start(config) {
-        Ok(app) => until_told_to_end(app),
-        Err(error) => {
+    until_told_to_end(|| {
+        app::start(config).map_err(|error| {
             tracing::error!("{error}");
+            ExitCode::FAILURE
+        })
+    })
+}
+
+/// Serves with what `start` gives until SIGTERM or SIGINT, finishes what runs, and ends. A second signal
+/// ends at once. Signals are watched before the start: one that comes as soon as clients are let in
+/// does not break them off.
+pub(super) fn until_told_to_end(start: impl FnOnce() -> Result<App, ExitCode>) -> ExitCode {
+    let prepared = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+        let signals = runtime.block_on(async { Signals::listen() })?;
+        Ok((runtime, signals))
+    });
+    match prepared {
+        Ok((runtime, signals)) => match start() {
+            Ok(app) => runtime.block_on(serve(app, signals)),
+            Err(code) => code,
+        },
+        Err(error) => {
+            tracing::error!("can't wait for signals: {error}");
             ExitCode::FAILURE
         }
     }
-}
-
-/// Serves until SIGTERM or SIGINT, finishes what runs, and ends. A second signal ends at once.
-pub(super) fn until_told_to_end(app: App) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            tracing::error!("can't wait for signals: {error}");
-            return ExitCode::FAILURE;
-        }
-    };
-    runtime.block_on(async {
-        match Signals::listen() {
-            Ok(signals) => serve(app, signals).await,
-            Err(error) => {
-                tracing::error!("can't wait for signals: {error}");
-                ExitCode::FAILURE
-            }
-        }
-    })
 }
 
 async fn serve(mut app: App, signals: Signals) -> ExitCode {

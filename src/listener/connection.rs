@@ -80,10 +80,6 @@ where
         this.patience.begin_poll(cx);
         loop {
             let Some(http) = &mut this.http else { return Poll::Ready(None) };
-            if this.patience.is_draining() && !this.draining {
-                this.draining = true;
-                Pin::new(&mut *http).graceful_shutdown();
-            }
             if let Poll::Ready(result) = Pin::new(&mut *http).poll(cx) {
                 if let Err(error) = &result {
                     tracing::debug!("connection ended: {error}");
@@ -93,6 +89,12 @@ where
                     result.map_or_else(|error| error.is_parse(), |()| this.patience.has_left_body());
                 return Poll::Ready(this.finish(still_sending));
             }
+            // Only after a look at the socket: a request that has come already is served.
+            if this.patience.is_draining() && !this.draining {
+                this.draining = true;
+                Pin::new(&mut *http).graceful_shutdown();
+                continue;
+            }
             if this.patience.take_elapsed() {
                 // Time was up, and nobody was left to answer for it.
                 return Poll::Ready(this.finish(false));
@@ -101,7 +103,10 @@ where
             match this.patience.waiting() {
                 // Whoever waits says so to the client.
                 Waiting::Upstream | Waiting::RequestBody => this.patience.set_elapsed(),
-                waiting @ (Waiting::Request | Waiting::RequestHead | Waiting::Client) => {
+                waiting @ (Waiting::FirstRequest
+                | Waiting::Request
+                | Waiting::RequestHead
+                | Waiting::Client) => {
                     tracing::debug!(?waiting, "connection timed out");
                     return Poll::Ready(this.finish(false));
                 }

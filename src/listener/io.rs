@@ -55,7 +55,8 @@ impl AsyncRead for ClientIo {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
-        if buf.filled().len() > before && self.patience.waiting() == Waiting::Request {
+        let waiting = self.patience.waiting();
+        if buf.filled().len() > before && matches!(waiting, Waiting::FirstRequest | Waiting::Request) {
             self.patience.wait(Waiting::RequestHead, self.head_timeout);
         }
         Poll::Ready(result)

@@ -26,11 +26,14 @@ use tokio::{
 use super::{connection::Connection, io::ClientIo, linger::linger};
 use crate::{
     limit::Store,
-    proxy::{self, Patience, Worker},
+    proxy::{self, Patience, Waiting, Worker},
 };
 
 /// How often a worker hands on what it has gathered.
 const TICK: Duration = Duration::from_millis(100);
+
+/// What a connection has to send its first request that was accepted just before the drain.
+const FIRST_REQUEST: Duration = Duration::from_millis(100);
 
 /// What the process is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +94,13 @@ impl Connections {
     }
 
     async fn drain(&self) {
+        for (_, patience) in self.open.borrow().iter() {
+            if patience.waiting() != Waiting::FirstRequest {
+                patience.drain();
+            }
+        }
+        // Whoever was let in last is not turned away while its request is on its way.
+        tokio::time::sleep(FIRST_REQUEST).await;
         for (_, patience) in self.open.borrow().iter() {
             patience.drain();
         }
@@ -191,9 +201,18 @@ impl<S: Store + 'static> Acceptor<S> {
                 accepted = listener.accept() => self.accepted(accepted).await,
             }
         }
-        // Who is in the kernel's queue already has been promised an answer.
-        while let Some(accepted) = now(listener.accept()).await {
-            self.accepted(accepted).await;
+        // Who is in the kernel's queue already has been promised an answer. The queue itself is asked, not
+        // what the runtime last heard of it, so that nobody is reset who came in between.
+        let Ok(queue) = listener.into_std() else { return };
+        loop {
+            let accepted = queue.accept().and_then(|(stream, peer)| {
+                stream.set_nonblocking(true)?;
+                Ok((TcpStream::from_std(stream)?, peer))
+            });
+            match accepted {
+                Err(error) if !is_of_the_connection(&error) => break,
+                accepted => self.accepted(accepted).await,
+            }
         }
     }
 
@@ -231,16 +250,6 @@ impl<S: Store + 'static> Acceptor<S> {
             drop((registered, slot));
         });
     }
-}
-
-/// The output of `future` if it is ready at once.
-async fn now<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = std::pin::pin!(future);
-    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
-        std::task::Poll::Ready(output) => std::task::Poll::Ready(Some(output)),
-        std::task::Poll::Pending => std::task::Poll::Ready(None),
-    })
-    .await
 }
 
 /// An error of the one connection that was to be accepted (accept(2)), not of the socket.

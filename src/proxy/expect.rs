@@ -11,15 +11,19 @@ use std::{
 };
 
 use atomic_waker::AtomicWaker;
-use http::{HeaderMap, Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, Version, header};
 use tokio::time::Sleep;
 
 /// How long an upstream is waited for that may not know the expectation. What curl waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whether the client waits for a 100 before it sends its body.
-pub fn wants_continue(headers: &HeaderMap) -> bool {
-    headers.get(header::EXPECT).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
+/// Whether the client waits for a 100 before it sends its body. One that speaks HTTP/1.0 can't be sent
+/// any: what it expects is ignored.
+pub fn wants_continue(version: Version, headers: &HeaderMap) -> bool {
+    version != Version::HTTP_10
+        && headers
+            .get(header::EXPECT)
+            .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
 /// Closed until the upstream has said 100, or has had its time to say it. Only then the body is read,

@@ -16,7 +16,9 @@ use std::{
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
-    /// The first byte of the next request.
+    /// The first byte of the first request.
+    FirstRequest,
+    /// The first byte of another request.
     Request,
     /// The rest of a request's head.
     RequestHead,
@@ -52,7 +54,7 @@ impl Patience {
     pub fn new(limit: Duration) -> Self {
         let now = Instant::now();
         Self {
-            waiting: Cell::new(Waiting::Request),
+            waiting: Cell::new(Waiting::FirstRequest),
             deadline: Cell::new(now + limit),
             now: Cell::new(now),
             elapsed: Cell::new(false),

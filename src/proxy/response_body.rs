@@ -68,6 +68,11 @@ impl Lease {
         Self { connection: Some(connection), progress }
     }
 
+    /// Whether the whole request was sent.
+    pub fn is_request_sent(&self) -> bool {
+        self.progress.as_ref().is_none_or(|progress| progress.is_sent())
+    }
+
     /// The answer was read to its end: the connection goes back, unless the request was answered before
     /// it was whole. Then nobody needs the rest of it, and the connection is closed.
     pub fn end(&mut self) {

@@ -58,7 +58,7 @@ pub async fn serve<S: Store>(
     let route = match worker.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
         Err(Refused { status, detail }) => {
-            return Ok(refuse(exchange, &request.headers, body, Reply::problem(status, detail)));
+            return Ok(refuse(exchange, &request, body, Reply::problem(status, detail)));
         }
     };
     exchange.routed(route);
@@ -70,14 +70,14 @@ pub async fn serve<S: Store>(
         Admission::Admitted(said) => said,
         Admission::Denied { policy, reply } => {
             exchange.limited(policy);
-            return Ok(refuse(exchange, &request.headers, body, reply));
+            return Ok(refuse(exchange, &request, body, reply));
         }
-        Admission::Undecided => return Ok(refuse(exchange, &request.headers, body, Reply::undecided())),
+        Admission::Undecided => return Ok(refuse(exchange, &request, body, Reply::undecided())),
     };
 
     // To the upstream, and back.
     let received = request.version;
-    let gate = (!body.is_end_stream() && expect::wants_continue(&request.headers)).then(Gate::new);
+    let gate = (!body.is_end_stream() && expect::wants_continue(received, &request.headers)).then(Gate::new);
     let opener = gate.as_ref().map(Gate::opener);
     headers::remove_hop_by_hop(&mut request.headers);
     if request.uri.authority().is_some()
@@ -129,6 +129,10 @@ pub async fn serve<S: Store>(
     headers::merge_lengths(&mut response.headers);
     headers::append_via(&mut response.headers, &worker.via, response.version);
     worker.quotas.tell(&mut response.headers, &said);
+    if !lease.is_request_sent() {
+        // Nobody may be left to read the rest: what the client sent after it would be lost.
+        response.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     let source = if body.is_end_stream() {
         lease.end();
         Source::Whole(bytes::Bytes::new())
@@ -143,8 +147,13 @@ pub async fn serve<S: Store>(
 }
 
 /// Answers a request that goes no further.
-fn refuse(exchange: Exchange, headers: &HeaderMap, body: Incoming, reply: Reply) -> Response<ResponseBody> {
-    match discard(headers, body) {
+fn refuse(
+    exchange: Exchange,
+    request: &request::Parts,
+    body: Incoming,
+    reply: Reply,
+) -> Response<ResponseBody> {
+    match discard(request, body) {
         true => exchange.reply(reply),
         false => exchange.reply(reply.closing()),
     }

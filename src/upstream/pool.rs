@@ -38,6 +38,8 @@ pub struct Upstream<B: RequestBody> {
     open: Rc<Cell<usize>>,
     /// Requests of this worker that wait for a connection, the longest waiting in front.
     waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
+    /// Requests of this worker that wait, or have just been handed what they waited for.
+    waiting: Cell<usize>,
 }
 
 struct Idle<B: RequestBody> {
@@ -76,6 +78,7 @@ impl<B: RequestBody> Upstream<B> {
             now: Cell::new(Instant::now()),
             open: Rc::default(),
             waiters: RefCell::new(VecDeque::new()),
+            waiting: Cell::new(0),
             shared,
         })
     }
@@ -135,7 +138,7 @@ impl<B: RequestBody> Upstream<B> {
         let cap = self.shared.config.max_connections;
         // The queue is short: as many as there are connections. Behind them the wait would be longer
         // than one answer takes, and a clear refusal serves the client better.
-        let _waiting = Waiting::enter(&self.shared, cap).ok_or(ConnectError::Full(cap))?;
+        let _waiting = Waiting::enter(&self.shared, &self.waiting, cap).ok_or(ConnectError::Full(cap))?;
         drop(self.take_any_idle()); // its permit becomes free for the endpoint that is wanted
         self.shared.wanted.notify_waiters();
         let (sender, mut handed_over) = oneshot::channel();
@@ -158,6 +161,13 @@ impl<B: RequestBody> Upstream<B> {
 
     /// Takes a connection back that is ready for another request.
     pub(super) fn put_back(&self, mut link: Link<B>) {
+        // A connection can't change threads, but its permit can: it goes to whoever has waited longest
+        // in any worker. As often as their share says, so that a busy worker does not starve the others.
+        let (here, elsewhere) = (self.waiting.get(), self.waiting_elsewhere());
+        if elsewhere > 0 && fastrand::usize(..here + elsewhere) < elsewhere {
+            link.task.abort();
+            return;
+        }
         loop {
             let Some(waiter) = self.waiters.borrow_mut().pop_front() else { break };
             match waiter.send(link) {
@@ -166,8 +176,7 @@ impl<B: RequestBody> Upstream<B> {
             }
         }
         let full = self.idle_count.get() >= self.shared.config.idle_connections;
-        let wanted_elsewhere = self.shared.waiting.load(Ordering::Relaxed) > 0;
-        if full || wanted_elsewhere {
+        if full || elsewhere > 0 {
             return; // and it is closed
         }
         self.idle_count.set(self.idle_count.get() + 1);
@@ -209,13 +218,18 @@ impl<B: RequestBody> Upstream<B> {
         self.idle_count.set(kept);
     }
 
+    /// Requests of other workers that wait for a connection.
+    fn waiting_elsewhere(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed).saturating_sub(self.waiting.get())
+    }
+
     /// Gives idle connections up whenever a worker waits for one. Runs as long as the worker does.
     pub async fn yield_to_others(self: Rc<Self>) {
         loop {
             // Enabled before the look, so that no call between the two is missed.
             let mut wanted = std::pin::pin!(self.shared.wanted.notified());
             wanted.as_mut().enable();
-            while self.shared.waiting.load(Ordering::Relaxed) > self.shared.connections.available_permits() {
+            while self.waiting_elsewhere() > self.shared.connections.available_permits() {
                 let Some(link) = self.take_any_idle() else { break };
                 drop(link);
                 tokio::task::yield_now().await;
@@ -269,22 +283,27 @@ enum Turn<B: RequestBody> {
 }
 
 /// Counts a request that waits until it is dropped.
-struct Waiting<'a>(&'a Shared);
+struct Waiting<'a> {
+    shared: &'a Shared,
+    here: &'a Cell<usize>,
+}
 
 impl<'a> Waiting<'a> {
-    fn enter(shared: &'a Shared, cap: usize) -> Option<Self> {
+    fn enter(shared: &'a Shared, here: &'a Cell<usize>, cap: usize) -> Option<Self> {
         shared
             .waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
                 (waiting < cap).then_some(waiting + 1)
             })
-            .ok()
-            .map(|_| Self(shared))
+            .ok()?;
+        here.set(here.get() + 1);
+        Some(Self { shared, here })
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.here.set(self.here.get() - 1);
     }
 }

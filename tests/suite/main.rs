@@ -21,4 +21,5 @@ mod harness;
 mod hygiene;
 mod memory_store;
 mod paths;
+mod proxying;
 mod refused_uploads;

@@ -80,7 +80,7 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
             app.close();
             ExitCode::SUCCESS
         }
-        Ok(app) => until_told_to_end(app),
+        Ok(app) => until_told_to_end(|| Ok(app)),
         Err(Ended::Configuration(errors)) => {
             eprint!("{errors}");
             ExitCode::from(CONFIG_ERROR)

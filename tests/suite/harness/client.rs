@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpStream},
 };
 
-use super::PATIENCE;
+use super::{PATIENCE, eventually};
 
 /// One connection.
 pub struct Client {
@@ -18,6 +18,8 @@ pub struct Client {
 #[derive(Debug, Clone)]
 pub struct Reply {
     pub status: u16,
+    /// What follows the status.
+    pub reason: String,
     /// Names in lower case, in the order in which they came.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
@@ -69,7 +71,15 @@ impl Client {
     /// Connects from 127.0.0.1.
     #[track_caller]
     pub fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap())
+    }
+
+    /// The same, if anybody listens there.
+    pub fn try_connect(address: SocketAddr) -> Option<Self> {
+        TcpStream::connect(address).ok().map(Self::over)
+    }
+
+    fn over(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -83,9 +93,7 @@ impl Client {
             socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::new(source, 0).into()).unwrap();
         socket.connect(&address.into()).unwrap();
-        let stream: TcpStream = socket.into();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self { stream, read: Vec::new() }
+        Self::over(socket.into())
     }
 
     /// Sends these bytes.
@@ -170,19 +178,50 @@ impl Client {
         let status_line = lines.next().unwrap_or_default();
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("not a status line: {status_line:?}")))?;
-        Ok(Reply { status, headers: lines.map(field).collect(), body: Vec::new(), trailers: Vec::new() })
+        let reason = status_line.splitn(3, ' ').nth(2).unwrap_or_default().to_owned();
+        let headers = lines.map(field).collect();
+        Ok(Reply { status, reason, headers, body: Vec::new(), trailers: Vec::new() })
+    }
+
+    /// Reads the next chunk, or the last one's size line.
+    pub fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let line = self.line()?;
+        let size = usize::from_str_radix(line.split(';').next().unwrap_or_default(), 16);
+        let size = size.map_err(|_| io::Error::other(format!("not a chunk size: {line:?}")))?;
+        if size == 0 {
+            return Ok(None);
+        }
+        let chunk = self.take(size)?;
+        self.line()?;
+        Ok(Some(chunk))
+    }
+
+    /// Reads the body that `head` announces, and forgets it: how many bytes it had.
+    pub fn skip_body(&mut self, head: &Reply) -> io::Result<usize> {
+        let Some(length) = head.header("content-length") else {
+            let mut length = 0;
+            while let Some(chunk) = self.chunk()? {
+                length += chunk.len();
+            }
+            self.line()?;
+            return Ok(length);
+        };
+        let length = length.parse().map_err(io::Error::other)?;
+        let mut left: usize = length;
+        while left > 0 {
+            if self.read.is_empty() && !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            let ready = self.read.len().min(left);
+            self.read.drain(..ready);
+            left -= ready;
+        }
+        Ok(length)
     }
 
     fn chunks(&mut self, reply: &mut Reply) -> io::Result<()> {
-        loop {
-            let line = self.line()?;
-            let size = usize::from_str_radix(line.split(';').next().unwrap_or_default(), 16);
-            let size = size.map_err(|_| io::Error::other(format!("not a chunk size: {line:?}")))?;
-            if size == 0 {
-                break;
-            }
-            reply.body.extend(self.take(size)?);
-            self.line()?;
+        while let Some(chunk) = self.chunk()? {
+            reply.body.extend(chunk);
         }
         loop {
             let line = self.line()?;
@@ -240,6 +279,35 @@ impl Client {
         }
     }
 
+    /// Whether an answer has begun to come, or the connection has ended.
+    pub fn has_something_to_read(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Waits until the proxy has read all that was sent: nothing is left in its socket's queue.
+    pub fn wait_until_read(&self) {
+        let (near, far) = (self.stream.local_addr().unwrap(), self.stream.peer_addr().unwrap());
+        let hex = |address: SocketAddr| format!(":{:04X}", address.port());
+        eventually("the proxy reads", || {
+            // proc(5), net/tcp: local address, remote address, state, tx_queue:rx_queue.
+            std::fs::read_to_string("/proc/net/tcp").unwrap().lines().any(|line| {
+                let words: Vec<_> = line.split_whitespace().collect();
+                words[1].ends_with(&hex(far))
+                    && words[2].ends_with(&hex(near))
+                    && words[4].ends_with(":00000000")
+            })
+        });
+    }
+
+    /// Whatever still comes until the proxy closes the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
+        self.closed();
+        std::mem::take(&mut self.read)
+    }
+
     /// Whether the proxy has closed the connection; waits for it.
     pub fn closed(&mut self) -> bool {
         loop {
@@ -257,7 +325,7 @@ impl Client {
     }
 
     fn fill(&mut self) -> io::Result<bool> {
-        let mut chunk = [0; 16 << 10];
+        let mut chunk = [0; 64 << 10];
         let read = self.stream.read(&mut chunk)?;
         self.read.extend_from_slice(&chunk[..read]);
         Ok(read > 0)

@@ -2,10 +2,12 @@
 //! and clients that send exactly the bytes a test wants.
 
 mod client;
+mod latch;
 mod origin;
 mod tollgate;
 
 pub use client::{Client, Reply, get, request};
+pub use latch::Latch;
 pub use origin::{Conn, Origin};
 pub use tollgate::{Config, Tollgate};
 

@@ -16,6 +16,7 @@ use super::PATIENCE;
 pub struct Origin {
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
     heads: Arc<Mutex<Vec<String>>>,
     received: Arc<Mutex<Vec<Vec<u8>>>>,
     ended: Arc<AtomicUsize>,
@@ -48,6 +49,8 @@ impl Origin {
         let (bytes, ends) = (Arc::clone(&received), Arc::clone(&ended));
         let turns = Arc::<(Mutex<usize>, Condvar)>::default();
         let their_turns = Arc::clone(&turns);
+        let open = Arc::<AtomicUsize>::default();
+        let opened = Arc::clone(&open);
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -56,18 +59,20 @@ impl Origin {
                 let number = counter.fetch_add(1, Ordering::SeqCst);
                 let (handler, heads) = (Arc::clone(&handler), Arc::clone(&log));
                 let (received, ends) = (Arc::clone(&bytes), Arc::clone(&ends));
-                let turns = Arc::clone(&their_turns);
+                let (turns, opened) = (Arc::clone(&their_turns), Arc::clone(&opened));
+                opened.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
                     // A connection that the proxy ends is part of many tests.
                     let mut conn = Conn { stream, number, read: Vec::new(), heads, received, turns };
                     let _ = handler(&mut conn);
                     // Before it is counted as ended, it has.
                     drop(conn);
+                    opened.fetch_sub(1, Ordering::SeqCst);
                     ends.fetch_add(1, Ordering::SeqCst);
                 });
             }
         });
-        Self { address, connections, heads, received, ended, turns }
+        Self { address, connections, open, heads, received, ended, turns }
     }
 
     /// Reads every request to its end and answers 200 with a JSON description of it, on kept connections:
@@ -141,6 +146,11 @@ impl Origin {
         self.connections.load(Ordering::SeqCst)
     }
 
+    /// Connections that are being handled now.
+    pub fn open_connections(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
     /// The heads of all requests so far, as they came.
     pub fn heads(&self) -> Vec<String> {
         self.heads.lock().unwrap().clone()
@@ -168,41 +178,78 @@ impl Conn {
         Ok(Some(head))
     }
 
+    /// Reads the head of a request as it is, with the empty line.
+    pub fn head_bytes(&mut self) -> io::Result<Vec<u8>> {
+        while !self.read.ends_with(b"\r\n\r\n") {
+            if !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(std::mem::take(&mut self.read))
+    }
+
     /// The body that `head` announces, strictly, and its trailers.
     ///
     /// # Errors
     /// It breaks off, or is framed in two ways or badly.
     pub fn body(&mut self, head: &str) -> io::Result<(Vec<u8>, Vec<String>)> {
-        let find = |name: &str| {
-            let mut fields = head.split("\r\n").filter_map(|line| line.split_once(':'));
-            fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
-        };
-        match (find("content-length"), find("transfer-encoding")) {
+        match (field(head, "content-length"), field(head, "transfer-encoding")) {
             (Some(_), Some(_)) => Err(io::Error::other("two framings")),
             (Some(length), None) => Ok((self.take(length.parse().map_err(io::Error::other)?)?, Vec::new())),
-            (None, Some(_)) => self.chunks(),
+            (None, Some(_)) => {
+                let mut body = Vec::new();
+                while let Some(chunk) = self.chunk()? {
+                    body.extend(chunk);
+                }
+                Ok((body, self.trailers()?))
+            }
             (None, None) => Ok((Vec::new(), Vec::new())),
         }
     }
 
-    fn chunks(&mut self) -> io::Result<(Vec<u8>, Vec<String>)> {
-        let mut body = Vec::new();
-        loop {
-            let line = self.line()?;
-            let size = usize::from_str_radix(&line, 16).map_err(io::Error::other)?;
-            if size == 0 {
-                break;
+    /// Reads the body that `head` announces, and forgets it: how many bytes it had.
+    pub fn skip_body(&mut self, head: &str) -> io::Result<usize> {
+        let Some(length) = field(head, "content-length") else {
+            let mut length = 0;
+            while let Some(chunk) = self.chunk()? {
+                length += chunk.len();
             }
-            body.extend(self.take(size)?);
-            if !self.line()?.is_empty() {
-                return Err(io::Error::other("a chunk is longer than it says"));
+            self.trailers()?;
+            return Ok(length);
+        };
+        let length = length.parse().map_err(io::Error::other)?;
+        let mut left: usize = length;
+        while left > 0 {
+            if self.read.is_empty() && !self.fill()? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            let ready = self.read.len().min(left);
+            self.read.drain(..ready);
+            left -= ready;
         }
+        Ok(length)
+    }
+
+    /// Reads the next chunk, or the last one's size line.
+    pub fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let line = self.line()?;
+        let size = usize::from_str_radix(&line, 16).map_err(io::Error::other)?;
+        if size == 0 {
+            return Ok(None);
+        }
+        let chunk = self.take(size)?;
+        if !self.line()?.is_empty() {
+            return Err(io::Error::other("a chunk is longer than it says"));
+        }
+        Ok(Some(chunk))
+    }
+
+    fn trailers(&mut self) -> io::Result<Vec<String>> {
         let mut trailers = Vec::new();
         loop {
             let line = self.line()?;
             if line.is_empty() {
-                return Ok((body, trailers));
+                return Ok(trailers);
             }
             trailers.push(line);
         }
@@ -263,6 +310,12 @@ impl Conn {
         socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO))
     }
 
+    /// Whatever still comes until the proxy ends the connection.
+    pub fn rest(&mut self) -> Vec<u8> {
+        self.closed();
+        std::mem::take(&mut self.read)
+    }
+
     /// Whether the proxy has ended the connection; waits for it.
     pub fn closed(&mut self) -> bool {
         loop {
@@ -275,10 +328,15 @@ impl Conn {
     }
 
     fn fill(&mut self) -> io::Result<bool> {
-        let mut chunk = [0; 16 << 10];
+        let mut chunk = [0; 64 << 10];
         let read = self.stream.read(&mut chunk)?;
         self.read.extend_from_slice(&chunk[..read]);
         self.received.lock().unwrap()[self.number].extend_from_slice(&chunk[..read]);
         Ok(read > 0)
     }
+}
+
+fn field(head: &str, name: &str) -> Option<String> {
+    let mut fields = head.split("\r\n").filter_map(|line| line.split_once(':'));
+    fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
 }

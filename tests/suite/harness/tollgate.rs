@@ -26,6 +26,12 @@ impl Config {
         ))
     }
 
+    /// The same with more settings of the upstream: `settings` is what stands after `endpoints` in braces.
+    pub fn upstream(endpoints: &[SocketAddr], settings: &str, rest: &str) -> Self {
+        let Self(yaml) = Self::new(endpoints, rest);
+        Self(yaml.replacen("] }", &format!("], {settings} }}"), 1))
+    }
+
     /// The whole file but for the ports.
     pub fn yaml(yaml: impl Into<String>) -> Self {
         Self(yaml.into())
@@ -48,29 +54,7 @@ impl Tollgate {
     /// Starts it with `config`, and waits until it listens. Two workers, unless the file says otherwise;
     /// access log off likewise.
     pub fn start(config: Config) -> Self {
-        let directory = TempDir::new().unwrap();
-        let file = directory.path().join("proxy.yaml");
-        let mut yaml = config.0;
-        for (key, default) in [
-            ("listeners:", "listeners: [{ address: \"127.0.0.1:0\" }]"),
-            ("admin:", "admin: { address: \"127.0.0.1:0\" }"),
-            ("workers:", "workers: 2"),
-            ("access_log:", "access_log: off"),
-            ("log:", "log: { level: debug, format: text }"),
-        ] {
-            if !yaml.lines().any(|line| line.starts_with(key)) {
-                yaml = format!("{default}\n{yaml}");
-            }
-        }
-        std::fs::write(&file, &yaml).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["run", "--config"])
-            .arg(&file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let (mut child, directory, yaml) = spawn(config);
         let stderr = collect(child.stderr.take().unwrap());
         let stdout = collect(child.stdout.take().unwrap());
         let find = |marker: &str| -> Option<SocketAddr> {
@@ -90,6 +74,24 @@ impl Tollgate {
             thread::sleep(std::time::Duration::from_millis(2));
         };
         Self { address, admin, child, stderr, stdout, _directory: directory }
+    }
+
+    /// Starts it with `config` where it should refuse to start: its exit code, and what it said.
+    #[track_caller]
+    pub fn refuses(config: Config) -> (Option<i32>, String) {
+        let (mut child, _directory, _) = spawn(config);
+        let stderr = collect(child.stderr.take().unwrap());
+        let mut status = None;
+        eventually("it refuses to start", || {
+            status = child.try_wait().unwrap();
+            status.is_some() || stderr.lock().unwrap().iter().any(|line| line.contains("serving clients"))
+        });
+        let _ = child.kill();
+        let status = status.unwrap_or_else(|| panic!("it serves: {:#?}", stderr.lock().unwrap()));
+        // Whatever it said is in the pipe by now, and the pipe's other end is closed.
+        eventually("its messages end", || Arc::strong_count(&stderr) == 1);
+        let said = stderr.lock().unwrap().join("\n");
+        (status.code(), said)
     }
 
     /// The lines written to stderr so far.
@@ -141,8 +143,22 @@ impl Tollgate {
 
     /// Resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
+        self.memory("VmRSS:")
+    }
+
+    /// The most resident memory, in KiB, since the last call of [`Tollgate::forget_peak`].
+    pub fn peak_kib(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// Begins to watch for a new peak (proc(5), `clear_refs`).
+    pub fn forget_peak(&self) {
+        std::fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
+    }
+
+    fn memory(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 }
@@ -163,6 +179,34 @@ impl Drop for Tollgate {
         let panics: Vec<_> = stderr.iter().filter(|line| line.contains("panicked at")).collect();
         assert!(panics.is_empty(), "{panics:#?}");
     }
+}
+
+/// Starts the binary with `config`, whose file is in the directory.
+fn spawn(config: Config) -> (Child, TempDir, String) {
+    let directory = TempDir::new().unwrap();
+    let file = directory.path().join("proxy.yaml");
+    let mut yaml = config.0;
+    for (key, default) in [
+        ("listeners:", "listeners: [{ address: \"127.0.0.1:0\" }]"),
+        ("admin:", "admin: { address: \"127.0.0.1:0\" }"),
+        ("workers:", "workers: 2"),
+        ("access_log:", "access_log: off"),
+        ("log:", "log: { level: debug, format: text }"),
+    ] {
+        if !yaml.lines().any(|line| line.starts_with(key)) {
+            yaml = format!("{default}\n{yaml}");
+        }
+    }
+    std::fs::write(&file, &yaml).unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["run", "--config"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    (child, directory, yaml)
 }
 
 fn collect(stream: impl std::io::Read + Send + 'static) -> Arc<Mutex<Vec<String>>> {

@@ -1,0 +1,48 @@
+//! Proxying as users expect it: what is sent arrives, at once, as often as it should, and no further.
+
+mod balancing;
+mod cancel;
+mod capacity;
+mod drain;
+mod early_answers;
+mod expect;
+mod failures;
+mod messages;
+mod pool;
+mod real_programs;
+mod start;
+mod streaming;
+mod timeouts;
+mod volume;
+
+use std::net::{SocketAddr, TcpListener};
+
+use crate::harness::{Config, Origin, Reply, Tollgate};
+
+/// A Tollgate in front of `origin`, with every setting at its default.
+fn before(origin: &Origin) -> Tollgate {
+    Tollgate::start(Config::new(&[origin.address], ""))
+}
+
+/// One with this upstream, and one worker, so that there is one pool and one turn.
+fn one_worker(endpoints: &[SocketAddr], settings: &str) -> Tollgate {
+    Tollgate::start(Config::upstream(endpoints, settings, "workers: 1\n"))
+}
+
+/// An address where nobody listens.
+fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// `reply` is a problem of this status, and tells nothing of what is behind the proxy.
+#[track_caller]
+fn assert_problem(reply: &Reply, status: u16, secrets: &[SocketAddr]) {
+    assert_eq!(reply.status, status, "{reply:?}");
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(reply.json()["status"], status);
+    let told = format!("{reply:?} {}", reply.text()).to_ascii_lowercase();
+    let ports = secrets.iter().map(|address| address.port().to_string());
+    for secret in ports.chain(["127.0.0.1", "refused", "os error", "hyper"].map(str::to_owned)) {
+        assert!(!told.contains(&secret), "tells {secret:?}: {told}");
+    }
+}

@@ -1,0 +1,138 @@
+//! What is sent goes on at once: nothing waits for the end of a body, or for more bytes.
+
+use std::time::{Duration, Instant};
+
+use super::before;
+use crate::harness::{Client, Latch, Origin};
+
+#[test]
+fn events_reach_the_client_one_by_one() {
+    let seen: Vec<Latch> = (0..5).map(|_| Latch::new()).collect();
+    let wait_for = seen.clone();
+    let origin = Origin::start(move |conn| {
+        conn.head()?;
+        conn.send(
+            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+        )?;
+        for seen in &wait_for {
+            conn.send(b"7\r\ndata: x\r\n")?;
+            seen.wait();
+        }
+        conn.send(b"0\r\n\r\n")
+    });
+    let tollgate = before(&origin);
+    let mut client = Client::connect(tollgate.address);
+    assert_eq!(client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n").head().status, 200);
+    for seen in &seen {
+        assert_eq!(client.chunk().unwrap().unwrap(), b"data: x");
+        seen.open();
+    }
+    assert_eq!(client.chunk().unwrap(), None);
+}
+
+#[test]
+fn the_head_of_an_answer_does_not_wait_for_its_body() {
+    let seen = Latch::new();
+    let head_seen = seen.clone();
+    let origin = Origin::start(move |conn| {
+        conn.head()?;
+        conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n")?;
+        head_seen.wait();
+        conn.send(b"ok")
+    });
+    let tollgate = before(&origin);
+    let mut client = Client::connect(tollgate.address);
+    assert_eq!(client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n").head().status, 200);
+    seen.open();
+    assert_eq!(client.take(2).unwrap(), b"ok");
+}
+
+#[test]
+fn pieces_of_an_upload_reach_the_origin_one_by_one() {
+    let seen: Vec<Latch> = (0..5).map(|_| Latch::new()).collect();
+    let arrived = seen.clone();
+    let origin = Origin::start(move |conn| {
+        conn.head()?;
+        for arrived in &arrived {
+            assert_eq!(conn.chunk()?.unwrap(), b"piece");
+            arrived.open();
+        }
+        assert_eq!(conn.chunk()?, None);
+        conn.answer("200 OK", &[], b"")
+    });
+    let tollgate = before(&origin);
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
+    for seen in &seen {
+        client.send("5\r\npiece\r\n");
+        seen.wait();
+    }
+    assert_eq!(client.send("0\r\n\r\n").reply().status, 200);
+}
+
+#[test]
+fn both_directions_stream_at_the_same_time() {
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        conn.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+        while let Some(chunk) = conn.chunk()? {
+            let chunk = String::from_utf8(chunk).unwrap();
+            conn.send(format!("{:x}\r\n{chunk}\r\n", chunk.len()).as_bytes())?;
+        }
+        conn.send(b"0\r\n\r\n")
+    });
+    let tollgate = before(&origin);
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    for word in ["ping", "and", "pong"] {
+        client.send(format!("{:x}\r\n{word}\r\n", word.len()));
+        assert_eq!(client.chunk().unwrap().unwrap(), word.as_bytes());
+    }
+    assert_eq!(client.send("0\r\n\r\n").chunk().unwrap(), None);
+}
+
+/// Two small writes after each other are where Nagle's algorithm and delayed acknowledgements hold the
+/// second one back for 40 ms.
+const ROUNDS: u32 = 40;
+const FAR_BELOW_A_DELAYED_ACK: Duration = Duration::from_millis(20);
+
+#[test]
+fn small_pieces_of_an_answer_are_not_held_back() {
+    let origin = Origin::start(|conn| {
+        while conn.head()?.is_some() {
+            conn.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+            for piece in ["1\r\na\r\n", "1\r\nb\r\n", "1\r\nc\r\n", "0\r\n\r\n"] {
+                std::thread::sleep(Duration::from_millis(1)); // so that each is a segment of its own
+                conn.send(piece.as_bytes())?;
+            }
+        }
+        Ok(())
+    });
+    let tollgate = before(&origin);
+    let mut client = Client::connect(tollgate.address);
+    let begun = Instant::now();
+    for _ in 0..ROUNDS {
+        assert_eq!(client.request("GET", "/", &[], b"").text(), "abc");
+    }
+    let each = begun.elapsed() / ROUNDS;
+    assert!(each < FAR_BELOW_A_DELAYED_ACK, "{each:?} a request");
+}
+
+#[test]
+fn small_pieces_of_a_request_are_not_held_back() {
+    let origin = Origin::ok();
+    let tollgate = before(&origin);
+    let mut client = Client::connect(tollgate.address);
+    let begun = Instant::now();
+    for _ in 0..ROUNDS {
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 3\r\n\r\n");
+        for piece in ["a", "b", "c"] {
+            std::thread::sleep(Duration::from_millis(1));
+            client.send(piece);
+        }
+        assert_eq!(client.reply().status, 200);
+    }
+    let each = begun.elapsed() / ROUNDS;
+    assert!(each < FAR_BELOW_A_DELAYED_ACK, "{each:?} a request");
+}
