@@ -6,10 +6,20 @@
     reason = "tests may panic: that is how they fail"
 )]
 
+mod abuse;
+mod access_log;
+mod admin;
+mod cli;
 mod config_golden;
 mod config_model;
 mod config_robust;
 mod conformance;
+mod demo;
 mod environment;
+mod exactness;
 mod harness;
+mod identifiers;
+mod layering;
+mod limits;
 mod memory_store;
+mod metrics;

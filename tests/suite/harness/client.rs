@@ -65,6 +65,12 @@ pub fn request(
     Client::connect(address).request(method, path, headers, body)
 }
 
+/// GET over a connection of its own, from another of the loopback's addresses.
+#[track_caller]
+pub fn get_from(source: &str, address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Reply {
+    Client::connect_from(source.parse().unwrap(), address).request("GET", path, headers, b"")
+}
+
 impl Client {
     /// Connects from 127.0.0.1.
     #[track_caller]

@@ -2,10 +2,12 @@
 //! and clients that send exactly the bytes a test wants.
 
 mod client;
+mod command;
 mod origin;
 mod tollgate;
 
-pub use client::{Client, Reply, get, request};
+pub use client::{Client, Reply, get, get_from, request};
+pub use command::{Ended, command, tollgate, tollgate_in};
 pub use origin::{Conn, Origin};
 pub use tollgate::{Config, Tollgate};
 

@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::SocketAddr,
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -11,7 +12,11 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{PATIENCE, Reply, eventually, request};
+use super::{
+    Ended, PATIENCE, Reply,
+    command::{command, tollgate},
+    eventually, request,
+};
 
 /// A configuration, as YAML. Listener and admin port are free ones.
 pub struct Config(String);
@@ -41,13 +46,18 @@ pub struct Tollgate {
     child: Child,
     stderr: Arc<Mutex<Vec<String>>>,
     stdout: Arc<Mutex<Vec<String>>>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Tollgate {
     /// Starts it with `config`, and waits until it listens. Two workers, unless the file says otherwise;
     /// access log off likewise.
     pub fn start(config: Config) -> Self {
+        Self::start_as(&["run", "--config", "proxy.yaml"], config)
+    }
+
+    /// Likewise with these arguments, in the directory that holds the configuration as `proxy.yaml`.
+    pub fn start_as(arguments: &[&str], config: Config) -> Self {
         let directory = TempDir::new().unwrap();
         let file = directory.path().join("proxy.yaml");
         let mut yaml = config.0;
@@ -63,9 +73,8 @@ impl Tollgate {
             }
         }
         std::fs::write(&file, &yaml).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-            .args(["run", "--config"])
-            .arg(&file)
+        let mut child = command(directory.path())
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -76,7 +85,10 @@ impl Tollgate {
         let find = |marker: &str| -> Option<SocketAddr> {
             let lines = stderr.lock().unwrap();
             let line = lines.iter().find(|line| line.contains(marker))?;
-            line.split("address=").nth(1)?.split_whitespace().next()?.parse().ok()
+            match serde_json::from_str::<serde_json::Value>(line) {
+                Ok(line) => line["address"].as_str()?.parse().ok(),
+                Err(_) => line.split("address=").nth(1)?.split_whitespace().next()?.parse().ok(),
+            }
         };
         let end = Instant::now() + PATIENCE;
         let (address, admin) = loop {
@@ -89,7 +101,7 @@ impl Tollgate {
             assert!(Instant::now() < end, "never listened: {:#?}", stderr.lock().unwrap());
             thread::sleep(std::time::Duration::from_millis(2));
         };
-        Self { address, admin, child, stderr, stdout, _directory: directory }
+        Self { address, admin, child, stderr, stdout, directory }
     }
 
     /// The lines written to stderr so far.
@@ -100,6 +112,18 @@ impl Tollgate {
     /// The lines written to stdout so far.
     pub fn stdout(&self) -> Vec<String> {
         self.stdout.lock().unwrap().clone()
+    }
+
+    /// Where it runs, and where its configuration lies.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs `tollgate ARGUMENTS` against its admin port.
+    #[track_caller]
+    pub fn command(&self, arguments: &[&str]) -> Ended {
+        let admin = format!("--admin=http://{}", self.admin);
+        tollgate(&[arguments, &[admin.as_str()]].concat())
     }
 
     /// A request to the admin port.
