@@ -143,7 +143,12 @@ fn a_denial_of_one_identifier_takes_nothing_of_the_other() {
     assert_eq!(admitted, [LIMIT; 3]);
     // Over all clients, what their own identifiers were charged is what was admitted.
     let left = |client: usize| {
-        pass(&tollgate, LIMIT + 1, "/both", &[("x-a", &format!("one-{client}")), ("x-b", &client.to_string())])
+        pass(
+            &tollgate,
+            LIMIT + 1,
+            "/both",
+            &[("x-a", &format!("one-{client}")), ("x-b", &client.to_string())],
+        )
     };
     let left: usize = (0..CLIENTS).map(left).sum();
     assert_eq!(left, CLIENTS * LIMIT - 3 * LIMIT);

@@ -31,6 +31,11 @@ impl Config {
         ))
     }
 
+    /// The upstream of [`Config::new`], held back by this policy, which `rest` has to define.
+    pub fn with_policy(self, name: &str) -> Self {
+        Self(self.0.replacen("] }\nroutes", &format!("], policies: [{name}] }}\nroutes"), 1))
+    }
+
     /// The whole file but for the ports.
     pub fn yaml(yaml: impl Into<String>) -> Self {
         Self(yaml.into())
