@@ -22,9 +22,12 @@ routes:
     (origin, tollgate)
 }
 
+/// A path and header fields.
+type Request<'a> = (&'a str, &'a [(&'a str, &'a str)]);
+
 /// Each pair counts as one client, and the pairs as different ones.
 #[track_caller]
-fn counts_apart(tollgate: &Tollgate, requests: &[[(&str, &[(&str, &str)]); 2]]) {
+fn counts_apart(tollgate: &Tollgate, requests: &[[Request<'_>; 2]]) {
     for [(first, headers), (second, others)] in requests {
         let reply = get(tollgate.address, first, headers);
         assert_eq!(reply.status, 200, "{first} {headers:?} counts as one of those before");

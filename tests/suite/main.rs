@@ -10,6 +10,7 @@ mod abuse;
 mod access_log;
 mod admin;
 mod cli;
+mod commands;
 mod config_golden;
 mod config_model;
 mod config_robust;

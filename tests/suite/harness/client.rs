@@ -82,6 +82,15 @@ impl Client {
         Self { stream, read: Vec::new() }
     }
 
+    /// GET / over a connection of its own, where there may be no answer.
+    pub fn try_get(address: SocketAddr) -> io::Result<Reply> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut client = Self { stream, read: Vec::new() };
+        client.stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")?;
+        client.try_reply()
+    }
+
     /// Connects from another of the loopback's addresses: another client to the proxy.
     #[track_caller]
     pub fn connect_from(source: IpAddr, address: SocketAddr) -> Self {

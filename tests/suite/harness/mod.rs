@@ -1,6 +1,8 @@
 //! What the tests stand on: the real binary on free ports, origins that do exactly what a test says,
 //! and clients that send exactly the bytes a test wants.
 
+#![allow(dead_code, unused_imports, reason = "a harness has more than the tests of the day need")]
+
 mod client;
 mod command;
 mod origin;
