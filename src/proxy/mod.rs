@@ -7,6 +7,7 @@ mod expect;
 mod forward;
 mod forwarded;
 mod headers;
+mod leftover;
 mod patience;
 mod quota;
 mod reply;

@@ -12,7 +12,7 @@ use super::{
     exchange::Exchange,
     expect::{self, Gate},
     forward::{self, Way},
-    forwarded, headers,
+    forwarded, headers, leftover,
     reply::Reply,
     request_body::{BodyTimeouts, RequestBody},
     response_body::{ResponseBody, Source, Streaming},
@@ -42,6 +42,7 @@ pub async fn serve<S: Store>(
     let target = match target(&request) {
         Ok(target) => target,
         Err(Refused { status, detail }) => {
+            client.patience().leave_body();
             return Ok(exchange.reply(Reply::problem(status, detail).closing()));
         }
     };
@@ -55,7 +56,10 @@ pub async fn serve<S: Store>(
     // Where does it go?
     let route = match worker.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
-        Err(Refused { status, detail }) => return Ok(exchange.reply(Reply::problem(status, detail))),
+        Err(Refused { status, detail }) => {
+            let reply = Reply::problem(status, detail);
+            return Ok(refuse(exchange, reply, &client, &request.headers, body).await);
+        }
     };
     exchange.routed(route);
     let route = &config.routes[route];
@@ -66,9 +70,11 @@ pub async fn serve<S: Store>(
         Admission::Admitted(said) => said,
         Admission::Denied { policy, reply } => {
             exchange.limited(policy);
-            return Ok(exchange.reply(reply));
+            return Ok(refuse(exchange, reply, &client, &request.headers, body).await);
         }
-        Admission::Undecided => return Ok(exchange.reply(Reply::undecided())),
+        Admission::Undecided => {
+            return Ok(refuse(exchange, Reply::undecided(), &client, &request.headers, body).await);
+        }
     };
 
     // To the upstream, and back.
@@ -128,6 +134,22 @@ pub async fn serve<S: Store>(
     let mut answer = exchange.respond(response.status, response.headers, source);
     *answer.extensions_mut() = response.extensions;
     Ok(answer)
+}
+
+/// Answers with `reply` a request whose body nobody needs. Where the client waits for a 100, or the body is
+/// not at its end soon, the connection ends: else it goes on.
+async fn refuse(
+    exchange: Exchange,
+    reply: Reply,
+    client: &Client,
+    headers: &HeaderMap,
+    body: Incoming,
+) -> Response<ResponseBody> {
+    if body.is_end_stream() || !expect::wants_continue(headers) && leftover::read_out(body).await {
+        return exchange.reply(reply);
+    }
+    client.patience().leave_body();
+    exchange.reply(reply.closing())
 }
 
 /// The ID that a trusted proxy gave the request, or a new one: 128 random bits in hex.
