@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::IpAddr, process::ExitCode};
 
 use http::Method;
+use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use super::{
@@ -11,7 +12,7 @@ use super::{
 };
 use crate::{
     abuse::USERS,
-    admin::shapes::{Blocked, BlockedAddress, Evidence},
+    admin::shapes::{Blocked, BlockedAddress, Evidence, Record},
 };
 
 /// Which addresses were limited, and who was behind one
@@ -45,9 +46,16 @@ impl Args {
     }
 }
 
-/// Whether the admin port knows of an address by now.
-pub(super) fn is_listed(ip: IpAddr, options: Options) -> bool {
-    output(&Args::of(Some(ip.to_string()), options), Timestamp::now()).is_ok()
+/// How many denials of an address the admin port knows of by now.
+pub(super) fn denied(ip: IpAddr, options: &Options) -> u64 {
+    let mut denied = 0;
+    let target = format!("/v1/blocked/{ip}");
+    // An address that is not listed is a problem there: none was denied.
+    let _told = client::answer(options, Method::GET, &target, |evidence: &Evidence| {
+        denied = evidence.address.denied;
+        String::new()
+    });
+    denied
 }
 
 /// Asks the admin port and prints its answer. The exit code is 1 where there is none.
@@ -137,13 +145,27 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
         text += &format!("\n{}", table(["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"], rows));
     }
     if !records.is_empty() {
-        let rows = records.iter().map(|record| {
+        let rows = alike(records).into_iter().map(|(record, count)| {
             let user = record.user.clone().unwrap_or_else(|| "-".to_owned());
-            [moment(&record.time), user, record.method.clone(), record.path.clone(), record.policy.clone()]
+            let [method, path, policy] = [&record.method, &record.path, &record.policy].map(String::clone);
+            [moment(&record.time), count.to_string(), user, method, path, policy]
         });
-        text += &format!("\n{}", table(["TIME (UTC)", "USER", "METHOD", "PATH", "POLICY"], rows));
+        let head = ["LAST (UTC)", "TIMES", "USER", "METHOD", "PATH", "POLICY"];
+        text += &format!("\n{}", table(head, rows));
     }
     text
+}
+
+/// Each kind of request once: its newest record, and how many there are. Newest first, as they come.
+fn alike(records: &[Record]) -> Vec<(&Record, usize)> {
+    let kind = |record: &Record| {
+        (record.user.clone(), record.method.clone(), record.path.clone(), record.policy.clone())
+    };
+    let mut kinds = IndexMap::new();
+    for record in records {
+        kinds.entry(kind(record)).or_insert((record, 0)).1 += 1;
+    }
+    kinds.into_values().collect()
 }
 
 fn users(found: &BlockedAddress) -> String {
@@ -209,13 +231,26 @@ eve   1
 POLICY  KEY             USED  LIMIT  REMAINING  RESET
 per-ip  ip:203.0.113.7  2     3      1          41s
 
-TIME (UTC)           USER  METHOD  PATH  POLICY
-2026-07-03 12:00:00  acme  GET     /a    per-ip
-2026-07-03 11:59:59  acme  GET     /a    per-user
-2026-07-03 11:59:59  eve   GET     /a    per-ip
-2026-07-03 11:59:58  bob   GET     /a    per-ip
+LAST (UTC)           TIMES  USER  METHOD  PATH  POLICY
+2026-07-03 12:00:00  1      acme  GET     /a    per-ip
+2026-07-03 11:59:59  1      acme  GET     /a    per-user
+2026-07-03 11:59:59  1      eve   GET     /a    per-ip
+2026-07-03 11:59:58  1      bob   GET     /a    per-ip
 "
         );
+    }
+
+    #[test]
+    fn requests_that_are_alike_are_told_once() {
+        let record = |time: &str, user: &str| Record {
+            time: time.into(),
+            user: Some(user.into()),
+            method: "GET".into(),
+            path: "/a".into(),
+            policy: "per-ip".into(),
+        };
+        let records = [record("3", "eve"), record("2", "bob"), record("1", "eve")];
+        assert_eq!(alike(&records), [(&records[0], 2), (&records[1], 1)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::CONFIG_ERROR;
+use super::misconfigured;
 use crate::config;
 
 /// Arguments of `tollgate check`.
@@ -34,10 +34,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
             );
             ExitCode::SUCCESS
         }
-        Err(errors) => {
-            eprint!("{errors}");
-            ExitCode::from(CONFIG_ERROR)
-        }
+        Err(errors) => misconfigured(&errors),
     }
 }
 

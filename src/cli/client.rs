@@ -19,7 +19,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use tokio::{net::TcpStream, runtime, time};
 
-use super::terminal::{printable, printable_json};
+use super::{
+    complain,
+    terminal::{printable, printable_json},
+};
 use crate::admin::shapes::ProblemDetails;
 
 /// For an answer, from the connection on.
@@ -90,7 +93,6 @@ pub(super) fn answer<T: DeserializeOwned>(
 }
 
 /// Prints what there is to say, and gives the exit code.
-#[expect(clippy::print_stderr, reason = "an error of a command is its output")]
 pub(super) fn finish(result: Result<String, Failure>) -> ExitCode {
     match result {
         Ok(text) => match stdout().lock().write_all(text.as_bytes()) {
@@ -99,7 +101,7 @@ pub(super) fn finish(result: Result<String, Failure>) -> ExitCode {
             Err(_) => ExitCode::FAILURE,
         },
         Err(failure) => {
-            eprintln!("tollgate: {}", printable(&failure.to_string()));
+            complain(format_args!("tollgate: {}\n", printable(&failure.to_string())));
             ExitCode::FAILURE
         }
     }

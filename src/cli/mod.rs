@@ -8,9 +8,15 @@ mod run;
 mod terminal;
 mod unblock;
 
-use std::process::ExitCode;
+use std::{
+    fmt::Display,
+    io::{Write, stderr},
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
+
+use crate::config;
 
 /// EX_CONFIG of sysexits.h: the configuration is wrong.
 const CONFIG_ERROR: u8 = 78;
@@ -49,4 +55,15 @@ pub fn main() -> ExitCode {
         Command::Blocked(args) => blocked::run(&args),
         Command::Unblock(args) => unblock::run(&args),
     }
+}
+
+/// Tells every error of a configuration, and gives the exit code.
+fn misconfigured(errors: &config::Errors) -> ExitCode {
+    complain(errors);
+    ExitCode::from(CONFIG_ERROR)
+}
+
+/// Writes to stderr. Whoever closed it does not want to know.
+fn complain(what: impl Display) {
+    let _ = write!(stderr(), "{what}");
 }

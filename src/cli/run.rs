@@ -4,7 +4,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::CONFIG_ERROR;
+use super::misconfigured;
 use crate::{
     app::{self, App},
     config,
@@ -22,10 +22,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> ExitCode {
     let config = match config::load(&args.config) {
         Ok(config) => config,
-        Err(errors) => {
-            eprint!("{errors}");
-            return ExitCode::from(CONFIG_ERROR);
-        }
+        Err(errors) => return misconfigured(&errors),
     };
     log::init(config.log);
     until_told_to_end(|| {

@@ -10,7 +10,12 @@ use crate::config::model::{Log, LogFormat, LogLevel};
 /// Sends what `tracing` reports to stderr, from `log.level` up. The first call of a process holds; later
 /// ones change nothing, so that tests may call it freely.
 pub fn init(log: Log) {
-    let builder = fmt().with_max_level(filter(log.level)).with_writer(stderr).with_target(false);
+    let builder = fmt()
+        .with_max_level(filter(log.level))
+        .with_writer(stderr)
+        .with_target(false)
+        // Where stderr is closed, telling so on stderr would panic: the proxy serves on without a word.
+        .log_internal_errors(false);
     let result = match log.format {
         // Colours are for people: whoever collects stderr gets none.
         LogFormat::Text => builder.with_ansi(stderr().is_terminal()).try_init(),

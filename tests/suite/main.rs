@@ -6,20 +6,31 @@
     reason = "tests may panic: that is how they fail"
 )]
 
+mod abuse;
+mod access_log;
+mod admin;
 mod broken_answers;
 mod broken_uploads;
+mod cli;
 mod client_limits;
+mod commands;
 mod config_golden;
 mod config_model;
 mod config_robust;
 mod conformance;
+mod demo;
 mod environment;
+mod exactness;
 mod forwarding;
 mod framing;
 mod fuzz;
 mod harness;
 mod hygiene;
+mod identifiers;
+mod layering;
+mod limits;
 mod memory_store;
+mod metrics;
 mod paths;
 mod proxying;
 mod refused_uploads;

@@ -39,7 +39,8 @@ pub(in super::super) async fn evidence(
             used: peek.used,
             limit: peek.verdict.limit,
             remaining: peek.verdict.remaining,
-            reset: duration(peek.verdict.reset),
+            // To the second, rounded up, as clients are told.
+            reset: duration((peek.verdict.reset + 999_999) / 1_000_000 * 1_000_000),
         });
     }
     let record = |Record { policy, entry }: &Record| shapes::Record {

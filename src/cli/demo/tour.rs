@@ -1,6 +1,7 @@
 //! The demo from start to end: an origin, the proxy as it is shipped, traffic, and who was behind it.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write, stdout},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
@@ -17,7 +18,7 @@ use super::{
 };
 use crate::{
     app,
-    cli::{CONFIG_ERROR, blocked, client::Options, run::until_told_to_end},
+    cli::{blocked, client::Options, complain, misconfigured, run::until_told_to_end},
     config::{
         self, Sources, System,
         model::{AccessLogFormat, Config, LogLevel},
@@ -29,6 +30,8 @@ use crate::{
 const SHIPPED: &str = include_str!("../../../proxy.yaml");
 /// What one abusive machine looks like that hides behind several accounts.
 const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
+/// Another one, that tries passwords.
+const GUESSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 67);
 /// Until what was denied shows at the admin port.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -67,7 +70,7 @@ const SCRIPTS: [Script; 4] = [
     },
     Script {
         name: "a password guesser",
-        address: ABUSER,
+        address: GUESSER,
         users: &["carol", "dave"],
         requests: &[(12, Method::POST, "/api/login")],
     },
@@ -81,19 +84,16 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok(app) => until_told_to_end(|| Ok(app)),
-        Err(Ended::Configuration(errors)) => {
-            eprint!("{errors}");
-            ExitCode::from(CONFIG_ERROR)
-        }
+        Err(Ended::Configuration(errors)) => misconfigured(&errors),
         Err(Ended::Start(error)) => {
-            eprintln!("tollgate demo: {error}");
-            eprintln!(
-                "LISTEN and ADMIN choose other ports: LISTEN=127.0.0.1:8081 ADMIN=127.0.0.1:9901 tollgate demo"
-            );
+            complain(format_args!(
+                "tollgate demo: {error}\n\
+                 LISTEN and ADMIN choose other ports: LISTEN=127.0.0.1:8081 ADMIN=127.0.0.1:9901 tollgate demo\n"
+            ));
             ExitCode::FAILURE
         }
         Err(Ended::Io(error)) => {
-            eprintln!("tollgate demo: {error}");
+            complain(format_args!("tollgate demo: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -125,23 +125,26 @@ fn tour() -> Result<app::App, Ended> {
     ))?;
     say(format_args!("{:<20} {:<12} {:>5} {:>9} {:>8}", "CLIENT", "ADDRESS", "SENT", "ANSWERED", "LIMITED"))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut limited = BTreeMap::<Ipv4Addr, u64>::new();
     for script in &SCRIPTS {
         let outcome = runtime.block_on(traffic::play(script, proxy))?;
+        *limited.entry(script.address).or_default() += outcome.limited as u64;
         say(format_args!(
             "{:<20} {:<12} {:>5} {:>9} {:>8}",
             script.name, script.address, outcome.sent, outcome.answered, outcome.limited
         ))?;
     }
-    wait_until_listed(admin);
+    wait_until_listed(admin, &limited);
 
     show(admin, None, "Which addresses are limited?")?;
-    show(admin, Some(ABUSER), "Who was behind that one?")?;
+    show(admin, Some(ABUSER), "Who was behind the scraper's?")?;
+    show(admin, Some(GUESSER), "And who behind the password guesser's?")?;
+    let elsewhere = elsewhere(admin);
     say(format_args!(
         "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\n\
-         Unblock:  tollgate unblock {ABUSER}{}\n\
+         Unblock:  tollgate unblock {ABUSER}{elsewhere}\n\
          Metrics:  curl http://{admin}/metrics\n\
-         Ctrl-C ends the demo.",
-        if admin.port() == 9900 { String::new() } else { format!(" --admin http://{admin}") }
+         Ctrl-C ends the demo."
     ))?;
     Ok(app)
 }
@@ -173,19 +176,26 @@ impl Sources for Demo {
 }
 
 /// Denials are recorded off the way of requests, so they show a moment later.
-fn wait_until_listed(admin: SocketAddr) {
-    let end = Instant::now() + PATIENCE;
-    while !blocked::is_listed(IpAddr::V4(ABUSER), options(admin)) && Instant::now() < end {
+fn wait_until_listed(admin: SocketAddr, limited: &BTreeMap<Ipv4Addr, u64>) {
+    let (end, options) = (Instant::now() + PATIENCE, options(admin));
+    let listed =
+        |(&address, &count): (&Ipv4Addr, &u64)| blocked::denied(IpAddr::V4(address), &options) >= count;
+    while !limited.iter().all(listed) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 fn show(admin: SocketAddr, address: Option<Ipv4Addr>, question: &str) -> io::Result<()> {
     let ip = address.map(|address| address.to_string());
-    let command = ip.as_ref().map_or("tollgate blocked".to_owned(), |ip| format!("tollgate blocked {ip}"));
-    say(format_args!("\n{question}\n$ {command}"))?;
+    let argument = ip.as_ref().map_or(String::new(), |ip| format!(" {ip}"));
+    say(format_args!("\n{question}\n$ tollgate blocked{argument}{}", elsewhere(admin)))?;
     blocked::run(&blocked::Args::of(ip, options(admin)));
     Ok(())
+}
+
+/// What a command needs to find the admin port.
+fn elsewhere(admin: SocketAddr) -> String {
+    if admin.port() == 9900 { String::new() } else { format!(" --admin http://{admin}") }
 }
 
 fn options(admin: SocketAddr) -> Options {

@@ -67,6 +67,12 @@ pub fn request(
     Client::connect(address).request(method, path, headers, body)
 }
 
+/// GET over a connection of its own, from another of the loopback's addresses.
+#[track_caller]
+pub fn get_from(source: &str, address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Reply {
+    Client::connect_from(source.parse().unwrap(), address).request("GET", path, headers, b"")
+}
+
 impl Client {
     /// Connects from 127.0.0.1.
     #[track_caller]
@@ -84,6 +90,15 @@ impl Client {
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, read: Vec::new() }
+    }
+
+    /// GET / over a connection of its own, where there may be no answer.
+    pub fn try_get(address: SocketAddr) -> io::Result<Reply> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let mut client = Self { stream, read: Vec::new() };
+        client.stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")?;
+        client.try_reply()
     }
 
     /// Connects from another of the loopback's addresses: another client to the proxy.

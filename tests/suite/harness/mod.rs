@@ -2,11 +2,13 @@
 //! and clients that send exactly the bytes a test wants.
 
 mod client;
+mod command;
 mod latch;
 mod origin;
 mod tollgate;
 
-pub use client::{Client, Reply, get, request};
+pub use client::{Client, Reply, get, get_from, request};
+pub use command::{Ended, command, tollgate, tollgate_in};
 pub use latch::Latch;
 pub use origin::{Conn, Origin};
 pub use tollgate::{Config, Tollgate};

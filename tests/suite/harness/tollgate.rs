@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader, Write},
     net::SocketAddr,
+    path::Path,
     process::{Child, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex},
     thread,
@@ -11,7 +12,11 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{PATIENCE, Reply, eventually, request};
+use super::{
+    Ended, PATIENCE, Reply,
+    command::{command, tollgate},
+    eventually, request,
+};
 
 /// A configuration, as YAML. Listener and admin port are free ones.
 pub struct Config(String);
@@ -32,6 +37,11 @@ impl Config {
         Self(yaml.replacen("] }", &format!("], {settings} }}"), 1))
     }
 
+    /// The upstream of [`Config::new`], held back by this policy, which `rest` has to define.
+    pub fn with_policy(self, name: &str) -> Self {
+        Self(self.0.replacen("] }\nroutes", &format!("], policies: [{name}] }}\nroutes"), 1))
+    }
+
     /// The whole file but for the ports.
     pub fn yaml(yaml: impl Into<String>) -> Self {
         Self(yaml.into())
@@ -47,20 +57,28 @@ pub struct Tollgate {
     child: Child,
     stderr: Arc<Mutex<Vec<String>>>,
     stdout: Arc<Mutex<Vec<String>>>,
-    _directory: TempDir,
+    directory: TempDir,
 }
 
 impl Tollgate {
     /// Starts it with `config`, and waits until it listens. Two workers, unless the file says otherwise;
     /// access log off likewise.
     pub fn start(config: Config) -> Self {
-        let (mut child, directory, yaml) = spawn(config);
+        Self::start_as(&["run", "--config", "proxy.yaml"], config)
+    }
+
+    /// Likewise with these arguments, in the directory that holds the configuration as `proxy.yaml`.
+    pub fn start_as(arguments: &[&str], config: Config) -> Self {
+        let (mut child, directory, yaml) = spawn(arguments, config);
         let stderr = collect(child.stderr.take().unwrap());
         let stdout = collect(child.stdout.take().unwrap());
         let find = |marker: &str| -> Option<SocketAddr> {
             let lines = stderr.lock().unwrap();
             let line = lines.iter().find(|line| line.contains(marker))?;
-            line.split("address=").nth(1)?.split_whitespace().next()?.parse().ok()
+            match serde_json::from_str::<serde_json::Value>(line) {
+                Ok(line) => line["address"].as_str()?.parse().ok(),
+                Err(_) => line.split("address=").nth(1)?.split_whitespace().next()?.parse().ok(),
+            }
         };
         let end = Instant::now() + PATIENCE;
         let (address, admin) = loop {
@@ -73,13 +91,13 @@ impl Tollgate {
             assert!(Instant::now() < end, "never listened: {:#?}", stderr.lock().unwrap());
             thread::sleep(std::time::Duration::from_millis(2));
         };
-        Self { address, admin, child, stderr, stdout, _directory: directory }
+        Self { address, admin, child, stderr, stdout, directory }
     }
 
     /// Starts it with `config` where it should refuse to start: its exit code, and what it said.
     #[track_caller]
     pub fn refuses(config: Config) -> (Option<i32>, String) {
-        let (mut child, _directory, _) = spawn(config);
+        let (mut child, _directory, _) = spawn(&["run", "--config", "proxy.yaml"], config);
         let stderr = collect(child.stderr.take().unwrap());
         let mut status = None;
         eventually("it refuses to start", || {
@@ -102,6 +120,18 @@ impl Tollgate {
     /// The lines written to stdout so far.
     pub fn stdout(&self) -> Vec<String> {
         self.stdout.lock().unwrap().clone()
+    }
+
+    /// Where it runs, and where its configuration lies.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Runs `tollgate ARGUMENTS` against its admin port.
+    #[track_caller]
+    pub fn command(&self, arguments: &[&str]) -> Ended {
+        let admin = format!("--admin=http://{}", self.admin);
+        tollgate(&[arguments, &[admin.as_str()]].concat())
     }
 
     /// A request to the admin port.
@@ -182,7 +212,7 @@ impl Drop for Tollgate {
 }
 
 /// Starts the binary with `config`, whose file is in the directory.
-fn spawn(config: Config) -> (Child, TempDir, String) {
+fn spawn(arguments: &[&str], config: Config) -> (Child, TempDir, String) {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("proxy.yaml");
     let mut yaml = config.0;
@@ -198,9 +228,8 @@ fn spawn(config: Config) -> (Child, TempDir, String) {
         }
     }
     std::fs::write(&file, &yaml).unwrap();
-    let child = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["run", "--config"])
-        .arg(&file)
+    let child = command(directory.path())
+        .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -1,0 +1,276 @@
+//! Who was behind a limited address: what is listed, what is told of one, and letting it go.
+
+use serde_json::Value;
+
+use crate::harness::{Client, Config, Origin, Tollgate, eventually, get_from};
+
+/// Everything is held back by `policies`, YAML of a mapping; users are whom they say they are.
+fn limited(origin: &Origin, policies: &str) -> Tollgate {
+    let names: Vec<_> =
+        policies.lines().filter_map(|line| line.trim().split_once(':').map(|(name, _)| name)).collect();
+    Tollgate::start(Config::yaml(format!(
+        "
+user: [{{ header: x-user-id, from: anyone }}]
+upstreams:
+  origin: {{ endpoints: [\"http://{}\"], policies: [{}] }}
+policies:
+{policies}
+routes:
+  - {{ path: /*, upstream: origin }}
+",
+        origin.address,
+        names.join(", ")
+    )))
+}
+
+/// What is listed now.
+fn blocked(tollgate: &Tollgate) -> Vec<Value> {
+    tollgate.admin("GET", "/v1/blocked").json()["blocked"].as_array().unwrap().clone()
+}
+
+/// The evidence of an address, once it shows this many denials.
+#[track_caller]
+fn evidence(tollgate: &Tollgate, address: &str, denied: u64) -> Value {
+    let mut found = Value::Null;
+    eventually(&format!("{address} was denied {denied} times"), || {
+        found = tollgate.admin("GET", &format!("/v1/blocked/{address}")).json();
+        found["denied"] == denied
+    });
+    found
+}
+
+fn sorted(mut words: Vec<String>) -> Vec<String> {
+    words.sort();
+    words
+}
+
+/// Sends a request as each of `users`, from one address over one connection.
+fn ask_as(tollgate: &Tollgate, source: &str, users: &[&str]) -> Vec<u16> {
+    let mut client = Client::connect_from(source.parse().unwrap(), tollgate.address);
+    users.iter().map(|user| client.request("GET", "/a?b=c", &[("x-user-id", user)], b"").status).collect()
+}
+
+#[test]
+fn a_limited_address_tells_who_filled_its_limit_and_who_was_denied() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  inspect: { algorithm: metadata_list, key: ip, limit: 3/1h }");
+    let statuses = ask_as(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve", "eve"]);
+    assert_eq!(statuses, [200, 200, 200, 429, 429]);
+    let evidence = evidence(&tollgate, "127.0.0.5", 2);
+    assert_eq!((&evidence["address"], &evidence["distinct_users"]), (&"127.0.0.5".into(), &3.into()));
+    assert_eq!(evidence["hint"], "many users: shared address or stuffing");
+    assert_eq!(evidence["policies"], serde_json::json!(["inspect"]));
+    let records = evidence["records"].as_array().unwrap();
+    let users = records.iter().map(|record| record["user"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(sorted(users), ["ann", "ann", "bob", "eve", "eve"]);
+    for record in records {
+        assert_eq!((&record["method"], &record["policy"]), (&"GET".into(), &"inspect".into()));
+        assert_eq!(record["path"], "/a", "evidence has no query: there may be secrets in it");
+    }
+    let times: Vec<_> = records.iter().map(|record| record["time"].as_str().unwrap()).collect();
+    assert!(times.is_sorted_by(|newer, older| newer >= older), "{times:?}");
+    let limit = &evidence["limits"][0];
+    let reset = limit["reset"].as_str().unwrap();
+    assert!(reset == "1h" || reset.strip_suffix('s').is_some_and(|s| s.parse::<u32>().is_ok()), "{reset}");
+    assert_eq!(
+        (&limit["key"], &limit["used"], &limit["remaining"]),
+        (&"ip:127.0.0.5".into(), &3.into(), &0.into())
+    );
+}
+
+#[test]
+fn only_limited_addresses_are_listed_each_on_its_own() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h }");
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann", "ann"]), [200, 429]);
+    assert_eq!(ask_as(&tollgate, "127.0.0.6", &["bob", "bob", "bob"]), [200, 429, 429]);
+    assert_eq!(ask_as(&tollgate, "127.0.0.7", &["eve"]), [200]);
+    evidence(&tollgate, "127.0.0.5", 1);
+    evidence(&tollgate, "127.0.0.6", 2);
+    let listed: Vec<_> = blocked(&tollgate)
+        .iter()
+        .map(|found| (found["address"].clone(), found["denied"].clone(), found["hint"].clone()))
+        .collect();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert!(listed.contains(&("127.0.0.5".into(), 1.into(), "one user".into())), "{listed:?}");
+    assert!(listed.contains(&("127.0.0.6".into(), 2.into(), "one user".into())), "{listed:?}");
+    assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.7").status, 404);
+}
+
+#[test]
+fn an_unblocked_address_is_served_at_once_and_no_longer_listed() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  one: { algorithm: metadata_list, key: ip, limit: 1/1h }");
+    for _ in 0..3 {
+        assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann", "ann"]), [200, 429]);
+        let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5");
+        assert_eq!(unblocked.status, 200);
+        let cleared = serde_json::json!([{"policy": "one", "key": "ip:127.0.0.5"}]);
+        assert_eq!(unblocked.json()["cleared"], cleared);
+    }
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann"]), [200]);
+    assert_eq!(blocked(&tollgate), Vec::<Value>::new());
+}
+
+#[test]
+fn a_user_s_limit_lists_the_address_and_survives_its_unblock() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  each: { algorithm: single_counter, key: user, limit: 1/1h }");
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann", "ann", "bob", "bob"]), [200, 429, 200, 429]);
+    let evidence = evidence(&tollgate, "127.0.0.5", 2);
+    assert_eq!(evidence["distinct_users"], 2);
+    let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").json();
+    assert_eq!(unblocked["cleared"], serde_json::json!([]));
+    assert_eq!(unblocked["other_keys"], serde_json::json!(["user:ann", "user:bob"]));
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann", "carol"]), [429, 200]);
+}
+
+#[test]
+fn an_unblock_clears_composites_that_begin_with_the_address() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  each: { algorithm: sliding_log, key: ip+path, limit: 1/1h }");
+    let ask = |path| get_from("127.0.0.5", tollgate.address, path, &[]).status;
+    assert_eq!([ask("/a"), ask("/a"), ask("/b"), ask("/b")], [200, 429, 200, 429]);
+    evidence(&tollgate, "127.0.0.5", 2);
+    let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").json();
+    let keys = unblocked["cleared"].as_array().unwrap().iter();
+    let keys = keys.map(|cleared| cleared["key"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(sorted(keys), ["ip:127.0.0.5+path:/a", "ip:127.0.0.5+path:/b"]);
+    assert_eq!([ask("/a"), ask("/b")], [200, 200]);
+}
+
+#[test]
+fn an_unblock_frees_nobody_else() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h }");
+    for source in ["127.0.0.5", "127.0.0.50"] {
+        assert_eq!(ask_as(&tollgate, source, &["ann", "ann"]), [200, 429]);
+    }
+    assert_eq!(tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").status, 200);
+    assert_eq!(ask_as(&tollgate, "127.0.0.50", &["ann"]), [429]);
+    assert_eq!(tollgate.admin("DELETE", "/v1/blocked/127.0.0.99").status, 404);
+}
+
+#[test]
+fn an_ipv6_client_is_its_prefix_in_the_list_in_the_evidence_and_when_it_is_let_go() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(
+        Config::new(
+            &[origin.address],
+            "
+listeners: [{ address: \"[::1]:0\" }]
+trusted_proxies: [\"::1\"]
+policies: { one: { algorithm: metadata_list, key: ip, limit: 1/1h } }
+",
+        )
+        .with_policy("one"),
+    );
+    let ask = |client| get_from("::1", tollgate.address, "/", &[("x-forwarded-for", client)]).status;
+    assert_eq!([ask("2001:db8:7::1"), ask("2001:db8:7::2"), ask("2001:db8:8::1")], [200, 429, 200]);
+    let told = evidence(&tollgate, "2001:db8:7::2", 1);
+    assert_eq!(told["address"], "2001:db8:7::/64");
+    assert_eq!(told["limits"][0]["key"], "ip:2001:db8:7::/64");
+    assert_eq!(blocked(&tollgate)[0]["address"], "2001:db8:7::/64");
+    assert_eq!(evidence(&tollgate, "2001:db8:7::%2F64", 1)["records"], told["records"]);
+    let unblocked = tollgate.admin("DELETE", "/v1/blocked/2001:db8:7::ffff").json();
+    assert_eq!(unblocked["cleared"][0]["key"], "ip:2001:db8:7::/64");
+    assert_eq!(ask("2001:db8:7::3"), 200);
+    // The loopback itself likewise.
+    let own = || get_from("::1", tollgate.address, "/", &[]).status;
+    assert_eq!([own(), own()], [200, 429]);
+    assert_eq!(evidence(&tollgate, "::1", 1)["address"], "::/64");
+    assert_eq!(tollgate.command(&["unblock", "::1"]).code, Some(0));
+    assert_eq!(own(), 200);
+}
+
+#[test]
+fn a_flood_of_denials_is_told_in_full_and_keeps_a_bounded_record() {
+    const CLIENTS: usize = 16;
+    const EACH: usize = 250;
+    let origin = Origin::ok();
+    let tollgate =
+        limited(&origin, "  none: { algorithm: metadata_list, key: ip, limit: 1/1h, record: { keep: 20 } }");
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["first"]), [200]);
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let tollgate = &tollgate;
+            scope.spawn(move || {
+                let users: Vec<_> = (0..EACH).map(|n| format!("{client}-{n}")).collect();
+                let users: Vec<_> = users.iter().map(String::as_str).collect();
+                assert_eq!(ask_as(tollgate, "127.0.0.5", &users), [429; EACH]);
+            });
+        }
+    });
+    let told = evidence(&tollgate, "127.0.0.5", (CLIENTS * EACH) as u64);
+    assert_eq!(told["records"].as_array().unwrap().len(), 20);
+    assert!(told["distinct_users"].as_u64().unwrap() > 20, "{}", told["distinct_users"]);
+    assert_eq!(tollgate.metric("tollgate_abuse_records_dropped_total"), 0.0);
+}
+
+#[test]
+fn every_denial_of_thousands_of_addresses_is_listed_or_counted_as_dropped() {
+    const ADDRESSES: usize = 6_000;
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(
+        Config::new(
+            &[origin.address],
+            "
+workers: 1
+trusted_proxies: [127.0.0.1]
+policies: { none: { algorithm: single_counter, key: global, limit: 1/1h } }
+",
+        )
+        .with_policy("none"),
+    );
+    // All in one go, answered as fast as they come.
+    let mut client = Client::connect(tollgate.address);
+    assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+    let mut sender = client.stream.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        let requests: String = (0..ADDRESSES)
+            .map(|n| {
+                format!("GET / HTTP/1.1\r\nhost: a\r\nx-forwarded-for: 10.0.{}.{}\r\n\r\n", n / 256, n % 256)
+            })
+            .collect();
+        std::io::Write::write_all(&mut sender, requests.as_bytes()).unwrap();
+    });
+    for _ in 0..ADDRESSES {
+        assert_eq!(client.reply().status, 429);
+    }
+    sending.join().unwrap();
+    eventually("all are accounted for", || {
+        let dropped = tollgate.metric("tollgate_abuse_records_dropped_total") as usize;
+        listed(&tollgate) + dropped == ADDRESSES
+    });
+}
+
+/// How many addresses are listed, over all pages.
+fn listed(tollgate: &Tollgate) -> usize {
+    let (mut count, mut query) = (0, String::new());
+    loop {
+        let page = tollgate.admin("GET", &format!("/v1/blocked?limit=1000&sort=address{query}")).json();
+        count += page["blocked"].as_array().unwrap().len();
+        match page["cursor"].as_str() {
+            Some(cursor) => query = format!("&cursor={cursor}"),
+            None => return count,
+        }
+    }
+}
+
+#[test]
+fn what_clients_call_themselves_reaches_neither_terminal_nor_json_as_it_is() {
+    let origin = Origin::ok();
+    let tollgate = limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h }");
+    let hostile = "a\"}\\ \u{9b}2J \u{202e}x";
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann", hostile, "e\"ve\\"]), [200, 429, 429]);
+    let told = evidence(&tollgate, "127.0.0.5", 2);
+    assert!(told["records"].as_array().unwrap().iter().any(|record| record["user"] == "e\"ve\\"), "{told}");
+    let page = tollgate.command(&["blocked", "127.0.0.5"]);
+    assert_eq!(page.code, Some(0));
+    assert!(page.stdout.contains("e\"ve\\"), "{}", page.stdout);
+    assert!(
+        !page.stdout.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'),
+        "{:?}",
+        page.stdout
+    );
+}

@@ -1,0 +1,235 @@
+//! The command line: what it says, and how it ends.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Child, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{
+    Client, Config, Ended, Origin, PATIENCE, Tollgate, command, eventually, get, tollgate, tollgate_in,
+};
+
+const VALID: &str = "upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }
+routes: [{ path: /*, upstream: api }]
+";
+/// Wrong in three places.
+const WRONG: &str = "upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }
+worker: 2
+routes:
+  - { path: /*, upstream: apo }
+  - { path: a, upstream: api }
+";
+
+fn directory_with(name: &str, text: &str) -> TempDir {
+    let directory = TempDir::new().unwrap();
+    fs::write(directory.path().join(name), text).unwrap();
+    directory
+}
+
+#[track_caller]
+fn tells_all_errors(ended: &Ended, name: &str) {
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(78), ""), "{ended:?}");
+    for place in ["2:1", "4:27", "5:13"] {
+        assert!(ended.stderr.contains(&format!("{name}:{place}")), "no {place}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn check_says_that_a_valid_file_is_valid() {
+    let directory = directory_with("proxy.yaml", VALID);
+    for arguments in [["check"].as_slice(), &["check", "proxy.yaml"]] {
+        let ended = tollgate_in(directory.path(), &[], arguments);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        assert_eq!(ended.stdout, "proxy.yaml: valid (1 route, 1 upstream, 0 policies)\n");
+    }
+}
+
+#[test]
+fn check_and_run_tell_all_errors_with_their_places_and_end_with_78() {
+    let directory = directory_with("bad.yaml", WRONG);
+    for arguments in
+        [["check", "bad.yaml"].as_slice(), &["run", "--config", "bad.yaml"], &["--config", "bad.yaml"]]
+    {
+        tells_all_errors(&tollgate_in(directory.path(), &[], arguments), "bad.yaml");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_ends_with_78() {
+    let directory = TempDir::new().unwrap();
+    for arguments in
+        [["check", "none.yaml"].as_slice(), &["run", "--config", "none.yaml"], &["--config", "none.yaml"]]
+    {
+        let ended = tollgate_in(directory.path(), &[], arguments);
+        assert_eq!(ended.code, Some(78));
+        assert!(ended.stderr.contains("none.yaml"), "{}", ended.stderr);
+    }
+    assert!(tollgate_in(directory.path(), &[], &[]).stderr.contains("proxy.yaml"));
+}
+
+#[test]
+fn whoever_closes_the_output_early_makes_nothing_crash() {
+    let directory = directory_with("bad.yaml", WRONG);
+    for arguments in [["check", "bad.yaml"].as_slice(), &["--config", "bad.yaml"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = command(directory.path()).args(arguments).stderr(writer).status().unwrap();
+        assert_eq!(status.code(), Some(78), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_closed_stderr_ends_nothing() {
+    let text = format!(
+        "listeners: [{{ address: \"127.0.0.1:0\" }}]\nadmin: {{ address: \"127.0.0.1:0\" }}
+access_log: off\nlog: {{ level: debug }}\n{}",
+        // Nobody listens there: every request is worth a warning.
+        VALID.replace("3000", "9")
+    );
+    let directory = directory_with("proxy.yaml", &text);
+    let mut child = command(directory.path()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let serving = lines.find(|line| line.contains("serving clients")).unwrap();
+    let address = serving.split("address=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!(lines.any(|line| line.contains("admin port")));
+    drop(lines);
+    let answers = [(); 3].map(|()| Client::try_get(address).map(|reply| reply.status));
+    terminate(&child);
+    assert_eq!(ended(&mut child).code(), Some(0));
+    assert_eq!(answers.map(Result::ok), [Some(502); 3]);
+}
+
+fn terminate(child: &Child) {
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+}
+
+fn ended(child: &mut Child) -> ExitStatus {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match child.try_wait().unwrap() {
+            Some(status) => return status,
+            None if Instant::now() > end => drop(child.kill()),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+#[test]
+fn without_a_command_it_runs_the_file_of_its_directory() {
+    let origin = Origin::ok();
+    for arguments in [[].as_slice(), &["run"], &["--config", "proxy.yaml"]] {
+        let tollgate = Tollgate::start_as(arguments, Config::new(&[origin.address], ""));
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200, "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_shipped_file_is_valid_as_it_stands() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let ended = tollgate_in(root, &[], &["check"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn version_and_help_say_what_there_is() {
+    let version = tollgate(&["--version"]);
+    assert_eq!(
+        (version.code, version.stdout),
+        (Some(0), format!("tollgate {}\n", env!("CARGO_PKG_VERSION")))
+    );
+    let help = tollgate(&["--help"]);
+    assert_eq!(help.code, Some(0));
+    for word in ["run", "check", "demo", "blocked", "unblock", "--config"] {
+        assert!(help.stdout.contains(word), "no {word} in {}", help.stdout);
+    }
+    let unknown = tollgate(&["frobnicate"]);
+    assert_eq!((unknown.code, unknown.stdout.as_str()), (Some(2), ""));
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_and_nothing_runs() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let text =
+        format!("listeners: [{{ address: \"{address}\" }}]\nadmin: {{ address: \"127.0.0.1:0\" }}\n{VALID}");
+    let directory = directory_with("proxy.yaml", &text);
+    let ended = tollgate_in(directory.path(), &[], &["run"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains(&address), "{}", ended.stderr);
+}
+
+#[test]
+fn a_second_instance_does_not_share_the_port_by_accident() {
+    let origin = Origin::ok();
+    let first = Tollgate::start(Config::new(&[origin.address], ""));
+    let address = first.address.to_string();
+    let text =
+        format!("listeners: [{{ address: \"{address}\" }}]\nadmin: {{ address: \"127.0.0.1:0\" }}\n{VALID}");
+    let directory = directory_with("proxy.yaml", &text);
+    let ended = tollgate_in(directory.path(), &[], &["run"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains(&address), "{}", ended.stderr);
+}
+
+#[test]
+fn an_access_log_that_cannot_be_opened_is_named() {
+    let text = format!(
+        "listeners: [{{ address: \"127.0.0.1:0\" }}]\nadmin: {{ address: \"127.0.0.1:0\" }}
+access_log: {{ to: none/access.log }}\n{VALID}"
+    );
+    let ended = tollgate_in(directory_with("proxy.yaml", &text).path(), &[], &["run"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.stderr.contains("none/access.log"), "{}", ended.stderr);
+}
+
+#[test]
+fn messages_in_json_are_json_and_say_who_did_what() {
+    let origin = Origin::ok();
+    let mut tollgate =
+        Tollgate::start(Config::new(&[origin.address], "log: { level: debug, format: json }\n"));
+    // A client's mistake is told of, too.
+    Client::connect(tollgate.address).send("not HTTP\r\n\r\n").closed();
+    tollgate.signal("TERM");
+    assert_eq!(tollgate.wait().code(), Some(0));
+    eventually("the end is told", || tollgate.log().iter().any(|line| line.contains("\"ended\"")));
+    for line in tollgate.log() {
+        let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        for field in ["timestamp", "level", "message"] {
+            assert!(message[field].is_string(), "no {field}: {line}");
+        }
+    }
+}
+
+#[test]
+fn levels_hold_messages_back() {
+    let origin = Origin::ok();
+    let mut tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    tollgate.signal("TERM");
+    tollgate.wait();
+    assert!(tollgate.log().iter().any(|line| line.contains("INFO")), "{:?}", tollgate.log());
+    let directory = directory_with(
+        "proxy.yaml",
+        &format!(
+            "log: {{ level: error }}\naccess_log: off\nlisteners: [{{ address: \"127.0.0.1:0\" }}]
+admin: {{ address: \"127.0.0.1:0\" }}\n{VALID}"
+        ),
+    );
+    let mut child = command(directory.path()).stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    // It says nothing, so what tells that it runs is that it catches the signal.
+    let caught = format!("/proc/{}/status", child.id());
+    eventually("it catches SIGTERM", || {
+        let status = fs::read_to_string(&caught).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+        u64::from_str_radix(mask, 16).unwrap() & (1 << 14) != 0
+    });
+    terminate(&child);
+    assert_eq!(ended(&mut child).code(), Some(0));
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.stdout.len()), ("", 0));
+}

@@ -1,0 +1,87 @@
+//! `tollgate demo`: what it shows, and how it ends.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use crate::harness::{PATIENCE, command, get, tollgate_in};
+
+const FREE_PORTS: [(&str, &str); 2] = [("LISTEN", "127.0.0.1:0"), ("ADMIN", "127.0.0.1:0")];
+
+/// The lines that `tollgate blocked 127.0.0.N` told of.
+fn section<'a>(told: &'a str, address: &str) -> &'a str {
+    let (_, section) = told.split_once(&format!("$ tollgate blocked {address} ")).unwrap();
+    section.split("\n$ ").next().unwrap()
+}
+
+#[test]
+fn the_tour_shows_who_was_limited_and_who_was_behind_it() {
+    let ended = tollgate_in(Path::new("."), &FREE_PORTS, &["demo", "--once"]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{ended:?}");
+    let told = &ended.stdout;
+    let limited = |name: &str| -> u64 {
+        let line = told.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().last().unwrap().parse().unwrap()
+    };
+    assert_eq!((limited("a mobile app"), limited("a shop's backend")), (0, 0), "{told}");
+    for (name, address, policy, users) in [
+        ("a scraper", "127.0.0.66", "inspect", ["trial-1", "trial-2", "trial-3"].as_slice()),
+        ("a password guesser", "127.0.0.67", "login", &["carol", "dave"]),
+    ] {
+        let section = section(told, address);
+        let count = limited(name);
+        assert!(count > 0, "{told}");
+        // All of them are recorded by the time it is shown.
+        assert!(section.contains(&format!("denied     {count} times")), "{name}: {told}");
+        for word in users.iter().chain([&policy]) {
+            assert!(section.contains(word), "no {word} in {section}");
+        }
+        assert!(section.lines().count() < 30, "requests that are alike are one line: {section}");
+    }
+}
+
+#[test]
+fn it_serves_on_until_it_is_interrupted() {
+    let mut child = command(Path::new("."))
+        .arg("demo")
+        .envs(FREE_PORTS)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let lines: Vec<_> = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .take_while(|line| !line.starts_with("Ctrl-C"))
+        .collect();
+    let proxy = lines.iter().find_map(|line| line.split_once("in front of it at http://"));
+    let proxy = proxy.and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
+    let status = proxy.map(|proxy| get(proxy, "/api/orders", &[]).status);
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    let end = Instant::now() + PATIENCE;
+    let ended = loop {
+        match child.try_wait().unwrap() {
+            Some(ended) => break ended,
+            None if Instant::now() > end => drop(child.kill()),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    assert_eq!((status, ended.code()), (Some(200), Some(0)), "{lines:#?}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_told_with_the_way_out() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ended = tollgate_in(Path::new("."), &[("LISTEN", &address), FREE_PORTS[1]], &["demo", "--once"]);
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.stderr.contains(&address) && ended.stderr.contains("LISTEN and ADMIN choose"),
+        "{}",
+        ended.stderr
+    );
+}

@@ -1,0 +1,297 @@
+//! Who may know whom. The tables here are the reference; this test reads the sources and fails on
+//! whatever they do not allow. What stands under `#[cfg(test)]` may know anybody.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Each module and those of the crate that it may know, besides itself. A module that is not listed is
+/// part of the nearest one above it. Whoever may know `limit` may know `limit::algorithm`; to know
+/// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
+const MAY_KNOW: [(&str, &[&str]); 16] = [
+    ("main", &["cli"]),
+    ("cli", &["app", "admin", "abuse", "config", "config::model", "telemetry"]),
+    // The composition root knows everything below it, and nobody but the commands knows it.
+    (
+        "app",
+        &["listener", "admin", "proxy", "upstream", "limit", "store", "abuse", "config::model", "telemetry"],
+    ),
+    ("listener", &["proxy", "limit", "config::model", "telemetry"]),
+    ("admin", &["abuse", "limit", "config::model", "telemetry"]),
+    ("proxy", &["router", "upstream", "identity", "limit", "abuse", "config::model", "telemetry"]),
+    // Neither knows that limits exist.
+    ("router", &["config::model", "telemetry"]),
+    ("upstream", &["config::model", "telemetry"]),
+    ("identity", &["config::model", "telemetry"]),
+    ("limit", &["limit::algorithm", "config::model", "telemetry"]),
+    // Pure: integers in, integers out.
+    ("limit::algorithm", &[]),
+    // A store serves the traits that others own; they never know it.
+    ("store", &["limit", "config::model", "telemetry"]),
+    ("abuse", &["limit", "config::model", "telemetry"]),
+    ("config", &["config::model"]),
+    ("config::model", &[]),
+    ("telemetry", &["config::model"]),
+];
+
+/// Crates that only some may know: the module is named, or those above it.
+const MAY_USE: [(&str, &[&str]); 10] = [
+    ("serde_yaml", &["config"]),
+    ("clap", &["cli"]),
+    ("axum", &["admin"]),
+    ("prometheus_client", &["telemetry"]),
+    ("tracing_subscriber", &["telemetry"]),
+    ("socket2", &["listener"]),
+    ("hyper", &["listener", "proxy", "upstream", "admin", "cli"]),
+    ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli"]),
+    ("tokio", &["app", "listener", "proxy", "upstream", "admin", "cli"]),
+    ("redis", &[]),
+];
+
+/// All that the algorithms may use from outside the crate. Of `http` it is the method of an entry.
+const ALGORITHMS_MAY_USE: [&str; 6] = [
+    "std::collections",
+    "std::iter",
+    "std::sync::Arc",
+    "smallvec",
+    "compact_str::CompactString",
+    "http::Method",
+];
+
+/// A source: the module it is, and its text.
+struct Source {
+    module: Vec<String>,
+    text: String,
+}
+
+impl Source {
+    /// `path`: below `src`.
+    fn new(path: &Path, text: &str) -> Self {
+        let mut module: Vec<_> = path.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+        let file = module.pop().unwrap();
+        match file.trim_end_matches(".rs") {
+            "mod" | "lib" => {}
+            name => module.push(name.to_owned()),
+        }
+        Self { module, text: code(text) }
+    }
+
+    /// The longest name in the table that the module is, or is in.
+    fn layer(&self) -> &'static str {
+        layer(&self.module).unwrap_or("")
+    }
+
+    /// Whatever it names by its path: `std::sync::Arc`, `crate::limit::Store`.
+    fn paths(&self) -> BTreeSet<Vec<String>> {
+        let mut found = BTreeSet::new();
+        let words = words(&self.text);
+        let mut at = 0;
+        while at < words.len() {
+            let begins = is_name(words[at]) && words.get(at + 1).is_some_and(|next| *next == "::");
+            at = if begins { branch(&words, at, &mut Vec::new(), &mut found) } else { at + 1 };
+        }
+        found.into_iter().map(|path| self.absolute(path)).collect()
+    }
+
+    /// `super::super::x` as `crate::…`.
+    fn absolute(&self, mut path: Vec<String>) -> Vec<String> {
+        let ups = path.iter().take_while(|part| *part == "super").count();
+        if ups > 0 {
+            let above = self.module.len().saturating_sub(ups);
+            path.splice(
+                ..ups,
+                std::iter::once("crate".to_owned()).chain(self.module[..above].iter().cloned()),
+            );
+        }
+        path
+    }
+
+    /// What it knows and may not.
+    fn violations(&self) -> Vec<String> {
+        let of = self.layer();
+        let allowed = MAY_KNOW.iter().find(|(module, _)| *module == of).map_or(&[][..], |(_, known)| known);
+        let mut violations = Vec::new();
+        for path in self.paths() {
+            let forbidden = if path[0] == "crate" {
+                layer(&path[1..]).is_some_and(|known| known != of && !covers(allowed, known))
+            } else if of == "limit::algorithm" {
+                let written = path.join("::");
+                is_foreign(&path[0]) && !ALGORITHMS_MAY_USE.iter().any(|allowed| written.starts_with(allowed))
+            } else {
+                let users = MAY_USE.iter().find(|(name, _)| *name == path[0]);
+                users.is_some_and(|(_, users)| !users.iter().any(|user| is_in(of, user)))
+            };
+            if forbidden {
+                violations.push(format!("{of} ({}) knows {}", self.module.join("::"), path.join("::")));
+            }
+        }
+        violations
+    }
+}
+
+/// Whether a name at the head of a path is that of a crate, not of a type or module at hand.
+fn is_foreign(name: &str) -> bool {
+    let at_hand =
+        ["self", "clippy", "window", "state", "verdict", "sliding_log", "fixed_window", "single_counter"];
+    let primitive = ["i64", "u64", "usize", "i128", "u128", "u32", "f64", "bool"];
+    name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !at_hand.contains(&name)
+        && name != "metadata_list"
+        && !primitive.contains(&name)
+}
+
+fn covers(allowed: &[&str], known: &str) -> bool {
+    // Its parent stands for the algorithms; what is resolved is on its own.
+    allowed.contains(&known) || known == "limit::algorithm" && allowed.contains(&"limit")
+}
+
+fn is_in(module: &str, above: &str) -> bool {
+    module == above || module.strip_prefix(above).is_some_and(|rest| rest.starts_with("::"))
+}
+
+/// The entry of the table that a path below the crate belongs to.
+fn layer(path: &[String]) -> Option<&'static str> {
+    let path = path.join("::");
+    let entries = MAY_KNOW.iter().map(|(module, _)| *module).filter(|module| is_in(&path, module));
+    entries.max_by_key(|module| module.len())
+}
+
+/// The text without comments, and without what is for tests only, which stands last.
+fn code(text: &str) -> String {
+    let mut code = String::new();
+    let mut lines = text.lines().peekable();
+    while let Some(line) = lines.next() {
+        let next = lines.peek().map_or("", |next| next.trim());
+        if line == "#[cfg(test)]" && next.contains("mod ") && next.ends_with('{') {
+            break;
+        }
+        code += line.split("//").next().unwrap_or_default();
+        code.push('\n');
+    }
+    code
+}
+
+/// Names, `::`, and single characters of everything else but spaces.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            c if is_part(c) => rest.find(|c| !is_part(c)).unwrap_or(rest.len()),
+            ':' if rest.starts_with("::") => 2,
+            c => c.len_utf8(),
+        };
+        words.push(&rest[..length]);
+        rest = rest[length..].trim_start();
+    }
+    words
+}
+
+fn is_part(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(is_part)
+}
+
+/// Follows a path with the branches of its `{…}` from `at`; gives where it goes on behind it.
+fn branch(words: &[&str], mut at: usize, stem: &mut Vec<String>, found: &mut BTreeSet<Vec<String>>) -> usize {
+    let depth = stem.len();
+    loop {
+        match words.get(at) {
+            Some(&"{") => {
+                at += 1;
+                while words.get(at).is_some_and(|word| *word != "}") {
+                    at = if words[at] == "," { at + 1 } else { branch(words, at, stem, found) };
+                }
+                at += 1;
+                break;
+            }
+            Some(word) => {
+                stem.push((*word).to_owned());
+                at += 1;
+                if words.get(at).is_none_or(|next| *next != "::") {
+                    found.insert(stem.clone());
+                    break;
+                }
+                at += 1;
+            }
+            None => break,
+        }
+    }
+    stem.truncate(depth);
+    // `as name`
+    if words.get(at) == Some(&"as") { at + 2 } else { at }
+}
+
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let for_tests = matches!(path.file_stem().and_then(|stem| stem.to_str()), Some("tests" | "testing"));
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !for_tests {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn nobody_knows_more_than_it_may() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let files = sources(&root);
+    assert!(files.len() > 100, "only {} sources were found", files.len());
+    let mut violations = Vec::new();
+    for file in files {
+        let source = Source::new(file.strip_prefix(&root).unwrap(), &fs::read_to_string(&file).unwrap());
+        assert!(!source.layer().is_empty() || source.module.is_empty(), "in no table: {}", file.display());
+        violations.extend(source.violations());
+    }
+    assert!(violations.is_empty(), "{violations:#?}");
+}
+
+#[test]
+fn a_violation_is_found_however_it_is_written() {
+    for (file, text) in [
+        ("proxy/serve.rs", "use crate::store::memory::MemoryStore;"),
+        ("proxy/serve.rs", "use crate::{config::model::Config, admin::{self, State}};"),
+        ("proxy/serve.rs", "fn f() { let _ = crate::app::start; }"),
+        (
+            "router/table.rs",
+            "use crate::{\n    config::model::Route,\n    limit::{algorithm::Kind, Check},\n};",
+        ),
+        ("upstream/pool.rs", "use super::super::limit::Store;"),
+        ("limit/store.rs", "use crate::store;"),
+        ("limit/algorithm/window.rs", "use std::{sync::Arc, time::Instant};"),
+        ("limit/algorithm/window.rs", "async fn f() { tokio::task::yield_now().await }"),
+        ("limit/algorithm/mod.rs", "use http::{Method, Request};"),
+        ("limit/algorithm/mod.rs", "use super::Clock;"),
+        ("telemetry/log.rs", "use crate::config::load;"),
+        ("app.rs", "use serde_yaml as yaml; fn f() { serde_yaml::from_str(x) }"),
+        ("store/memory/shard.rs", "use hyper::body::Incoming;"),
+        ("config/load.rs", "use crate::telemetry::log;"),
+    ] {
+        let found = Source::new(Path::new(file), text).violations();
+        assert!(!found.is_empty(), "{file}: {text}");
+    }
+}
+
+#[test]
+fn what_is_allowed_or_not_code_is_no_violation() {
+    for (file, text) in [
+        ("proxy/serve.rs", "use crate::{limit::{Store, algorithm::Verdict}, router::Target};"),
+        ("proxy/serve.rs", "// use crate::app;\n/// [`crate::admin`]\nfn f() {}"),
+        ("router/table.rs", "fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::limit::Check;\n}"),
+        ("limit/algorithm/window.rs", "use std::sync::Arc; use super::{Tier, verdict::Standing};"),
+        ("limit/algorithm/metadata_list.rs", "pub method: http::Method, x: i64::MAX"),
+        ("config/yaml/parse.rs", "use serde_yaml::Spanned; use super::super::errors::Place;"),
+        ("store/memory/decide.rs", "use crate::limit::algorithm::State;"),
+    ] {
+        assert_eq!(Source::new(Path::new(file), text).violations(), [""; 0], "{file}: {text}");
+    }
+}
