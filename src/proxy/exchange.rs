@@ -3,7 +3,7 @@
 use std::{net::IpAddr, rc::Rc, sync::Arc, time::Duration, time::Instant};
 
 use compact_str::CompactString;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header, request};
+use http::{HeaderValue, Method, Response, StatusCode, Uri, Version, header, request, response};
 
 use super::{
     client::Client,
@@ -152,24 +152,21 @@ impl Exchange {
     }
 
     /// Answers with `reply`.
-    pub fn reply(self, reply: Reply) -> http::Response<ResponseBody> {
-        self.respond(reply.status, reply.headers, Source::Whole(reply.body))
+    pub fn reply(self, reply: Reply) -> Response<ResponseBody> {
+        let (mut head, ()) = Response::new(()).into_parts();
+        head.status = reply.status;
+        head.headers = reply.headers;
+        self.respond(head, Source::Whole(reply.body))
     }
 
     /// Answers with what the upstream or the proxy has to say.
-    pub fn respond(
-        mut self,
-        status: StatusCode,
-        mut headers: HeaderMap,
-        body: Source,
-    ) -> http::Response<ResponseBody> {
-        self.status = Some(status);
-        headers.insert(&self.ledger.request_id, self.request_id.clone());
+    pub fn respond(mut self, mut head: response::Parts, body: Source) -> Response<ResponseBody> {
+        self.status = Some(head.status);
+        // hyper answers a client of HTTP/1.0 in its own version; an upstream's is of no concern.
+        head.version = Version::HTTP_11;
+        head.headers.insert(&self.ledger.request_id, self.request_id.clone());
         self.client.patience().wait(Waiting::Client, self.ledger.idle_timeout);
-        let mut response = http::Response::new(ResponseBody::new(body, self));
-        *response.status_mut() = status;
-        *response.headers_mut() = headers;
-        response
+        Response::from_parts(head, ResponseBody::new(body, self))
     }
 
     fn log(&self, log: &Logged, status: StatusCode, elapsed: Duration) {

@@ -20,31 +20,26 @@ pub static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-h
 /// `TE: trailers` stays, with the `Connection: te` it demands: hyper passes trailers on in both
 /// directions.
 pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let mut found: SmallVec<[HeaderName; 4]> = SmallVec::new();
+    let mut found: SmallVec<[&HeaderName; 4]> = SmallVec::new();
+    let mut named: SmallVec<[HeaderName; 4]> = SmallVec::new();
     let mut trailers = false;
     for (name, value) in &*headers {
-        match name.as_str() {
-            "connection" => found.extend(connection_options(value)),
-            "te" => trailers |= accepts_trailers(value),
-            "transfer-encoding"
-            | "upgrade"
-            | "keep-alive"
-            | "proxy-connection"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "http2-settings" => {}
-            _ => continue,
+        let Some(hop_by_hop) = hop_by_hop(name) else { continue };
+        found.push(hop_by_hop);
+        match *name {
+            header::CONNECTION => named.extend(connection_options(value)),
+            header::TE => trailers |= accepts_trailers(value),
+            _ => {}
         }
-        found.push(name.clone());
     }
-    for name in found {
-        if name == header::TRANSFER_ENCODING {
+    for name in found.into_iter().chain(&named) {
+        if *name == header::TRANSFER_ENCODING {
             // RFC 9112, 6.3: a length beside a transfer coding is void.
             headers.remove(header::CONTENT_LENGTH);
         }
         // The message's own length is not the connection's to drop, and a request without Host is none.
-        if name != header::CONTENT_LENGTH && name != header::HOST {
-            headers.remove(&name);
+        if *name != header::CONTENT_LENGTH && *name != header::HOST {
+            headers.remove(name);
         }
     }
     if trailers {
@@ -53,19 +48,24 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection"
-            | "te"
-            | "transfer-encoding"
-            | "upgrade"
-            | "keep-alive"
-            | "proxy-connection"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "http2-settings"
-    )
+static HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    HeaderName::from_static("http2-settings"),
+];
+
+/// The one of [`HOP_BY_HOP`] that `name` is. Hardly any name begins like one of them.
+fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
+    match name.as_str().as_bytes().first() {
+        Some(b'c' | b'h' | b'k' | b'p' | b't' | b'u') => HOP_BY_HOP.iter().find(|hop| *hop == name),
+        _ => None,
+    }
 }
 
 /// Whether a message has another transfer coding than `chunked`, or several.
@@ -87,10 +87,11 @@ pub fn is_coded(headers: &HeaderMap) -> bool {
 /// Leaves one length of several in an answer (RFC 9110, 8.6). hyper has refused those that differ,
 /// other than on HEAD, where the length frames nothing.
 pub fn merge_lengths(headers: &mut HeaderMap) {
-    let mut lengths = headers.get_all(header::CONTENT_LENGTH).iter();
-    let Some(first) = lengths.next() else { return };
-    let several = lengths.next().is_some() || first.as_bytes().contains(&b',');
-    if several && let Some(length) = first.as_bytes().split(|&byte| byte == b',').next() {
+    let Some(first) = headers.get(header::CONTENT_LENGTH) else { return };
+    let repeated = headers.len() > headers.keys_len();
+    if (repeated || first.as_bytes().contains(&b','))
+        && let Some(length) = first.as_bytes().split(|&byte| byte == b',').next()
+    {
         // A part of a valid value is valid.
         if let Ok(length) = HeaderValue::from_bytes(length.trim_ascii()) {
             headers.insert(header::CONTENT_LENGTH, length);
@@ -133,7 +134,7 @@ pub fn remove_forwarding_claims(headers: &mut HeaderMap, configured: &[&HeaderNa
 /// Removes from trailers what only a head may say (RFC 9110, 6.5.1): what belongs to the connection, and
 /// whose request it is. What would frame a message or name its host, hyper leaves out itself.
 pub fn clean_trailers(trailers: &mut HeaderMap) {
-    remove_where(trailers, |name| is_hop_by_hop(name) || is_forwarding_claim(name.as_str()));
+    remove_where(trailers, |name| hop_by_hop(name).is_some() || is_forwarding_claim(name.as_str()));
 }
 
 fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {

@@ -141,9 +141,7 @@ pub async fn serve<S: Store>(
         let (upstream, reader) = (route.timeouts.idle, config.client_limits.idle_timeout);
         Source::Upstream(Streaming::new(body, lease, patience, upstream, reader))
     };
-    let mut answer = exchange.respond(response.status, response.headers, source);
-    *answer.extensions_mut() = response.extensions;
-    Ok(answer)
+    Ok(exchange.respond(response, source))
 }
 
 /// Answers a request that goes no further.
