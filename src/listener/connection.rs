@@ -5,17 +5,19 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::{server::conn::http1, service::Service};
+use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::Sleep};
 
 use super::io::ClientIo;
 use crate::proxy::{Patience, ResponseBody, Waiting};
+
+/// After so long without a request a connection gives its buffers back.
+const PARK_AFTER: Duration = Duration::from_millis(250);
 
 /// A connection being served. Its output is the socket, for whoever closes it, where the client may
 /// still be sending.
@@ -23,7 +25,8 @@ pub(super) struct Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
-    http: Option<http1::Connection<TokioIo<ClientIo>, S>>,
+    state: State<S>,
+    builder: Rc<http1::Builder>,
     patience: Rc<Patience>,
     timer: Pin<Box<Sleep>>,
     /// Whether the timer knows whom to wake.
@@ -31,18 +34,33 @@ where
     draining: bool,
 }
 
+/// hyper's machine holds some 20 KiB of buffers, which is much for a client that is silent. So it is
+/// made when the first byte of a request waits to be read, and given up when no other follows soon.
+enum State<S>
+where
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
+{
+    Parked { io: ClientIo, service: S },
+    Serving(Box<http1::Connection<TokioIo<ClientIo>, S>>),
+    Ended,
+}
+
 impl<S> Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
-    pub(super) fn new(http: http1::Connection<TokioIo<ClientIo>, S>, patience: Rc<Patience>) -> Self {
+    pub(super) fn new(io: ClientIo, service: S, builder: Rc<http1::Builder>, patience: Rc<Patience>) -> Self {
         let timer = Box::pin(tokio::time::sleep_until(patience.deadline().into()));
-        Self { http: Some(http), patience, timer, armed: false, draining: false }
+        let state = State::Parked { io, service };
+        Self { state, builder, patience, timer, armed: false, draining: false }
     }
 
-    /// Ready once the time for what the connection waits for is up.
+    /// Ready once the time for what the connection waits for is up, or it is time to park.
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = self.patience.deadline();
+        let mut deadline = self.patience.deadline();
+        if self.may_park() {
+            deadline = deadline.min(self.patience.since() + PARK_AFTER);
+        }
         if self.timer.deadline() > deadline.into() {
             self.timer.as_mut().reset(deadline.into());
             self.armed = false;
@@ -63,9 +81,35 @@ where
         Poll::Pending
     }
 
+    /// Whether nothing is under way: neither a request, nor the rest of an answer or of a body.
+    fn may_park(&self) -> bool {
+        matches!(self.state, State::Serving(_))
+            && matches!(self.patience.waiting(), Waiting::FirstRequest | Waiting::Request)
+            && !self.patience.has_left_body()
+            && !self.patience.is_write_blocked()
+    }
+
+    fn park(&mut self) {
+        if let State::Serving(http) = std::mem::replace(&mut self.state, State::Ended) {
+            let http1::Parts { io, read_buf, service, .. } = http.into_parts();
+            let mut io = io.into_inner();
+            // The beginning of another request may have come with the last one.
+            io.unread(read_buf);
+            self.state = State::Parked { io, service };
+        }
+    }
+
+    fn unpark(&mut self) {
+        if let State::Parked { io, service } = std::mem::replace(&mut self.state, State::Ended) {
+            self.state = State::Serving(Box::new(self.builder.serve_connection(TokioIo::new(io), service)));
+        }
+    }
+
     fn finish(&mut self, still_sending: bool) -> Option<TcpStream> {
-        let http = self.http.take()?;
-        still_sending.then(|| http.into_parts().io.into_inner().into_stream())
+        match std::mem::replace(&mut self.state, State::Ended) {
+            State::Serving(http) if still_sending => Some(http.into_parts().io.into_inner().into_stream()),
+            _ => None,
+        }
     }
 }
 
@@ -79,30 +123,45 @@ where
         let this = &mut *self;
         this.patience.begin_poll(cx);
         loop {
-            let Some(http) = &mut this.http else { return Poll::Ready(None) };
-            if let Poll::Ready(result) = Pin::new(&mut *http).poll(cx) {
-                if let Err(error) = &result {
-                    tracing::debug!("connection ended: {error}");
+            match &mut this.state {
+                State::Ended => return Poll::Ready(None),
+                State::Parked { io, .. } => {
+                    // A request, or the end: either is the machine's to read.
+                    if io.poll_readable(cx).is_ready() {
+                        this.unpark();
+                        continue;
+                    }
+                    if this.patience.is_draining() {
+                        return Poll::Ready(None);
+                    }
                 }
-                // A head that is refused may come before its rest, as a body that nobody needs may.
-                let still_sending =
-                    result.map_or_else(|error| error.is_parse(), |()| this.patience.has_left_body());
-                return Poll::Ready(this.finish(still_sending));
-            }
-            // Only after a look at the socket: a request that has come already is served.
-            if this.patience.is_draining() && !this.draining {
-                this.draining = true;
-                Pin::new(&mut *http).graceful_shutdown();
-                continue;
-            }
-            if this.patience.take_elapsed() {
-                // Time was up, and nobody was left to answer for it.
-                return Poll::Ready(this.finish(false));
+                State::Serving(http) => {
+                    if let Poll::Ready(result) = Pin::new(&mut **http).poll(cx) {
+                        if let Err(error) = &result {
+                            tracing::debug!("connection ended: {error}");
+                        }
+                        // A head that is refused may come before its rest, as a body that nobody needs may.
+                        let still_sending =
+                            result.map_or_else(|error| error.is_parse(), |()| this.patience.has_left_body());
+                        return Poll::Ready(this.finish(still_sending));
+                    }
+                    // Only after a look at the socket: a request that has come already is served.
+                    if this.patience.is_draining() && !this.draining {
+                        this.draining = true;
+                        Pin::new(&mut **http).graceful_shutdown();
+                        continue;
+                    }
+                    if this.patience.take_elapsed() {
+                        // Time was up, and nobody was left to answer for it.
+                        return Poll::Ready(this.finish(false));
+                    }
+                }
             }
             ready!(this.poll_patience(cx));
             match this.patience.waiting() {
                 // Whoever waits says so to the client.
                 Waiting::Upstream | Waiting::RequestBody => this.patience.set_elapsed(),
+                _ if this.patience.deadline() > Instant::now() => this.park(),
                 waiting @ (Waiting::FirstRequest
                 | Waiting::Request
                 | Waiting::RequestHead

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::TcpStream,
@@ -24,6 +25,8 @@ pub(super) struct ClientIo {
     head_timeout: Duration,
     /// Between two writes that get through.
     write_timeout: Duration,
+    /// What was read before and is to be read again.
+    unread: Bytes,
 }
 
 impl ClientIo {
@@ -33,17 +36,32 @@ impl ClientIo {
         head_timeout: Duration,
         write_timeout: Duration,
     ) -> Self {
-        Self { stream, patience, head_timeout, write_timeout }
+        Self { stream, patience, head_timeout, write_timeout, unread: Bytes::new() }
     }
 
     pub(super) fn into_stream(self) -> TcpStream {
         self.stream
     }
 
-    fn wrote(&self) {
-        if self.patience.waiting() == Waiting::Client {
+    /// Has `bytes` read again before anything else.
+    pub(super) fn unread(&mut self, bytes: Bytes) {
+        self.unread = bytes;
+    }
+
+    /// Ready once there is something to read, or the end.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.unread.is_empty() {
+            return Poll::Ready(());
+        }
+        self.stream.poll_read_ready(cx).map(drop)
+    }
+
+    fn wrote<T>(&self, result: Poll<T>) -> Poll<T> {
+        self.patience.set_write_blocked(result.is_pending());
+        if result.is_ready() && self.patience.waiting() == Waiting::Client {
             self.patience.wait(Waiting::Client, self.write_timeout);
         }
+        result
     }
 }
 
@@ -54,7 +72,13 @@ impl AsyncRead for ClientIo {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let result = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        let result = if self.unread.is_empty() {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))
+        } else {
+            let length = self.unread.len().min(buf.remaining());
+            buf.put_slice(&self.unread.split_to(length));
+            Ok(())
+        };
         let waiting = self.patience.waiting();
         if buf.filled().len() > before && matches!(waiting, Waiting::FirstRequest | Waiting::Request) {
             self.patience.wait(Waiting::RequestHead, self.head_timeout);
@@ -65,9 +89,8 @@ impl AsyncRead for ClientIo {
 
 impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
-        self.wrote();
-        Poll::Ready(result)
+        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.wrote(result)
     }
 
     fn poll_write_vectored(
@@ -75,9 +98,8 @@ impl AsyncWrite for ClientIo {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let result = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs));
-        self.wrote();
-        Poll::Ready(result)
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.wrote(result)
     }
 
     fn is_write_vectored(&self) -> bool {

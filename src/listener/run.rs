@@ -14,7 +14,6 @@ use std::{
 
 use http::Request;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::TokioIo;
 use slab::Slab;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -141,7 +140,7 @@ pub async fn run<S: Store + 'static>(
             worker: Rc::clone(&worker),
             slots: Arc::clone(&slots),
             connections: Rc::clone(&connections),
-            http: http(&worker),
+            http: Rc::new(http(&worker)),
         };
         accepting.spawn_local(acceptor.accept(listener, phase.clone()));
     }
@@ -189,7 +188,7 @@ struct Acceptor<S> {
     worker: Rc<Worker<S>>,
     slots: Arc<Slots>,
     connections: Rc<Connections>,
-    http: http1::Builder,
+    http: Rc<http1::Builder>,
 }
 
 impl<S: Store + 'static> Acceptor<S> {
@@ -240,12 +239,12 @@ impl<S: Store + 'static> Acceptor<S> {
         let service = service_fn(move |request: Request<Incoming>| {
             proxy::serve(request, Rc::clone(&worker), Rc::clone(&client))
         });
-        let http = self.http.serve_connection(TokioIo::new(io), service);
         let registered = self.connections.register(&patience);
+        let connection = Connection::new(io, service, Rc::clone(&self.http), patience);
         tokio::task::spawn_local(async move {
-            let connection = Connection::new(http, patience);
             if let Some(stream) = connection.await {
-                linger(stream).await;
+                // Boxed: it is rare, and has a buffer that every connection would pay for.
+                Box::pin(linger(stream)).await;
             }
             drop((registered, slot));
         });

@@ -38,6 +38,7 @@ pub struct Elapsed;
 #[derive(Debug)]
 pub struct Patience {
     waiting: Cell<Waiting>,
+    since: Cell<Instant>,
     deadline: Cell<Instant>,
     /// The time at which the connection was last polled: precise enough for a deadline.
     now: Cell<Instant>,
@@ -46,6 +47,7 @@ pub struct Patience {
     draining: Cell<bool>,
     /// The request's body was not read to its end.
     body_left: Cell<bool>,
+    write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -55,11 +57,13 @@ impl Patience {
         let now = Instant::now();
         Self {
             waiting: Cell::new(Waiting::FirstRequest),
+            since: Cell::new(now),
             deadline: Cell::new(now + limit),
             now: Cell::new(now),
             elapsed: Cell::new(false),
             draining: Cell::new(false),
             body_left: Cell::new(false),
+            write_blocked: Cell::new(false),
             waker: RefCell::new(None),
         }
     }
@@ -67,12 +71,18 @@ impl Patience {
     /// Waits for `waiting` from now on, for `limit` at most.
     pub fn wait(&self, waiting: Waiting, limit: Duration) {
         self.waiting.set(waiting);
+        self.since.set(self.now.get());
         self.deadline.set(self.now.get() + limit);
     }
 
     /// What is waited for.
     pub fn waiting(&self) -> Waiting {
         self.waiting.get()
+    }
+
+    /// Since when.
+    pub fn since(&self) -> Instant {
+        self.since.get()
     }
 
     /// Until when.
@@ -132,6 +142,16 @@ impl Patience {
     /// Notes whether something of the request's body is still to be read.
     pub fn expect_body(&self, expected: bool) {
         self.body_left.set(expected);
+    }
+
+    /// Notes whether the client has to read before more can be written.
+    pub fn set_write_blocked(&self, blocked: bool) {
+        self.write_blocked.set(blocked);
+    }
+
+    /// Whether the client has to read before more can be written.
+    pub fn is_write_blocked(&self) -> bool {
+        self.write_blocked.get()
     }
 
     /// Whether the request's body was not read to its end.
