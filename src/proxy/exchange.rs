@@ -14,6 +14,7 @@ use super::{
 use crate::{
     limit::SystemClock,
     telemetry::{
+        Throttle,
         access_log::{Line, WorkerLog},
         metrics::WorkerMetrics,
     },
@@ -36,6 +37,8 @@ pub struct Ledger {
     pub request_id: header::HeaderName,
     /// Until the next request begins.
     pub idle_timeout: Duration,
+    /// Messages about upstreams that fail.
+    pub complaints: Throttle,
 }
 
 /// What clients that went away before they were answered are logged with. nginx' number for it.
@@ -147,8 +150,10 @@ impl Exchange {
 
     /// Notes that the answer's body broke off.
     pub fn broke_off(&self, error: &BodyError) {
-        let request_id = self.request_id.to_str().unwrap_or_default();
-        tracing::warn!(request_id, "{error}");
+        if let Some(held_back) = self.ledger.complaints.pass(self.client.patience().now()) {
+            let request_id = self.request_id.to_str().unwrap_or_default();
+            tracing::warn!(request_id, held_back, "{error}");
+        }
     }
 
     /// Answers with `reply`.

@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     config::model::{HostHeader, Timeouts},
-    telemetry::metrics::{Outcome, WorkerMetrics},
+    telemetry::{
+        Throttle,
+        metrics::{Outcome, WorkerMetrics},
+    },
     upstream::{self, ConnectError, SendError, Upstream},
 };
 
@@ -31,6 +34,8 @@ pub struct Way<'a> {
     pub patience: &'a Patience,
     /// Where it is counted.
     pub metrics: &'a WorkerMetrics,
+    /// How often is told what goes wrong.
+    pub complaints: &'a Throttle,
 }
 
 /// The head of the answer, the body to come, and the connection it comes over.
@@ -114,8 +119,7 @@ pub async fn forward(
                 (repeated, fresh) = (true, true);
             }
             _ => {
-                let name = &way.upstream.shared().config.name;
-                tracing::warn!(upstream = %name, endpoint, "no answer: {error}");
+                way.complain(format_args!("endpoint {endpoint} gave no answer: {error}"));
                 way.metrics.upstream(way.index, Outcome::Error);
                 return Err(Reply::bad_gateway());
             }
@@ -132,6 +136,12 @@ enum Unconnected {
 }
 
 impl Way<'_> {
+    fn complain(&self, what: std::fmt::Arguments<'_>) {
+        if let Some(held_back) = self.complaints.pass(self.patience.now()) {
+            tracing::warn!(upstream = %self.upstream.shared().config.name, held_back, "{what}");
+        }
+    }
+
     async fn connect(&self, endpoint: usize) -> Result<upstream::Connection<RequestBody>, Unconnected> {
         // Both waits of it have a bound of their own.
         let backstop = self.timeouts.connect.saturating_mul(3);
@@ -141,7 +151,7 @@ impl Way<'_> {
             Ok(Err(error)) => error,
             Err(_) => ConnectError::Timeout(endpoint),
         };
-        tracing::warn!(upstream = %self.upstream.shared().config.name, "{error}");
+        self.complain(format_args!("{error}"));
         let (outcome, reply) = match error {
             ConnectError::Unreachable { .. } => (Outcome::ConnectError, Reply::bad_gateway()),
             ConnectError::Full(_) => (Outcome::Overloaded, Reply::overloaded()),

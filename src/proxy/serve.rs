@@ -115,6 +115,7 @@ pub async fn serve<S: Store>(
         timeouts: route.timeouts,
         patience: client.patience(),
         metrics: worker.metrics(),
+        complaints: &worker.ledger.complaints,
     };
     let forward::Answer { response, mut lease, endpoint } =
         match forward::forward(way, request, progress).await {

@@ -13,6 +13,7 @@ use crate::{
     limit::{Policy, SystemClock},
     router::Router,
     telemetry::{
+        Throttle,
         access_log::WorkerLog,
         metrics::{PoolState, WorkerMetrics},
     },
@@ -71,6 +72,7 @@ impl<S> Worker<S> {
             policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
             request_id: config.request_id.clone(),
             idle_timeout: config.client_limits.idle_timeout,
+            complaints: Throttle::default(),
         };
         let upstreams =
             parts.upstreams.into_iter().map(|shared| Upstream::new(shared, parts.index)).collect();

@@ -5,4 +5,7 @@ pub mod log;
 pub mod metrics;
 #[cfg(test)]
 pub(crate) mod testing;
+mod throttle;
 pub mod time;
+
+pub use throttle::Throttle;

@@ -31,6 +31,7 @@ mod layering;
 mod limits;
 mod memory_store;
 mod metrics;
+mod parking;
 mod paths;
 mod proxying;
 mod refused_uploads;

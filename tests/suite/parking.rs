@@ -1,0 +1,72 @@
+//! Connections on which nothing happens give their buffers back, and nobody notices.
+
+use std::{thread, time::Duration};
+
+use super::harness::{Client, Config, Origin, Tollgate};
+
+/// Longer than a connection keeps its buffers.
+const SILENCE: Duration = Duration::from_millis(600);
+
+#[test]
+fn a_connection_serves_on_after_a_silence() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let mut client = Client::connect(tollgate.address);
+    thread::sleep(SILENCE);
+    for _ in 0..2 {
+        assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+        thread::sleep(SILENCE);
+    }
+    assert_eq!(client.request("POST", "/", &[], b"body").status, 200);
+    assert_eq!(origin.heads().len(), 3);
+}
+
+#[test]
+fn the_beginning_of_a_request_that_came_with_the_last_one_is_not_lost() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET /first HTTP/1.1\r\nhost: a\r\n\r\nGET /second HTT");
+    assert_eq!(client.reply().status, 200);
+    thread::sleep(SILENCE);
+    client.send("P/1.1\r\nhost: a\r\n\r\n");
+    assert_eq!(client.reply().status, 200);
+    assert!(origin.heads()[1].starts_with("GET /second HTTP/1.1\r\n"));
+}
+
+#[test]
+fn a_body_that_comes_after_its_answer_is_no_request() {
+    let origin = Origin::start(|conn| {
+        while conn.head()?.is_some() {
+            conn.answer("200 OK", &[], b"early")?;
+        }
+        Ok(())
+    });
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 40\r\n\r\n");
+    assert_eq!(client.reply().status, 200);
+    thread::sleep(SILENCE);
+    let smuggled = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";
+    // The connection may have ended by now; what matters is what the origin sees.
+    let _ = std::io::Write::write_all(&mut client.stream, smuggled.as_bytes());
+    assert!(client.closed());
+    assert!(!origin.heads().iter().any(|head| head.contains("smuggled")));
+}
+
+#[test]
+fn idle_connections_cost_little() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let before = tollgate.resident_kib();
+    let clients: Vec<Client> = (0..400)
+        .map(|_| {
+            let mut client = Client::connect(tollgate.address);
+            assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+            client
+        })
+        .collect();
+    thread::sleep(SILENCE);
+    let each = (tollgate.resident_kib() - before) / clients.len() as u64;
+    assert!(each <= 15, "{each} KiB a connection");
+}
