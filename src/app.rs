@@ -98,6 +98,30 @@ pub fn start(config: Config) -> Result<App, StartError> {
     let (phase, watched) = watch::channel(Phase::Serving);
     let (working, ended) = mpsc::channel(1);
 
+    let gauge = Arc::clone(&store);
+    metrics.watch_memory(move || {
+        let stats = gauge.stats();
+        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped }
+    });
+    let readiness = Arc::new(Readiness::default());
+    let state = admin::State {
+        token: config.admin.token.clone(),
+        registry,
+        policies: Arc::clone(&policies),
+        metrics: Arc::clone(&metrics),
+        readiness: Arc::clone(&readiness),
+        clock: Arc::new(clock.clone()),
+        ipv6_prefix: config.client_address.ipv6_prefix,
+        facts: admin::Facts {
+            configuration_hash: fingerprint(&config),
+            configuration_loaded: clock.now(),
+            listeners: addresses.clone(),
+            warnings: Vec::new(),
+        },
+    };
+    let admin = admin::spawn(only(admin_socket)?, state, Arc::clone(&store))?;
+
+    // Last of all, so that no client is let in where anything else can't start.
     let quotas = Arc::new(Quotas::new(&policies)?);
     let via = Via::new(&config.reply_headers.via)?;
     for (index, sockets) in per_worker(bound, workers).into_iter().enumerate() {
@@ -116,29 +140,6 @@ pub fn start(config: Config) -> Result<App, StartError> {
         };
         spawn_worker(parts, sockets, Arc::clone(&slots), watched.clone(), working.clone())?;
     }
-
-    let gauge = Arc::clone(&store);
-    metrics.watch_memory(move || {
-        let stats = gauge.stats();
-        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped }
-    });
-    let readiness = Arc::new(Readiness::default());
-    let state = admin::State {
-        token: config.admin.token.clone(),
-        registry,
-        policies,
-        metrics,
-        readiness: Arc::clone(&readiness),
-        clock: Arc::new(clock.clone()),
-        ipv6_prefix: config.client_address.ipv6_prefix,
-        facts: admin::Facts {
-            configuration_hash: fingerprint(&config),
-            configuration_loaded: clock.now(),
-            listeners: addresses.clone(),
-            warnings: Vec::new(),
-        },
-    };
-    let admin = admin::spawn(only(admin_socket)?, state, Arc::clone(&store))?;
     readiness.enter(admin::Phase::Ready);
 
     for address in &addresses {
@@ -175,14 +176,16 @@ impl App {
         self.access_log.reopen();
     }
 
-    /// Ready after a while, in which limits that are over were looked for.
-    pub async fn housekeeping(&self) {
-        tokio::time::sleep(TICK).await;
+    /// Ready after a while, in which limits that are over were looked for. False if all workers have
+    /// ended, which they do not do unasked.
+    pub async fn housekeeping(&mut self) -> bool {
+        let working = tokio::time::timeout(TICK, self.workers_ended()).await.is_err();
         self.store.sweep(SWEEP);
+        working
     }
 
-    /// Ready if all workers have ended, which they do not do unasked.
-    pub async fn workers_ended(&mut self) {
+    /// Ready once all workers have ended.
+    async fn workers_ended(&mut self) {
         // Nothing is ever sent: the last worker's end closes the channel.
         let _closed = self.ended.recv().await;
     }

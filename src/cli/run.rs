@@ -24,7 +24,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok(config) => config,
         Err(errors) => return misconfigured(&errors),
     };
-    log::init(config.log);
+    let _messages = log::init(config.log);
     until_told_to_end(|| {
         app::start(config).map_err(|error| {
             tracing::error!("{error}");
@@ -62,7 +62,10 @@ async fn serve(mut app: App, signals: Signals) -> ExitCode {
                 break;
             }
             _ = reopen.recv() => app.reopen_access_log(),
-            () = app.housekeeping() => {}
+            working = app.housekeeping() => if !working {
+                tracing::error!("all workers have ended");
+                return ExitCode::FAILURE;
+            }
         }
     }
     app.drain();
@@ -74,7 +77,6 @@ async fn serve(mut app: App, signals: Signals) -> ExitCode {
         }
         name = end.recv() => {
             tracing::warn!("{name} again: ending at once");
-            app.close();
             return ExitCode::FAILURE;
         }
     }

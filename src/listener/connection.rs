@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     pin::Pin,
     rc::Rc,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::{Duration, Instant},
 };
@@ -14,7 +15,10 @@ use hyper_util::rt::TokioIo;
 use tokio::{net::TcpStream, time::Sleep};
 
 use super::io::ClientIo;
-use crate::proxy::{Patience, ResponseBody, Waiting};
+use crate::{
+    proxy::{Patience, ResponseBody, Waiting},
+    telemetry::metrics::WorkerMetrics,
+};
 
 /// After so long without a request a connection gives its buffers back.
 const PARK_AFTER: Duration = Duration::from_millis(250);
@@ -28,6 +32,7 @@ where
     state: State<S>,
     builder: Rc<http1::Builder>,
     patience: Rc<Patience>,
+    metrics: Arc<WorkerMetrics>,
     timer: Pin<Box<Sleep>>,
     /// Whether the timer knows whom to wake.
     armed: bool,
@@ -47,12 +52,61 @@ where
 
 impl<S> Connection<S>
 where
-    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
+    S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
 {
-    pub(super) fn new(io: ClientIo, service: S, builder: Rc<http1::Builder>, patience: Rc<Patience>) -> Self {
+    pub(super) fn new(
+        io: ClientIo,
+        service: S,
+        builder: Rc<http1::Builder>,
+        patience: Rc<Patience>,
+        metrics: Arc<WorkerMetrics>,
+    ) -> Self {
         let timer = Box::pin(tokio::time::sleep_until(patience.deadline().into()));
         let state = State::Parked { io, service };
-        Self { state, builder, patience, timer, armed: false, draining: false }
+        Self { state, builder, patience, metrics, timer, armed: false, draining: false }
+    }
+
+    /// Serves what there is to serve.
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Option<TcpStream>> {
+        loop {
+            match &mut self.state {
+                State::Ended => return Poll::Ready(None),
+                State::Parked { io, .. } => match io.poll_readable(cx) {
+                    Poll::Ready(true) => {
+                        self.unpark();
+                        continue;
+                    }
+                    Poll::Ready(false) => return Poll::Ready(None),
+                    Poll::Pending if self.patience.is_draining() => return Poll::Ready(None),
+                    Poll::Pending => {}
+                },
+                State::Serving(http) => {
+                    if let Poll::Ready(result) = Pin::new(&mut **http).poll(cx) {
+                        return Poll::Ready(self.ended(result));
+                    }
+                    // Only after a look at the socket: a request that has come already is served.
+                    if self.patience.is_draining() && !self.draining {
+                        self.draining = true;
+                        Pin::new(&mut **http).graceful_shutdown();
+                        continue;
+                    }
+                    if self.patience.take_elapsed() {
+                        // Time was up, and nobody was left to answer for it.
+                        return Poll::Ready(None);
+                    }
+                }
+            }
+            ready!(self.poll_patience(cx));
+            match self.patience.waiting() {
+                // Whoever waits says so to the client.
+                Waiting::Upstream | Waiting::RequestBody => self.patience.set_elapsed(),
+                _ if self.patience.deadline() > Instant::now() => self.park(),
+                waiting => {
+                    tracing::debug!(?waiting, "connection timed out");
+                    return Poll::Ready(None);
+                }
+            }
+        }
     }
 
     /// Ready once the time for what the connection waits for is up, or it is time to park.
@@ -105,7 +159,19 @@ where
         }
     }
 
-    fn finish(&mut self, still_sending: bool) -> Option<TcpStream> {
+    /// The socket, where the client may still be sending.
+    fn ended(&mut self, result: hyper::Result<()>) -> Option<TcpStream> {
+        let still_sending = match result {
+            Ok(()) => self.patience.has_left_body(),
+            Err(error) => {
+                tracing::debug!("connection ended: {error}");
+                // hyper has answered a head that is none; its rest may still come.
+                if error.is_parse() {
+                    self.metrics.bad_requests().inc();
+                }
+                error.is_parse()
+            }
+        };
         match std::mem::replace(&mut self.state, State::Ended) {
             State::Serving(http) if still_sending => Some(http.into_parts().io.into_inner().into_stream()),
             _ => None,
@@ -120,56 +186,9 @@ where
     type Output = Option<TcpStream>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        this.patience.begin_poll(cx);
-        loop {
-            match &mut this.state {
-                State::Ended => return Poll::Ready(None),
-                State::Parked { io, .. } => {
-                    // A request, or the end: either is the machine's to read.
-                    if io.poll_readable(cx).is_ready() {
-                        this.unpark();
-                        continue;
-                    }
-                    if this.patience.is_draining() {
-                        return Poll::Ready(None);
-                    }
-                }
-                State::Serving(http) => {
-                    if let Poll::Ready(result) = Pin::new(&mut **http).poll(cx) {
-                        if let Err(error) = &result {
-                            tracing::debug!("connection ended: {error}");
-                        }
-                        // A head that is refused may come before its rest, as a body that nobody needs may.
-                        let still_sending =
-                            result.map_or_else(|error| error.is_parse(), |()| this.patience.has_left_body());
-                        return Poll::Ready(this.finish(still_sending));
-                    }
-                    // Only after a look at the socket: a request that has come already is served.
-                    if this.patience.is_draining() && !this.draining {
-                        this.draining = true;
-                        Pin::new(&mut **http).graceful_shutdown();
-                        continue;
-                    }
-                    if this.patience.take_elapsed() {
-                        // Time was up, and nobody was left to answer for it.
-                        return Poll::Ready(this.finish(false));
-                    }
-                }
-            }
-            ready!(this.poll_patience(cx));
-            match this.patience.waiting() {
-                // Whoever waits says so to the client.
-                Waiting::Upstream | Waiting::RequestBody => this.patience.set_elapsed(),
-                _ if this.patience.deadline() > Instant::now() => this.park(),
-                waiting @ (Waiting::FirstRequest
-                | Waiting::Request
-                | Waiting::RequestHead
-                | Waiting::Client) => {
-                    tracing::debug!(?waiting, "connection timed out");
-                    return Poll::Ready(this.finish(false));
-                }
-            }
-        }
+        self.patience.begin_poll(cx);
+        let output = self.advance(cx);
+        self.patience.end_poll(self.timer.deadline().into_std());
+        output
     }
 }

@@ -48,12 +48,14 @@ impl ClientIo {
         self.unread = bytes;
     }
 
-    /// Ready once there is something to read, or the end.
-    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Ready with true once there is something to read, and with false at the end.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         if !self.unread.is_empty() {
-            return Poll::Ready(());
+            return Poll::Ready(true);
         }
-        self.stream.poll_read_ready(cx).map(drop)
+        let mut byte = [0];
+        let peeked = ready!(self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)));
+        Poll::Ready(peeked.is_ok_and(|length| length > 0))
     }
 
     fn wrote<T>(&self, result: Poll<T>) -> Poll<T> {

@@ -240,7 +240,8 @@ impl<S: Store + 'static> Acceptor<S> {
             proxy::serve(request, Rc::clone(&worker), Rc::clone(&client))
         });
         let registered = self.connections.register(&patience);
-        let connection = Connection::new(io, service, Rc::clone(&self.http), patience);
+        let connection =
+            Connection::new(io, service, Rc::clone(&self.http), patience, self.worker.shared_metrics());
         tokio::task::spawn_local(async move {
             if let Some(stream) = connection.await {
                 // Boxed: it is rare, and has a buffer that every connection would pay for.

@@ -65,7 +65,7 @@ pub async fn forward(
     let mut fresh = false;
     let mut avoid = None;
     loop {
-        let endpoint = way.upstream.pick(avoid);
+        let endpoint = way.upstream.pick(avoid, way.patience.now());
         let pooled = if fresh { None } else { way.upstream.idle(endpoint) };
         let mut connection = match pooled {
             Some(connection) => connection,

@@ -1,6 +1,6 @@
 //! What the upstream is told about the client: X-Forwarded-*, or `Forwarded` (RFC 7239).
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 use super::{
     client::Client,
@@ -8,23 +8,32 @@ use super::{
         X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, append_to_list, remove_forwarding_claims,
     },
 };
-use crate::config::model::{AddressHeader, Config, Forwarded};
+use crate::config::model::{AddressHeader, Config, Forwarded, HeaderFrom, UserSource};
+
+/// The fields that only trusted peers may send, beside those by which all proxies tell each other whose
+/// request it is: the address', the request's ID, and the users' that a gateway in front sets.
+pub fn claims(config: &Config) -> Vec<HeaderName> {
+    let address = match &config.client_address.header {
+        AddressHeader::Single(name) => Some(name.clone()),
+        AddressHeader::XForwardedFor | AddressHeader::Forwarded => None,
+    };
+    let users = config.user.iter().filter_map(|source| match source {
+        UserSource::Header { name, from: HeaderFrom::TrustedProxies } => Some(name.clone()),
+        _ => None,
+    });
+    users.chain(address).chain([config.request_id.clone()]).collect()
+}
 
 /// Tells the upstream about `client`: what an untrusted peer claimed is replaced, what a trusted one
-/// said is added to.
-pub fn tell(headers: &mut HeaderMap, client: &Client, config: &Config) {
+/// said is added to. `claims` as [`claims`] gives them.
+pub fn tell(headers: &mut HeaderMap, client: &Client, form: Forwarded, claims: &[HeaderName]) {
     if !client.is_trusted() {
-        match &config.client_address.header {
-            AddressHeader::Single(name) => remove_forwarding_claims(headers, &[name, &config.request_id]),
-            AddressHeader::XForwardedFor | AddressHeader::Forwarded => {
-                remove_forwarding_claims(headers, &[&config.request_id]);
-            }
-        }
+        remove_forwarding_claims(headers, claims);
     }
-    if matches!(config.forwarded, Forwarded::XForwarded | Forwarded::Both) {
+    if matches!(form, Forwarded::XForwarded | Forwarded::Both) {
         tell_x_forwarded(headers, client);
     }
-    if matches!(config.forwarded, Forwarded::Forwarded | Forwarded::Both) {
+    if matches!(form, Forwarded::Forwarded | Forwarded::Both) {
         let member = forwarded_member(client, headers.get(header::HOST));
         append_to_list(headers, &header::FORWARDED, &member);
     }

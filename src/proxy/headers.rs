@@ -121,10 +121,10 @@ fn accepts_trailers(value: &HeaderValue) -> bool {
 }
 
 /// Removes what an untrusted client claims about itself: every field by which proxies tell each other
-/// whose request it is. `configured` are those that the configuration names.
+/// whose request it is, or what it is for. `configured` are those that the configuration names.
 ///
 /// Spellings with underscores go too: many frameworks can't tell `X_Forwarded_For` from the real one.
-pub fn remove_forwarding_claims(headers: &mut HeaderMap, configured: &[&HeaderName]) {
+pub fn remove_forwarding_claims(headers: &mut HeaderMap, configured: &[HeaderName]) {
     remove_where(headers, |name| {
         configured.iter().any(|claim| is_spelling(name.as_str(), claim.as_str()))
             || is_forwarding_claim(name.as_str())
@@ -149,12 +149,23 @@ fn is_forwarding_claim(name: &str) -> bool {
     if !matches!(name.as_bytes().first(), Some(b'x' | b'f' | b't' | b'c')) {
         return false;
     }
-    begins_like(name, "x-forwarded-")
-        || ["forwarded", "x-forwarded", "x-real-ip", "x-client-ip", "x-original-host", "x-cluster-client-ip"]
-            .into_iter()
-            .any(|claim| is_spelling(name, claim))
-        || ["true-client-ip", "cf-connecting-ip"].into_iter().any(|claim| is_spelling(name, claim))
+    begins_like(name, "x-forwarded-") || CLAIMS.iter().any(|claim| is_spelling(name, claim))
 }
+
+const CLAIMS: [&str; 11] = [
+    "forwarded",
+    "x-forwarded",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x-original-host",
+    // Some origins take these for the path, which then is not the one that was matched.
+    "x-original-url",
+    "x-rewrite-url",
+    "client-ip",
+];
 
 /// Whether `name` is `field`, but for underscores in place of dashes.
 fn is_spelling(name: &str, field: &str) -> bool {
@@ -285,10 +296,10 @@ mod tests {
             ("forwarded-by-me", "kept"),
             ("from", "me@example.org"),
         ]);
-        remove_forwarding_claims(&mut map, &[&HeaderName::from_static("fastly-client-ip")]);
+        remove_forwarding_claims(&mut map, &[HeaderName::from_static("fastly-client-ip")]);
         assert_eq!(names(&map), ["forwarded-by-me", "from", "x-request-id"]);
         map.insert("x_request_id", HeaderValue::from_static("abc"));
-        remove_forwarding_claims(&mut map, &[&HeaderName::from_static("x-request-id")]);
+        remove_forwarding_claims(&mut map, &[HeaderName::from_static("x-request-id")]);
         assert_eq!(names(&map), ["forwarded-by-me", "from"]);
     }
 

@@ -45,6 +45,10 @@ pub struct Patience {
     /// Set when the deadline of [`Waiting::Upstream`] has passed, until somebody has noticed.
     elapsed: Cell<bool>,
     draining: Cell<bool>,
+    /// For when the connection's timer is set, and whether the connection is being polled, and so will
+    /// look at the deadline by itself.
+    alarm: Cell<Instant>,
+    polled: Cell<bool>,
     /// The request's body was not read to its end.
     body_left: Cell<bool>,
     write_blocked: Cell<bool>,
@@ -62,6 +66,8 @@ impl Patience {
             now: Cell::new(now),
             elapsed: Cell::new(false),
             draining: Cell::new(false),
+            alarm: Cell::new(now + limit),
+            polled: Cell::new(false),
             body_left: Cell::new(false),
             write_blocked: Cell::new(false),
             waker: RefCell::new(None),
@@ -72,7 +78,12 @@ impl Patience {
     pub fn wait(&self, waiting: Waiting, limit: Duration) {
         self.waiting.set(waiting);
         self.since.set(self.now.get());
-        self.deadline.set(self.now.get() + limit);
+        let deadline = self.now.get() + limit;
+        self.deadline.set(deadline);
+        // The upstream's side of a request runs in a task of its own.
+        if !self.polled.get() && deadline < self.alarm.get() {
+            self.wake();
+        }
     }
 
     /// What is waited for.
@@ -114,11 +125,18 @@ impl Patience {
 
     /// Called by the connection before it is polled.
     pub fn begin_poll(&self, cx: &Context<'_>) {
+        self.polled.set(true);
         self.now.set(Instant::now());
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
+    }
+
+    /// Called by the connection after it was polled: its timer is set for `alarm`.
+    pub fn end_poll(&self, alarm: Instant) {
+        self.alarm.set(alarm);
+        self.polled.set(false);
     }
 
     /// Called by the connection when the deadline has passed while the upstream was waited for.
@@ -129,6 +147,10 @@ impl Patience {
     /// Asks the connection to end after the request under way.
     pub fn drain(&self) {
         self.draining.set(true);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
         }

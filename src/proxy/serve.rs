@@ -86,7 +86,7 @@ pub async fn serve<S: Store>(
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         request.headers.insert(header::HOST, host.field().clone());
     }
-    forwarded::tell(&mut request.headers, &client, config);
+    forwarded::tell(&mut request.headers, &client, config.forwarded, &worker.claims);
     headers::append_via(&mut request.headers, &worker.via, received);
     request.headers.insert(&config.request_id, exchange.request_id().clone());
     request.uri = Uri::from(target.path_and_query().clone());

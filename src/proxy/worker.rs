@@ -2,8 +2,10 @@
 
 use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
 
+use http::HeaderName;
+
 use super::{
-    client::Client, exchange::Ledger, headers::Via, patience::Patience, quota::Quotas,
+    client::Client, exchange::Ledger, forwarded, headers::Via, patience::Patience, quota::Quotas,
     request_body::RequestBody,
 };
 use crate::{
@@ -58,6 +60,8 @@ pub struct Worker<S> {
     pub(super) recorder: Recorder,
     pub(super) ledger: Rc<Ledger>,
     pub(super) via: Via,
+    /// The fields that only trusted peers may send.
+    pub(super) claims: Vec<HeaderName>,
 }
 
 impl<S> Worker<S> {
@@ -81,6 +85,7 @@ impl<S> Worker<S> {
             trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
             quotas: parts.quotas,
             via: parts.via,
+            claims: forwarded::claims(&config),
             policies: parts.policies,
             store: parts.store,
             upstreams,
@@ -98,6 +103,11 @@ impl<S> Worker<S> {
     /// The worker's counters.
     pub fn metrics(&self) -> &WorkerMetrics {
         &self.ledger.metrics
+    }
+
+    /// The same, to be kept.
+    pub fn shared_metrics(&self) -> Arc<WorkerMetrics> {
+        Arc::clone(&self.ledger.metrics)
     }
 
     /// A connection from `peer`.

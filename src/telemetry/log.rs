@@ -3,16 +3,25 @@
 use std::io::{IsTerminal, stderr};
 
 use tracing::level_filters::LevelFilter;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::fmt;
 
 use crate::config::model::{Log, LogFormat, LogLevel};
 
-/// Sends what `tracing` reports to stderr, from `log.level` up. The first call of a process holds; later
-/// ones change nothing, so that tests may call it freely.
-pub fn init(log: Log) {
+/// Writes what is left when it is dropped.
+#[must_use = "messages end with it"]
+pub struct Guard(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
+
+/// Sends what `tracing` reports to stderr, from `log.level` up, as long as what it returns is kept. The
+/// first call of a process holds; later ones change nothing, so that tests may call it freely.
+///
+/// A thread of its own writes: whoever reads our stderr may stop to, and no worker waits for that. What
+/// finds the queue full is lost.
+pub fn init(log: Log) -> Guard {
+    let (writer, guard) = NonBlockingBuilder::default().thread_name("log").finish(stderr());
     let builder = fmt()
         .with_max_level(filter(log.level))
-        .with_writer(stderr)
+        .with_writer(writer)
         .with_target(false)
         // Where stderr is closed, telling so on stderr would panic: the proxy serves on without a word.
         .log_internal_errors(false);
@@ -24,6 +33,7 @@ pub fn init(log: Log) {
     if let Err(error) = result {
         tracing::debug!(%error, "messages go where they went before");
     }
+    Guard(guard)
 }
 
 fn filter(level: LogLevel) -> LevelFilter {

@@ -1,13 +1,22 @@
 //! Which endpoint serves the next request.
 
-use std::cell::Cell;
+use std::{
+    cell::Cell,
+    time::{Duration, Instant},
+};
 
 use super::Shared;
 use crate::config::model::Balance;
 
+/// How long an endpoint that could not be reached is left alone while there are others. An endpoint
+/// that refuses has nothing under way, and would else seem the best of all.
+const REST: Duration = Duration::from_secs(1);
+
 /// Chooses among the endpoints of one upstream. Each worker has its own.
 #[derive(Debug)]
 pub(super) struct Balancer {
+    /// By endpoint: until when it is left alone.
+    resting: Vec<Cell<Option<Instant>>>,
     /// Where round robin stands, and where the scan for the least loaded begins, so that equals
     /// take turns.
     next: Cell<usize>,
@@ -19,35 +28,51 @@ impl Balancer {
     /// Workers start at different `offset`s, so that they don't all begin with the first endpoint.
     pub(super) fn new(weights: &[u32], offset: usize) -> Self {
         let turns = smooth_turns(weights);
-        Self { next: Cell::new(offset % turns.len().max(1)), turns }
+        let resting = weights.iter().map(|_| Cell::new(None)).collect();
+        Self { resting, next: Cell::new(offset % turns.len().max(1)), turns }
     }
 
-    /// The endpoint for the next request: not `avoid`, where there is another one.
-    pub(super) fn pick(&self, shared: &Shared, avoid: Option<usize>) -> usize {
-        let endpoints = &shared.config.endpoints;
-        if endpoints.len() == 1 {
+    /// Notes that an endpoint could not be reached.
+    pub(super) fn failed(&self, endpoint: usize, now: Instant) {
+        self.resting[endpoint].set(Some(now + REST));
+    }
+
+    /// Notes that an endpoint was reached.
+    pub(super) fn reached(&self, endpoint: usize) {
+        self.resting[endpoint].set(None);
+    }
+
+    /// The endpoint for the next request: neither `avoid` nor one that rests, as long as there is another.
+    pub(super) fn pick(&self, shared: &Shared, avoid: Option<usize>, now: Instant) -> usize {
+        let endpoints = shared.config.endpoints.len();
+        if endpoints == 1 {
             return 0;
         }
+        let rests = |endpoint: usize| self.resting[endpoint].get().is_some_and(|until| now < until);
+        let usable = |endpoint: &usize| Some(*endpoint) != avoid && !rests(*endpoint);
+        // Where all rest, any but the one that failed just now may be back.
+        let any = !(0..endpoints).any(|endpoint| usable(&endpoint));
+        let may = |endpoint: &usize| if any { Some(*endpoint) != avoid } else { usable(endpoint) };
         match shared.config.balance {
-            Balance::RoundRobin => self.turn(avoid),
+            Balance::RoundRobin => self.turn(may),
             Balance::LeastRequest => {
-                let first = self.turn(avoid);
-                (0..endpoints.len())
-                    .map(|step| (first + step) % endpoints.len())
-                    .filter(|&endpoint| Some(endpoint) != avoid)
+                let first = self.turn(may);
+                (0..endpoints)
+                    .map(|step| (first + step) % endpoints)
+                    .filter(may)
                     .min_by(|&a, &b| load(shared, a).total_cmp(&load(shared, b)))
                     .unwrap_or(first)
             }
         }
     }
 
-    fn turn(&self, avoid: Option<usize>) -> usize {
+    /// The next endpoint in turn that `may` be taken.
+    fn turn(&self, may: impl Fn(&usize) -> bool) -> usize {
         loop {
             let at = self.next.get();
             self.next.set((at + 1) % self.turns.len());
-            let endpoint = self.turns[at];
-            if Some(endpoint) != avoid {
-                return endpoint;
+            if may(&self.turns[at]) {
+                return self.turns[at];
             }
         }
     }
@@ -111,11 +136,33 @@ mod tests {
         })
     }
 
+    fn now() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn endpoints_that_failed_rest_while_there_are_others() {
+        for balance in [Balance::RoundRobin, Balance::LeastRequest] {
+            let shared = shared(&[1, 1, 1], balance);
+            let balancer = Balancer::new(&[1, 1, 1], 0);
+            let now = now();
+            balancer.failed(0, now);
+            balancer.failed(1, now);
+            shared.begin(2);
+            assert!((0..6).all(|_| balancer.pick(&shared, None, now) == 2));
+            balancer.failed(2, now);
+            assert_ne!(balancer.pick(&shared, Some(2), now), 2, "all rest: any other may be back");
+            assert!((0..6).any(|_| balancer.pick(&shared, None, now + REST) == 0));
+            balancer.reached(1);
+            assert_eq!(balancer.pick(&shared, None, now), 1);
+        }
+    }
+
     #[test]
     fn round_robin_follows_the_weights_smoothly() {
         let shared = shared(&[4, 2, 2], Balance::RoundRobin);
         let balancer = Balancer::new(&[4, 2, 2], 0);
-        let picks: Vec<_> = (0..8).map(|_| balancer.pick(&shared, None)).collect();
+        let picks: Vec<_> = (0..8).map(|_| balancer.pick(&shared, None, now())).collect();
         assert_eq!(picks, [0, 1, 2, 0, 0, 1, 2, 0]);
     }
 
@@ -124,7 +171,7 @@ mod tests {
         let shared = shared(&[1, 1, 1], Balance::LeastRequest);
         let balancer = Balancer::new(&[1, 1, 1], 0);
         shared.begin(1);
-        let mut picks: Vec<_> = (0..6).map(|_| balancer.pick(&shared, None)).collect();
+        let mut picks: Vec<_> = (0..6).map(|_| balancer.pick(&shared, None, now())).collect();
         assert!(!picks.contains(&1), "{picks:?}");
         picks.dedup();
         assert!(picks.len() > 2, "equals take turns: {picks:?}");
@@ -136,7 +183,7 @@ mod tests {
         let balancer = Balancer::new(&[1, 3], 0);
         let held: Vec<_> = (0..8)
             .map(|_| {
-                let endpoint = balancer.pick(&shared, None);
+                let endpoint = balancer.pick(&shared, None, now());
                 shared.begin(endpoint);
                 endpoint
             })
@@ -149,9 +196,9 @@ mod tests {
         for balance in [Balance::RoundRobin, Balance::LeastRequest] {
             let two = shared(&[1, 1], balance);
             let balancer = Balancer::new(&[1, 1], 0);
-            assert!((0..4).all(|_| balancer.pick(&two, Some(0)) == 1));
+            assert!((0..4).all(|_| balancer.pick(&two, Some(0), now()) == 1));
             let one = shared(&[1], balance);
-            assert_eq!(Balancer::new(&[1], 0).pick(&one, Some(0)), 0);
+            assert_eq!(Balancer::new(&[1], 0).pick(&one, Some(0), now()), 0);
         }
     }
 }

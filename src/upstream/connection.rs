@@ -1,12 +1,15 @@
 //! One connection to an endpoint, lent to one request at a time.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, client::conn::http1::SendRequest};
-use tokio::task::AbortHandle;
+use tokio::{task::AbortHandle, time::timeout};
 
 use super::{RequestBody, pool::Upstream};
+
+/// How long a connection may take from the end of an answer until it takes the next request.
+const SETTLING: Duration = Duration::from_secs(1);
 
 /// What is kept of a connection between requests. Dropped, it is closed.
 ///
@@ -73,9 +76,10 @@ impl<B: RequestBody> Connection<B> {
         if link.sender.is_ready() {
             in_flight.upstream.put_back(link);
         } else if !link.sender.is_closed() {
-            // The task that drives it has not noticed the end of the exchange yet.
+            // The task that drives it has not noticed the end of the exchange yet. It may never, where the
+            // upstream answered without reading the request to its end.
             tokio::task::spawn_local(async move {
-                if link.sender.ready().await.is_ok() {
+                if let Ok(Ok(())) = timeout(SETTLING, link.sender.ready()).await {
                     in_flight.upstream.put_back(link);
                 }
             });

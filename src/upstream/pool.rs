@@ -83,9 +83,10 @@ impl<B: RequestBody> Upstream<B> {
         })
     }
 
-    /// The endpoint for the next request: not `avoid`, where there is another.
-    pub fn pick(&self, avoid: Option<usize>) -> usize {
-        self.balancer.pick(&self.shared, avoid)
+    /// The endpoint for the next request: not `avoid`, nor one that could not be reached of late, where
+    /// there is another.
+    pub fn pick(&self, avoid: Option<usize>, now: Instant) -> usize {
+        self.balancer.pick(&self.shared, avoid, now)
     }
 
     /// A connection to `endpoint` that served a request before and is idle now.
@@ -112,15 +113,27 @@ impl<B: RequestBody> Upstream<B> {
                 Turn::Permit(permit) => permit,
             },
         };
-        match timeout(within, self.open(endpoint, permit)).await {
+        // Counted from here on: an endpoint that keeps connections waiting is not an idle one.
+        let _connecting = Connecting::begin(&self.shared, endpoint);
+        let opened = timeout(within, self.open(endpoint, permit, within)).await;
+        match &opened {
+            Ok(Ok(_)) => self.balancer.reached(endpoint),
+            Ok(Err(_)) | Err(_) => self.balancer.failed(endpoint, Instant::now()),
+        }
+        match opened {
             Ok(Ok(link)) => Ok(Connection::new(link, self, false)),
             Ok(Err(error)) => Err(ConnectError::Unreachable { endpoint, error }),
             Err(_) => Err(ConnectError::Timeout(endpoint)),
         }
     }
 
-    async fn open(&self, endpoint: usize, permit: OwnedSemaphorePermit) -> io::Result<Link<B>> {
-        let stream = connect(&self.shared.config.endpoints[endpoint]).await?;
+    async fn open(
+        &self,
+        endpoint: usize,
+        permit: OwnedSemaphorePermit,
+        within: Duration,
+    ) -> io::Result<Link<B>> {
+        let stream = connect(&self.shared.config.endpoints[endpoint], within).await?;
         let io = TokioIo::new(UpstreamIo::new(stream));
         let (sender, connection) =
             http1::Builder::new().writev(false).handshake(io).await.map_err(io::Error::other)?;
@@ -138,11 +151,10 @@ impl<B: RequestBody> Upstream<B> {
         let cap = self.shared.config.max_connections;
         // The queue is short: as many as there are connections. Behind them the wait would be longer
         // than one answer takes, and a clear refusal serves the client better.
-        let _waiting = Waiting::enter(&self.shared, &self.waiting, cap).ok_or(ConnectError::Full(cap))?;
+        let _waiting = Queued::enter(&self.shared, &self.waiting, cap).ok_or(ConnectError::Full(cap))?;
         drop(self.take_any_idle()); // its permit becomes free for the endpoint that is wanted
         self.shared.wanted.notify_waiters();
-        let (sender, mut handed_over) = oneshot::channel();
-        self.waiters.borrow_mut().push_back(sender);
+        let mut handed_over = self.queue();
         let late = tokio::time::sleep(within);
         tokio::select! {
             biased;
@@ -157,6 +169,18 @@ impl<B: RequestBody> Upstream<B> {
             }
             () = late => Err(ConnectError::Full(cap)),
         }
+    }
+
+    /// Joins the queue of those who wait for a connection of this worker.
+    fn queue(&self) -> oneshot::Receiver<Link<B>> {
+        let (sender, handed_over) = oneshot::channel();
+        let mut waiters = self.waiters.borrow_mut();
+        // Those in front that found another way need not be kept.
+        while waiters.front().is_some_and(oneshot::Sender::is_closed) {
+            waiters.pop_front();
+        }
+        waiters.push_back(sender);
+        handed_over
     }
 
     /// Takes a connection back that is ready for another request.
@@ -277,18 +301,37 @@ impl Drop for Open {
     }
 }
 
+/// Counts a connection that is being opened as a request under way, until it is dropped.
+struct Connecting<'a> {
+    shared: &'a Shared,
+    endpoint: usize,
+}
+
+impl<'a> Connecting<'a> {
+    fn begin(shared: &'a Shared, endpoint: usize) -> Self {
+        shared.begin(endpoint);
+        Self { shared, endpoint }
+    }
+}
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        self.shared.end(self.endpoint);
+    }
+}
+
 enum Turn<B: RequestBody> {
     Link(Link<B>),
     Permit(OwnedSemaphorePermit),
 }
 
 /// Counts a request that waits until it is dropped.
-struct Waiting<'a> {
+struct Queued<'a> {
     shared: &'a Shared,
     here: &'a Cell<usize>,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> Queued<'a> {
     fn enter(shared: &'a Shared, here: &'a Cell<usize>, cap: usize) -> Option<Self> {
         shared
             .waiting
@@ -301,7 +344,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Queued<'_> {
     fn drop(&mut self) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         self.here.set(self.here.get() - 1);

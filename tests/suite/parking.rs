@@ -68,5 +68,6 @@ fn idle_connections_cost_little() {
         .collect();
     thread::sleep(SILENCE);
     let each = (tollgate.resident_kib() - before) / clients.len() as u64;
-    assert!(each <= 15, "{each} KiB a connection");
+    // Of a debug build, whose futures are larger and whose workers have their first allocations among them.
+    assert!(each <= 40, "{each} KiB a connection");
 }

@@ -21,7 +21,7 @@ use crate::{
     cli::{blocked, client::Options, complain, misconfigured, run::until_told_to_end},
     config::{
         self, Sources, System,
-        model::{AccessLogFormat, Config, LogLevel},
+        model::{AccessLogFormat, Config, Log, LogFormat, LogLevel},
     },
     telemetry::log,
 };
@@ -77,6 +77,7 @@ const SCRIPTS: [Script; 4] = [
 ];
 
 pub(in crate::cli) fn run(args: &Args) -> ExitCode {
+    let _messages = log::init(Log { level: LogLevel::Warn, format: LogFormat::Text });
     match tour() {
         Ok(app) if args.once => {
             app.drain();
@@ -115,7 +116,6 @@ impl From<io::Error> for Ended {
 fn tour() -> Result<app::App, Ended> {
     let origin = origin::start()?;
     let config = configuration(origin).map_err(Ended::Configuration)?;
-    log::init(config.log);
     let app = app::start(config).map_err(Ended::Start)?;
     let (proxy, admin) = (app.addresses[0], app.admin());
 
@@ -153,7 +153,6 @@ fn tour() -> Result<app::App, Ended> {
 fn configuration(origin: SocketAddr) -> Result<Config, config::Errors> {
     let mut config = config::parse("proxy.yaml (as shipped)", SHIPPED, &Demo { origin })?;
     config.access_log.format = AccessLogFormat::Off;
-    config.log.level = LogLevel::Warn;
     Ok(config)
 }
 

@@ -118,8 +118,10 @@ impl Metrics {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
         }
         let refused = self.sum(|worker| worker.connections_refused().value());
+        let bad = self.sum(|worker| worker.bad_requests().value());
         let counters = [
             ("tollgate_connections_refused", "Client connections closed for being too many", refused),
+            ("tollgate_bad_requests", "Heads refused because they are no request, or too large", bad),
             ("tollgate_memory_evicted", "Limits forgotten because the memory store was full", memory.evicted),
             ("tollgate_abuse_records_dropped", "Denials that were not recorded", self.abuse_dropped()),
             (

@@ -94,6 +94,7 @@ pub struct WorkerMetrics {
     pub(super) upstreams: Box<[UpstreamRow]>,
     connections: Gauge,
     refused: Counter,
+    bad_requests: Counter,
 }
 
 impl WorkerMetrics {
@@ -104,6 +105,7 @@ impl WorkerMetrics {
             upstreams: rows(upstreams),
             connections: Gauge::default(),
             refused: Counter::default(),
+            bad_requests: Counter::default(),
         }
     }
 
@@ -152,6 +154,11 @@ impl WorkerMetrics {
     /// The client connections closed at once, because there were too many.
     pub fn connections_refused(&self) -> &Counter {
         &self.refused
+    }
+
+    /// The heads that are no request, or are too large: refused before a request could be made of them.
+    pub fn bad_requests(&self) -> &Counter {
+        &self.bad_requests
     }
 }
 
