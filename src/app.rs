@@ -101,7 +101,7 @@ pub fn start(config: Config) -> Result<App, StartError> {
     let gauge = Arc::clone(&store);
     metrics.watch_memory(move || {
         let stats = gauge.stats();
-        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped }
+        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped, discarded: stats.discarded }
     });
     let readiness = Arc::new(Readiness::default());
     let state = admin::State {

@@ -152,7 +152,8 @@ pub enum Algorithm {
     MetadataList,
 }
 
-/// The parts of one key; more than one make a composite (`ip+path`). Never empty.
+/// The parts of one key; more than one make a composite (`ip+path`), in which the address comes first.
+/// Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecipe(pub Vec<KeyPart>);
 

@@ -2,11 +2,11 @@
 
 use http::{HeaderMap, header::COOKIE};
 
-/// The value of the first cookie of this name, without the quotes around it. All `Cookie` fields are
-/// searched.
-pub(super) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+/// The values of all cookies of this name in their order, without the quotes around them. All `Cookie`
+/// fields are searched.
+pub(super) fn cookies<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = &'a [u8]> {
     let fields = headers.get_all(COOKIE).iter();
-    fields.flat_map(|field| field.as_bytes().split(|&byte| byte == b';')).find_map(|pair| {
+    fields.flat_map(|field| field.as_bytes().split(|&byte| byte == b';')).filter_map(|pair| {
         let pair = pair.trim_ascii();
         let value =
             pair.strip_prefix(name.as_bytes())?.trim_ascii_start().strip_prefix(b"=")?.trim_ascii_start();
@@ -22,31 +22,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_cookie_of_the_name_counts() {
-        let cases: &[(&[&str], Option<&str>)] = &[
-            (&["session=a"], Some("a")),
-            (&["x=1; session=a; y=2"], Some("a")),
-            (&["x=1;session=a"], Some("a")),
-            (&["x=1", "session=a"], Some("a")),
-            (&["session=a; session=b"], Some("a")),
-            (&["session=\"a b\""], Some("a b")),
-            (&["session=\"a"], Some("\"a")),
-            (&["session=\""], Some("\"")),
-            (&["session = a"], Some("a")),
-            (&["session=a=b"], Some("a=b")),
-            (&["session="], Some("")),
-            (&["session"], None),
-            (&["Session=a"], None),
-            (&["xsession=a; sessionx=a; my session=a"], None),
-            (&[""], None),
-            (&[], None),
+    fn every_cookie_of_the_name_is_found() {
+        let cases: &[(&[&str], &[&str])] = &[
+            (&["session=a"], &["a"]),
+            (&["x=1; session=a; y=2"], &["a"]),
+            (&["x=1;session=a"], &["a"]),
+            (&["x=1", "session=a"], &["a"]),
+            (&["session=a; session=b", "x=1; session=a"], &["a", "b", "a"]),
+            (&["session=\"a b\""], &["a b"]),
+            (&["session=\"a"], &["\"a"]),
+            (&["session=\""], &["\""]),
+            (&["session = a"], &["a"]),
+            (&["session=a=b"], &["a=b"]),
+            (&["session="], &[""]),
+            (&["session"], &[]),
+            (&["Session=a"], &[]),
+            (&["xsession=a; sessionx=a; my session=a"], &[]),
+            (&[""], &[]),
+            (&[], &[]),
         ];
-        for (lines, value) in cases {
+        for (lines, values) in cases {
             let mut headers = HeaderMap::new();
             for line in *lines {
                 headers.append(COOKIE, HeaderValue::from_str(line).unwrap());
             }
-            assert_eq!(cookie(&headers, "session"), value.map(str::as_bytes), "{lines:?}");
+            let found: Vec<_> =
+                cookies(&headers, "session").map(|value| str::from_utf8(value).unwrap()).collect();
+            assert_eq!(found, *values, "{lines:?}");
         }
     }
 }

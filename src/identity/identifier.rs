@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, Method};
 use percent_encoding::percent_decode;
 
 use super::{
-    cookie::cookie,
+    cookie::cookies,
     encode::{push_path, push_text},
 };
 use crate::config::model::{KeyPart, KeyRecipe};
@@ -38,9 +38,13 @@ pub struct Facts<'a> {
 /// | user, route, path, method | `user:acme`, `route:login`, `path:/a`, `method:GET` |
 /// | host, in lower case | `host:example.org` |
 /// | header; several lines joined by commas | `header:x-api-key=VALUE` |
-/// | cookie; the first of the name | `cookie:session=VALUE` |
-/// | query parameter; the first of the name, decoded | `query:page=VALUE` |
+/// | cookie; several of the name joined by commas | `cookie:session=VALUE` |
+/// | query parameter, decoded; several of the name joined by commas | `query:page=VALUE` |
 /// | one budget for all | `global` |
+///
+/// Of a name that stands several times origins take the first or the last, which the proxy can't know.
+/// All values count, so that no request is limited by a value alone that its origin may not use. Another
+/// list is another key nevertheless, as another value is.
 ///
 /// In all but addresses `{ } + : %` and control characters are percent-encoded, so that `+` and `:`
 /// part unmistakably; a value of more than 128 bytes is written as `%sha256-` with half of its hash.
@@ -71,7 +75,7 @@ fn push_part(out: &mut CompactString, part: &KeyPart, facts: &Facts<'_>) -> Opti
         }
         KeyPart::User => push_plain(out, "user:", facts.user?.as_bytes())?,
         KeyPart::Header(name) => push_named(out, "header:", name.as_str(), &header(facts.headers, name)?)?,
-        KeyPart::Cookie(name) => push_named(out, "cookie:", name, cookie(facts.headers, name)?)?,
+        KeyPart::Cookie(name) => push_named(out, "cookie:", name, &cookie(facts.headers, name)?)?,
         KeyPart::Query(name) => push_named(out, "query:", name, &query_value(facts.query?, name)?)?,
         KeyPart::Path => {
             out.push_str("path:");
@@ -113,22 +117,28 @@ fn push_named(out: &mut CompactString, kind: &str, name: &str, value: &[u8]) -> 
 
 /// Several lines of one field are one list (RFC 9110, 5.3).
 fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, [u8]>> {
-    let mut lines = headers.get_all(name).iter().map(|line| line.as_bytes().trim_ascii());
-    let first = lines.next()?;
-    let Some(second) = lines.next() else { return Some(Cow::Borrowed(first)) };
-    let mut joined = [first, b",", second].concat();
-    for line in lines {
-        joined.push(b',');
-        joined.extend_from_slice(line);
-    }
-    Some(Cow::Owned(joined))
+    joined(headers.get_all(name).iter().map(|line| line.as_bytes().trim_ascii().into()))
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, [u8]>> {
+    joined(cookies(headers, name).map(Cow::Borrowed))
 }
 
 fn query_value<'a>(query: &'a str, name: &str) -> Option<Cow<'a, [u8]>> {
-    query.split('&').find_map(|pair| {
+    joined(query.split('&').filter_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         (*form_decoded(key) == *name.as_bytes()).then(|| form_decoded(value))
-    })
+    }))
+}
+
+/// All values with commas between; one alone stays borrowed.
+fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
+    let first = values.next()?;
+    Some(values.fold(first, |mut list, value| {
+        list.to_mut().push(b',');
+        list.to_mut().extend_from_slice(&value);
+        list
+    }))
 }
 
 /// As forms are encoded: `+` is a space, the rest is percent-encoded.
@@ -183,7 +193,7 @@ pub(super) mod tests {
             (vec![KeyPart::User], "user:acme"),
             (vec![x_api_key()], "header:x-api-key=k%3A1"),
             (vec![KeyPart::Cookie("session".to_owned())], "cookie:session=s%2531"),
-            (vec![query("page")], "query:page=2"),
+            (vec![query("page")], "query:page=2,3"),
             (vec![query("q")], "query:q=ab c"),
             (vec![query("plus")], "query:plus=%2B"),
             (vec![KeyPart::Path], "path:/a/b"),
@@ -240,6 +250,19 @@ pub(super) mod tests {
             headers.append("x-api-key", HeaderValue::from_static(line));
         }
         assert_eq!(written(&[x_api_key()], &facts(&headers)).as_deref(), Some("header:x-api-key=a,b,c"));
+    }
+
+    #[test]
+    fn all_values_of_a_repeated_name_count() {
+        let mut headers = HeaderMap::new();
+        for line in ["session=a; x=1; session=b", "session=a"] {
+            headers.append(COOKIE, HeaderValue::from_static(line));
+        }
+        let session = KeyPart::Cookie("session".to_owned());
+        assert_eq!(written(&[session], &facts(&headers)).as_deref(), Some("cookie:session=a,b,a"));
+
+        let repeated = Facts { query: Some("k=a+b&x=1&%6b=%63&k=&k=d"), ..facts(&headers) };
+        assert_eq!(written(&[query("k")], &repeated).as_deref(), Some("query:k=a b,c,,d"));
     }
 
     #[test]

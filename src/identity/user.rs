@@ -8,7 +8,7 @@ use base64::{
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 
-use super::cookie::cookie;
+use super::cookie::cookies;
 use crate::config::model::{HeaderFrom, UserSource};
 
 /// As lenient as origins are: a login that they accept must not be nobody's here.
@@ -25,7 +25,7 @@ pub fn user(sources: &[UserSource], headers: &HeaderMap, peer_is_trusted: bool) 
     sources.iter().find_map(|source| match source {
         UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !peer_is_trusted => None,
         UserSource::Header { name, .. } => sole(headers, name).and_then(user_name),
-        UserSource::Cookie(name) => cookie(headers, name).and_then(user_name),
+        UserSource::Cookie(name) => undisputed(headers, name).and_then(user_name),
         UserSource::Basic => basic(sole(headers, &AUTHORIZATION)?),
     })
 }
@@ -35,6 +35,13 @@ fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?;
     lines.next().is_none().then(|| line.as_bytes().trim_ascii())
+}
+
+/// The value on which all cookies of this name agree. Of two, the origin may take the other.
+fn undisputed<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+    let mut values = cookies(headers, name);
+    let first = values.next()?;
+    values.all(|value| value == first).then_some(first)
 }
 
 /// The user-id of Basic credentials: what stands before the first colon (RFC 7617, 2).
@@ -105,6 +112,19 @@ mod tests {
         assert_eq!(found(&sources, false, &all).as_deref(), Some("b"));
         assert_eq!(found(&sources, true, &all[1..]).as_deref(), Some("b"));
         assert_eq!(found(&sources, true, &all[2..]).as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn cookies_that_contradict_each_other_name_nobody() {
+        let sources = [UserSource::Cookie("session".to_owned())];
+        let of = |lines: &[&'static [u8]]| {
+            let fields: Vec<_> = lines.iter().map(|line| ("cookie", *line)).collect();
+            found(&sources, false, &fields)
+        };
+        assert_eq!(of(&[b"session=a; session=a", b"x=1; session=\"a\""]).as_deref(), Some("a"));
+        assert_eq!(of(&[b"session=a; session=b"]), None);
+        assert_eq!(of(&[b"session=a", b"session=b"]), None);
+        assert_eq!(of(&[b"session=; session=b"]), None);
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod clock;
 mod policy;
 mod store;
 
-pub use check::{Check, Key};
+pub use check::Check;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use policy::{Policy, PolicyId};
 pub use store::{Cleared, Decision, Peek, Store, Unavailable};

@@ -54,6 +54,11 @@ impl Policy {
             quota_names,
         }
     }
+
+    /// Whether its limits write down who made their requests, so that a check needs an entry.
+    pub fn keeps_entries(&self) -> bool {
+        self.kind == Kind::MetadataList
+    }
 }
 
 fn kind(algorithm: model::Algorithm) -> Kind {
@@ -127,6 +132,14 @@ mod tests {
             assert_eq!(policy(algorithm, &[(5, millis)]).shape, shape);
         }
         assert_eq!(unit(Duration::from_micros(1_500)), "1500us");
+    }
+
+    #[test]
+    fn only_a_metadata_list_keeps_entries() {
+        use model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog};
+        let keeps = |algorithm| policy(algorithm, &[(5, 1_000)]).keeps_entries();
+        let all = [SingleCounter, FixedWindow, SlidingLog, MetadataList];
+        assert_eq!(all.map(keeps), [false, false, false, true]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
     identity::{Facts, address_text, identifiers},
     limit::{
         Check, Store,
-        algorithm::{Kind, Verdict, metadata_list::Entry},
+        algorithm::{Verdict, metadata_list::Entry},
     },
     router::{Host, Target},
     telemetry::metrics,
@@ -80,7 +80,8 @@ pub(super) async fn admit<S: Store>(
             return unidentified(worker, exchange, asked, &address, index);
         };
         for identifier in identifiers {
-            let entry = (policy.kind == Kind::MetadataList)
+            let entry = policy
+                .keeps_entries()
                 .then(|| Arc::clone(entry.get_or_insert_with(|| written_down(exchange, asked))));
             checks.push(Check { policy, identifier, cost: 1, entry });
             policies.push(index);
@@ -164,7 +165,7 @@ async fn record<S: Store>(
         worker.recorder.also(&denial)
     };
     if new
-        && check.policy.kind == Kind::MetadataList
+        && check.policy.keeps_entries()
         && let Ok(entries) = worker.store.entries(check.policy, &check.identifier).await
     {
         worker.recorder.evidence(&denial, entries);

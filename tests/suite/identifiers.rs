@@ -135,7 +135,7 @@ fn by_a_header_a_query_parameter_a_path_a_method_a_host_and_a_route() {
             "'query:page'",
             &[
                 [("/?page=1", [("x", "")]), ("/b?x=y&page=%31", [("x", "")])],
-                [("/?page=2", [("x", "")]), ("/?page=2&page=1", [("x", "")])],
+                [("/?page=1&page=2", [("x", "")]), ("/b?page=1&x=y&page=2", [("x", "")])],
             ],
         ),
         (

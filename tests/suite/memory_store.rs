@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use tollgate::{
-    config::model::Algorithm::{FixedWindow, SingleCounter, SlidingLog},
-    limit::{Check, ManualClock, Policy},
+    config::model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
+    limit::{Check, ManualClock, Policy, algorithm::metadata_list::Entry},
     store::memory::MemoryStore,
 };
 
@@ -12,6 +12,13 @@ use crate::conformance::{ALGORITHMS, MINUTE, SECOND, policy, with};
 
 fn take(store: &MemoryStore, policy: &Policy, identifier: &str) -> bool {
     store.decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, entry: None }]).admitted
+}
+
+/// The same with an entry, as of a request at `time`.
+fn write_down(store: &MemoryStore, policy: &Policy, identifier: &str, time: i64) -> bool {
+    let entry = Entry { time, user: None, method: http::Method::GET, path: "/".into() };
+    let entry = Some(Arc::new(entry));
+    store.decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, entry }]).admitted
 }
 
 fn store(max_keys: usize) -> (Arc<ManualClock>, MemoryStore) {
@@ -163,4 +170,72 @@ fn a_request_with_more_limits_than_the_store_holds_is_decided() {
         assert!(store.decide_now(&checks).admitted);
         assert_eq!(store.stats().keys, 1);
     }
+}
+
+#[test]
+fn rotating_addresses_do_not_grow_the_lists_without_bound() {
+    let policy = policy("p", MetadataList, &[(40, MINUTE)]);
+    for (max_keys, most) in [(2, 64), (64, 64), (1_000, 1_000)] {
+        let (_, store) = store(max_keys);
+        for i in 0..max_keys * 2 {
+            for time in 0..40 {
+                assert!(write_down(&store, &policy, &format!("ip:{i}"), time));
+            }
+            assert!(!write_down(&store, &policy, &format!("ip:{i}"), 40), "what is not kept counts");
+            assert!(store.stats().entries <= most, "{:?} of {most}", store.stats());
+        }
+        let listed = |i| store.entries_now(&policy, &format!("ip:{i}")).len();
+        assert_eq!(store.stats().entries, (0..max_keys * 2).map(listed).sum::<usize>());
+        assert!(store.stats().entries * 10 >= most * 5, "{:?} of {most}", store.stats());
+    }
+}
+
+#[test]
+fn a_list_without_room_replaces_its_own_entries() {
+    let (first, second) =
+        (policy("a", MetadataList, &[(99, MINUTE)]), policy("b", MetadataList, &[(99, MINUTE)]));
+    let (_, store) = store(10);
+    let times =
+        |policy| -> Vec<_> { store.entries_now(policy, "ip:1").iter().map(|entry| entry.time).collect() };
+    for time in 0..40 {
+        write_down(&store, &first, "ip:1", time);
+        write_down(&store, &second, "ip:1", time);
+        write_down(&store, &second, "ip:late", 0);
+    }
+    let kept = times(&second);
+    assert_eq!(store.stats().entries, 64);
+    assert!(!kept.is_empty() && kept.len() < 40);
+    assert_eq!(kept, (40 - kept.len() as i64..40).collect::<Vec<_>>(), "the newest");
+}
+
+#[test]
+fn room_for_entries_comes_back_with_whatever_removes_them() {
+    let list = policy("p", MetadataList, &[(99, MINUTE)]);
+    let (clock, store) = store(64);
+    let fill = |identifier| {
+        (0..50).for_each(|time| assert!(write_down(&store, &list, identifier, time)));
+        assert_eq!(store.stats().entries, 50);
+    };
+    fill("ip:1");
+    store.reset_now(std::slice::from_ref(&list), "ip:1");
+    assert_eq!(store.stats().entries, 0, "cleared");
+
+    fill("ip:1");
+    clock.advance(60_000_000);
+    write_down(&store, &list, "ip:1", 0);
+    assert_eq!(store.stats().entries, 1, "a new window");
+
+    clock.advance(60_000_000);
+    store.sweep(64);
+    assert_eq!(store.stats().entries, 0, "swept");
+
+    fill("ip:1");
+    for i in 0..64 {
+        take(&store, &list, &format!("ip:other:{i}"));
+    }
+    assert_eq!(store.stats().entries, store.entries_now(&list, "ip:1").len());
+    for i in 0..1_000 {
+        take(&store, &list, &format!("ip:another:{i}"));
+    }
+    assert_eq!(store.stats().entries, store.entries_now(&list, "ip:1").len(), "evicted");
 }

@@ -134,6 +134,7 @@ fn requests_are_counted_by_route_and_status_class() {
     assert_eq!(page.sum("tollgate_upstream_requests_total"), 10.0);
     assert_eq!(page.value("tollgate_upstream_requests_total{upstream=\"api\",result=\"ok\"}"), 10.0);
     assert_eq!(page.value("tollgate_memory_keys"), 1.0);
+    assert_eq!(page.value("tollgate_memory_discarded_total"), 0.0);
 }
 
 #[test]

@@ -8,7 +8,9 @@ use ipnet::IpNet;
 use super::SHORTEST;
 use crate::config::{
     model::{AddressHeader, ClientAddress, ClientLimits, Forwarded, ReplyHeaders},
-    value::{Invalid, LONGEST, choice, count, duration, field_name, network, pseudonym, size},
+    value::{
+        Invalid, LONGEST, choice, count, duration, free_field_name, network, pseudonym, request_id_name, size,
+    },
     walk::Cursor,
 };
 
@@ -31,7 +33,7 @@ pub(super) fn client_address(value: Option<Cursor<'_>>) -> ClientAddress {
 }
 
 fn address_header(text: &str) -> Result<AddressHeader, Invalid> {
-    let name = field_name(text)?;
+    let name = free_field_name(text)?;
     Ok(match name.as_str() {
         "x-forwarded-for" => AddressHeader::XForwardedFor,
         "forwarded" => AddressHeader::Forwarded,
@@ -40,7 +42,7 @@ fn address_header(text: &str) -> Result<AddressHeader, Invalid> {
 }
 
 pub(super) fn request_id(value: Option<Cursor<'_>>) -> HeaderName {
-    value.and_then(|value| value.parse(field_name)).unwrap_or(HeaderName::from_static("x-request-id"))
+    value.and_then(|value| value.parse(request_id_name)).unwrap_or(HeaderName::from_static("x-request-id"))
 }
 
 pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {

@@ -117,7 +117,7 @@ fn record(value: Option<Cursor<'_>>) -> Record {
     let default = Record { keep: 50, retain: Duration::from_secs(60 * 60) };
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
     let record = Record {
-        keep: at.parse_or("keep", default.keep, count(0..=100_000)),
+        keep: at.parse_or("keep", default.keep, count(0..=1_000)),
         retain: at.parse_or("for", default.retain, duration(SHORTEST..=LONGEST)),
     };
     at.finish();

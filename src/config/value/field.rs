@@ -12,6 +12,80 @@ pub(in crate::config) fn field_name(text: &str) -> Result<HeaderName, Invalid> {
     text.parse().map_err(|_| Invalid::new("is not the name of a header field"))
 }
 
+/// What frames a message, belongs to one connection, or says whom it is for and from: no field for
+/// other uses.
+const OF_THE_MESSAGE: [&str; 16] = [
+    "authorization",
+    "connection",
+    "content-length",
+    "cookie",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "www-authenticate",
+];
+
+/// What else has a meaning of its own, which a request ID would overwrite.
+const WITH_A_MEANING: [&str; 27] = [
+    "age",
+    "allow",
+    "alt-svc",
+    "cache-control",
+    "date",
+    "early-data",
+    "etag",
+    "expires",
+    "forwarded",
+    "last-modified",
+    "link",
+    "location",
+    "max-forwards",
+    "origin",
+    "pragma",
+    "priority",
+    "range",
+    "ratelimit",
+    "ratelimit-policy",
+    "referer",
+    "retry-after",
+    "server",
+    "strict-transport-security",
+    "user-agent",
+    "vary",
+    "via",
+    "x-real-ip",
+];
+
+/// Families of such fields.
+const FAMILIES: [&str; 6] = ["accept", "access-control-", "content-", "if-", "sec-", "x-forwarded-"];
+
+/// Reads the name of the field in which request IDs travel.
+pub(in crate::config) fn request_id_name(text: &str) -> Result<HeaderName, Invalid> {
+    let name = free_field_name(text)?;
+    let known = name.as_str();
+    if WITH_A_MEANING.contains(&known) || FAMILIES.iter().any(|family| known.starts_with(family)) {
+        return Err(Invalid::new("is a field with another use").form("a field of its own: x-request-id"));
+    }
+    Ok(name)
+}
+
+/// Reads the name of a field that HTTP itself leaves alone.
+pub(in crate::config) fn free_field_name(text: &str) -> Result<HeaderName, Invalid> {
+    let name = field_name(text)?;
+    if OF_THE_MESSAGE.contains(&name.as_str()) {
+        return Err(Invalid::new("is a field that HTTP itself needs").form("another one, such as x-NAME"));
+    }
+    Ok(name)
+}
+
 /// Reads the value of a header field.
 pub(in crate::config) fn field_value(text: &str) -> Result<HeaderValue, Invalid> {
     let trimmed = text.trim_matches([' ', '\t']) == text;
@@ -114,6 +188,19 @@ mod tests {
         assert_eq!(bearer_token(""), Ok(None));
         assert_eq!(bearer_token("s3cret"), Ok(Some("s3cret".to_owned())));
         assert!(bearer_token("a b").is_err());
+    }
+
+    #[test]
+    fn fields_that_are_taken() {
+        for text in ["Host", "content-length", "Transfer-Encoding", "TE", "trailer", "Cookie", "Connection"] {
+            assert!(free_field_name(text).is_err() && request_id_name(text).is_err(), "{text}");
+        }
+        for text in ["Via", "X-Forwarded-For", "forwarded", "date", "Content-Type", "accept-encoding"] {
+            assert!(free_field_name(text).is_ok() && request_id_name(text).is_err(), "{text}");
+        }
+        for text in ["X-Request-Id", "x-correlation-id", "traceparent", "cf-ray", "request-id"] {
+            assert!(request_id_name(text).is_ok(), "{text}");
+        }
     }
 
     #[test]

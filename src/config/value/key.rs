@@ -13,6 +13,9 @@ const KINDS: [&str; 10] =
     ["ip", "user", "header:NAME", "cookie:NAME", "query:NAME", "path", "route", "host", "method", "global"];
 
 /// Reads `ip`, `header:x-api-key`, or several parts as one key: `ip+path`. Names cannot hold a `+`.
+///
+/// The address stands first wherever it was written, the others in their order: `path+ip` and `ip+path`
+/// are the same key, and whoever clears an address clears all that is limited by it.
 pub(in crate::config) fn key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
     let mut parts = Vec::new();
     for word in text.split('+') {
@@ -22,6 +25,7 @@ pub(in crate::config) fn key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
         }
         parts.push(part);
     }
+    parts.sort_by_key(|part| *part != KeyPart::Ip);
     Ok(KeyRecipe(parts))
 }
 
@@ -79,10 +83,28 @@ mod tests {
     }
 
     #[test]
+    fn the_address_stands_first() {
+        assert_eq!(key_recipe("path+ip"), key_recipe("ip+path"));
+        let parts = vec![KeyPart::Ip, KeyPart::User, KeyPart::Method, KeyPart::Host];
+        assert_eq!(key_recipe("user+method+ip+host"), Ok(KeyRecipe(parts)));
+    }
+
+    #[test]
     fn nothing_else() {
-        for text in
-            ["", "IP", "ip+", "+", "ip+ip", "ip path", "header:", "header", "query:", "cookie:a b", "ip:x"]
-        {
+        for text in [
+            "",
+            "IP",
+            "ip+",
+            "+",
+            "ip+ip",
+            "ip+path+ip",
+            "ip path",
+            "header:",
+            "header",
+            "query:",
+            "cookie:a b",
+            "ip:x",
+        ] {
             assert!(key_recipe(text).is_err(), "{text}");
         }
         for text in ["jwt:sub", "tls:subject", "tls:fingerprint"] {

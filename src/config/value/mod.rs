@@ -15,7 +15,8 @@ pub(super) use address::{network, socket};
 pub(super) use choice::choice;
 pub(super) use endpoint::endpoint_url;
 pub(super) use field::{
-    bearer_token, cookie_name, field_name, field_value, method, name_of_thing, pseudonym, route_name,
+    bearer_token, cookie_name, field_name, field_value, free_field_name, method, name_of_thing, pseudonym,
+    request_id_name, route_name,
 };
 pub(super) use host::host_pattern;
 pub(super) use invalid::Invalid;

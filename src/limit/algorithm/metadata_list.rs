@@ -45,10 +45,9 @@ impl MetadataList {
         entry: Option<&Arc<Entry>>,
         keep: usize,
     ) -> bool {
-        if self.used(tier, now) == 0
-            && let Some(entries) = &mut self.entries
-        {
-            entries.clear();
+        if self.used(tier, now) == 0 {
+            // With its memory: a long list of a window that is over must not outlive it.
+            self.entries = None;
         }
         if let Some(entry) = entry
             && keep > 0
@@ -68,6 +67,11 @@ impl MetadataList {
     /// What was written down in the window of `now`, oldest first.
     pub fn entries(&self, tier: Tier, now: i64) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter().flat_map(|entries| entries.iter()).filter(move |_| self.used(tier, now) > 0)
+    }
+
+    /// How many entries take up memory, whether their window is over or not.
+    pub fn held(&self) -> usize {
+        self.entries.as_ref().map_or(0, |entries| entries.len())
     }
 
     /// When nothing in it matters any more.

@@ -87,6 +87,14 @@ impl State {
         }
     }
 
+    /// How many entries of `metadata_list` take up memory, whether their window is over or not.
+    pub fn held(&self) -> usize {
+        match self {
+            Self::MetadataList(state) => state.held(),
+            Self::SingleCounter(_) | Self::FixedWindow(_) | Self::SlidingLog(_) => 0,
+        }
+    }
+
     /// When nothing in it matters any more, in microseconds since the Unix epoch.
     pub fn expires(&self, tiers: &[Tier]) -> i64 {
         match self {

@@ -19,6 +19,9 @@ const SWEPT_WHEN_FULL: usize = 16;
 /// Limits of which the one that is over first is dropped.
 const CANDIDATES: usize = 8;
 
+/// Entries that a shard keeps at least, so that a small store has evidence too.
+const LEAST_ENTRIES: usize = 64;
+
 /// The name of a limit, as a request knows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Name<'a> {
@@ -53,7 +56,8 @@ pub(super) struct Slot {
     frees: i64,
 }
 
-/// The limits of one shard, at most `capacity`.
+/// The limits of one shard, at most `capacity`, and as many entries of their lists: else whoever comes
+/// from ever new addresses would make the store grow without adding a limit too many.
 ///
 /// Those at their limit stand before all others, so that a full shard can give up the others first
 /// without searching: an attacker who comes from ever new addresses can't flush his own denial.
@@ -65,6 +69,8 @@ pub(super) struct Shard {
     at_limit: usize,
     /// At least 1.
     capacity: usize,
+    /// Entries of all lists, also of those that are over and not swept yet.
+    entries: usize,
     /// Where the sweep goes on.
     hand: usize,
     /// Limits that were given up to make room.
@@ -76,11 +82,15 @@ pub(super) struct Shard {
 impl Shard {
     pub(super) fn new(capacity: usize) -> Self {
         let slots = IndexMap::with_hasher(());
-        Self { slots, at_limit: 0, capacity, hand: 0, dropped: 0, discarded: 0 }
+        Self { slots, at_limit: 0, capacity, entries: 0, hand: 0, dropped: 0, discarded: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.entries
     }
 
     /// Where the limit stands. Any write may move it.
@@ -107,7 +117,12 @@ impl Shard {
         let policy = check.policy;
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let slot = &mut self.slots[index];
-        let discards = slot.state.write(&policy.tiers, now, cost, check.entry.as_ref(), policy.record.keep);
+        let held = slot.state.held();
+        // Where no room is left, a list may still replace its own.
+        let room = self.capacity.max(LEAST_ENTRIES).saturating_sub(self.entries - held);
+        let keep = policy.record.keep.min(room);
+        let discards = slot.state.write(&policy.tiers, now, cost, check.entry.as_ref(), keep);
+        self.entries = self.entries - held + slot.state.held();
         slot.expires = slot.state.expires(&policy.tiers);
         self.discarded += u64::from(discards);
         self.mark(index, now, verdict);
@@ -238,6 +253,8 @@ impl Shard {
             self.unmark(index);
             index = self.at_limit;
         }
-        self.slots.swap_remove_index(index);
+        if let Some((_, slot)) = self.slots.swap_remove_index(index) {
+            self.entries -= slot.state.held();
+        }
     }
 }

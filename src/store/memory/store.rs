@@ -19,7 +19,7 @@ const MAX_SHARDS: usize = 256;
 /// Below this a shard would often be full while others are not.
 const MIN_KEYS_PER_SHARD: usize = 64;
 
-/// Limits in memory, at most `max_keys`. Time is the clock's.
+/// Limits in memory, at most `max_keys`, and as many entries of their lists. Time is the clock's.
 pub struct MemoryStore {
     pub(super) clock: Arc<dyn Clock>,
     /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
@@ -45,6 +45,8 @@ impl std::ops::Deref for Padded {
 pub struct Stats {
     /// Limits with state, among them such as are over and not swept yet.
     pub keys: usize,
+    /// What `metadata_list` wrote down and still holds.
+    pub entries: usize,
     /// Limits that were given up because the store was full.
     pub dropped: u64,
     /// States that lay more than a window ahead of the clock.
@@ -85,6 +87,7 @@ impl MemoryStore {
         for shard in &self.shards {
             let shard = shard.lock();
             stats.keys += shard.len();
+            stats.entries += shard.entries();
             stats.dropped += shard.dropped;
             stats.discarded += shard.discarded;
         }

@@ -123,6 +123,11 @@ impl Metrics {
             ("tollgate_connections_refused", "Client connections closed for being too many", refused),
             ("tollgate_bad_requests", "Heads refused because they are no request, or too large", bad),
             ("tollgate_memory_evicted", "Limits forgotten because the memory store was full", memory.evicted),
+            (
+                "tollgate_memory_discarded",
+                "Limits forgotten because they lay in the future",
+                memory.discarded,
+            ),
             ("tollgate_abuse_records_dropped", "Denials that were not recorded", self.abuse_dropped()),
             (
                 "tollgate_abuse_addresses_evicted",
@@ -197,7 +202,7 @@ mod tests {
             }
         }
         metrics.add_abuse_dropped(7);
-        metrics.watch_memory(|| MemoryFacts { keys: 11, evicted: 2 });
+        metrics.watch_memory(|| MemoryFacts { keys: 11, evicted: 2, discarded: 5 });
         let page = metrics.expose().unwrap();
         for line in [
             r#"tollgate_requests_total{route="all",status="2xx"} 2"#,
@@ -213,6 +218,7 @@ mod tests {
             "tollgate_connections 2",
             "tollgate_memory_keys 11",
             "tollgate_memory_evicted_total 2",
+            "tollgate_memory_discarded_total 5",
             "tollgate_abuse_records_dropped_total 7",
         ] {
             assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");

@@ -19,6 +19,8 @@ pub struct MemoryFacts {
     pub keys: u64,
     /// Limits that had to go because the store was full, since the start.
     pub evicted: u64,
+    /// States that were forgotten because they lay too far ahead of the clock, since the start.
+    pub discarded: u64,
 }
 
 type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
