@@ -3,12 +3,10 @@
 use std::{net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
-use http::{header, request};
+use http::{HeaderMap, Method, header, request};
 use smallvec::SmallVec;
 
-use super::{
-    client::Client, exchange::Exchange, quota::Said, reply::Reply, serve::is_preflight, worker::Worker,
-};
+use super::{client::Client, exchange::Exchange, quota::Said, reply::Reply, worker::Worker};
 use crate::{
     abuse::Denial,
     config::model::Route,
@@ -203,4 +201,11 @@ fn unidentified<S>(
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
     let said = [Said { policy: index, verdict }];
     Admission::Denied { policy: index, reply: worker.quotas.denial(&said, cross_origin) }
+}
+
+/// A CORS preflight (Fetch, 4.8), which browsers send of their own accord.
+fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
+    *method == Method::OPTIONS
+        && headers.contains_key(header::ORIGIN)
+        && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
 }

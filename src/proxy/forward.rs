@@ -6,14 +6,16 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::{
+    client::Client,
     headers::is_coded,
     patience::{Patience, Waiting},
     reply::Reply,
     request_body::{Progress, RequestBody},
     response_body::Lease,
+    worker::Worker,
 };
 use crate::{
-    config::model::{HostHeader, Timeouts},
+    config::model::{HostHeader, Route, Timeouts},
     telemetry::{
         Throttle,
         metrics::{Outcome, WorkerMetrics},
@@ -92,25 +94,28 @@ pub async fn forward(
         }
         let spare = (connection.is_reused() && !repeated).then(|| repetition(&request)).flatten();
 
+        // What nothing else is said of: the client went away, or broke its own request off.
+        let mut attempt = Attempt { way, outcome: Outcome::Cancelled };
         let failed = match way.patience.bound(way.timeouts.response, connection.send(request)).await {
             Ok(Ok(response)) if !is_asked_for(&response) => {
-                way.metrics.upstream(way.index, Outcome::Error);
+                attempt.outcome = Outcome::Error;
                 return Err(Reply::bad_gateway());
             }
             Ok(Ok(response)) => {
-                way.metrics.upstream(way.index, Outcome::Ok);
+                attempt.outcome = Outcome::Ok;
                 return Ok(Answer { response, lease: Lease::new(connection, progress), endpoint });
             }
             Ok(Err(failed)) => failed,
             Err(_) if way.patience.waiting() == Waiting::RequestBody => return Err(Reply::slow_body()),
             Err(_) => {
-                way.metrics.upstream(way.index, Outcome::Timeout);
+                attempt.outcome = Outcome::Timeout;
                 return Err(Reply::gateway_timeout());
             }
         };
         if progress.as_ref().is_some_and(|progress| progress.is_broken()) {
             return Err(Reply::broken_body());
         }
+        attempt.outcome = Outcome::Error;
         let SendError { error, unsent } = failed;
         match unsent.or(spare) {
             Some(again) if !repeated => {
@@ -120,10 +125,21 @@ pub async fn forward(
             }
             _ => {
                 way.complain(format_args!("endpoint {endpoint} gave no answer: {error}"));
-                way.metrics.upstream(way.index, Outcome::Error);
                 return Err(Reply::bad_gateway());
             }
         }
+    }
+}
+
+/// One request on one connection: counted when it is dropped, however that comes about.
+struct Attempt<'a> {
+    way: Way<'a>,
+    outcome: Outcome,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.way.metrics.upstream(self.way.index, self.outcome);
     }
 }
 
@@ -135,7 +151,19 @@ enum Unconnected {
     Final(Reply),
 }
 
-impl Way<'_> {
+impl<'a> Way<'a> {
+    /// The way that `route` takes.
+    pub fn to<S>(worker: &'a Worker<S>, client: &'a Client, route: &Route) -> Self {
+        Self {
+            upstream: &worker.upstreams[route.upstream],
+            index: route.upstream,
+            timeouts: route.timeouts,
+            patience: client.patience(),
+            metrics: worker.metrics(),
+            complaints: &worker.ledger.complaints,
+        }
+    }
+
     fn complain(&self, what: std::fmt::Arguments<'_>) {
         if let Some(held_back) = self.complaints.pass(self.patience.now()) {
             tracing::warn!(upstream = %self.upstream.shared().config.name, held_back, "{what}");
