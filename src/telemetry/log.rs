@@ -8,6 +8,9 @@ use tracing_subscriber::fmt;
 
 use crate::config::model::{Log, LogFormat, LogLevel};
 
+/// Messages that may wait to be written; their places are kept in memory all the time.
+const QUEUE: usize = 1024;
+
 /// Writes what is left when it is dropped.
 #[must_use = "messages end with it"]
 pub struct Guard(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
@@ -18,7 +21,8 @@ pub struct Guard(#[expect(dead_code, reason = "it is there to be dropped")] Work
 /// A thread of its own writes: whoever reads our stderr may stop to, and no worker waits for that. What
 /// finds the queue full is lost.
 pub fn init(log: Log) -> Guard {
-    let (writer, guard) = NonBlockingBuilder::default().thread_name("log").finish(stderr());
+    let (writer, guard) =
+        NonBlockingBuilder::default().buffered_lines_limit(QUEUE).thread_name("log").finish(stderr());
     let builder = fmt()
         .with_max_level(filter(log.level))
         .with_writer(writer)
