@@ -2,10 +2,10 @@
 //!
 //! A file goes through four steps, a module each:
 //!
-//! - [`yaml`] reads the text into a tree that knows where each word stands;
-//! - [`walk`] goes through that tree, inserts what `${…}` asks for, and collects errors without stopping;
-//! - [`value`] types single words: a duration, a rate, an address, a pattern;
-//! - [`section`] knows the settings, and makes the [`Config`] of them.
+//! - `yaml` reads the text into a tree that knows where each word stands;
+//! - `walk` goes through that tree, inserts what `${…}` asks for, and collects errors without stopping;
+//! - `value` types single words: a duration, a rate, an address, a pattern;
+//! - `section` knows the settings, and makes the [`Config`] of them.
 //!
 //! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
 

@@ -136,6 +136,7 @@ impl<B: RequestBody> Upstream<B> {
         let stream = connect(&self.shared.config.endpoints[endpoint], within).await?;
         let io = TokioIo::new(UpstreamIo::new(stream));
         let (sender, connection) =
+        // Measured: to copy a small body behind its head costs less than a vectored write.
             http1::Builder::new().writev(false).handshake(io).await.map_err(io::Error::other)?;
         let open = Open::count(&self.open);
         let task = tokio::task::spawn_local(async move {
