@@ -68,6 +68,5 @@ fn idle_connections_cost_little() {
         .collect();
     thread::sleep(SILENCE);
     let each = (tollgate.resident_kib() - before) / clients.len() as u64;
-    // Of a debug build, whose futures are larger and whose workers have their first allocations among them.
-    assert!(each <= 40, "{each} KiB a connection");
+    assert!(each <= 15, "{each} KiB a connection");
 }
