@@ -144,6 +144,7 @@ fn policy(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Policy {
         keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
         missing: model::Missing::Skip,
         tiers: tiers.iter().map(rate).collect(),
+        on_store_error: model::OnStoreError::Local,
         record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
     };
     Policy::new(&config, PolicyId(0))

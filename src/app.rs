@@ -119,17 +119,19 @@ pub fn start(config: Config) -> Result<App, StartError> {
             warnings: Vec::new(),
         },
     };
-    let admin = admin::spawn(only(admin_socket)?, state, Arc::clone(&store))?;
+    let admin_store = Arc::clone(&store);
+    let admin = admin::spawn(only(admin_socket)?, state, move || admin_store)?;
 
     // Last of all, so that no client is let in where anything else can't start.
     let quotas = Arc::new(Quotas::new(&policies)?);
     let via = Via::new(&config.reply_headers.via)?;
     for (index, sockets) in per_worker(bound, workers).into_iter().enumerate() {
+        let worker_store = Arc::clone(&store);
         let parts = Parts {
             index,
             config: Arc::clone(&config),
             policies: Arc::clone(&policies),
-            store: Arc::clone(&store),
+            store: Box::new(move || worker_store),
             upstreams: upstreams.clone(),
             metrics: metrics.worker(index),
             access_log: access_log.worker(),
@@ -228,7 +230,7 @@ fn only(bound: Bound) -> io::Result<TcpListener> {
 
 /// Starts a worker's thread, and waits until it has its runtime. `working` is dropped when it ends.
 fn spawn_worker(
-    parts: Parts<MemoryStore>,
+    parts: Parts<Arc<MemoryStore>>,
     sockets: Vec<TcpListener>,
     slots: Arc<Slots>,
     phase: watch::Receiver<Phase>,

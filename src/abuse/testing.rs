@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    config::model::{KeyPart, KeyRecipe, Missing, Record},
+    config::model::{KeyPart, KeyRecipe, Missing, OnStoreError, Record},
     limit::{
         Policy, PolicyId,
         algorithm::{Kind, Tier, metadata_list::Entry},
@@ -25,6 +25,7 @@ pub(crate) fn policy() -> Policy {
         shape: "ml.1m".into(),
         keys: vec![KeyRecipe(vec![KeyPart::Ip])],
         missing: Missing::Skip,
+        on_store_error: OnStoreError::Local,
         record: Record { keep: 50, retain: Duration::from_secs(5) },
         quota_names: vec!["per-ip".into()],
     }

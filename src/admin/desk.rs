@@ -52,7 +52,7 @@ impl Desk {
 
 /// Answers until every desk is gone.
 pub(super) async fn serve<S: Store>(
-    store: Arc<S>,
+    store: S,
     policies: Arc<[Policy]>,
     mut questions: mpsc::Receiver<Question>,
 ) {

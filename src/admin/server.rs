@@ -66,14 +66,15 @@ impl AdminHandle {
     }
 }
 
-/// Starts the admin port on a socket that is bound already.
+/// Starts the admin port on a socket that is bound already. `store` makes its end of the store, on its own
+/// thread.
 ///
 /// # Errors
 /// The socket or the runtime can't be set up, or there is no thread left.
 pub fn spawn<S: Store + 'static>(
     listener: std::net::TcpListener,
     state: State,
-    store: Arc<S>,
+    store: impl FnOnce() -> S + Send + 'static,
 ) -> io::Result<AdminHandle> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
@@ -82,7 +83,8 @@ pub fn spawn<S: Store + 'static>(
     let run = move || {
         let (desk, questions) = Desk::open();
         let local = LocalSet::new();
-        local.spawn_local(desk::serve(store, Arc::clone(&state.policies), questions));
+        let policies = Arc::clone(&state.policies);
+        local.spawn_local(async move { desk::serve(store(), policies, questions).await });
         let router = router(Arc::new(Shared { state, desk }));
         let result = local.block_on(&runtime, async {
             let listener = TcpListener::from_std(listener)?;

@@ -117,7 +117,8 @@ impl Harness {
         };
         let store = Arc::new(Lists::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let handle = spawn(listener, state, Arc::clone(&store)).unwrap();
+        let lists = Arc::clone(&store);
+        let handle = spawn(listener, state, move || lists).unwrap();
         let recorder = collector.recorder();
         Self { address: handle.address(), store, readiness, registry, recorder, handle }
     }

@@ -120,7 +120,53 @@ pub enum HeaderFrom {
 /// Where the state of the limits lives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
+    /// With Redis, what holds while Redis is away.
     pub memory: MemoryStore,
+    /// `None`: limits are kept in memory alone.
+    pub redis: Option<Redis>,
+}
+
+/// Redis, in which instances share their limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redis {
+    /// `redis://` or `rediss://`, with user, password and database, if any.
+    pub url: Secret,
+    /// What `rediss://` takes besides the system's certificate authorities.
+    pub tls: RedisTls,
+    /// For a whole decision, waiting for a connection included.
+    pub timeout: Duration,
+    /// A worker, at least 1.
+    pub connections: u32,
+    /// First part of every key.
+    pub prefix: String,
+    pub breaker: Breaker,
+}
+
+/// Whom to trust, and who we are. Files in PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RedisTls {
+    /// `None`: the certificate authorities of the system.
+    pub ca: Option<PathBuf>,
+    /// Certificate and key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// When to stop asking a store that fails, and when to try again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Breaker {
+    /// In a row, at least 1.
+    pub failures: u32,
+    pub retry_after: Duration,
+}
+
+/// What a policy does while the store is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnStoreError {
+    /// Each instance enforces its share in memory.
+    Local,
+    Allow,
+    /// 503.
+    Deny,
 }
 
 /// The store inside the process.
@@ -140,6 +186,7 @@ pub struct Policy {
     pub missing: Missing,
     /// Never empty; exactly one where the algorithm has no tiers. Windows differ from one another.
     pub tiers: Vec<Rate>,
+    pub on_store_error: OnStoreError,
     pub record: Record,
 }
 

@@ -13,4 +13,4 @@ mod store;
 pub use check::Check;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use policy::{Policy, PolicyId};
-pub use store::{Cleared, Decision, Peek, Store, Unavailable};
+pub use store::{Cleared, Decision, Peek, Source, Store, Unavailable};

@@ -26,6 +26,8 @@ pub struct Policy {
     pub keys: Vec<model::KeyRecipe>,
     /// What an identifier does that a request lacks.
     pub missing: model::Missing,
+    /// What holds while the store is away.
+    pub on_store_error: model::OnStoreError,
     /// The evidence kept.
     pub record: model::Record,
     /// A name for each tier: the policy's own where there is one tier, else `login-1s`.
@@ -50,6 +52,7 @@ impl Policy {
             shape: shape(config.algorithm, &rates),
             keys: config.keys.clone(),
             missing: config.missing,
+            on_store_error: config.on_store_error,
             record: config.record,
             quota_names,
         }
@@ -112,6 +115,7 @@ mod tests {
             keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
             missing: model::Missing::Skip,
             tiers: tiers.iter().map(rate).collect(),
+            on_store_error: model::OnStoreError::Local,
             record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
         };
         Policy::new(&config, PolicyId(7))

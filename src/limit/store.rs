@@ -10,7 +10,9 @@ use super::{
 };
 
 /// Keeps the state of limits and decides over it. Every call is atomic: no other sees half of it.
-pub trait Store: Send + Sync {
+///
+/// A store may belong to one thread: each worker has its own end of it.
+pub trait Store {
     /// Admits the request iff every check admits, and then takes every check's cost. A denial changes
     /// nothing at all. An empty `checks` is admitted.
     ///
@@ -46,10 +48,41 @@ pub trait Store: Send + Sync {
     ) -> impl Future<Output = Result<Vec<Cleared>, Unavailable>>;
 }
 
+/// Whoever shares a store has it.
+impl<S: Store> Store for Arc<S> {
+    async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        S::decide(self, checks).await
+    }
+
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+        S::peek(self, policy, identifier).await
+    }
+
+    async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
+        S::entries(self, policy, identifier).await
+    }
+
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        S::reset(self, policies, identifier).await
+    }
+}
+
+/// Where a decision was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// In the store that holds the limits.
+    Store,
+    /// By the worker itself, since the same check was denied a moment ago.
+    LocalDenial,
+    /// Without the store, which was away: as the policies say in `on_store_error`.
+    Fallback,
+}
+
 /// The answer to the checks of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub admitted: bool,
+    pub source: Source,
     /// One a check, in the order of the checks. Where the request was admitted, remaining and reset
     /// are those after it; else those as they stand.
     pub verdicts: SmallVec<[Verdict; 2]>,

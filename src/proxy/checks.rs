@@ -12,7 +12,7 @@ use crate::{
     config::model::Route,
     identity::{Facts, address_text, identifiers},
     limit::{
-        Check, Store,
+        Check, Source, Store,
         algorithm::{Verdict, metadata_list::Entry},
     },
     router::{Host, Target},
@@ -88,10 +88,11 @@ pub(super) async fn admit<S: Store>(
 
     let Ok(decision) = worker.store.decide(&checks).await else {
         for &policy in &asked.route.policies {
-            worker.metrics().decision(policy, metrics::Verdict::Error);
+            worker.metrics().decision(policy, metrics::Verdict::Error, metrics::Source::Fallback);
         }
         return Admission::Undecided;
     };
+    let source = counted(decision.source);
     let said: SmallVec<[Said; 2]> = policies
         .into_iter()
         .zip(decision.verdicts)
@@ -99,18 +100,26 @@ pub(super) async fn admit<S: Store>(
         .collect();
     if decision.admitted {
         for said in &said {
-            worker.metrics().decision(said.policy, metrics::Verdict::Allowed);
+            worker.metrics().decision(said.policy, metrics::Verdict::Allowed, source);
         }
         return Admission::Admitted(said);
     }
     let denying = said.iter().zip(&checks).filter(|(said, _)| !said.verdict.admitted);
     for (nth, (said, check)) in denying.enumerate() {
-        worker.metrics().decision(said.policy, metrics::Verdict::Denied);
+        worker.metrics().decision(said.policy, metrics::Verdict::Denied, source);
         record(worker, exchange, asked, &address, said, check, nth == 0).await;
     }
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
     let decisive = said.iter().find(|said| !said.verdict.admitted).map_or(0, |said| said.policy);
     Admission::Denied { policy: decisive, reply: worker.quotas.denial(&said, cross_origin) }
+}
+
+fn counted(source: Source) -> metrics::Source {
+    match source {
+        Source::Store => metrics::Source::Store,
+        Source::LocalDenial => metrics::Source::LocalDenial,
+        Source::Fallback => metrics::Source::Fallback,
+    }
 }
 
 /// The client's address as it identifies a client: mostly the peer's, which is written already.
@@ -179,7 +188,7 @@ fn unidentified<S>(
     index: usize,
 ) -> Admission {
     let policy = &worker.policies[index];
-    worker.metrics().decision(index, metrics::Verdict::Denied);
+    worker.metrics().decision(index, metrics::Verdict::Denied, metrics::Source::Store);
     let now = exchange.time();
     let denial = Denial {
         address,

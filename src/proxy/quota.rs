@@ -47,7 +47,7 @@ impl Quotas {
 
     /// Adds the quota fields to an answer, beside those that the upstream may have sent.
     pub fn tell(&self, headers: &mut HeaderMap, said: &[Said]) {
-        let Some(tightest) = tightest(said) else { return };
+        let Some(tightest) = tightest(said).filter(|said| said.verdict != Verdict::UNKNOWN) else { return };
         if let Some(policies) = self.policies(said) {
             headers.append(&RATELIMIT_POLICY, policies);
         }

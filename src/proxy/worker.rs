@@ -30,8 +30,8 @@ pub struct Parts<S> {
     pub config: Arc<Config>,
     /// The policies, in the configuration's order.
     pub policies: Arc<[Policy]>,
-    /// Where their state is.
-    pub store: Arc<S>,
+    /// Makes the worker's end of the store, on its own thread.
+    pub store: Box<dyn FnOnce() -> S + Send>,
     /// The upstreams, in the configuration's order.
     pub upstreams: Vec<Arc<Shared>>,
     /// The worker's counters.
@@ -54,7 +54,7 @@ pub struct Worker<S> {
     pub(super) router: Router,
     pub(super) trusted_proxies: TrustedProxies,
     pub(super) policies: Arc<[Policy]>,
-    pub(super) store: Arc<S>,
+    pub(super) store: S,
     pub(super) quotas: Arc<Quotas>,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
     pub(super) recorder: Recorder,
@@ -87,7 +87,7 @@ impl<S> Worker<S> {
             via: parts.via,
             claims: forwarded::claims(&config),
             policies: parts.policies,
-            store: parts.store,
+            store: (parts.store)(),
             upstreams,
             recorder: parts.recorder,
             ledger: Rc::new(ledger),

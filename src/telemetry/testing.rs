@@ -7,8 +7,8 @@ use http::{HeaderName, Uri};
 use crate::config::model::{
     Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
     Config, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
-    MemoryStore, Missing, PathPattern, Policy, Rate, Record, ReplyHeaders, Route, Shutdown, Store, Timeouts,
-    Upstream, Workers,
+    MemoryStore, Missing, OnStoreError, PathPattern, Policy, Rate, Record, ReplyHeaders, Route, Shutdown,
+    Store, Timeouts, Upstream, Workers,
 };
 
 /// One route `all`, one upstream `api`, one policy `per-ip`.
@@ -25,6 +25,7 @@ pub(crate) fn config() -> Config {
         keys: vec![KeyRecipe(vec![KeyPart::Ip])],
         missing: Missing::Skip,
         tiers: vec![Rate { limit: 3, window: Duration::from_secs(60) }],
+        on_store_error: OnStoreError::Local,
         record: Record { keep: 50, retain: Duration::from_secs(3600) },
     };
     Config {
@@ -35,7 +36,7 @@ pub(crate) fn config() -> Config {
         client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
         request_id: HeaderName::from_static("x-request-id"),
         user: Vec::new(),
-        store: Store { memory: MemoryStore { max_keys: 1000 } },
+        store: Store { memory: MemoryStore { max_keys: 1000 }, redis: None },
         policies: vec![Arc::new(policy)],
         abuse: Abuse { retain: Duration::from_secs(86_400) },
         upstreams: vec![Upstream {

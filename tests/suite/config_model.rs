@@ -8,9 +8,9 @@ use tollgate::config::{
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
         ClientLimits, Destination, Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, KeyPart,
-        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, PathPattern, Policy, Rate,
-        Record, ReplyHeaders, Route, Secret, Segment, Shutdown, Store, Timeouts, Upstream, UserSource,
-        Workers,
+        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, OnStoreError, PathPattern,
+        Policy, Rate, Record, ReplyHeaders, Route, Secret, Segment, Shutdown, Store, Timeouts, Upstream,
+        UserSource, Workers,
     },
 };
 
@@ -52,13 +52,14 @@ fn smallest() -> Config {
         client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
         request_id: "x-request-id".parse().unwrap(),
         user: vec![],
-        store: Store { memory: MemoryStore { max_keys: 1_000_000 } },
+        store: Store { memory: MemoryStore { max_keys: 1_000_000 }, redis: None },
         policies: vec![Arc::new(Policy {
             name: "per-ip".to_owned(),
             algorithm: Algorithm::SlidingLog,
             keys: vec![one(KeyPart::Ip)],
             missing: Missing::Skip,
             tiers: vec![Rate { limit: 100, window: secs(1) }],
+            on_store_error: OnStoreError::Local,
             record: Record { keep: 50, retain: secs(3600) },
         })],
         abuse: Abuse { retain: secs(86_400) },
@@ -211,7 +212,7 @@ fn everything_that_is_said_counts() {
             UserSource::Cookie("session".to_owned()),
             UserSource::Basic,
         ],
-        store: Store { memory: MemoryStore { max_keys: 5000 } },
+        store: Store { memory: MemoryStore { max_keys: 5000 }, redis: None },
         policies: vec![
             Arc::new(Policy {
                 name: "simple".to_owned(),
@@ -219,6 +220,7 @@ fn everything_that_is_said_counts() {
                 keys: vec![one(KeyPart::Header("x-api-key".parse().unwrap()))],
                 missing: Missing::Deny,
                 tiers: vec![rate(10, 60)],
+                on_store_error: OnStoreError::Local,
                 record,
             }),
             Arc::new(Policy {
@@ -233,6 +235,7 @@ fn everything_that_is_said_counts() {
                 ],
                 missing: Missing::Ip,
                 tiers: vec![rate(10, 1), rate(120, 60), rate(240, 3600)],
+                on_store_error: OnStoreError::Local,
                 record: Record { keep: 7, retain: secs(7200) },
             }),
             Arc::new(Policy {
@@ -241,6 +244,7 @@ fn everything_that_is_said_counts() {
                 keys: vec![one(KeyPart::Ip)],
                 missing: Missing::Skip,
                 tiers: vec![rate(600, 60)],
+                on_store_error: OnStoreError::Local,
                 record,
             }),
         ],

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::SHORTEST;
 use crate::config::{
-    model::{Algorithm, KeyPart, KeyRecipe, Missing, Policy, Rate, Record},
+    model::{Algorithm, KeyPart, KeyRecipe, Missing, OnStoreError, Policy, Rate, Record},
     value::{Invalid, LONGEST, choice, count, duration, key_recipe, name_of_thing, rate},
     walk::{Cursor, Mapping, Names},
 };
@@ -46,9 +46,18 @@ fn policy(name: &str, mut at: Mapping<'_>, knows_users: bool) -> Option<Policy> 
     let missing = choice(&[("skip", Missing::Skip), ("ip", Missing::Ip), ("deny", Missing::Deny)]);
     let missing = at.parse_or("missing", Missing::Skip, missing);
     let tiers = tiers(&mut at, algorithm);
+    let on_store_error = OnStoreError::Local;
     let record = record(at.take("record"));
     at.finish();
-    Some(Policy { name: name.to_owned(), algorithm: algorithm?, keys: keys?, missing, tiers: tiers?, record })
+    Some(Policy {
+        name: name.to_owned(),
+        algorithm: algorithm?,
+        keys: keys?,
+        missing,
+        tiers: tiers?,
+        on_store_error,
+        record,
+    })
 }
 
 /// One key, or a list of which each is limited on its own.

@@ -23,7 +23,7 @@ pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
         at.finish();
         Some(max_keys)
     });
-    Store { memory: MemoryStore { max_keys: max_keys.unwrap_or(default) } }
+    Store { memory: MemoryStore { max_keys: max_keys.unwrap_or(default) }, redis: None }
 }
 
 pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {

@@ -63,7 +63,7 @@ impl Verdict {
     /// admits iff every tier does.
     pub(super) fn of(tiers: impl Iterator<Item = Standing>, now: i64, cost: u64) -> Self {
         let verdicts = tiers.enumerate().map(|(tier, standing)| standing.verdict(tier, now, cost));
-        verdicts.reduce(Self::tighter).unwrap_or(Self::NO_TIER)
+        verdicts.reduce(Self::tighter).unwrap_or(Self::UNKNOWN)
     }
 
     /// The one that decides what a client is told: a denial before an admission; of denials the one
@@ -81,8 +81,9 @@ impl Verdict {
         self.retry_after.unwrap_or(i64::MAX)
     }
 
-    /// What holds without any tier: nothing is limited.
-    const NO_TIER: Self = Self {
+    /// That of a check which was not held against its limit, and does not stand in the way: nothing is
+    /// known of it, and nothing is to be told.
+    pub const UNKNOWN: Self = Self {
         admitted: true,
         tier: 0,
         limit: u64::MAX,

@@ -8,7 +8,7 @@ use super::{
     shard::{Name, Shard},
 };
 use crate::limit::{
-    Check, Decision,
+    Check, Decision, Source,
     algorithm::{State, Verdict},
 };
 
@@ -71,7 +71,7 @@ impl MemoryStore {
         } else {
             reading.leave(&mut shard, now);
         }
-        Decision { admitted: verdict.admitted, verdicts: smallvec![reading.verdict] }
+        Decision { admitted: verdict.admitted, source: Source::Store, verdicts: smallvec![reading.verdict] }
     }
 
     fn decide_all(&self, checks: &[Check<'_>]) -> Decision {
@@ -101,7 +101,8 @@ impl MemoryStore {
                 reading.leave(shard, now);
             }
         }
-        Decision { admitted, verdicts: readings.into_iter().map(|reading| reading.verdict).collect() }
+        let verdicts = readings.into_iter().map(|reading| reading.verdict).collect();
+        Decision { admitted, source: Source::Store, verdicts }
     }
 
     /// The shards of these limits, each once, in the order in which they are locked.
@@ -159,6 +160,7 @@ mod tests {
             keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
             missing: model::Missing::Skip,
             tiers: vec![model::Rate { limit, window: Duration::from_secs(60) }],
+            on_store_error: model::OnStoreError::Local,
             record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
         };
         Policy::new(&config, PolicyId(id))

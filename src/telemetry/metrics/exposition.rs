@@ -10,7 +10,7 @@ use prometheus_client::{
 };
 
 use super::{
-    Metrics, Outcome, PoolState, Verdict, WorkerMetrics,
+    Metrics, Outcome, PoolState, Source, Verdict, WorkerMetrics,
     histogram::{Histogram, Total},
 };
 
@@ -65,9 +65,13 @@ impl Metrics {
         let mut family = counter(out, "tollgate_decisions", help)?;
         for (index, policy) in self.policies.iter().enumerate() {
             for (verdict, name) in Verdict::ALL {
-                let value = self.sum(|worker| worker.policies[index].decisions[verdict as usize].value());
-                let labels = [("policy", policy.as_str()), ("verdict", name), ("source", "store")];
-                count(&mut family, labels, value)?;
+                for (source, place) in Source::ALL {
+                    let cell = |worker: &WorkerMetrics| {
+                        worker.policies[index].decisions[verdict as usize][source as usize].value()
+                    };
+                    let labels = [("policy", policy.as_str()), ("verdict", name), ("source", place)];
+                    count(&mut family, labels, self.sum(cell))?;
+                }
             }
         }
         Ok(())
@@ -194,7 +198,7 @@ mod tests {
             let worker = metrics.worker(index);
             worker.request(Some(0), StatusCode::OK, Duration::from_millis(3));
             worker.request(None, StatusCode::NOT_FOUND, Duration::from_secs(40));
-            worker.decision(0, Verdict::Denied);
+            worker.decision(0, Verdict::Denied, Source::Store);
             worker.upstream(0, Outcome::Timeout);
             worker.connections().inc();
             if let Some(idle) = worker.upstream_connections(0, PoolState::Idle) {
@@ -231,7 +235,7 @@ mod tests {
         let metrics = Metrics::new(&testing::config(), 1);
         let worker = metrics.worker(0);
         worker.request(Some(99), StatusCode::OK, Duration::ZERO);
-        worker.decision(99, Verdict::Allowed);
+        worker.decision(99, Verdict::Allowed, Source::Store);
         worker.upstream(99, Outcome::Ok);
         let page = metrics.expose().unwrap();
         let counted =

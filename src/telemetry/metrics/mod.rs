@@ -11,4 +11,4 @@ mod worker;
 
 pub use cell::{Counter, Gauge};
 pub use registry::{MemoryFacts, Metrics};
-pub use worker::{Outcome, PoolState, Verdict, WorkerMetrics};
+pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};

@@ -20,6 +20,22 @@ impl Verdict {
         [(Self::Allowed, "allowed"), (Self::Denied, "denied"), (Self::Error, "error")];
 }
 
+/// Where a decision was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// In the store that holds the limits.
+    Store,
+    /// By the worker itself, which remembered a denial.
+    LocalDenial,
+    /// Without the store, which was away.
+    Fallback,
+}
+
+impl Source {
+    pub(super) const ALL: [(Self, &'static str); 3] =
+        [(Self::Store, "store"), (Self::LocalDenial, "local_denial"), (Self::Fallback, "fallback")];
+}
+
 /// How one attempt at an upstream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -73,7 +89,7 @@ pub(super) struct RouteRow {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct PolicyRow {
-    pub(super) decisions: [Counter; Verdict::ALL.len()],
+    pub(super) decisions: [[Counter; Source::ALL.len()]; Verdict::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -121,9 +137,9 @@ impl WorkerMetrics {
     }
 
     /// `Config::policies[policy]` decided over a request.
-    pub fn decision(&self, policy: usize, verdict: Verdict) {
+    pub fn decision(&self, policy: usize, verdict: Verdict, source: Source) {
         if let Some(row) = self.policies.get(policy) {
-            row.decisions[verdict as usize].inc();
+            row.decisions[verdict as usize][source as usize].inc();
         }
     }
 

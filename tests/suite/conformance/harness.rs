@@ -1,6 +1,15 @@
 //! A store, a clock that stands still, and short words to drive them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    cell::RefCell,
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tollgate::{
     config::model::{self, Algorithm},
@@ -22,22 +31,43 @@ pub(crate) const START: i64 = 1_800_000_000_000_000 / (366 * 86_400_000_000) * (
 
 /// A kind of store.
 pub(crate) trait Subject {
-    type Store: Store;
+    /// Where the state is.
+    type Place: Send + Sync;
+    /// One thread's end of it.
+    type Store: Store + 'static;
 
     /// An empty store that goes by `clock`.
-    fn store(clock: Arc<ManualClock>) -> Self::Store;
+    fn place(clock: Arc<ManualClock>) -> Self::Place;
+
+    /// An end of it, for this thread.
+    fn store(place: &Self::Place) -> Self::Store;
 }
 
 pub(crate) struct Harness<S: Subject> {
     pub(crate) clock: Arc<ManualClock>,
-    pub(crate) store: S::Store,
+    place: S::Place,
+    /// Tells its ends from those of others.
+    number: u64,
 }
 
 impl<S: Subject> Harness<S> {
     /// An empty store at [`START`].
     pub(crate) fn new() -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let clock = Arc::new(ManualClock::new(START));
-        Self { store: S::store(Arc::clone(&clock)), clock }
+        let place = S::place(Arc::clone(&clock));
+        Self { clock, place, number: NUMBERS.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Asks this thread's end of the store.
+    fn ask<T, E: std::fmt::Debug>(&self, question: impl AsyncFnOnce(&S::Store) -> Result<T, E>) -> T {
+        ENDS.with_borrow_mut(|Ends { runtime, of }| {
+            let answer = runtime.block_on(async {
+                let end = of.entry(self.number).or_insert_with(|| Box::new(S::store(&self.place)));
+                question(end.downcast_ref().expect("a harness has one kind of store")).await
+            });
+            answer.expect("the store answers")
+        })
     }
 
     /// Moves the clock to so many microseconds after [`START`].
@@ -47,7 +77,7 @@ impl<S: Subject> Harness<S> {
     }
 
     pub(crate) fn decide(&self, checks: &[Check<'_>]) -> Decision {
-        block_on(self.store.decide(checks)).expect("the store answers")
+        self.ask(async |store| store.decide(checks).await)
     }
 
     /// One request held against one limit.
@@ -63,7 +93,7 @@ impl<S: Subject> Harness<S> {
     }
 
     pub(crate) fn peek(&self, policy: &Policy, identifier: &str) -> Peek {
-        block_on(self.store.peek(policy, identifier)).expect("the store answers")
+        self.ask(async |store| store.peek(policy, identifier).await)
     }
 
     pub(crate) fn used(&self, policy: &Policy, identifier: &str) -> u64 {
@@ -71,11 +101,11 @@ impl<S: Subject> Harness<S> {
     }
 
     pub(crate) fn entries(&self, policy: &Policy, identifier: &str) -> Vec<Arc<Entry>> {
-        block_on(self.store.entries(policy, identifier)).expect("the store answers")
+        self.ask(async |store| store.entries(policy, identifier).await)
     }
 
     pub(crate) fn reset(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
-        block_on(self.store.reset(policies, identifier)).expect("the store answers")
+        self.ask(async |store| store.reset(policies, identifier).await)
     }
 
     /// All that can be seen of these limits.
@@ -100,6 +130,7 @@ pub(crate) fn policy(name: &str, algorithm: Algorithm, tiers: &[(u64, u64)]) -> 
         keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
         missing: model::Missing::Skip,
         tiers: tiers.iter().map(rate).collect(),
+        on_store_error: model::OnStoreError::Local,
         record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
     };
     let policy = Policy::new(&config, PolicyId(0));
@@ -123,10 +154,29 @@ pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {
     Arc::new(Entry { time, user: Some(user.into()), method: http::Method::GET, path: "/a".into() })
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    thread_local! {
-        static RUNTIME: tokio::runtime::Runtime =
-            tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+/// The ends of stores that a thread has, by the numbers of their harnesses, and what drives them.
+struct Ends {
+    // Dropped first: what the ends have spawned runs here.
+    of: HashMap<u64, Box<dyn Any>>,
+    runtime: tokio::runtime::LocalRuntime,
+}
+
+thread_local! {
+    static ENDS: RefCell<Ends> = RefCell::new(Ends {
+        of: HashMap::new(),
+        runtime: tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build_local(tokio::runtime::LocalOptions::default())
+            .expect("a runtime"),
+    });
+}
+
+impl<S: Subject> Drop for Harness<S> {
+    fn drop(&mut self) {
+        // A thread that has ended has dropped its ends itself.
+        let _ = ENDS.try_with(|ends| {
+            let Ends { of, runtime } = &mut *ends.borrow_mut();
+            runtime.block_on(async { of.remove(&self.number) });
+        });
     }
-    RUNTIME.with(|runtime| runtime.block_on(future))
 }

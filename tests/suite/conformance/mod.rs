@@ -56,10 +56,15 @@ macro_rules! store_suite {
 pub(crate) struct Memory;
 
 impl Subject for Memory {
-    type Store = MemoryStore;
+    type Place = Arc<MemoryStore>;
+    type Store = Arc<MemoryStore>;
 
-    fn store(clock: Arc<ManualClock>) -> MemoryStore {
-        MemoryStore::new(10_000, clock)
+    fn place(clock: Arc<ManualClock>) -> Arc<MemoryStore> {
+        Arc::new(MemoryStore::new(10_000, clock))
+    }
+
+    fn store(place: &Arc<MemoryStore>) -> Arc<MemoryStore> {
+        Arc::clone(place)
     }
 }
 
