@@ -5,12 +5,19 @@
 //! those of `limits.md`.
 
 pub mod algorithm;
+mod breaker;
 mod check;
 mod clock;
+mod denials;
+mod fleet;
+mod guard;
 mod policy;
 mod store;
 
+pub use breaker::Breaker;
 pub use check::Check;
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use fleet::Fleet;
+pub use guard::{Common, Guard};
 pub use policy::{Policy, PolicyId};
 pub use store::{Cleared, Decision, Peek, Source, Store, Unavailable};

@@ -18,4 +18,4 @@ mod verdict;
 mod window;
 
 pub use state::{Kind, State};
-pub use verdict::{Tier, Verdict};
+pub use verdict::{Standing, Tier, Verdict};

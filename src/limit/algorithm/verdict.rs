@@ -28,14 +28,14 @@ pub struct Verdict {
 
 /// How one tier stands towards a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
-    pub(super) limit: u64,
+pub struct Standing {
+    pub limit: u64,
     /// Units taken before the request.
-    pub(super) used: u64,
+    pub used: u64,
     /// When units come back next, counting those of the request if it is admitted.
-    pub(super) returns: i64,
+    pub returns: i64,
     /// When the request fits, should it not fit now; `None` where it never will.
-    pub(super) fits: Option<i64>,
+    pub fits: Option<i64>,
 }
 
 impl Standing {
@@ -61,7 +61,7 @@ fn until(at: i64, now: i64) -> i64 {
 impl Verdict {
     /// The verdict over all tiers, in their order, of which there must be one at least. The check
     /// admits iff every tier does.
-    pub(super) fn of(tiers: impl Iterator<Item = Standing>, now: i64, cost: u64) -> Self {
+    pub fn of(tiers: impl Iterator<Item = Standing>, now: i64, cost: u64) -> Self {
         let verdicts = tiers.enumerate().map(|(tier, standing)| standing.verdict(tier, now, cost));
         verdicts.reduce(Self::tighter).unwrap_or(Self::UNKNOWN)
     }

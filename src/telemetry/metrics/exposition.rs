@@ -10,8 +10,8 @@ use prometheus_client::{
 };
 
 use super::{
-    Metrics, Outcome, PoolState, Source, Verdict, WorkerMetrics,
-    histogram::{Histogram, Total},
+    Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, Verdict, WorkerMetrics,
+    histogram::{Histogram, RequestTime, Total},
 };
 
 impl Metrics {
@@ -50,8 +50,10 @@ impl Metrics {
         let help = "From the head of a request to the end of its answer, by route";
         let mut family = out.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (index, route) in self.routes.iter().map(String::as_str).chain([""]).enumerate() {
-            let histograms =
-                self.workers.iter().map(|worker| -> &Histogram { &worker.routes[index].duration });
+            let histograms = self
+                .workers
+                .iter()
+                .map(|worker| -> &Histogram<RequestTime> { &worker.routes[index].duration });
             let total = Total::of(histograms);
             let labels = [("route", route)];
             let mut metric = family.encode_family(&labels)?;
@@ -111,6 +113,44 @@ impl Metrics {
         Ok(())
     }
 
+    /// The store that instances share, where there is one.
+    fn store_metrics(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(facts) = self.store() else { return Ok(()) };
+        let ways = self.ways.lock();
+        let sum = |value: &dyn Fn(&StoreMetrics) -> u64| ways.iter().map(|way| value(way)).sum::<u64>();
+        let latency = Total::of(ways.iter().map(|way| &way.latency));
+        let batches = Total::of(ways.iter().map(|way| &way.batches));
+        for (name, help, total) in [
+            ("tollgate_store_latency_seconds", "From a batch's sending to its answer", latency),
+            ("tollgate_store_batch_size", "Decisions that were sent together", batches),
+        ] {
+            out.encode_descriptor(name, help, None, MetricType::Histogram)?.encode_histogram::<NoLabelSet>(
+                total.sum,
+                total.count,
+                &total.buckets,
+                None,
+            )?;
+        }
+        let mut family =
+            counter(out, "tollgate_store_errors", "Batches that were not answered, by what failed")?;
+        for (failure, name) in StoreFailure::ALL {
+            let value = sum(&|way| way.failures[failure as usize].value());
+            count(&mut family, [("kind", name)], value)?;
+        }
+        let discarded = sum(&|way| way.discarded.value());
+        let help = "Limits forgotten because they lay in the future";
+        counter(out, "tollgate_store_discarded", help)?
+            .encode_counter::<NoLabelSet, _, u64>(&discarded, None)?;
+        let gauges = [
+            ("tollgate_store_breaker_open", "Whether the store is not asked", u64::from(facts.breaker_open)),
+            ("tollgate_instances", "Instances that share the store", u64::from(facts.instances)),
+        ];
+        for (name, help, value) in gauges {
+            out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
     /// What has no label but the version.
     fn process(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let memory = self.memory();
@@ -161,6 +201,7 @@ impl Collector for Metrics {
         self.upstream_requests(&mut out)?;
         self.upstream_retries(&mut out)?;
         self.upstream_connections(&mut out)?;
+        self.store_metrics(&mut out)?;
         self.process(&mut out)
     }
 }

@@ -1,55 +1,98 @@
-//! How long requests take, in fixed buckets from 1 ms to 30 s.
+//! How large something is, in fixed buckets: how long requests take, how many decisions go together.
 
-use std::time::Duration;
+use std::{marker::PhantomData, time::Duration};
 
 use super::Counter;
 
-/// Upper bounds in microseconds, each inclusive.
-const BOUNDS: [u64; 14] = [
-    1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000, 5_000_000,
-    10_000_000, 30_000_000,
-];
+const BUCKETS: usize = 14;
 
-/// Counts of durations, one a bucket; the last is for whatever took longer than 30 s.
-#[derive(Debug, Default)]
-pub(super) struct Histogram {
-    buckets: [Counter; BOUNDS.len() + 1],
-    /// Microseconds.
-    sum: Counter,
+/// What a histogram counts, and in which buckets.
+pub(super) trait Scale {
+    /// Upper bounds, each inclusive.
+    const BOUNDS: [u64; BUCKETS];
+    /// What it is counted in, in units of what is told.
+    const UNIT: f64;
 }
 
-impl Histogram {
-    pub(super) fn observe(&self, elapsed: Duration) {
-        let micros = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
+const MICROSECOND: f64 = 1e-6;
+
+/// From 1 ms to 30 s, counted in microseconds.
+#[derive(Debug, Default)]
+pub(super) struct RequestTime;
+
+impl Scale for RequestTime {
+    const BOUNDS: [u64; BUCKETS] = [
+        1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+        5_000_000, 10_000_000, 30_000_000,
+    ];
+    const UNIT: f64 = MICROSECOND;
+}
+
+/// From 50 µs to 100 ms, counted in microseconds.
+#[derive(Debug, Default)]
+pub(super) struct StoreTime;
+
+impl Scale for StoreTime {
+    const BOUNDS: [u64; BUCKETS] =
+        [50, 100, 150, 200, 300, 500, 750, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000];
+    const UNIT: f64 = MICROSECOND;
+}
+
+/// Decisions that go to the store together.
+#[derive(Debug, Default)]
+pub(super) struct BatchSize;
+
+impl Scale for BatchSize {
+    const BOUNDS: [u64; BUCKETS] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 56, 64];
+    const UNIT: f64 = 1.0;
+}
+
+/// Counts, one a bucket; the last is for whatever is above all bounds.
+#[derive(Debug, Default)]
+pub(super) struct Histogram<S> {
+    buckets: [Counter; BUCKETS + 1],
+    sum: Counter,
+    scale: PhantomData<S>,
+}
+
+impl<S: Scale> Histogram<S> {
+    pub(super) fn observe(&self, value: u64) {
         // Without branches: the compiler compares all bounds at once.
-        let bucket = BOUNDS.iter().map(|&bound| usize::from(micros > bound)).sum::<usize>();
+        let bucket = S::BOUNDS.iter().map(|&bound| usize::from(value > bound)).sum::<usize>();
         self.buckets[bucket].inc();
-        self.sum.add(micros);
+        self.sum.add(value);
+    }
+
+    /// For a scale that is counted in microseconds.
+    pub(super) fn observe_time(&self, elapsed: Duration) {
+        self.observe(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
     }
 }
 
 /// The histograms of all workers, added up.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Total {
-    /// Upper bound in seconds, and how many fell between it and the one before.
+    /// Upper bound, and how many fell between it and the one before.
     pub(super) buckets: Vec<(f64, u64)>,
-    /// Seconds.
     pub(super) sum: f64,
     pub(super) count: u64,
 }
 
 impl Total {
-    pub(super) fn of<'a>(histograms: impl Iterator<Item = &'a Histogram> + Clone) -> Self {
+    #[expect(clippy::cast_precision_loss, reason = "what is told is a float")]
+    pub(super) fn of<'a, S: Scale + 'a>(histograms: impl Iterator<Item = &'a Histogram<S>> + Clone) -> Self {
         let counts = |bucket: usize| histograms.clone().map(|h| h.buckets[bucket].value()).sum::<u64>();
-        let bounds = BOUNDS.iter().map(|&micros| seconds(micros)).chain([f64::INFINITY]);
+        let bounds = S::BOUNDS.iter().map(|&bound| told(bound as f64, S::UNIT)).chain([f64::INFINITY]);
         let buckets: Vec<_> = bounds.enumerate().map(|(index, bound)| (bound, counts(index))).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
-        Self { buckets, sum: seconds(histograms.map(|h| h.sum.value()).sum()), count }
+        let sum = histograms.map(|h| h.sum.value()).sum::<u64>();
+        Self { buckets, sum: told(sum as f64, S::UNIT), count }
     }
 }
 
-fn seconds(micros: u64) -> f64 {
-    Duration::from_micros(micros).as_secs_f64()
+/// Divided, not multiplied: 2.5 ms is then 0.0025 exactly as it is written.
+fn told(value: f64, unit: f64) -> f64 {
+    value / (1.0 / unit).round()
 }
 
 #[cfg(test)]
@@ -58,9 +101,9 @@ mod tests {
 
     #[test]
     fn bounds_are_inclusive_and_the_last_bucket_has_none() {
-        let histogram = Histogram::default();
+        let histogram = Histogram::<RequestTime>::default();
         for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001] {
-            histogram.observe(Duration::from_micros(micros));
+            histogram.observe_time(Duration::from_micros(micros));
         }
         let total = Total::of([&histogram, &histogram].into_iter());
         assert_eq!(total.count, 10);
@@ -69,5 +112,13 @@ mod tests {
         assert_eq!(total.buckets[13], (30.0, 2));
         assert_eq!(total.buckets[14], (f64::INFINITY, 2));
         assert!((total.sum - 120.004_004).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_has_no_unit_is_told_as_it_is() {
+        let histogram = Histogram::<BatchSize>::default();
+        histogram.observe(64);
+        let total = Total::of(std::iter::once(&histogram));
+        assert_eq!((total.buckets[13], total.sum), ((64.0, 1), 64.0));
     }
 }

@@ -7,8 +7,10 @@ mod cell;
 mod exposition;
 mod histogram;
 mod registry;
+mod store;
 mod worker;
 
 pub use cell::{Counter, Gauge};
-pub use registry::{MemoryFacts, Metrics};
+pub use registry::{MemoryFacts, Metrics, StoreFacts};
+pub use store::{StoreFailure, StoreMetrics};
 pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};

@@ -9,7 +9,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::WorkerMetrics;
+use parking_lot::Mutex;
+
+use super::{StoreMetrics, WorkerMetrics};
 use crate::config::model::Config;
 
 /// How the memory store stands.
@@ -23,6 +25,24 @@ pub struct MemoryFacts {
     pub discarded: u64,
 }
 
+/// How a store stands that instances share.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreFacts {
+    /// Whether it is not asked at the moment.
+    pub breaker_open: bool,
+    /// Instances that share it, this one among them.
+    pub instances: u32,
+    /// What the server says it is: `master` or `slave`. Empty: it was not reached yet.
+    pub role: String,
+    /// Its version, likewise.
+    pub version: String,
+    /// Of the last round trip, in microseconds.
+    pub latency: Option<u64>,
+    /// What an operator should know, in words.
+    pub warnings: Vec<String>,
+}
+
+type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
 type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
 
 /// Everything that is counted. One a process.
@@ -32,6 +52,9 @@ pub struct Metrics {
     pub(super) upstreams: Vec<String>,
     pub(super) workers: Vec<Arc<WorkerMetrics>>,
     memory: OnceLock<MemorySource>,
+    store: OnceLock<StoreSource>,
+    /// The ways to it.
+    pub(super) ways: Mutex<Vec<Arc<StoreMetrics>>>,
     // Rare, and of no one worker: these may be locked.
     abuse_dropped: AtomicU64,
     abuse_evicted: AtomicU64,
@@ -52,6 +75,8 @@ impl Metrics {
             policies,
             upstreams,
             memory: OnceLock::new(),
+            store: OnceLock::new(),
+            ways: Mutex::default(),
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
@@ -80,6 +105,23 @@ impl Metrics {
     /// How the memory store stands; zeros as long as nobody watches it.
     pub fn memory(&self) -> MemoryFacts {
         self.memory.get().map(|source| source()).unwrap_or_default()
+    }
+
+    /// Names the source of the shared store's figures. The first call holds.
+    pub fn watch_store(&self, source: impl Fn() -> StoreFacts + Send + Sync + 'static) {
+        let _already = self.store.set(Box::new(source));
+    }
+
+    /// How the shared store stands; `None` where there is none.
+    pub fn store(&self) -> Option<StoreFacts> {
+        self.store.get().map(|source| source())
+    }
+
+    /// The counters of another way to the shared store. Only one thread may write to them.
+    pub fn way(&self) -> Arc<StoreMetrics> {
+        let way = Arc::new(StoreMetrics::default());
+        self.ways.lock().push(Arc::clone(&way));
+        way
     }
 
     /// Denials that were not recorded.

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{Counter, Gauge, histogram::Histogram};
+use super::{
+    Counter, Gauge,
+    histogram::{Histogram, RequestTime},
+};
 
 /// What a policy said to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +86,7 @@ impl PoolState {
 pub(super) struct RouteRow {
     /// By status class, 1xx first.
     pub(super) requests: [Counter; 5],
-    pub(super) duration: Histogram,
+    pub(super) duration: Histogram<RequestTime>,
 }
 
 #[derive(Debug, Default)]
@@ -132,7 +135,7 @@ impl WorkerMetrics {
         if let Some(row) = self.routes.get(index) {
             let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
             row.requests[class].inc();
-            row.duration.observe(elapsed);
+            row.duration.observe_time(elapsed);
         }
     }
 

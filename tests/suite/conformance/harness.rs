@@ -127,7 +127,10 @@ pub(crate) fn policy(name: &str, algorithm: Algorithm, tiers: &[(u64, u64)]) -> 
     let config = model::Policy {
         name: name.to_owned(),
         algorithm,
-        keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
+        keys: vec![
+            model::KeyRecipe(vec![model::KeyPart::Ip]),
+            model::KeyRecipe(vec![model::KeyPart::Ip, model::KeyPart::Path]),
+        ],
         missing: model::Missing::Skip,
         tiers: tiers.iter().map(rate).collect(),
         on_store_error: model::OnStoreError::Local,

@@ -6,11 +6,13 @@ mod harness;
 mod model;
 mod properties;
 mod rules;
+mod shared;
 mod time;
 
 use std::sync::Arc;
 
 pub(crate) use harness::{ALGORITHMS, Harness, MINUTE, SECOND, Subject, entry, policy, with};
+pub(crate) use shared::{Place, Shared};
 use tollgate::{limit::ManualClock, store::memory::MemoryStore};
 
 macro_rules! store_suite {
@@ -69,3 +71,4 @@ impl Subject for Memory {
 }
 
 store_suite!(memory, super::Memory);
+store_suite!(redis, super::Shared);

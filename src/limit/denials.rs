@@ -1,0 +1,195 @@
+//! Local denials: what a worker remembers of denials, so that a flood does not reach the store.
+
+use std::collections::VecDeque;
+
+use compact_str::CompactString;
+use indexmap::{Equivalent, IndexMap};
+
+use super::{Check, PolicyId, algorithm::Verdict};
+
+/// Microseconds that a denial is remembered at most: this bounds what a lost message can do.
+const LONGEST: i64 = 1_000_000;
+/// Denials remembered; of more, the oldest goes.
+const MOST: usize = 10_000;
+
+/// The denials of the last second. Belongs to one worker.
+#[derive(Debug, Default)]
+pub(super) struct Denials {
+    by_limit: IndexMap<Limit, Denial, foldhash::fast::RandomState>,
+    /// When each was noted, oldest first. A denial that was noted again stands here twice.
+    noted: VecDeque<(i64, Limit)>,
+    /// The pardons that were known when the first was noted.
+    pardons: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Limit {
+    policy: PolicyId,
+    identifier: CompactString,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+struct Named<'a> {
+    policy: PolicyId,
+    identifier: &'a str,
+}
+
+impl Equivalent<Limit> for Named<'_> {
+    fn equivalent(&self, limit: &Limit) -> bool {
+        self.policy == limit.policy && self.identifier == limit.identifier
+    }
+}
+
+#[derive(Debug)]
+struct Denial {
+    verdict: Verdict,
+    /// The units that were denied: as many or more are denied again.
+    cost: u64,
+    /// When the store was asked, in microseconds.
+    asked: i64,
+    /// When the store is to be asked again.
+    until: i64,
+}
+
+impl Denials {
+    /// What the store would say to `check` at `now`, if it said so a moment ago. `pardons`: see
+    /// [`Fleet::pardons`](super::Fleet::pardons).
+    pub(super) fn find(&mut self, check: &Check<'_>, pardons: u64, now: i64) -> Option<Verdict> {
+        if self.by_limit.is_empty() {
+            return None;
+        }
+        if self.pardons != pardons {
+            self.clear();
+            return None;
+        }
+        let named = Named { policy: check.policy.id, identifier: &check.identifier };
+        let denial = self.by_limit.get(&named)?;
+        if now >= denial.until || now < denial.asked || check.cost < denial.cost {
+            return None;
+        }
+        let passed = now - denial.asked;
+        Some(Verdict {
+            reset: (denial.verdict.reset - passed).max(0),
+            retry_after: denial.verdict.retry_after.map(|after| (after - passed).max(0)),
+            ..denial.verdict
+        })
+    }
+
+    /// Notes that `verdict` denied `cost` units of a check's limit, as the store said when it was `asked`.
+    pub(super) fn note(&mut self, check: &Check<'_>, cost: u64, verdict: Verdict, asked: i64, pardons: u64) {
+        if self.pardons != pardons {
+            self.clear();
+            self.pardons = pardons;
+        }
+        self.expire(asked);
+        let lasts = verdict.retry_after.unwrap_or(LONGEST).min(LONGEST);
+        let limit = Limit { policy: check.policy.id, identifier: check.identifier.clone() };
+        let denial = Denial { verdict, cost, asked, until: asked.saturating_add(lasts) };
+        self.noted.push_back((asked, limit.clone()));
+        self.by_limit.insert(limit, denial);
+    }
+
+    /// Forgets what is too old to hold, and makes room for one more.
+    fn expire(&mut self, now: i64) {
+        while let Some((noted, limit)) = self.noted.front() {
+            if self.noted.len() < MOST && noted.saturating_add(LONGEST) > now {
+                break;
+            }
+            if self.by_limit.get(limit).is_some_and(|denial| denial.asked == *noted) {
+                self.by_limit.swap_remove(limit);
+            }
+            self.noted.pop_front();
+        }
+    }
+
+    fn clear(&mut self) {
+        self.by_limit.clear();
+        self.noted.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{config::model, limit::Policy};
+
+    fn policy() -> Policy {
+        let config = model::Policy {
+            name: "login".to_owned(),
+            algorithm: model::Algorithm::SingleCounter,
+            keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
+            missing: model::Missing::Skip,
+            tiers: vec![model::Rate { limit: 5, window: Duration::from_secs(60) }],
+            on_store_error: model::OnStoreError::Local,
+            record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
+        };
+        Policy::new(&config, PolicyId(7))
+    }
+
+    fn check<'a>(policy: &'a Policy, identifier: &str, cost: u64) -> Check<'a> {
+        Check { policy, identifier: identifier.into(), cost, entry: None }
+    }
+
+    fn denied(retry_after: Option<i64>) -> Verdict {
+        Verdict { admitted: false, tier: 0, limit: 5, remaining: 1, reset: 3_000_000, retry_after }
+    }
+
+    #[test]
+    fn a_denial_holds_for_the_same_limit_and_as_much_until_its_time() {
+        let policy = policy();
+        let other = Policy { id: PolicyId(8), ..policy.clone() };
+        let mut denials = Denials::default();
+        denials.note(&check(&policy, "ip:1", 2), 2, denied(Some(400_000)), 1_000, 0);
+
+        let found = denials.find(&check(&policy, "ip:1", 3), 0, 101_000).unwrap();
+        assert_eq!((found.admitted, found.remaining), (false, 1));
+        assert_eq!((found.reset, found.retry_after), (2_900_000, Some(300_000)));
+
+        for (what, check, now) in [
+            ("less", check(&policy, "ip:1", 1), 1_000),
+            ("another identifier", check(&policy, "ip:10", 2), 1_000),
+            ("another policy", check(&other, "ip:1", 2), 1_000),
+            ("the time has come", check(&policy, "ip:1", 2), 401_000),
+            ("before it was asked", check(&policy, "ip:1", 2), 999),
+        ] {
+            assert_eq!(denials.find(&check, 0, now), None, "{what}");
+        }
+        assert!(denials.find(&check(&policy, "ip:1", 2), 0, 400_999).is_some());
+    }
+
+    #[test]
+    fn no_denial_holds_for_longer_than_a_second() {
+        let policy = policy();
+        for retry_after in [None, Some(60_000_000)] {
+            let mut denials = Denials::default();
+            denials.note(&check(&policy, "ip:1", 1), 1, denied(retry_after), 0, 0);
+            assert!(denials.find(&check(&policy, "ip:1", 1), 0, 999_999).is_some());
+            assert!(denials.find(&check(&policy, "ip:1", 1), 0, 1_000_000).is_none());
+        }
+    }
+
+    #[test]
+    fn a_pardon_clears_them_all() {
+        let policy = policy();
+        let mut denials = Denials::default();
+        denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 0, 0);
+        assert!(denials.find(&check(&policy, "ip:1", 1), 1, 1).is_none());
+        assert!(denials.find(&check(&policy, "ip:1", 1), 1, 1).is_none(), "for good");
+        denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 2, 2);
+        assert!(denials.find(&check(&policy, "ip:1", 1), 2, 3).is_some());
+    }
+
+    #[test]
+    fn however_many_addresses_there_are_memory_is_bounded() {
+        let policy = policy();
+        let mut denials = Denials::default();
+        for i in 0..3 * MOST as i64 {
+            denials.note(&check(&policy, &format!("ip:{i}"), 1), 1, denied(None), i, 0);
+        }
+        assert!(denials.by_limit.len() <= MOST && denials.noted.len() <= MOST);
+        denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 10_000_000, 0);
+        assert_eq!((denials.by_limit.len(), denials.noted.len()), (1, 1), "the old ones are forgotten");
+    }
+}

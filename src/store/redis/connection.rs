@@ -1,0 +1,111 @@
+//! Connections to one Redis server, for a pool.
+
+use std::{fs, path::Path, time::Duration};
+
+use bb8::ManageConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, RedisError, TlsCertificates, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+};
+
+use crate::config::model;
+
+/// For a new connection, from its first packet to the end of the greeting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a server can't be described.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("{path}: {error}")]
+    File { path: String, error: std::io::Error },
+    #[error("store.redis: {0}")]
+    Settings(#[from] RedisError),
+}
+
+/// Where Redis is, and who we are to it.
+#[derive(Debug, Clone)]
+pub struct Server(Client);
+
+impl Server {
+    /// Reads the certificates, and connects to nothing.
+    ///
+    /// # Errors
+    /// A file can't be read, or what it holds is no certificate or key.
+    pub fn new(config: &model::Redis) -> Result<Self, ServerError> {
+        let url = config.url.reveal();
+        if !url.starts_with("rediss:") {
+            return Ok(Self(Client::open(url)?));
+        }
+        // The first one that is installed holds; whoever installed another meant it.
+        let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let root_cert = config.tls.ca.as_deref().map(read).transpose()?;
+        let client_tls = match &config.tls.identity {
+            Some((cert, key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+            None => None,
+        };
+        Ok(Self(Client::build_with_tls(url, TlsCertificates { client_tls, root_cert })?))
+    }
+
+    /// Opens a connection. Nothing on it is bounded in time but its making: whoever asks waits as long as he
+    /// likes.
+    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_response_timeout(None);
+        self.0.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.0
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
+    fs::read(path).map_err(|error| ServerError::File { path: path.display().to_string(), error })
+}
+
+/// A connection of a pool, and whether it is still good.
+pub(super) struct Connection {
+    inner: MultiplexedConnection,
+    /// Set by whoever saw it fail: an answer that came too late would be taken for the next one's, and a
+    /// server that was demoted stays demoted.
+    broken: bool,
+}
+
+impl Connection {
+    pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+        match self.inner.req_packed_command(command).await? {
+            Value::ServerError(error) => Err(error.into()),
+            value => Ok(value),
+        }
+    }
+
+    /// What is asked on it is not to be trusted any more.
+    pub(super) fn fail(&mut self) {
+        self.broken = true;
+    }
+
+    pub(super) fn inner(&mut self) -> &mut MultiplexedConnection {
+        &mut self.inner
+    }
+}
+
+/// Makes a pool's connections.
+pub(super) struct Manager(pub(super) Server);
+
+impl ManageConnection for Manager {
+    type Connection = Connection;
+    type Error = RedisError;
+
+    async fn connect(&self) -> Result<Connection, RedisError> {
+        Ok(Connection { inner: self.0.connect().await?, broken: false })
+    }
+
+    async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
+        redis::cmd("PING").query_async(&mut connection.inner).await
+    }
+
+    fn has_broken(&self, connection: &mut Connection) -> bool {
+        connection.broken
+    }
+}

@@ -1,0 +1,73 @@
+//! Why Redis could not be asked, and what follows from it.
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
+
+/// What is the matter.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) kind: StoreFailure,
+    pub(super) why: String,
+}
+
+impl Failure {
+    pub(super) fn timeout() -> Self {
+        Self { kind: StoreFailure::Timeout, why: "it took longer than store.redis.timeout".to_owned() }
+    }
+
+    pub(super) fn open() -> Self {
+        Self { kind: StoreFailure::BreakerOpen, why: "the breaker is open".to_owned() }
+    }
+
+    /// What it answered is nothing that the script says.
+    pub(super) fn nonsense(why: &str) -> Self {
+        Self { kind: StoreFailure::Protocol, why: why.to_owned() }
+    }
+
+    /// Whether it says that Redis is not there for us, so that asking again soon is in vain. One without
+    /// memory answers, and denials, which write nothing, still work.
+    pub(super) fn trips_the_breaker(&self) -> bool {
+        !matches!(self.kind, StoreFailure::OutOfMemory | StoreFailure::BreakerOpen)
+    }
+}
+
+impl From<RedisError> for Failure {
+    fn from(error: RedisError) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::Io if error.is_timeout() => StoreFailure::Timeout,
+            ErrorKind::Io => StoreFailure::Connection,
+            ErrorKind::AuthenticationFailed => StoreFailure::Rights,
+            ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreFailure::ReadOnly,
+            ErrorKind::Server(ServerErrorKind::NoPerm) => StoreFailure::Rights,
+            ErrorKind::Server(
+                ServerErrorKind::BusyLoading
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::ClusterDown
+                | ServerErrorKind::TryAgain,
+            ) => StoreFailure::Loading,
+            _ => said(&error),
+        };
+        Self { kind, why: error.to_string() }
+    }
+}
+
+/// What the server said in words: servers before version 7 put the error of a command in a script behind one
+/// of the script's own.
+fn said(error: &RedisError) -> StoreFailure {
+    let code = error.code().unwrap_or_default();
+    let says = |word: &str| code == word || error.detail().is_some_and(|detail| detail.contains(word));
+    match () {
+        () if says("OOM") => StoreFailure::OutOfMemory,
+        () if says("READONLY") => StoreFailure::ReadOnly,
+        () if ["NOAUTH", "WRONGPASS", "NOPERM"].into_iter().any(says) => StoreFailure::Rights,
+        () if says("BUSY") || says("LOADING") => StoreFailure::Loading,
+        () => StoreFailure::Protocol,
+    }
+}
+
+impl From<Failure> for Unavailable {
+    fn from(failure: Failure) -> Self {
+        Self(failure.why)
+    }
+}

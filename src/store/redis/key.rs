@@ -1,0 +1,48 @@
+//! How limits are named in Redis: `PREFIX:{IDENTIFIER}REST:POLICY:SHAPE`, such as
+//! `ratelimit:{ip:203.0.113.7}+path:/a:expensive:sl.1m`.
+//!
+//! The braces are a cluster's hash tag: all limits of one identifier live in one slot. What came from clients is
+//! percent-encoded in identifiers, so that neither braces nor `+` stand in it.
+
+use crate::limit::Policy;
+
+/// Appends the key of a limit.
+pub(super) fn write(key: &mut Vec<u8>, prefix: &str, policy: &Policy, identifier: &str) {
+    let (first, rest) = identifier.split_at(identifier.find('+').unwrap_or(identifier.len()));
+    for part in [prefix, ":{", first, "}", rest, ":", &policy.name, ":", &policy.shape] {
+        key.extend_from_slice(part.as_bytes());
+    }
+}
+
+/// The key of a limit.
+pub(super) fn of(prefix: &str, policy: &Policy, identifier: &str) -> Vec<u8> {
+    let mut key = Vec::with_capacity(96);
+    write(&mut key, prefix, policy, identifier);
+    key
+}
+
+/// What all keys of composites that begin with `identifier` match, as a pattern of SCAN.
+pub(super) fn composites(prefix: &str, identifier: &str) -> String {
+    format!("{}:{{{}}}+*", escape(prefix), escape(identifier))
+}
+
+/// The identifier of a composite's key, if it belongs to `policy`.
+pub(super) fn identifier(key: &[u8], prefix: &str, policy: &Policy) -> Option<String> {
+    let key = std::str::from_utf8(key).ok()?;
+    let rest = key.strip_prefix(prefix)?.strip_prefix(":{")?;
+    let rest = rest.strip_suffix(policy.shape.as_str())?.strip_suffix(':')?;
+    let (first, rest) = rest.strip_suffix(policy.name.as_str())?.strip_suffix(':')?.split_once('}')?;
+    Some(format!("{first}{rest}"))
+}
+
+/// Takes the meaning from what means something in a pattern.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}

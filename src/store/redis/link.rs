@@ -1,0 +1,185 @@
+//! One worker's link to Redis. It is self-clocking: an idle link sends a decision at once; those that come
+//! while one is under way are gathered, and leave together.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use bb8::{Pool, PooledConnection, RunError};
+use redis::{ErrorKind, ServerErrorKind, Value};
+use tokio::{
+    task,
+    time::{Instant, timeout_at},
+};
+
+use super::{
+    batch::{Answer, Batch},
+    connection::{Manager, Server},
+    failure::Failure,
+    script,
+};
+use crate::{
+    limit::{Breaker, Check, Clock},
+    telemetry::metrics::StoreMetrics,
+};
+
+/// What a link needs to know.
+pub(super) struct Terms {
+    pub(super) prefix: String,
+    /// For a decision, from the asking to the answer.
+    pub(super) timeout: Duration,
+    /// Connections, each with one batch at a time.
+    pub(super) connections: u32,
+    pub(super) breaker: Arc<Breaker>,
+    pub(super) metrics: Arc<StoreMetrics>,
+    /// Who tells the time; `None`: Redis.
+    pub(super) clock: Option<Arc<dyn Clock>>,
+}
+
+/// The link. Belongs to one thread.
+#[derive(Clone)]
+pub(super) struct Link(Rc<Inner>);
+
+struct Inner {
+    terms: Terms,
+    pool: Pool<Manager>,
+    queue: RefCell<VecDeque<Batch>>,
+    /// Tasks that send batches, each with a connection of its own.
+    senders: Cell<u32>,
+}
+
+impl Link {
+    pub(super) fn new(server: Server, terms: Terms) -> Self {
+        let pool = Pool::builder()
+            .max_size(terms.connections)
+            // It would ping before every use; whoever uses a connection says whether it is good.
+            .test_on_check_out(false)
+            // The breaker's probe finds out when Redis is back.
+            .retry_connection(false)
+            .connection_timeout(Duration::from_secs(1).max(terms.timeout))
+            .max_lifetime(None)
+            .idle_timeout(None)
+            .build_unchecked(Manager(server));
+        Self(Rc::new(Inner { terms, pool, queue: RefCell::default(), senders: Cell::new(0) }))
+    }
+
+    pub(super) fn prefix(&self) -> &str {
+        &self.0.terms.prefix
+    }
+
+    /// Asks about one request, whose checks name each limit once. Answers within the timeout.
+    pub(super) async fn ask(&self, checks: &[Check<'_>]) -> Answer {
+        let answer = self.0.enqueue(checks);
+        self.0.wake();
+        answer.await.unwrap_or_else(|_| Err(Failure::nonsense("the link has ended")))
+    }
+
+    /// A connection for something else than a decision, which the pool may have to make.
+    pub(super) async fn connection(&self) -> Result<PooledConnection<'_, Manager>, Failure> {
+        self.0.checkout().await
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.0.terms.timeout
+    }
+}
+
+impl Inner {
+    fn enqueue(&self, checks: &[Check<'_>]) -> tokio::sync::oneshot::Receiver<Answer> {
+        let mut queue = self.queue.borrow_mut();
+        if queue.back().is_none_or(Batch::is_full) {
+            queue.push_back(Batch::new(Instant::now() + self.terms.timeout));
+        }
+        // The queue is not empty.
+        match queue.back_mut() {
+            Some(batch) => batch.add(&self.terms.prefix, checks),
+            None => tokio::sync::oneshot::channel().1,
+        }
+    }
+
+    /// Sees to it that somebody sends what waits. One connection serves as long as it keeps up, since large
+    /// batches cost less; when a whole batch waits, another helps.
+    fn wake(self: &Rc<Self>) {
+        let senders = self.senders.get();
+        let is_behind = || self.queue.borrow().front().is_some_and(Batch::is_full);
+        if senders == 0 || senders < self.terms.connections && is_behind() {
+            self.senders.set(senders + 1);
+            task::spawn_local(Rc::clone(self).send());
+        }
+    }
+
+    /// Sends batch after batch, until none waits.
+    async fn send(self: Rc<Self>) {
+        let mut connection = None;
+        loop {
+            let next = self.queue.borrow_mut().pop_front();
+            let Some(batch) = next else { break };
+            let (size, begun) = (batch.len(), Instant::now());
+            let reply = if self.terms.breaker.is_open() {
+                Err(Failure::open())
+            } else {
+                let reply = self.call(&mut connection, &batch);
+                timeout_at(batch.deadline, reply).await.unwrap_or_else(|_| Err(Failure::timeout()))
+            };
+            if reply.is_err()
+                && let Some(mut connection) = connection.take()
+            {
+                connection.fail();
+            }
+            let outcome = batch.answer(reply);
+            self.report(&outcome, size, begun);
+        }
+        self.senders.set(self.senders.get() - 1);
+    }
+
+    async fn call<'a>(
+        &'a self,
+        held: &mut Option<PooledConnection<'a, Manager>>,
+        batch: &Batch,
+    ) -> Result<Value, Failure> {
+        let connection = match held {
+            Some(connection) => connection,
+            None => held.insert(self.checkout().await?),
+        };
+        let command = batch.command(script::DECIDE.get_hash(), self.now());
+        match connection.ask(&command).await {
+            // Nothing ran.
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                script::DECIDE.load_async(connection.inner()).await?;
+                Ok(connection.ask(&command).await?)
+            }
+            reply => Ok(reply?),
+        }
+    }
+
+    async fn checkout(&self) -> Result<PooledConnection<'_, Manager>, Failure> {
+        self.pool.get().await.map_err(|error| match error {
+            RunError::User(error) => error.into(),
+            RunError::TimedOut => Failure::timeout(),
+        })
+    }
+
+    fn now(&self) -> Option<i64> {
+        self.terms.clock.as_ref().map(|clock| clock.now())
+    }
+
+    fn report(&self, outcome: &Result<u64, Failure>, size: usize, begun: Instant) {
+        let Terms { breaker, metrics, .. } = &self.terms;
+        match outcome {
+            Ok(discarded) => {
+                breaker.succeeded();
+                metrics.answered(size, begun.elapsed(), *discarded);
+            }
+            Err(failure) => {
+                metrics.failed(failure.kind);
+                if failure.trips_the_breaker() && breaker.failed() {
+                    tracing::warn!(error = %failure.why, "Redis is away: policies do what on_store_error says");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The store that instances share: limits in Redis, decided by Lua scripts in one round trip.
+//!
+//! Each worker has its own [`RedisStore`]. Its link gathers the decisions that are asked for while one batch is
+//! under way and sends them together; the scripts are those of `lua/`.
+
+mod batch;
+mod connection;
+mod entry;
+mod failure;
+mod key;
+mod link;
+mod script;
+mod standing;
+mod store;
+
+pub use connection::{Server, ServerError};
+pub use store::RedisStore;

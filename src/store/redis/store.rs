@@ -1,0 +1,185 @@
+//! [`Store`] over Redis.
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use redis::Cmd;
+use smallvec::SmallVec;
+use tokio::time::timeout;
+
+use super::{
+    connection::Server,
+    entry,
+    failure::Failure,
+    key,
+    link::{Link, Terms},
+    standing,
+};
+use crate::{
+    config::model,
+    limit::{
+        Breaker, Check, Cleared, Clock, Decision, Peek, Policy, Source, Store, Unavailable,
+        algorithm::{Verdict, metadata_list::Entry},
+    },
+    telemetry::metrics::StoreMetrics,
+};
+
+/// Keys that a step of a search looks at.
+const SCANNED: usize = 1_000;
+
+/// Limits in Redis, as one thread reaches them. Time is Redis' own.
+pub struct RedisStore {
+    link: Link,
+}
+
+impl RedisStore {
+    /// An end of the store for this thread, which must run a local runtime or set of tasks. Connects when it is
+    /// first asked. `clock`: who tells the time instead of Redis, for tests.
+    pub fn new(
+        server: Server,
+        config: &model::Redis,
+        breaker: Arc<Breaker>,
+        metrics: Arc<StoreMetrics>,
+        clock: Option<Arc<dyn Clock>>,
+    ) -> Self {
+        let terms = Terms {
+            prefix: config.prefix.clone(),
+            timeout: config.timeout,
+            connections: config.connections,
+            breaker,
+            metrics,
+            clock,
+        };
+        Self { link: Link::new(server, terms) }
+    }
+
+    /// Runs one command.
+    async fn run<T: redis::FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
+        let run = async {
+            let mut connection = self.link.connection().await?;
+            let reply = connection.ask(command).await;
+            if reply.as_ref().is_err_and(redis::RedisError::is_unrecoverable_error) {
+                connection.fail();
+            }
+            redis::from_redis_value(reply?).map_err(|error| Failure::nonsense(&error.to_string()))
+        };
+        timeout(self.link.timeout(), run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+
+    /// The composites of a policy that begin with `identifier`. Looks at every key there is, some at a time.
+    async fn composites(&self, policy: &Policy, identifier: &str) -> Result<Vec<String>, Failure> {
+        let pattern = key::composites(self.link.prefix(), identifier);
+        let (mut cursor, mut found) = (0_u64, Vec::new());
+        loop {
+            let mut command = redis::cmd("SCAN");
+            command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
+            let (next, keys): (u64, Vec<Vec<u8>>) = self.run(&command).await?;
+            found.extend(keys.iter().filter_map(|key| key::identifier(key, self.link.prefix(), policy)));
+            cursor = next;
+            if cursor == 0 {
+                // A search may give a key twice.
+                found.sort_unstable();
+                found.dedup();
+                return Ok(found);
+            }
+        }
+    }
+}
+
+/// Checks of one request that name the same limit are one, for the sum of their costs. Gives the distinct ones,
+/// and of each check which of them it is.
+fn distinct<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec<[usize; 4]>) {
+    let mut limits: SmallVec<[Check<'a>; 4]> = SmallVec::new();
+    let mut of = SmallVec::new();
+    for check in checks {
+        let same =
+            |known: &Check<'_>| known.policy.id == check.policy.id && known.identifier == check.identifier;
+        match limits.iter().position(same) {
+            Some(index) => {
+                limits[index].cost = limits[index].cost.saturating_add(check.cost);
+                of.push(index);
+            }
+            None => {
+                of.push(limits.len());
+                limits.push(check.clone());
+            }
+        }
+    }
+    (limits, of)
+}
+
+/// What the numbers mean: of each check, the limit it names; of each limit, the units that were asked of it.
+fn decision(checks: &[Check<'_>], of: &[usize], costs: &[u64], answer: &[i64]) -> Decision {
+    let (admitted, mut rest) =
+        answer.split_first().map_or((false, answer), |(first, rest)| (*first == 1, rest));
+    let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
+    for (index, &cost) in costs.iter().enumerate() {
+        // The first check that names a limit knows its policy.
+        let Some(check) = of.iter().position(|&limit| limit == index).and_then(|at| checks.get(at)) else {
+            break;
+        };
+        let (own, others) = rest.split_at(standing::numbers(check.policy).min(rest.len()));
+        rest = others;
+        let verdict = standing::verdict(check.policy, own, cost);
+        // Nothing was taken: it is told as it stands.
+        let as_it_stands = !admitted && verdict.admitted;
+        verdicts.push(if as_it_stands { standing::verdict(check.policy, own, 0) } else { verdict });
+    }
+    let verdicts = of.iter().filter_map(|&limit| verdicts.get(limit).copied()).collect();
+    Decision { admitted, source: Source::Store, verdicts }
+}
+
+impl Store for RedisStore {
+    async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        match checks {
+            [] => Ok(Decision { admitted: true, source: Source::Store, verdicts: SmallVec::new() }),
+            [check] => Ok(decision(checks, &[0], &[check.cost], &self.link.ask(checks).await?)),
+            _ => {
+                let (limits, of) = distinct(checks);
+                let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
+                Ok(decision(checks, &of, &costs, &self.link.ask(&limits).await?))
+            }
+        }
+    }
+
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+        let identifier = CompactString::from(identifier);
+        let check = Check { policy, identifier, cost: 0, entry: None };
+        let answer = self.link.ask(&[check]).await?;
+        let numbers = answer.get(1..).unwrap_or_default();
+        let verdict = standing::verdict(policy, numbers, 0);
+        Ok(Peek { used: standing::used(policy, numbers, verdict.tier), verdict })
+    }
+
+    async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
+        if !policy.keeps_entries() || self.peek(policy, identifier).await?.used == 0 {
+            return Ok(Vec::new());
+        }
+        let mut command = redis::cmd("LRANGE");
+        command.arg(key::of(self.link.prefix(), policy, identifier)).arg(0).arg(-1);
+        let elements: Vec<Vec<u8>> = self.run(&command).await?;
+        Ok(elements.iter().filter_map(|element| entry::read(element)?.1).collect())
+    }
+
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        let mut found = Vec::new();
+        for policy in policies {
+            found.push((policy, identifier.to_owned()));
+            if policy.keys.iter().any(|key| key.0.len() > 1) {
+                found.extend(self.composites(policy, identifier).await?.into_iter().map(|key| (policy, key)));
+            }
+        }
+        let mut cleared = Vec::new();
+        for (policy, identifier) in found {
+            // One that is over may still be there.
+            let used = self.peek(policy, &identifier).await?.used;
+            let mut command = redis::cmd("DEL");
+            command.arg(key::of(self.link.prefix(), policy, &identifier));
+            let removed: u64 = self.run(&command).await?;
+            if used > 0 && removed > 0 {
+                cleared.push(Cleared { policy: policy.name.clone(), identifier });
+            }
+        }
+        Ok(cleared)
+    }
+}

@@ -1,0 +1,65 @@
+//! What is counted of the ways to a store that instances share. Each way has one writer; anyone may read.
+
+use std::time::Duration;
+
+use super::{
+    Counter,
+    histogram::{BatchSize, Histogram, StoreTime},
+};
+
+/// Why a store could not be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreFailure {
+    Timeout,
+    /// It could not be reached, or the connection broke.
+    Connection,
+    /// Nobody asked: it had failed too often.
+    BreakerOpen,
+    /// It is a replica.
+    ReadOnly,
+    /// It is starting, or busy.
+    Loading,
+    OutOfMemory,
+    /// The user or the password is wrong, or may not do what it takes.
+    Rights,
+    /// It answers what nobody understands.
+    Protocol,
+}
+
+impl StoreFailure {
+    pub(super) const ALL: [(Self, &'static str); 8] = [
+        (Self::Timeout, "timeout"),
+        (Self::Connection, "connection"),
+        (Self::BreakerOpen, "breaker_open"),
+        (Self::ReadOnly, "read_only"),
+        (Self::Loading, "loading"),
+        (Self::OutOfMemory, "out_of_memory"),
+        (Self::Rights, "rights"),
+        (Self::Protocol, "protocol"),
+    ];
+}
+
+/// The counters of one way to the store.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct StoreMetrics {
+    pub(super) latency: Histogram<StoreTime>,
+    pub(super) batches: Histogram<BatchSize>,
+    pub(super) failures: [Counter; StoreFailure::ALL.len()],
+    pub(super) discarded: Counter,
+}
+
+impl StoreMetrics {
+    /// A batch of `size` decisions was answered after `elapsed`; `discarded` states were found to lie in the
+    /// future.
+    pub fn answered(&self, size: usize, elapsed: Duration, discarded: u64) {
+        self.latency.observe_time(elapsed);
+        self.batches.observe(size as u64);
+        self.discarded.add(discarded);
+    }
+
+    /// A batch was not answered.
+    pub fn failed(&self, failure: StoreFailure) {
+        self.failures[failure as usize].inc();
+    }
+}
