@@ -1,17 +1,22 @@
 //! The store that instances share: limits in Redis, decided by Lua scripts in one round trip.
 //!
 //! Each worker has its own [`RedisStore`]. Its link gathers the decisions that are asked for while one batch is
-//! under way and sends them together; the scripts are those of `lua/`.
+//! under way and sends them together; the scripts are those of `lua/`. One [`Monitor`] a process keeps in touch
+//! with the server, so that no request has to.
 
+mod audit;
 mod batch;
 mod connection;
 mod entry;
 mod failure;
 mod key;
 mod link;
+mod monitor;
+mod pardons;
 mod script;
 mod standing;
 mod store;
 
 pub use connection::{Server, ServerError};
+pub use monitor::{Duties, Monitor};
 pub use store::RedisStore;

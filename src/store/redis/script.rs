@@ -15,3 +15,11 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../lua/decide.lua"),
     ))
 });
+
+/// Says that an instance lives.
+pub(super) static HEARTBEAT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
+
+/// Finds out what the user may do.
+pub(super) static AUDIT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/audit.lua")));

@@ -13,7 +13,7 @@ use super::{
     failure::Failure,
     key,
     link::{Link, Terms},
-    standing,
+    pardons, standing,
 };
 use crate::{
     config::model,
@@ -180,6 +180,10 @@ impl Store for RedisStore {
                 cleared.push(Cleared { policy: policy.name.clone(), identifier });
             }
         }
+        // Now, not before: until a limit is gone it denies, and that would be remembered.
+        let mut command = redis::cmd("PUBLISH");
+        command.arg(pardons::channel(self.link.prefix())).arg(identifier);
+        self.run::<u64>(&command).await?;
         Ok(cleared)
     }
 }

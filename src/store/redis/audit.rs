@@ -1,0 +1,151 @@
+//! What a server says of itself that an operator should know, in words.
+
+use std::collections::BTreeSet;
+
+use redis::{RedisError, aio::MultiplexedConnection};
+
+use super::script;
+
+/// The oldest version that is tested.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Audit {
+    /// `master` or `slave`.
+    pub(super) role: String,
+    pub(super) version: String,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Looks at the server's role, version, memory, and at what we may do there.
+///
+/// # Errors
+/// It does not answer. That it refuses to is a warning, not an error.
+pub(super) async fn audit(connection: &mut MultiplexedConnection, prefix: &str) -> Result<Audit, RedisError> {
+    let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
+    let mut audit = match info {
+        Ok(info) => of(&info),
+        Err(error) if is_refusal(&error) => Audit {
+            warnings: vec![format!(
+                "the user may not run INFO: neither role, version nor memory is known ({error})"
+            )],
+            ..Audit::default()
+        },
+        Err(error) => return Err(error),
+    };
+    let refused = script::AUDIT.key(format!("{prefix}:audit")).invoke_async::<Vec<String>>(connection).await;
+    match refused {
+        Ok(refused) if refused.is_empty() => {}
+        Ok(refused) => {
+            let refused: Vec<_> = refused.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+            audit.warnings.push(format!("the user may not run {}: limits will fail", refused.join(", ")));
+        }
+        // A replica takes no script that writes; that it is one was said.
+        Err(error) if is_refusal(&error) || audit.role == "slave" => {
+            if audit.role != "slave" {
+                audit
+                    .warnings
+                    .push(format!("the user may not run scripts, so nothing can be decided ({error})"));
+            }
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(audit)
+}
+
+fn is_refusal(error: &RedisError) -> bool {
+    error.code() == Some("NOPERM")
+}
+
+/// What the answer to INFO says.
+fn of(info: &str) -> Audit {
+    let field = |name: &str| {
+        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        value.map(str::trim).unwrap_or_default().to_owned()
+    };
+    let (role, version) = (field("role"), field("redis_version"));
+    let mut warnings = Vec::new();
+    if !version.is_empty() && number(&version) < OLDEST {
+        let (major, minor) = OLDEST;
+        warnings.push(format!("Redis {version} is older than {major}.{minor}, the oldest that is tested"));
+    }
+    if role == "slave" {
+        warnings.push(
+            "the server is a replica and takes no writes: point store.redis.url to its master".to_owned(),
+        );
+    }
+    if field("redis_mode") == "cluster" {
+        warnings.push(
+            "the server is part of a cluster, of which store.redis.url reaches one node only".to_owned(),
+        );
+    }
+    warnings.extend(of_memory(&field("maxmemory"), &field("maxmemory_policy")));
+    Audit { role, version, warnings }
+}
+
+fn of_memory(limit: &str, policy: &str) -> Option<String> {
+    match policy {
+        // Old or foreign servers may not say.
+        "" => None,
+        _ if limit == "0" => Some(
+            "maxmemory is not set: Redis grows until the system ends it; set maxmemory, and maxmemory-policy to volatile-ttl"
+                .to_owned(),
+        ),
+        "volatile-ttl" => None,
+        "noeviction" => Some(
+            "maxmemory-policy is noeviction: once memory is full no limit can be counted, and on_store_error holds; volatile-ttl gives up what ends first"
+                .to_owned(),
+        ),
+        _ if policy.starts_with("allkeys-") => Some(format!(
+            "maxmemory-policy is {policy}: a limit that holds may be evicted, and starts anew; volatile-ttl gives up what ends first"
+        )),
+        _ => Some(format!(
+            "maxmemory-policy is {policy}: limits are evicted whenever they end; volatile-ttl gives up what ends first"
+        )),
+    }
+}
+
+fn number(version: &str) -> (u32, u32) {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(version: &str, role: &str, limit: &str, policy: &str) -> String {
+        format!(
+            "# Server\r\nredis_version:{version}\r\nredis_mode:standalone\r\n# Memory\r\nmaxmemory:{limit}\r\nmaxmemory_policy:{policy}\r\n# Replication\r\nrole:{role}\r\n"
+        )
+    }
+
+    #[test]
+    fn a_server_as_it_should_be_gives_no_warning() {
+        let audit = of(&info("7.0.15", "master", "1048576", "volatile-ttl"));
+        assert_eq!((audit.role.as_str(), audit.version.as_str()), ("master", "7.0.15"));
+        assert_eq!(audit.warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn whatever_may_hurt_is_said() {
+        for (info, word) in [
+            (info("5.0.7", "master", "1", "volatile-ttl"), "older than 6.2"),
+            (info("7.0.15", "slave", "1", "volatile-ttl"), "replica"),
+            (info("7.0.15", "master", "0", "noeviction"), "maxmemory is not set"),
+            (info("7.0.15", "master", "1", "noeviction"), "noeviction"),
+            (info("7.0.15", "master", "1", "allkeys-lru"), "may be evicted"),
+            (info("7.0.15", "master", "1", "volatile-lru"), "volatile-lru"),
+        ] {
+            let warnings = of(&info).warnings;
+            assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_not_blamed() {
+        assert_eq!(of("").warnings, Vec::<String>::new());
+        assert_eq!(of("# Server\r\nredis_version:nonsense\r\n").warnings.len(), 1);
+    }
+}
