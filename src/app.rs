@@ -22,7 +22,7 @@ use crate::{
     admin::{self, AdminHandle, Readiness},
     config::model::{Config, Workers},
     limit::{Clock, Policy, PolicyId, SystemClock},
-    listener::{self, BindError, Bound, Phase, Slots},
+    listener::{self, BindError, Bound, Phase, Pulse, Pulses, Slots},
     proxy::{Parts, Quotas, Via, Worker},
     store::memory::MemoryStore,
     telemetry::{
@@ -31,6 +31,8 @@ use crate::{
     },
     upstream::Shared,
 };
+
+pub use crate::listener::Inherited;
 
 /// How often a worker hands on what it has gathered.
 const TICK: Duration = Duration::from_millis(100);
@@ -63,6 +65,7 @@ pub struct App {
     config: Arc<Config>,
     store: Arc<MemoryStore>,
     slots: Arc<Slots>,
+    pulses: Pulses,
     access_log: AccessLog,
     readiness: Arc<Readiness>,
     phase: watch::Sender<Phase>,
@@ -71,18 +74,22 @@ pub struct App {
     _collector: Collector,
 }
 
-/// Builds everything and starts it.
+/// Builds everything and starts it. Where a socket was inherited for an address, none is bound.
 ///
 /// # Errors
 /// A port is taken, a file can't be opened, a thread can't be started; nothing runs then.
-pub fn start(config: Config) -> Result<App, StartError> {
+pub fn start(config: Config, mut inherited: Inherited) -> Result<App, StartError> {
     raise_descriptor_limit();
     let config = Arc::new(config);
     let workers = worker_count(config.workers);
 
-    let admin_socket = listener::bind(config.admin.address, 1)?;
-    let bound =
-        config.listeners.iter().map(|l| listener::bind(l.address, workers)).collect::<Result<Vec<_>, _>>()?;
+    let configured: Vec<SocketAddr> = config.listeners.iter().map(|listener| listener.address).collect();
+    inherited.keep(&[configured.as_slice(), &[config.admin.address]].concat());
+    let admin_socket = inherited.or_bind(config.admin.address, 1)?;
+    let bound = configured
+        .into_iter()
+        .map(|address| inherited.or_bind(address, workers))
+        .collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
 
     let clock = SystemClock::new();
@@ -95,6 +102,7 @@ pub fn start(config: Config) -> Result<App, StartError> {
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     let upstreams: Vec<Arc<Shared>> = config.upstreams.iter().cloned().map(Shared::new).collect();
     let slots = Slots::new(config.client_limits.connections);
+    let pulses = Pulses::new(workers);
     let (phase, watched) = watch::channel(Phase::Serving);
     let (working, ended) = mpsc::channel(1);
 
@@ -125,7 +133,7 @@ pub fn start(config: Config) -> Result<App, StartError> {
     // Last of all, so that no client is let in where anything else can't start.
     let quotas = Arc::new(Quotas::new(&policies)?);
     let via = Via::new(&config.reply_headers.via)?;
-    for (index, sockets) in per_worker(bound, workers).into_iter().enumerate() {
+    for ((index, sockets), pulse) in per_worker(bound, workers).into_iter().enumerate().zip(pulses.each()) {
         let worker_store = Arc::clone(&store);
         let parts = Parts {
             index,
@@ -140,7 +148,7 @@ pub fn start(config: Config) -> Result<App, StartError> {
             quotas: Arc::clone(&quotas),
             via: via.clone(),
         };
-        spawn_worker(parts, sockets, Arc::clone(&slots), watched.clone(), working.clone())?;
+        spawn_worker(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
     }
     readiness.enter(admin::Phase::Ready);
 
@@ -153,6 +161,7 @@ pub fn start(config: Config) -> Result<App, StartError> {
         config,
         store,
         slots,
+        pulses,
         access_log,
         readiness,
         phase,
@@ -186,6 +195,12 @@ impl App {
         working
     }
 
+    /// Whether every worker has given a sign of life since this was last true; they do some ten times a
+    /// second.
+    pub fn workers_go_on(&mut self) -> bool {
+        self.pulses.all_went_on()
+    }
+
     /// Ready once all workers have ended.
     async fn workers_ended(&mut self) {
         // Nothing is ever sent: the last worker's end closes the channel.
@@ -198,10 +213,14 @@ impl App {
         self.phase.send_replace(Phase::Draining);
     }
 
+    /// How long requests may run on (`shutdown.drain`).
+    pub fn drain_limit(&self) -> Duration {
+        self.config.shutdown.drain
+    }
+
     /// Waits until the last request has ended, for `shutdown.drain` at most. Says whether it has.
     pub async fn drained(&mut self) -> bool {
-        let limit = self.config.shutdown.drain;
-        tokio::time::timeout(limit, self.workers_ended()).await.is_ok()
+        tokio::time::timeout(self.drain_limit(), self.workers_ended()).await.is_ok()
     }
 
     /// Ends what is left, and writes the last lines of the access log.
@@ -234,6 +253,7 @@ fn spawn_worker(
     sockets: Vec<TcpListener>,
     slots: Arc<Slots>,
     phase: watch::Receiver<Phase>,
+    pulse: Pulse,
     working: mpsc::Sender<()>,
 ) -> io::Result<()> {
     let index = parts.index;
@@ -247,7 +267,7 @@ fn spawn_worker(
         };
         drop(report.send(Ok(())));
         let worker = Rc::new(Worker::new(parts));
-        if let Err(error) = runtime.block_on(listener::run(worker, sockets, slots, phase)) {
+        if let Err(error) = runtime.block_on(listener::run(worker, sockets, slots, phase, pulse)) {
             tracing::error!("worker {index} can't listen: {error}");
         }
         drop(working);

@@ -5,6 +5,7 @@ mod check;
 mod client;
 mod demo;
 mod run;
+mod service_manager;
 mod terminal;
 mod unblock;
 

@@ -4,9 +4,9 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::misconfigured;
+use super::{misconfigured, service_manager::ServiceManager};
 use crate::{
-    app::{self, App},
+    app::{self, App, Inherited},
     config,
     telemetry::log,
 };
@@ -20,13 +20,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
+    // Before anything is opened.
+    let inherited = Inherited::from_environment();
     let config = match config::load(&args.config) {
         Ok(config) => config,
         Err(errors) => return misconfigured(&errors),
     };
     let _messages = log::init(config.log);
     until_told_to_end(|| {
-        app::start(config).map_err(|error| {
+        app::start(config, inherited).map_err(|error| {
             tracing::error!("{error}");
             ExitCode::FAILURE
         })
@@ -55,6 +57,8 @@ pub(super) fn until_told_to_end(start: impl FnOnce() -> Result<App, ExitCode>) -
 
 async fn serve(mut app: App, signals: Signals) -> ExitCode {
     let Signals { mut end, mut reopen } = signals;
+    let mut manager = ServiceManager::from_environment();
+    manager.ready(&app);
     loop {
         tokio::select! {
             name = end.recv() => {
@@ -62,13 +66,17 @@ async fn serve(mut app: App, signals: Signals) -> ExitCode {
                 break;
             }
             _ = reopen.recv() => app.reopen_access_log(),
-            working = app.housekeeping() => if !working {
-                tracing::error!("all workers have ended");
-                return ExitCode::FAILURE;
+            working = app.housekeeping() => {
+                if !working {
+                    tracing::error!("all workers have ended");
+                    return ExitCode::FAILURE;
+                }
+                manager.watch(&mut app);
             }
         }
     }
     app.drain();
+    manager.draining(&app);
     tokio::select! {
         finished = app.drained() => {
             if !finished {

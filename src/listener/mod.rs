@@ -1,10 +1,14 @@
 //! Sockets and the connections of clients on them, up to where a request begins.
 
 mod connection;
+mod inherited;
 mod io;
 mod linger;
+mod pulse;
 mod run;
 mod socket;
 
+pub use inherited::Inherited;
+pub use pulse::{Pulse, Pulses};
 pub use run::{Phase, Slots, run};
-pub use socket::{BindError, Bound, bind};
+pub use socket::{BindError, Bound};

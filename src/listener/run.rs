@@ -22,7 +22,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use super::{connection::Connection, io::ClientIo, linger::linger};
+use super::{connection::Connection, io::ClientIo, linger::linger, pulse::Pulse};
 use crate::{
     limit::Store,
     proxy::{self, Patience, Waiting, Worker},
@@ -131,6 +131,7 @@ pub async fn run<S: Store + 'static>(
     sockets: Vec<std::net::TcpListener>,
     slots: Arc<Slots>,
     mut phase: watch::Receiver<Phase>,
+    pulse: Pulse,
 ) -> io::Result<()> {
     let connections = Rc::<Connections>::default();
     let mut accepting = JoinSet::new();
@@ -152,7 +153,7 @@ pub async fn run<S: Store + 'static>(
             tasks.spawn_local(task);
             tasks
         });
-    let ticking = tokio::task::spawn_local(tick(Rc::clone(&worker), Rc::clone(&connections)));
+    let ticking = tokio::task::spawn_local(tick(Rc::clone(&worker), Rc::clone(&connections), pulse));
     // A sender that is gone means the same: the process is ending.
     let _ = phase.wait_for(|phase| *phase == Phase::Draining).await;
     accepting.join_all().await;
@@ -163,12 +164,13 @@ pub async fn run<S: Store + 'static>(
     Ok(())
 }
 
-async fn tick<S>(worker: Rc<Worker<S>>, connections: Rc<Connections>) {
+async fn tick<S>(worker: Rc<Worker<S>>, connections: Rc<Connections>, pulse: Pulse) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let now = ticks.tick().await.into_std();
         worker.tick(now, connections.open.borrow().len());
+        pulse.beat();
     }
 }
 

@@ -16,6 +16,12 @@ pub struct BindError {
     error: io::Error,
 }
 
+impl BindError {
+    pub(super) fn new(address: SocketAddr, error: io::Error) -> Self {
+        Self { address, error }
+    }
+}
+
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => " (another program, or another Tollgate, has it)",
@@ -40,8 +46,8 @@ pub struct Bound {
 ///
 /// # Errors
 /// The address is taken, or not this machine's.
-pub fn bind(address: SocketAddr, workers: usize) -> Result<Bound, BindError> {
-    let failed = |error| BindError { address, error };
+pub(super) fn bind(address: SocketAddr, workers: usize) -> Result<Bound, BindError> {
+    let failed = |error| BindError::new(address, error);
     drop(open(address, false).map_err(failed)?);
     let first = open(address, true).map_err(failed)?;
     let address = first.local_addr().map_err(failed)?;

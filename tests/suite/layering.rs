@@ -37,13 +37,15 @@ const MAY_KNOW: [(&str, &[&str]); 16] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 10] = [
+const MAY_USE: [(&str, &[&str]); 12] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("axum", &["admin"]),
     ("prometheus_client", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
     ("socket2", &["listener"]),
+    ("listenfd", &["listener"]),
+    ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli"]),
     ("tokio", &["app", "listener", "proxy", "upstream", "admin", "cli"]),

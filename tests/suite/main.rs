@@ -8,6 +8,7 @@
 
 mod abuse;
 mod access_log;
+mod activation;
 mod admin;
 mod broken_answers;
 mod broken_uploads;
@@ -19,6 +20,7 @@ mod config_model;
 mod config_robust;
 mod conformance;
 mod demo;
+mod deploy;
 mod environment;
 mod exactness;
 mod forwarding;

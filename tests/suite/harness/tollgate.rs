@@ -69,7 +69,14 @@ impl Tollgate {
 
     /// Likewise with these arguments, in the directory that holds the configuration as `proxy.yaml`.
     pub fn start_as(arguments: &[&str], config: Config) -> Self {
-        let (mut child, directory, yaml) = spawn(arguments, config);
+        let mut command = command(Path::new("."));
+        command.args(arguments).stdin(Stdio::null());
+        Self::launch(command, config)
+    }
+
+    /// Likewise by a command of the test's own, whose stdin is left as it is.
+    pub fn launch(command: Command, config: Config) -> Self {
+        let (mut child, directory, yaml) = spawn(command, config);
         let stderr = collect(child.stderr.take().unwrap());
         let stdout = collect(child.stdout.take().unwrap());
         let find = |marker: &str| -> Option<SocketAddr> {
@@ -97,7 +104,9 @@ impl Tollgate {
     /// Starts it with `config` where it should refuse to start: its exit code, and what it said.
     #[track_caller]
     pub fn refuses(config: Config) -> (Option<i32>, String) {
-        let (mut child, _directory, _) = spawn(&["run", "--config", "proxy.yaml"], config);
+        let mut command = command(Path::new("."));
+        command.args(["run", "--config", "proxy.yaml"]).stdin(Stdio::null());
+        let (mut child, _directory, _) = spawn(command, config);
         let stderr = collect(child.stderr.take().unwrap());
         let mut status = None;
         eventually("it refuses to start", || {
@@ -211,8 +220,8 @@ impl Drop for Tollgate {
     }
 }
 
-/// Starts the binary with `config`, whose file is in the directory.
-fn spawn(arguments: &[&str], config: Config) -> (Child, TempDir, String) {
+/// Runs `command` in a directory that holds `config`.
+fn spawn(mut command: Command, config: Config) -> (Child, TempDir, String) {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("proxy.yaml");
     let mut yaml = config.0;
@@ -228,13 +237,8 @@ fn spawn(arguments: &[&str], config: Config) -> (Child, TempDir, String) {
         }
     }
     std::fs::write(&file, &yaml).unwrap();
-    let child = command(directory.path())
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child =
+        command.current_dir(directory.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     (child, directory, yaml)
 }
 
