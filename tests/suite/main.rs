@@ -33,5 +33,6 @@ mod memory_store;
 mod metrics;
 mod parking;
 mod paths;
+mod programs;
 mod proxying;
 mod refused_uploads;
