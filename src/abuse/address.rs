@@ -38,6 +38,11 @@ pub fn identifier(shown: &str) -> CompactString {
     format_compact!("ip:{shown}")
 }
 
+/// The client that an identifier of limits by address alone names.
+pub fn of_identifier(identifier: &str) -> Option<IpNet> {
+    parse(identifier.strip_prefix("ip:")?)
+}
+
 /// Whether `identifier` is that of the address, or a composite that begins with it (`ip:…+path:/a`).
 pub fn is_of(identifier: &str, shown: &str) -> bool {
     let rest = identifier.strip_prefix("ip:").and_then(|rest| rest.strip_prefix(shown));

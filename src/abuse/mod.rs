@@ -14,7 +14,7 @@ mod registry;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use address::{identifier, is_of, masked, parse, shown};
+pub use address::{identifier, is_of, masked, of_identifier, parse, shown};
 pub use client::{Client, Limited, Record, USERS};
 pub use collector::Collector;
 pub use denial::Denial;

@@ -53,8 +53,8 @@ pub struct Answer {
 /// Sends `request` and waits for the head of the answer.
 ///
 /// It is repeated once where that is safe: if the endpoint could not be reached, on another one; if a
-/// pooled connection turned out to be closed, on a new one, as long as no byte was sent or the request
-/// is idempotent and has no body (RFC 9110, 9.2.2).
+/// pooled connection turned out to be closed, on a new one (to another endpoint where there is one), as
+/// long as no byte was sent or the request is idempotent and has no body (RFC 9110, 9.2.2).
 ///
 /// # Errors
 /// The reply for the client.
@@ -121,7 +121,8 @@ pub async fn forward(
             Some(again) if !repeated => {
                 way.metrics.upstream_retry(way.index);
                 request = again;
-                (repeated, fresh) = (true, true);
+                // An endpoint that closes connections may be going away: another one is the better choice.
+                (repeated, fresh, avoid) = (true, true, Some(endpoint));
             }
             _ => {
                 way.complain(format_args!("endpoint {endpoint} gave no answer: {error}"));

@@ -49,6 +49,9 @@ impl Balancer {
             return 0;
         }
         let rests = |endpoint: usize| self.resting[endpoint].get().is_some_and(|until| now < until);
+        let may_serve = |other: usize| Some(other) != avoid && !rests(other);
+        // One that was reached and let a request down is better than those that could not be reached.
+        let avoid = avoid.filter(|&endpoint| rests(endpoint) || (0..endpoints).any(may_serve));
         let usable = |endpoint: &usize| Some(*endpoint) != avoid && !rests(*endpoint);
         // Where all rest, any but the one that failed just now may be back.
         let any = !(0..endpoints).any(|endpoint| usable(&endpoint));
@@ -155,6 +158,18 @@ mod tests {
             assert!((0..6).any(|_| balancer.pick(&shared, None, now + REST) == 0));
             balancer.reached(1);
             assert_eq!(balancer.pick(&shared, None, now), 1);
+        }
+    }
+
+    #[test]
+    fn the_one_to_avoid_serves_where_all_others_rest() {
+        for balance in [Balance::RoundRobin, Balance::LeastRequest] {
+            let shared = shared(&[1, 1], balance);
+            let balancer = Balancer::new(&[1, 1], 0);
+            let now = now();
+            balancer.failed(1, now);
+            assert!((0..4).all(|_| balancer.pick(&shared, Some(0), now) == 0));
+            assert_eq!(balancer.pick(&shared, Some(0), now + REST), 1);
         }
     }
 

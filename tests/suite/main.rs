@@ -35,5 +35,6 @@ mod memory_store;
 mod metrics;
 mod parking;
 mod paths;
+mod programs;
 mod proxying;
 mod refused_uploads;

@@ -5,6 +5,7 @@ mod client;
 mod command;
 mod latch;
 mod origin;
+mod program;
 mod redis;
 mod tollgate;
 
@@ -12,6 +13,7 @@ pub use client::{Client, Reply, get, get_from, request};
 pub use command::{Ended, command, tollgate, tollgate_in};
 pub use latch::Latch;
 pub use origin::{Conn, Origin};
+pub use program::{Running, installed, nginx, nobody, printed, program};
 pub use redis::Redis;
 pub use tollgate::{Config, Tollgate};
 

@@ -1,6 +1,10 @@
 //! Several endpoints: who gets the next request.
 
-use std::net::SocketAddr;
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener},
+    thread,
+};
 
 use super::{nobody, one_worker};
 use crate::harness::{Client, Config, Latch, Origin, Tollgate, eventually, get};
@@ -87,6 +91,43 @@ fn what_one_endpoint_refuses_another_one_gets() {
             assert_eq!(client.request("POST", "/", &[], b"body").text(), "ok", "{balance}");
         }
         assert_eq!(origin.heads().len(), 10, "each once");
+    }
+}
+
+#[test]
+fn what_an_endpoint_drops_as_it_ends_another_one_gets() {
+    // Answers one request, and ends when it is asked again: its port refuses by then.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ending = listener.local_addr().unwrap();
+    let served = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut head = [0; 1024];
+        assert!(stream.read(&mut head).unwrap() > 0);
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nfirst").unwrap();
+        drop(listener);
+        assert!(stream.read(&mut head).unwrap() > 0);
+    });
+    let other = Origin::ok();
+    // By its weight it is the first choice, once more for the request that it dropped.
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "workers: 1\nupstreams:\n  a:\n    endpoints:\n      - {{ url: \"http://{ending}\", weight: 3 }}\n      - \"http://{}\"\nroutes: [{{ path: /*, upstream: a }}]\n",
+        other.address
+    )));
+    assert_eq!(get(tollgate.address, "/", &[]).text(), "first");
+    assert_eq!(get(tollgate.address, "/", &[]).text(), "ok");
+    served.join().unwrap();
+}
+
+#[test]
+fn what_an_endpoint_drops_it_gets_again_if_no_other_can_be_reached() {
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        conn.answer("200 OK", &[], b"ok")?;
+        conn.head().map(drop)
+    });
+    let tollgate = one_worker(&[nobody(), origin.address], "");
+    for _ in 0..6 {
+        assert_eq!(get(tollgate.address, "/", &[]).text(), "ok");
     }
 }
 

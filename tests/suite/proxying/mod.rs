@@ -15,9 +15,9 @@ mod streaming;
 mod timeouts;
 mod volume;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
-use crate::harness::{Config, Origin, Reply, Tollgate};
+use crate::harness::{Config, Origin, Reply, Tollgate, nobody};
 
 /// A Tollgate in front of `origin`, with every setting at its default.
 fn before(origin: &Origin) -> Tollgate {
@@ -27,11 +27,6 @@ fn before(origin: &Origin) -> Tollgate {
 /// One with this upstream, and one worker, so that there is one pool and one turn.
 fn one_worker(endpoints: &[SocketAddr], settings: &str) -> Tollgate {
     Tollgate::start(Config::upstream(endpoints, settings, "workers: 1\n"))
-}
-
-/// An address where nobody listens.
-fn nobody() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 /// `reply` is a problem of this status, and tells nothing of what is behind the proxy.

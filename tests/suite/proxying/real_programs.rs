@@ -3,42 +3,20 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::Stdio,
 };
 
 use tempfile::TempDir;
 
-use super::{before, nobody};
-use crate::harness::{Config, Origin, Tollgate, eventually};
-
-/// A program that these tests need; `package` is Debian's.
-fn program(name: &str, package: &str) -> Command {
-    // nginx is in /usr/sbin, which is not in everyone's PATH.
-    let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
-    let found =
-        std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file());
-    Command::new(found.unwrap_or_else(|| panic!("this test needs {name}: apt-get install {package}")))
-}
+use super::before;
+use crate::harness::{self, Config, Origin, Running, Tollgate, printed, program};
 
 /// Runs curl with `arguments`: what it printed.
 #[track_caller]
 fn curl(arguments: &[&str]) -> String {
-    let output = program("curl", "curl").args(["-sS", "--max-time", "20"]).args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "curl {arguments:?}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// A process that ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    printed(program("curl", "curl").args(["-sS", "--max-time", "20"]).args(arguments))
 }
 
 /// A site with a small file and one of 8 MiB.
@@ -55,26 +33,9 @@ fn large() -> Vec<u8> {
 
 /// nginx, serving `directory`.
 fn nginx(directory: &Path) -> (Running, SocketAddr) {
-    let address = nobody();
-    let configuration = format!(
-        "daemon off; master_process off; pid nginx.pid; error_log stderr; events {{ }}
-         http {{ access_log off; gzip on; gzip_types text/plain; gzip_min_length 1; gzip_proxied any;
-                gzip_http_version 1.0;
-                client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
-                uwsgi_temp_path uwsgi; scgi_temp_path scgi;
-                server {{ listen {address}; root .; }} }}"
-    );
-    fs::write(directory.join("nginx.conf"), configuration).unwrap();
-    let child = program("nginx", "nginx-light")
-        .arg("-p")
-        .arg(directory)
-        .args(["-c", "nginx.conf", "-e", "stderr"])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let running = Running(child);
-    eventually("nginx listens", || TcpStream::connect(address).is_ok());
-    (running, address)
+    let compressing =
+        "gzip on; gzip_types text/plain; gzip_min_length 1; gzip_proxied any; gzip_http_version 1.0;";
+    harness::nginx(directory, compressing, "")
 }
 
 #[test]

@@ -1,36 +1,37 @@
 //! The composition root: builds everything, starts it, ends it. A checklist, not a place for logic.
 
+mod stores;
+mod workers;
+
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    num::NonZeroUsize,
-    rc::Rc,
     sync::Arc,
-    thread,
     time::Duration,
 };
 
 use sha2::{Digest, Sha256};
 
-use tokio::{
-    runtime::{self, LocalOptions},
-    sync::{mpsc, watch},
-};
+use tokio::sync::{mpsc, watch};
 
 use crate::{
     abuse::{Collector, Registry},
     admin::{self, AdminHandle, Readiness},
-    config::model::{Config, Workers},
-    limit::{Clock, Policy, PolicyId, SystemClock},
-    listener::{self, BindError, Bound, Phase, Pulse, Pulses, Slots},
-    proxy::{Parts, Quotas, Via, Worker},
-    store::memory::MemoryStore,
+    config::model::Config,
+    limit::{Clock, Policy, PolicyId, Store, SystemClock},
+    listener::{BindError, Bound, Phase, Pulses, Slots},
+    proxy::{Parts, Quotas, Via},
+    store::{
+        memory::MemoryStore,
+        redis::{Monitor, ServerError},
+    },
     telemetry::{
         access_log::{AccessLog, OpenError},
-        metrics::{MemoryFacts, Metrics},
+        metrics::Metrics,
     },
-    upstream::Shared,
+    upstream,
 };
+use stores::{Ground, Shared};
 
 pub use crate::listener::Inherited;
 
@@ -50,6 +51,9 @@ pub enum StartError {
     /// The access log can't be written.
     #[error(transparent)]
     AccessLog(#[from] OpenError),
+    /// A file that Redis takes can't be read.
+    #[error(transparent)]
+    Redis(#[from] ServerError),
     /// A name can't be sent in a field.
     #[error("a policy or reply_headers.via has a name that no field may hold: {0}")]
     Name(#[from] http::header::InvalidHeaderValue),
@@ -63,7 +67,9 @@ pub struct App {
     /// Where clients are served, with the real ports.
     pub addresses: Vec<SocketAddr>,
     config: Arc<Config>,
-    store: Arc<MemoryStore>,
+    memory: Arc<MemoryStore>,
+    /// Where instances share their limits.
+    monitor: Option<Monitor>,
     slots: Arc<Slots>,
     pulses: Pulses,
     access_log: AccessLog,
@@ -78,10 +84,40 @@ pub struct App {
 ///
 /// # Errors
 /// A port is taken, a file can't be opened, a thread can't be started; nothing runs then.
-pub fn start(config: Config, mut inherited: Inherited) -> Result<App, StartError> {
+pub fn start(config: Config, inherited: Inherited) -> Result<App, StartError> {
     raise_descriptor_limit();
+    let clock = SystemClock::new();
+    let policies: Arc<[Policy]> =
+        (0..).zip(&config.policies).map(|(id, policy)| Policy::new(policy, PolicyId(id))).collect();
+    let metrics = Metrics::new(&config, workers::count(config.workers));
+    let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
+    let ground = Ground { policies, clock, metrics, registry };
+    let memory = stores::memory(&config, &ground);
+    match &config.store.redis {
+        None => {
+            let end = Arc::clone(&memory);
+            launch(config, inherited, ground, memory, None, move || Arc::clone(&end))
+        }
+        Some(redis) => {
+            let (shared, monitor) = Shared::open(redis, &memory, &ground)?;
+            let shared = Arc::new(shared);
+            launch(config, inherited, ground, memory, Some(monitor), move || shared.end())
+        }
+    }
+}
+
+/// Starts whatever asks the store, each thread with an end of its own, which `end` makes.
+fn launch<S: Store + 'static>(
+    config: Config,
+    mut inherited: Inherited,
+    ground: Ground,
+    memory: Arc<MemoryStore>,
+    monitor: Option<Monitor>,
+    end: impl Fn() -> S + Clone + Send + 'static,
+) -> Result<App, StartError> {
+    let Ground { policies, clock, metrics, registry } = ground;
     let config = Arc::new(config);
-    let workers = worker_count(config.workers);
+    let workers = metrics.workers();
 
     let configured: Vec<SocketAddr> = config.listeners.iter().map(|listener| listener.address).collect();
     inherited.keep(&[configured.as_slice(), &[config.admin.address]].concat());
@@ -92,25 +128,15 @@ pub fn start(config: Config, mut inherited: Inherited) -> Result<App, StartError
         .collect::<Result<Vec<_>, _>>()?;
     let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
 
-    let clock = SystemClock::new();
-    let policies: Arc<[Policy]> =
-        (0..).zip(&config.policies).map(|(id, policy)| Policy::new(policy, PolicyId(id))).collect();
-    let store = Arc::new(MemoryStore::new(config.store.memory.max_keys, Arc::new(clock.clone())));
-    let metrics = Metrics::new(&config, workers);
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
-    let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
-    let upstreams: Vec<Arc<Shared>> = config.upstreams.iter().cloned().map(Shared::new).collect();
+    let upstreams: Vec<Arc<upstream::Shared>> =
+        config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
     let slots = Slots::new(config.client_limits.connections);
     let pulses = Pulses::new(workers);
     let (phase, watched) = watch::channel(Phase::Serving);
     let (working, ended) = mpsc::channel(1);
 
-    let gauge = Arc::clone(&store);
-    metrics.watch_memory(move || {
-        let stats = gauge.stats();
-        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped, discarded: stats.discarded }
-    });
     let readiness = Arc::new(Readiness::default());
     let state = admin::State {
         token: config.admin.token.clone(),
@@ -127,19 +153,19 @@ pub fn start(config: Config, mut inherited: Inherited) -> Result<App, StartError
             warnings: Vec::new(),
         },
     };
-    let admin_store = Arc::clone(&store);
-    let admin = admin::spawn(only(admin_socket)?, state, move || admin_store)?;
+    let admin = admin::spawn(only(admin_socket)?, state, end.clone())?;
 
     // Last of all, so that no client is let in where anything else can't start.
     let quotas = Arc::new(Quotas::new(&policies)?);
     let via = Via::new(&config.reply_headers.via)?;
-    for ((index, sockets), pulse) in per_worker(bound, workers).into_iter().enumerate().zip(pulses.each()) {
-        let worker_store = Arc::clone(&store);
+    for ((index, sockets), pulse) in
+        workers::sockets(bound, workers).into_iter().enumerate().zip(pulses.each())
+    {
         let parts = Parts {
             index,
             config: Arc::clone(&config),
             policies: Arc::clone(&policies),
-            store: Box::new(move || worker_store),
+            store: Box::new(end.clone()),
             upstreams: upstreams.clone(),
             metrics: metrics.worker(index),
             access_log: access_log.worker(),
@@ -148,7 +174,7 @@ pub fn start(config: Config, mut inherited: Inherited) -> Result<App, StartError
             quotas: Arc::clone(&quotas),
             via: via.clone(),
         };
-        spawn_worker(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
+        workers::spawn(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
     }
     readiness.enter(admin::Phase::Ready);
 
@@ -159,7 +185,8 @@ pub fn start(config: Config, mut inherited: Inherited) -> Result<App, StartError
     Ok(App {
         addresses,
         config,
-        store,
+        memory,
+        monitor,
         slots,
         pulses,
         access_log,
@@ -191,7 +218,7 @@ impl App {
     /// ended, which they do not do unasked.
     pub async fn housekeeping(&mut self) -> bool {
         let working = tokio::time::timeout(TICK, self.workers_ended()).await.is_err();
-        self.store.sweep(SWEEP);
+        self.memory.sweep(SWEEP);
         working
     }
 
@@ -229,59 +256,14 @@ impl App {
             tracing::warn!("the last lines of the access log could not be written");
         }
         self.admin.stop();
-    }
-}
-
-/// Transposes sockets a listener into sockets a worker.
-fn per_worker(bound: Vec<Bound>, workers: usize) -> Vec<Vec<TcpListener>> {
-    let mut all: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-    for listener in bound {
-        for (worker, socket) in all.iter_mut().zip(listener.sockets) {
-            worker.push(socket);
+        if let Some(monitor) = self.monitor {
+            monitor.stop();
         }
     }
-    all
 }
 
 fn only(bound: Bound) -> io::Result<TcpListener> {
     bound.sockets.into_iter().next().ok_or_else(|| io::Error::other("no socket was bound"))
-}
-
-/// Starts a worker's thread, and waits until it has its runtime. `working` is dropped when it ends.
-fn spawn_worker(
-    parts: Parts<Arc<MemoryStore>>,
-    sockets: Vec<TcpListener>,
-    slots: Arc<Slots>,
-    phase: watch::Receiver<Phase>,
-    pulse: Pulse,
-    working: mpsc::Sender<()>,
-) -> io::Result<()> {
-    let index = parts.index;
-    let (report, started) = std::sync::mpsc::sync_channel(1);
-    let work = move || {
-        let runtime =
-            runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-        let runtime = match runtime {
-            Ok(runtime) => runtime,
-            Err(error) => return drop(report.send(Err(error))),
-        };
-        drop(report.send(Ok(())));
-        let worker = Rc::new(Worker::new(parts));
-        if let Err(error) = runtime.block_on(listener::run(worker, sockets, slots, phase, pulse)) {
-            tracing::error!("worker {index} can't listen: {error}");
-        }
-        drop(working);
-    };
-    thread::Builder::new().name(format!("worker-{index}")).spawn(work)?;
-    started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")))
-}
-
-fn worker_count(workers: Workers) -> usize {
-    match workers {
-        // Knows affinity and cgroup quotas.
-        Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
-        Workers::Count(count) => count,
-    }
 }
 
 /// A connection costs a descriptor, a proxied one two. The soft limit is often 1,024; what the

@@ -1,0 +1,94 @@
+//! Where limits are kept: in memory alone, or in Redis with memory for when it is away.
+
+use std::sync::Arc;
+
+use super::StartError;
+use crate::{
+    abuse::{self, Registry},
+    config::model::{Config, Redis},
+    limit::{Breaker, Clock, Common, Fleet, Guard, Policy, SystemClock},
+    store::{
+        memory::MemoryStore,
+        redis::{Duties, Monitor, RedisStore, Server},
+    },
+    telemetry::metrics::{MemoryFacts, Metrics},
+};
+
+/// What limits stand on, whichever store it is.
+pub(super) struct Ground {
+    pub(super) policies: Arc<[Policy]>,
+    pub(super) clock: SystemClock,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) registry: Arc<Registry>,
+}
+
+/// The process' own store.
+pub(super) fn memory(config: &Config, ground: &Ground) -> Arc<MemoryStore> {
+    let max_keys = config.store.memory.max_keys;
+    let store = Arc::new(MemoryStore::new(max_keys, Arc::new(ground.clock.clone())));
+    let gauge = Arc::clone(&store);
+    ground.metrics.watch_memory(move || {
+        let stats = gauge.stats();
+        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped, discarded: stats.discarded }
+    });
+    store
+}
+
+/// The store that instances share, for threads to have ends of.
+pub(super) struct Shared {
+    server: Server,
+    config: Redis,
+    memory: Arc<MemoryStore>,
+    common: Common,
+    metrics: Arc<Metrics>,
+}
+
+impl Shared {
+    /// Starts to keep in touch with Redis, whether it can be reached or not.
+    ///
+    /// # Errors
+    /// A certificate can't be read, a thread can't be started.
+    pub(super) fn open(
+        config: &Redis,
+        memory: &Arc<MemoryStore>,
+        ground: &Ground,
+    ) -> Result<(Self, Monitor), StartError> {
+        let server = Server::new(config)?;
+        let common = Common {
+            policies: Arc::clone(&ground.policies),
+            breaker: Arc::new(Breaker::new(config.breaker.failures)),
+            fleet: Arc::new(Fleet::default()),
+            clock: ground.clock.clone(),
+        };
+        let monitor = Monitor::spawn(Duties {
+            server: server.clone(),
+            config: config.clone(),
+            instance: format!("{:016x}", fastrand::u64(..)),
+            breaker: Arc::clone(&common.breaker),
+            fleet: Arc::clone(&common.fleet),
+            unblocked: unblocked(memory, ground),
+        })?;
+        ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
+        let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
+        Ok((Self { server, config, memory, common, metrics }, monitor))
+    }
+
+    /// An end of it, for the thread that asks.
+    pub(super) fn end(&self) -> Guard<RedisStore, Arc<MemoryStore>> {
+        let breaker = Arc::clone(&self.common.breaker);
+        let store = RedisStore::new(self.server.clone(), &self.config, breaker, self.metrics.way(), None);
+        Guard::new(store, Arc::clone(&self.memory), self.common.clone())
+    }
+}
+
+/// What another instance has taken back is taken back here.
+fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + Send> {
+    let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
+    let (registry, clock) = (Arc::clone(&ground.registry), ground.clock.clone());
+    Box::new(move |identifier| {
+        memory.reset_now(&policies, identifier);
+        if let Some(address) = abuse::of_identifier(identifier) {
+            registry.forget(address, clock.now());
+        }
+    })
+}

@@ -1,0 +1,73 @@
+//! Programs that none of us wrote, as clients and as origins.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+};
+
+use super::eventually;
+
+/// A program that a test needs; `package` is Debian's.
+#[track_caller]
+pub fn program(name: &str, package: &str) -> Command {
+    Command::new(
+        installed(name).unwrap_or_else(|| panic!("this test needs {name}: apt-get install {package}")),
+    )
+}
+
+/// Where a program is, if it is installed.
+pub fn installed(name: &str) -> Option<PathBuf> {
+    // nginx is in /usr/sbin, which is not in everyone's PATH.
+    let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|file| file.is_file())
+}
+
+/// Runs `command` to its end, which has to be a good one: what it printed.
+#[track_caller]
+pub fn printed(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {said}{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A process that ends with the test.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// nginx in `directory`, with `http` in its http block and `server` in its only server.
+pub fn nginx(directory: &Path, http: &str, server: &str) -> (Running, SocketAddr) {
+    let address = nobody();
+    let configuration = format!(
+        "daemon off; master_process off; pid nginx.pid; error_log stderr; events {{ }}
+         http {{ access_log off;
+                client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+                uwsgi_temp_path uwsgi; scgi_temp_path scgi;
+                {http}
+                server {{ listen {address}; root .; {server} }} }}"
+    );
+    fs::write(directory.join("nginx.conf"), configuration).unwrap();
+    let child = program("nginx", "nginx-light")
+        .arg("-p")
+        .arg(directory)
+        .args(["-c", "nginx.conf", "-e", "stderr"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let running = Running(child);
+    eventually("nginx listens", || TcpStream::connect(address).is_ok());
+    (running, address)
+}
+
+/// An address where nobody listens.
+pub fn nobody() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
