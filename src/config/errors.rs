@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::mask::{masked, masked_at};
+
 /// How much of a long line is shown before and after the place that is wrong, in characters.
 const SHOWN: usize = 100;
 
@@ -24,7 +26,8 @@ pub struct Problem {
 
 impl Problem {
     pub(super) fn new(place: Place, message: impl Into<String>) -> Self {
-        Self { place: Some(place), message: message.into(), help: None }
+        // It often holds what stands in the file.
+        Self { place: Some(place), message: masked(&message.into()), help: None }
     }
 
     /// An error of the whole file.
@@ -40,13 +43,14 @@ impl Problem {
 /// All errors of a file, by place.
 ///
 /// Displayed, each is `FILE:LINE:COLUMN: what is wrong`, the line with a caret under the column, and
-/// a help where there is one. What came from the environment or a secret's file is never in it.
+/// a help where there is one. What came from the environment or a secret's file is never in it, and
+/// credentials that stand in the file itself are hidden.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Errors {
     file: String,
     problems: Vec<Problem>,
-    /// The line of each problem.
-    lines: Vec<String>,
+    /// The line of each problem without credentials, and the column there.
+    lines: Vec<(String, usize)>,
 }
 
 impl Errors {
@@ -60,8 +64,10 @@ impl Errors {
         }
         let lines = problems
             .iter()
-            .map(|problem| problem.place.and_then(|place| all.get(place.line - 1)).map_or("", |line| line))
-            .map(str::to_owned)
+            .map(|problem| {
+                let place = problem.place.unwrap_or(Place { line: 1, column: 1 });
+                masked_at(all.get(place.line - 1).copied().unwrap_or_default(), place.column)
+            })
             .collect();
         Self { file: file.to_owned(), problems, lines }
     }
@@ -74,7 +80,7 @@ impl Errors {
 
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (n, (problem, line)) in self.problems.iter().zip(&self.lines).enumerate() {
+        for (n, (problem, (line, shown_column))) in self.problems.iter().zip(&self.lines).enumerate() {
             if n > 0 {
                 writeln!(f)?;
             }
@@ -82,7 +88,7 @@ impl fmt::Display for Errors {
             match problem.place {
                 None => writeln!(f, "{}: {message}", self.file)?,
                 Some(Place { line: number, column }) => {
-                    let (shown, caret) = excerpt(line, column);
+                    let (shown, caret) = excerpt(line, *shown_column);
                     writeln!(f, "{}:{number}:{column}: {message}", self.file)?;
                     writeln!(f, "{}", format!("  | {shown}").trim_end())?;
                     writeln!(f, "  | {:caret$}^", "")?;

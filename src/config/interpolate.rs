@@ -4,17 +4,26 @@ use std::{fs::File, io, io::Read, path::Path};
 
 /// The longest file that `${file:…}` inserts, in bytes.
 const LONGEST: u64 = 64 << 10;
+/// The longest file that a setting names, in bytes: the certificate authorities of a system are a
+/// quarter of a MiB.
+const LONGEST_NAMED: u64 = 4 << 20;
 
 /// Where `${…}` is looked up.
 pub trait Sources {
     /// The environment variable of this name.
     fn variable(&self, name: &str) -> Option<String>;
 
-    /// The text of the file at `path`.
+    /// The text of the file at `path`, which `${file:…}` inserts.
     ///
     /// # Errors
     /// As reading it says.
     fn file(&self, path: &Path) -> io::Result<String>;
+
+    /// What is in the file at `path`, which a setting names.
+    ///
+    /// # Errors
+    /// As reading it says.
+    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>>;
 }
 
 /// The environment of the process, and the disk; a relative path starts at the working directory.
@@ -33,6 +42,15 @@ impl Sources for System {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 64KiB"));
         }
         Ok(text)
+    }
+
+    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(LONGEST_NAMED + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > LONGEST_NAMED {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4MiB"));
+        }
+        Ok(bytes)
     }
 }
 
@@ -139,6 +157,10 @@ mod tests {
             } else {
                 Err(io::Error::from(io::ErrorKind::NotFound))
             }
+        }
+
+        fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+            self.file(path).map(String::into_bytes)
         }
     }
 

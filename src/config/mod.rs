@@ -12,6 +12,7 @@
 mod errors;
 mod interpolate;
 mod load;
+mod mask;
 pub mod model;
 mod nearest;
 mod section;

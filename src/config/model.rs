@@ -129,7 +129,7 @@ pub struct Store {
 /// Redis, in which instances share their limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redis {
-    /// `redis://` or `rediss://`, with user, password and database, if any.
+    /// `redis://`, `rediss://` or `unix://`, with user, password and database, if any.
     pub url: Secret,
     /// What `rediss://` takes besides the system's certificate authorities.
     pub tls: RedisTls,

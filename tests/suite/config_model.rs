@@ -4,13 +4,13 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use http::Method;
 use tollgate::config::{
-    self, Config, System,
+    self, Config, Sources, System,
     model::{
-        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
+        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, Breaker, ClientAddress,
         ClientLimits, Destination, Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, KeyPart,
         KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, OnStoreError, PathPattern,
-        Policy, Rate, Record, ReplyHeaders, Route, Secret, Segment, Shutdown, Store, Timeouts, Upstream,
-        UserSource, Workers,
+        Policy, Rate, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment, Shutdown, Store,
+        Timeouts, Upstream, UserSource, Workers,
     },
 };
 
@@ -131,16 +131,24 @@ user:
   - { header: x-name, from: anyone }
   - cookie: session
   - basic
-store: { memory: { max_keys: 5000 } }
+store:
+  redis:
+    url: rediss://app:${TOKEN}@redis.internal:6380/3
+    tls: { ca: tls/ca.pem, cert: tls/me.pem, key: tls/me.key }
+    timeout: 20ms
+    connections: 4
+    prefix: "eu:rate"
+    breaker: { failures: 3, retry_after: 500ms }
+  memory: { max_keys: 5000 }
 policies:
-  simple: { algorithm: single_counter, key: "header:X-Api-Key", missing: deny, limit: 10/m }
+  simple: { algorithm: single_counter, key: "header:X-Api-Key", missing: deny, limit: 10/m, on_store_error: deny }
   login:
     algorithm: fixed_window
     key: [ip, user, cookie:sid+query:q, path+route+host+method, global]
     missing: ip
     limits: [10/1s, 120/1m, 240/1h]
     record: { keep: "${KEEP}", for: 2h }
-  inspect: { algorithm: metadata_list, key: ip, limits: [600/1m] }
+  inspect: { algorithm: metadata_list, key: ip, limits: [600/1m], on_store_error: allow }
 abuse: { retain: 30d }
 upstreams:
   api:
@@ -212,7 +220,20 @@ fn everything_that_is_said_counts() {
             UserSource::Cookie("session".to_owned()),
             UserSource::Basic,
         ],
-        store: Store { memory: MemoryStore { max_keys: 5000 }, redis: None },
+        store: Store {
+            memory: MemoryStore { max_keys: 5000 },
+            redis: Some(Redis {
+                url: Secret::new("rediss://app:hunter2-token@redis.internal:6380/3"),
+                tls: RedisTls {
+                    ca: Some("tls/ca.pem".into()),
+                    identity: Some(("tls/me.pem".into(), "tls/me.key".into())),
+                },
+                timeout: Duration::from_millis(20),
+                connections: 4,
+                prefix: "eu:rate".to_owned(),
+                breaker: Breaker { failures: 3, retry_after: Duration::from_millis(500) },
+            }),
+        },
         policies: vec![
             Arc::new(Policy {
                 name: "simple".to_owned(),
@@ -220,7 +241,7 @@ fn everything_that_is_said_counts() {
                 keys: vec![one(KeyPart::Header("x-api-key".parse().unwrap()))],
                 missing: Missing::Deny,
                 tiers: vec![rate(10, 60)],
-                on_store_error: OnStoreError::Local,
+                on_store_error: OnStoreError::Deny,
                 record,
             }),
             Arc::new(Policy {
@@ -244,7 +265,7 @@ fn everything_that_is_said_counts() {
                 keys: vec![one(KeyPart::Ip)],
                 missing: Missing::Skip,
                 tiers: vec![rate(600, 60)],
-                on_store_error: OnStoreError::Local,
+                on_store_error: OnStoreError::Allow,
                 record,
             }),
         ],
@@ -329,6 +350,51 @@ fn short_forms_mean_the_same() {
     assert_eq!(with("access_log: off"), Config { access_log: off, ..smallest() });
     assert_eq!(with("forwarded: off").forwarded, Forwarded::Off);
     assert_eq!(with("client_address: { header: Forwarded }").client_address.header, AddressHeader::Forwarded);
+}
+
+#[test]
+fn redis_needs_its_url_alone() {
+    let redis = |url: &str| Redis {
+        url: Secret::new(url),
+        tls: RedisTls::default(),
+        timeout: Duration::from_millis(50),
+        connections: 2,
+        prefix: "ratelimit".to_owned(),
+        breaker: Breaker { failures: 5, retry_after: secs(1) },
+    };
+    for (written, url) in [
+        ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
+        ("redis://:p%40ss@[::1]/15", "redis://:p%40ss@[::1]/15"),
+        ("rediss://redis.internal", "rediss://redis.internal"),
+        ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock?db=1"),
+        ("${REDIS}", "rediss://app:hunter2@redis.internal:6380/3"),
+    ] {
+        let config = parse(&format!("store: {{ redis: {{ url: \"{written}\" }} }}\n{SMALLEST}"));
+        let store = Store { memory: MemoryStore { max_keys: 1_000_000 }, redis: Some(redis(url)) };
+        assert_eq!(config, Config { store, ..smallest() });
+        assert!(!format!("{config:?}").contains("://r"), "the URL is printed");
+    }
+    let trusting = parse(&format!(
+        "store: {{ redis: {{ url: \"rediss://h\", tls: {{ ca: tls/ca.pem }} }} }}\n{SMALLEST}"
+    ));
+    let tls = RedisTls { ca: Some("tls/ca.pem".into()), identity: None };
+    assert_eq!(trusting.store.redis.unwrap().tls, tls);
+}
+
+#[test]
+fn files_of_redis_are_read_from_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let (ca, file) = (directory.path().join("ca.pem"), directory.path().join("proxy.yaml"));
+    let said =
+        format!("store: {{ redis: {{ url: rediss://h, tls: {{ ca: {} }} }} }}\n{SMALLEST}", ca.display());
+    std::fs::write(&file, said).unwrap();
+    let answer = config::load(&file).unwrap_err().to_string();
+    assert!(
+        answer.contains(":1:47: `") && answer.contains("ca.pem` cannot be read: No such file"),
+        "{answer}"
+    );
+    std::fs::write(&ca, Environment.bytes(Path::new("tls/ca.pem")).unwrap()).unwrap();
+    assert_eq!(config::load(&file).unwrap().store.redis.unwrap().tls.ca, Some(ca));
 }
 
 #[test]

@@ -36,6 +36,14 @@ fn word() -> impl Strategy<Value = String> {
         "routes",
         "user",
         "store",
+        "redis",
+        "url",
+        "redis://:hunter2@h/0",
+        "redis://:hunter2",
+        "tls",
+        "tls/ca.pem",
+        "breaker",
+        "token",
         "key",
         "limit",
         "limits",
@@ -98,6 +106,16 @@ proptest! {
     #[test]
     fn nearly_yaml(parts in prop::collection::vec((word(), glue()), 0..40)) {
         check(&parts.into_iter().map(|(word, glue)| word + glue).collect::<String>());
+    }
+
+    #[test]
+    fn a_password_is_not_shown(
+        before in "[a-z:/ ]{0,4}", after in "[^\\r\\n\"\\\\]{0,8}", scheme in "(redis|redi)://(:|a:)", quote in "\"?",
+    ) {
+        let url = format!("{quote}{scheme}{before}hunter2{after}@host{quote}");
+        let text = format!("store: {{ redis: {{ url: {url}, timout: 1s }} }}\nadmin: {{ token: {quote}hunter2{after}{quote}, x: 1 }}\n");
+        let answer = parse(&text).unwrap_err().to_string();
+        prop_assert!(!answer.contains("hunter2"), "{answer}");
     }
 
     #[test]

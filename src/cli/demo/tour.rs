@@ -172,6 +172,10 @@ impl Sources for Demo {
     fn file(&self, path: &Path) -> io::Result<String> {
         System.file(path)
     }
+
+    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        System.bytes(path)
+    }
 }
 
 /// Denials are recorded off the way of requests, so they show a moment later.

@@ -40,7 +40,7 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
     };
     let written = at.take("address");
     let address = written.and_then(|value| value.parse(socket)).unwrap_or(default);
-    let token = at.take("token").map(|value| value.parse(bearer_token));
+    let token = at.take("token").map(|value| value.parse_secret(bearer_token));
     // A token that is wrong was reported as such; it isn't missing as well.
     let missing = matches!(token, None | Some(Some(None)));
     at.finish();

@@ -8,6 +8,7 @@ mod clients;
 mod listeners;
 mod logs;
 mod policies;
+mod redis_store;
 mod route_names;
 mod routes;
 mod shadowed;

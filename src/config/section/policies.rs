@@ -22,6 +22,9 @@ const ALGORITHMS: [(&str, Algorithm); 4] = [
     ("metadata_list", Algorithm::MetadataList),
 ];
 
+const ON_STORE_ERROR: [(&str, OnStoreError); 3] =
+    [("local", OnStoreError::Local), ("allow", OnStoreError::Allow), ("deny", OnStoreError::Deny)];
+
 /// Reads all policies. `knows_users` if the configuration says where a user ID comes from.
 pub(super) fn policies(value: Option<Cursor<'_>>, knows_users: bool) -> Policies<'_> {
     let entries = value.and_then(Cursor::named).unwrap_or_default();
@@ -46,7 +49,7 @@ fn policy(name: &str, mut at: Mapping<'_>, knows_users: bool) -> Option<Policy> 
     let missing = choice(&[("skip", Missing::Skip), ("ip", Missing::Ip), ("deny", Missing::Deny)]);
     let missing = at.parse_or("missing", Missing::Skip, missing);
     let tiers = tiers(&mut at, algorithm);
-    let on_store_error = OnStoreError::Local;
+    let on_store_error = at.parse_or("on_store_error", OnStoreError::Local, choice(&ON_STORE_ERROR));
     let record = record(at.take("record"));
     at.finish();
     Some(Policy {

@@ -1,10 +1,8 @@
 //! Where an upstream answers.
 
-use std::net::{IpAddr, Ipv6Addr};
-
 use http::{Uri, uri::Scheme};
 
-use super::{Invalid, host::is_domain};
+use super::{Invalid, host::is_host};
 use crate::config::model::Endpoint;
 
 /// Reads `http://HOST[:PORT]`, as an endpoint of weight 1.
@@ -30,14 +28,7 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
         return Err(invalid("has a user name, which is not sent to upstreams"));
     }
     let host = authority.host();
-    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let known = match bare {
-        Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
-        // A name of digits and dots only is an address, or a mistake in one.
-        None if host.chars().all(|c| c.is_ascii_digit() || c == '.') => host.parse::<IpAddr>().is_ok(),
-        None => is_domain(host),
-    };
-    if !known {
+    if !is_host(host) {
         return Err(invalid("has a host that is neither a name nor an address"));
     }
     let port = match authority.as_str().get(host.len()..).unwrap_or_default() {

@@ -144,6 +144,16 @@ pub(in crate::config) fn route_name(text: &str) -> Result<String, Invalid> {
     label(text, |c| !c.is_control(), "any characters that can be printed")
 }
 
+/// Reads the first part of every key in a shared store. A brace there would begin a hash tag, by which
+/// a cluster tells where a key belongs.
+pub(in crate::config) fn key_prefix(text: &str) -> Result<String, Invalid> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
+    match (1..=64).contains(&text.len()) && text.bytes().all(fine) {
+        true => Ok(text.to_owned()),
+        false => Err(Invalid::new("cannot begin a key").form("1 to 64 letters, digits, and _ - . :")),
+    }
+}
+
 /// Reads a name of 1 to 128 `fine` characters.
 fn label(text: &str, fine: impl Fn(char) -> bool, form: &'static str) -> Result<String, Invalid> {
     if text.is_empty() || text.chars().count() > 128 {
@@ -208,6 +218,10 @@ mod tests {
         assert!(name_of_thing("per-ip_1.x").is_ok());
         for text in ["", "a b", "a:b", "é", "a+b", "{a}"] {
             assert!(name_of_thing(text).is_err(), "{text}");
+        }
+        assert!(key_prefix("eu-1:rate.limit_2").is_ok() && key_prefix(&"x".repeat(64)).is_ok());
+        for text in ["", "a b", "{a}", "é", "a\n", "a/b", &"x".repeat(65)] {
+            assert!(key_prefix(text).is_err(), "{text}");
         }
         assert!(route_name("GET /users/{id} (é)").is_ok());
         assert!(route_name("a\nb").is_err());

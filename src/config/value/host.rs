@@ -1,6 +1,6 @@
 //! Hosts that a route is for.
 
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::Invalid;
 use crate::config::model::HostPattern;
@@ -32,6 +32,16 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
         Some("") => Err(invalid("is any host").form("leave `hosts` out: the route is then for every host")),
         _ if host.contains('*') => Err(invalid("has a * that is not its whole first part")),
         _ => Err(invalid("is not a host")),
+    }
+}
+
+/// Whether `text` is the host of a URL: a name, or an address, IPv6 in brackets.
+pub(super) fn is_host(text: &str) -> bool {
+    match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+        Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
+        // A name of digits and dots only is an address, or a mistake in one.
+        None if text.chars().all(|c| c.is_ascii_digit() || c == '.') => text.parse::<Ipv4Addr>().is_ok(),
+        None => is_domain(text),
     }
 }
 

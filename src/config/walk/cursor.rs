@@ -1,9 +1,12 @@
 //! One value of the tree, to be read as what it should be.
 
+use std::path::{Path, PathBuf};
+
 use super::{Mapping, Reader};
 use crate::config::{
     Place, Problem,
     interpolate::interpolate,
+    mask::{is_inserted, is_open},
     value::Invalid,
     yaml::{Kind, Node},
 };
@@ -58,6 +61,30 @@ impl<'t> Cursor<'t> {
     /// A word, typed by `parse` after `${…}` was inserted. Where it is wrong, what is shown is what
     /// stands in the file, never what was inserted.
     pub(in crate::config) fn parse<T>(self, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
+        self.typed(false, parse)
+    }
+
+    /// As [`Cursor::parse`], for what is a secret as a whole: of that nothing is shown.
+    pub(in crate::config) fn parse_secret<T>(
+        self,
+        parse: impl FnOnce(&str) -> Result<T, Invalid>,
+    ) -> Option<T> {
+        self.typed(true, parse)
+    }
+
+    /// The path of a file, and what `read` makes of the bytes in it.
+    pub(in crate::config) fn file<T>(
+        self,
+        read: impl FnOnce(&[u8]) -> Result<T, Invalid>,
+    ) -> Option<(PathBuf, T)> {
+        self.parse(|path| {
+            let bytes = self.reader.sources.bytes(Path::new(path));
+            let bytes = bytes.map_err(|error| Invalid::new(format!("cannot be read: {error}")))?;
+            Ok((PathBuf::from(path), read(&bytes)?))
+        })
+    }
+
+    fn typed<T>(self, secret: bool, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
         let written = self.word()?;
         let text = interpolate(written, self.reader.sources)
             .map_err(|unresolved| {
@@ -68,8 +95,13 @@ impl<'t> Cursor<'t> {
             .ok()?;
         parse(&text.value)
             .map_err(|invalid| {
-                let origin = if text.inserted { "the value of " } else { "" };
-                self.report(format!("{origin}`{written}` {}", invalid.what), invalid.help(text.inserted));
+                let shown = match text.inserted {
+                    _ if secret && !is_inserted(written) => "this value".to_owned(),
+                    true => format!("the value of `{written}`"),
+                    false => format!("`{written}`"),
+                };
+                let unspoken = secret || text.inserted || !is_open(written);
+                self.report(format!("{shown} {}", invalid.what), invalid.help(unspoken));
             })
             .ok()
     }
@@ -92,7 +124,7 @@ impl<'t> Cursor<'t> {
     /// The items of a list. One that is nothing is reported and left out.
     pub(in crate::config) fn list(self) -> Option<Vec<Cursor<'t>>> {
         let Kind::List(items) = &self.node.kind else {
-            let help = self.written().filter(|word| !word.contains(['$', '[', '{', '*']));
+            let help = self.written().filter(|word| !word.contains(['$', '[', '{', '*']) && is_open(word));
             let help = help.map(|word| format!("write [{word}]"));
             self.report(format!("expected a list, not {}", self.describe()), help);
             return None;

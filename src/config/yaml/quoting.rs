@@ -1,6 +1,6 @@
 //! Which value wanted quotes, where YAML trips over it.
 
-use crate::config::Place;
+use crate::config::{Place, mask::is_open};
 
 /// The longest line that is looked into, in bytes: looking is quadratic.
 const LONGEST: usize = 1000;
@@ -14,6 +14,9 @@ pub(super) fn help(text: &str, place: Place) -> Option<String> {
     }
     let before = line.char_indices().nth(place.column).map_or(line.len(), |(at, _)| at);
     let (_, value) = values(line).into_iter().take_while(|(at, _)| *at < before).last()?;
+    if !is_open(line) {
+        return Some("this value wants quotes".to_owned());
+    }
     Some(format!("this value wants quotes: \"{value}\""))
 }
 

@@ -1,0 +1,96 @@
+//! `store.redis`: where instances share their limits.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::SHORTEST;
+use crate::config::{
+    model::{Breaker, Redis, RedisTls, Secret},
+    value::{
+        Invalid, REDIS_URL, authorities, belongs_to, certificates, count, duration, key_prefix, private_key,
+        redis_url,
+    },
+    walk::{Cursor, Mapping},
+};
+
+pub(super) const SMALLEST: &str = "such as `store: { redis: { url: redis://127.0.0.1:6379 } }`";
+
+/// Ways to find Redis that are known, but not here.
+const LATER: [&str; 2] = ["sentinel", "cluster"];
+
+pub(super) fn redis(value: Cursor<'_>) -> Option<Redis> {
+    if value.written().is_some() {
+        value.report("expected a mapping, not a word", SMALLEST.to_owned());
+        return None;
+    }
+    let mut at = value.mapping()?;
+    let url = url(&mut at).and_then(|value| value.parse_secret(redis_url));
+    if let (Some(place), Some(url)) = (at.place_of("tls"), &url)
+        && url.scheme() != "rediss"
+    {
+        let help = "write rediss:// to speak TLS, or leave `tls` out";
+        at.report_at(place, format!("`tls` is for rediss://, not for {}://", url.scheme()), help.to_owned());
+    }
+    let tls = at.take("tls").map(tls).unwrap_or_default();
+    let time = duration(SHORTEST..=Duration::from_secs(10));
+    let timeout = at.parse_or("timeout", Duration::from_millis(50), time);
+    let connections = at.parse_or("connections", 2, small(1..=64));
+    let prefix = at.parse_or("prefix", "ratelimit".to_owned(), key_prefix);
+    let breaker = breaker(at.take("breaker"));
+    at.finish_besides(|key| LATER.contains(&key));
+    Some(Redis { url: Secret::new(url?), tls, timeout, connections, prefix, breaker })
+}
+
+/// The URL, unless another way stands in its place.
+fn url<'t>(at: &mut Mapping<'t>) -> Option<Cursor<'t>> {
+    let mut others = false;
+    for later in LATER {
+        if let Some(place) = at.place_of(later) {
+            let help = "give the URL of one Redis: `url: redis://HOST:PORT`".to_owned();
+            at.report_at(place, format!("`{later}` is not supported yet"), help);
+            others = true;
+        }
+    }
+    if others { at.take("url") } else { at.require("url", REDIS_URL) }
+}
+
+fn tls(value: Cursor<'_>) -> RedisTls {
+    let Some(mut at) = value.mapping() else { return RedisTls::default() };
+    let ca = at.take("ca").and_then(|value| value.file(authorities));
+    let (cert, key) = (at.take("cert"), at.take("key"));
+    for (one, other) in [("cert", "key"), ("key", "cert")] {
+        if let Some(place) = at.place_of(one).filter(|_| !at.means(other)) {
+            let help = format!("the certificate and its key come together: `{other}: FILE`");
+            at.report_at(place, format!("`{one}` stands without `{other}`"), help);
+        }
+    }
+    at.finish();
+    let chain = cert.and_then(|value| value.file(certificates));
+    let identity = key.and_then(|value| match chain {
+        Some((cert, chain)) => {
+            let (key, ()) = value.file(|bytes| belongs_to(private_key(bytes)?, chain))?;
+            Some((cert, key))
+        }
+        // Its own errors it has all the same.
+        None => value.file(private_key).and(None),
+    });
+    RedisTls { ca: ca.map(|(path, ())| path), identity }
+}
+
+fn breaker(value: Option<Cursor<'_>>) -> Breaker {
+    let default = Breaker { failures: 5, retry_after: Duration::from_secs(1) };
+    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let time = duration(Duration::from_millis(10)..=Duration::from_secs(60 * 60));
+    let breaker = Breaker {
+        failures: at.parse_or("failures", default.failures, small(1..=1_000_000)),
+        retry_after: at.parse_or("retry_after", default.retry_after, time),
+    };
+    at.finish();
+    breaker
+}
+
+fn small(allowed: RangeInclusive<usize>) -> impl Fn(&str) -> Result<u32, Invalid> {
+    move |text| {
+        let number = count(allowed.clone())(text)?;
+        u32::try_from(number).map_err(|_| Invalid::new("is too large"))
+    }
+}

@@ -1,0 +1,57 @@
+//! Certificates and keys in PEM (RFC 7468). Pure: the bytes of a file in, what they hold out.
+
+use rustls::{
+    RootCertStore,
+    crypto::aws_lc_rs::default_provider,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{Error, PemObject},
+    },
+    sign::CertifiedKey,
+};
+
+use super::Invalid;
+
+/// Reads the certificates of authorities, each of which can be trusted.
+pub(in crate::config) fn authorities(bytes: &[u8]) -> Result<(), Invalid> {
+    let mut trusted = RootCertStore::empty();
+    for certificate in certificates(bytes)? {
+        trusted.add(certificate).map_err(|_| Invalid::new("holds a certificate that is damaged"))?;
+    }
+    Ok(())
+}
+
+/// Reads a chain of at least one certificate.
+pub(in crate::config) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Invalid> {
+    let form = "a file in PEM, with -----BEGIN CERTIFICATE-----";
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(Invalid::new("holds no certificate").form(form)),
+        Ok(chain) => Ok(chain),
+        Err(_) => Err(Invalid::new("is damaged: it is not PEM throughout").form(form)),
+    }
+}
+
+/// Reads the first private key.
+pub(in crate::config) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Invalid> {
+    let form = "a file in PEM, with -----BEGIN PRIVATE KEY-----, and not encrypted";
+    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
+        Error::NoItemsFound => Invalid::new("holds no private key").form(form),
+        _ => Invalid::new("is damaged: it is not PEM throughout").form(form),
+    })
+}
+
+/// Whether `key` is that of the first certificate of `chain`.
+pub(in crate::config) fn belongs_to(
+    key: PrivateKeyDer<'static>,
+    chain: Vec<CertificateDer<'static>>,
+) -> Result<(), Invalid> {
+    match CertifiedKey::from_der(chain, key, &default_provider()) {
+        Ok(_) => Ok(()),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(Invalid::new("is not the key of `cert`")),
+        Err(rustls::Error::InvalidCertificate(_)) => Err(Invalid::new("has a `cert` that is damaged")),
+        Err(_) => {
+            Err(Invalid::new("holds a private key of a kind that is not known").form("RSA, ECDSA, Ed25519"))
+        }
+    }
+}
