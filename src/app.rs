@@ -120,7 +120,7 @@ pub fn start(config: Config) -> Result<App, StartError> {
         },
     };
     let admin_store = Arc::clone(&store);
-    let admin = admin::spawn(only(admin_socket)?, state, move || admin_store)?;
+    let admin = admin::spawn(only(admin_socket)?, state, move || admin_store, || ())?;
 
     // Last of all, so that no client is let in where anything else can't start.
     let quotas = Arc::new(Quotas::new(&policies)?);

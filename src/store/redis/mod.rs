@@ -1,0 +1,3 @@
+//! What instances share through Redis.
+
+pub mod records;
