@@ -83,3 +83,97 @@ impl Mirror {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::RefCell,
+        pin::pin,
+        task::{Context, Poll, Waker},
+        time::Duration,
+    };
+
+    use super::{
+        super::{Others, Snapshot, account::Account, address, testing::policy},
+        *,
+    };
+    use crate::telemetry::{metrics::Metrics, testing};
+
+    /// Clients by the times of their changes; two a page.
+    #[derive(Default)]
+    struct Shelf {
+        now: i64,
+        changed: Vec<(IpNet, i64)>,
+        away_after: usize,
+        read: RefCell<Vec<IpNet>>,
+    }
+
+    impl Archive for Shelf {
+        async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
+            let clients: Vec<_> =
+                self.changed.iter().copied().filter(|&(_, change)| change >= since).take(2).collect();
+            let next = clients.last().filter(|_| clients.len() == 2).map(|&(_, change)| change);
+            Ok(Changes { now: self.now, clients, next })
+        }
+
+        async fn read(&self, addresses: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
+            if self.read.borrow().len() >= self.away_after {
+                return Err(Unavailable("away".to_owned()));
+            }
+            self.read.borrow_mut().extend(addresses);
+            let found = Others { forgotten: None, snapshots: vec![Snapshot::of(&Account::new(1))] };
+            Ok(vec![found; addresses.len()])
+        }
+
+        async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+            Ok(())
+        }
+    }
+
+    fn ready<T>(future: impl Future<Output = T>) -> T {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("nothing here waits"),
+        }
+    }
+
+    fn client(n: u8) -> IpNet {
+        address::parse(&format!("203.0.113.{n}")).unwrap()
+    }
+
+    fn mirror() -> Mirror {
+        let metrics = Metrics::new(&testing::config(), 1);
+        Mirror::new(Arc::new(Registry::new(&[policy()], Duration::from_secs(60), metrics)))
+    }
+
+    #[test]
+    fn what_has_changed_is_read_page_after_page_and_nothing_twice() {
+        let mut mirror = mirror();
+        let changed = (1..=5).map(|n| (client(n), i64::from(n) * 10)).collect();
+        let mut shelf = Shelf { now: 60, changed, away_after: 3, ..Shelf::default() };
+        assert!(ready(mirror.refresh(&shelf, 1)).is_err());
+        shelf.away_after = usize::MAX;
+        assert_eq!(ready(mirror.refresh(&shelf, 1)).ok(), Some(()));
+        assert_eq!(shelf.read.take(), (1..=5).map(client).collect::<Vec<_>>());
+        assert_eq!(mirror.registry.clients(1, |_| true).len(), 5);
+        shelf.changed[1].1 = 55;
+        shelf.changed.sort_by_key(|&(_, change)| change);
+        assert!(ready(mirror.refresh(&shelf, 1)).is_ok());
+        assert_eq!(shelf.read.take(), [client(2)]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_hides_nothing() {
+        let mut mirror = mirror();
+        let mut shelf = Shelf { now: OVERLAP * 9, away_after: usize::MAX, ..Shelf::default() };
+        assert!(ready(mirror.refresh(&shelf, 1)).is_ok());
+        shelf.now = OVERLAP;
+        shelf.changed = vec![(client(1), 5), (client(2), i64::MAX)];
+        assert!(ready(mirror.refresh(&shelf, 1)).is_ok());
+        assert_eq!(shelf.read.take(), [client(1), client(2)]);
+        shelf.now = OVERLAP * 2;
+        shelf.changed.insert(1, (client(3), OVERLAP + 1));
+        assert!(ready(mirror.refresh(&shelf, 1)).is_ok());
+        assert_eq!(shelf.read.take(), [client(3)], "a time that never comes is in nobody's way");
+    }
+}

@@ -35,3 +35,4 @@ mod parking;
 mod paths;
 mod proxying;
 mod refused_uploads;
+mod shared_records;

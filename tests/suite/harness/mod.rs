@@ -5,12 +5,14 @@ mod client;
 mod command;
 mod latch;
 mod origin;
+mod redis;
 mod tollgate;
 
 pub use client::{Client, Reply, get, get_from, request};
 pub use command::{Ended, command, tollgate, tollgate_in};
 pub use latch::Latch;
 pub use origin::{Conn, Origin};
+pub use redis::Redis;
 pub use tollgate::{Config, Tollgate};
 
 use std::time::{Duration, Instant};

@@ -2,7 +2,7 @@
 //! or nobody's: it is passed over.
 
 use ipnet::IpNet;
-use redis::{FromRedisValue, RedisError, RedisResult, Value, aio::ConnectionLike};
+use redis::{FromRedisValue, RedisResult, Value, aio::ConnectionLike};
 
 use super::scope::{FORGOTTEN, INSTANCES, LONGEST, Scope};
 use crate::abuse::{self, Changes, Others, Snapshot};
@@ -63,7 +63,7 @@ fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
     match reply {
         Ok(value) => Ok(Vec::from_redis_value(value)?),
         Err(error) if error.code() == Some("WRONGTYPE") => Ok(Vec::new()),
-        Err(error) => Err(RedisError::from(error)),
+        Err(error) => Err(error),
     }
 }
 
