@@ -7,7 +7,8 @@
 -- ARGV[2]   milliseconds for which an address stays in the index without a change
 -- ARGV[3]   addresses that the index may hold
 -- ARGV[4]   fields that a hash may have
--- ARGV[5…]  for each client: its address, the time of its last denial in microseconds, milliseconds for
+-- ARGV[5]   microseconds since the Unix epoch by the instance's own clock, which may be another than Redis'
+-- ARGV[6…]  for each client: its address, the time of its last denial in microseconds, milliseconds for
 --           which its hash stays at least, and the snapshot
 -- Reply     two lists: the positions of clients that were not written, since they were forgotten after
 --           their last denial; and addresses that are too many, which the caller is to remove
@@ -17,6 +18,7 @@
 local index, instance = KEYS[1], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local behind = now - tonumber(ARGV[5])
 
 -- A key of ours that holds something else is worth nothing, and would be in the way for ever.
 local function heal(key, kind)
@@ -51,11 +53,11 @@ end
 heal(index, 'zset')
 local refused, crowded = {}, {}
 for client = 1, #KEYS - 1 do
-  local key, at = KEYS[client + 1], 1 + client * 4
+  local key, at = KEYS[client + 1], 2 + client * 4
   local address, last, stays, snapshot = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
   heal(key, 'hash')
   local forgotten = tonumber(redis.call('HGET', key, 'forgotten') or '')
-  if forgotten and last <= forgotten then
+  if forgotten and last + behind <= forgotten then
     refused[#refused + 1] = client
   else
     redis.call('HSET', key, instance, snapshot)

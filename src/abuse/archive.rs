@@ -42,9 +42,10 @@ pub struct Changes {
 /// What all other instances hold of a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Others {
-    /// When the client was forgotten: what was denied until then is void.
+    /// How many microseconds ago the client was forgotten: what was denied before is void. Not a time, since
+    /// each clock has its own.
     pub forgotten: Option<i64>,
-    /// One an instance.
+    /// One an instance. None is of before it was forgotten.
     pub snapshots: Vec<Snapshot>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::{Archive, Changes, Registry};
-use crate::limit::Unavailable;
+use crate::limit::{Clock, Unavailable};
 
 /// Clients read at a time.
 const CHUNK: usize = 32;
@@ -14,25 +14,26 @@ const CHUNK: usize = 32;
 const OVERLAP: i64 = 5_000_000;
 
 /// How far a registry has followed an archive.
-#[derive(Debug)]
 pub struct Mirror {
     registry: Arc<Registry>,
+    /// The same that stamps denials.
+    clock: Arc<dyn Clock>,
     /// By the archive's clock.
     since: i64,
 }
 
 impl Mirror {
     /// One that has read nothing yet.
-    pub fn new(registry: Arc<Registry>) -> Self {
-        Self { registry, since: 0 }
+    pub fn new(registry: Arc<Registry>, clock: Arc<dyn Clock>) -> Self {
+        Self { registry, clock, since: 0 }
     }
 
     /// Reads what has changed since the last time. Dropped before its end, it has done a part, and the next
-    /// one goes on from there. `now`: microseconds since the Unix epoch.
+    /// one goes on from there.
     ///
     /// # Errors
     /// The archive can't be asked. What was read until then stays.
-    pub async fn refresh(&mut self, archive: &impl Archive, now: i64) -> Result<(), Unavailable> {
+    pub async fn refresh(&mut self, archive: &impl Archive) -> Result<(), Unavailable> {
         loop {
             let Changes { now: asked, clients, next } = archive.changed(self.since).await?;
             let asked = asked.max(0);
@@ -46,7 +47,7 @@ impl Mirror {
                 .filter(|&(address, change)| self.registry.lacks(address, change))
                 .collect();
             for chunk in lacking.chunks(CHUNK) {
-                self.read(archive, chunk, now).await?;
+                self.read(archive, chunk).await?;
             }
             match next.filter(|&next| self.since < next && next <= asked) {
                 Some(next) => self.since = next,
@@ -62,23 +63,18 @@ impl Mirror {
     ///
     /// # Errors
     /// As [`Mirror::refresh`].
-    pub async fn look_up(&self, archive: &impl Archive, address: IpNet, now: i64) -> Result<(), Unavailable> {
+    pub async fn look_up(&self, archive: &impl Archive, address: IpNet) -> Result<(), Unavailable> {
         for found in archive.read(&[address]).await? {
-            self.registry.replace_others(address, found, None, now);
+            self.registry.replace_others(address, found, None, self.clock.now());
         }
         Ok(())
     }
 
-    async fn read(
-        &self,
-        archive: &impl Archive,
-        clients: &[(IpNet, i64)],
-        now: i64,
-    ) -> Result<(), Unavailable> {
+    async fn read(&self, archive: &impl Archive, clients: &[(IpNet, i64)]) -> Result<(), Unavailable> {
         let addresses: Vec<_> = clients.iter().map(|&(address, _)| address).collect();
         let found = archive.read(&addresses).await?;
         for (&(address, change), found) in clients.iter().zip(found) {
-            self.registry.replace_others(address, found, Some(change), now);
+            self.registry.replace_others(address, found, Some(change), self.clock.now());
         }
         Ok(())
     }
@@ -97,7 +93,10 @@ mod tests {
         super::{Others, Snapshot, account::Account, address, testing::policy},
         *,
     };
-    use crate::telemetry::{metrics::Metrics, testing};
+    use crate::{
+        limit::ManualClock,
+        telemetry::{metrics::Metrics, testing},
+    };
 
     /// Clients by the times of their changes; two a page.
     #[derive(Default)]
@@ -143,7 +142,8 @@ mod tests {
 
     fn mirror() -> Mirror {
         let metrics = Metrics::new(&testing::config(), 1);
-        Mirror::new(Arc::new(Registry::new(&[policy()], Duration::from_secs(60), metrics)))
+        let registry = Arc::new(Registry::new(&[policy()], Duration::from_secs(60), metrics));
+        Mirror::new(registry, Arc::new(ManualClock::new(1)))
     }
 
     #[test]
@@ -151,14 +151,14 @@ mod tests {
         let mut mirror = mirror();
         let changed = (1..=5).map(|n| (client(n), i64::from(n) * 10)).collect();
         let mut shelf = Shelf { now: 60, changed, away_after: 3, ..Shelf::default() };
-        assert!(ready(mirror.refresh(&shelf, 1)).is_err());
+        assert!(ready(mirror.refresh(&shelf)).is_err());
         shelf.away_after = usize::MAX;
-        assert_eq!(ready(mirror.refresh(&shelf, 1)).ok(), Some(()));
+        assert_eq!(ready(mirror.refresh(&shelf)).ok(), Some(()));
         assert_eq!(shelf.read.take(), (1..=5).map(client).collect::<Vec<_>>());
         assert_eq!(mirror.registry.clients(1, |_| true).len(), 5);
         shelf.changed[1].1 = 55;
         shelf.changed.sort_by_key(|&(_, change)| change);
-        assert!(ready(mirror.refresh(&shelf, 1)).is_ok());
+        assert!(ready(mirror.refresh(&shelf)).is_ok());
         assert_eq!(shelf.read.take(), [client(2)]);
     }
 
@@ -166,14 +166,14 @@ mod tests {
     fn a_clock_that_was_set_back_hides_nothing() {
         let mut mirror = mirror();
         let mut shelf = Shelf { now: OVERLAP * 9, away_after: usize::MAX, ..Shelf::default() };
-        assert!(ready(mirror.refresh(&shelf, 1)).is_ok());
+        assert!(ready(mirror.refresh(&shelf)).is_ok());
         shelf.now = OVERLAP;
         shelf.changed = vec![(client(1), 5), (client(2), i64::MAX)];
-        assert!(ready(mirror.refresh(&shelf, 1)).is_ok());
+        assert!(ready(mirror.refresh(&shelf)).is_ok());
         assert_eq!(shelf.read.take(), [client(1), client(2)]);
         shelf.now = OVERLAP * 2;
         shelf.changed.insert(1, (client(3), OVERLAP + 1));
-        assert!(ready(mirror.refresh(&shelf, 1)).is_ok());
+        assert!(ready(mirror.refresh(&shelf)).is_ok());
         assert_eq!(shelf.read.take(), [client(3)], "a time that never comes is in nobody's way");
     }
 }

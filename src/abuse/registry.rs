@@ -155,17 +155,17 @@ impl Registry {
     }
 
     /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
-    /// archive where that is known.
+    /// archive where that is known. `now`: when it was found.
     pub(super) fn replace_others(&self, address: IpNet, found: Others, read: Option<i64>, now: i64) {
         let Others { forgotten, snapshots } = found;
-        let current = snapshots.into_iter().filter(|found| forgotten.is_none_or(|since| found.last > since));
         let shown = address::shown(address);
-        let accounts = current.map(|found| found.into_account(&shown, &self.policies, now));
+        let accounts = snapshots.into_iter().map(|found| found.into_account(&shown, &self.policies, now));
         let others = accounts.reduce(|mut all: Account, account| {
             all.merge(&account, &shown, &self.policies, now);
             all
         });
         let mut clients = self.held.lock();
+        let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
         clients.replace_others(address, others, forgotten, read, now);
         let evicted = clients.make_room();
         drop(clients);
@@ -390,12 +390,13 @@ mod tests {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
         registry.record(batch("203.0.113.7", 5), 10);
-        let found = |time, forgotten| Others { forgotten: Some(forgotten), snapshots: vec![snapshot(time)] };
-        registry.replace_others(address, found(7, 4), Some(1), 10);
+        let forgotten = |ago| Others { forgotten: Some(ago), ..Others::default() };
+        let theirs = Others { snapshots: vec![snapshot(7)], ..forgotten(6) };
+        registry.replace_others(address, theirs.clone(), Some(1), 10);
         assert_eq!(registry.client(address, 10).unwrap().0.denied, 2);
-        registry.replace_others(address, found(7, 6), Some(2), 10);
+        registry.replace_others(address, Others { forgotten: Some(4), ..theirs }, Some(2), 10);
         assert_eq!(registry.client(address, 10).unwrap().0.denied, 1);
-        registry.replace_others(address, found(7, 8), Some(3), 10);
+        registry.replace_others(address, forgotten(2), Some(3), 10);
         assert_eq!(registry.client(address, 10), None);
         assert!(registry.unpublished(10, 9).is_empty());
         registry.record(batch("203.0.113.7", 8), 11);

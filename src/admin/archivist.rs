@@ -24,14 +24,13 @@ const FRESH: Duration = Duration::from_millis(200);
 pub(super) struct Archivist<A> {
     archive: A,
     mirror: Mirror,
-    clock: Arc<dyn Clock>,
     refreshed: Option<Instant>,
     failed: Option<Instant>,
 }
 
 impl<A: Archive> Archivist<A> {
     pub(super) fn new(archive: A, registry: Arc<Registry>, clock: Arc<dyn Clock>) -> Self {
-        Self { archive, mirror: Mirror::new(registry), clock, refreshed: None, failed: None }
+        Self { archive, mirror: Mirror::new(registry, clock), refreshed: None, failed: None }
     }
 
     /// Runs errands until every desk is gone.
@@ -52,7 +51,7 @@ impl<A: Archive> Archivist<A> {
         if lately(self.refreshed) || lately(self.failed) {
             return Ok(());
         }
-        let result = bounded(self.mirror.refresh(&self.archive, self.clock.now())).await;
+        let result = bounded(self.mirror.refresh(&self.archive)).await;
         self.refreshed = Some(Instant::now());
         self.note(&result);
         result
@@ -62,7 +61,7 @@ impl<A: Archive> Archivist<A> {
         if lately(self.failed) {
             return Ok(());
         }
-        let result = bounded(self.mirror.look_up(&self.archive, address, self.clock.now())).await;
+        let result = bounded(self.mirror.look_up(&self.archive, address)).await;
         self.note(&result);
         result
     }

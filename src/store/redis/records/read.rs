@@ -24,17 +24,21 @@ pub async fn changed(
     pipeline.cmd("TIME");
     pipeline.cmd("ZRANGEBYSCORE").arg(scope.changed()).arg(since).arg("+inf").arg("WITHSCORES");
     pipeline.arg("LIMIT").arg(0).arg(PAGE);
-    let ((seconds, micros), found): ((i64, i64), Page) = pipeline.query_async(connection).await?;
-    let now = seconds.saturating_mul(1_000_000).saturating_add(micros);
+    let (time, found): ((i64, i64), Page) = pipeline.query_async(connection).await?;
     // As a number of Lua's: exact up to 2⁵³, which is the year 2255.
     let next = found.last().filter(|_| found.len() == PAGE).map(|(_, score)| *score as i64);
     let client = |(address, score): (Vec<u8>, f64)| {
         Some((abuse::parse(str::from_utf8(&address).ok()?)?, score as i64))
     };
-    Ok(Changes { now, clients: found.into_iter().filter_map(client).collect(), next })
+    Ok(Changes { now: micros(time), clients: found.into_iter().filter_map(client).collect(), next })
 }
 
 type Page = Vec<(Vec<u8>, f64)>;
+
+/// What TIME answers, as microseconds.
+fn micros((seconds, micros): (i64, i64)) -> i64 {
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
 
 /// What the other instances know of these clients, in the same order; see
 /// [`Archive::read`](crate::abuse::Archive::read).
@@ -50,12 +54,17 @@ pub async fn read(
         return Ok(Vec::new());
     }
     let mut pipeline = redis::pipe();
-    pipeline.ignore_errors();
+    pipeline.ignore_errors().cmd("TIME");
     for &address in addresses {
         pipeline.cmd("HGETALL").arg(scope.client(address));
     }
     let replies: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
-    replies.into_iter().map(|reply| Ok(others(scope, fields(reply)?))).collect()
+    let mut replies = replies.into_iter();
+    let now = match replies.next() {
+        Some(time) => micros(FromRedisValue::from_redis_value(time?)?),
+        None => return Ok(Vec::new()),
+    };
+    replies.map(|reply| Ok(others(scope, fields(reply)?, now))).collect()
 }
 
 /// The fields of a hash, or none where the key holds something else.
@@ -67,11 +76,12 @@ fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
     }
 }
 
-fn others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>) -> Others {
+fn others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> Others {
     let mut others = Others::default();
     for (field, value) in fields.into_iter().take(INSTANCES + 1) {
         if field == FORGOTTEN.as_bytes() {
-            others.forgotten = str::from_utf8(&value).ok().and_then(|time| time.parse().ok());
+            let time = str::from_utf8(&value).ok().and_then(|time| time.parse::<i64>().ok());
+            others.forgotten = time.map(|time| now.saturating_sub(time).max(0));
         } else if field != scope.instance.as_bytes() {
             others.snapshots.extend(decode(&field, &value));
         }

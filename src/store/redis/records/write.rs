@@ -30,7 +30,7 @@ pub async fn publish_round(
 ) -> RedisResult<usize> {
     let unpublished = registry.unpublished(now, ROUND);
     for chunk in unpublished.chunks(CHUNK) {
-        let refused = publish(connection, scope, chunk).await?;
+        let refused = publish(connection, scope, chunk, now).await?;
         registry.published(chunk, now);
         refused.into_iter().for_each(|given| registry.refused(given));
     }
@@ -38,7 +38,7 @@ pub async fn publish_round(
 }
 
 /// Writes down what this instance knows of a few clients. Gives those that were not written, since they
-/// were forgotten after their last denial.
+/// were forgotten after their last denial. `now`: by the clock that stamped them.
 ///
 /// # Errors
 /// Redis refuses or can't be asked. Some may have been written.
@@ -46,13 +46,14 @@ pub async fn publish<'a>(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     clients: &'a [Unpublished],
+    now: i64,
 ) -> RedisResult<Vec<&'a Unpublished>> {
     if clients.is_empty() {
         return Ok(Vec::new());
     }
     let mut call = RECORD.prepare_invoke();
     call.key(scope.changed());
-    call.arg(&scope.instance).arg(scope.retain_millis()).arg(ADDRESSES).arg(INSTANCES);
+    call.arg(&scope.instance).arg(scope.retain_millis()).arg(ADDRESSES).arg(INSTANCES).arg(now);
     let mut written = Vec::new();
     for client in clients {
         let Some(value) = encode(&client.snapshot) else { continue };
