@@ -38,3 +38,4 @@ mod paths;
 mod programs;
 mod proxying;
 mod refused_uploads;
+mod shared_records;

@@ -8,7 +8,7 @@ use redis::{
     aio::{ConnectionLike, MultiplexedConnection},
 };
 
-use crate::config::model;
+use crate::{config::model, limit::Unavailable};
 
 /// For a new connection, from its first packet to the end of the greeting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -53,6 +53,14 @@ impl Server {
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
         self.0.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// As [`Server::connect`], for whoever asks for more than decisions.
+    ///
+    /// # Errors
+    /// It can't be reached.
+    pub async fn reach(&self) -> Result<impl ConnectionLike + use<>, Unavailable> {
+        self.connect().await.map_err(|error| Unavailable(error.to_string()))
     }
 
     pub(super) fn client(&self) -> &Client {
