@@ -48,7 +48,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli"]),
-    ("tokio", &["app", "listener", "proxy", "upstream", "admin", "cli"]),
+    ("tokio", &["app", "listener", "proxy", "upstream", "admin", "cli", "store::redis"]),
     ("redis", &["store::redis"]),
 ];
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use compact_str::CompactString;
 use redis::Cmd;
 use smallvec::SmallVec;
 use tokio::time::timeout;
@@ -64,6 +63,17 @@ impl RedisStore {
             redis::from_redis_value(reply?).map_err(|error| Failure::nonsense(&error.to_string()))
         };
         timeout(self.link.timeout(), run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+
+    /// What the script says of a limit, changing nothing.
+    async fn look(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
+        let check = Check { policy, identifier: identifier.into(), cost: 0, entry: None };
+        let mut answer = self.link.ask(&[check]).await?;
+        // The first says that it is admitted.
+        if !answer.is_empty() {
+            answer.remove(0);
+        }
+        Ok(answer)
     }
 
     /// The composites of a policy that begin with `identifier`. Looks at every key there is, some at a time.
@@ -143,12 +153,9 @@ impl Store for RedisStore {
     }
 
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
-        let identifier = CompactString::from(identifier);
-        let check = Check { policy, identifier, cost: 0, entry: None };
-        let answer = self.link.ask(&[check]).await?;
-        let numbers = answer.get(1..).unwrap_or_default();
-        let verdict = standing::verdict(policy, numbers, 0);
-        Ok(Peek { used: standing::used(policy, numbers, verdict.tier), verdict })
+        let numbers = self.look(policy, identifier).await?;
+        let verdict = standing::verdict(policy, &numbers, 0);
+        Ok(Peek { used: standing::used(policy, &numbers, verdict.tier), verdict })
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
@@ -175,11 +182,11 @@ impl Store for RedisStore {
         let mut cleared = Vec::new();
         for (policy, identifier) in found {
             // One that is over may still be there.
-            let used = self.peek(policy, &identifier).await?.used;
+            let touched = standing::is_touched(policy, &self.look(policy, &identifier).await?);
             let mut command = redis::cmd("DEL");
             command.arg(key::of(self.link.prefix(), policy, &identifier));
             let removed: u64 = self.run(&command).await?;
-            if used > 0 && removed > 0 {
+            if touched && removed > 0 {
                 cleared.push(Cleared { policy: policy.name.clone(), identifier });
             }
         }
