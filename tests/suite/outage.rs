@@ -1,0 +1,1 @@
+//! Limits while Redis is away, slow, full, or no master.
