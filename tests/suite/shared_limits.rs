@@ -320,6 +320,12 @@ fn each_instance_knows_how_many_live() {
     assert!((Duration::from_secs(3)..Duration::from_secs(10)).contains(&begun.elapsed()));
     assert_eq!(redis.cli(&["zcard", "ratelimit:instances"]), "1");
     assert!(redis.cli(&["pttl", "ratelimit:instances"]).parse::<i64>().unwrap() > 0);
+    // Somebody else writes there: first what is to come, then what is no set.
+    redis.cli(&["zadd", "ratelimit:instances", "99999999999999999", "ghost"]);
+    eventually("no ghost counts", || redis.cli(&["zcard", "ratelimit:instances"]) == "1");
+    redis.cli(&["set", "ratelimit:instances", "garbage"]);
+    eventually("it is a set again", || redis.cli(&["type", "ratelimit:instances"]) == "zset");
+    knows(&[&one], 1.0);
     drop(one);
     eventually("nothing is left of them", || !redis.keys().contains(&"ratelimit:instances".to_owned()));
 }
