@@ -56,8 +56,8 @@ impl Link {
     pub(super) fn new(server: Server, terms: Terms) -> Self {
         let pool = Pool::builder()
             .max_size(terms.connections)
-            // It would ping before every use; whoever uses a connection says whether it is good.
-            .test_on_check_out(false)
+            // Only what was silent for a while is really tested.
+            .test_on_check_out(true)
             // The breaker's probe finds out when Redis is back.
             .retry_connection(false)
             .connection_timeout(Duration::from_secs(1).max(terms.timeout))
@@ -125,11 +125,7 @@ impl Inner {
                 let reply = self.call(&mut connection, &batch);
                 timeout_at(batch.deadline, reply).await.unwrap_or_else(|_| Err(Failure::timeout()))
             };
-            if reply.is_err()
-                && let Some(mut connection) = connection.take()
-            {
-                connection.fail();
-            }
+            let _given_up = connection.take_if(|connection| connection.is_broken());
             let outcome = batch.answer(reply);
             self.report(&outcome, size, begun);
         }
@@ -149,7 +145,7 @@ impl Inner {
         match connection.ask(&command).await {
             // Nothing ran.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                script::DECIDE.load_async(connection.inner()).await?;
+                connection.load(&script::DECIDE).await?;
                 Ok(connection.ask(&command).await?)
             }
             reply => Ok(reply?),
@@ -157,10 +153,17 @@ impl Inner {
     }
 
     async fn checkout(&self) -> Result<PooledConnection<'_, Manager>, Failure> {
-        self.pool.get().await.map_err(|error| match error {
-            RunError::User(error) => error.into(),
-            RunError::TimedOut => Failure::timeout(),
-        })
+        let begun = Instant::now();
+        loop {
+            let connection = self.pool.get().await.map_err(|error| match error {
+                RunError::User(error) => error.into(),
+                RunError::TimedOut => Failure::timeout(),
+            })?;
+            // Whoever waited for one that could not be made may have gone before that was known.
+            if !connection.failed_before(begun) {
+                return Ok(connection);
+            }
+        }
     }
 
     fn now(&self) -> Option<i64> {
