@@ -9,8 +9,9 @@
 --           of each request: the number of its checks; of each: its policy (from 1), its cost, and what else the
 --           algorithm takes
 -- reply  integers: how many states lay so far in the future that they were discarded; of each request: 1 if it is
---        admitted, else 0; then of each check what its algorithm says of how it stands (see there; times are
---        relative to now). A cost of 0 only looks.
+--        admitted, 0 if it is denied, 2 if it would be admitted but for memory, which the server has none of to write
+--        that down; then of each check what its algorithm says of how it stands (see there; times are relative to
+--        now). A cost of 0 only looks.
 --
 -- An algorithm (one file each, put before this one) is a table of functions:
 --   load(key, policy, now)              reads the state, changing nothing
@@ -39,7 +40,7 @@ end
 
 local KEYS, size = KEYS, #batch
 local states, changed, owners, changes = {}, {}, {}, 0
-local reply, key = { 0 }, 0
+local reply, key, places = { 0 }, 0, {}
 while at <= size do
   local checks = batch[at]
   at = at + 1
@@ -67,6 +68,7 @@ while at <= size do
       local name, policy, cost = KEYS[key], policies[batch[at]], batch[at + 1]
       local algorithm = policy.algorithm
       if cost > 0 then
+        places[#places + 1] = place
         local state = states[name]
         if not state.changed then
           state.changed = true
@@ -82,6 +84,13 @@ end
 
 for i = 1, changes do
   local name, policy = changed[i], owners[i]
-  policy.algorithm.save(name, states[name], policy, now)
+  local saved, why = pcall(policy.algorithm.save, name, states[name], policy, now)
+  if not saved then
+    local text = type(why) == 'table' and why.err or tostring(why)
+    if not find(text, 'OOM', 1, true) then error(why, 0) end
+    -- Redis refuses a script's first write or none: nothing was written, and denials stand.
+    for n = 1, #places do reply[places[n]] = 2 end
+    break
+  end
 end
 return reply

@@ -16,8 +16,8 @@ const TIMEOUT: Duration = Duration::from_millis(50);
 /// What the rest may take, in a debug build on a machine that does much else. It is twenty milliseconds that are
 /// aimed at.
 const SPARE: Duration = Duration::from_millis(400);
-/// From the end of an outage to decisions by Redis.
-const BACK_WITHIN: Duration = Duration::from_secs(2);
+/// From the end of an outage to decisions by Redis. What is aimed at are two seconds.
+const BACK_WITHIN: Duration = Duration::from_millis(3_500);
 
 const PATHS: &[&str] = &["/local", "/allow", "/deny"];
 
@@ -326,7 +326,7 @@ fn it_starts_without_redis_and_takes_it_when_it_comes() {
     let begun = Instant::now();
     eventually("Redis decides", || get(tollgate.address, "/deny", "k") == 200);
     println!("taken {:?} after it came", begun.elapsed());
-    assert!(begun.elapsed() < BACK_WITHIN + Duration::from_secs(1));
+    assert!(begun.elapsed() < BACK_WITHIN);
     eventually("the status knows", || status()["latency"].is_string());
     let store = status();
     assert_eq!((&store["role"], &store["breaker"]), (&"master".into(), &"closed".into()));
@@ -354,15 +354,15 @@ fn a_connection_that_was_closed_while_idle_fails_nobody() {
 #[test]
 fn where_memory_is_full_requests_fall_back_and_denials_hold() {
     let origin = Origin::ok();
-    let redis = Redis::with(&["--maxmemory", "1500kb", "--maxmemory-policy", "noeviction"]);
+    let redis = Redis::with(&["--maxmemory", "100mb", "--maxmemory-policy", "noeviction"]);
     let relay = Relay::to(redis.port);
     let tollgate = instance(&origin, &relay.url());
-    while get(tollgate.address, "/tight", "used up") == 200 {}
     wait_for_the_store(&tollgate);
-    let mut filler = 0;
-    while !redis.cli(&["set", &format!("filler{filler}"), &"x".repeat(10_000)]).contains("OOM") {
-        filler += 1;
-    }
+    while get(tollgate.address, "/tight", "used up") == 200 {}
+    // More than there may be, at once.
+    assert_eq!(redis.cli(&["set", "filler", &"x".repeat(100_000)]), "OK");
+    assert_eq!(redis.cli(&["config", "set", "maxmemory", "100kb"]), "OK");
+    // What is remembered of the denial ends.
     thread::sleep(Duration::from_millis(1_100));
 
     let connections = relay.connections();
@@ -375,7 +375,13 @@ fn where_memory_is_full_requests_fall_back_and_denials_hold() {
     assert_eq!(get(tollgate.address, "/tight", "used up"), 429);
     assert_eq!(denied("store"), before + 1.0, "it is Redis that denies");
     let load = Load::start(&[tollgate.address], PATHS, 16, Duration::from_millis(4));
-    thread::sleep(Duration::from_secs(2));
+    let before = denied("store");
+    for _ in 0..40 {
+        // Among those that Redis can't count: each time by it, or by what a worker remembers.
+        assert_eq!(get(tollgate.address, "/tight", "used up"), 429);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(denied("store") > before && denied("fallback") == 0.0);
     let samples = load.stop();
     only_the_configured("OOM", &samples);
     let refused = samples.iter().filter(|sample| sample.status == 503).count();
