@@ -223,7 +223,7 @@ fn an_unblock_at_one_instance_is_heard_at_the_other_at_once() {
         }
         slowest = slowest.max(begun.elapsed());
     }
-    println!("the slowest of 6 unblocks let the client through after {slowest:?}");
+    eprintln!("the slowest of 6 unblocks let the client through after {slowest:?}");
     let denied = "tollgate_decisions_total{policy=\"sc\",verdict=\"denied\",source=\"local_denial\"}";
     assert!(other.metric(denied) > 0.0);
 }
@@ -309,14 +309,14 @@ fn each_instance_knows_how_many_live() {
     two.signal("TERM");
     two.wait();
     knows(&[&one, &three], 2.0);
-    println!("an instance that ended in order was gone after {:?}", begun.elapsed());
+    eprintln!("an instance that ended in order was gone after {:?}", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(4));
     // One that can't is missed.
     let begun = Instant::now();
     three.signal("KILL");
     three.wait();
     knows(&[&one], 1.0);
-    println!("an instance that was killed was gone after {:?}", begun.elapsed());
+    eprintln!("an instance that was killed was gone after {:?}", begun.elapsed());
     assert!((Duration::from_secs(3)..Duration::from_secs(10)).contains(&begun.elapsed()));
     assert_eq!(redis.cli(&["zcard", "ratelimit:instances"]), "1");
     assert!(redis.cli(&["pttl", "ratelimit:instances"]).parse::<i64>().unwrap() > 0);

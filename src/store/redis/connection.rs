@@ -147,3 +147,24 @@ impl ManageConnection for Manager {
         connection.broken
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_end_of_a_batch_waits_for_an_acknowledgement_of_its_beginning() {
+        for url in ["redis://127.0.0.1", "rediss://127.0.0.1"] {
+            let config = model::Redis {
+                url: model::Secret::new(url.to_owned()),
+                tls: model::RedisTls::default(),
+                timeout: Duration::from_millis(50),
+                connections: 2,
+                prefix: "ratelimit".to_owned(),
+                breaker: model::Breaker { failures: 5, retry_after: Duration::from_secs(1) },
+            };
+            let server = Server::new(&config).unwrap();
+            assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
+        }
+    }
+}

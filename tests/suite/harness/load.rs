@@ -1,6 +1,7 @@
 //! Clients that keep asking while something happens, and what became of each request.
 
 use std::{
+    fmt,
     net::SocketAddr,
     sync::{
         Arc,
@@ -91,5 +92,12 @@ impl Latencies {
         assert!(!took.is_empty(), "nobody asked");
         let at = |share: f64| took[((took.len() as f64 * share) as usize).min(took.len() - 1)];
         Self { count: took.len(), p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+}
+
+impl fmt::Display for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, p50, p99, p999, max } = self;
+        write!(f, "{count} requests, p50 {p50:.1?}, p99 {p99:.1?}, p99.9 {p999:.1?}, at most {max:.1?}")
     }
 }

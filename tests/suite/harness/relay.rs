@@ -72,7 +72,7 @@ impl Relay {
         self.change(|state| {
             state.refusing = refusing;
             if refusing {
-                state.open.drain(..).for_each(reset);
+                state.open.drain(..).for_each(|stream| reset(&stream));
             }
         });
     }
@@ -92,7 +92,7 @@ impl Relay {
 fn join(line: &Arc<Line>, near: TcpStream, port: u16) {
     let mut state = line.state.lock().unwrap();
     let far = if state.refusing { None } else { TcpStream::connect(("127.0.0.1", port)).ok() };
-    let Some(far) = far else { return reset(near) };
+    let Some(far) = far else { return reset(&near) };
     for stream in [&near, &far] {
         stream.set_nodelay(true).unwrap();
         state.open.push(stream.try_clone().unwrap());
@@ -129,7 +129,7 @@ fn carry(line: &Arc<Line>, mut from: TcpStream, mut to: TcpStream, back: bool) {
     });
 }
 
-fn reset(stream: TcpStream) {
-    let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+fn reset(stream: &TcpStream) {
+    let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
     let _ = stream.shutdown(Shutdown::Both);
 }
