@@ -10,7 +10,7 @@ use std::{
 };
 
 use bb8::{Pool, PooledConnection, RunError};
-use redis::{ErrorKind, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::{
     task,
     time::{Instant, timeout_at},
@@ -26,6 +26,9 @@ use crate::{
     limit::{Breaker, Check, Clock},
     telemetry::metrics::StoreMetrics,
 };
+
+/// How often a batch makes its script known, at most.
+const LOADS: usize = 3;
 
 /// What a link needs to know.
 pub(super) struct Terms {
@@ -142,14 +145,16 @@ impl Inner {
             None => held.insert(self.checkout().await?),
         };
         let command = batch.command(script::DECIDE.get_hash(), self.now());
-        match connection.ask(&command).await {
-            // Nothing ran.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection.load(&script::DECIDE).await?;
-                Ok(connection.ask(&command).await?)
+        let mut reply = connection.ask(&command).await;
+        // Nothing ran. Once may not be enough, where scripts are flushed one time after the other.
+        for _ in 0..LOADS {
+            if !reply.as_ref().is_err_and(is_unknown_script) {
+                break;
             }
-            reply => Ok(reply?),
+            connection.load(&script::DECIDE).await?;
+            reply = connection.ask(&command).await;
         }
+        Ok(reply?)
     }
 
     async fn checkout(&self) -> Result<PooledConnection<'_, Manager>, Failure> {
@@ -185,4 +190,8 @@ impl Inner {
             }
         }
     }
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

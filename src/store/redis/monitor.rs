@@ -26,7 +26,7 @@ use super::{
 use crate::{
     config::model,
     limit::{Breaker, Fleet},
-    telemetry::metrics::StoreFacts,
+    telemetry::metrics::{StoreFacts, StoreFailure},
 };
 
 /// How often an instance says that it lives.
@@ -180,12 +180,21 @@ impl Pulse<'_> {
         }
     }
 
-    /// One heartbeat, on a connection that may have to be made. It takes no longer than a decision may.
+    /// One heartbeat, on a connection that may have to be made.
     async fn beat(&mut self) -> Result<Duration, Failure> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => self.connect().await?,
-        };
+        if let Some(connection) = self.connection.take() {
+            match self.beat_over(connection).await {
+                // It ended meanwhile, as it does when the server is started anew: that says nothing of the server.
+                Err(failure) if failure.kind == StoreFailure::Connection => {}
+                beat => return beat,
+            }
+        }
+        let connection = self.connect().await?;
+        self.beat_over(connection).await
+    }
+
+    /// One heartbeat, which takes no longer than a decision may. The connection is kept if it serves.
+    async fn beat_over(&mut self, mut connection: MultiplexedConnection) -> Result<Duration, Failure> {
         let begun = Instant::now();
         let beat = heartbeat(self.duties, &mut connection, ALIVE);
         let instances = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())??;
