@@ -124,6 +124,9 @@ impl Inner {
             let (size, begun) = (batch.len(), Instant::now());
             let reply = if self.terms.breaker.is_open() {
                 Err(Failure::open())
+            } else if begun >= batch.deadline {
+                // Nobody waits for it any more: it would only take what nobody gets.
+                Err(Failure::timeout())
             } else {
                 let reply = self.call(&mut connection, &batch);
                 timeout_at(batch.deadline, reply).await.unwrap_or_else(|_| Err(Failure::timeout()))
