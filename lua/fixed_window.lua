@@ -10,7 +10,7 @@
 algorithms[2] = {
   extras = 0,
   load = function(key, policy, now)
-    local value, n = pcall('GET', key), #policy
+    local value, n = ask('GET', key), #policy
     local state
     if type(value) == 'string' and #value == 8 * n then
       local layout = policy.layout

@@ -12,7 +12,8 @@
 -- format(integer), which is exact up to 2^53 and faster than '%.0f', and never by `..`.
 
 local algorithms = {}
-local call, pcall = redis.call, redis.pcall
+-- `ask` gives an error as a value: a key that is not ours is none.
+local call, ask, try = redis.call, redis.pcall, pcall
 local format, find, tonumber, type = string.format, string.find, tonumber, type
 local pack, unpack_from = struct.pack, struct.unpack
 

@@ -9,7 +9,7 @@
 algorithms[1] = {
   extras = 0,
   load = function(key, policy, now)
-    local value, window = pcall('GET', key), policy[2]
+    local value, window = ask('GET', key), policy[2]
     if type(value) == 'string' then
       local _, _, text, used = find(value, '^(%d+):(%d+)$')
       if text then

@@ -181,7 +181,8 @@ impl Batch {
         packed
     }
 
-    /// Gives everyone his part of the reply. Says how many states the script has discarded.
+    /// Gives everyone his part of the reply. Says how many states the script has discarded; that it had no memory to
+    /// admit somebody is an error, if not everybody's.
     pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let numbers = reply.and_then(|reply| numbers(&reply));
         let numbers = match numbers {
@@ -197,12 +198,20 @@ impl Batch {
             }
         };
         let (discarded, mut rest) = (numbers[0], &numbers[1..]);
+        let mut outcome = Ok(u64::try_from(discarded).unwrap_or_default());
         for Waiting { answer, numbers } in self.waiting {
             let (own, others) = rest.split_at(numbers);
             rest = others;
-            let _gone = answer.send(Ok(SmallVec::from_slice(own)));
+            let own = match own.first() {
+                Some(2) => Err(Failure::out_of_memory()),
+                _ => Ok(SmallVec::from_slice(own)),
+            };
+            if let Err(failure) = &own {
+                outcome = Err(failure.clone());
+            }
+            let _gone = answer.send(own);
         }
-        Ok(u64::try_from(discarded).unwrap_or_default())
+        outcome
     }
 }
 

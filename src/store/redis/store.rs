@@ -56,11 +56,8 @@ impl RedisStore {
     async fn run<T: redis::FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
         let run = async {
             let mut connection = self.link.connection().await?;
-            let reply = connection.ask(command).await;
-            if reply.as_ref().is_err_and(redis::RedisError::is_unrecoverable_error) {
-                connection.fail();
-            }
-            redis::from_redis_value(reply?).map_err(|error| Failure::nonsense(&error.to_string()))
+            let reply = connection.ask(command).await?;
+            redis::from_redis_value(reply).map_err(|error| Failure::nonsense(&error.to_string()))
         };
         timeout(self.link.timeout(), run).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
@@ -159,16 +156,22 @@ impl Store for RedisStore {
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
-        if !policy.keeps_entries() || self.peek(policy, identifier).await?.used == 0 {
+        if !policy.keeps_entries() {
             return Ok(Vec::new());
         }
-        let mut command = redis::cmd("LRANGE");
-        command
-            .arg(key::of(self.link.prefix(), policy, identifier))
-            .arg(-(policy.record.keep.max(1) as i64))
-            .arg(-1);
-        let elements: Vec<Vec<u8>> = self.run(&command).await?;
-        Ok(elements.iter().filter_map(|element| entry::read(element)?.1).collect())
+        let read = async {
+            if self.peek(policy, identifier).await?.used == 0 {
+                return Ok(Vec::new());
+            }
+            let mut command = redis::cmd("LRANGE");
+            command.arg(key::of(self.link.prefix(), policy, identifier));
+            // The list may hold more for a while.
+            command.arg(-(policy.record.keep.max(1) as i64)).arg(-1);
+            let elements: Vec<Vec<u8>> = self.run(&command).await?;
+            Ok(elements.iter().filter_map(|element| entry::read(element)?.1).collect())
+        };
+        // A client waits for both.
+        timeout(self.link.timeout(), read).await.unwrap_or_else(|_| Err(Failure::timeout().into()))
     }
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {

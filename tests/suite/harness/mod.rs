@@ -4,17 +4,21 @@
 mod client;
 mod command;
 mod latch;
+mod load;
 mod origin;
 mod program;
 mod redis;
+mod relay;
 mod tollgate;
 
 pub use client::{Client, Reply, get, get_from, request};
 pub use command::{Ended, command, tollgate, tollgate_in};
 pub use latch::Latch;
+pub use load::{Latencies, Load, Sample};
 pub use origin::{Conn, Origin};
 pub use program::{Running, installed, nginx, nobody, printed, program};
 pub use redis::Redis;
+pub use relay::Relay;
 pub use tollgate::{Config, Tollgate};
 
 use std::time::{Duration, Instant};
