@@ -2,12 +2,14 @@
 -- is admitted iff all its checks admit it; first all are read, then, only if all admit, all are taken. What is read of a
 -- limit is kept for the rest of the batch and written once at its end, so that a hot key costs one read and one write.
 --
--- KEYS    the limits, each once
+-- KEYS    the limits, each once, those first whose state is a string: they are read together
 -- ARGV[1] the time in microseconds since the Unix epoch; empty: Redis' own. Tests set it.
 -- ARGV[2] the batch, a MessagePack array:
+--           how many keys are of strings;
 --           the number of policies; of each: its algorithm's number, how many numbers describe it, those numbers;
---           of each request: the number of its checks; of each: its limit (from 1, not twice in a request), its policy
---           (from 1), its cost, and what else the algorithm takes
+--           of each request: the number of its checks; of each: its limit (not twice in a request), its policy (from 1),
+--           its cost, and what else the algorithm takes. Limits that are strings are numbered 1, 2, 3 …; the others,
+--           which come behind them, -1, -2, -3 …
 -- reply   integers: how many states lay so far in the future that they were discarded; of each request: 1 if it is
 --         admitted, 0 if it is denied, 2 if it would be admitted but for memory, which the server has none of to write
 --         that down; then of each check what its algorithm says of how it stands (see there; times are relative to
@@ -22,8 +24,10 @@ else
 end
 
 local batch = cmsgpack.unpack(ARGV[2])
-local policies, of, at = {}, {}, 2
-for i = 1, batch[1] do
+local strings = batch[1]
+local values = strings > 0 and call('MGET', unpack(KEYS, 1, strings))
+local policies, of, at = {}, {}, 3
+for i = 1, batch[2] do
   local policy, numbers = {}, batch[at + 1]
   for n = 1, numbers do policy[n] = batch[at + 1 + n] end
   policies[i], of[i] = policy, algorithms[batch[at]]
@@ -43,7 +47,11 @@ while at <= size do
     local limit, index = batch[at], batch[at + 1]
     local policy, algorithm, state = policies[index], of[index], states[limit]
     if not state then
-      state = algorithm.load(KEYS[limit], policy, now)
+      if limit > 0 then
+        state = algorithm.load(values[limit], policy, now)
+      else
+        state = algorithm.load(KEYS[strings - limit], policy, now)
+      end
       states[limit] = state
     end
     local admits
@@ -74,7 +82,7 @@ while at <= size do
 end
 
 local function save(limit, index)
-  of[index].save(KEYS[limit], states[limit], policies[index], now)
+  of[index].save(KEYS[limit > 0 and limit or strings - limit], states[limit], policies[index], now)
 end
 
 -- Redis refuses a script's first write for want of memory, or none.

@@ -9,10 +9,9 @@
 
 algorithms[2] = {
   extras = 0,
-  load = function(key, policy, now)
-    local value, n = ask('GET', key), #policy
-    local state
-    if type(value) == 'string' and #value == 8 * n then
+  load = function(value, policy, now)
+    local n, state = #policy, nil
+    if value and #value == 8 * n then
       local layout = policy.layout
       if not layout then
         layout = '>' .. string.rep('d', n)

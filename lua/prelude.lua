@@ -1,7 +1,8 @@
 -- What stands before the algorithms: their table, by the numbers that batches name them by, and what they share.
 --
 -- An algorithm (one file each) is a table of functions:
---   load(key, policy, now)           reads the state of a limit, changing nothing; a table
+--   load(value, policy, now)         the state of a limit, a table, from the string that is its value, or false
+--   load(key, policy, now)           likewise, where it is no string: reads it, changing nothing
 --   stand(state, policy, now, cost, reply, n)  puts what it says behind the n values of the reply; gives how many there
 --                                    are now, and whether it admits
 --   take(state, policy, cost, extra) counts a request in, in memory

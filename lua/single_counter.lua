@@ -8,9 +8,9 @@
 
 algorithms[1] = {
   extras = 0,
-  load = function(key, policy, now)
-    local value, window = ask('GET', key), policy[2]
-    if type(value) == 'string' then
+  load = function(value, policy, now)
+    local window = policy[2]
+    if value then
       local _, _, text, used = find(value, '^(%d+):(%d+)$')
       if text then
         -- Arithmetic reads a number from text faster than tonumber does.

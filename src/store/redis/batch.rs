@@ -1,14 +1,13 @@
 //! Decisions that go to Redis together, in one call of `decide.lua`.
 
-use std::{fmt, hash::BuildHasher, sync::LazyLock};
+use std::fmt;
 
-use hashbrown::HashTable;
 use redis::{Cmd, Value};
 use rmp::encode;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{entry, failure::Failure, key, standing};
+use super::{entry, failure::Failure, key, keys::Keys, standing};
 use crate::limit::{
     Check, Policy, PolicyId,
     algorithm::{Kind, Tier, sliding_log::MAX_COST},
@@ -19,9 +18,6 @@ const MOST: usize = 64;
 /// A cost is at most this, which no limit admits: beyond 2⁵³, Lua's numbers are not exact.
 const HIGHEST_COST: u64 = 1 << 40;
 
-/// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
-static HASHER: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::fast::RandomState::default);
-
 /// What the script says of one request: whether it is admitted, and the numbers of its limits.
 pub(super) type Answer = Result<SmallVec<[i64; 8]>, Failure>;
 
@@ -30,11 +26,9 @@ pub(super) type Answer = Result<SmallVec<[i64; 8]>, Failure>;
 pub(super) struct Batch {
     /// By when the first of them wants to know.
     pub(super) deadline: Instant,
-    /// All keys, each once, and where each ends.
-    keys: Vec<u8>,
-    ends: Vec<usize>,
-    /// The keys by what they are: a hot one is asked for again and again.
-    known: HashTable<usize>,
+    /// Limits whose state is a string, which the script reads together, and the others.
+    strings: Keys,
+    others: Keys,
     /// The policies by which requests name them, and how they are described.
     policies: SmallVec<[Described; 4]>,
     /// The requests in MessagePack, and how many values they are.
@@ -63,9 +57,8 @@ impl Batch {
     pub(super) fn new(deadline: Instant) -> Self {
         Self {
             deadline,
-            keys: Vec::with_capacity(1024),
-            ends: Vec::new(),
-            known: HashTable::new(),
+            strings: Keys::default(),
+            others: Keys::default(),
             policies: SmallVec::new(),
             requests: Vec::with_capacity(256),
             values: 0,
@@ -87,8 +80,9 @@ impl Batch {
         self.put(checks.len() as u64);
         for check in checks {
             let policy = check.policy;
-            let limit = self.limit(prefix, policy, &check.identifier);
-            self.put(limit as u64 + 1);
+            let keys = if is_string(policy.kind) { &mut self.strings } else { &mut self.others };
+            let number = keys.number(|key| key::write(key, prefix, policy, &check.identifier));
+            self.put_limit(if is_string(policy.kind) { number } else { -number });
             let index = self.describe(policy);
             self.put(index as u64 + 1);
             self.put(check.cost.min(HIGHEST_COST));
@@ -105,27 +99,14 @@ impl Batch {
         answered
     }
 
-    fn put(&mut self, number: u64) {
-        written(&encode::write_uint(&mut self.requests, number));
+    fn put_limit(&mut self, number: i64) {
+        written(&encode::write_sint(&mut self.requests, number));
         self.values += 1;
     }
 
-    /// The limit's place in the batch.
-    fn limit(&mut self, prefix: &str, policy: &Policy, identifier: &str) -> usize {
-        let Self { keys, ends, known, .. } = self;
-        let start = keys.len();
-        key::write(keys, prefix, policy, identifier);
-        let begins = |index: usize| index.checked_sub(1).map_or(0, |before| ends[before]);
-        let (hash, key) = (HASHER.hash_one(&keys[start..]), &keys[start..]);
-        let found = known.find(hash, |&index| &keys[begins(index)..ends[index]] == key).copied();
-        if let Some(index) = found {
-            keys.truncate(start);
-            return index;
-        }
-        let index = ends.len();
-        known.insert_unique(hash, index, |&index| HASHER.hash_one(&keys[begins(index)..ends[index]]));
-        ends.push(keys.len());
-        index
+    fn put(&mut self, number: u64) {
+        written(&encode::write_uint(&mut self.requests, number));
+        self.values += 1;
     }
 
     /// The policy's place in the batch.
@@ -146,13 +127,13 @@ impl Batch {
 
     /// The call. `now`: microseconds, where it is not Redis that tells the time.
     pub(super) fn command(&self, hash: &str, now: Option<i64>) -> Cmd {
-        let mut command =
-            Cmd::with_capacity(self.ends.len() + 5, self.keys.len() + self.requests.len() + 128);
-        command.arg("EVALSHA").arg(hash).arg(self.ends.len());
-        let mut start = 0;
-        for &end in &self.ends {
-            command.arg(&self.keys[start..end]);
-            start = end;
+        let (strings, others) = (&self.strings, &self.others);
+        let count = strings.len() + others.len();
+        let bytes = strings.bytes() + others.bytes() + self.requests.len();
+        let mut command = Cmd::with_capacity(count + 5, bytes + 128);
+        command.arg("EVALSHA").arg(hash).arg(count);
+        for key in strings.iter().chain(others.iter()) {
+            command.arg(key);
         }
         match now {
             Some(now) => command.arg(now),
@@ -162,13 +143,14 @@ impl Batch {
         command
     }
 
-    /// The whole batch in MessagePack: the policies, then the requests.
+    /// The whole batch in MessagePack: how many keys are of strings, the policies, the requests.
     fn described(&self) -> Vec<u8> {
         let descriptions: SmallVec<[SmallVec<[u64; 8]>; 4]> =
             self.policies.iter().map(Described::numbers).collect();
-        let values = 1 + descriptions.iter().map(|numbers| 2 + numbers.len()).sum::<usize>() + self.values;
+        let values = 2 + descriptions.iter().map(|numbers| 2 + numbers.len()).sum::<usize>() + self.values;
         let mut packed = Vec::with_capacity(self.requests.len() + 16 * values.min(64));
         written(&encode::write_array_len(&mut packed, u32::try_from(values).unwrap_or(u32::MAX)));
+        written(&encode::write_uint(&mut packed, self.strings.len() as u64));
         written(&encode::write_uint(&mut packed, descriptions.len() as u64));
         for (policy, numbers) in self.policies.iter().zip(&descriptions) {
             written(&encode::write_uint(&mut packed, policy.algorithm()));
@@ -213,6 +195,11 @@ impl Batch {
         }
         outcome
     }
+}
+
+/// Whether the script keeps the state of such a limit in a string.
+fn is_string(kind: Kind) -> bool {
+    matches!(kind, Kind::SingleCounter | Kind::FixedWindow)
 }
 
 impl Described {

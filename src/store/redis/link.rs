@@ -53,6 +53,8 @@ struct Inner {
     queue: RefCell<VecDeque<Batch>>,
     /// Tasks that send batches, each with a connection of its own.
     senders: Cell<u32>,
+    /// When the last batch was sent.
+    sent: Cell<Instant>,
 }
 
 impl Link {
@@ -67,7 +69,8 @@ impl Link {
             .max_lifetime(None)
             .idle_timeout(None)
             .build_unchecked(Manager(server));
-        Self(Rc::new(Inner { terms, pool, queue: RefCell::default(), senders: Cell::new(0) }))
+        let (queue, senders, sent) = (RefCell::default(), Cell::new(0), Cell::new(Instant::now()));
+        Self(Rc::new(Inner { terms, pool, queue, senders, sent }))
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -105,10 +108,14 @@ impl Inner {
     }
 
     /// Sees to it that somebody sends what waits. One connection serves as long as it keeps up, since large
-    /// batches cost less; when a whole batch waits, another helps.
+    /// batches cost less; when a whole batch waits, or the one under way takes a good part of the time that there
+    /// is, another helps.
     fn wake(self: &Rc<Self>) {
         let senders = self.senders.get();
-        let is_behind = || self.queue.borrow().front().is_some_and(Batch::is_full);
+        let is_behind = || {
+            self.queue.borrow().front().is_some_and(Batch::is_full)
+                || self.sent.get().elapsed() > self.terms.timeout / 10
+        };
         if senders == 0 || senders < self.terms.connections && is_behind() {
             self.senders.set(senders + 1);
             task::spawn_local(Rc::clone(self).send());
@@ -122,6 +129,7 @@ impl Inner {
             let next = self.queue.borrow_mut().pop_front();
             let Some(batch) = next else { break };
             let (size, begun) = (batch.len(), Instant::now());
+            self.sent.set(begun);
             let reply = if self.terms.breaker.is_open() {
                 Err(Failure::open())
             } else if begun >= batch.deadline {
@@ -134,6 +142,7 @@ impl Inner {
             let _given_up = connection.take_if(|connection| connection.is_broken());
             let outcome = batch.answer(reply);
             self.report(&outcome, size, begun);
+            task::yield_now().await;
         }
         self.senders.set(self.senders.get() - 1);
     }

@@ -10,6 +10,7 @@ mod connection;
 mod entry;
 mod failure;
 mod key;
+mod keys;
 mod link;
 mod monitor;
 mod pardons;
