@@ -7,7 +7,7 @@ use axum::{Json, extract::State};
 use super::{
     params::{Nothing, Params},
     shapes::{Configuration, Status, StoreStatus},
-    state::{Phase, Shared},
+    state::{self, Phase, Shared},
 };
 use crate::telemetry::time::{duration, rfc3339};
 
@@ -31,6 +31,12 @@ pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>
         store: StoreStatus { topology: "memory".to_owned(), keys: memory.keys, evicted: memory.evicted },
         workers: state.metrics.workers(),
         listeners: state.facts.listeners.iter().map(ToString::to_string).collect(),
-        warnings: state.facts.warnings.clone(),
+        warnings: warnings(state),
     })
+}
+
+/// Of the configuration, and of the store that instances share as it stands now.
+fn warnings(state: &state::State) -> Vec<String> {
+    let store = state.metrics.store().map(|store| store.warnings).unwrap_or_default();
+    state.facts.warnings.iter().cloned().chain(store).collect()
 }

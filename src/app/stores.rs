@@ -1,6 +1,6 @@
 //! Where limits are kept: in memory alone, or in Redis with memory for when it is away.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::StartError;
 use crate::{
@@ -13,6 +13,9 @@ use crate::{
     },
     telemetry::metrics::{MemoryFacts, Metrics},
 };
+
+/// How often Redis is asked what it is, and what the user may do there.
+const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 /// What limits stand on, whichever store it is.
 pub(super) struct Ground {
@@ -63,6 +66,7 @@ impl Shared {
         let monitor = Monitor::spawn(Duties {
             server: server.clone(),
             config: config.clone(),
+            audit_every: AUDIT_EVERY,
             instance: format!("{:016x}", fastrand::u64(..)),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),

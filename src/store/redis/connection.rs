@@ -4,7 +4,8 @@ use std::{fs, path::Path, time::Duration};
 
 use bb8::ManageConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, RedisError, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, IntoConnectionInfo, RedisError, TlsCertificates,
+    Value,
     aio::{ConnectionLike, MultiplexedConnection},
 };
 
@@ -33,8 +34,12 @@ impl Server {
     /// A file can't be read, or what it holds is no certificate or key.
     pub fn new(config: &model::Redis) -> Result<Self, ServerError> {
         let url = config.url.reveal();
+        let address = url.into_connection_info()?;
+        // It would say which library it is: a right of its own, that nothing else needs.
+        let settings = address.redis_settings().clone().set_skip_set_lib_name();
+        let address = address.set_redis_settings(settings);
         if !url.starts_with("rediss:") {
-            return Ok(Self(Client::open(url)?));
+            return Ok(Self(Client::open(address)?));
         }
         // The first one that is installed holds; whoever installed another meant it.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -43,7 +48,7 @@ impl Server {
             Some((cert, key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
             None => None,
         };
-        Ok(Self(Client::build_with_tls(url, TlsCertificates { client_tls, root_cert })?))
+        Ok(Self(Client::build_with_tls(address, TlsCertificates { client_tls, root_cert })?))
     }
 
     /// Opens a connection. Nothing on it is bounded in time but its making: whoever asks waits as long as he

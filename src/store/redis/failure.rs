@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::trouble;
 use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 
 /// What is the matter.
@@ -14,6 +15,10 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn timeout() -> Self {
         Self { kind: StoreFailure::Timeout, why: "it took longer than store.redis.timeout".to_owned() }
+    }
+
+    pub(super) fn silent() -> Self {
+        Self { kind: StoreFailure::Timeout, why: "it does not tell in time what it is".to_owned() }
     }
 
     pub(super) fn open() -> Self {
@@ -48,7 +53,7 @@ impl From<RedisError> for Failure {
             ) => StoreFailure::Loading,
             _ => said(&error),
         };
-        Self { kind, why: error.to_string() }
+        Self { kind, why: trouble::words(&error) }
     }
 }
 

@@ -13,9 +13,11 @@ mod key;
 mod link;
 mod monitor;
 mod pardons;
+mod rights;
 mod script;
 mod standing;
 mod store;
+mod trouble;
 
 pub use connection::{Server, ServerError};
 pub use monitor::{Duties, Monitor};

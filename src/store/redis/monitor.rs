@@ -2,7 +2,7 @@
 //! probes a server that was away, looks at what it is, and hears what other instances unblock.
 
 use std::{
-    io,
+    io, mem,
     sync::Arc,
     thread::{self, JoinHandle},
     time::Duration,
@@ -46,6 +46,8 @@ pub struct Duties {
     pub config: model::Redis,
     /// How this instance is told from others.
     pub instance: String,
+    /// How often the server is looked at again: what an operator has mended there is not to be complained of.
+    pub audit_every: Duration,
     pub breaker: Arc<Breaker>,
     pub fleet: Arc<Fleet>,
     /// Told the identifier whose limits were taken back, by whatever instance.
@@ -68,6 +70,23 @@ struct Seen {
     latency: Option<u64>,
     /// Why it was not reached last time.
     trouble: Option<String>,
+}
+
+impl Seen {
+    /// Notes what the server is, and tells what has changed.
+    fn learn(&mut self, audit: Audit) {
+        let known = mem::replace(&mut self.audit, audit);
+        let Audit { role, version, warnings, .. } = &self.audit;
+        if (&known.role, &known.version) != (role, version) {
+            tracing::info!(%version, %role, "connected to Redis");
+        }
+        for warning in warnings.iter().filter(|warning| !known.warnings.contains(warning)) {
+            tracing::warn!("Redis: {warning}");
+        }
+        for warning in known.warnings.iter().filter(|warning| !warnings.contains(warning)) {
+            tracing::info!("Redis, no longer: {warning}");
+        }
+    }
 }
 
 impl Monitor {
@@ -94,7 +113,7 @@ impl Monitor {
         let seen = Arc::clone(&self.seen);
         move || {
             let seen = seen.lock();
-            let Audit { role, version, warnings } = seen.audit.clone();
+            let Audit { role, version, warnings, .. } = seen.audit.clone();
             let away = seen.trouble.iter().map(|why| format!("Redis can't be asked: {why}"));
             StoreFacts {
                 breaker_open: breaker.is_open(),
@@ -124,7 +143,7 @@ async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::
         }
         fleet.pardon();
     };
-    let mut pulse = Pulse { duties, seen, connection: None };
+    let mut pulse = Pulse { duties, seen, connection: None, audit_due: Instant::now() };
     tokio::select! {
         () = pardons::listen(server, &config.prefix, heard) => {}
         () = pulse.beat_on() => {}
@@ -138,6 +157,7 @@ struct Pulse<'a> {
     duties: &'a Duties,
     seen: &'a Mutex<Seen>,
     connection: Option<MultiplexedConnection>,
+    audit_due: Instant,
 }
 
 impl Pulse<'_> {
@@ -173,8 +193,15 @@ impl Pulse<'_> {
     async fn beat(&mut self) -> Result<Duration, Failure> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.connect().await?,
+            None => {
+                // It may be another server.
+                self.audit_due = Instant::now();
+                self.duties.server.connect().await?
+            }
         };
+        if self.audit_due <= Instant::now() {
+            self.look(&mut connection).await?;
+        }
         let begun = Instant::now();
         let beat = heartbeat(self.duties, &mut connection, ALIVE);
         let instances = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())??;
@@ -183,20 +210,13 @@ impl Pulse<'_> {
         Ok(begun.elapsed())
     }
 
-    /// A new connection, to a server that is looked at anew: it may be another one.
-    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
-        let mut connection = self.duties.server.connect().await?;
-        let looked = timeout(AUDIT_TIMEOUT, audit(&mut connection, &self.duties.config.prefix)).await;
-        let audit = looked.map_err(|_| Failure::timeout())??;
-        let mut seen = self.seen.lock();
-        if seen.audit != audit {
-            for warning in &audit.warnings {
-                tracing::warn!("Redis: {warning}");
-            }
-            tracing::info!(version = %audit.version, role = %audit.role, "connected to Redis");
-            seen.audit = audit;
-        }
-        Ok(connection)
+    /// Finds out what the server is.
+    async fn look(&mut self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+        let looked = timeout(AUDIT_TIMEOUT, audit(connection, &self.duties.config.prefix)).await;
+        let audit = looked.map_err(|_| Failure::silent())??;
+        self.seen.lock().learn(audit);
+        self.audit_due = Instant::now() + jittered(self.duties.audit_every);
+        Ok(())
     }
 
     fn judge(&self, beat: Result<Duration, Failure>) {
