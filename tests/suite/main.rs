@@ -37,4 +37,5 @@ mod parking;
 mod paths;
 mod programs;
 mod proxying;
+mod redis_tls;
 mod refused_uploads;

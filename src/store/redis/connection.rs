@@ -1,11 +1,11 @@
 //! Connections to one Redis server, for a pool.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, io, path::Path, time::Duration};
 
 use bb8::ManageConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, IntoConnectionInfo, RedisError, TlsCertificates,
-    Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError,
+    TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
 };
 
@@ -18,7 +18,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("{path}: {error}")]
-    File { path: String, error: std::io::Error },
+    File { path: String, error: io::Error },
     #[error("store.redis: {0}")]
     Settings(#[from] RedisError),
 }
@@ -57,7 +57,19 @@ impl Server {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
-        self.0.get_multiplexed_async_connection_with_config(&config).await
+        let made = self.0.get_multiplexed_async_connection_with_config(&config).await;
+        made.map_err(|error| if error.is_timeout() { self.late() } else { error })
+    }
+
+    /// A server that waits for the end of a line, as Redis without TLS does, says nothing to the beginning of a
+    /// handshake.
+    fn late(&self) -> RedisError {
+        let also = match self.0.get_connection_info().addr() {
+            ConnectionAddr::TcpTls { .. } => ": if the port takes no TLS, write redis://",
+            _ => "",
+        };
+        let words = format!("no connection within {CONNECT_TIMEOUT:?}{also}");
+        io::Error::new(io::ErrorKind::TimedOut, words).into()
     }
 
     pub(super) fn client(&self) -> &Client {
