@@ -37,5 +37,7 @@ mod parking;
 mod paths;
 mod programs;
 mod proxying;
+mod redis_audit;
+mod redis_rights;
 mod redis_tls;
 mod refused_uploads;

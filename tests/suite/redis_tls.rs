@@ -1,7 +1,8 @@
 //! Redis over TLS: who is trusted, who is known, and what is said when one of them is not.
 
-use crate::harness::{
-    Authority, Config, Issued, Origin, Redis, Tollgate, eventually, file_name, free_port, get,
+use crate::{
+    harness::{Authority, Config, Issued, Origin, Redis, Tollgate, eventually, file_name, free_port, get},
+    redis_audit::{AS_IT_SHOULD_BE, warnings},
 };
 
 /// A Redis with a port for TLS beside its plain one.
@@ -23,8 +24,7 @@ impl Secure {
             "--tls-ca-cert-file",
             file_name(&ca),
         ];
-        let memory = ["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"];
-        let redis = Redis::with(&[of_tls.as_slice(), &memory, arguments].concat());
+        let redis = Redis::with(&[of_tls.as_slice(), &AS_IT_SHOULD_BE, arguments].concat());
         Self { redis, port }
     }
 
@@ -58,11 +58,6 @@ policies: {{ per-ip: {{ algorithm: fixed_window, key: ip, limit: 3/365d }} }}
 
 fn status(tollgate: &Tollgate) -> u16 {
     get(tollgate.address, "/", &[]).status
-}
-
-fn warnings(tollgate: &Tollgate) -> Vec<String> {
-    let warnings = tollgate.admin("GET", "/v1/status").json()["warnings"].take();
-    serde_json::from_value(warnings).unwrap()
 }
 
 /// Redis can't be asked, for this reason: that is said once, and requests are served all the same.
