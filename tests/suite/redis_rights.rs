@@ -21,7 +21,7 @@ fn rules() -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// A Redis that knows the user, and one without limits for the test itself.
+/// A Redis that knows the user; the test itself may do anything there.
 fn restricted() -> Redis {
     let redis = Redis::with(&AS_IT_SHOULD_BE);
     allow(&redis, &rules());
@@ -33,6 +33,11 @@ fn allow(redis: &Redis, rules: &[impl AsRef<str>]) {
     let rules = rules.iter().map(AsRef::as_ref);
     let command: Vec<_> = ["acl", "setuser", "tollgate"].into_iter().chain(rules).collect();
     assert_eq!(redis.cli(&command), "OK", "{command:?}");
+}
+
+/// Whether it is of a version that says what a user may do.
+fn tells_by_itself(redis: &Redis) -> bool {
+    !redis.cli(&["info", "server"]).contains("redis_version:6.")
 }
 
 fn url(redis: &Redis, password: &str) -> String {
@@ -129,6 +134,10 @@ fn a_command_that_is_missing_is_named() {
     for command in &commands {
         let name = command.to_uppercase().replace('|', " ");
         for cached in [true, false] {
+            // Whoever asks an older one by trying leaves these out.
+            if !tells_by_itself(&redis) && ["script|load", "publish", "subscribe"].contains(&command.as_str()) {
+                continue;
+            }
             if !cached {
                 redis.cli(&["script", "flush"]);
             }
@@ -155,6 +164,9 @@ fn keys_and_channels_that_are_missing_are_named() {
         said.len() == 1 && said[0].contains("may not use keys ratelimit:* (ACL: ~ratelimit:*)"),
         "{said:?}"
     );
+    if !tells_by_itself(&redis) {
+        return;
+    }
     allow(&redis, &["~ratelimit:*", "resetchannels", "&other:unblock"]);
     let said = look();
     assert_eq!(said.len(), 1, "{said:?}");

@@ -64,12 +64,14 @@ impl Server {
     /// A server that waits for the end of a line, as Redis without TLS does, says nothing to the beginning of a
     /// handshake.
     fn late(&self) -> RedisError {
-        let also = match self.0.get_connection_info().addr() {
-            ConnectionAddr::TcpTls { .. } => ": if the port takes no TLS, write redis://",
-            _ => "",
-        };
+        let also = if self.is_encrypted() { ": if the port takes no TLS, write redis://" } else { "" };
         let words = format!("no connection within {CONNECT_TIMEOUT:?}{also}");
         io::Error::new(io::ErrorKind::TimedOut, words).into()
+    }
+
+    /// Whether it is asked over TLS.
+    pub(super) fn is_encrypted(&self) -> bool {
+        matches!(self.0.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
     }
 
     pub(super) fn client(&self) -> &Client {

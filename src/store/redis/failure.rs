@@ -30,6 +30,11 @@ impl Failure {
         Self { kind: StoreFailure::Protocol, why: why.to_owned() }
     }
 
+    /// Of the first question on a connection without TLS.
+    pub(super) fn at_first(error: RedisError) -> Self {
+        Self { why: trouble::first_words(&error), ..error.into() }
+    }
+
     /// Whether it says that Redis is not there for us, so that asking again soon is in vain. One without
     /// memory answers, and denials, which write nothing, still work.
     pub(super) fn trips_the_breaker(&self) -> bool {

@@ -191,16 +191,13 @@ impl Pulse<'_> {
 
     /// One heartbeat, on a connection that may have to be made. It takes no longer than a decision may.
     async fn beat(&mut self) -> Result<Duration, Failure> {
-        let mut connection = match self.connection.take() {
-            Some(connection) => connection,
-            None => {
-                // It may be another server.
-                self.audit_due = Instant::now();
-                self.duties.server.connect().await?
-            }
+        let (mut connection, is_new) = match self.connection.take() {
+            Some(connection) => (connection, false),
+            None => (self.duties.server.connect().await?, true),
         };
-        if self.audit_due <= Instant::now() {
-            self.look(&mut connection).await?;
+        // A new connection may be one to another server.
+        if is_new || self.audit_due <= Instant::now() {
+            self.look(&mut connection, is_new).await?;
         }
         let begun = Instant::now();
         let beat = heartbeat(self.duties, &mut connection, ALIVE);
@@ -210,12 +207,18 @@ impl Pulse<'_> {
         Ok(begun.elapsed())
     }
 
-    /// Finds out what the server is.
-    async fn look(&mut self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
-        let looked = timeout(AUDIT_TIMEOUT, audit(connection, &self.duties.config.prefix)).await;
-        let audit = looked.map_err(|_| Failure::silent())??;
+    /// Finds out what the server is. `first`: nothing was asked on this connection before.
+    async fn look(&mut self, connection: &mut MultiplexedConnection, first: bool) -> Result<(), Failure> {
+        let Duties { server, config, audit_every, .. } = self.duties;
+        let looked = timeout(AUDIT_TIMEOUT, audit(connection, &config.prefix)).await;
+        let audit = looked.map_err(|_| Failure::silent())?.map_err(|error| {
+            match first && !server.is_encrypted() {
+                true => Failure::at_first(error),
+                false => error.into(),
+            }
+        })?;
         self.seen.lock().learn(audit);
-        self.audit_due = Instant::now() + jittered(self.duties.audit_every);
+        self.audit_due = Instant::now() + jittered(*audit_every);
         Ok(())
     }
 

@@ -13,6 +13,16 @@ pub(super) fn words(error: &RedisError) -> String {
     }
 }
 
+/// The same for the first question on a connection without TLS: a port that wants TLS ends it there.
+pub(super) fn first_words(error: &RedisError) -> String {
+    if ended(error) {
+        return format!(
+            "it ended the connection at the first word: for a port that takes TLS, write rediss:// ({error})"
+        );
+    }
+    words(error)
+}
+
 fn hint(error: &RedisError) -> Option<String> {
     if let Some(tls) = of_tls(error) {
         return of_handshake(tls);
@@ -29,9 +39,6 @@ fn hint(error: &RedisError) -> Option<String> {
         // What it says is not the protocol of Redis: it may be the beginning of a TLS alert.
         (ErrorKind::Parse, _) => {
             "it does not speak as Redis does: for a port that takes TLS, write rediss://"
-        }
-        (ErrorKind::Io, _) if ended(error) => {
-            "it ended the connection: for a port that takes TLS, write rediss://"
         }
         _ => return None,
     };
@@ -85,7 +92,7 @@ fn of_tls(error: &RedisError) -> Option<&rustls::Error> {
     io.and_then(io::Error::get_ref).map_or_else(|| inner.downcast_ref(), |held| held.downcast_ref())
 }
 
-/// Whether the server closed the connection before it had said anything of use.
+/// Whether the server closed the connection.
 fn ended(error: &RedisError) -> bool {
     let inner = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
     let kind = inner.and_then(|inner| inner.downcast_ref::<io::Error>()).map(io::Error::kind);
