@@ -54,7 +54,9 @@ fn of(info: &str) -> Audit {
         let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         value.map(str::trim).unwrap_or_default().to_owned()
     };
-    let (role, version, mode) = (field("role"), field("redis_version"), field("redis_mode"));
+    let (role, version) = (field("role"), field("redis_version"));
+    // Valkey has names of its own, and names the version of Redis that it is like.
+    let (valkey, mode) = (field("valkey_version"), field("redis_mode") + &field("server_mode"));
     let mut warnings = Vec::new();
     if !version.is_empty() && number(&version) < OLDEST {
         let (major, minor) = OLDEST;
@@ -75,6 +77,7 @@ fn of(info: &str) -> Audit {
         _ => {}
     }
     warnings.extend(of_memory(&field("maxmemory"), &field("maxmemory_policy")));
+    let version = if valkey.is_empty() { version } else { format!("Valkey {valkey}") };
     Audit { role, version, warnings, has_other_keys: mode == "cluster" }
 }
 
@@ -131,10 +134,19 @@ mod tests {
             (info("7.0.15", "master", "1", "noeviction"), "noeviction"),
             (info("7.0.15", "master", "1", "allkeys-lru"), "may be evicted"),
             (info("7.0.15", "master", "1", "volatile-lru"), "volatile-lru"),
+            ("redis_version:7.0.15\r\nredis_mode:cluster\r\n".to_owned(), "part of a cluster"),
+            ("redis_version:7.2.4\r\nserver_mode:cluster\r\n".to_owned(), "part of a cluster"),
+            ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n".to_owned(), "a Sentinel"),
         ] {
             let warnings = of(&info).warnings;
             assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
         }
+    }
+
+    #[test]
+    fn valkey_is_named() {
+        let audit = of(&(info("7.2.4", "master", "1", "volatile-ttl") + "valkey_version:8.0.1\r\n"));
+        assert_eq!((audit.version.as_str(), audit.warnings.len()), ("Valkey 8.0.1", 0));
     }
 
     #[test]

@@ -62,6 +62,17 @@ impl From<RedisError> for Failure {
     }
 }
 
+/// By what an error says that the user may not do it, alone or as one of a command in a script (Redis 7 and Valkey,
+/// Redis 6).
+const RIGHTS: [&str; 6] = [
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "ACL failure in script",
+    "executing the script can't run this command",
+    "executing the script can't access",
+];
+
 /// What the server said in words: servers before version 7 put the error of a command in a script behind one
 /// of the script's own.
 fn said(error: &RedisError) -> StoreFailure {
@@ -70,7 +81,7 @@ fn said(error: &RedisError) -> StoreFailure {
     match () {
         () if says("OOM") => StoreFailure::OutOfMemory,
         () if says("READONLY") => StoreFailure::ReadOnly,
-        () if ["NOAUTH", "WRONGPASS", "NOPERM"].into_iter().any(says) => StoreFailure::Rights,
+        () if RIGHTS.into_iter().any(says) => StoreFailure::Rights,
         () if says("BUSY") || says("LOADING") => StoreFailure::Loading,
         () => StoreFailure::Protocol,
     }
