@@ -15,11 +15,12 @@ local wanted = {
   { 'server', 'PING' },
   { 'server', 'SCAN', '0', 'COUNT', '1' },
   { 'server', 'SCRIPT', 'LOAD', '' },
+  { 'server', 'MULTI' },
+  { 'server', 'EXEC' },
   { 'keys', 'SET', key, '1', 'PX', '1000' },
   { 'keys', 'GET', key },
   { 'keys', 'ZADD', key, '1', 'a' },
   { 'keys', 'ZCARD', key },
-  { 'keys', 'ZCOUNT', key, '0', '1' },
   { 'keys', 'ZRANGE', key, '0', '0' },
   { 'keys', 'ZRANGEBYSCORE', key, '0', '1' },
   { 'keys', 'ZREM', key, 'a' },
@@ -29,13 +30,19 @@ local wanted = {
   { 'keys', 'LRANGE', key, '0', '0' },
   { 'keys', 'LTRIM', key, '0', '0' },
   { 'keys', 'HSET', key, 'a', '1' },
+  { 'keys', 'HGET', key, 'a' },
   { 'keys', 'HGETALL', key },
+  { 'keys', 'HLEN', key },
+  { 'keys', 'HDEL', key, 'a' },
+  { 'keys', 'TYPE', key },
+  { 'keys', 'PTTL', key },
   { 'keys', 'PEXPIRE', key, '1000' },
   { 'keys', 'DEL', key },
+  { 'keys', 'UNLINK', key },
   { 'channel', 'PUBLISH', channel, '' },
   { 'channel', 'SUBSCRIBE', channel },
 }
-local unheard_of = { SCRIPT = true, PUBLISH = true, SUBSCRIBE = true }
+local unheard_of = { SCRIPT = true, MULTI = true, EXEC = true, PUBLISH = true, SUBSCRIBE = true }
 
 -- Whether a command is `refused`, `unknown` or neither; and whether it had an effect.
 local function verdict(command)

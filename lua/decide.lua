@@ -1,87 +1,73 @@
--- The driver: decides over a batch of requests, one after the other, each as a whole. A request is admitted iff
--- all its checks admit it; first all are read, then, only if all admit, all are taken. What is read of a limit is
--- kept for the rest of the batch and written once at its end, so that a hot key costs one read and one write.
+-- The driver, behind the algorithms: decides over a batch of requests, one after the other, each as a whole. A request
+-- is admitted iff all its checks admit it; first all are read, then, only if all admit, all are taken. What is read of a
+-- limit is kept for the rest of the batch and written once at its end, so that a hot key costs one read and one write.
 --
--- KEYS   the limit of each check, in order; the same may come again in another request, but not in the same.
+-- KEYS    the limits, each once
 -- ARGV[1] the time in microseconds since the Unix epoch; empty: Redis' own. Tests set it.
 -- ARGV[2] the batch, a MessagePack array:
---           the number of policies; of each: its algorithm's number, how many numbers describe it, those numbers
---           of each request: the number of its checks; of each: its policy (from 1), its cost, and what else the
---           algorithm takes
--- reply  integers: how many states lay so far in the future that they were discarded; of each request: 1 if it is
---        admitted, else 0; then of each check what its algorithm says of how it stands (see there; times are
---        relative to now). A cost of 0 only looks.
---
--- An algorithm (one file each, put before this one) is a table of functions:
---   load(key, policy, now)              reads the state, changing nothing
---   stand(state, policy, now, cost, reply)  appends to the reply; whether it admits
---   take(state, policy, now, cost, extra)   counts the request in, in memory
---   save(key, state, policy, now)       writes the state with its expiry
--- and `extras`, how many values a check has behind its cost.
+--           the number of policies; of each: its algorithm's number, how many numbers describe it, those numbers;
+--           of each request: the number of its checks; of each: its limit (from 1, not twice in a request), its policy
+--           (from 1), its cost, and what else the algorithm takes
+-- reply   integers: how many states lay so far in the future that they were discarded; of each request: 1 if it is
+--         admitted, else 0; then of each check what its algorithm says of how it stands (see there; times are
+--         relative to now). A cost of 0 only looks.
 
 local now = ARGV[1]
 if now == '' then
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 else
   now = tonumber(now)
 end
 
 local batch = cmsgpack.unpack(ARGV[2])
-local policies, at = {}, 2
+local policies, of, at = {}, {}, 2
 for i = 1, batch[1] do
-  local policy = { algorithm = algorithms[batch[at]] }
-  local numbers = batch[at + 1]
+  local policy, numbers = {}, batch[at + 1]
   for n = 1, numbers do policy[n] = batch[at + 1 + n] end
-  policies[i] = policy
+  policies[i], of[i] = policy, algorithms[batch[at]]
   at = at + 2 + numbers
 end
 
 local KEYS, size = KEYS, #batch
-local states, changed, owners, changes = {}, {}, {}, 0
-local reply, key = { 0 }, 0
+-- By limit: its state, and, if that has changed, its policy.
+local states, changed = {}, {}
+local reply, n = { 0 }, 1
 while at <= size do
   local checks = batch[at]
-  at = at + 1
-  local first_key, first_at, admitted = key, at, true
-  local place = #reply + 1
-  reply[place] = 0
+  local from, place, admitted = at + 1, n + 1, true
+  at, n = from, place
   for _ = 1, checks do
-    key = key + 1
-    local name, policy = KEYS[key], policies[batch[at]]
-    local algorithm = policy.algorithm
-    local state = states[name]
+    local limit, index = batch[at], batch[at + 1]
+    local policy, algorithm, state = policies[index], of[index], states[limit]
     if not state then
-      state = algorithm.load(name, policy, now)
-      states[name] = state
-      if state.future then reply[1] = reply[1] + 1 end
+      state = algorithm.load(KEYS[limit], policy, now)
+      states[limit] = state
     end
-    if not algorithm.stand(state, policy, now, batch[at + 1], reply) then admitted = false end
-    at = at + 2 + algorithm.extras
+    local admits
+    n, admits = algorithm.stand(state, policy, now, batch[at + 2], reply, n)
+    if not admits then admitted = false end
+    at = at + 3 + algorithm.extras
   end
   if admitted then
     reply[place] = 1
-    key, at = first_key, first_at
+    local again = from
     for _ = 1, checks do
-      key = key + 1
-      local name, policy, cost = KEYS[key], policies[batch[at]], batch[at + 1]
-      local algorithm = policy.algorithm
+      local limit, index, cost = batch[again], batch[again + 1], batch[again + 2]
+      local algorithm = of[index]
       if cost > 0 then
-        local state = states[name]
-        if not state.changed then
-          state.changed = true
-          changes = changes + 1
-          changed[changes], owners[changes] = name, policy
-        end
-        algorithm.take(state, policy, now, cost, batch[at + 2])
+        algorithm.take(states[limit], policies[index], cost, batch[again + 3])
+        changed[limit] = index
       end
-      at = at + 2 + algorithm.extras
+      again = again + 3 + algorithm.extras
     end
+  else
+    reply[place] = 0
   end
 end
 
-for i = 1, changes do
-  local name, policy = changed[i], owners[i]
-  policy.algorithm.save(name, states[name], policy, now)
+for limit, index in pairs(changed) do
+  of[index].save(KEYS[limit], states[limit], policies[index], now)
 end
+reply[1] = discarded
 return reply

@@ -1,49 +1,53 @@
 -- fixed_window: one count a calendar window (UTC) and tier, all tiers in one value.
 --
--- state   a string, `END:USED` of each tier in the order of the tiers, parted by spaces
+-- state   a string: of each tier the window's end (microseconds since the Unix epoch) and the units used, as doubles of
+--         eight bytes, most significant first (struct's '>dd'). Six numbers as text would take as long as all the rest.
 -- policy  limit and window of each tier
 -- says    of each tier: units used, time until its window ends
 
 algorithms[2] = {
   extras = 0,
   load = function(key, policy, now)
-    local value = redis.pcall('GET', key)
-    local state, n, from = {}, #policy, 1
-    if type(value) ~= 'string' then value = '' end
-    for i = 2, n, 2 do
-      local window = policy[i]
-      local _, to, ends, used = find(value, '^(%d+):(%d+) ?', from)
-      if ends then
-        from, ends, used = to + 1, tonumber(ends), tonumber(used)
-        local held, future = holds(ends, used, window, now)
-        if held then
-          state[i - 1], state[i] = used, ends
-        else
-          state.future = state.future or future
-        end
+    local value, n = pcall('GET', key), #policy
+    local state
+    if type(value) == 'string' and #value == 8 * n then
+      local layout = policy.layout
+      if not layout then
+        layout = '>' .. string.rep('d', n)
+        policy.layout = layout
       end
-      if not state[i] then state[i - 1], state[i] = 0, now - now % window + window end
+      state = { unpack_from(layout, value) }
+      state[n + 1] = nil
+    else
+      state = {}
+    end
+    for i = 2, n, 2 do
+      local ends, window = state[i - 1], policy[i]
+      if not ends or not holds(state[i], ends - now, window) then
+        state[i - 1], state[i] = now - now % window + window, 0
+      end
     end
     return state
   end,
-  stand = function(state, policy, now, cost, reply)
-    local n, admits = #reply, true
+  stand = function(state, policy, now, cost, reply, n)
+    local admits = true
     for i = 1, #policy, 2 do
-      local used = state[i]
-      reply[n + i], reply[n + i + 1] = used, state[i + 1] - now
+      local used = state[i + 1]
+      reply[n + 1], reply[n + 2] = used, state[i] - now
+      n = n + 2
       if used + cost > policy[i] then admits = false end
     end
-    return admits
+    return n, admits
   end,
-  take = function(state, policy, _, cost)
-    for i = 1, #policy, 2 do state[i] = state[i] + cost end
+  take = function(state, policy, cost)
+    for i = 2, #policy, 2 do state[i] = state[i] + cost end
   end,
   save = function(key, state, policy, now)
-    local last, value = state[2], format('%.0f:%.0f', state[2], state[1])
-    for i = 3, #policy, 2 do
-      value = format('%s %.0f:%.0f', value, state[i + 1], state[i])
-      if state[i + 1] > last then last = state[i + 1] end
+    local n, last = #policy, state[1]
+    for i = 3, n, 2 do
+      if state[i] > last then last = state[i] end
     end
-    redis.call('SET', key, value, 'PX', lifetime(last, now))
+    local layout = policy.layout or '>' .. string.rep('d', n)
+    call('SET', key, pack(layout, unpack(state)), 'PX', lifetime(last - now))
   end,
 }

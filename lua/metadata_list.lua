@@ -1,44 +1,44 @@
 -- metadata_list: counts like single_counter, and writes down who made each request.
 --
--- state   a list, oldest request first, the newest `keep` of a window: `END:USED ENTRY`, where USED are the units
---         taken when that request had been, and ENTRY is the request as JSON, if it is to be written down
+-- state   a list, oldest request first: `END:USED ENTRY`, where END is the end of the window (microseconds since the
+--         Unix epoch), USED are the units taken when that request had been, and ENTRY is the request as JSON, if it is
+--         to be written down. The newest `keep` of a window stay, at most twice as many for a while.
 -- policy  limit, window, keep
 -- takes   ENTRY, or an empty string
 -- says    units used, time until the window ends (a whole window if none are used)
+--
+-- In memory: units used, the window's end, that as text, elements to add, whether they begin the list, and whether
+-- another is in their way.
 
 algorithms[4] = {
   extras = 1,
   load = function(key, policy, now)
-    local newest = redis.pcall('LINDEX', key, -1)
-    local window = policy[2]
-    if newest then
-      local ends, used, future, _
-      if type(newest) == 'string' then
-        _, _, ends, used = find(newest, '^(%d+):(%d+) ')
+    local newest, window = pcall('LINDEX', key, '-1'), policy[2]
+    if type(newest) == 'string' then
+      local _, _, text, used = find(newest, '^(%d+):(%d+) ')
+      if text then
+        local ends = text + 0
+        used = used + 0
+        if holds(used, ends - now, window) then return { used, ends, text, {} } end
       end
-      if ends then
-        local held
-        ends, used = tonumber(ends), tonumber(used)
-        held, future = holds(ends, used, window, now)
-        if held then return { ends = ends, used = used, pushed = {} } end
-      end
-      return { ends = now + window, used = 0, pushed = {}, stale = true, fresh = true, future = future }
     end
-    return { ends = now + window, used = 0, pushed = {}, fresh = true }
+    local ends = now + window
+    return { 0, ends, format(integer, ends), {}, true, newest and true }
   end,
-  stand = function(state, policy, now, cost, reply)
-    local n = #reply
-    reply[n + 1], reply[n + 2] = state.used, state.ends - now
-    return state.used + cost <= policy[1]
+  stand = function(state, policy, now, cost, reply, n)
+    local used = state[1]
+    reply[n + 1], reply[n + 2] = used, state[2] - now
+    return n + 2, used + cost <= policy[1]
   end,
-  take = function(state, _, _, cost, entry)
-    state.used = state.used + cost
-    state.pushed[#state.pushed + 1] = format('%.0f:%.0f ', state.ends, state.used) .. entry
+  take = function(state, _, cost, entry)
+    local used, added = state[1] + cost, state[4]
+    state[1] = used
+    added[#added + 1] = format('%s:%d ', state[3], used) .. entry
   end,
   save = function(key, state, policy, now)
-    if state.stale then redis.call('DEL', key) end
-    local length = redis.call('RPUSH', key, unpack(state.pushed))
-    if length > policy[3] then redis.call('LTRIM', key, -policy[3], -1) end
-    if state.fresh then redis.call('PEXPIRE', key, lifetime(state.ends, now)) end
+    if state[6] then call('DEL', key) end
+    local length, keep = call('RPUSH', key, unpack(state[4])), policy[3]
+    if length > 2 * keep then call('LTRIM', key, format('%d', -keep), '-1') end
+    if state[5] then call('PEXPIRE', key, lifetime(state[2] - now)) end
   end,
 }

@@ -1,22 +1,43 @@
--- What stands before the algorithms: their table, by the numbers that batches name them by, and what several have in
--- common: windows, each an end (microseconds since the Unix epoch) and the units taken in it, written `END:USED`.
--- Numbers are doubles: whatever is written goes through format('%.0f').
+-- What stands before the algorithms: their table, by the numbers that batches name them by, and what they share.
+--
+-- An algorithm (one file each) is a table of functions:
+--   load(key, policy, now)           reads the state of a limit, changing nothing; a table
+--   stand(state, policy, now, cost, reply, n)  puts what it says behind the n values of the reply; gives how many there
+--                                    are now, and whether it admits
+--   take(state, policy, cost, extra) counts a request in, in memory
+--   save(key, state, policy, now)    writes the state, with its expiry
+-- and `extras`, how many values a check has behind its cost. A policy is the list of its numbers.
+--
+-- All of this runs for each decision: what is called here was measured. Numbers are doubles; they are written by
+-- format(integer), which is exact up to 2^53 and faster than '%.0f', and never by `..`.
 
 local algorithms = {}
-local format, find, tonumber, ceil = string.format, string.find, tonumber, math.ceil
+local call, pcall = redis.call, redis.pcall
+local format, find, tonumber, type = string.format, string.find, tonumber, type
+local pack, unpack_from = struct.pack, struct.unpack
 
--- Whether a window that was found holds now, and whether it is void because it lies more than a window ahead, as it
--- does when the clock was set back.
-local function holds(ends, used, window, now)
-  if used > 0 and ends - now > 2 * window then return false, true end
-  return used > 0 and ends > now, false
+-- '%d' goes through C's long, which has 32 bits on some machines.
+local integer = format('%d', 9007199254740991) == '9007199254740991' and '%d' or '%.0f'
+
+-- For how many milliseconds a key lives that matters for another `left` microseconds, as text. Where it is not Redis
+-- that tells the time, that time may go more slowly.
+local spare = ARGV[1] == '' and 1 or 600001
+local last, written = nil, nil
+local function lifetime(left)
+  -- Calendar windows end together.
+  if left ~= last then last, written = left, format(integer, (left - left % 1000) / 1000 + spare) end
+  return written
 end
 
--- How many milliseconds a key lives whose state is over at `ends`: so long at least. Where it is not Redis that tells
--- the time, that time may go more slowly.
-local spare = ARGV[1] == '' and 0 or 600000
-local function lifetime(ends, now)
-  local millis = ceil((ends - now) / 1000)
-  if millis < 1 then millis = 1 end
-  return millis + spare
+-- How many states lay so far in the future that they are void: a clock was set back.
+local discarded = 0
+
+-- Whether units that were taken in a window that ends in `left` microseconds count. It may not lie more than a window
+-- ahead.
+local function holds(used, left, window)
+  if used > 0 and left > 2 * window then
+    discarded = discarded + 1
+    return false
+  end
+  return used > 0 and left > 0
 end

@@ -1,97 +1,108 @@
 -- sliding_log: when each unit was taken. Never more than the limit in any (now - window, now].
 --
--- state   a sorted set, one member a unit: its score is the time it was taken, in microseconds since the Unix epoch;
---         the member is the same number, or the next that is free, so that units of one instant stay apart and
---         members have the order of their scores
+-- state   a sorted set, one member a unit. Its score is the time it was taken, in microseconds since the Unix epoch. The
+--         member is that time and the unit's number, as doubles of eight bytes, most significant first (struct's
+--         '>dd'): so units of one instant stay apart, members have the order in which they came, and how many lie
+--         between two of them need not be counted.
 -- policy  limit, window, the most units that one request may take
 -- says    units used, time until the oldest leaves (a whole window if there are none), time until the request fits
 --
--- Few limits have many units in their window: the newest few are read first, and mostly they are all.
+-- Most limits have few units in their window: the newest few are read first, and mostly they are all.
 
 local FEW = 4
 
--- The time of the unit that leaves as number `index` (from 0), read from Redis if need be.
+-- Adds nothing to the state: the first unit is yet to come.
+local function empty(key, now, stale)
+  return { key = key, at = now, stored = 0, added = 0, number = 0, known = {}, fresh = true, stale = stale }
+end
+
+-- When the unit was taken that leaves as number `index` (from 0), read from Redis if need be.
 local function taken(state, index)
   if index >= state.stored then return state.at end
-  local first = #state.known - state.stored
-  if first >= 0 then return state.known[first + index + 1] end
-  local rank = index - state.stored
-  if index == 0 and state.oldest then return state.oldest end
-  local found = redis.call('ZRANGE', state.key, rank, rank, 'WITHSCORES')
-  local time = tonumber(found[2])
-  if index == 0 then state.oldest = time end
-  return time
+  local known = state.known
+  local first = state.stored - #known
+  if index >= first then return known[index - first + 1] end
+  if index == 0 then return state.oldest end
+  local rank = format(integer, index - state.stored)
+  return (unpack_from('>dd', call('ZRANGE', state.key, rank, rank)[1]))
 end
 
 algorithms[3] = {
   extras = 0,
   load = function(key, policy, now)
-    local found, window = redis.pcall('ZRANGE', key, -FEW, -1, 'WITHSCORES'), policy[2]
+    local found, window = pcall('ZRANGE', key, '-4', '-1'), policy[2]
     local n = #found
-    local state = { key = key, at = now, stored = 0, known = {}, added = 0, member = 0, fresh = true }
-    if found.err then
-      state.stale = true
-      return state
-    end
-    if n == 0 then return state end
-    local newest, member = tonumber(found[n]), tonumber(found[n - 1])
-    if not member or newest - now > window then
-      state.stale, state.future = true, member ~= nil
-      return state
+    if n == 0 then return empty(key, now, found.err) end
+    if #found[n] ~= 16 then return empty(key, now, true) end
+    local newest, number = unpack_from('>dd', found[n])
+    if newest - now > window then
+      discarded = discarded + 1
+      return empty(key, now, true)
     end
     local at = newest > now and newest or now
-    local cutoff, known = at - window, state.known
-    if newest <= cutoff then
-      state.stale = true
-      return state
+    local cutoff = at - window
+    if not (newest > cutoff) then return empty(key, now, true) end
+
+    local known, stored, old, oldest = {}, 0, false
+    for i = 1, n do
+      local time = #found[i] == 16 and unpack_from('>dd', found[i]) or cutoff
+      if time > cutoff then
+        stored = stored + 1
+        known[stored] = time
+      else
+        old = true
+      end
     end
-    state.fresh, state.at, state.newest, state.member = false, at, newest, member
-    for i = 2, n, 2 do
-      local time = tonumber(found[i])
-      if time > cutoff then known[#known + 1] = time else state.prune = true end
+    if stored == FEW then
+      -- There may be more: they are numbered.
+      local since = format('(' .. integer, cutoff)
+      local first = call('ZRANGEBYSCORE', key, since, '+inf', 'LIMIT', '0', '1')[1]
+      if first and #first == 16 then
+        local time, its = unpack_from('>dd', first)
+        stored, oldest = number - its + 1, time
+      end
+      old = true
     end
-    state.stored = #known
-    if n == 2 * FEW and not state.prune then
-      state.stored = redis.call('ZCOUNT', key, format('(%.0f', cutoff), '+inf')
-    end
-    return state
+    return {
+      key = key, at = at, stored = stored, added = 0, number = number, known = known,
+      newest = newest, oldest = oldest, old = old,
+    }
   end,
-  stand = function(state, policy, now, cost, reply)
-    local n, used = #reply, state.stored + state.added
-    local limit, most = policy[1], policy[3]
-    local admits = used + cost <= limit and cost <= most
+  stand = function(state, policy, now, cost, reply, n)
+    local used = state.stored + state.added
+    local limit, window = policy[1], policy[2]
+    local admits = used + cost <= limit and cost <= policy[3]
     local returns = used > 0 and taken(state, 0) or state.at
     local fits = returns
-    if not admits and cost <= limit and cost <= most then
-      fits = taken(state, used + cost - limit - 1)
-    end
-    local window = policy[2]
+    if not admits and cost <= limit and cost <= policy[3] then fits = taken(state, used + cost - limit - 1) end
     reply[n + 1], reply[n + 2], reply[n + 3] = used, returns + window - now, fits + window - now
-    return admits
+    return n + 3, admits
   end,
-  take = function(state, _, _, cost)
+  take = function(state, _, cost)
     state.added = state.added + cost
   end,
-  -- Old units are removed, and the expiry is renewed, a few times a window: each takes as long as the rest together.
+  -- Old units are removed, and the expiry is renewed, when the log enters another half of a window: each takes as long
+  -- as the rest.
   save = function(key, state, policy, now)
-    local at, window, member = state.at, policy[2], state.member
-    if state.stale then redis.call('DEL', key) end
-    local score, left = format('%.0f', at), state.added
-    while left > 0 do
-      local units = {}
-      for i = 1, left < 1000 and left or 1000 do
-        member = member < at and at or member + 1
-        units[2 * i - 1], units[2 * i] = score, format('%.0f', member)
+    local at, number, left, window = state.at, state.number, state.added, policy[2]
+    if state.stale then call('DEL', key) end
+    local score = format(integer, at)
+    if left == 1 then
+      call('ZADD', key, score, pack('>dd', at, number + 1))
+    else
+      while left > 0 do
+        local units, count = {}, left < 1000 and left or 1000
+        for i = 1, count do
+          units[2 * i - 1], units[2 * i] = score, pack('>dd', at, number + i)
+        end
+        call('ZADD', key, unpack(units))
+        number, left = number + count, left - count
       end
-      left = left - #units / 2
-      redis.call('ZADD', key, unpack(units))
     end
-    local part = window / 4
-    if state.fresh or at - at % part ~= state.newest - state.newest % part then
-      if not state.fresh and (state.prune or state.stored > #state.known) then
-        redis.call('ZREMRANGEBYSCORE', key, '-inf', format('%.0f', at - window))
-      end
-      redis.call('PEXPIRE', key, lifetime(at + window + part, now))
+    local half = window / 2
+    if state.fresh or at - at % half ~= state.newest - state.newest % half then
+      if state.old then call('ZREMRANGEBYSCORE', key, '-inf', format(integer, at - window)) end
+      call('PEXPIRE', key, lifetime(at + window + half - now))
     end
   end,
 }

@@ -11,7 +11,7 @@ use crate::limit::algorithm::metadata_list::Entry;
 ///
 /// When it is full, the record to go is the oldest of the user with the most: a flood by one user never
 /// hides the others behind the address.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Kept(VecDeque<Arc<Entry>>);
 
 /// What a policy says of its records.
@@ -28,15 +28,23 @@ impl Kept {
         if bounds.keep == 0 || expired(entry, bounds, now) {
             return;
         }
-        let records = &mut self.0;
-        let after = records.partition_point(|record| record.time <= entry.time);
-        let same_time = records.range(..after).rev().take_while(|record| record.time == entry.time);
-        if same_time.into_iter().any(|record| Arc::ptr_eq(record, entry)) {
+        if self.at(entry.time).any(|record| Arc::ptr_eq(record, entry)) {
             return;
         }
-        records.insert(after, Arc::clone(entry));
+        let after = self.0.partition_point(|record| record.time <= entry.time);
+        self.0.insert(after, Arc::clone(entry));
         while self.0.len() > bounds.keep {
             self.shrink();
+        }
+    }
+
+    /// Adds the records of another instance, but for those that equal one of these: both were told of the
+    /// same request then, by the list of a limit that they share.
+    pub(super) fn merge(&mut self, other: &Self, bounds: Bounds, now: i64) {
+        let known = |entry: &Arc<Entry>| self.at(entry.time).any(|record| record == entry);
+        let new: Vec<_> = other.0.iter().filter(|entry| !known(entry)).cloned().collect();
+        for entry in &new {
+            self.insert(entry, bounds, now);
         }
     }
 
@@ -49,6 +57,12 @@ impl Kept {
     /// Oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.0.iter()
+    }
+
+    /// The records of this time.
+    fn at(&self, time: i64) -> impl Iterator<Item = &Arc<Entry>> {
+        let from = self.0.partition_point(|record| record.time < time);
+        self.0.range(from..).take_while(move |record| record.time == time)
     }
 
     fn shrink(&mut self) {
@@ -97,6 +111,18 @@ mod tests {
             kept.insert(record, BOUNDS, 10);
         }
         assert_eq!(kept.iter().count(), 2);
+    }
+
+    #[test]
+    fn what_two_instances_were_told_of_is_kept_once() {
+        let list = |entries: &[(i64, &str)]| {
+            let mut kept = Kept::default();
+            entries.iter().for_each(|&(time, user)| kept.insert(&entry(time, user), BOUNDS, 10));
+            kept
+        };
+        let mut kept = list(&[(1, "bob"), (3, "acme"), (3, "acme")]);
+        kept.merge(&list(&[(1, "bob"), (2, "eve"), (3, "acme"), (3, "bob")]), BOUNDS, 10);
+        assert_eq!(told(&kept), [(2, "eve"), (3, "acme"), (3, "acme"), (3, "bob")]);
     }
 
     #[test]

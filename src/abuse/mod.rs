@@ -3,20 +3,36 @@
 //! Workers note denials in a table of their own ([`Recorder`]) and hand it over every tick through a
 //! bounded queue; one thread ([`Collector`]) merges them into the [`Registry`], which the admin port
 //! reads. Nothing here makes a request wait: what does not fit is dropped and counted.
+//!
+//! Where several instances share an [`Archive`], each writes down there what it holds itself, a
+//! [`Snapshot`] a client ([`Registry::unpublished`]), and a [`Mirror`] brings what the others hold when
+//! somebody asks.
 
+mod account;
 mod address;
+mod archive;
 mod client;
+mod clients;
 mod collector;
 mod denial;
 mod evidence;
+mod mirror;
+mod policies;
 mod recorder;
 mod registry;
+mod snapshot;
 #[cfg(test)]
 pub(crate) mod testing;
+mod users;
 
 pub use address::{identifier, is_of, masked, of_identifier, parse, shown};
-pub use client::{Client, Limited, Record, USERS};
+pub use archive::{Archive, Changes, Others};
+pub use client::{Client, Limited, Record};
+pub use clients::ADDRESSES;
 pub use collector::Collector;
 pub use denial::Denial;
+pub use mirror::Mirror;
 pub use recorder::Recorder;
-pub use registry::Registry;
+pub use registry::{Registry, Unpublished};
+pub use snapshot::{LimitSnapshot, RecordSnapshot, Snapshot};
+pub use users::USERS;

@@ -1,60 +1,51 @@
 //! All limited clients, as the admin port reads them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
 use super::{
-    Client, Limited, Record, address,
+    Client, Limited, Others, Record, Snapshot,
+    account::Account,
+    address,
     client::Held,
-    denial::{Batch, Evidence, Tally},
-    evidence::Bounds,
+    clients::Clients,
+    denial::Batch,
+    policies::{Policies, micros},
 };
 use crate::{limit::Policy, telemetry::metrics::Metrics};
 
-/// Addresses held; the one that was denied longest ago goes first.
-const ADDRESSES: usize = 10_000;
-/// About as much memory; likewise.
-const BYTES: usize = 64 << 20;
-/// Addresses looked at a sweep.
-const SWEEP: usize = 256;
-/// How long a worker may sit on a denial before it hands it over, amply.
-const IN_FLIGHT: i64 = 2_000_000;
+/// Bytes of accounts published at a time, about.
+const PUBLISHED: usize = 1 << 20;
 
-/// Limited clients, by address. Its lock is taken by the collector and by the admin port, never by a worker.
+/// Limited clients, by address: what this instance knows of each, and what the others know. Its lock is
+/// taken by the collector, by whoever publishes, and by the admin port, never by a worker.
 #[derive(Debug)]
 pub struct Registry {
-    bounds: Vec<Bounds>,
+    policies: Policies,
     /// Microseconds.
     retain: i64,
     metrics: Arc<Metrics>,
     held: Mutex<Clients>,
 }
 
-#[derive(Debug, Default)]
-struct Clients {
-    by_address: BTreeMap<IpNet, Held>,
-    /// By the last denial.
-    by_last: BTreeSet<(i64, IpNet)>,
-    bytes: usize,
-    /// When an address was forgotten on demand: what workers noted before does not bring it back.
-    forgotten: BTreeMap<IpNet, i64>,
-    /// Where the next sweep begins.
-    swept: Option<IpNet>,
+/// What the archive is to be told of a client.
+#[derive(Debug, Clone)]
+pub struct Unpublished {
+    pub address: IpNet,
+    pub snapshot: Snapshot,
+    /// How long it is retained from now.
+    pub stays: Duration,
+    /// How often the client had changed.
+    changes: u64,
 }
 
 impl Registry {
     /// `policies`: those whose indexes denials name. `retain`: how long a client stays after its last denial.
     pub fn new(policies: &[Policy], retain: Duration, metrics: Arc<Metrics>) -> Self {
-        let bounds = policies
-            .iter()
-            .map(|policy| Bounds { keep: policy.record.keep, retain: micros(policy.record.retain) });
-        Self { bounds: bounds.collect(), retain: micros(retain), metrics, held: Mutex::default() }
+        let policies = Policies::new(policies);
+        Self { policies, retain: micros(retain), metrics, held: Mutex::default() }
     }
 
     /// Merges what a worker hands over.
@@ -63,141 +54,141 @@ impl Registry {
         let mut dropped = 0;
         for (shown, tally) in batch.tallies {
             match address::parse(&shown) {
-                Some(address) => clients.add(address, tally, &self.bounds, now),
+                Some(address) => clients.add(address, tally, &self.policies, now),
                 None => dropped += tally.denied,
             }
         }
         for evidence in &batch.evidence {
-            clients.add_evidence(evidence, &self.bounds, now);
+            clients.add_evidence(evidence, &self.policies, now);
         }
         let evicted = clients.make_room();
         drop(clients);
         if dropped > 0 {
             self.metrics.add_abuse_dropped(dropped);
         }
-        if evicted > 0 {
-            self.metrics.add_abuse_evicted(evicted);
-        }
+        self.count(evicted);
     }
 
     /// Forgets some of what has expired. A few calls reach everything.
     pub(super) fn sweep(&self, now: i64) {
-        self.held.lock().sweep(&self.bounds, self.retain, now);
+        self.held.lock().sweep(&self.policies, self.retain, now);
     }
 
     /// All clients that `wanted` lets through, in order of their addresses.
     pub fn clients(&self, now: i64, wanted: impl Fn(&Client) -> bool) -> Vec<Client> {
         let clients = self.held.lock();
-        let current = clients.by_address.values().filter(|held| !self.expired(held, now));
-        current.map(Held::told).filter(wanted).collect()
+        let current = clients.iter().filter(|(_, held)| !self.expired(held, now));
+        current.map(|(_, held)| held.told()).filter(wanted).collect()
     }
 
     /// One client with its records, newest first, and the limits that held it back.
     pub fn client(&self, address: IpNet, now: i64) -> Option<(Client, Vec<Record>, Vec<Limited>)> {
         let mut clients = self.held.lock();
-        let told = clients.change(address, |held| {
-            held.expire(&self.bounds, now);
-            (!self.expired(held, now)).then(|| (held.told(), held.records(), held.limits()))
-        });
-        told.flatten()
+        clients.change(address, |held| held.expire(&self.policies, now));
+        let held = clients.get(address).filter(|held| !self.expired(held, now))?;
+        let (records, limits) = held.evidence(&self.policies, now);
+        Some((held.told(), records, limits))
     }
 
-    /// Forgets a client. Gives the limits that held it back, `None` where it was not known.
-    pub fn forget(&self, address: IpNet, now: i64) -> Option<Vec<Limited>> {
+    /// Forgets a client, and what was noted of it until `since`. Gives the limits that held it back, `None`
+    /// where it was not known.
+    pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<Limited>> {
+        let held = self.held.lock().forget(address, since).filter(|held| !self.expired(held, since))?;
+        Some(held.evidence(&self.policies, since).1)
+    }
+
+    /// Clients that have changed since they were published, those that wait longest first: `max` of them,
+    /// or fewer where they are large. Each is there again until [`Registry::published`] is told of it.
+    pub fn unpublished(&self, now: i64, max: usize) -> Vec<Unpublished> {
+        let mut room = PUBLISHED;
+        let clients = self.held.lock();
+        let due = clients.due(now).filter_map(|(address, held)| Some((address, held, held.own()?)));
+        let due = due.take(max).take_while(|(_, _, own)| {
+            let first = room == PUBLISHED;
+            let fits = first || own.bytes() <= room;
+            room = room.saturating_sub(own.bytes());
+            fits
+        });
+        let unpublished = due.map(|(address, held, own)| {
+            let left = own.last.saturating_add(self.retain).saturating_sub(now);
+            Unpublished {
+                address,
+                snapshot: Snapshot::of(own),
+                stays: Duration::from_micros(left.try_into().unwrap_or(0)),
+                changes: held.publication.changes,
+            }
+        });
+        unpublished.collect()
+    }
+
+    /// These were published as they were given.
+    pub fn published<'a>(&self, given: impl IntoIterator<Item = &'a Unpublished>, now: i64) {
         let mut clients = self.held.lock();
-        clients.forgotten.insert(address, now);
-        let expired = clients.by_address.get(&address).is_none_or(|held| self.expired(held, now));
-        let limits = clients.remove(address).map(|held| held.limits());
-        limits.filter(|_| !expired)
+        for Unpublished { address, changes, .. } in given {
+            clients.change(*address, |held| held.publication.told(*changes, now));
+        }
+    }
+
+    /// This was not published, since the client was forgotten elsewhere after its last denial.
+    pub fn refused(&self, given: &Unpublished) {
+        let mut clients = self.held.lock();
+        let same = |held: &Held| held.publication.changes == given.changes;
+        // What has come since is published the next time.
+        if clients.get(given.address).is_some_and(same) {
+            clients.forget(given.address, given.snapshot.last);
+        }
+    }
+
+    /// Has everything published anew: the archive has lost it.
+    pub fn publish_all(&self, now: i64) {
+        let mut clients = self.held.lock();
+        let own = clients.iter().filter(|(_, held)| held.own().is_some());
+        let addresses: Vec<_> = own.map(|(address, _)| address).collect();
+        for address in addresses {
+            clients.change(address, |held| held.publication.change(now));
+        }
+    }
+
+    /// Whether a client is not known as it is since this change of the archive.
+    pub(super) fn lacks(&self, address: IpNet, change: i64) -> bool {
+        self.held.lock().get(address).is_none_or(|held| held.read != Some(change))
+    }
+
+    /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
+    /// archive where that is known. `now`: when it was found.
+    pub(super) fn replace_others(&self, address: IpNet, found: Others, read: Option<i64>, now: i64) {
+        let Others { forgotten, snapshots } = found;
+        let shown = address::shown(address);
+        let accounts = snapshots.into_iter().map(|found| found.into_account(&shown, &self.policies, now));
+        let others = accounts.reduce(|mut all: Account, account| {
+            all.merge(&account, &shown, &self.policies, now);
+            all
+        });
+        let mut clients = self.held.lock();
+        let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
+        clients.replace_others(address, others, forgotten, read, now);
+        let evicted = clients.make_room();
+        drop(clients);
+        self.count(evicted);
+    }
+
+    fn count(&self, evicted: u64) {
+        if evicted > 0 {
+            self.metrics.add_abuse_evicted(evicted);
+        }
     }
 
     fn expired(&self, held: &Held, now: i64) -> bool {
-        held.last.saturating_add(self.retain) <= now
+        held.last().saturating_add(self.retain) <= now
     }
-}
-
-impl Clients {
-    fn add(&mut self, address: IpNet, tally: Tally, bounds: &[Bounds], now: i64) {
-        if self.forgotten.get(&address).is_some_and(|&since| tally.last <= since) {
-            return;
-        }
-        if !self.by_address.contains_key(&address) {
-            let held = Held::new(address, tally.first);
-            self.by_last.insert((held.last, address));
-            self.bytes += held.bytes();
-            self.by_address.insert(address, held);
-        }
-        self.change(address, |held| held.add(tally, bounds, now));
-    }
-
-    fn add_evidence(&mut self, evidence: &Evidence, bounds: &[Bounds], now: i64) {
-        // Evidence of a client that was forgotten meanwhile finds none, and goes.
-        if let Some(address) = address::parse(&evidence.address) {
-            self.change(address, |held| held.add_evidence(evidence, bounds, now));
-        }
-    }
-
-    /// Changes one client and keeps the accounts right.
-    fn change<T>(&mut self, address: IpNet, change: impl FnOnce(&mut Held) -> T) -> Option<T> {
-        let held = self.by_address.get_mut(&address)?;
-        let (bytes, last) = (held.bytes(), held.last);
-        let result = change(held);
-        self.bytes = self.bytes - bytes + held.bytes();
-        if held.last != last {
-            self.by_last.remove(&(last, address));
-            self.by_last.insert((held.last, address));
-        }
-        Some(result)
-    }
-
-    fn remove(&mut self, address: IpNet) -> Option<Held> {
-        let held = self.by_address.remove(&address)?;
-        self.by_last.remove(&(held.last, address));
-        self.bytes -= held.bytes();
-        Some(held)
-    }
-
-    /// How many had to go.
-    fn make_room(&mut self) -> u64 {
-        let mut evicted = 0;
-        while self.by_address.len() > ADDRESSES || self.bytes > BYTES {
-            let Some(&(_, address)) = self.by_last.first() else { break };
-            self.remove(address);
-            evicted += 1;
-        }
-        evicted
-    }
-
-    fn sweep(&mut self, bounds: &[Bounds], retain: i64, now: i64) {
-        for _ in 0..SWEEP {
-            match self.by_last.first() {
-                Some(&(last, address)) if last.saturating_add(retain) <= now => self.remove(address),
-                _ => break,
-            };
-        }
-        let after = match self.swept {
-            Some(address) => (std::ops::Bound::Excluded(address), std::ops::Bound::Unbounded),
-            None => (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded),
-        };
-        let next: Vec<_> = self.by_address.range(after).take(SWEEP).map(|(&address, _)| address).collect();
-        for &address in &next {
-            self.change(address, |held| held.expire(bounds, now));
-        }
-        // Short of the end goes on there; at the end it begins anew.
-        self.swept = next.last().copied().filter(|_| next.len() == SWEEP);
-        self.forgotten.retain(|_, since| since.saturating_add(IN_FLIGHT) > now);
-    }
-}
-
-fn micros(duration: Duration) -> i64 {
-    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
         super::{
-            denial::Limit,
+            clients::{ADDRESSES, SWEEP},
+            denial::{Limit, Tally},
             testing::{entry, policy},
         },
         *,
@@ -223,6 +214,13 @@ mod tests {
         Batch { tallies: vec![(address.into(), tally)], evidence: Vec::new() }
     }
 
+    /// As another instance tells of a client that it denied once.
+    fn snapshot(time: i64) -> Snapshot {
+        let other = Registry::new(&[policy()], Duration::from_secs(10), Metrics::new(&testing::config(), 1));
+        other.record(batch("203.0.113.7", time), time);
+        other.unpublished(time, 1).remove(0).snapshot
+    }
+
     fn listed(registry: &Registry, now: i64) -> Vec<String> {
         registry.clients(now, |_| true).iter().map(|client| client.shown.to_string()).collect()
     }
@@ -235,7 +233,7 @@ mod tests {
         }
         let (client, records, limits) = registry.client(address::parse("203.0.113.7").unwrap(), 10).unwrap();
         assert_eq!((client.first, client.last, client.until), (3, 9, 9 + SECOND));
-        assert_eq!((client.denied, client.users, client.policies), (3, 1, vec![0]));
+        assert_eq!((client.denied, client.users, client.policies), (3, 1, vec!["per-ip".into()]));
         assert_eq!(records.iter().map(|record| record.entry.time).collect::<Vec<_>>(), [9, 5, 3]);
         assert_eq!(limits.len(), 1);
     }
@@ -249,7 +247,7 @@ mod tests {
         assert_eq!(listed(&registry, 10 * SECOND), ["203.0.113.8"]);
         assert_eq!(registry.client(address::parse("203.0.113.7").unwrap(), 10 * SECOND), None);
         registry.sweep(10 * SECOND);
-        assert_eq!(registry.held.lock().by_address.len(), 1);
+        assert_eq!(registry.held.lock().iter().count(), 1);
     }
 
     #[test]
@@ -276,9 +274,14 @@ mod tests {
             registry.record(batch(&format!("10.0.0.{}", n % 50), n), 0);
         }
         registry.forget(address::parse("10.0.0.1").unwrap(), 0);
-        let clients = registry.held.lock();
-        assert_eq!(clients.bytes, clients.by_address.values().map(Held::bytes).sum::<usize>());
-        assert_eq!(clients.by_last.len(), clients.by_address.len());
+        let found = Others { forgotten: None, snapshots: vec![snapshot(2_000)] };
+        for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+            registry.replace_others(address::parse(address).unwrap(), found.clone(), Some(1), 0);
+        }
+        registry.published(&registry.unpublished(10, 20), 10);
+        registry.replace_others(address::parse("10.0.0.2").unwrap(), Others::default(), Some(1), 0);
+        registry.forget(address::parse("10.0.0.3").unwrap(), 0);
+        assert!(registry.held.lock().add_up());
     }
 
     #[test]
@@ -306,7 +309,8 @@ mod tests {
             registry.sweep(5 * SECOND);
         }
         let clients = registry.held.lock();
-        assert!(clients.by_address.values().all(|held| held.records().len() == 1));
+        let records = |held: &Held| held.evidence(&registry.policies, 0).0.len();
+        assert!(clients.iter().all(|(_, held)| records(held) == 1));
     }
 
     #[test]
@@ -314,5 +318,97 @@ mod tests {
         let registry = registry();
         registry.record(batch("unknown", 1), 1);
         assert_eq!(registry.metrics.abuse_dropped(), 1);
+    }
+
+    #[test]
+    fn what_has_changed_is_published_until_it_was() {
+        let registry = registry();
+        let unpublished = |now| {
+            let unpublished = registry.unpublished(now, 2);
+            unpublished.iter().map(|given| given.address.addr().to_string()).collect::<Vec<_>>()
+        };
+        for (time, address) in ["203.0.113.9", "203.0.113.8", "203.0.113.7"].into_iter().enumerate() {
+            registry.record(batch(address, time as i64), time as i64);
+        }
+        assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "who waits longest comes first");
+        assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "nobody was told");
+        let given = registry.unpublished(2, 2);
+        assert_eq!(given[0].stays, Duration::from_micros(10_000_000 - 2));
+        registry.record(batch("203.0.113.8", 3), 3);
+        registry.published(&given, 4);
+        assert_eq!(unpublished(5), ["203.0.113.7"]);
+        registry.published(&registry.unpublished(5, 2), 5);
+        assert_eq!(
+            unpublished(5 + SECOND),
+            ["203.0.113.8"],
+            "it changed meanwhile, and is told a second later"
+        );
+        registry.published(&registry.unpublished(5 + SECOND, 2), 5 + SECOND);
+        assert_eq!(unpublished(9 * SECOND), [""; 0]);
+        registry.publish_all(9 * SECOND);
+        assert_eq!(unpublished(9 * SECOND).len(), 2);
+    }
+
+    #[test]
+    fn a_round_is_bounded_in_bytes() {
+        let registry = registry();
+        for n in 0..100_u32 {
+            let mut batch = batch(&format!("10.0.0.{n}"), 1);
+            batch.tallies[0].1.records = (0..1_000).map(|user| (0, entry(1, &user.to_string()))).collect();
+            registry.record(batch, 1);
+        }
+        let given = registry.unpublished(1, 256);
+        assert!((10..90).contains(&given.len()), "{}", given.len());
+    }
+
+    #[test]
+    fn what_others_know_is_told_with_what_is_known_here() {
+        let registry = registry();
+        let address = address::parse("203.0.113.7").unwrap();
+        let others = |times: &[i64]| Others {
+            forgotten: None,
+            snapshots: times.iter().map(|&time| snapshot(time)).collect(),
+        };
+        assert!(registry.lacks(address, 1));
+        registry.replace_others(address, others(&[5, 7]), Some(1), 10);
+        assert!(!registry.lacks(address, 1) && registry.lacks(address, 2));
+        let denied =
+            || registry.client(address, 10).map(|(client, records, _)| (client.denied, records.len()));
+        assert_eq!(denied(), Some((2, 2)));
+        assert!(registry.unpublished(10, 9).is_empty(), "it is theirs to tell");
+        registry.record(batch("203.0.113.7", 6), 10);
+        assert_eq!(denied(), Some((3, 3)));
+        registry.replace_others(address, others(&[5, 7]), Some(1), 10);
+        assert_eq!(denied(), Some((3, 3)), "read twice");
+        assert_eq!(registry.unpublished(10, 9)[0].snapshot.denied, 1, "each tells its own alone");
+        registry.replace_others(address, Others::default(), Some(2), 10);
+        assert_eq!(denied(), Some((1, 1)), "what they have no more, goes");
+    }
+
+    #[test]
+    fn an_unblock_elsewhere_voids_what_was_denied_before() {
+        let registry = registry();
+        let address = address::parse("203.0.113.7").unwrap();
+        registry.record(batch("203.0.113.7", 5), 10);
+        let forgotten = |ago| Others { forgotten: Some(ago), ..Others::default() };
+        let theirs = Others { snapshots: vec![snapshot(7)], ..forgotten(6) };
+        registry.replace_others(address, theirs.clone(), Some(1), 10);
+        assert_eq!(registry.client(address, 10).unwrap().0.denied, 2);
+        registry.replace_others(address, Others { forgotten: Some(4), ..theirs }, Some(2), 10);
+        assert_eq!(registry.client(address, 10).unwrap().0.denied, 1);
+        registry.replace_others(address, forgotten(2), Some(3), 10);
+        assert_eq!(registry.client(address, 10), None);
+        assert!(registry.unpublished(10, 9).is_empty());
+        registry.record(batch("203.0.113.7", 8), 11);
+        assert!(listed(&registry, 11).is_empty(), "noted before, handed over after");
+        registry.record(batch("203.0.113.7", 9), 11);
+        assert_eq!(listed(&registry, 11), ["203.0.113.7"]);
+
+        let given = registry.unpublished(11, 9).remove(0);
+        registry.record(batch("203.0.113.7", 10), 11);
+        registry.refused(&given);
+        assert_eq!(listed(&registry, 11), ["203.0.113.7"], "it was denied again meanwhile");
+        registry.refused(&registry.unpublished(11, 9)[0]);
+        assert!(listed(&registry, 11).is_empty());
     }
 }

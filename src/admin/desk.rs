@@ -1,10 +1,11 @@
-//! Where handlers ask the store.
+//! Where handlers ask the store and the archive of limited clients.
 //!
-//! A store's futures may be tied to one thread, and axum's handlers may not: so they send what they want
-//! to know to a task that stays, and wait for its answer.
+//! The futures of these may be tied to one thread, and axum's handlers may not: so they send what they
+//! want to know to a task that stays, one for each of the two, and wait for its answer.
 
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::limit::{Cleared, Peek, Policy, Store, Unavailable};
@@ -12,41 +13,83 @@ use crate::limit::{Cleared, Peek, Policy, Store, Unavailable};
 /// Questions that may wait; whoever asks more waits to ask.
 const QUEUE: usize = 64;
 
-type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
+pub(super) type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
 
+/// For the store.
 pub(super) enum Question {
     Peek { policy: usize, identifier: String, answer: Answer<Peek> },
     Reset { identifier: String, answer: Answer<Vec<Cleared>> },
 }
 
-/// Asks the store from anywhere.
+/// For the archive.
+pub(super) enum Errand {
+    /// Bring what has changed.
+    Refresh { answer: Answer<()> },
+    /// Bring this client.
+    LookUp { address: IpNet, answer: Answer<()> },
+    /// Forget this client everywhere.
+    Forget { address: IpNet, answer: Answer<()> },
+}
+
+/// Asks the store and the archive from anywhere.
 #[derive(Debug, Clone)]
-pub(super) struct Desk(mpsc::Sender<Question>);
+pub(super) struct Desk {
+    store: mpsc::Sender<Question>,
+    archive: mpsc::Sender<Errand>,
+}
 
 impl Desk {
-    /// A desk, and what [`serve`] takes.
-    pub(super) fn open() -> (Self, mpsc::Receiver<Question>) {
-        let (sender, questions) = mpsc::channel(QUEUE);
-        (Self(sender), questions)
+    /// A desk, what [`serve`] takes, and what an [`Archivist`](super::archivist::Archivist) does.
+    pub(super) fn open() -> (Self, mpsc::Receiver<Question>, mpsc::Receiver<Errand>) {
+        let (store, questions) = mpsc::channel(QUEUE);
+        let (archive, errands) = mpsc::channel(QUEUE);
+        (Self { store, archive }, questions, errands)
     }
 
     /// [`Store::peek`] for a policy by its index.
     pub(super) async fn peek(&self, policy: usize, identifier: &str) -> Result<Peek, Unavailable> {
         let identifier = identifier.to_owned();
-        self.ask(|answer| Question::Peek { policy, identifier, answer }).await
+        ask(&self.store, |answer| Question::Peek { policy, identifier, answer }).await
     }
 
     /// [`Store::reset`] for all policies.
     pub(super) async fn reset(&self, identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
         let identifier = identifier.to_owned();
-        self.ask(|answer| Question::Reset { identifier, answer }).await
+        ask(&self.store, |answer| Question::Reset { identifier, answer }).await
     }
 
-    async fn ask<T>(&self, question: impl FnOnce(Answer<T>) -> Question) -> Result<T, Unavailable> {
-        let gone = || Unavailable("the admin port is closing".to_owned());
-        let (answer, answered) = oneshot::channel();
-        self.0.send(question(answer)).await.map_err(|_| gone())?;
-        answered.await.map_err(|_| gone())?
+    /// Brings what other instances hold of limited clients, as far as it can be had.
+    pub(super) async fn refresh(&self) {
+        let result = ask(&self.archive, |answer| Errand::Refresh { answer }).await;
+        told_from_memory(result);
+    }
+
+    /// Brings what other instances hold of one client, as far as it can be had.
+    pub(super) async fn look_up(&self, address: IpNet) {
+        let result = ask(&self.archive, |answer| Errand::LookUp { address, answer }).await;
+        told_from_memory(result);
+    }
+
+    /// Has every instance forget a client, but for this one's own registry.
+    pub(super) async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
+        ask(&self.archive, |answer| Errand::Forget { address, answer }).await
+    }
+}
+
+async fn ask<Q, T>(
+    questions: &mpsc::Sender<Q>,
+    question: impl FnOnce(Answer<T>) -> Q,
+) -> Result<T, Unavailable> {
+    let gone = || Unavailable("the admin port is closing".to_owned());
+    let (answer, answered) = oneshot::channel();
+    questions.send(question(answer)).await.map_err(|_| gone())?;
+    answered.await.map_err(|_| gone())?
+}
+
+/// Without the others, an operator is told what is known here.
+fn told_from_memory(result: Result<(), Unavailable>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "other instances' records of limited clients can't be read");
     }
 }
 

@@ -3,6 +3,7 @@
 //! It has a thread and a runtime of its own, so that it answers while the workers are saturated. The
 //! shapes of its answers are in [`shapes`]; errors are `application/problem+json` (RFC 9457).
 
+mod archivist;
 mod blocked;
 mod desk;
 mod guard;

@@ -24,11 +24,12 @@ use tokio::{
 };
 
 use super::{
+    archivist::Archivist,
     desk::{self, Desk},
     router::router,
     state::{Shared, State},
 };
-use crate::limit::Store;
+use crate::{abuse::Archive, limit::Store};
 
 /// Connections at a time; more wait in the backlog.
 const CONNECTIONS: u32 = 256;
@@ -66,25 +67,28 @@ impl AdminHandle {
     }
 }
 
-/// Starts the admin port on a socket that is bound already. `store` makes its end of the store, on its own
-/// thread.
+/// Starts the admin port on a socket that is bound already. `store` makes its end of the store, and `archive`
+/// that of the archive, on its own thread.
 ///
 /// # Errors
 /// The socket or the runtime can't be set up, or there is no thread left.
-pub fn spawn<S: Store + 'static>(
+pub fn spawn<S: Store + 'static, A: Archive + 'static>(
     listener: std::net::TcpListener,
     state: State,
     store: impl FnOnce() -> S + Send + 'static,
+    archive: impl FnOnce() -> A + Send + 'static,
 ) -> io::Result<AdminHandle> {
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
     let run = move || {
-        let (desk, questions) = Desk::open();
+        let (desk, questions, errands) = Desk::open();
         let local = LocalSet::new();
         let policies = Arc::clone(&state.policies);
         local.spawn_local(async move { desk::serve(store(), policies, questions).await });
+        let (registry, clock) = (Arc::clone(&state.registry), Arc::clone(&state.clock));
+        local.spawn_local(async move { Archivist::new(archive(), registry, clock).serve(errands).await });
         let router = router(Arc::new(Shared { state, desk }));
         let result = local.block_on(&runtime, async {
             let listener = TcpListener::from_std(listener)?;

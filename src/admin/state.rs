@@ -21,7 +21,7 @@ pub struct State {
     /// `None`: only loopback may ask.
     pub token: Option<Secret>,
     pub registry: Arc<Registry>,
-    /// Those whose indexes the registry names.
+    /// Those whose names the registry knows.
     pub policies: Arc<[Policy]>,
     pub metrics: Arc<Metrics>,
     pub readiness: Arc<Readiness>,
@@ -54,6 +54,11 @@ impl Shared {
     /// The name of a policy by its index.
     pub(super) fn policy(&self, index: usize) -> &str {
         self.state.policies.get(index).map_or("", |policy| policy.name.as_str())
+    }
+
+    /// The index of a policy by its name.
+    pub(super) fn policy_named(&self, name: &str) -> Option<usize> {
+        self.state.policies.iter().position(|policy| policy.name == name)
     }
 }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
 use crate::{
-    abuse::{self, Collector, Denial, Recorder, Registry, testing::policy},
+    abuse::{self, Archive, Collector, Denial, Recorder, Registry, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Store, Unavailable,
@@ -87,6 +87,10 @@ pub(crate) struct Harness {
 
 impl Harness {
     pub(crate) fn start(token: Option<&str>) -> Self {
+        Self::with_archive(token, ())
+    }
+
+    pub(crate) fn with_archive(token: Option<&str>, archive: impl Archive + Send + 'static) -> Self {
         let metrics = Metrics::new(&config(), 1);
         let per_user = Policy {
             id: PolicyId(1),
@@ -118,7 +122,7 @@ impl Harness {
         let store = Arc::new(Lists::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let lists = Arc::clone(&store);
-        let handle = spawn(listener, state, move || lists).unwrap();
+        let handle = spawn(listener, state, move || lists, move || archive).unwrap();
         let recorder = collector.recorder();
         Self { address: handle.address(), store, readiness, registry, recorder, handle }
     }

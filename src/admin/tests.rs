@@ -3,12 +3,21 @@
 use std::{
     io::{Read, Write},
     net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
+use ipnet::IpNet;
 use serde_json::json;
 
 use super::{Phase, testing::Harness};
+use crate::{
+    abuse::{Archive, Changes, Others},
+    limit::Unavailable,
+};
 
 #[test]
 fn evidence_names_everyone_behind_the_address() {
@@ -243,4 +252,64 @@ fn a_client_that_says_nothing_is_closed_and_a_stop_does_not_wait_for_it() {
     harness.stop();
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert!(TcpStream::connect(address).is_err());
+}
+
+/// An archive that is away: it says so at once, or never answers.
+struct Away {
+    hangs: bool,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Away {
+    async fn answer<T>(&self) -> Result<T, Unavailable> {
+        self.asked.fetch_add(1, Relaxed);
+        if self.hangs {
+            std::future::pending::<()>().await;
+        }
+        Err(Unavailable("away".to_owned()))
+    }
+}
+
+impl Archive for Away {
+    async fn changed(&self, _: i64) -> Result<Changes, Unavailable> {
+        self.answer().await
+    }
+
+    async fn read(&self, _: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
+        self.answer().await
+    }
+
+    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+        self.answer().await
+    }
+}
+
+#[test]
+fn an_archive_that_is_away_delays_an_answer_a_little_and_nobody_forgets_alone() {
+    for hangs in [false, true] {
+        let asked = Arc::<AtomicUsize>::default();
+        let harness = Harness::with_archive(None, Away { hangs, asked: Arc::clone(&asked) });
+        harness.deny("203.0.113.7", 0, "ip:203.0.113.7", "acme", -1);
+        harness.settle("203.0.113.7");
+        let begun = Instant::now();
+        let ask = |target: &str| {
+            let mut stream = TcpStream::connect(harness.address).unwrap();
+            let head = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        };
+        let asking: Vec<_> =
+            ["/v1/blocked", "/v1/blocked/203.0.113.7"].repeat(20).into_iter().map(ask).collect();
+        for mut stream in asking {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("203.0.113.7"), "{answer}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(8), "they wait together, not one behind the other");
+        assert!((1..20).contains(&asked.load(Relaxed)));
+        harness.send("DELETE", "/v1/blocked/203.0.113.7", "").is_problem(503);
+        assert_eq!(harness.get("/v1/blocked/203.0.113.7").status, 200);
+        // Health does not wait for it at all.
+        assert_eq!(harness.get("/healthz").status, 200);
+    }
 }

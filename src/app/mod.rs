@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    abuse::{Collector, Registry},
+    abuse::{Archive, Collector, Registry},
     admin::{self, AdminHandle, Readiness},
     config::model::Config,
     limit::{Clock, Policy, PolicyId, Store, SystemClock},
@@ -23,7 +23,7 @@ use crate::{
     proxy::{Parts, Quotas, Via},
     store::{
         memory::MemoryStore,
-        redis::{Monitor, ServerError},
+        redis::{Monitor, ServerError, records::Records},
     },
     telemetry::{
         access_log::{AccessLog, OpenError},
@@ -96,24 +96,28 @@ pub fn start(config: Config, inherited: Inherited) -> Result<App, StartError> {
     match &config.store.redis {
         None => {
             let end = Arc::clone(&memory);
-            launch(config, inherited, ground, memory, None, move || Arc::clone(&end))
+            launch(config, inherited, ground, memory, None, move || Arc::clone(&end), || ())
         }
         Some(redis) => {
-            let (shared, monitor) = Shared::open(redis, &memory, &ground)?;
+            let (shared, monitor) = Shared::open(redis, config.abuse.retain, &memory, &ground)?;
+            let (scope, server) = shared.records();
+            let archive = move || Records::new(scope, async move || server.reach().await);
             let shared = Arc::new(shared);
-            launch(config, inherited, ground, memory, Some(monitor), move || shared.end())
+            launch(config, inherited, ground, memory, Some(monitor), move || shared.end(), archive)
         }
     }
 }
 
-/// Starts whatever asks the store, each thread with an end of its own, which `end` makes.
-fn launch<S: Store + 'static>(
+/// Starts whatever asks the store, each thread with an end of its own, which `end` makes. `archive` makes what
+/// the admin port reads the records of other instances from.
+fn launch<S: Store + 'static, A: Archive + 'static>(
     config: Config,
     mut inherited: Inherited,
     ground: Ground,
     memory: Arc<MemoryStore>,
     monitor: Option<Monitor>,
     end: impl Fn() -> S + Clone + Send + 'static,
+    archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
     let Ground { policies, clock, metrics, registry } = ground;
     let config = Arc::new(config);
@@ -153,7 +157,7 @@ fn launch<S: Store + 'static>(
             warnings: Vec::new(),
         },
     };
-    let admin = admin::spawn(only(admin_socket)?, state, end.clone())?;
+    let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;
 
     // Last of all, so that no client is let in where anything else can't start.
     let quotas = Arc::new(Quotas::new(&policies)?);

@@ -9,7 +9,7 @@ use crate::{
     limit::{Breaker, Clock, Common, Fleet, Guard, Policy, SystemClock},
     store::{
         memory::MemoryStore,
-        redis::{Duties, Monitor, RedisStore, Server},
+        redis::{Duties, Monitor, RedisStore, Server, records::Scope},
     },
     telemetry::metrics::{MemoryFacts, Metrics},
 };
@@ -41,18 +41,21 @@ pub(super) fn memory(config: &Config, ground: &Ground) -> Arc<MemoryStore> {
 pub(super) struct Shared {
     server: Server,
     config: Redis,
+    scope: Scope,
     memory: Arc<MemoryStore>,
     common: Common,
     metrics: Arc<Metrics>,
 }
 
 impl Shared {
-    /// Starts to keep in touch with Redis, whether it can be reached or not.
+    /// Starts to keep in touch with Redis, whether it can be reached or not. `retain`: for how long limited
+    /// clients stay listed.
     ///
     /// # Errors
     /// A certificate can't be read, a thread can't be started.
     pub(super) fn open(
         config: &Redis,
+        retain: Duration,
         memory: &Arc<MemoryStore>,
         ground: &Ground,
     ) -> Result<(Self, Monitor), StartError> {
@@ -63,18 +66,29 @@ impl Shared {
             fleet: Arc::new(Fleet::default()),
             clock: ground.clock.clone(),
         };
+        // A new one at each start: what an instance wrote before is another's to it.
+        let instance = format!("{:016x}", fastrand::u64(..));
+        let scope = Scope::new(&config.prefix, &instance, retain);
         let monitor = Monitor::spawn(Duties {
             server: server.clone(),
             config: config.clone(),
             audit_every: AUDIT_EVERY,
-            instance: format!("{:016x}", fastrand::u64(..)),
+            instance,
+            scope: scope.clone(),
+            registry: Arc::clone(&ground.registry),
+            clock: ground.clock.clone(),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
             unblocked: unblocked(memory, ground),
         })?;
         ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
-        Ok((Self { server, config, memory, common, metrics }, monitor))
+        Ok((Self { server, config, scope, memory, common, metrics }, monitor))
+    }
+
+    /// Whose records of limited clients this instance reads, and where.
+    pub(super) fn records(&self) -> (Scope, Server) {
+        (self.scope.clone(), self.server.clone())
     }
 
     /// An end of it, for the thread that asks.

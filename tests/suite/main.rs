@@ -41,3 +41,4 @@ mod redis_audit;
 mod redis_rights;
 mod redis_tls;
 mod refused_uploads;
+mod shared_records;

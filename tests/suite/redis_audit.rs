@@ -3,13 +3,23 @@
 use std::{sync::Arc, time::Duration};
 
 use tollgate::{
-    config::model,
-    limit::{Breaker, Fleet},
-    store::redis::{Duties, Monitor, Server},
-    telemetry::metrics::StoreFacts,
+    abuse::Registry,
+    config::{self, model},
+    limit::{Breaker, Fleet, SystemClock},
+    store::redis::{Duties, Monitor, Server, records::Scope},
+    telemetry::metrics::{Metrics, StoreFacts},
 };
 
-use crate::harness::{Config, Origin, Redis, Tollgate, eventually, get};
+use crate::{
+    environment::Environment,
+    harness::{Config, Origin, Redis, Tollgate, eventually, get},
+};
+
+/// The least that a configuration says.
+const SMALLEST: &str = "
+upstreams: { origin: { endpoints: [\"http://127.0.0.1:1\"] } }
+routes: [{ path: /*, upstream: origin }]
+";
 
 /// Settings of a server that there is nothing to say of.
 pub(crate) const AS_IT_SHOULD_BE: [&str; 4] = ["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"];
@@ -31,11 +41,20 @@ impl Watched {
             breaker: model::Breaker { failures: 5, retry_after: Duration::from_millis(100) },
         };
         let (breaker, fleet) = (Arc::new(Breaker::new(5)), Arc::new(Fleet::default()));
+        let instance = format!("{:016x}", fastrand::u64(..));
+        let retain = Duration::from_secs(3600);
+        let metrics = Metrics::new(
+            &config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}")),
+            1,
+        );
         let monitor = Monitor::spawn(Duties {
             server: Server::new(&config).unwrap(),
             config,
             audit_every: Duration::from_millis(10),
-            instance: format!("{:016x}", fastrand::u64(..)),
+            scope: Scope::new(prefix, &instance, retain),
+            instance,
+            registry: Arc::new(Registry::new(&[], retain, metrics)),
+            clock: SystemClock::new(),
             breaker: Arc::clone(&breaker),
             fleet: Arc::clone(&fleet),
             unblocked: Box::new(|_| {}),

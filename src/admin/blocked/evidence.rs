@@ -27,6 +27,7 @@ pub(in super::super) async fn evidence(
 ) -> Result<Json<shapes::Evidence>, Problem> {
     let state = &shared.state;
     let address = address.client(state.ipv6_prefix)?;
+    shared.desk.look_up(address).await;
     let known = state.registry.client(address, state.clock.now());
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
@@ -48,10 +49,10 @@ pub(in super::super) async fn evidence(
         user: entry.user.as_deref().map(str::to_owned),
         method: entry.method.to_string(),
         path: entry.path.to_string(),
-        policy: shared.policy(*policy).to_owned(),
+        policy: policy.to_string(),
     };
     Ok(Json(shapes::Evidence {
-        address: told(&shared, &client),
+        address: told(&client),
         records: records.iter().map(record).collect(),
         limits,
         bans: Vec::new(),
@@ -65,8 +66,8 @@ fn keys(shared: &Shared, shown: &str, limited: &[Limited]) -> BTreeSet<(usize, C
     let policies = shared.state.policies.iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
     let denied = limited.iter().filter(|limit| abuse::is_of(&limit.identifier, shown));
-    by_address
-        .map(|(index, _)| (index, own.clone()))
-        .chain(denied.map(|limit| (limit.policy, limit.identifier.clone())))
-        .collect()
+    // Policies that only another instance has can't be asked about here.
+    let known =
+        denied.filter_map(|limit| Some((shared.policy_named(&limit.policy)?, limit.identifier.clone())));
+    by_address.map(|(index, _)| (index, own.clone())).chain(known).collect()
 }

@@ -37,8 +37,8 @@ pub(in super::super) async fn list(
 ) -> Result<Json<shapes::Blocked>, Problem> {
     let state = &shared.state;
     let policy = wanted.policy.as_deref().map(|name| {
-        let index = state.policies.iter().position(|policy| policy.name == name);
-        index.ok_or_else(|| Problem::bad_request(format!("there is no policy {}", name.escape_debug())))
+        let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
+        shared.policy_named(name).map(|_| name).ok_or_else(unknown)
     });
     let prefix = wanted.prefix.as_deref().map(|text| {
         let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
@@ -54,8 +54,9 @@ pub(in super::super) async fn list(
         return Err(Problem::bad_request(format!("limit must be 1 to {MAX_LIMIT}")));
     }
 
+    shared.desk.refresh().await;
     let mut clients = state.registry.clients(state.clock.now(), |client| {
-        policy.is_none_or(|policy| client.policies.contains(&policy))
+        policy.is_none_or(|policy| client.policies.iter().any(|name| **name == *policy))
             && prefix.is_none_or(|prefix| prefix.contains(&client.address))
             && after.is_none_or(|after| wanted.sort.place(client) > after)
     });
@@ -63,12 +64,12 @@ pub(in super::super) async fn list(
     let more = clients.len() > limit;
     clients.truncate(limit);
     let cursor = clients.last().filter(|_| more).map(|last| wanted.sort.cursor(wanted.sort.place(last)));
-    let blocked = clients.iter().map(|client| told(&shared, client)).collect();
+    let blocked = clients.iter().map(told).collect();
     Ok(Json(shapes::Blocked { blocked, cursor }))
 }
 
 /// One address as lists and evidence tell it.
-pub(super) fn told(shared: &Shared, client: &Client) -> shapes::BlockedAddress {
+pub(super) fn told(client: &Client) -> shapes::BlockedAddress {
     let hint = match client.users {
         0 => "no user known",
         1 => "one user",
@@ -76,7 +77,7 @@ pub(super) fn told(shared: &Shared, client: &Client) -> shapes::BlockedAddress {
     };
     shapes::BlockedAddress {
         address: client.shown.to_string(),
-        policies: client.policies.iter().map(|&policy| shared.policy(policy).to_owned()).collect(),
+        policies: client.policies.iter().map(ToString::to_string).collect(),
         first: rfc3339(client.first),
         last: rfc3339(client.last),
         until: rfc3339(client.until),

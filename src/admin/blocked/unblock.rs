@@ -12,7 +12,7 @@ use super::super::{
 };
 use crate::abuse;
 
-/// Clears every limit whose key is the address, and forgets it. An address that is not listed any more
+/// Clears every limit whose key is the address, and forgets it, here and on all other instances. An address that is not listed any more
 /// may have limits all the same: those are cleared too.
 pub(in super::super) async fn unblock(
     State(shared): State<Arc<Shared>>,
@@ -22,8 +22,12 @@ pub(in super::super) async fn unblock(
     let state = &shared.state;
     let address = address.client(state.ipv6_prefix)?;
     let shown = abuse::shown(address);
+    // It may be known to others alone.
+    shared.desk.look_up(address).await;
     // The limits first: forgotten first, it would be listed again by the next request that they deny.
     let cleared = shared.desk.reset(&abuse::identifier(&shown)).await?;
+    // Then by everybody, or it would come back from them.
+    shared.desk.forget(address).await?;
     let known = state.registry.forget(address, state.clock.now());
     if known.is_none() && cleared.is_empty() {
         return Err(Problem::not_found(format!(

@@ -1,5 +1,8 @@
 //! Decisions that go to Redis together, in one call of `decide.lua`.
 
+use std::{hash::BuildHasher, sync::LazyLock};
+
+use hashbrown::HashTable;
 use redis::{Cmd, Value};
 use rmp::encode;
 use smallvec::SmallVec;
@@ -16,6 +19,9 @@ const MOST: usize = 64;
 /// A cost is at most this, which no limit admits: beyond 2⁵³, Lua's numbers are not exact.
 const HIGHEST_COST: u64 = 1 << 40;
 
+/// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
+static HASHER: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::fast::RandomState::default);
+
 /// What the script says of one request: whether it is admitted, and the numbers of its limits.
 pub(super) type Answer = Result<SmallVec<[i64; 8]>, Failure>;
 
@@ -24,9 +30,11 @@ pub(super) type Answer = Result<SmallVec<[i64; 8]>, Failure>;
 pub(super) struct Batch {
     /// By when the first of them wants to know.
     pub(super) deadline: Instant,
-    /// All keys, and where each ends.
+    /// All keys, each once, and where each ends.
     keys: Vec<u8>,
     ends: Vec<usize>,
+    /// The keys by what they are: a hot one is asked for again and again.
+    known: HashTable<usize>,
     /// The policies by which requests name them, and how they are described.
     policies: SmallVec<[Described; 4]>,
     /// The requests in MessagePack, and how many values they are.
@@ -57,6 +65,7 @@ impl Batch {
             deadline,
             keys: Vec::with_capacity(1024),
             ends: Vec::new(),
+            known: HashTable::new(),
             policies: SmallVec::new(),
             requests: Vec::with_capacity(256),
             values: 0,
@@ -78,8 +87,8 @@ impl Batch {
         self.put(checks.len() as u64);
         for check in checks {
             let policy = check.policy;
-            key::write(&mut self.keys, prefix, policy, &check.identifier);
-            self.ends.push(self.keys.len());
+            let limit = self.limit(prefix, policy, &check.identifier);
+            self.put(limit as u64 + 1);
             let index = self.describe(policy);
             self.put(index as u64 + 1);
             self.put(check.cost.min(HIGHEST_COST));
@@ -99,6 +108,24 @@ impl Batch {
     fn put(&mut self, number: u64) {
         written(encode::write_uint(&mut self.requests, number));
         self.values += 1;
+    }
+
+    /// The limit's place in the batch.
+    fn limit(&mut self, prefix: &str, policy: &Policy, identifier: &str) -> usize {
+        let Self { keys, ends, known, .. } = self;
+        let start = keys.len();
+        key::write(keys, prefix, policy, identifier);
+        let begins = |index: usize| index.checked_sub(1).map_or(0, |before| ends[before]);
+        let (hash, key) = (HASHER.hash_one(&keys[start..]), &keys[start..]);
+        let found = known.find(hash, |&index| &keys[begins(index)..ends[index]] == key).copied();
+        if let Some(index) = found {
+            keys.truncate(start);
+            return index;
+        }
+        let index = ends.len();
+        known.insert_unique(hash, index, |&index| HASHER.hash_one(&keys[begins(index)..ends[index]]));
+        ends.push(keys.len());
+        index
     }
 
     /// The policy's place in the batch.

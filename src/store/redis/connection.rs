@@ -9,7 +9,7 @@ use redis::{
     aio::{ConnectionLike, MultiplexedConnection},
 };
 
-use crate::config::model;
+use crate::{config::model, limit::Unavailable};
 
 /// For a new connection, from its first packet to the end of the greeting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -72,6 +72,14 @@ impl Server {
     /// Whether it is asked over TLS.
     pub(super) fn is_encrypted(&self) -> bool {
         matches!(self.0.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+    }
+
+    /// As [`Server::connect`], for whoever asks for more than decisions.
+    ///
+    /// # Errors
+    /// It can't be reached.
+    pub async fn reach(&self) -> Result<impl ConnectionLike + use<>, Unavailable> {
+        self.connect().await.map_err(|error| Unavailable(error.to_string()))
     }
 
     pub(super) fn client(&self) -> &Client {

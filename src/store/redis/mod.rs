@@ -13,6 +13,8 @@ mod key;
 mod link;
 mod monitor;
 mod pardons;
+mod pulse;
+pub mod records;
 mod rights;
 mod script;
 mod standing;

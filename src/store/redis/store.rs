@@ -156,7 +156,10 @@ impl Store for RedisStore {
             return Ok(Vec::new());
         }
         let mut command = redis::cmd("LRANGE");
-        command.arg(key::of(self.link.prefix(), policy, identifier)).arg(0).arg(-1);
+        command
+            .arg(key::of(self.link.prefix(), policy, identifier))
+            .arg(-(policy.record.keep.max(1) as i64))
+            .arg(-1);
         let elements: Vec<Vec<u8>> = self.run(&command).await?;
         Ok(elements.iter().filter_map(|element| entry::read(element)?.1).collect())
     }

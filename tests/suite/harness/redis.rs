@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     net::TcpListener,
     process::{Child, Command, Stdio},
 };
@@ -84,11 +84,14 @@ impl Redis {
         let mut pid = String::new();
         BufReader::new(shell.stdout.take().unwrap()).read_line(&mut pid).unwrap();
         let pid = pid.trim().to_owned();
+        let itself = format!("process_id:{pid}");
         self.running = Some(Running { shell, pid });
         let mut up = false;
         eventually("redis-server starts, or ends", || {
-            // One that takes no one without a password says so, and is up.
-            up = !self.cli(&["ping"]).contains("Connection refused");
+            // Whoever answers has to be this one. One that takes no one without a password says so, and is up.
+            let answer = self.cli(&["info", "server"]);
+            let refusals = ["NOAUTH", "NOPERM", "unknown command"];
+            up = answer.contains(&itself) || refusals.into_iter().any(|word| answer.contains(word));
             up || !self.lives()
         });
         up && self.lives()
@@ -106,12 +109,22 @@ impl Redis {
 
     /// What `redis-cli ARGUMENTS` prints, on whichever of its outputs.
     pub fn cli(&self, arguments: &[&str]) -> String {
-        let port = self.port.to_string();
-        let output = Command::new("redis-cli")
-            .args(["-p", &port])
+        self.cli_with(arguments, "")
+    }
+
+    /// Likewise with `input`, which `-x` makes the last argument: it may be of any length.
+    pub fn cli_with(&self, arguments: &[&str], input: &str) -> String {
+        let mut child = Command::new("redis-cli")
+            .args(["-p", &self.port.to_string()])
             .args(arguments)
-            .output()
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
             .expect("redis-cli (Debian package redis-tools)");
+        // What takes no input may have ended.
+        let _unread = child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
+        let output = child.wait_with_output().unwrap();
         let text = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&text).trim_end().to_owned()
     }

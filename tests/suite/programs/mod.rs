@@ -8,7 +8,7 @@ mod npm;
 mod pip;
 mod python_api;
 
-use std::{net::SocketAddr, process::Command};
+use std::{net::SocketAddr, path::Path, process::Command};
 
 use crate::harness::{Config, Tollgate};
 
@@ -25,7 +25,7 @@ fn noise(size: usize) -> Vec<u8> {
 }
 
 /// Without the settings of whoever runs the tests: another proxy, another home.
-fn alone<'a>(command: &'a mut Command, home: &std::path::Path) -> &'a mut Command {
+fn alone<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
     for name in
         ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"]
     {

@@ -1,6 +1,6 @@
 //! npm, publishing to and installing from a registry that runs on Node's own `http`.
 //!
-//! Debian's npm is some 400 packages, so that it is not asked for: where it is missing, this says so.
+//! Debian's npm is some 350 packages, so that it is not asked for: where it is missing, this says so.
 
 use std::{
     fs,
@@ -57,7 +57,7 @@ fn npm(home: &Path, directory: &str) -> Command {
 }
 
 /// Writes a package with a file of 2 MiB that does not compress.
-fn package(home: &Path, directory: &str, manifest: serde_json::Value) {
+fn package(home: &Path, directory: &str, manifest: &serde_json::Value) {
     let directory = home.join(directory);
     fs::create_dir(&directory).unwrap();
     fs::write(directory.join("package.json"), manifest.to_string()).unwrap();
@@ -84,14 +84,14 @@ fn npm_publishes_and_installs() {
     // npm writes the slash of a scoped name as %2f.
     let scoped = serde_json::json!({ "name": "@team/leaf", "version": "1.0.0" });
     let plain = serde_json::json!({ "name": "plain", "version": "1.2.3", "dependencies": { "@team/leaf": "^1.0.0" } });
-    package(home.path(), "leaf", scoped);
-    package(home.path(), "plain", plain);
+    package(home.path(), "leaf", &scoped);
+    package(home.path(), "plain", &plain);
     for name in ["leaf", "plain"] {
         printed(npm(home.path(), name).arg("publish"));
     }
 
     let application = serde_json::json!({ "name": "application", "version": "1.0.0" });
-    package(home.path(), "application", application);
+    package(home.path(), "application", &application);
     printed(npm(home.path(), "application").args(["install", "plain"]));
     let modules = home.path().join("application/node_modules");
     for name in ["plain", "@team/leaf"] {

@@ -1,0 +1,65 @@
+//! Where instances tell one another of limited clients.
+
+use ipnet::IpNet;
+
+use super::Snapshot;
+use crate::limit::Unavailable;
+
+/// Reads what the instances have written down, and forgets it. What this one wrote is never given back to
+/// it.
+pub trait Archive {
+    /// Clients that changed at `since` or later by the archive's own clock, in order of their changes; a
+    /// page of them.
+    ///
+    /// # Errors
+    /// The archive can't be asked.
+    fn changed(&self, since: i64) -> impl Future<Output = Result<Changes, Unavailable>>;
+
+    /// What the others hold of these clients, in the same order.
+    ///
+    /// # Errors
+    /// As [`Archive::changed`].
+    fn read(&self, addresses: &[IpNet]) -> impl Future<Output = Result<Vec<Others>, Unavailable>>;
+
+    /// Forgets a client, so that every instance does.
+    ///
+    /// # Errors
+    /// As [`Archive::changed`]; it may be forgotten all the same.
+    fn forget(&self, address: IpNet) -> impl Future<Output = Result<(), Unavailable>>;
+}
+
+/// A page of what changed. Times are microseconds by the archive's clock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changes {
+    /// When it was asked.
+    pub now: i64,
+    /// Each with the time of its last change.
+    pub clients: Vec<(IpNet, i64)>,
+    /// Since when to ask for the next page, where there is one.
+    pub next: Option<i64>,
+}
+
+/// What all other instances hold of a client.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Others {
+    /// How many microseconds ago the client was forgotten: what was denied before is void. Not a time, since
+    /// each clock has its own.
+    pub forgotten: Option<i64>,
+    /// One an instance. None is of before it was forgotten.
+    pub snapshots: Vec<Snapshot>,
+}
+
+/// No archive: there are no other instances.
+impl Archive for () {
+    async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
+        Ok(Changes { now: since, clients: Vec::new(), next: None })
+    }
+
+    async fn read(&self, addresses: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
+        Ok(vec![Others::default(); addresses.len()])
+    }
+
+    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+        Ok(())
+    }
+}

@@ -1,0 +1,179 @@
+//! Brings what other instances hold of limited clients into the registry, when somebody asks for it.
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use super::{Archive, Changes, Registry};
+use crate::limit::{Clock, Unavailable};
+
+/// Clients read at a time.
+const CHUNK: usize = 32;
+/// Microseconds of changes that are looked at again: an archive that took the place of another may be
+/// behind it.
+const OVERLAP: i64 = 5_000_000;
+
+/// How far a registry has followed an archive.
+pub struct Mirror {
+    registry: Arc<Registry>,
+    /// The same that stamps denials.
+    clock: Arc<dyn Clock>,
+    /// By the archive's clock.
+    since: i64,
+}
+
+impl Mirror {
+    /// One that has read nothing yet.
+    pub fn new(registry: Arc<Registry>, clock: Arc<dyn Clock>) -> Self {
+        Self { registry, clock, since: 0 }
+    }
+
+    /// Reads what has changed since the last time. Dropped before its end, it has done a part, and the next
+    /// one goes on from there.
+    ///
+    /// # Errors
+    /// The archive can't be asked. What was read until then stays.
+    pub async fn refresh(&mut self, archive: &impl Archive) -> Result<(), Unavailable> {
+        loop {
+            let Changes { now: asked, clients, next } = archive.changed(self.since).await?;
+            let asked = asked.max(0);
+            if asked < self.since {
+                // Another clock than before: nothing is known of what changed by it.
+                self.since = 0;
+                continue;
+            }
+            let lacking: Vec<_> = clients
+                .into_iter()
+                .filter(|&(address, change)| self.registry.lacks(address, change))
+                .collect();
+            for chunk in lacking.chunks(CHUNK) {
+                self.read(archive, chunk).await?;
+            }
+            match next.filter(|&next| self.since < next && next <= asked) {
+                Some(next) => self.since = next,
+                None => {
+                    self.since = asked.saturating_sub(OVERLAP);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Reads one client, whether it has changed or not.
+    ///
+    /// # Errors
+    /// As [`Mirror::refresh`].
+    pub async fn look_up(&self, archive: &impl Archive, address: IpNet) -> Result<(), Unavailable> {
+        for found in archive.read(&[address]).await? {
+            self.registry.replace_others(address, found, None, self.clock.now());
+        }
+        Ok(())
+    }
+
+    async fn read(&self, archive: &impl Archive, clients: &[(IpNet, i64)]) -> Result<(), Unavailable> {
+        let addresses: Vec<_> = clients.iter().map(|&(address, _)| address).collect();
+        let found = archive.read(&addresses).await?;
+        for (&(address, change), found) in clients.iter().zip(found) {
+            self.registry.replace_others(address, found, Some(change), self.clock.now());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::RefCell,
+        pin::pin,
+        task::{Context, Poll, Waker},
+        time::Duration,
+    };
+
+    use super::{
+        super::{Others, Snapshot, account::Account, address, testing::policy},
+        *,
+    };
+    use crate::{
+        limit::ManualClock,
+        telemetry::{metrics::Metrics, testing},
+    };
+
+    /// Clients by the times of their changes; two a page.
+    #[derive(Default)]
+    struct Shelf {
+        now: i64,
+        changed: Vec<(IpNet, i64)>,
+        away_after: usize,
+        read: RefCell<Vec<IpNet>>,
+    }
+
+    impl Archive for Shelf {
+        async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
+            let clients: Vec<_> =
+                self.changed.iter().copied().filter(|&(_, change)| change >= since).take(2).collect();
+            let next = clients.last().filter(|_| clients.len() == 2).map(|&(_, change)| change);
+            Ok(Changes { now: self.now, clients, next })
+        }
+
+        async fn read(&self, addresses: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
+            if self.read.borrow().len() >= self.away_after {
+                return Err(Unavailable("away".to_owned()));
+            }
+            self.read.borrow_mut().extend(addresses);
+            let found = Others { forgotten: None, snapshots: vec![Snapshot::of(&Account::new(1))] };
+            Ok(vec![found; addresses.len()])
+        }
+
+        async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+            Ok(())
+        }
+    }
+
+    fn ready<T>(future: impl Future<Output = T>) -> T {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => value,
+            Poll::Pending => panic!("nothing here waits"),
+        }
+    }
+
+    fn client(n: u8) -> IpNet {
+        address::parse(&format!("203.0.113.{n}")).unwrap()
+    }
+
+    fn mirror() -> Mirror {
+        let metrics = Metrics::new(&testing::config(), 1);
+        let registry = Arc::new(Registry::new(&[policy()], Duration::from_secs(60), metrics));
+        Mirror::new(registry, Arc::new(ManualClock::new(1)))
+    }
+
+    #[test]
+    fn what_has_changed_is_read_page_after_page_and_nothing_twice() {
+        let mut mirror = mirror();
+        let changed = (1..=5).map(|n| (client(n), i64::from(n) * 10)).collect();
+        let mut shelf = Shelf { now: 60, changed, away_after: 3, ..Shelf::default() };
+        assert!(ready(mirror.refresh(&shelf)).is_err());
+        shelf.away_after = usize::MAX;
+        assert_eq!(ready(mirror.refresh(&shelf)).ok(), Some(()));
+        assert_eq!(shelf.read.take(), (1..=5).map(client).collect::<Vec<_>>());
+        assert_eq!(mirror.registry.clients(1, |_| true).len(), 5);
+        shelf.changed[1].1 = 55;
+        shelf.changed.sort_by_key(|&(_, change)| change);
+        assert!(ready(mirror.refresh(&shelf)).is_ok());
+        assert_eq!(shelf.read.take(), [client(2)]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_hides_nothing() {
+        let mut mirror = mirror();
+        let mut shelf = Shelf { now: OVERLAP * 9, away_after: usize::MAX, ..Shelf::default() };
+        assert!(ready(mirror.refresh(&shelf)).is_ok());
+        shelf.now = OVERLAP;
+        shelf.changed = vec![(client(1), 5), (client(2), i64::MAX)];
+        assert!(ready(mirror.refresh(&shelf)).is_ok());
+        assert_eq!(shelf.read.take(), [client(1), client(2)]);
+        shelf.now = OVERLAP * 2;
+        shelf.changed.insert(1, (client(3), OVERLAP + 1));
+        assert!(ready(mirror.refresh(&shelf)).is_ok());
+        assert_eq!(shelf.read.take(), [client(3)], "a time that never comes is in nobody's way");
+    }
+}

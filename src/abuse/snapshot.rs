@@ -1,0 +1,216 @@
+//! What one instance holds of a limited client, as it is told to the others. Whole, not a difference: told
+//! twice or never, it does no harm.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    account::{Account, HeldLimit, LIMITS},
+    policies::Policies,
+};
+use crate::limit::algorithm::metadata_list::Entry;
+
+/// The layout of snapshots. Another one's are not read.
+const VERSION: u32 = 1;
+/// Bytes of a name, an identifier or a path. More than any instance writes.
+const LONGEST: usize = 1_024;
+/// Microseconds that another instance's clock may be ahead of ours.
+const AHEAD: i64 = 60_000_000;
+
+/// A client as one instance knows it. Times are microseconds since the Unix epoch. Policies have their
+/// names, since each instance may have others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    version: u32,
+    /// The first and the last denial.
+    pub first: i64,
+    pub last: i64,
+    /// When the last of its limits frees.
+    pub until: i64,
+    pub denied: u64,
+    pub policies: Vec<String>,
+    pub limits: Vec<LimitSnapshot>,
+    /// The first 64 bits of SHA-256 of each user's name.
+    pub users: Vec<u64>,
+    /// By policy, oldest first.
+    pub records: Vec<RecordSnapshot>,
+}
+
+/// A limit that held the client back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitSnapshot {
+    pub policy: String,
+    pub identifier: String,
+    pub until: i64,
+}
+
+/// A request of the client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordSnapshot {
+    pub policy: String,
+    pub time: i64,
+    pub user: Option<String>,
+    pub method: String,
+    pub path: String,
+}
+
+impl Snapshot {
+    pub(super) fn of(account: &Account) -> Self {
+        let limit = |held: &HeldLimit| LimitSnapshot {
+            policy: held.policy.to_string(),
+            identifier: held.identifier.to_string(),
+            until: held.until,
+        };
+        let kept = account.kept.iter();
+        let records = kept.flat_map(|(policy, kept)| kept.iter().map(|entry| record(policy, entry)));
+        Self {
+            version: VERSION,
+            first: account.first,
+            last: account.last,
+            until: account.until,
+            denied: account.denied,
+            policies: account.policies.iter().map(ToString::to_string).collect(),
+            limits: account.limits.iter().map(limit).collect(),
+            users: account.users.hashes().collect(),
+            records: records.collect(),
+        }
+    }
+
+    /// Whether it is of the layout that is read here.
+    pub fn is_current(&self) -> bool {
+        self.version == VERSION
+    }
+
+    /// Drops the older half of the records. False where there is none.
+    pub fn shorten(&mut self) -> bool {
+        self.records.sort_by_key(|record| Reverse(record.time));
+        let any = !self.records.is_empty();
+        self.records.truncate(self.records.len() / 2);
+        any
+    }
+
+    /// The account that it is of. It comes from outside: whatever in it no instance writes is left out.
+    /// `shown`: the client's address.
+    pub(super) fn into_account(self, shown: &str, policies: &Policies, now: i64) -> Account {
+        let latest = now.saturating_add(AHEAD);
+        let mut account = Account::new(self.first.min(latest));
+        account.span(account.first, self.last.min(latest), self.until, self.denied);
+        for policy in self.policies.iter().filter(|policy| short(policy)) {
+            account.add_policy(&policies.intern(policy));
+        }
+        for limit in self.limits.into_iter().take(LIMITS) {
+            if short(&limit.policy) && short(&limit.identifier) {
+                let policy = policies.intern(&limit.policy);
+                account.add_limit(HeldLimit::new(policy, limit.identifier.into(), limit.until), shown);
+            }
+        }
+        account.users.extend(self.users);
+        for record in self.records.into_iter().filter(|record| record.time <= latest) {
+            let Some((policy, entry)) = record.into_entry() else { continue };
+            let policy = policies.intern(&policy);
+            if let Some(kept) = account.kept(&policy) {
+                kept.insert(&Arc::new(entry), policies.bounds(&policy), now);
+            }
+        }
+        account
+    }
+}
+
+impl RecordSnapshot {
+    fn into_entry(self) -> Option<(String, Entry)> {
+        let Self { policy, time, user, method, path } = self;
+        let texts = [&policy, user.as_ref().unwrap_or(&path), &path, &method];
+        let method = http::Method::from_bytes(method.as_bytes())
+            .ok()
+            .filter(|_| texts.into_iter().all(|text| short(text)))?;
+        Some((policy, Entry { time, user: user.map(Into::into), method, path: path.into() }))
+    }
+}
+
+fn record(policy: &str, entry: &Entry) -> RecordSnapshot {
+    RecordSnapshot {
+        policy: policy.to_owned(),
+        time: entry.time,
+        user: entry.user.as_deref().map(str::to_owned),
+        method: entry.method.to_string(),
+        path: entry.path.to_string(),
+    }
+}
+
+fn short(text: &str) -> bool {
+    text.len() <= LONGEST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            denial::{Limit, Tally},
+            testing::{entry, policy},
+        },
+        *,
+    };
+
+    const NOW: i64 = 1_783_080_001_000_000;
+
+    fn account(policies: &Policies) -> Account {
+        let limits = vec![Limit { policy: 0, identifier: "ip:203.0.113.7".into(), until: NOW + 9 }];
+        let records = vec![(0, entry(NOW - 2, "acme")), (0, entry(NOW - 1, "bob"))];
+        let tally = Tally { first: NOW - 2, last: NOW - 1, until: NOW + 9, denied: 2, limits, records };
+        let mut account = Account::new(tally.first);
+        account.add(tally, "203.0.113.7", policies, NOW);
+        account
+    }
+
+    #[test]
+    fn an_account_is_read_as_it_was_told() {
+        let policies = Policies::new(&[policy()]);
+        let told = Snapshot::of(&account(&policies));
+        let json = serde_json::to_string(&told).unwrap();
+        let read: Snapshot = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, told);
+        let again = Snapshot::of(&read.into_account("203.0.113.7", &policies, NOW));
+        let sorted = |mut snapshot: Snapshot| {
+            snapshot.users.sort_unstable();
+            snapshot
+        };
+        assert_eq!(sorted(again), sorted(told));
+    }
+
+    #[test]
+    fn what_no_instance_writes_is_left_out() {
+        let policies = Policies::new(&[policy()]);
+        let mut told = Snapshot::of(&account(&policies));
+        told.last = i64::MAX;
+        told.denied = u64::MAX;
+        told.users = (0..5_000).collect();
+        told.policies = (0..5_000).map(|policy| policy.to_string()).collect();
+        told.limits = vec![told.limits[0].clone(); 5_000];
+        let good = told.records[0].clone();
+        told.records.push(RecordSnapshot { time: i64::MAX, ..good.clone() });
+        told.records.push(RecordSnapshot { time: i64::MIN, ..good.clone() });
+        told.records.push(RecordSnapshot { method: "GET /".into(), ..good.clone() });
+        told.records.push(RecordSnapshot { path: "/".repeat(LONGEST + 1), ..good.clone() });
+        told.records.push(RecordSnapshot { user: Some("u".repeat(LONGEST + 1)), ..good.clone() });
+        told.records.extend((0..5_000).map(|n| RecordSnapshot { policy: n.to_string(), ..good.clone() }));
+        let account = told.into_account("203.0.113.7", &policies, NOW);
+        assert_eq!(account.last, NOW + AHEAD);
+        assert_eq!((account.users.len(), account.policies.len(), account.limits.len()), (1_000, 256, 1));
+        assert_eq!(account.kept.len(), 256);
+        assert_eq!(account.kept[0].1.iter().count(), 2);
+        assert!(account.bytes() < 1 << 20);
+    }
+
+    #[test]
+    fn the_oldest_records_go_where_it_is_too_long() {
+        let mut told = Snapshot::of(&account(&Policies::new(&[policy()])));
+        assert!(told.shorten());
+        assert_eq!(
+            told.records.iter().map(|record| record.user.as_deref()).collect::<Vec<_>>(),
+            [Some("bob")]
+        );
+        assert!(told.shorten() && told.records.is_empty());
+        assert!(!told.shorten());
+    }
+}

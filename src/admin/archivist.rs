@@ -1,0 +1,83 @@
+//! Brings what other instances hold of limited clients, when handlers ask for it.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ipnet::IpNet;
+use tokio::{sync::mpsc, time};
+
+use super::desk::Errand;
+use crate::{
+    abuse::{Archive, Mirror, Registry},
+    limit::{Clock, Unavailable},
+};
+
+/// How long an answer waits for the archive. What was read by then is told.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// What was read so lately is not read again. Nor is an archive that was away so lately asked again:
+/// whoever waited behind the one who found out need not find out, too.
+const FRESH: Duration = Duration::from_millis(200);
+
+/// Runs errands, one at a time: what one brought serves those that waited behind it.
+pub(super) struct Archivist<A> {
+    archive: A,
+    mirror: Mirror,
+    refreshed: Option<Instant>,
+    failed: Option<Instant>,
+}
+
+impl<A: Archive> Archivist<A> {
+    pub(super) fn new(archive: A, registry: Arc<Registry>, clock: Arc<dyn Clock>) -> Self {
+        Self { archive, mirror: Mirror::new(registry, clock), refreshed: None, failed: None }
+    }
+
+    /// Runs errands until every desk is gone.
+    pub(super) async fn serve(mut self, mut errands: mpsc::Receiver<Errand>) {
+        while let Some(errand) = errands.recv().await {
+            // Whoever asked may have gone: then nobody wants the answer.
+            let _gone = match errand {
+                Errand::Refresh { answer } => answer.send(self.refresh().await),
+                Errand::LookUp { address, answer } => answer.send(self.look_up(address).await),
+                Errand::Forget { address, answer } => {
+                    answer.send(bounded(self.archive.forget(address)).await)
+                }
+            };
+        }
+    }
+
+    async fn refresh(&mut self) -> Result<(), Unavailable> {
+        if lately(self.refreshed) || lately(self.failed) {
+            return Ok(());
+        }
+        let result = bounded(self.mirror.refresh(&self.archive)).await;
+        self.refreshed = Some(Instant::now());
+        self.note(&result);
+        result
+    }
+
+    async fn look_up(&mut self, address: IpNet) -> Result<(), Unavailable> {
+        if lately(self.failed) {
+            return Ok(());
+        }
+        let result = bounded(self.mirror.look_up(&self.archive, address)).await;
+        self.note(&result);
+        result
+    }
+
+    fn note(&mut self, result: &Result<(), Unavailable>) {
+        if result.is_err() {
+            self.failed = Some(Instant::now());
+        }
+    }
+}
+
+fn lately(at: Option<Instant>) -> bool {
+    at.is_some_and(|at| at.elapsed() < FRESH)
+}
+
+async fn bounded(errand: impl Future<Output = Result<(), Unavailable>>) -> Result<(), Unavailable> {
+    let late = || Unavailable("the archive of limited clients did not answer in time".to_owned());
+    time::timeout(TIMEOUT, errand).await.unwrap_or_else(|_| Err(late()))
+}

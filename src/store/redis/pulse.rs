@@ -1,0 +1,194 @@
+//! The heartbeats: they tell other instances that this one lives, and this one whether Redis does.
+
+use std::{
+    cell::{Cell, RefCell},
+    mem,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    audit::{Audit, audit},
+    failure::Failure,
+    monitor::Duties,
+    pardons::jittered,
+    script,
+};
+use crate::limit::Clock;
+
+/// How often an instance says that it lives.
+const BEAT: Duration = Duration::from_secs(1);
+/// For how long it counts as alive after that.
+const ALIVE: Duration = Duration::from_secs(5);
+/// How often the breaker is looked at.
+const TICK: Duration = Duration::from_millis(50);
+/// For finding out what a server is.
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// For saying good-bye.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// What was seen of the server last.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) audit: Audit,
+    /// Of the last heartbeat, in microseconds.
+    pub(super) latency: Option<u64>,
+    /// Why it was not reached last time.
+    pub(super) trouble: Option<String>,
+}
+
+impl Seen {
+    /// Notes what the server is, and tells what has changed.
+    fn learn(&mut self, audit: Audit) {
+        let known = mem::replace(&mut self.audit, audit);
+        let Audit { role, version, warnings, .. } = &self.audit;
+        if (&known.role, &known.version) != (role, version) {
+            tracing::info!(%version, %role, "connected to Redis");
+        }
+        for warning in warnings.iter().filter(|warning| !known.warnings.contains(warning)) {
+            tracing::warn!("Redis: {warning}");
+        }
+        for warning in known.warnings.iter().filter(|warning| !warnings.contains(warning)) {
+            tracing::info!("Redis, no longer: {warning}");
+        }
+    }
+}
+
+/// The heartbeats, and what follows from them.
+pub(super) struct Pulse<'a> {
+    duties: &'a Duties,
+    seen: &'a Mutex<Seen>,
+    /// Of the last beat, if it went well.
+    connection: RefCell<Option<MultiplexedConnection>>,
+    audit_due: Cell<Instant>,
+}
+
+impl<'a> Pulse<'a> {
+    pub(super) fn new(duties: &'a Duties, seen: &'a Mutex<Seen>) -> Self {
+        Self { duties, seen, connection: RefCell::new(None), audit_due: Cell::new(Instant::now()) }
+    }
+
+    /// A connection that answered a moment ago, for others to ask on.
+    pub(super) fn connection(&self) -> Option<MultiplexedConnection> {
+        self.connection.borrow().clone()
+    }
+
+    /// Beats for as long as it is polled.
+    pub(super) async fn beat_on(&self) {
+        loop {
+            let beat = self.beat().await;
+            self.judge(beat);
+            self.rest().await;
+        }
+    }
+
+    /// Until the next heartbeat is due. While the breaker is open it is the probe, which comes `retry_after` after
+    /// the breaker was seen to be open.
+    async fn rest(&self) {
+        let Duties { breaker, config, .. } = self.duties;
+        let (beat, probe) = (jittered(BEAT), jittered(config.breaker.retry_after));
+        let begun = Instant::now();
+        let mut opened = None;
+        loop {
+            let now = Instant::now();
+            if breaker.is_open() {
+                opened.get_or_insert(now);
+            }
+            let due = opened.map_or(begun + beat, |opened| opened + probe);
+            if due <= now {
+                return;
+            }
+            sleep((due - now).min(TICK)).await;
+        }
+    }
+
+    /// One heartbeat, on a connection that may have to be made. It takes no longer than a decision may.
+    async fn beat(&self) -> Result<Duration, Failure> {
+        let held = self.connection.take();
+        let mut connection = match held {
+            Some(mut connection) => {
+                if self.audit_due.get() <= Instant::now() {
+                    self.look(&mut connection, false).await?;
+                }
+                connection
+            }
+            None => self.connect().await?,
+        };
+        let begun = Instant::now();
+        let beat = heartbeat(self.duties, &mut connection, ALIVE);
+        let instances = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())??;
+        self.connection.replace(Some(connection));
+        self.duties.fleet.set_instances(instances);
+        Ok(begun.elapsed())
+    }
+
+    /// A new connection, to a server that is looked at anew: it may be another one.
+    async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
+        let mut connection = self.duties.server.connect().await?;
+        self.look(&mut connection, true).await?;
+        // It may have come back empty.
+        self.duties.registry.publish_all(self.duties.clock.now());
+        Ok(connection)
+    }
+
+    /// Finds out what the server is. `first`: nothing was asked on this connection before.
+    async fn look(&self, connection: &mut MultiplexedConnection, first: bool) -> Result<(), Failure> {
+        let Duties { server, config, audit_every, .. } = self.duties;
+        let looked = timeout(AUDIT_TIMEOUT, audit(connection, &config.prefix)).await;
+        let audit = looked.map_err(|_| Failure::silent())?.map_err(|error| {
+            match first && !server.is_encrypted() {
+                true => Failure::at_first(error),
+                false => error.into(),
+            }
+        })?;
+        self.seen.lock().learn(audit);
+        self.audit_due.set(Instant::now() + jittered(*audit_every));
+        Ok(())
+    }
+
+    fn judge(&self, beat: Result<Duration, Failure>) {
+        let breaker = &self.duties.breaker;
+        let mut seen = self.seen.lock();
+        match beat {
+            Ok(latency) => {
+                seen.latency = u64::try_from(latency.as_micros()).ok();
+                if seen.trouble.take().is_some() | breaker.close() {
+                    tracing::info!("Redis answers");
+                }
+            }
+            Err(failure) => {
+                if seen.trouble.is_none() {
+                    tracing::warn!(error = %failure.why, "Redis can't be asked");
+                }
+                seen.latency = None;
+                seen.trouble = Some(failure.why.clone());
+                if !failure.trips_the_breaker() {
+                    breaker.close();
+                } else if breaker.failed() {
+                    tracing::warn!("Redis is away: policies do what on_store_error says");
+                }
+            }
+        }
+    }
+
+    /// Tells the other instances that this one ends.
+    pub(super) async fn say_goodbye(self) {
+        if let Some(mut connection) = self.connection.take() {
+            let _late = timeout(LAST_WORDS, heartbeat(self.duties, &mut connection, Duration::ZERO)).await;
+        }
+    }
+}
+
+/// Gives how many instances live.
+async fn heartbeat(
+    duties: &Duties,
+    connection: &mut MultiplexedConnection,
+    alive: Duration,
+) -> Result<u32, Failure> {
+    let mut call = script::HEARTBEAT.key(format!("{}:instances", duties.config.prefix));
+    call.arg(&duties.instance).arg(u64::try_from(alive.as_micros()).unwrap_or(u64::MAX));
+    Ok(call.invoke_async(connection).await?)
+}

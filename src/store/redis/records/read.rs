@@ -1,0 +1,100 @@
+//! Reads what other instances know of limited clients. Whatever is found there may be of another version,
+//! or nobody's: it is passed over.
+
+use ipnet::IpNet;
+use redis::{FromRedisValue, RedisResult, Value, aio::ConnectionLike};
+
+use super::scope::{FORGOTTEN, INSTANCES, LONGEST, Scope};
+use crate::abuse::{self, Changes, Others, Snapshot};
+
+/// Clients a page.
+const PAGE: usize = 256;
+
+/// Clients that changed at `since` or later, by Redis' clock in microseconds; see
+/// [`Archive::changed`](crate::abuse::Archive::changed).
+///
+/// # Errors
+/// Redis refuses or can't be asked.
+pub async fn changed(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    since: i64,
+) -> RedisResult<Changes> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("TIME");
+    pipeline.cmd("ZRANGEBYSCORE").arg(scope.changed()).arg(since).arg("+inf").arg("WITHSCORES");
+    pipeline.arg("LIMIT").arg(0).arg(PAGE);
+    let (time, found): ((i64, i64), Page) = pipeline.query_async(connection).await?;
+    // As a number of Lua's: exact up to 2⁵³, which is the year 2255.
+    let next = found.last().filter(|_| found.len() == PAGE).map(|(_, score)| *score as i64);
+    let client = |(address, score): (Vec<u8>, f64)| {
+        Some((abuse::parse(str::from_utf8(&address).ok()?)?, score as i64))
+    };
+    Ok(Changes { now: micros(time), clients: found.into_iter().filter_map(client).collect(), next })
+}
+
+type Page = Vec<(Vec<u8>, f64)>;
+
+/// What TIME answers, as microseconds.
+fn micros((seconds, micros): (i64, i64)) -> i64 {
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+/// What the other instances know of these clients, in the same order; see
+/// [`Archive::read`](crate::abuse::Archive::read).
+///
+/// # Errors
+/// Redis refuses or can't be asked.
+pub async fn read(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    addresses: &[IpNet],
+) -> RedisResult<Vec<Others>> {
+    if addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors().cmd("TIME");
+    for &address in addresses {
+        pipeline.cmd("HGETALL").arg(scope.client(address));
+    }
+    let replies: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
+    let mut replies = replies.into_iter();
+    let now = match replies.next() {
+        Some(time) => micros(FromRedisValue::from_redis_value(time?)?),
+        None => return Ok(Vec::new()),
+    };
+    replies.map(|reply| Ok(others(scope, fields(reply)?, now))).collect()
+}
+
+/// The fields of a hash, or none where the key holds something else.
+fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
+    match reply {
+        Ok(value) => Ok(Vec::from_redis_value(value)?),
+        Err(error) if error.code() == Some("WRONGTYPE") => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> Others {
+    let mut others = Others::default();
+    for (field, value) in fields.into_iter().take(INSTANCES + 1) {
+        if field == FORGOTTEN.as_bytes() {
+            let time = str::from_utf8(&value).ok().and_then(|time| time.parse::<i64>().ok());
+            others.forgotten = time.map(|time| now.saturating_sub(time).max(0));
+        } else if field != scope.instance.as_bytes() {
+            others.snapshots.extend(decode(&field, &value));
+        }
+    }
+    others
+}
+
+fn decode(field: &[u8], value: &[u8]) -> Option<Snapshot> {
+    let known = if value.len() > LONGEST { None } else { serde_json::from_slice::<Snapshot>(value).ok() };
+    let current = known.filter(Snapshot::is_current);
+    if current.is_none() {
+        let instance = String::from_utf8_lossy(field);
+        tracing::debug!(%instance, bytes = value.len(), "a record of another instance can't be read");
+    }
+    current
+}

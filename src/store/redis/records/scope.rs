@@ -1,0 +1,50 @@
+//! Whose records, and by what keys they are found.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::abuse;
+
+/// Bytes of what one instance knows of a client. Whatever is longer is none of ours.
+pub(super) const LONGEST: usize = 256 << 10;
+/// Instances that are remembered of a client, those that are gone among them.
+pub(super) const INSTANCES: usize = 256;
+/// The field of a client's hash that says when it was forgotten.
+pub(super) const FORGOTTEN: &str = "forgotten";
+
+/// The records of one set of instances, as one of them sees them.
+#[derive(Debug, Clone)]
+pub struct Scope {
+    prefix: String,
+    pub(super) instance: String,
+    pub(super) retain: Duration,
+}
+
+impl Scope {
+    /// `prefix`: that of all keys of this set of instances. `instance`: this one's id, which no other has,
+    /// nor it itself after a restart. `retain`: how long a client stays after its last denial.
+    pub fn new(prefix: &str, instance: &str, retain: Duration) -> Self {
+        Self { prefix: prefix.to_owned(), instance: instance.to_owned(), retain }
+    }
+
+    /// The key of the index.
+    pub(super) fn changed(&self) -> String {
+        format!("{}:{{abuse}}:changed", self.prefix)
+    }
+
+    /// The key of a client.
+    pub(super) fn client(&self, address: IpNet) -> String {
+        format!("{}:{{abuse}}:{}", self.prefix, abuse::shown(address))
+    }
+
+    /// Milliseconds.
+    pub(super) fn retain_millis(&self) -> u64 {
+        millis(self.retain)
+    }
+}
+
+/// Rounded up; an expiry of 0 would be a removal.
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
+}

@@ -1,0 +1,111 @@
+//! Tells of this instance's limited clients.
+
+use std::sync::LazyLock;
+
+use ipnet::IpNet;
+use redis::{RedisResult, Script, aio::ConnectionLike};
+
+use super::scope::{INSTANCES, LONGEST, Scope, millis};
+use crate::abuse::{self, ADDRESSES, Registry, Snapshot, Unpublished};
+
+/// Clients written by one call of the script: Redis does nothing else meanwhile.
+const CHUNK: usize = 32;
+/// Clients published in a round.
+const ROUND: usize = 256;
+
+static RECORD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/record.lua")));
+static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/forget.lua")));
+
+/// Publishes what has changed in a registry, a bounded part of it, and says how many clients that was. To
+/// be called every 250 ms; whatever fails or is dropped before its end is published in a later round.
+/// `now`: microseconds since the Unix epoch.
+///
+/// # Errors
+/// Redis refuses or can't be asked.
+pub async fn publish_round(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    registry: &Registry,
+    now: i64,
+) -> RedisResult<usize> {
+    let unpublished = registry.unpublished(now, ROUND);
+    for chunk in unpublished.chunks(CHUNK) {
+        let refused = publish(connection, scope, chunk, now).await?;
+        registry.published(chunk, now);
+        refused.into_iter().for_each(|given| registry.refused(given));
+    }
+    Ok(unpublished.len())
+}
+
+/// Writes down what this instance knows of a few clients. Gives those that were not written, since they
+/// were forgotten after their last denial. `now`: by the clock that stamped them.
+///
+/// # Errors
+/// Redis refuses or can't be asked. Some may have been written.
+pub async fn publish<'a>(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    clients: &'a [Unpublished],
+    now: i64,
+) -> RedisResult<Vec<&'a Unpublished>> {
+    if clients.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut call = RECORD.prepare_invoke();
+    call.key(scope.changed());
+    call.arg(&scope.instance).arg(scope.retain_millis()).arg(ADDRESSES).arg(INSTANCES).arg(now);
+    let mut written = Vec::new();
+    for client in clients {
+        let Some(value) = encode(&client.snapshot) else { continue };
+        call.key(scope.client(client.address));
+        let address = abuse::shown(client.address);
+        call.arg(address.as_str()).arg(client.snapshot.last).arg(millis(client.stays)).arg(value);
+        written.push(client);
+    }
+    let (refused, crowded): (Vec<usize>, Vec<Vec<u8>>) = call.invoke_async(connection).await?;
+    remove(connection, scope, &crowded).await?;
+    // Lua counts from 1.
+    Ok(refused.into_iter().filter_map(|at| written.get(at.checked_sub(1)?).copied()).collect())
+}
+
+/// Forgets a client for all instances; what they knew of it is void.
+///
+/// # Errors
+/// Redis refuses or can't be asked. It may be forgotten all the same.
+pub async fn forget(connection: &mut impl ConnectionLike, scope: &Scope, address: IpNet) -> RedisResult<()> {
+    let mut call = FORGET.key(scope.changed());
+    call.key(scope.client(address));
+    call.arg(abuse::shown(address).as_str()).arg(scope.retain_millis());
+    call.invoke_async(connection).await
+}
+
+/// Removes the clients that nobody has denied for longest: as many instances as there may be, Redis holds
+/// no more of them than one registry does. What an instance knows of them itself it still tells.
+async fn remove(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    addresses: &[Vec<u8>],
+) -> RedisResult<()> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.atomic().cmd("ZREM").arg(scope.changed()).arg(addresses).ignore();
+    for address in addresses.iter().filter_map(|address| abuse::parse(str::from_utf8(address).ok()?)) {
+        pipeline.cmd("UNLINK").arg(scope.client(address)).ignore();
+    }
+    pipeline.exec_async(connection).await
+}
+
+/// A snapshot as a value. The oldest records are left out where it would be too long.
+fn encode(snapshot: &Snapshot) -> Option<Vec<u8>> {
+    let mut value = serde_json::to_vec(snapshot).ok()?;
+    if value.len() <= LONGEST {
+        return Some(value);
+    }
+    let mut shorter = snapshot.clone();
+    while value.len() > LONGEST && shorter.shorten() {
+        value = serde_json::to_vec(&shorter).ok()?;
+    }
+    Some(value).filter(|value| value.len() <= LONGEST)
+}

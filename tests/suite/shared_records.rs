@@ -1,0 +1,484 @@
+//! Limited clients of several instances that share a Redis: each shows what all of them saw.
+
+use std::{net::TcpListener, sync::Arc, time::Duration};
+
+use redis::{RedisResult, aio::MultiplexedConnection};
+use serde_json::{Value, json};
+use tollgate::{
+    abuse::{self, Collector, Denial, Recorder, Registry},
+    admin::{self, AdminHandle, Readiness},
+    config,
+    limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
+    store::{
+        memory::MemoryStore,
+        redis::records::{self, Records, Scope},
+    },
+    telemetry::metrics::Metrics,
+};
+
+use crate::{
+    environment::Environment,
+    harness::{Redis, Reply, eventually, request},
+};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Two policies; `per-ip` keeps four records.
+const CONFIG: &str = "
+user: [{ header: x-user-id, from: anyone }]
+policies:
+  per-ip: { algorithm: metadata_list, key: ip, limit: 3/1m, record: { keep: 4 } }
+  per-user: { algorithm: sliding_log, key: user, limit: 3/1m }
+upstreams:
+  origin: { endpoints: [\"http://127.0.0.1:1\"] }
+routes:
+  - { path: /*, upstream: origin }
+";
+
+/// What an instance has for its limited clients, with an admin port, and publishing when a test says so.
+struct Instance {
+    registry: Arc<Registry>,
+    recorder: Recorder,
+    clock: Arc<dyn Clock>,
+    client: redis::Client,
+    scope: Scope,
+    admin: AdminHandle,
+    _collector: Collector,
+}
+
+impl Instance {
+    fn start(redis: &Redis, id: &str) -> Self {
+        Self::start_as(&redis.url(), id, 0)
+    }
+
+    /// `ahead`: microseconds that its clock goes wrong.
+    fn start_as(url: &str, id: &str, ahead: i64) -> Self {
+        let config = config::parse("proxy.yaml", CONFIG, &Environment).unwrap_or_else(|e| panic!("{e}"));
+        let policies: Arc<[Policy]> =
+            (0..).zip(&config.policies).map(|(id, policy)| Policy::new(policy, PolicyId(id))).collect();
+        let metrics = Metrics::new(&config, 1);
+        let clock: Arc<dyn Clock> = Arc::new(Ahead(SystemClock::new(), ahead));
+        let registry = Arc::new(Registry::new(&policies, HOUR, Arc::clone(&metrics)));
+        let collector =
+            Collector::spawn(Arc::clone(&registry), Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
+        let state = admin::State {
+            token: None,
+            registry: Arc::clone(&registry),
+            policies,
+            metrics,
+            readiness: Arc::new(Readiness::default()),
+            clock: Arc::clone(&clock),
+            ipv6_prefix: 64,
+            facts: admin::Facts::default(),
+        };
+        let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
+        let (client, scope) = (redis::Client::open(url).unwrap(), Scope::new("ratelimit", id, HOUR));
+        let (theirs, of) = (client.clone(), scope.clone());
+        let archive = move || Records::new(of, async move || connect(&theirs).await);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let admin = admin::spawn(listener, state, move || store, archive).unwrap();
+        let recorder = collector.recorder();
+        Self { registry, recorder, clock, client, scope, admin, _collector: collector }
+    }
+
+    /// A request of `user` was held back by the policy with this index, and the registry knows.
+    fn deny(&self, address: &str, user: &str, policy: usize) {
+        let now = self.clock.now();
+        let identifier = if policy == 0 { format!("ip:{address}") } else { format!("user:{user}") };
+        let denial = Denial {
+            address,
+            policy,
+            identifier: &identifier,
+            user: Some(user),
+            now,
+            until: now + 60_000_000,
+        };
+        let client = abuse::parse(address).unwrap();
+        let denied = || self.registry.client(client, now).map_or(0, |(client, ..)| client.denied);
+        let before = denied();
+        self.recorder.denied(&denial, || entry(now, user));
+        self.recorder.flush();
+        eventually("it is noted", || denied() > before);
+    }
+
+    /// A list of who filled the limit of an address: the same for every instance.
+    fn filled_by(&self, address: &str, entries: &[Arc<Entry>]) {
+        let (now, identifier) = (self.clock.now(), format!("ip:{address}"));
+        let denial =
+            Denial { address, policy: 0, identifier: &identifier, user: None, now, until: now + 60_000_000 };
+        self.recorder.evidence(&denial, entries.to_vec());
+        self.recorder.flush();
+    }
+
+    fn try_publish(&self) -> RedisResult<usize> {
+        block_on(async {
+            let mut connection = self.client.get_multiplexed_async_connection().await?;
+            records::publish_round(&mut connection, &self.scope, &self.registry, self.clock.now()).await
+        })
+    }
+
+    /// Waits until this is all that is unpublished of it, and publishes it.
+    #[track_caller]
+    fn publish(&self, clients: usize) {
+        let mut published = 0;
+        eventually("everything is published", || {
+            published += self.try_publish().unwrap();
+            published >= clients
+        });
+        assert_eq!(published, clients);
+    }
+
+    fn ask(&self, method: &str, path: &str) -> Reply {
+        request(self.admin.address(), method, path, &[], b"")
+    }
+
+    /// Addresses that are listed now, by the number of their denials.
+    fn listed(&self) -> Vec<(String, u64)> {
+        let list = self.ask("GET", "/v1/blocked?sort=address&limit=1000").json();
+        let told = |found: &Value| {
+            (found["address"].as_str().unwrap().to_owned(), found["denied"].as_u64().unwrap())
+        };
+        list["blocked"].as_array().unwrap().iter().map(told).collect()
+    }
+
+    #[track_caller]
+    fn lists(&self, expected: &[(&str, u64)]) {
+        let expected: Vec<_> =
+            expected.iter().map(|&(address, denied)| (address.to_owned(), denied)).collect();
+        let mut listed = Vec::new();
+        eventually(&format!("{expected:?} is listed"), || {
+            listed = self.listed();
+            listed == expected
+        });
+    }
+
+    fn told(&self, address: &str) -> Value {
+        self.ask("GET", &format!("/v1/blocked/{address}")).json()
+    }
+}
+
+/// A clock that is ahead of others by so many microseconds.
+struct Ahead(SystemClock, i64);
+
+impl Clock for Ahead {
+    fn now(&self) -> i64 {
+        self.0.now() + self.1
+    }
+}
+
+async fn connect(client: &redis::Client) -> Result<MultiplexedConnection, Unavailable> {
+    let connected = client.get_multiplexed_async_connection().await;
+    connected.map_err(|error| Unavailable(error.to_string()))
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn entry(time: i64, user: &str) -> Arc<Entry> {
+    Arc::new(Entry { time, user: Some(user.into()), method: http::Method::GET, path: "/a".into() })
+}
+
+/// Users of the records, sorted.
+fn users(evidence: &Value) -> Vec<&str> {
+    let records = evidence["records"].as_array().unwrap();
+    let mut users: Vec<_> = records.iter().map(|record| record["user"].as_str().unwrap()).collect();
+    users.sort_unstable();
+    users
+}
+
+/// Every key expires, and none later than an hour from now.
+#[track_caller]
+fn all_expire(redis: &Redis) {
+    let script = "local found = redis.call('KEYS', '*')
+    for at, key in ipairs(found) do
+        local left = redis.call('PTTL', key)
+        if left <= 0 or left > 3600000 then found[at] = key .. ' expires in ' .. left else found[at] = '' end
+    end
+    return table.concat(found)";
+    assert_ne!(redis.cli(&["DBSIZE"]), "0");
+    assert_eq!(redis.cli(&["EVAL", script, "0"]), "");
+}
+
+#[test]
+fn every_instance_shows_what_all_of_them_saw() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    a.deny("203.0.113.7", "ann", 0);
+    a.deny("203.0.113.7", "bob", 1);
+    a.publish(1);
+    b.lists(&[("203.0.113.7", 2)]);
+    b.deny("203.0.113.7", "bob", 0);
+    b.deny("203.0.113.7", "eve", 0);
+    b.deny("2001:db8::/64", "eve", 0);
+    b.publish(2);
+    for instance in [&a, &b] {
+        instance.lists(&[("203.0.113.7", 4), ("2001:db8::/64", 1)]);
+        let told = instance.told("203.0.113.7");
+        assert_eq!(told["distinct_users"], 3);
+        assert_eq!(users(&told), ["ann", "bob", "bob", "eve"]);
+        let mut policies: Vec<_> =
+            told["policies"].as_array().unwrap().iter().map(Value::to_string).collect();
+        policies.sort();
+        assert_eq!(policies, ["\"per-ip\"", "\"per-user\""]);
+    }
+    assert_eq!(a.told("203.0.113.7")["first"], b.told("203.0.113.7")["first"]);
+    assert_eq!(a.told("203.0.113.7")["until"], b.told("203.0.113.7")["until"]);
+    let of =
+        |instance: &Instance, query| instance.ask("GET", query).json()["blocked"].as_array().unwrap().len();
+    assert_eq!(of(&b, "/v1/blocked?policy=per-user"), 1, "it is filtered by what only the other saw");
+    all_expire(&redis);
+
+    // Published twice, read twice: nothing is counted twice.
+    a.registry.publish_all(a.clock.now());
+    a.publish(1);
+    b.lists(&[("203.0.113.7", 4), ("2001:db8::/64", 1)]);
+    assert_eq!(b.told("203.0.113.7")["denied"], 4);
+}
+
+#[test]
+fn what_both_were_told_of_is_shown_once_and_no_more_than_is_kept() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    let now = a.clock.now();
+    let filled = [entry(now - 3, "ann"), entry(now - 2, "bob"), entry(now - 1, "ann")];
+    for (instance, user) in [(&a, "ann"), (&b, "eve")] {
+        instance.deny("203.0.113.7", user, 0);
+        instance.filled_by("203.0.113.7", &filled);
+        eventually("the list is noted", || users(&instance.told("203.0.113.7")).len() == 4);
+        instance.publish(1);
+    }
+    for instance in [&a, &b] {
+        eventually("both were denied", || instance.told("203.0.113.7")["denied"] == 2);
+        let told = instance.told("203.0.113.7");
+        assert_eq!(users(&told), ["ann", "ann", "bob", "eve"], "of the user with the most, the oldest goes");
+        assert_eq!(told["distinct_users"], 3);
+    }
+}
+
+#[test]
+fn an_unblock_on_one_instance_is_one_on_all() {
+    let redis = Redis::start();
+    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
+    for (instance, user) in [(&a, "ann"), (&b, "bob")] {
+        instance.deny("203.0.113.7", user, 1);
+        instance.deny("203.0.113.8", user, 1);
+        instance.publish(2);
+    }
+    // It is known to none of those that were denied there.
+    let unblocked = c.ask("DELETE", "/v1/blocked/203.0.113.7");
+    assert_eq!(unblocked.status, 200, "{}", unblocked.text());
+    assert_eq!(unblocked.json()["other_keys"], json!(["user:ann", "user:bob"]));
+    for instance in [&a, &b, &c] {
+        assert_eq!(instance.ask("GET", "/v1/blocked/203.0.113.7").status, 404);
+        instance.lists(&[("203.0.113.8", 2)]);
+    }
+    // Nobody told these two but the mark in Redis; they have nothing left to tell.
+    assert_eq!(a.try_publish().unwrap() + b.try_publish().unwrap(), 0);
+    assert_eq!(c.ask("DELETE", "/v1/blocked/203.0.113.7").status, 404);
+    all_expire(&redis);
+
+    a.deny("203.0.113.7", "ann", 1);
+    a.publish(1);
+    for instance in [&a, &b, &c] {
+        eventually("it is listed anew", || instance.told("203.0.113.7")["denied"] == 1);
+    }
+    all_expire(&redis);
+}
+
+#[test]
+fn whoever_missed_an_unblock_does_not_undo_it() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    a.deny("203.0.113.7", "ann", 0);
+    a.publish(1);
+    b.deny("203.0.113.7", "bob", 0);
+    assert_eq!(a.ask("DELETE", "/v1/blocked/203.0.113.7").status, 200);
+    // Noted before, published after.
+    b.publish(1);
+    assert!(b.registry.clients(b.clock.now(), |_| true).is_empty(), "it has learned by it");
+    assert_eq!(a.listed(), []);
+    assert_eq!(b.listed(), []);
+}
+
+#[test]
+fn clocks_that_differ_make_no_difference_to_an_unblock() {
+    for ahead in [-50_000_000, 50_000_000] {
+        let redis = Redis::start();
+        let a = Instance::start(&redis, "a");
+        let wrong = Instance::start_as(&redis.url(), "wrong", ahead);
+        for address in ["203.0.113.7", "203.0.113.8"] {
+            wrong.deny(address, "ann", 0);
+        }
+        wrong.publish(2);
+        a.lists(&[("203.0.113.7", 1), ("203.0.113.8", 1)]);
+        wrong.deny("203.0.113.8", "ann", 0);
+        for address in ["203.0.113.7", "203.0.113.8"] {
+            assert_eq!(a.ask("DELETE", &format!("/v1/blocked/{address}")).status, 200);
+        }
+        wrong.deny("203.0.113.7", "bob", 0);
+        wrong.publish(2);
+        for instance in [&a, &wrong] {
+            eventually("the one that was denied since is listed", || {
+                instance.listed().iter().map(|(address, _)| address.as_str()).eq(["203.0.113.7"])
+            });
+        }
+    }
+}
+
+#[test]
+fn a_restarted_instance_shows_what_it_saw_before() {
+    let redis = Redis::start();
+    let before = Instance::start(&redis, "a1");
+    before.deny("203.0.113.7", "ann", 0);
+    before.publish(1);
+    drop(before);
+    let after = Instance::start(&redis, "a2");
+    after.lists(&[("203.0.113.7", 1)]);
+    after.deny("203.0.113.7", "bob", 0);
+    after.publish(1);
+    assert_eq!(users(&after.told("203.0.113.7")), ["ann", "bob"]);
+    // At once, though nobody has asked for the list.
+    let other = Instance::start(&redis, "b");
+    assert_eq!(other.told("203.0.113.7")["denied"], 2);
+}
+
+#[test]
+fn what_no_instance_wrote_is_passed_over() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    a.deny("203.0.113.7", "ann", 0);
+    a.publish(1);
+    let key = "ratelimit:{abuse}:203.0.113.7";
+    let good: Value = serde_json::from_str(&redis.cli(&["HGET", key, "a"])).unwrap();
+    let with = |field: &str, value: Value| {
+        let mut changed = good.clone();
+        changed[field] = value;
+        changed.to_string()
+    };
+    for (field, value) in [
+        ("empty", String::new()),
+        ("text", "nonsense".to_owned()),
+        ("number", "7".to_owned()),
+        ("version", with("version", json!(2))),
+        ("negative", with("denied", json!(-1))),
+        ("nested", "[".repeat(10_000)),
+        ("long", with("padding", json!("x".repeat(300 << 10)))),
+        ("forgotten", "soon".to_owned()),
+    ] {
+        redis.cli_with(&["-x", "HSET", key, field], &value);
+    }
+    redis.cli(&["HSET", key, "later", &with("limit_of_a_later_build", json!(1))]);
+    redis.cli(&["ZADD", "ratelimit:{abuse}:changed", "9e18", "not an address", "inf", "203.0.113.9"]);
+    redis.cli(&["SET", "ratelimit:{abuse}:203.0.113.9", "not a hash"]);
+    b.lists(&[("203.0.113.7", 2)]);
+    assert_eq!(users(&b.told("203.0.113.7")), ["ann"], "both tell of the same request");
+    assert_eq!(b.ask("GET", "/v1/blocked/203.0.113.9").status, 404);
+
+    // Nor is it in the way for ever.
+    a.deny("203.0.113.9", "ann", 0);
+    a.publish(1);
+    eventually("it is listed", || b.listed().len() == 2);
+    redis.cli(&["SET", "ratelimit:{abuse}:changed", "not a sorted set"]);
+    a.deny("203.0.113.10", "ann", 0);
+    a.publish(1);
+    eventually("it is listed", || b.listed().len() == 3);
+    all_expire(&redis);
+}
+
+#[test]
+fn what_could_not_be_published_is_published_later() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    a.deny("203.0.113.7", "ann", 0);
+    redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    assert!(a.try_publish().is_err());
+    a.deny("203.0.113.7", "ann", 0);
+    a.deny("203.0.113.8", "ann", 0);
+    assert!(a.try_publish().is_err());
+    redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    // As it does after it was restarted.
+    redis.cli(&["SCRIPT", "FLUSH"]);
+    a.publish(2);
+    b.lists(&[("203.0.113.7", 2), ("203.0.113.8", 1)]);
+
+    redis.cli(&["FLUSHALL"]);
+    let fresh = Instance::start(&redis, "c");
+    fresh.lists(&[]);
+    a.registry.publish_all(a.clock.now());
+    a.publish(2);
+    fresh.lists(&[("203.0.113.7", 2), ("203.0.113.8", 1)]);
+}
+
+#[test]
+fn while_redis_is_away_it_is_told_what_is_known_here() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    a.deny("203.0.113.7", "ann", 0);
+    a.publish(1);
+    b.lists(&[("203.0.113.7", 1)]);
+    b.deny("203.0.113.8", "bob", 0);
+    redis.cli(&["CLIENT", "PAUSE", "600000", "ALL"]);
+    // It hangs, and then it is gone.
+    for _ in 0..2 {
+        b.lists(&[("203.0.113.7", 1), ("203.0.113.8", 1)]);
+    }
+    assert_eq!(b.told("203.0.113.8")["denied"], 1);
+    assert_eq!(b.ask("DELETE", "/v1/blocked/203.0.113.8").status, 503);
+    assert_eq!(b.told("203.0.113.8")["denied"], 1, "what the others would bring back is not forgotten");
+    drop(redis);
+    assert_eq!(b.told("203.0.113.7")["denied"], 1);
+    b.lists(&[("203.0.113.7", 1), ("203.0.113.8", 1)]);
+    assert!(b.try_publish().is_err());
+}
+
+#[test]
+fn many_clients_are_read_in_pages() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    for n in 0..700 {
+        a.deny(&format!("10.0.{}.{}", n / 256, n % 256), "ann", 0);
+    }
+    a.publish(700);
+    eventually("all are listed", || b.listed().len() == 700);
+}
+
+#[test]
+fn as_many_instances_and_clients_as_there_may_be_redis_holds_a_bounded_number() {
+    let redis = Redis::start();
+    let a = Instance::start(&redis, "a");
+    let fill = "for n = 1, 10005 do
+        local address = string.format('10.0.%d.%d', n / 256, n % 256)
+        redis.call('ZADD', KEYS[1], ARGV[1] + n, address)
+        redis.call('HSET', 'ratelimit:{abuse}:' .. address, 'x', '{}')
+        redis.call('PEXPIRE', 'ratelimit:{abuse}:' .. address, 100000)
+    end
+    for n = 1, 256 do
+        redis.call('HSET', 'ratelimit:{abuse}:203.0.113.7', 'instance-' .. n, '{\"last\":' .. (n + 5) % 256 .. '}')
+    end";
+    let lately = (a.clock.now() - 60_000_000).to_string();
+    redis.cli(&["EVAL", fill, "1", "ratelimit:{abuse}:changed", &lately]);
+    a.deny("203.0.113.7", "ann", 0);
+    a.publish(1);
+    assert_eq!(redis.cli(&["ZCARD", "ratelimit:{abuse}:changed"]), "10000");
+    let exists = |address: &str| redis.cli(&["EXISTS", &format!("ratelimit:{{abuse}}:{address}")]) == "1";
+    assert!(!exists("10.0.0.1") && !exists("10.0.0.6"), "those that changed longest ago go");
+    assert!(exists("10.0.0.7") && exists("203.0.113.7"));
+    assert_eq!(redis.cli(&["HLEN", "ratelimit:{abuse}:203.0.113.7"]), "256");
+    assert_eq!(redis.cli(&["HEXISTS", "ratelimit:{abuse}:203.0.113.7", "instance-251"]), "0");
+    all_expire(&redis);
+}
+
+#[test]
+fn either_protocol_will_do() {
+    let redis = Redis::start();
+    let [old, new] = ["resp2", "resp3"]
+        .map(|protocol| Instance::start_as(&format!("{}/?protocol={protocol}", redis.url()), protocol, 0));
+    old.deny("203.0.113.7", "ann", 0);
+    old.publish(1);
+    new.deny("203.0.113.7", "bob", 0);
+    new.publish(1);
+    for instance in [&old, &new] {
+        instance.lists(&[("203.0.113.7", 2)]);
+    }
+}
