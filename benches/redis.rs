@@ -137,8 +137,8 @@ fn main() {
     let only = env::args().nth(1).filter(|name| !name.starts_with("--"));
     println!("{:<26} {:>14} {:>14} {:>7} {:>14}", "", "ours µs", "naive µs", "ratio", "decisions/s");
     for workload in WORKLOADS.iter().filter(|w| only.as_ref().is_none_or(|only| w.name.contains(only))) {
-        let (ours, rate) = measure(async |redis| ours(workload, redis).await);
-        let (naive, _) = measure(async |redis| naive(workload, redis).await);
+        let (ours, rate) = measure(&async |redis| ours(workload, redis).await);
+        let (naive, _) = measure(&async |redis| naive(workload, redis).await);
         println!("{:<26} {ours:>14.2} {naive:>14.2} {:>7.2} {rate:>14.0}", workload.name, ours / naive);
     }
     if only.is_none() {
@@ -148,7 +148,7 @@ fn main() {
 
 /// Runs `load` against a server of its own. Gives the server's CPU time a decision in microseconds, and
 /// decisions a second.
-fn measure(load: impl AsyncFn(&Redis) -> u64) -> (f64, f64) {
+fn measure(load: &impl AsyncFn(&Redis) -> u64) -> (f64, f64) {
     let redis = Redis::start();
     local(async {
         // The load says how many it made in its second part, and notes the CPU time at its beginning.

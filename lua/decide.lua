@@ -9,8 +9,9 @@
 --           of each request: the number of its checks; of each: its limit (from 1, not twice in a request), its policy
 --           (from 1), its cost, and what else the algorithm takes
 -- reply   integers: how many states lay so far in the future that they were discarded; of each request: 1 if it is
---         admitted, else 0; then of each check what its algorithm says of how it stands (see there; times are
---         relative to now). A cost of 0 only looks.
+--         admitted, 0 if it is denied, 2 if it would be admitted but for memory, which the server has none of to write
+--         that down; then of each check what its algorithm says of how it stands (see there; times are relative to
+--         now). A cost of 0 only looks.
 
 local now = ARGV[1]
 if now == '' then
@@ -33,6 +34,7 @@ local KEYS, size = KEYS, #batch
 -- By limit: its state, and, if that has changed, its policy.
 local states, changed = {}, {}
 local reply, n = { 0 }, 1
+local places, taking = {}, 0
 while at <= size do
   local checks = batch[at]
   local from, place, admitted = at + 1, n + 1, true
@@ -51,23 +53,42 @@ while at <= size do
   end
   if admitted then
     reply[place] = 1
-    local again = from
+    local again, takes = from, false
     for _ = 1, checks do
       local limit, index, cost = batch[again], batch[again + 1], batch[again + 2]
       local algorithm = of[index]
       if cost > 0 then
+        takes = true
         algorithm.take(states[limit], policies[index], cost, batch[again + 3])
         changed[limit] = index
       end
       again = again + 3 + algorithm.extras
+    end
+    if takes then
+      taking = taking + 1
+      places[taking] = place
     end
   else
     reply[place] = 0
   end
 end
 
-for limit, index in pairs(changed) do
+local function save(limit, index)
   of[index].save(KEYS[limit], states[limit], policies[index], now)
+end
+
+-- Redis refuses a script's first write for want of memory, or none.
+local first, index = next(changed)
+if first then
+  local saved, why = try(save, first, index)
+  if saved then
+    for limit, index in next, changed, first do save(limit, index) end
+  else
+    local text = type(why) == 'table' and why.err or tostring(why)
+    if not find(text, 'OOM', 1, true) then error(why, 0) end
+    -- Nothing was written, and denials stand.
+    for i = 1, taking do reply[places[i]] = 2 end
+  end
 end
 reply[1] = discarded
 return reply

@@ -4,11 +4,13 @@
 --         eight bytes, most significant first (struct's '>dd'). Six numbers as text would take as long as all the rest.
 -- policy  limit and window of each tier
 -- says    of each tier: units used, time until its window ends
+--
+-- In memory: as in Redis, and behind it the last of the ends that were found, at which the key expires.
 
 algorithms[2] = {
   extras = 0,
   load = function(key, policy, now)
-    local value, n = pcall('GET', key), #policy
+    local value, n = ask('GET', key), #policy
     local state
     if type(value) == 'string' and #value == 8 * n then
       local layout = policy.layout
@@ -17,16 +19,19 @@ algorithms[2] = {
         policy.layout = layout
       end
       state = { unpack_from(layout, value) }
-      state[n + 1] = nil
     else
       state = {}
     end
+    local last = 0
     for i = 2, n, 2 do
       local ends, window = state[i - 1], policy[i]
       if not ends or not holds(state[i], ends - now, window) then
         state[i - 1], state[i] = now - now % window + window, 0
+      elseif ends > last then
+        last = ends
       end
     end
+    state[n + 1] = last
     return state
   end,
   stand = function(state, policy, now, cost, reply, n)
@@ -47,7 +52,11 @@ algorithms[2] = {
     for i = 3, n, 2 do
       if state[i] > last then last = state[i] end
     end
-    local layout = policy.layout or '>' .. string.rep('d', n)
-    call('SET', key, pack(layout, unpack(state)), 'PX', lifetime(last - now))
+    local value = pack(policy.layout or '>' .. string.rep('d', n), unpack(state, 1, n))
+    if last == state[n + 1] and state[n] % RENEWED ~= 0 then
+      call('SET', key, value, 'KEEPTTL')
+    else
+      call('SET', key, value, 'PX', lifetime(last - now))
+    end
   end,
 }

@@ -13,7 +13,7 @@
 algorithms[4] = {
   extras = 1,
   load = function(key, policy, now)
-    local newest, window = pcall('LINDEX', key, '-1'), policy[2]
+    local newest, window = ask('LINDEX', key, '-1'), policy[2]
     if type(newest) == 'string' then
       local _, _, text, used = find(newest, '^(%d+):(%d+) ')
       if text then

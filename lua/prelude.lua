@@ -12,7 +12,8 @@
 -- format(integer), which is exact up to 2^53 and faster than '%.0f', and never by `..`.
 
 local algorithms = {}
-local call, pcall = redis.call, redis.pcall
+-- `ask` gives an error as a value: a key that is not ours is none.
+local call, ask, try = redis.call, redis.pcall, pcall
 local format, find, tonumber, type = string.format, string.find, tonumber, type
 local pack, unpack_from = struct.pack, struct.unpack
 
@@ -28,6 +29,10 @@ local function lifetime(left)
   if left ~= last then last, written = left, format(integer, (left - left % 1000) / 1000 + spare) end
   return written
 end
+
+-- A key whose window goes on keeps its expiry, which takes a third less time than to set it anew. If somebody took it
+-- away, it comes back with the next multiple of so many units.
+local RENEWED = 16
 
 -- How many states lay so far in the future that they are void: a clock was set back.
 local discarded = 0

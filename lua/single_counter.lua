@@ -9,7 +9,7 @@
 algorithms[1] = {
   extras = 0,
   load = function(key, policy, now)
-    local value, window = pcall('GET', key), policy[2]
+    local value, window = ask('GET', key), policy[2]
     if type(value) == 'string' then
       local _, _, text, used = find(value, '^(%d+):(%d+)$')
       if text then
@@ -30,8 +30,11 @@ algorithms[1] = {
     state[1] = state[1] + cost
   end,
   save = function(key, state, _, now)
-    local ends = state[2]
-    local value = format('%s:%d', state[3] or format(integer, ends), state[1])
-    call('SET', key, value, 'PX', lifetime(ends - now))
+    local used, ends, text = state[1], state[2], state[3]
+    if text and used % RENEWED ~= 0 then
+      call('SET', key, format('%s:%d', text, used), 'KEEPTTL')
+    else
+      call('SET', key, format('%s:%d', text or format(integer, ends), used), 'PX', lifetime(ends - now))
+    end
   end,
 }

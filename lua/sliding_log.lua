@@ -30,7 +30,7 @@ end
 algorithms[3] = {
   extras = 0,
   load = function(key, policy, now)
-    local found, window = pcall('ZRANGE', key, '-4', '-1'), policy[2]
+    local found, window = ask('ZRANGE', key, '-4', '-1'), policy[2]
     local n = #found
     if n == 0 then return empty(key, now, found.err) end
     if #found[n] ~= 16 then return empty(key, now, true) end

@@ -26,9 +26,28 @@ pub struct Configuration {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
+    /// `memory` or `redis`.
     pub topology: String,
+    /// Of the memory store, which stands in where another one is away.
     pub keys: u64,
     pub evicted: u64,
+    #[serde(flatten)]
+    pub shared: Option<SharedStore>,
+}
+
+/// The store that instances share, as this one sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedStore {
+    /// `master` or `slave`; `null`, like the version, until it was reached.
+    pub role: Option<String>,
+    pub version: Option<String>,
+    /// Of the last heartbeat; `null` if that was not answered.
+    pub latency: Option<String>,
+    /// `closed`, or `open`: it is not asked.
+    pub breaker: String,
+    /// Those alive, this one among them.
+    pub instances: u32,
+    pub warnings: Vec<String>,
 }
 
 /// `GET /v1/blocked`

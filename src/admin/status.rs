@@ -6,16 +6,18 @@ use axum::{Json, extract::State};
 
 use super::{
     params::{Nothing, Params},
-    shapes::{Configuration, Status, StoreStatus},
+    shapes::{Configuration, SharedStore, Status, StoreStatus},
     state::{self, Phase, Shared},
 };
-use crate::telemetry::time::{duration, rfc3339};
+use crate::telemetry::{
+    metrics::{Metrics, StoreFacts},
+    time::{duration, rfc3339},
+};
 
 pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Status> {
     let state = &shared.state;
     let started = i64::try_from(state.metrics.started().as_micros()).unwrap_or(i64::MAX);
     let uptime = state.clock.now().saturating_sub(started).max(0);
-    let memory = state.metrics.memory();
     let phase = state.readiness.phase();
     Json(Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -28,7 +30,7 @@ pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>
             hash: state.facts.configuration_hash.clone(),
             loaded: rfc3339(state.facts.configuration_loaded),
         },
-        store: StoreStatus { topology: "memory".to_owned(), keys: memory.keys, evicted: memory.evicted },
+        store: store(&state.metrics),
         workers: state.metrics.workers(),
         listeners: state.facts.listeners.iter().map(ToString::to_string).collect(),
         warnings: warnings(state),
@@ -39,4 +41,22 @@ pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>
 fn warnings(state: &state::State) -> Vec<String> {
     let store = state.metrics.store().map(|store| store.warnings).unwrap_or_default();
     state.facts.warnings.iter().cloned().chain(store).collect()
+}
+
+fn store(metrics: &Metrics) -> StoreStatus {
+    let (memory, shared) = (metrics.memory(), metrics.store().map(shared));
+    let topology = if shared.is_some() { "redis" } else { "memory" };
+    StoreStatus { topology: topology.to_owned(), keys: memory.keys, evicted: memory.evicted, shared }
+}
+
+fn shared(facts: StoreFacts) -> SharedStore {
+    let known = |text: String| Some(text).filter(|text| !text.is_empty());
+    SharedStore {
+        role: known(facts.role),
+        version: known(facts.version),
+        latency: facts.latency.map(|micros| duration(i64::try_from(micros).unwrap_or(i64::MAX))),
+        breaker: if facts.breaker_open { "open" } else { "closed" }.to_owned(),
+        instances: facts.instances,
+        warnings: facts.warnings,
+    }
 }

@@ -107,7 +107,11 @@ pub(super) async fn admit<S: Store>(
     let denying = said.iter().zip(&checks).filter(|(said, _)| !said.verdict.admitted);
     for (nth, (said, check)) in denying.enumerate() {
         worker.metrics().decision(said.policy, metrics::Verdict::Denied, source);
-        record(worker, exchange, asked, &address, said, check, nth == 0).await;
+        let new = record(worker, exchange, asked, &address, said, check, nth == 0);
+        // What is remembered, or said in the store's place, tells nothing new of who filled a list.
+        if new && decision.source == Source::Store {
+            record_evidence(worker, exchange, asked, &address, said, check).await;
+        }
     }
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
     let decisive = said.iter().find(|said| !said.verdict.admitted).map_or(0, |said| said.policy);
@@ -145,9 +149,9 @@ fn cut(text: &str, longest: usize) -> &str {
     &text[..text.floor_char_boundary(longest)]
 }
 
-/// Notes who was denied, for the admin port: the request itself, once however many policies deny it, and
-/// where a list says who filled it, the list.
-async fn record<S: Store>(
+/// Notes who was denied, for the admin port: the request itself, once however many policies deny it. True where
+/// a list should be asked who filled it.
+fn record<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
     asked: &Asked<'_>,
@@ -155,27 +159,46 @@ async fn record<S: Store>(
     said: &Said,
     check: &Check<'_>,
     first: bool,
-) {
-    let now = exchange.time();
-    let denial = Denial {
-        address,
-        policy: said.policy,
-        identifier: &check.identifier,
-        user: asked.user.map(CompactString::as_str),
-        now,
-        until: now + said.verdict.retry_after.unwrap_or(0),
-    };
+) -> bool {
+    let denial = denial(exchange, asked, address, said, check);
     let new = if first {
         let entry = || check.entry.clone().unwrap_or_else(|| written_down(exchange, asked));
         worker.recorder.denied(&denial, entry)
     } else {
         worker.recorder.also(&denial)
     };
-    if new
-        && check.policy.keeps_entries()
-        && let Ok(entries) = worker.store.entries(check.policy, &check.identifier).await
-    {
-        worker.recorder.evidence(&denial, entries);
+    new && check.policy.keeps_entries()
+}
+
+/// Notes who filled the list that denied.
+async fn record_evidence<S: Store>(
+    worker: &Worker<S>,
+    exchange: &Exchange,
+    asked: &Asked<'_>,
+    address: &str,
+    said: &Said,
+    check: &Check<'_>,
+) {
+    if let Ok(entries) = worker.store.entries(check.policy, &check.identifier).await {
+        worker.recorder.evidence(&denial(exchange, asked, address, said, check), entries);
+    }
+}
+
+fn denial<'a>(
+    exchange: &Exchange,
+    asked: &Asked<'a>,
+    address: &'a str,
+    said: &Said,
+    check: &'a Check<'_>,
+) -> Denial<'a> {
+    let now = exchange.time();
+    Denial {
+        address,
+        policy: said.policy,
+        identifier: &check.identifier,
+        user: asked.user.map(CompactString::as_str),
+        now,
+        until: now + said.verdict.retry_after.unwrap_or(0),
     }
 }
 

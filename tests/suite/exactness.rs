@@ -1,21 +1,47 @@
-//! Exactly the limit passes, however many ask at once: 64 clients on two workers.
+//! Exactly the limit passes, however many ask at once: 64 clients on two workers, or on two instances that share
+//! a Redis.
 
 use std::sync::{
     Barrier,
     atomic::{AtomicUsize, Ordering},
 };
 
-use crate::harness::{Client, Config, Origin, Reply, Tollgate};
+use crate::harness::{Client, Config, Origin, Redis, Reply, Tollgate};
 
 const CLIENTS: usize = 64;
 /// Requests of each client a round.
 const EACH: usize = 2;
 
-/// Starts Tollgate with routes `/both`, held back by the policies `a` and `b`, and `/b`, by `b` alone.
-/// Windows of a day: a calendar boundary within the test is out of the question but at midnight.
-fn start(origin: &Origin, a: &str, b: &str) -> Tollgate {
-    Tollgate::start(Config::yaml(format!(
-        "
+/// Where limits are kept.
+#[derive(Clone, Copy)]
+pub enum Stage {
+    /// In the memory of one instance.
+    Alone,
+    /// In a Redis that two instances share.
+    Shared,
+}
+
+/// The instances that clients are spread over.
+struct Site {
+    tollgates: Vec<Tollgate>,
+    _redis: Option<Redis>,
+}
+
+impl Site {
+    /// Starts it with routes `/both`, held back by the policies `a` and `b`, and `/b`, by `b` alone.
+    /// Windows of a day: a calendar boundary within the test is out of the question but at midnight.
+    fn start(stage: Stage, origin: &Origin, a: &str, b: &str) -> Self {
+        let (instances, redis) = match stage {
+            Stage::Alone => (1, None),
+            Stage::Shared => (2, Some(Redis::start())),
+        };
+        // Many threads on few cores: it is not the time that is tested.
+        let store = redis.as_ref().map_or(String::new(), |redis| {
+            format!("store: {{ redis: {{ url: \"{}\", timeout: 10s }} }}", redis.url())
+        });
+        let config = || {
+            Config::yaml(format!(
+                "
 upstreams:
   origin: {{ endpoints: [\"http://{}\"] }}
 policies:
@@ -24,36 +50,58 @@ policies:
 routes:
   - {{ path: /both, upstream: origin, policies: [a, b] }}
   - {{ path: /b, upstream: origin, policies: [b] }}
+{store}
 ",
-        origin.address
-    )))
-}
+                origin.address
+            ))
+        };
+        Self { tollgates: (0..instances).map(|_| Tollgate::start(config())).collect(), _redis: redis }
+    }
 
-/// All clients at once, each on one connection, `rounds` times. Says how many each round admitted.
-fn race(
-    tollgate: &Tollgate,
-    rounds: usize,
-    headers: impl Fn(usize, usize) -> [(&'static str, String); 2] + Sync,
-) -> Vec<usize> {
-    let admitted: Vec<_> = (0..rounds).map(|_| AtomicUsize::new(0)).collect();
-    let barrier = Barrier::new(CLIENTS);
-    std::thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            let (admitted, barrier, headers) = (&admitted, &barrier, &headers);
-            scope.spawn(move || {
-                let mut connection = Client::connect(tollgate.address);
-                for (round, admitted) in admitted.iter().enumerate() {
-                    let [(a, x), (b, y)] = &headers(round, client);
-                    barrier.wait();
-                    for _ in 0..EACH {
-                        let reply = connection.request("GET", "/both", &[(a, x), (b, y)], b"");
-                        admitted.fetch_add(usize::from(passed(&reply)), Ordering::Relaxed);
+    /// A client's connection.
+    fn connect(&self, client: usize) -> Client {
+        Client::connect(self.tollgates[client % self.tollgates.len()].address)
+    }
+
+    /// All clients at once, each on one connection, `rounds` times. Says how many each round admitted.
+    fn race(
+        &self,
+        rounds: usize,
+        headers: impl Fn(usize, usize) -> [(&'static str, String); 2] + Sync,
+    ) -> Vec<usize> {
+        let admitted: Vec<_> = (0..rounds).map(|_| AtomicUsize::new(0)).collect();
+        let barrier = Barrier::new(CLIENTS);
+        std::thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let (admitted, barrier, headers) = (&admitted, &barrier, &headers);
+                scope.spawn(move || {
+                    let mut connection = self.connect(client);
+                    for (round, admitted) in admitted.iter().enumerate() {
+                        let [(a, x), (b, y)] = &headers(round, client);
+                        barrier.wait();
+                        for _ in 0..EACH {
+                            let reply = connection.request("GET", "/both", &[(a, x), (b, y)], b"");
+                            admitted.fetch_add(usize::from(passed(&reply)), Ordering::Relaxed);
+                        }
                     }
-                }
-            });
-        }
-    });
-    admitted.into_iter().map(AtomicUsize::into_inner).collect()
+                });
+            }
+        });
+        admitted.into_iter().map(AtomicUsize::into_inner).collect()
+    }
+
+    /// How many of `count` requests pass, one after the other, in turn at each instance.
+    fn pass(&self, count: usize, path: &str, headers: &[(&str, &str)]) -> usize {
+        let mut clients: Vec<_> = (0..self.tollgates.len()).map(|instance| self.connect(instance)).collect();
+        let instances = clients.len();
+        let mut ask = |nth: usize| clients[nth % instances].request("GET", path, headers, b"");
+        (0..count).filter(|&nth| passed(&ask(nth))).count()
+    }
+
+    /// The sum of a metric.
+    fn metric(&self, name: &str) -> usize {
+        self.tollgates.iter().map(|tollgate| tollgate.metric(name) as usize).sum()
+    }
 }
 
 #[track_caller]
@@ -62,66 +110,65 @@ fn passed(reply: &Reply) -> bool {
     reply.status == 200
 }
 
-/// How many of `count` requests pass, one after the other.
-fn pass(tollgate: &Tollgate, count: usize, path: &str, headers: &[(&str, &str)]) -> usize {
-    let mut client = Client::connect(tollgate.address);
-    (0..count).filter(|_| passed(&client.request("GET", path, headers, b""))).count()
-}
-
 #[track_caller]
-fn exactly_the_limit_passes(algorithm: &str) {
+pub fn exactly_the_limit_passes(stage: Stage, algorithm: &str) {
     const ROUNDS: usize = 16;
     let origin = Origin::ok();
     let a = format!("algorithm: {algorithm}, key: 'header:x-round', limit: 50/1d");
-    let tollgate = start(&origin, &a, "algorithm: single_counter, key: global, limit: 1000000/1d");
-    let admitted = race(&tollgate, ROUNDS, |round, client| {
-        [("x-round", round.to_string()), ("x-client", client.to_string())]
-    });
+    let site = Site::start(stage, &origin, &a, "algorithm: single_counter, key: global, limit: 1000000/1d");
+    let admitted =
+        site.race(ROUNDS, |round, client| [("x-round", round.to_string()), ("x-client", client.to_string())]);
     assert_eq!(admitted, [50; ROUNDS]);
     assert_eq!(origin.heads().len(), 50 * ROUNDS, "what was denied never reached the origin");
-    let denied = "tollgate_decisions_total{policy=\"a\",verdict=\"denied\"";
-    assert_eq!(tollgate.metric(denied) as usize, (CLIENTS * EACH - 50) * ROUNDS);
+    let denied = "tollgate_decisions_total{policy=\"a\",verdict=\"denied\",source=";
+    let by = |source: &str| site.metric(&format!("{denied}\"{source}\""));
+    assert_eq!(by("store") + by("local_denial"), (CLIENTS * EACH - 50) * ROUNDS);
+    assert_eq!(by("fallback"), 0);
 }
 
 #[test]
 fn exactly_the_limit_passes_a_single_counter() {
-    exactly_the_limit_passes("single_counter");
+    exactly_the_limit_passes(Stage::Alone, "single_counter");
 }
 
 #[test]
 fn exactly_the_limit_passes_a_fixed_window() {
-    exactly_the_limit_passes("fixed_window");
+    exactly_the_limit_passes(Stage::Alone, "fixed_window");
 }
 
 #[test]
 fn exactly_the_limit_passes_a_sliding_log() {
-    exactly_the_limit_passes("sliding_log");
+    exactly_the_limit_passes(Stage::Alone, "sliding_log");
 }
 
 #[test]
 fn exactly_the_limit_passes_a_metadata_list() {
-    exactly_the_limit_passes("metadata_list");
+    exactly_the_limit_passes(Stage::Alone, "metadata_list");
 }
 
 #[test]
 fn a_denial_by_one_policy_takes_nothing_of_the_other() {
+    one_policy_takes_nothing_of_the_other(Stage::Alone);
+}
+
+pub fn one_policy_takes_nothing_of_the_other(stage: Stage) {
     let origin = Origin::ok();
-    let tollgate = start(
+    let site = Site::start(
+        stage,
         &origin,
         "algorithm: sliding_log, key: 'header:x-a', limit: 100/1d",
         "algorithm: fixed_window, key: 'header:x-b', limit: 20/1d",
     );
     // Two groups a round want 64 each; the second policy lets each have 20.
-    let admitted = race(&tollgate, 4, |round, client| {
-        [("x-a", round.to_string()), ("x-b", format!("{round}-{}", client % 2))]
+    let admitted = site.race(4, |round, client| {
+        [("x-a", round.to_string()), ("x-b", format!("{round}-{}", client % 4 / 2))]
     });
     assert_eq!(admitted, [40; 4]);
     for round in 0..4 {
         // So the first has 60 left: three more groups of 20, and not one request of a fourth.
         let round = round.to_string();
-        let of = |group: &str, path| {
-            pass(&tollgate, 21, path, &[("x-a", &round), ("x-b", &format!("{round}-{group}"))])
-        };
+        let of =
+            |group: &str, path| site.pass(21, path, &[("x-a", &round), ("x-b", &format!("{round}-{group}"))]);
         assert_eq!(["2", "3", "4", "5"].map(|group| of(group, "/both")), [20, 20, 20, 0]);
         // And the first policy's denials took nothing of the fourth group's own.
         assert_eq!(of("5", "/b"), 20);
@@ -130,25 +177,25 @@ fn a_denial_by_one_policy_takes_nothing_of_the_other() {
 
 #[test]
 fn a_denial_of_one_identifier_takes_nothing_of_the_other() {
+    one_identifier_takes_nothing_of_the_other(Stage::Alone);
+}
+
+pub fn one_identifier_takes_nothing_of_the_other(stage: Stage) {
     const LIMIT: usize = 10;
     let origin = Origin::ok();
-    let tollgate = start(
+    let site = Site::start(
+        stage,
         &origin,
         "algorithm: fixed_window, key: ['header:x-a', 'header:x-b'], limit: 10/1d",
         "algorithm: single_counter, key: global, limit: 1000000/1d",
     );
     // All share one `x-a` and have an `x-b` of their own: the shared one denies.
     let admitted =
-        race(&tollgate, 3, |round, client| [("x-a", format!("all-{round}")), ("x-b", format!("{client}"))]);
+        site.race(3, |round, client| [("x-a", format!("all-{round}")), ("x-b", format!("{client}"))]);
     assert_eq!(admitted, [LIMIT; 3]);
     // Over all clients, what their own identifiers were charged is what was admitted.
     let left = |client: usize| {
-        pass(
-            &tollgate,
-            LIMIT + 1,
-            "/both",
-            &[("x-a", &format!("one-{client}")), ("x-b", &client.to_string())],
-        )
+        site.pass(LIMIT + 1, "/both", &[("x-a", &format!("one-{client}")), ("x-b", &client.to_string())])
     };
     let left: usize = (0..CLIENTS).map(left).sum();
     assert_eq!(left, CLIENTS * LIMIT - 3 * LIMIT);

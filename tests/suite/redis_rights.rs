@@ -246,22 +246,32 @@ fn a_password_that_is_wanted_and_not_given_is_told_of() {
     assert_eq!(ask(&tollgate), 200);
 }
 
+/// Words of scripts in capitals that are no commands.
+const NO_COMMANDS: [&str; 8] =
+    ["count", "keepttl", "limit", "oom", "wrongtype", "withscores", "noperm", "px"];
+
 #[test]
 fn whatever_is_called_is_granted() {
     let rules = rules();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut called = BTreeSet::new();
     for (directory, before) in
-        [("lua", "call('"), ("src/store/redis", "cmd(\""), ("src/store/redis/records", "cmd(\"")]
+        [("lua", "'"), ("src/store/redis", "cmd(\""), ("src/store/redis/records", "cmd(\"")]
     {
         for entry in fs::read_dir(root.join(directory)).unwrap() {
             let path = entry.unwrap().path();
             let text = if path.is_file() { fs::read_to_string(path).unwrap() } else { String::new() };
-            let names = text.split(before).skip(1).filter_map(|rest| rest.split(['\'', '"']).next());
+            let words = text.split(before).skip(1).filter_map(|rest| rest.split(['\'', '"']).next());
+            let names =
+                words.filter(|word| word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase()));
             called.extend(names.map(str::to_lowercase));
         }
     }
-    assert!(called.len() > 20, "{called:?}");
-    let missing: Vec<_> = called.iter().filter(|name| !rules.contains(&format!("+{name}"))).collect();
+    assert!(called.contains("get") && called.len() > 25, "{called:?}");
+    // Of this the name is two words.
+    called.remove("script");
+    called.remove("load");
+    let is_granted = |name: &str| NO_COMMANDS.contains(&name) || rules.contains(&format!("+{name}"));
+    let missing: Vec<_> = called.iter().filter(|name| !is_granted(name)).collect();
     assert_eq!(missing, [""; 0], "add them to deploy/redis-users.acl, docs/redis.md and lua/audit.lua");
 }

@@ -79,6 +79,11 @@ impl State {
         }
     }
 
+    /// Whether units of any tier are taken `now`.
+    pub fn is_touched(&self, tiers: &[Tier], now: i64) -> bool {
+        (0..tiers.len()).any(|index| self.used(tiers, index, now) > 0)
+    }
+
     /// What `metadata_list` wrote down in the window of `now`, oldest first; of the others, nothing.
     pub fn entries(&self, tiers: &[Tier], now: i64) -> Vec<Arc<Entry>> {
         match self {

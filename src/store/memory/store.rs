@@ -116,8 +116,8 @@ impl MemoryStore {
             shard.lock().remove_where(
                 |key| begins_with(&key.identifier, identifier) && named(key.policy).is_some(),
                 |key, slot| {
-                    if slot.expires > now
-                        && let Some(policy) = named(key.policy)
+                    if let Some(policy) = named(key.policy)
+                        && slot.state.is_touched(&policy.tiers, now)
                     {
                         let (policy, identifier) = (policy.name.clone(), key.identifier.to_string());
                         cleared.push(Cleared { policy, identifier });

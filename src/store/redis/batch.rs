@@ -1,6 +1,6 @@
 //! Decisions that go to Redis together, in one call of `decide.lua`.
 
-use std::{hash::BuildHasher, sync::LazyLock};
+use std::{fmt, hash::BuildHasher, sync::LazyLock};
 
 use hashbrown::HashTable;
 use redis::{Cmd, Value};
@@ -95,7 +95,7 @@ impl Batch {
             if policy.kind == Kind::MetadataList {
                 let wanted = check.entry.as_deref().filter(|_| policy.record.keep > 0);
                 let entry = wanted.map(entry::write).unwrap_or_default();
-                written(encode::write_str(&mut self.requests, &entry));
+                written(&encode::write_str(&mut self.requests, &entry));
                 self.values += 1;
             }
             numbers += standing::numbers(policy);
@@ -106,7 +106,7 @@ impl Batch {
     }
 
     fn put(&mut self, number: u64) {
-        written(encode::write_uint(&mut self.requests, number));
+        written(&encode::write_uint(&mut self.requests, number));
         self.values += 1;
     }
 
@@ -168,20 +168,21 @@ impl Batch {
             self.policies.iter().map(Described::numbers).collect();
         let values = 1 + descriptions.iter().map(|numbers| 2 + numbers.len()).sum::<usize>() + self.values;
         let mut packed = Vec::with_capacity(self.requests.len() + 16 * values.min(64));
-        written(encode::write_array_len(&mut packed, u32::try_from(values).unwrap_or(u32::MAX)));
-        written(encode::write_uint(&mut packed, descriptions.len() as u64));
+        written(&encode::write_array_len(&mut packed, u32::try_from(values).unwrap_or(u32::MAX)));
+        written(&encode::write_uint(&mut packed, descriptions.len() as u64));
         for (policy, numbers) in self.policies.iter().zip(&descriptions) {
-            written(encode::write_uint(&mut packed, policy.algorithm()));
-            written(encode::write_uint(&mut packed, numbers.len() as u64));
+            written(&encode::write_uint(&mut packed, policy.algorithm()));
+            written(&encode::write_uint(&mut packed, numbers.len() as u64));
             for &number in numbers {
-                written(encode::write_uint(&mut packed, number));
+                written(&encode::write_uint(&mut packed, number));
             }
         }
         packed.extend_from_slice(&self.requests);
         packed
     }
 
-    /// Gives everyone his part of the reply. Says how many states the script has discarded.
+    /// Gives everyone his part of the reply. Says how many states the script has discarded; that it had no memory to
+    /// admit somebody is an error, if not everybody's.
     pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let numbers = reply.and_then(|reply| numbers(&reply));
         let numbers = match numbers {
@@ -197,12 +198,20 @@ impl Batch {
             }
         };
         let (discarded, mut rest) = (numbers[0], &numbers[1..]);
+        let mut outcome = Ok(u64::try_from(discarded).unwrap_or_default());
         for Waiting { answer, numbers } in self.waiting {
             let (own, others) = rest.split_at(numbers);
             rest = others;
-            let _gone = answer.send(Ok(SmallVec::from_slice(own)));
+            let own = match own.first() {
+                Some(2) => Err(Failure::out_of_memory()),
+                _ => Ok(SmallVec::from_slice(own)),
+            };
+            if let Err(failure) = &own {
+                outcome = Err(failure.clone());
+            }
+            let _gone = answer.send(own);
         }
-        Ok(u64::try_from(discarded).unwrap_or_default())
+        outcome
     }
 }
 
@@ -243,6 +252,6 @@ fn numbers(reply: &Value) -> Result<Vec<i64>, Failure> {
 }
 
 /// Writing to memory does not fail.
-fn written<T, E>(result: Result<T, E>) {
-    debug_assert!(result.is_ok());
+fn written<T: fmt::Debug, E: fmt::Debug>(result: &Result<T, E>) {
+    debug_assert!(result.is_ok(), "{result:?}");
 }

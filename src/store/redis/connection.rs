@@ -5,14 +5,19 @@ use std::{fs, io, path::Path, time::Duration};
 use bb8::ManageConnection;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError,
-    TlsCertificates, Value,
+    Script, TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
+    io::tcp::TcpSettings,
 };
+use tokio::time::Instant;
 
+use super::failure;
 use crate::{config::model, limit::Unavailable};
 
 /// For a new connection, from its first packet to the end of the greeting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// After so long without a word a connection is asked whether it still is one.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// Why a server can't be described.
 #[derive(Debug, thiserror::Error)]
@@ -34,12 +39,14 @@ impl Server {
     /// A file can't be read, or what it holds is no certificate or key.
     pub fn new(config: &model::Redis) -> Result<Self, ServerError> {
         let url = config.url.reveal();
-        let address = url.into_connection_info()?;
+        let server = url.into_connection_info()?;
         // It would say which library it is: a right of its own, that nothing else needs.
-        let settings = address.redis_settings().clone().set_skip_set_lib_name();
-        let address = address.set_redis_settings(settings);
+        let settings = server.redis_settings().clone().set_skip_set_lib_name();
+        // The end of a large batch must not wait until the server has acknowledged its beginning.
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let server = server.set_redis_settings(settings).set_tcp_settings(tcp);
         if !url.starts_with("rediss:") {
-            return Ok(Self(Client::open(address)?));
+            return Ok(Self(Client::open(server)?));
         }
         // The first one that is installed holds; whoever installed another meant it.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -48,7 +55,7 @@ impl Server {
             Some((cert, key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
             None => None,
         };
-        Ok(Self(Client::build_with_tls(address, TlsCertificates { client_tls, root_cert })?))
+        Ok(Self(Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?))
     }
 
     /// Opens a connection. Nothing on it is bounded in time but its making: whoever asks waits as long as he
@@ -91,29 +98,46 @@ fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
     fs::read(path).map_err(|error| ServerError::File { path: path.display().to_string(), error })
 }
 
-/// A connection of a pool, and whether it is still good.
+/// A connection of a pool, or why there is none: a pool tells nobody who waits that a connection could not be made.
 pub(super) struct Connection {
-    inner: MultiplexedConnection,
-    /// Set by whoever saw it fail: an answer that came too late would be taken for the next one's, and a
-    /// server that was demoted stays demoted.
+    inner: Result<MultiplexedConnection, RedisError>,
+    /// When it was made, or was found to answer.
+    known_good: Instant,
+    /// Whether nothing is to be asked on it any more. True while an answer is awaited: whoever gives up on one
+    /// leaves it so.
     broken: bool,
 }
 
 impl Connection {
     pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        match self.inner.req_packed_command(command).await? {
-            Value::ServerError(error) => Err(error.into()),
-            value => Ok(value),
-        }
-    }
-
-    /// What is asked on it is not to be trusted any more.
-    pub(super) fn fail(&mut self) {
+        let inner = self.inner.as_mut().map_err(|error| error.clone())?;
         self.broken = true;
+        let reply = match inner.req_packed_command(command).await {
+            Ok(Value::ServerError(error)) => Err(error.into()),
+            reply => reply,
+        };
+        self.broken = reply.as_ref().is_err_and(failure::spoils_the_connection);
+        self.known_good = Instant::now();
+        reply
     }
 
-    pub(super) fn inner(&mut self) -> &mut MultiplexedConnection {
-        &mut self.inner
+    /// Makes a script known to the server.
+    pub(super) async fn load(&mut self, script: &Script) -> Result<(), RedisError> {
+        let inner = self.inner.as_mut().map_err(|error| error.clone())?;
+        self.broken = true;
+        let loaded = script.load_async(inner).await;
+        self.broken = loaded.as_ref().is_err_and(failure::spoils_the_connection);
+        loaded.map(drop)
+    }
+
+    /// Whether it is to be given up.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether it could not be made, and that was before this.
+    pub(super) fn failed_before(&self, moment: Instant) -> bool {
+        self.inner.is_err() && self.known_good < moment
     }
 }
 
@@ -125,14 +149,48 @@ impl ManageConnection for Manager {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<Connection, RedisError> {
-        Ok(Connection { inner: self.0.connect().await?, broken: false })
+        let inner = self.0.connect().await;
+        Ok(Connection { broken: inner.is_err(), inner, known_good: Instant::now() })
     }
 
+    /// Asks one that was silent for a while: servers, and what stands before them, close idle connections, and to
+    /// ask in vain would cost a decision.
     async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
-        redis::cmd("PING").query_async(&mut connection.inner).await
+        if connection.inner.is_err() || connection.known_good.elapsed() < SILENT {
+            return Ok(());
+        }
+        match connection.ask(&redis::cmd("PING")).await {
+            Err(error) if error.is_unrecoverable_error() => Err(error),
+            // Whatever it says, it answers.
+            _ => {
+                connection.broken = false;
+                Ok(())
+            }
+        }
     }
 
     fn has_broken(&self, connection: &mut Connection) -> bool {
         connection.broken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_end_of_a_batch_waits_for_an_acknowledgement_of_its_beginning() {
+        for url in ["redis://127.0.0.1", "rediss://127.0.0.1"] {
+            let config = model::Redis {
+                url: model::Secret::new(url.to_owned()),
+                tls: model::RedisTls::default(),
+                timeout: Duration::from_millis(50),
+                connections: 2,
+                prefix: "ratelimit".to_owned(),
+                breaker: model::Breaker { failures: 5, retry_after: Duration::from_secs(1) },
+            };
+            let server = Server::new(&config).unwrap();
+            assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
+        }
     }
 }

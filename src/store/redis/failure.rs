@@ -25,6 +25,11 @@ impl Failure {
         Self { kind: StoreFailure::BreakerOpen, why: "the breaker is open".to_owned() }
     }
 
+    /// As the script says it of one request.
+    pub(super) fn out_of_memory() -> Self {
+        Self { kind: StoreFailure::OutOfMemory, why: "OOM: Redis has no memory left to count in".to_owned() }
+    }
+
     /// What it answered is nothing that the script says.
     pub(super) fn nonsense(why: &str) -> Self {
         Self { kind: StoreFailure::Protocol, why: why.to_owned() }
@@ -40,6 +45,14 @@ impl Failure {
     pub(super) fn trips_the_breaker(&self) -> bool {
         !matches!(self.kind, StoreFailure::OutOfMemory | StoreFailure::BreakerOpen)
     }
+}
+
+/// Whether nothing is to be asked any more on the connection that failed so: it is no longer one, or the server may
+/// have changed places with another. One that has no memory, or a script too few, is as good as any.
+pub(super) fn spoils_the_connection(error: &RedisError) -> bool {
+    use StoreFailure::{Connection, Loading, ReadOnly, Rights, Timeout};
+    let kind = Failure::from(error.clone()).kind;
+    error.is_unrecoverable_error() || matches!(kind, Connection | Loading | ReadOnly | Rights | Timeout)
 }
 
 impl From<RedisError> for Failure {

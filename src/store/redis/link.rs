@@ -10,7 +10,7 @@ use std::{
 };
 
 use bb8::{Pool, PooledConnection, RunError};
-use redis::{ErrorKind, ServerErrorKind, Value};
+use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::{
     task,
     time::{Instant, timeout_at},
@@ -26,6 +26,9 @@ use crate::{
     limit::{Breaker, Check, Clock},
     telemetry::metrics::StoreMetrics,
 };
+
+/// How often a batch makes its script known, at most.
+const LOADS: usize = 3;
 
 /// What a link needs to know.
 pub(super) struct Terms {
@@ -56,8 +59,8 @@ impl Link {
     pub(super) fn new(server: Server, terms: Terms) -> Self {
         let pool = Pool::builder()
             .max_size(terms.connections)
-            // It would ping before every use; whoever uses a connection says whether it is good.
-            .test_on_check_out(false)
+            // Only what was silent for a while is really tested.
+            .test_on_check_out(true)
             // The breaker's probe finds out when Redis is back.
             .retry_connection(false)
             .connection_timeout(Duration::from_secs(1).max(terms.timeout))
@@ -121,15 +124,14 @@ impl Inner {
             let (size, begun) = (batch.len(), Instant::now());
             let reply = if self.terms.breaker.is_open() {
                 Err(Failure::open())
+            } else if begun >= batch.deadline {
+                // Nobody waits for it any more: it would only take what nobody gets.
+                Err(Failure::timeout())
             } else {
                 let reply = self.call(&mut connection, &batch);
                 timeout_at(batch.deadline, reply).await.unwrap_or_else(|_| Err(Failure::timeout()))
             };
-            if reply.is_err()
-                && let Some(mut connection) = connection.take()
-            {
-                connection.fail();
-            }
+            let _given_up = connection.take_if(|connection| connection.is_broken());
             let outcome = batch.answer(reply);
             self.report(&outcome, size, begun);
         }
@@ -146,21 +148,30 @@ impl Inner {
             None => held.insert(self.checkout().await?),
         };
         let command = batch.command(script::DECIDE.get_hash(), self.now());
-        match connection.ask(&command).await {
-            // Nothing ran.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                script::DECIDE.load_async(connection.inner()).await?;
-                Ok(connection.ask(&command).await?)
+        let mut reply = connection.ask(&command).await;
+        // Nothing ran. Once may not be enough, where scripts are flushed one time after the other.
+        for _ in 0..LOADS {
+            if !reply.as_ref().is_err_and(is_unknown_script) {
+                break;
             }
-            reply => Ok(reply?),
+            connection.load(&script::DECIDE).await?;
+            reply = connection.ask(&command).await;
         }
+        Ok(reply?)
     }
 
     async fn checkout(&self) -> Result<PooledConnection<'_, Manager>, Failure> {
-        self.pool.get().await.map_err(|error| match error {
-            RunError::User(error) => error.into(),
-            RunError::TimedOut => Failure::timeout(),
-        })
+        let begun = Instant::now();
+        loop {
+            let connection = self.pool.get().await.map_err(|error| match error {
+                RunError::User(error) => error.into(),
+                RunError::TimedOut => Failure::timeout(),
+            })?;
+            // Whoever waited for one that could not be made may have gone before that was known.
+            if !connection.failed_before(begun) {
+                return Ok(connection);
+            }
+        }
     }
 
     fn now(&self) -> Option<i64> {
@@ -182,4 +193,8 @@ impl Inner {
             }
         }
     }
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -58,6 +58,8 @@ pub struct Monitor {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
     seen: Arc<Mutex<Seen>>,
+    /// For a decision.
+    timeout: Duration,
 }
 
 impl Monitor {
@@ -69,10 +71,10 @@ impl Monitor {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
         let seen = Arc::new(Mutex::new(Seen::default()));
-        let watching = Arc::clone(&seen);
+        let (watching, timeout) = (Arc::clone(&seen), duties.config.timeout);
         let run = move || runtime.block_on(keep_in_touch(&duties, &watching, stopped));
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
-        Ok(Self { stop, thread, seen })
+        Ok(Self { stop, thread, seen, timeout })
     }
 
     /// What is known of the server, to be asked at any time.
@@ -81,18 +83,19 @@ impl Monitor {
         breaker: Arc<Breaker>,
         fleet: Arc<Fleet>,
     ) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
-        let seen = Arc::clone(&self.seen);
+        let (seen, limit) = (Arc::clone(&self.seen), self.timeout);
         move || {
             let seen = seen.lock();
             let Audit { role, version, warnings, .. } = seen.audit.clone();
             let away = seen.trouble.iter().map(|why| format!("Redis can't be asked: {why}"));
+            let far = seen.latency.and_then(|latency| far(latency, limit));
             StoreFacts {
                 breaker_open: breaker.is_open(),
                 instances: fleet.instances(),
                 role,
                 version,
                 latency: seen.latency,
-                warnings: away.chain(warnings).collect(),
+                warnings: away.chain(far).chain(warnings).collect(),
             }
         }
     }
@@ -104,6 +107,14 @@ impl Monitor {
             tracing::error!("the monitor of Redis had crashed");
         }
     }
+}
+
+/// Under load a decision waits for the one before it: it takes two round trips, and some time besides.
+fn far(latency: u64, timeout: Duration) -> Option<String> {
+    let latency = Duration::from_micros(latency);
+    (latency * 3 > timeout).then(|| {
+        format!("a round trip takes {latency:.1?}: under load decisions will be late; store.redis.timeout should be three times that, and is {timeout:?}")
+    })
 }
 
 async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::Receiver<bool>) {
@@ -137,5 +148,18 @@ async fn publish(duties: &Duties, pulse: &Pulse<'_>) {
             Ok(Err(error)) => tracing::debug!(%error, "limited clients can't be published"),
             Err(_) => tracing::debug!("limited clients can't be published in time"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_far_for_its_timeout_is_told_of() {
+        let timeout = Duration::from_millis(50);
+        assert_eq!(far(16_000, timeout), None);
+        let warning = far(17_000, timeout).unwrap();
+        assert!(warning.contains("takes 17.0ms") && warning.contains("is 50ms"), "{warning}");
     }
 }

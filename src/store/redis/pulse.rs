@@ -17,7 +17,7 @@ use super::{
     pardons::jittered,
     script,
 };
-use crate::limit::Clock;
+use crate::{limit::Clock, telemetry::metrics::StoreFailure};
 
 /// How often an instance says that it lives.
 const BEAT: Duration = Duration::from_secs(1);
@@ -105,18 +105,25 @@ impl<'a> Pulse<'a> {
         }
     }
 
-    /// One heartbeat, on a connection that may have to be made. It takes no longer than a decision may.
+    /// One heartbeat, on a connection that may have to be made.
     async fn beat(&self) -> Result<Duration, Failure> {
         let held = self.connection.take();
-        let mut connection = match held {
-            Some(mut connection) => {
-                if self.audit_due.get() <= Instant::now() {
-                    self.look(&mut connection, false).await?;
-                }
-                connection
+        if let Some(connection) = held {
+            match self.beat_over(connection).await {
+                // It ended meanwhile, as it does when the server is started anew: that says nothing of the server.
+                Err(failure) if failure.kind == StoreFailure::Connection => {}
+                beat => return beat,
             }
-            None => self.connect().await?,
-        };
+        }
+        let connection = self.connect().await?;
+        self.beat_over(connection).await
+    }
+
+    /// One heartbeat, which takes no longer than a decision may. The connection is kept if it serves.
+    async fn beat_over(&self, mut connection: MultiplexedConnection) -> Result<Duration, Failure> {
+        if self.audit_due.get() <= Instant::now() {
+            self.look(&mut connection, false).await?;
+        }
         let begun = Instant::now();
         let beat = heartbeat(self.duties, &mut connection, ALIVE);
         let instances = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())??;

@@ -34,6 +34,11 @@ pub(super) fn verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
     Verdict::of(standings, 0, cost)
 }
 
+/// Whether units of any tier are used.
+pub(super) fn is_touched(policy: &Policy, numbers: &[i64]) -> bool {
+    (0..policy.tiers.len()).any(|tier| used(policy, numbers, tier) > 0)
+}
+
 /// Units used of a tier.
 pub(super) fn used(policy: &Policy, numbers: &[i64], tier: usize) -> u64 {
     let each = numbers.len() / policy.tiers.len().max(1);

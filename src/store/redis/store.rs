@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use compact_str::CompactString;
 use redis::Cmd;
 use smallvec::SmallVec;
 use tokio::time::timeout;
@@ -57,13 +56,21 @@ impl RedisStore {
     async fn run<T: redis::FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
         let run = async {
             let mut connection = self.link.connection().await?;
-            let reply = connection.ask(command).await;
-            if reply.as_ref().is_err_and(redis::RedisError::is_unrecoverable_error) {
-                connection.fail();
-            }
-            redis::from_redis_value(reply?).map_err(|error| Failure::nonsense(&error.to_string()))
+            let reply = connection.ask(command).await?;
+            redis::from_redis_value(reply).map_err(|error| Failure::nonsense(&error.to_string()))
         };
         timeout(self.link.timeout(), run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    }
+
+    /// What the script says of a limit, changing nothing.
+    async fn look(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
+        let check = Check { policy, identifier: identifier.into(), cost: 0, entry: None };
+        let mut answer = self.link.ask(&[check]).await?;
+        // The first says that it is admitted.
+        if !answer.is_empty() {
+            answer.remove(0);
+        }
+        Ok(answer)
     }
 
     /// The composites of a policy that begin with `identifier`. Looks at every key there is, some at a time.
@@ -143,25 +150,28 @@ impl Store for RedisStore {
     }
 
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
-        let identifier = CompactString::from(identifier);
-        let check = Check { policy, identifier, cost: 0, entry: None };
-        let answer = self.link.ask(&[check]).await?;
-        let numbers = answer.get(1..).unwrap_or_default();
-        let verdict = standing::verdict(policy, numbers, 0);
-        Ok(Peek { used: standing::used(policy, numbers, verdict.tier), verdict })
+        let numbers = self.look(policy, identifier).await?;
+        let verdict = standing::verdict(policy, &numbers, 0);
+        Ok(Peek { used: standing::used(policy, &numbers, verdict.tier), verdict })
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
-        if !policy.keeps_entries() || self.peek(policy, identifier).await?.used == 0 {
+        if !policy.keeps_entries() {
             return Ok(Vec::new());
         }
-        let mut command = redis::cmd("LRANGE");
-        command
-            .arg(key::of(self.link.prefix(), policy, identifier))
-            .arg(-(policy.record.keep.max(1) as i64))
-            .arg(-1);
-        let elements: Vec<Vec<u8>> = self.run(&command).await?;
-        Ok(elements.iter().filter_map(|element| entry::read(element)?.1).collect())
+        let read = async {
+            if self.peek(policy, identifier).await?.used == 0 {
+                return Ok(Vec::new());
+            }
+            let mut command = redis::cmd("LRANGE");
+            command.arg(key::of(self.link.prefix(), policy, identifier));
+            // The list may hold more for a while.
+            command.arg(-(policy.record.keep.max(1) as i64)).arg(-1);
+            let elements: Vec<Vec<u8>> = self.run(&command).await?;
+            Ok(elements.iter().filter_map(|element| entry::read(element)?.1).collect())
+        };
+        // A client waits for both.
+        timeout(self.link.timeout(), read).await.unwrap_or_else(|_| Err(Failure::timeout().into()))
     }
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
@@ -175,11 +185,11 @@ impl Store for RedisStore {
         let mut cleared = Vec::new();
         for (policy, identifier) in found {
             // One that is over may still be there.
-            let used = self.peek(policy, &identifier).await?.used;
+            let touched = standing::is_touched(policy, &self.look(policy, &identifier).await?);
             let mut command = redis::cmd("DEL");
             command.arg(key::of(self.link.prefix(), policy, &identifier));
             let removed: u64 = self.run(&command).await?;
-            if used > 0 && removed > 0 {
+            if touched && removed > 0 {
                 cleared.push(Cleared { policy: policy.name.clone(), identifier });
             }
         }

@@ -2,6 +2,7 @@
 //! `store_suite!(memory, Memory);`.
 
 mod concurrency;
+mod differential;
 mod harness;
 mod model;
 mod properties;
@@ -12,7 +13,7 @@ mod time;
 use std::sync::Arc;
 
 pub(crate) use harness::{ALGORITHMS, Harness, MINUTE, SECOND, Subject, entry, policy, with};
-pub(crate) use shared::{Place, Shared};
+pub(crate) use shared::Shared;
 use tollgate::{limit::ManualClock, store::memory::MemoryStore};
 
 macro_rules! store_suite {

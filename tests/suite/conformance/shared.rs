@@ -44,19 +44,6 @@ impl Place {
         };
         Self { server: Server::new(&config).unwrap(), config, clock }
     }
-
-    /// All keys of it, sorted, each with what it holds byte for byte.
-    pub(crate) fn dump(&self) -> Vec<(String, String)> {
-        let pattern = format!("{}:*", self.config.prefix);
-        let keys = SERVER.cli(&["--scan", "--pattern", &pattern]);
-        let mut all: Vec<_> = keys.lines().map(|key| (key.to_owned(), SERVER.cli(&["dump", key]))).collect();
-        all.sort();
-        all
-    }
-
-    pub(crate) fn cli(&self, arguments: &[&str]) -> String {
-        SERVER.cli(arguments)
-    }
 }
 
 impl Subject for Shared {

@@ -5,18 +5,22 @@ mod certificates;
 mod client;
 mod command;
 mod latch;
+mod load;
 mod origin;
 mod program;
 mod redis;
+mod relay;
 mod tollgate;
 
 pub use certificates::{Authority, Issued, file_name};
 pub use client::{Client, Reply, get, get_from, request};
 pub use command::{Ended, command, tollgate, tollgate_in};
 pub use latch::Latch;
+pub use load::{Latencies, Load, Sample};
 pub use origin::{Conn, Origin};
 pub use program::{Running, installed, nginx, nobody, printed, program};
 pub use redis::{Redis, free_port};
+pub use relay::Relay;
 pub use tollgate::{Config, Tollgate};
 
 use std::time::{Duration, Instant};

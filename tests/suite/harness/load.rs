@@ -1,0 +1,103 @@
+//! Clients that keep asking while something happens, and what became of each request.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use super::{Client, Reply};
+
+/// What became of one request.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    pub path: &'static str,
+    pub sent: Instant,
+    pub took: Duration,
+    pub status: u16,
+    pub retry_after: Option<String>,
+}
+
+/// Clients under way, each on a connection of its own.
+pub struct Load {
+    stop: Arc<AtomicBool>,
+    clients: Vec<JoinHandle<Vec<Sample>>>,
+}
+
+impl Load {
+    /// So many clients, spread over `addresses` and `paths`; each rests for `pause` after an answer.
+    pub fn start(
+        addresses: &[SocketAddr],
+        paths: &'static [&'static str],
+        clients: usize,
+        pause: Duration,
+    ) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let spawn = |client: usize| {
+            let (address, path) = (addresses[client % addresses.len()], paths[client % paths.len()]);
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                let mut connection = Client::connect(address);
+                let mut samples = Vec::new();
+                while !stop.load(SeqCst) {
+                    let sent = Instant::now();
+                    let reply = connection.request("GET", path, &[], b"");
+                    samples.push(sample(path, sent, &reply));
+                    thread::sleep(pause);
+                }
+                samples
+            })
+        };
+        Self { clients: (0..clients).map(spawn).collect(), stop }
+    }
+
+    /// Ends it: all requests, by when they were sent.
+    pub fn stop(self) -> Vec<Sample> {
+        self.stop.store(true, SeqCst);
+        let mut samples: Vec<_> = self
+            .clients
+            .into_iter()
+            .flat_map(|client| client.join().expect("every request is answered"))
+            .collect();
+        samples.sort_by_key(|sample| sample.sent);
+        samples
+    }
+}
+
+fn sample(path: &'static str, sent: Instant, reply: &Reply) -> Sample {
+    let retry_after = reply.header("retry-after").map(str::to_owned);
+    Sample { path, sent, took: sent.elapsed(), status: reply.status, retry_after }
+}
+
+/// How long requests took.
+#[derive(Debug, Clone, Copy)]
+pub struct Latencies {
+    pub count: usize,
+    pub p50: Duration,
+    pub p99: Duration,
+    pub p999: Duration,
+    pub max: Duration,
+}
+
+impl Latencies {
+    /// Of at least one request.
+    pub fn of<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Self {
+        let mut took: Vec<_> = samples.into_iter().map(|sample| sample.took).collect();
+        took.sort_unstable();
+        assert!(!took.is_empty(), "nobody asked");
+        let at = |share: f64| took[((took.len() as f64 * share) as usize).min(took.len() - 1)];
+        Self { count: took.len(), p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+}
+
+impl fmt::Display for Latencies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { count, p50, p99, p999, max } = self;
+        write!(f, "{count} requests, p50 {p50:.1?}, p99 {p99:.1?}, p99.9 {p999:.1?}, at most {max:.1?}")
+    }
+}

@@ -1,0 +1,434 @@
+//! Limits while Redis is away, slow, full, or no master: every request is answered in time, with nothing but the
+//! verdict that its policy is configured to have then; and Redis is asked again soon after it is back.
+
+use std::{
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::harness::{
+    Client, Config, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, eventually, nobody,
+};
+
+/// What a decision may take, as it is by default.
+const TIMEOUT: Duration = Duration::from_millis(50);
+/// Where it is not the time that is tested, on a machine that does much else.
+const PATIENT: Duration = Duration::from_secs(5);
+/// What the rest may take, in a debug build on a machine that does much else. It is twenty milliseconds that are
+/// aimed at.
+const SPARE: Duration = Duration::from_millis(400);
+/// From the end of an outage to decisions by Redis. What is aimed at are two seconds.
+const BACK_WITHIN: Duration = Duration::from_millis(3_500);
+
+const PATHS: &[&str] = &["/local", "/allow", "/deny"];
+
+/// A policy of each sort of `on_store_error`, each on a route of its own name, with limits out of reach.
+const ROUTES: &str = "
+policies:
+  local: { algorithm: fixed_window, key: ip, limit: 100000000/1d }
+  allow: { algorithm: sliding_log, key: ip, limit: 100000000/1s, on_store_error: allow }
+  deny: { algorithm: single_counter, key: ip, limit: 100000000/1d, on_store_error: deny }
+  tight: { algorithm: single_counter, key: 'header:x-key', limit: 9/1d }
+routes:
+  - { path: /local, upstream: origin, policies: [local] }
+  - { path: /allow, upstream: origin, policies: [allow] }
+  - { path: /deny, upstream: origin, policies: [deny] }
+  - { path: /tight, upstream: origin, policies: [tight] }
+";
+
+/// With the default timeout.
+fn instance(origin: &Origin, url: &str) -> Tollgate {
+    instance_with(origin, url, TIMEOUT)
+}
+
+fn instance_with(origin: &Origin, url: &str, timeout: Duration) -> Tollgate {
+    Tollgate::start(Config::yaml(format!(
+        "
+upstreams:
+  origin: {{ endpoints: [\"http://{}\"] }}
+store: {{ redis: {{ url: \"{url}\", timeout: {}ms }} }}
+log: {{ level: info, format: text }}
+{ROUTES}
+",
+        origin.address,
+        timeout.as_millis()
+    )))
+}
+
+fn get(address: SocketAddr, path: &str, key: &str) -> u16 {
+    Client::connect(address).request("GET", path, &[("x-key", key)], b"").status
+}
+
+/// Decisions that Redis has taken of a policy.
+fn by_store(tollgate: &Tollgate, policy: &str) -> f64 {
+    let name =
+        format!("tollgate_decisions_total{{policy=\"{policy}\",verdict=\"allowed\",source=\"store\"}}");
+    tollgate.metric(&name)
+}
+
+fn breaker_is_open(tollgate: &Tollgate) -> bool {
+    tollgate.metric("tollgate_store_breaker_open") == 1.0
+}
+
+/// Waits until Redis decides, which it does as soon as it is asked: two workers, each with connections to make.
+#[track_caller]
+fn wait_for_the_store(tollgate: &Tollgate) {
+    let before = by_store(tollgate, "deny");
+    eventually("Redis decides", || {
+        get(tollgate.address, "/deny", "k");
+        by_store(tollgate, "deny") >= before + 8.0
+    });
+}
+
+/// What was seen of one outage.
+#[derive(Debug)]
+struct Outage {
+    /// While it lasted, and until Redis decided again.
+    during: Vec<Sample>,
+    /// From its end until Redis decided again.
+    back_after: Duration,
+    /// Connections to Redis from its beginning until two seconds after.
+    connections: usize,
+    opened: bool,
+}
+
+/// An instance under the load of 16 clients, behind a relay to a Redis, to which `strike` does something bad; after
+/// `lasts` `mend` takes it back.
+fn suffer(
+    what: &str,
+    lasts: Duration,
+    strike: impl FnOnce(&mut Redis, &Relay),
+    mend: impl FnOnce(&mut Redis, &Relay),
+) -> Outage {
+    suffer_with(TIMEOUT, what, lasts, strike, mend)
+}
+
+fn suffer_with(
+    timeout: Duration,
+    what: &str,
+    lasts: Duration,
+    strike: impl FnOnce(&mut Redis, &Relay),
+    mend: impl FnOnce(&mut Redis, &Relay),
+) -> Outage {
+    let (origin, mut redis) = (Origin::ok(), Redis::start());
+    let relay = Relay::to(redis.port);
+    let tollgate = instance_with(&origin, &relay.url(), timeout);
+    wait_for_the_store(&tollgate);
+    let load = Load::start(&[tollgate.address], PATHS, 16, Duration::from_millis(4));
+    thread::sleep(Duration::from_millis(500));
+
+    let (begun, connections) = (Instant::now(), relay.connections());
+    strike(&mut redis, &relay);
+    let mut opened = false;
+    while begun.elapsed() < lasts {
+        opened |= breaker_is_open(&tollgate);
+        thread::sleep(Duration::from_millis(20));
+    }
+    mend(&mut redis, &relay);
+    let (ended, before) = (Instant::now(), by_store(&tollgate, "deny"));
+    eventually("Redis decides again", || by_store(&tollgate, "deny") > before + 10.0);
+    let back = Instant::now();
+    eventually("the breaker is closed", || !breaker_is_open(&tollgate));
+    thread::sleep(Duration::from_millis(500));
+    let settled = Instant::now();
+    thread::sleep(Duration::from_millis(1_500));
+    let connections = relay.connections() - connections;
+    let samples = load.stop();
+
+    let between = |from: Instant, to: Instant| {
+        samples.iter().filter(|sample| from <= sample.sent && sample.sent < to).cloned().collect::<Vec<_>>()
+    };
+    let during = between(begun, back);
+    let latencies = Latencies::of(&during);
+    let back_after = back - ended;
+    eprintln!(
+        "{what}: {latencies}, breaker opened: {opened}, back after {back_after:?}, {connections} new connections"
+    );
+    assert!(latencies.p999 < timeout + SPARE, "{what}: {latencies}");
+    assert!(back_after < BACK_WITHIN, "{what}: back after {back_after:?}");
+    only_the_configured(what, &during);
+    // Whoever was refused while it lasted is not refused any more, give or take slow moments of this machine.
+    let after = between(settled, settled + Duration::from_secs(1));
+    let refused = after.iter().filter(|sample| sample.status != 200).count();
+    assert!(refused * 2 <= after.len(), "{what}: {refused} of {} refused after it", after.len());
+    Outage { during, back_after, connections, opened }
+}
+
+/// `local` and `allow` let pass; `deny` refuses with 503, and says when to come again.
+fn only_the_configured(what: &str, samples: &[Sample]) {
+    for sample in samples {
+        let is_right = match (sample.path, sample.status) {
+            (_, 200) => true,
+            ("/deny", 503) => sample.retry_after.is_some(),
+            _ => false,
+        };
+        assert!(is_right, "{what}: {sample:?}");
+    }
+}
+
+impl Outage {
+    /// For as long as nobody answers, whoever may not pass without Redis does not.
+    fn refused(&self) -> usize {
+        self.during.iter().filter(|sample| sample.status == 503).count()
+    }
+
+    /// What two workers with two connections each may make when they fail and when they are back, the
+    /// monitor's two a second besides.
+    #[track_caller]
+    fn made_few_connections(&self, lasted: Duration) -> &Self {
+        let most = 2 * 2 * 4 + 3 * (lasted + self.back_after + Duration::from_secs(3)).as_secs() as usize;
+        assert!(self.connections <= most, "{} connections, more than {most}", self.connections);
+        self
+    }
+}
+
+const LASTS: Duration = Duration::from_millis(2_500);
+
+#[test]
+fn redis_stops_where_it_stands() {
+    let outage = suffer("SIGSTOP", LASTS, |redis, _| redis.pause(), |redis, _| redis.resume());
+    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
+    outage.made_few_connections(LASTS);
+}
+
+#[test]
+fn redis_is_killed_and_comes_back_empty() {
+    let outage = suffer("killed", LASTS, |redis, _| redis.kill(), |redis, _| redis.restart());
+    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
+    outage.made_few_connections(LASTS);
+}
+
+#[test]
+fn redis_is_restarted_at_once() {
+    let outage = suffer("restarted", Duration::from_millis(300), |redis, _| redis.restart(), |_, _| {});
+    outage.made_few_connections(Duration::from_secs(1));
+}
+
+#[test]
+fn redis_forgets_its_scripts() {
+    let outage = suffer_with(
+        PATIENT,
+        "SCRIPT FLUSH",
+        Duration::from_millis(500),
+        |redis, _| {
+            for _ in 0..20 {
+                assert_eq!(redis.cli(&["script", "flush"]), "OK");
+            }
+        },
+        |_, _| {},
+    );
+    assert!(!outage.opened);
+    assert_eq!(outage.refused(), 0, "nothing ran, so it is sent again");
+    assert_eq!(outage.connections, 0);
+}
+
+#[test]
+fn redis_is_slow() {
+    let slow = Duration::from_millis(100);
+    let outage =
+        suffer("slow by 100 ms", LASTS, |_, relay| relay.delay(slow), |_, relay| relay.delay(Duration::ZERO));
+    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
+    outage.made_few_connections(LASTS);
+}
+
+#[test]
+fn redis_is_slow_but_not_too_slow() {
+    let slow = Duration::from_millis(10);
+    let outage =
+        suffer("slow by 10 ms", LASTS, |_, relay| relay.delay(slow), |_, relay| relay.delay(Duration::ZERO));
+    let refused = outage.refused();
+    assert!(refused * 2 <= outage.during.len(), "{refused} of {} refused", outage.during.len());
+}
+
+#[test]
+fn the_way_to_redis_is_cut_without_a_word() {
+    let outage = suffer("black hole", LASTS, |_, relay| relay.stall(true), |_, relay| relay.stall(false));
+    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
+    outage.made_few_connections(LASTS);
+}
+
+#[test]
+fn all_connections_are_reset() {
+    let outage = suffer("reset", LASTS, |_, relay| relay.refuse(true), |_, relay| relay.refuse(false));
+    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
+    outage.made_few_connections(LASTS);
+}
+
+#[test]
+fn redis_makes_clients_wait() {
+    let outage = suffer(
+        "CLIENT PAUSE",
+        LASTS,
+        |redis, _| assert_eq!(redis.cli(&["client", "pause", "2500", "all"]), "OK"),
+        |_, _| {},
+    );
+    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
+    outage.made_few_connections(LASTS);
+}
+
+#[test]
+fn redis_is_busy_with_something_else() {
+    let outage = suffer(
+        "a script of 2 s",
+        LASTS,
+        |redis, _| {
+            let port = redis.port.to_string();
+            // Its end is awaited by nobody: the server is asked to run it, and is busy.
+            let script = "local t = redis.call('TIME') local e = t[1] * 1000 + t[2] / 1000 + 2000 \
+                          repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > e";
+            let mut busy = std::process::Command::new("redis-cli")
+                .args(["-p", &port, "eval", script, "0"])
+                .spawn()
+                .unwrap();
+            thread::spawn(move || busy.wait());
+        },
+        |_, _| {},
+    );
+    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
+    outage.made_few_connections(LASTS);
+}
+
+#[test]
+fn each_of_two_instances_admits_its_share() {
+    let (origin, mut redis) = (Origin::ok(), Redis::start());
+    let both = [0, 1].map(|_| instance(&origin, &redis.url()));
+    eventually("each knows of the other", || {
+        both.iter().all(|tollgate| tollgate.metric("tollgate_instances") == 2.0)
+    });
+    redis.kill();
+    for tollgate in &both {
+        eventually("it knows", || {
+            get(tollgate.address, "/allow", "k");
+            breaker_is_open(tollgate)
+        });
+        // Half of nine, whichever worker is asked.
+        let admitted = (0..20).filter(|_| get(tollgate.address, "/tight", "fresh") == 200).count();
+        assert_eq!(admitted, 4);
+        assert_eq!(tollgate.metric("tollgate_instances"), 2.0, "as it last knew");
+    }
+}
+
+#[test]
+fn it_starts_without_redis_and_takes_it_when_it_comes() {
+    let (origin, mut redis) = (Origin::ok(), Redis::start());
+    redis.kill();
+    let begun = Instant::now();
+    let tollgate = instance(&origin, &redis.url());
+    assert_eq!(["/local", "/allow", "/deny"].map(|path| get(tollgate.address, path, "k")), [200, 200, 503]);
+    assert!(begun.elapsed() < Duration::from_secs(5), "it serves at once, not after {:?}", begun.elapsed());
+    eventually("it warns", || {
+        tollgate.log().iter().any(|line| line.contains("WARN") && line.contains("Redis"))
+    });
+    let status = || tollgate.admin("GET", "/v1/status").json()["store"].clone();
+    eventually("the status warns", || {
+        status()["warnings"].as_array().is_some_and(|warnings| {
+            warnings.iter().any(|one| one.as_str().is_some_and(|warning| warning.contains("can't be asked")))
+        })
+    });
+    let store = status();
+    assert_eq!((&store["topology"], &store["role"]), (&"redis".into(), &serde_json::Value::Null));
+    assert_eq!((&store["latency"], &store["instances"]), (&serde_json::Value::Null, &1.into()));
+    eventually("the breaker opens", || {
+        get(tollgate.address, "/allow", "k");
+        status()["breaker"] == "open"
+    });
+
+    // Nobody waits for a connection that is refused.
+    let errors = |kind: &str| tollgate.metric(&format!("tollgate_store_errors_total{{kind=\"{kind}\"}}"));
+    assert!(errors("connection") >= 5.0 - 1.0 && errors("timeout") == 0.0);
+
+    redis.restart();
+    let begun = Instant::now();
+    eventually("Redis decides", || get(tollgate.address, "/deny", "k") == 200);
+    eprintln!("taken {:?} after it came", begun.elapsed());
+    assert!(begun.elapsed() < BACK_WITHIN);
+    eventually("the status knows", || status()["latency"].is_string());
+    let store = status();
+    assert_eq!((&store["role"], &store["breaker"]), (&"master".into(), &"closed".into()));
+    assert!(store["version"].as_str().unwrap().contains('.'), "{store}");
+    assert!(store["keys"].is_u64() && store["evicted"].is_u64(), "of the memory that stands in: {store}");
+    let warnings = store["warnings"].to_string();
+    assert!(warnings.contains("maxmemory is not set") && !warnings.contains("can't be asked"), "{warnings}");
+}
+
+#[test]
+fn a_connection_that_was_closed_while_idle_fails_nobody() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = instance_with(&origin, &redis.url(), PATIENT);
+    wait_for_the_store(&tollgate);
+    let mut statuses = Vec::new();
+    for _ in 0..4 {
+        // As the server's `timeout` does it, or something on the way.
+        redis.cli(&["client", "kill", "type", "normal"]);
+        thread::sleep(Duration::from_millis(1_200));
+        statuses.extend((0..8).map(|_| get(tollgate.address, "/deny", "k")));
+    }
+    assert_eq!(statuses, [200; 32]);
+}
+
+#[test]
+fn where_memory_is_full_requests_fall_back_and_denials_hold() {
+    let origin = Origin::ok();
+    let redis = Redis::with(&["--maxmemory", "100mb", "--maxmemory-policy", "noeviction"]);
+    let relay = Relay::to(redis.port);
+    let tollgate = instance_with(&origin, &relay.url(), PATIENT);
+    wait_for_the_store(&tollgate);
+    while get(tollgate.address, "/tight", "used up") == 200 {}
+    // More than there may be, at once.
+    assert_eq!(redis.cli(&["set", "filler", &"x".repeat(100_000)]), "OK");
+    assert_eq!(redis.cli(&["config", "set", "maxmemory", "100kb"]), "OK");
+    // What is remembered of the denial ends.
+    thread::sleep(Duration::from_millis(1_100));
+
+    let connections = relay.connections();
+    let denied = |source: &str| {
+        let name =
+            format!("tollgate_decisions_total{{policy=\"tight\",verdict=\"denied\",source=\"{source}\"}}");
+        tollgate.metric(&name)
+    };
+    let before = denied("store");
+    assert_eq!(get(tollgate.address, "/tight", "used up"), 429);
+    assert_eq!(denied("store"), before + 1.0, "it is Redis that denies");
+    let load = Load::start(&[tollgate.address], PATHS, 16, Duration::from_millis(4));
+    let before = denied("store");
+    for _ in 0..40 {
+        // Among those that Redis can't count: each time by it, or by what a worker remembers.
+        assert_eq!(get(tollgate.address, "/tight", "used up"), 429);
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(denied("store") > before && denied("fallback") == 0.0);
+    let samples = load.stop();
+    only_the_configured("OOM", &samples);
+    let refused = samples.iter().filter(|sample| sample.status == 503).count();
+    assert!(refused > 100, "{refused}");
+    eprintln!("OOM: {}", Latencies::of(&samples));
+    assert!(!breaker_is_open(&tollgate), "Redis answers");
+    assert!(tollgate.metric("tollgate_store_errors_total{kind=\"out_of_memory\"}") > 100.0);
+    let made = relay.connections() - connections;
+    eprintln!("OOM: {made} new connections, {} requests", samples.len());
+    assert!(made < 20, "{made} new connections: those that there are serve");
+    eventually("the status warns", || {
+        tollgate.admin("GET", "/v1/status").json()["store"]["warnings"].to_string().contains("OOM")
+    });
+    assert!(tollgate.log().iter().any(|line| line.contains("WARN") && line.contains("OOM")));
+
+    assert_eq!(redis.cli(&["config", "set", "maxmemory", "100mb"]), "OK");
+    let begun = Instant::now();
+    eventually("Redis counts again", || get(tollgate.address, "/deny", "k") == 200);
+    assert!(begun.elapsed() < BACK_WITHIN, "after {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_server_that_becomes_a_replica_is_left_alone_until_it_is_a_master_again() {
+    let master = nobody();
+    let port = master.port().to_string();
+    let outage = suffer(
+        "REPLICAOF",
+        LASTS,
+        |redis, _| assert_eq!(redis.cli(&["replicaof", "127.0.0.1", &port]), "OK"),
+        |redis, _| assert_eq!(redis.cli(&["replicaof", "no", "one"]), "OK"),
+    );
+    assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
+    outage.made_few_connections(LASTS);
+}

@@ -1,0 +1,331 @@
+//! Limits that two instances share through a real Redis: exact, written down as the design says, healed where
+//! somebody else wrote, and taken back everywhere at once.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    exactness::{self, Stage},
+    harness::{Client, Config, Origin, Redis, Tollgate, eventually},
+};
+
+/// A policy of each algorithm, each on a route of its own name, and two with keys of other kinds.
+const EACH_ALGORITHM: &str = "
+policies:
+  sc: { algorithm: single_counter, key: ip, limit: 2/1d }
+  fw: { algorithm: fixed_window, key: 'header:x-key', limits: [2/1h, 5/1d] }
+  sl: { algorithm: sliding_log, key: ip+path, limit: 2/1h }
+  ml: { algorithm: metadata_list, key: ip, limit: 2/1m }
+routes:
+  - { path: /sc, upstream: origin, policies: [sc] }
+  - { path: /fw, upstream: origin, policies: [fw] }
+  - { path: /sl/*, upstream: origin, policies: [sl] }
+  - { path: /ml, upstream: origin, policies: [ml] }
+  - { path: /two, upstream: origin, policies: [sc, fw] }
+";
+
+/// An instance whose limits are in Redis; `rest` is YAML for the top level. The timeout is for a machine that
+/// does much else.
+fn instance(origin: &Origin, redis: &Redis, workers: usize, rest: &str) -> Tollgate {
+    Tollgate::start(Config::yaml(format!(
+        "
+workers: {workers}
+upstreams:
+  origin: {{ endpoints: [\"http://{}\"] }}
+store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
+{rest}
+",
+        origin.address,
+        redis.url()
+    )))
+}
+
+fn get(tollgate: &Tollgate, path: &str, headers: &[(&str, &str)]) -> u16 {
+    Client::connect(tollgate.address).request("GET", path, headers, b"").status
+}
+
+/// What every limit holds, byte for byte, and when it ends; not who lives.
+fn contents(redis: &Redis) -> BTreeMap<String, (String, String)> {
+    let limits = redis.keys().into_iter().filter(|key| key.contains('{'));
+    limits
+        .map(|key| {
+            let held = (redis.cli(&["dump", &key]), redis.cli(&["pexpiretime", &key]));
+            (key, held)
+        })
+        .collect()
+}
+
+/// Scripts that were run for decisions so far: all but heartbeats.
+fn decisions(tollgates: &[&Tollgate]) -> usize {
+    tollgates.iter().map(|tollgate| tollgate.metric("tollgate_store_batch_size_count") as usize).sum()
+}
+
+#[test]
+fn two_instances_admit_exactly_the_limit_of_a_single_counter() {
+    exactness::exactly_the_limit_passes(Stage::Shared, "single_counter");
+}
+
+#[test]
+fn two_instances_admit_exactly_the_limit_of_a_fixed_window() {
+    exactness::exactly_the_limit_passes(Stage::Shared, "fixed_window");
+}
+
+#[test]
+fn two_instances_admit_exactly_the_limit_of_a_sliding_log() {
+    exactness::exactly_the_limit_passes(Stage::Shared, "sliding_log");
+}
+
+#[test]
+fn two_instances_admit_exactly_the_limit_of_a_metadata_list() {
+    exactness::exactly_the_limit_passes(Stage::Shared, "metadata_list");
+}
+
+#[test]
+fn a_denial_by_one_policy_takes_nothing_of_the_other_in_redis() {
+    exactness::one_policy_takes_nothing_of_the_other(Stage::Shared);
+}
+
+#[test]
+fn a_denial_of_one_identifier_takes_nothing_of_the_other_in_redis() {
+    exactness::one_identifier_takes_nothing_of_the_other(Stage::Shared);
+}
+
+#[test]
+fn every_key_reads_as_the_design_says_and_ends() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = instance(&origin, &redis, 2, EACH_ALGORITHM);
+    let long = "x".repeat(129);
+    for (path, key) in [
+        ("/sc", None),
+        ("/fw", Some("plain")),
+        ("/fw", Some("{a}+b:c%\td*?[e]\u{7f}é")),
+        ("/fw", Some(long.as_str())),
+        ("/sl/a/b", None),
+        ("/sl/%7Ba+b:c", None),
+        ("/ml", None),
+    ] {
+        let mut client = Client::connect(tollgate.address);
+        let headers: Vec<_> = key.map(|key| ("x-key", key)).into_iter().collect();
+        // A DEL is no part of a field's value: whoever sends one is refused, and nothing is counted.
+        let status = client.request("GET", path, &headers, b"").status;
+        assert!(status == 200 || key.is_some_and(|key| key.contains('\u{7f}')), "{path} {key:?}: {status}");
+    }
+    assert_eq!(get(&tollgate, "/fw", &[("x-key", "{a}+b:c%\td*?[e]é")]), 200);
+
+    let types: BTreeMap<_, _> =
+        redis.keys().into_iter().map(|key| (key.clone(), redis.cli(&["type", &key]))).collect();
+    let hash = types.keys().find(|key| key.contains("%sha256-")).expect("what is long is hashed").clone();
+    assert!(hash.len() < 128, "{hash}");
+    let expected = [
+        ("ratelimit:instances", "zset"),
+        ("ratelimit:{header:x-key=plain}:fw:fw.1h.1d", "string"),
+        ("ratelimit:{header:x-key=%7Ba%7D%2Bb%3Ac%25%09d*?[e]é}:fw:fw.1h.1d", "string"),
+        (hash.as_str(), "string"),
+        ("ratelimit:{ip:127.0.0.1}+path:/sl/a/b:sl:sl.1h", "zset"),
+        ("ratelimit:{ip:127.0.0.1}+path:/sl/%7Ba%2Bb%3Ac:sl:sl.1h", "zset"),
+        ("ratelimit:{ip:127.0.0.1}:ml:ml.1m", "list"),
+        ("ratelimit:{ip:127.0.0.1}:sc:sc.1d", "string"),
+    ];
+    let expected: BTreeMap<_, _> =
+        expected.into_iter().map(|(key, kind)| (key.to_owned(), kind.to_owned())).collect();
+    assert_eq!(types, expected);
+    for key in types.keys() {
+        let left: i64 = redis.cli(&["pttl", key]).parse().unwrap();
+        assert!((1..=86_400_000 * 5 / 4).contains(&left), "{key} ends in {left} ms");
+    }
+}
+
+#[test]
+fn a_denied_request_leaves_every_key_byte_for_byte_as_it_was() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let [one, other] = [1, 1].map(|workers| instance(&origin, &redis, workers, EACH_ALGORITHM));
+    let key = [("x-key", "k")];
+    for path in ["/sc", "/fw", "/sl/a", "/ml"] {
+        assert_eq!([200, 200], [get(&one, path, &key), get(&one, path, &key)], "{path}");
+    }
+    let before = contents(&redis);
+    assert_eq!(before.len(), 4, "{before:#?}");
+    // Where nobody remembers a denial yet, Redis is asked; then it is asked for a fresh key behind the same.
+    let asked = decisions(&[&one, &other]);
+    for tollgate in [&one, &other] {
+        for path in ["/sc", "/fw", "/sl/a", "/ml"] {
+            assert_eq!(get(tollgate, path, &key), 429, "{path}");
+        }
+    }
+    assert!(decisions(&[&one, &other]) >= asked + 8, "every denial came from Redis");
+    assert_eq!(contents(&redis), before);
+    // One check denies, the other has a key that Redis does not know: it does not come to know it.
+    for tollgate in [&one, &other] {
+        std::thread::sleep(Duration::from_millis(1_010));
+        assert_eq!(get(tollgate, "/two", &[("x-key", "unknown")]), 429);
+    }
+    assert_eq!(contents(&redis), before);
+}
+
+#[test]
+fn after_a_denial_a_worker_answers_for_itself() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+    let mut client = Client::connect(tollgate.address);
+    let mut ask = || client.request("GET", "/sc", &[], b"").status;
+    assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
+    let calls = |redis: &Redis| -> i64 {
+        let stats = redis.cli(&["info", "commandstats"]);
+        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+        line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
+    };
+    let begun = Instant::now();
+    let before = calls(&redis);
+    let denied = (0..200).filter(|_| ask() == 429).count();
+    assert_eq!(denied, 200);
+    // Heartbeats are scripts too, and once a second it is Redis that denies.
+    let most = 3 * (begun.elapsed().as_secs() as i64 + 1);
+    let calls = calls(&redis) - before;
+    assert!(calls <= most, "{calls} calls in {:?}", begun.elapsed());
+    let metric = |source: &str| {
+        let name =
+            format!("tollgate_decisions_total{{policy=\"sc\",verdict=\"denied\",source=\"{source}\"}}");
+        tollgate.metric(&name) as i64
+    };
+    assert!(metric("local_denial") >= 201 - 1 - most, "{}", metric("local_denial"));
+    assert_eq!(metric("local_denial") + metric("store"), 201);
+}
+
+#[test]
+fn an_unblock_at_one_instance_is_heard_at_the_other_at_once() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let [one, other] = [2, 2].map(|workers| instance(&origin, &redis, workers, EACH_ALGORITHM));
+    eventually("both are heard", || redis.cli(&["pubsub", "numsub", "ratelimit:unblock"]).ends_with('2'));
+    let mut slowest = Duration::ZERO;
+    for round in 0..6 {
+        let mut clients: Vec<_> = (0..8).map(|_| Client::connect(other.address)).collect();
+        for client in &mut clients {
+            // Some worker of the other instance has it in Redis that it is denied, and remembers it.
+            while client.request("GET", "/sc", &[], b"").status == 200 {}
+            assert_eq!(client.request("GET", "/sc", &[], b"").status, 429);
+        }
+        eventually("the one knows of it, or of nothing to list", || {
+            one.admin("GET", "/v1/blocked").status == 200
+        });
+        let begun = Instant::now();
+        if round % 2 == 0 {
+            let reply = one.admin("DELETE", "/v1/blocked/127.0.0.1");
+            assert_eq!((reply.status, reply.json()["cleared"][0]["policy"].as_str()), (200, Some("sc")));
+        } else {
+            let ended = one.command(&["unblock", "127.0.0.1"]);
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+        }
+        let client = &mut clients[round];
+        while client.request("GET", "/sc", &[], b"").status != 200 {
+            assert!(begun.elapsed() < Duration::from_secs(1), "still denied after {:?}", begun.elapsed());
+        }
+        slowest = slowest.max(begun.elapsed());
+    }
+    eprintln!("the slowest of 6 unblocks let the client through after {slowest:?}");
+    let denied = "tollgate_decisions_total{policy=\"sc\",verdict=\"denied\",source=\"local_denial\"}";
+    assert!(other.metric(denied) > 0.0);
+}
+
+#[test]
+fn what_somebody_else_wrote_into_our_keys_stops_nothing() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+    let (sc, fw) = ("ratelimit:{ip:127.0.0.1}:sc:sc.1d", "ratelimit:{header:x-key=k}:fw:fw.1h.1d");
+    let (sl, ml) = ("ratelimit:{ip:127.0.0.1}+path:/sl/a:sl:sl.1h", "ratelimit:{ip:127.0.0.1}:ml:ml.1m");
+    let limits = [("/sc", sc), ("/fw", fw), ("/sl/a", sl), ("/ml", ml)];
+    let far = "99999999999999999999999";
+    let garbage: [&[&str]; 12] = [
+        &["set", "KEY", "garbage"],
+        &["set", "KEY", ""],
+        &["set", "KEY", "-5:-5"],
+        &["set", "KEY", "99999999999999999999999:99999999999999999999999"],
+        &["set", "KEY", "nan:inf 1:"],
+        &["zadd", "KEY", "5", "foreign"],
+        &["zadd", "KEY", "inf", "foreign"],
+        &["zadd", "KEY", "1e300", far, "-inf", "-1"],
+        &["rpush", "KEY", "foreign", ""],
+        &["rpush", "KEY", "99999999999999999999999:1 {}"],
+        &["hset", "KEY", "a", "b"],
+        &["sadd", "KEY", "a"],
+    ];
+    for command in garbage {
+        for (path, key) in limits {
+            redis.cli(&["del", key]);
+            let command: Vec<_> =
+                command.iter().map(|&word| if word == "KEY" { key } else { word }).collect();
+            let said = redis.cli(&command);
+            assert!(!said.contains("ERR"), "{command:?}: {said}");
+            // What was there is no count of ours: it is a limit that nobody has used. Others in the same batch
+            // are asked for at the same time.
+            let clients: Vec<_> = (0..8)
+                .map(|client| {
+                    let (address, header) = (tollgate.address, if client < 4 { "k" } else { "other" });
+                    let path = if client < 4 { path } else { "/fw" };
+                    std::thread::spawn(move || {
+                        Client::connect(address).request("GET", path, &[("x-key", header)], b"").status
+                    })
+                })
+                .collect();
+            let statuses: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+            let admitted = |statuses: &[u16]| statuses.iter().filter(|&&status| status == 200).count();
+            assert_eq!(
+                [admitted(&statuses[..4]), admitted(&statuses[4..])],
+                [2, 2],
+                "{command:?} {statuses:?}"
+            );
+            assert!(
+                redis.cli(&["pttl", key]).parse::<i64>().unwrap() > 0,
+                "{command:?} of {key} does not end"
+            );
+            redis.cli(&["del", fw, "ratelimit:{header:x-key=other}:fw:fw.1h.1d"]);
+            // Forgets the local denials.
+            tollgate.command(&["unblock", "127.0.0.1"]);
+        }
+    }
+    assert_eq!(tollgate.metric("tollgate_store_breaker_open"), 0.0);
+    let fallback = |policy: &str| {
+        tollgate.metric(&format!(
+            "tollgate_decisions_total{{policy=\"{policy}\",verdict=\"allowed\",source=\"fallback\"}}"
+        ))
+    };
+    assert_eq!(["sc", "fw", "sl", "ml"].map(fallback), [0.0; 4]);
+}
+
+#[test]
+fn each_instance_knows_how_many_live() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let start = || instance(&origin, &redis, 1, EACH_ALGORITHM);
+    let knows = |tollgates: &[&Tollgate], count: f64| {
+        eventually(&format!("all know of {count}"), || {
+            tollgates.iter().all(|tollgate| tollgate.metric("tollgate_instances") == count)
+        });
+    };
+    let (one, mut two, mut three) = (start(), start(), start());
+    knows(&[&one, &two, &three], 3.0);
+    // One that ends in order says so.
+    let begun = Instant::now();
+    two.signal("TERM");
+    two.wait();
+    knows(&[&one, &three], 2.0);
+    eprintln!("an instance that ended in order was gone after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    // One that can't is missed.
+    let begun = Instant::now();
+    three.signal("KILL");
+    three.wait();
+    knows(&[&one], 1.0);
+    eprintln!("an instance that was killed was gone after {:?}", begun.elapsed());
+    assert!((Duration::from_secs(3)..Duration::from_secs(10)).contains(&begun.elapsed()));
+    assert_eq!(redis.cli(&["zcard", "ratelimit:instances"]), "1");
+    assert!(redis.cli(&["pttl", "ratelimit:instances"]).parse::<i64>().unwrap() > 0);
+    // Somebody else writes there: first what is to come, then what is no set.
+    redis.cli(&["zadd", "ratelimit:instances", "99999999999999999", "ghost"]);
+    eventually("no ghost counts", || redis.cli(&["zcard", "ratelimit:instances"]) == "1");
+    redis.cli(&["set", "ratelimit:instances", "garbage"]);
+    eventually("it is a set again", || redis.cli(&["type", "ratelimit:instances"]) == "zset");
+    knows(&[&one], 1.0);
+    drop(one);
+    eventually("nothing is left of them", || !redis.keys().contains(&"ratelimit:instances".to_owned()));
+}
