@@ -46,9 +46,9 @@ fn get(tollgate: &Tollgate, path: &str, headers: &[(&str, &str)]) -> u16 {
     Client::connect(tollgate.address).request("GET", path, headers, b"").status
 }
 
-/// What every limit holds, byte for byte, and when it ends; not who lives.
+/// What every limit holds, byte for byte, and when it ends; not who lives, nor who was denied.
 fn contents(redis: &Redis) -> BTreeMap<String, (String, String)> {
-    let limits = redis.keys().into_iter().filter(|key| key.contains('{'));
+    let limits = redis.keys().into_iter().filter(|key| key.contains('{') && !key.contains("{abuse}"));
     limits
         .map(|key| {
             let held = (redis.cli(&["dump", &key]), redis.cli(&["pexpiretime", &key]));
