@@ -1,34 +1,74 @@
--- Which of the commands that the other scripts need the user may not run.
+-- Which of the commands that limits take the user may not run, and which the server does not know.
 --
--- KEYS[1] a key of its own, which is gone afterwards
--- reply   the names of those commands
+-- A server from version 7 on says so itself, and nothing is run. An older one is asked by trying: on a string, which
+-- most commands refuse as they would any other, and which is gone afterwards. What can't be tried there without
+-- somebody noticing is not asked.
+--
+-- KEYS[1] a key that nobody else uses
+-- ARGV[1] the channel where instances tell each other what was unblocked
+-- reply   of each of those commands: `refused` or `unknown`; what it is to be run on: `keys`, `channel` or `server`;
+--         its name; parted by spaces
 
-local key, refused = KEYS[1], {}
-local function try(...)
-  local said = redis.pcall(...)
-  if type(said) == 'table' and said.err and (said.err:find('NOPERM', 1, true) or said.err:find('permissions', 1, true)) then
-    refused[#refused + 1] = (...)
+local key, channel = KEYS[1], ARGV[1]
+local wanted = {
+  { 'server', 'TIME' },
+  { 'server', 'PING' },
+  { 'server', 'SCAN', '0', 'COUNT', '1' },
+  { 'server', 'SCRIPT', 'LOAD', '' },
+  { 'server', 'MULTI' },
+  { 'server', 'EXEC' },
+  { 'keys', 'SET', key, '1', 'PX', '1000' },
+  { 'keys', 'GET', key },
+  { 'keys', 'ZADD', key, '1', 'a' },
+  { 'keys', 'ZCARD', key },
+  { 'keys', 'ZRANGE', key, '0', '0' },
+  { 'keys', 'ZRANGEBYSCORE', key, '0', '1' },
+  { 'keys', 'ZREM', key, 'a' },
+  { 'keys', 'ZREMRANGEBYSCORE', key, '0', '1' },
+  { 'keys', 'RPUSH', key, 'a' },
+  { 'keys', 'LINDEX', key, '0' },
+  { 'keys', 'LRANGE', key, '0', '0' },
+  { 'keys', 'LTRIM', key, '0', '0' },
+  { 'keys', 'HSET', key, 'a', '1' },
+  { 'keys', 'HGET', key, 'a' },
+  { 'keys', 'HGETALL', key },
+  { 'keys', 'HLEN', key },
+  { 'keys', 'HDEL', key, 'a' },
+  { 'keys', 'TYPE', key },
+  { 'keys', 'PTTL', key },
+  { 'keys', 'PEXPIRE', key, '1000' },
+  { 'keys', 'DEL', key },
+  { 'keys', 'UNLINK', key },
+  { 'channel', 'PUBLISH', channel, '' },
+  { 'channel', 'SUBSCRIBE', channel },
+}
+local unheard_of = { SCRIPT = true, MULTI = true, EXEC = true, PUBLISH = true, SUBSCRIBE = true }
+
+-- Whether a command is `refused`, `unknown` or neither; and whether it had an effect.
+local function verdict(command)
+  if redis.acl_check_cmd then
+    local known, allowed = pcall(redis.acl_check_cmd, unpack(command, 2))
+    return not known and 'unknown' or not allowed and 'refused', true
   end
+  if unheard_of[command[2]] then return nil, true end
+  local said = redis.pcall(unpack(command, 2))
+  local problem = type(said) == 'table' and said.err
+  if not problem then return nil, true end
+  local function says(words) return problem:find(words, 1, true) end
+  if says('NOPERM') or says("can't run this command") or says("can't access at least one of the keys") then
+    return 'refused', false
+  end
+  return says('Unknown Redis command') and 'unknown', false
 end
-try('TIME')
-try('SET', key, '1', 'PX', 1000)
-try('GET', key)
-try('DEL', key)
-try('ZADD', key, 1, 'a')
-try('ZRANGE', key, 0, 0)
-try('ZRANGEBYSCORE', key, 0, 1)
-try('ZCOUNT', key, 0, 1)
-try('ZCARD', key)
-try('ZREM', key, 'b')
-try('ZREMRANGEBYSCORE', key, 2, 3)
-try('PEXPIRE', key, 1000)
-try('DEL', key)
-try('RPUSH', key, 'a')
-try('LINDEX', key, 0)
-try('LTRIM', key, 0, 0)
-try('LRANGE', key, 0, 0)
-try('DEL', key)
-try('HSET', key, 'a', 'b')
-try('HGETALL', key)
-try('DEL', key)
-return refused
+
+local found = {}
+for _, command in ipairs(wanted) do
+  local problem, effect = verdict(command)
+  if problem then
+    local name = command[2] == 'SCRIPT' and 'SCRIPT LOAD' or command[2]
+    found[#found + 1] = problem .. ' ' .. command[1] .. ' ' .. name
+  end
+  -- Without its string, others would leave something behind.
+  if command[2] == 'SET' and not effect then break end
+end
+return found

@@ -7,7 +7,7 @@ use axum::{Json, extract::State};
 use super::{
     params::{Nothing, Params},
     shapes::{Configuration, SharedStore, Status, StoreStatus},
-    state::{Phase, Shared},
+    state::{self, Phase, Shared},
 };
 use crate::telemetry::{
     metrics::{Metrics, StoreFacts},
@@ -33,8 +33,14 @@ pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>
         store: store(&state.metrics),
         workers: state.metrics.workers(),
         listeners: state.facts.listeners.iter().map(ToString::to_string).collect(),
-        warnings: state.facts.warnings.clone(),
+        warnings: warnings(state),
     })
+}
+
+/// Of the configuration, and of the store that instances share as it stands now.
+fn warnings(state: &state::State) -> Vec<String> {
+    let store = state.metrics.store().map(|store| store.warnings).unwrap_or_default();
+    state.facts.warnings.iter().cloned().chain(store).collect()
 }
 
 fn store(metrics: &Metrics) -> StoreStatus {

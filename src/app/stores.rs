@@ -14,6 +14,9 @@ use crate::{
     telemetry::metrics::{MemoryFacts, Metrics},
 };
 
+/// How often Redis is asked what it is, and what the user may do there.
+const AUDIT_EVERY: Duration = Duration::from_secs(30);
+
 /// What limits stand on, whichever store it is.
 pub(super) struct Ground {
     pub(super) policies: Arc<[Policy]>,
@@ -69,6 +72,7 @@ impl Shared {
         let monitor = Monitor::spawn(Duties {
             server: server.clone(),
             config: config.clone(),
+            audit_every: AUDIT_EVERY,
             instance,
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),

@@ -1,10 +1,8 @@
 //! What a server says of itself that an operator should know, in words.
 
-use std::collections::BTreeSet;
-
 use redis::{RedisError, aio::MultiplexedConnection};
 
-use super::script;
+use super::rights;
 
 /// The oldest version that is tested.
 const OLDEST: (u32, u32) = (6, 2);
@@ -16,6 +14,8 @@ pub(super) struct Audit {
     pub(super) role: String,
     pub(super) version: String,
     pub(super) warnings: Vec<String>,
+    /// Whether it is a node of a cluster.
+    has_other_keys: bool,
 }
 
 /// Looks at the server's role, version, memory, and at what we may do there.
@@ -26,36 +26,26 @@ pub(super) async fn audit(connection: &mut MultiplexedConnection, prefix: &str) 
     let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
     let mut audit = match info {
         Ok(info) => of(&info),
-        Err(error) if is_refusal(&error) => Audit {
-            warnings: vec![format!(
-                "the user may not run INFO: neither role, version nor memory is known ({error})"
-            )],
-            ..Audit::default()
-        },
+        Err(error) if rights::is_final(&error) => {
+            Audit { warnings: vec![silent(&error)], ..Audit::default() }
+        }
         Err(error) => return Err(error),
     };
-    let refused = script::AUDIT.key(format!("{prefix}:audit")).invoke_async::<Vec<String>>(connection).await;
-    match refused {
-        Ok(refused) if refused.is_empty() => {}
-        Ok(refused) => {
-            let refused: Vec<_> = refused.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
-            audit.warnings.push(format!("the user may not run {}: limits will fail", refused.join(", ")));
-        }
-        // A replica takes no script that writes; that it is one was said.
-        Err(error) if is_refusal(&error) || audit.role == "slave" => {
-            if audit.role != "slave" {
-                audit
-                    .warnings
-                    .push(format!("the user may not run scripts, so nothing can be decided ({error})"));
-            }
-        }
+    match rights::missing(connection, prefix).await {
+        Ok(missing) => audit.warnings.extend(missing),
+        // A node of a cluster has not all keys, which was said; and a Sentinel has none.
+        Err(error) if audit.has_other_keys && error.is_cluster_error() => {}
         Err(error) => return Err(error),
     }
     Ok(audit)
 }
 
-fn is_refusal(error: &RedisError) -> bool {
-    error.code() == Some("NOPERM")
+fn silent(error: &RedisError) -> String {
+    let why = match error.code() {
+        Some("NOPERM") => "the user may not run INFO (ACL: +info)".to_owned(),
+        _ => format!("the server does not tell what it is ({error})"),
+    };
+    format!("{why}: neither role, version nor memory is known")
 }
 
 /// What the answer to INFO says.
@@ -65,6 +55,8 @@ fn of(info: &str) -> Audit {
         value.map(str::trim).unwrap_or_default().to_owned()
     };
     let (role, version) = (field("role"), field("redis_version"));
+    // Valkey has names of its own, and names the version of Redis that it is like.
+    let (valkey, mode) = (field("valkey_version"), field("redis_mode") + &field("server_mode"));
     let mut warnings = Vec::new();
     if !version.is_empty() && number(&version) < OLDEST {
         let (major, minor) = OLDEST;
@@ -75,13 +67,18 @@ fn of(info: &str) -> Audit {
             "the server is a replica and takes no writes: point store.redis.url to its master".to_owned(),
         );
     }
-    if field("redis_mode") == "cluster" {
-        warnings.push(
+    match mode.as_str() {
+        "cluster" => warnings.push(
             "the server is part of a cluster, of which store.redis.url reaches one node only".to_owned(),
-        );
+        ),
+        "sentinel" => warnings.push(
+            "the server is a Sentinel, which keeps no limits: point store.redis.url to the master".to_owned(),
+        ),
+        _ => {}
     }
     warnings.extend(of_memory(&field("maxmemory"), &field("maxmemory_policy")));
-    Audit { role, version, warnings }
+    let version = if valkey.is_empty() { version } else { format!("Valkey {valkey}") };
+    Audit { role, version, warnings, has_other_keys: mode == "cluster" }
 }
 
 fn of_memory(limit: &str, policy: &str) -> Option<String> {
@@ -137,10 +134,19 @@ mod tests {
             (info("7.0.15", "master", "1", "noeviction"), "noeviction"),
             (info("7.0.15", "master", "1", "allkeys-lru"), "may be evicted"),
             (info("7.0.15", "master", "1", "volatile-lru"), "volatile-lru"),
+            ("redis_version:7.0.15\r\nredis_mode:cluster\r\n".to_owned(), "part of a cluster"),
+            ("redis_version:7.2.4\r\nserver_mode:cluster\r\n".to_owned(), "part of a cluster"),
+            ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n".to_owned(), "a Sentinel"),
         ] {
             let warnings = of(&info).warnings;
             assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
         }
+    }
+
+    #[test]
+    fn valkey_is_named() {
+        let audit = of(&(info("7.2.4", "master", "1", "volatile-ttl") + "valkey_version:8.0.1\r\n"));
+        assert_eq!((audit.version.as_str(), audit.warnings.len()), ("Valkey 8.0.1", 0));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Connections to one Redis server, for a pool.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, io, path::Path, time::Duration};
 
 use bb8::ManageConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, IntoConnectionInfo, RedisError, Script,
-    TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError,
+    Script, TlsCertificates, Value,
     aio::{ConnectionLike, MultiplexedConnection},
     io::tcp::TcpSettings,
 };
@@ -23,7 +23,7 @@ const SILENT: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     #[error("{path}: {error}")]
-    File { path: String, error: std::io::Error },
+    File { path: String, error: io::Error },
     #[error("store.redis: {0}")]
     Settings(#[from] RedisError),
 }
@@ -39,8 +39,12 @@ impl Server {
     /// A file can't be read, or what it holds is no certificate or key.
     pub fn new(config: &model::Redis) -> Result<Self, ServerError> {
         let url = config.url.reveal();
+        let server = url.into_connection_info()?;
+        // It would say which library it is: a right of its own, that nothing else needs.
+        let settings = server.redis_settings().clone().set_skip_set_lib_name();
         // The end of a large batch must not wait until the server has acknowledged its beginning.
-        let server = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let server = server.set_redis_settings(settings).set_tcp_settings(tcp);
         if !url.starts_with("rediss:") {
             return Ok(Self(Client::open(server)?));
         }
@@ -60,7 +64,21 @@ impl Server {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
-        self.0.get_multiplexed_async_connection_with_config(&config).await
+        let made = self.0.get_multiplexed_async_connection_with_config(&config).await;
+        made.map_err(|error| if error.is_timeout() { self.late() } else { error })
+    }
+
+    /// A server that waits for the end of a line, as Redis without TLS does, says nothing to the beginning of a
+    /// handshake.
+    fn late(&self) -> RedisError {
+        let also = if self.is_encrypted() { ": if the port takes no TLS, write redis://" } else { "" };
+        let words = format!("no connection within {CONNECT_TIMEOUT:?}{also}");
+        io::Error::new(io::ErrorKind::TimedOut, words).into()
+    }
+
+    /// Whether it is asked over TLS.
+    pub(super) fn is_encrypted(&self) -> bool {
+        matches!(self.0.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
     }
 
     /// As [`Server::connect`], for whoever asks for more than decisions.

@@ -2,6 +2,7 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
+use super::trouble;
 use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 
 /// What is the matter.
@@ -16,6 +17,10 @@ impl Failure {
         Self { kind: StoreFailure::Timeout, why: "it took longer than store.redis.timeout".to_owned() }
     }
 
+    pub(super) fn silent() -> Self {
+        Self { kind: StoreFailure::Timeout, why: "it does not tell in time what it is".to_owned() }
+    }
+
     pub(super) fn open() -> Self {
         Self { kind: StoreFailure::BreakerOpen, why: "the breaker is open".to_owned() }
     }
@@ -28,6 +33,11 @@ impl Failure {
     /// What it answered is nothing that the script says.
     pub(super) fn nonsense(why: &str) -> Self {
         Self { kind: StoreFailure::Protocol, why: why.to_owned() }
+    }
+
+    /// Of the first question on a connection without TLS.
+    pub(super) fn at_first(error: RedisError) -> Self {
+        Self { why: trouble::first_words(&error), ..error.into() }
     }
 
     /// Whether it says that Redis is not there for us, so that asking again soon is in vain. One without
@@ -61,9 +71,20 @@ impl From<RedisError> for Failure {
             ) => StoreFailure::Loading,
             _ => said(&error),
         };
-        Self { kind, why: error.to_string() }
+        Self { kind, why: trouble::words(&error) }
     }
 }
+
+/// By what an error says that the user may not do it, alone or as one of a command in a script (Redis 7 and Valkey,
+/// Redis 6).
+const RIGHTS: [&str; 6] = [
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "ACL failure in script",
+    "executing the script can't run this command",
+    "executing the script can't access",
+];
 
 /// What the server said in words: servers before version 7 put the error of a command in a script behind one
 /// of the script's own.
@@ -73,7 +94,7 @@ fn said(error: &RedisError) -> StoreFailure {
     match () {
         () if says("OOM") => StoreFailure::OutOfMemory,
         () if says("READONLY") => StoreFailure::ReadOnly,
-        () if ["NOAUTH", "WRONGPASS", "NOPERM"].into_iter().any(says) => StoreFailure::Rights,
+        () if RIGHTS.into_iter().any(says) => StoreFailure::Rights,
         () if says("BUSY") || says("LOADING") => StoreFailure::Loading,
         () => StoreFailure::Protocol,
     }

@@ -16,9 +16,11 @@ mod monitor;
 mod pardons;
 mod pulse;
 pub mod records;
+mod rights;
 mod script;
 mod standing;
 mod store;
+mod trouble;
 
 pub use connection::{Server, ServerError};
 pub use monitor::{Duties, Monitor};

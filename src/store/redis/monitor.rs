@@ -41,6 +41,8 @@ pub struct Duties {
     pub config: model::Redis,
     /// How this instance is told from others, and whose records it publishes.
     pub instance: String,
+    /// How often the server is looked at again: what an operator has mended there is not to be complained of.
+    pub audit_every: Duration,
     pub scope: Scope,
     pub registry: Arc<Registry>,
     pub clock: SystemClock,
@@ -84,7 +86,7 @@ impl Monitor {
         let (seen, limit) = (Arc::clone(&self.seen), self.timeout);
         move || {
             let seen = seen.lock();
-            let Audit { role, version, warnings } = seen.audit.clone();
+            let Audit { role, version, warnings, .. } = seen.audit.clone();
             let away = seen.trouble.iter().map(|why| format!("Redis can't be asked: {why}"));
             let far = seen.latency.and_then(|latency| far(latency, limit));
             StoreFacts {

@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use redis::RedisError;
 use tokio::time::{interval, timeout};
 
-use super::connection::Server;
+use super::{connection::Server, trouble};
 
 /// For a new subscription, from its first packet to its confirmation.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ async fn subscription(
     };
     let late = |_| "it takes too long".to_owned();
     let connection =
-        timeout(CONNECT_TIMEOUT, subscribe).await.map_err(late)?.map_err(|error| error.to_string())?;
+        timeout(CONNECT_TIMEOUT, subscribe).await.map_err(late)?.map_err(|error| trouble::words(&error))?;
     *complained = false;
     heard(None);
     let (mut sink, messages) = connection.split();
@@ -61,7 +61,7 @@ async fn subscription(
             },
             _ = pings.tick() => {
                 let alive = timeout(PING, sink.ping::<redis::Value>()).await.map_err(late)?;
-                alive.map_err(|error| error.to_string())?;
+                alive.map_err(|error| trouble::words(&error))?;
             }
         }
     }

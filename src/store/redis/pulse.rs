@@ -1,6 +1,10 @@
 //! The heartbeats: they tell other instances that this one lives, and this one whether Redis does.
 
-use std::{cell::RefCell, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    mem,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
@@ -36,17 +40,35 @@ pub(super) struct Seen {
     pub(super) trouble: Option<String>,
 }
 
+impl Seen {
+    /// Notes what the server is, and tells what has changed.
+    fn learn(&mut self, audit: Audit) {
+        let known = mem::replace(&mut self.audit, audit);
+        let Audit { role, version, warnings, .. } = &self.audit;
+        if (&known.role, &known.version) != (role, version) {
+            tracing::info!(%version, %role, "connected to Redis");
+        }
+        for warning in warnings.iter().filter(|warning| !known.warnings.contains(warning)) {
+            tracing::warn!("Redis: {warning}");
+        }
+        for warning in known.warnings.iter().filter(|warning| !warnings.contains(warning)) {
+            tracing::info!("Redis, no longer: {warning}");
+        }
+    }
+}
+
 /// The heartbeats, and what follows from them.
 pub(super) struct Pulse<'a> {
     duties: &'a Duties,
     seen: &'a Mutex<Seen>,
     /// Of the last beat, if it went well.
     connection: RefCell<Option<MultiplexedConnection>>,
+    audit_due: Cell<Instant>,
 }
 
 impl<'a> Pulse<'a> {
     pub(super) fn new(duties: &'a Duties, seen: &'a Mutex<Seen>) -> Self {
-        Self { duties, seen, connection: RefCell::new(None) }
+        Self { duties, seen, connection: RefCell::new(None), audit_due: Cell::new(Instant::now()) }
     }
 
     /// A connection that answered a moment ago, for others to ask on.
@@ -99,6 +121,9 @@ impl<'a> Pulse<'a> {
 
     /// One heartbeat, which takes no longer than a decision may. The connection is kept if it serves.
     async fn beat_over(&self, mut connection: MultiplexedConnection) -> Result<Duration, Failure> {
+        if self.audit_due.get() <= Instant::now() {
+            self.look(&mut connection, false).await?;
+        }
         let begun = Instant::now();
         let beat = heartbeat(self.duties, &mut connection, ALIVE);
         let instances = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())??;
@@ -110,19 +135,25 @@ impl<'a> Pulse<'a> {
     /// A new connection, to a server that is looked at anew: it may be another one.
     async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
         let mut connection = self.duties.server.connect().await?;
-        let looked = timeout(AUDIT_TIMEOUT, audit(&mut connection, &self.duties.config.prefix)).await;
-        let audit = looked.map_err(|_| Failure::timeout())??;
+        self.look(&mut connection, true).await?;
         // It may have come back empty.
         self.duties.registry.publish_all(self.duties.clock.now());
-        let mut seen = self.seen.lock();
-        if seen.audit != audit {
-            for warning in &audit.warnings {
-                tracing::warn!("Redis: {warning}");
-            }
-            tracing::info!(version = %audit.version, role = %audit.role, "connected to Redis");
-            seen.audit = audit;
-        }
         Ok(connection)
+    }
+
+    /// Finds out what the server is. `first`: nothing was asked on this connection before.
+    async fn look(&self, connection: &mut MultiplexedConnection, first: bool) -> Result<(), Failure> {
+        let Duties { server, config, audit_every, .. } = self.duties;
+        let looked = timeout(AUDIT_TIMEOUT, audit(connection, &config.prefix)).await;
+        let audit = looked.map_err(|_| Failure::silent())?.map_err(|error| {
+            match first && !server.is_encrypted() {
+                true => Failure::at_first(error),
+                false => error.into(),
+            }
+        })?;
+        self.seen.lock().learn(audit);
+        self.audit_due.set(Instant::now() + jittered(*audit_every));
+        Ok(())
     }
 
     fn judge(&self, beat: Result<Duration, Failure>) {

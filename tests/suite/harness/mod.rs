@@ -1,6 +1,7 @@
 //! What the tests stand on: the real binary on free ports, origins that do exactly what a test says,
 //! and clients that send exactly the bytes a test wants.
 
+mod certificates;
 mod client;
 mod command;
 mod latch;
@@ -11,13 +12,14 @@ mod redis;
 mod relay;
 mod tollgate;
 
+pub use certificates::{Authority, Issued, file_name};
 pub use client::{Client, Reply, get, get_from, request};
 pub use command::{Ended, command, tollgate, tollgate_in};
 pub use latch::Latch;
 pub use load::{Latencies, Load, Sample};
 pub use origin::{Conn, Origin};
 pub use program::{Running, installed, nginx, nobody, printed, program};
-pub use redis::Redis;
+pub use redis::{Redis, free_port};
 pub use relay::Relay;
 pub use tollgate::{Config, Tollgate};
 

@@ -1,0 +1,103 @@
+//! What a failure to ask Redis means for whoever has to mend it, in words.
+
+use std::{error::Error, io, sync::Arc};
+
+use redis::{ErrorKind, RedisError};
+use rustls::{AlertDescription, CertificateError};
+
+/// The error, and before it what to look at, if it is one of those that settings cause.
+pub(super) fn words(error: &RedisError) -> String {
+    match hint(error) {
+        Some(hint) => format!("{hint} ({error})"),
+        None => error.to_string(),
+    }
+}
+
+/// The same for the first question on a connection without TLS: a port that wants TLS ends it there.
+pub(super) fn first_words(error: &RedisError) -> String {
+    if ended(error) {
+        return format!(
+            "it ended the connection at the first word: for a port that takes TLS, write rediss:// ({error})"
+        );
+    }
+    words(error)
+}
+
+fn hint(error: &RedisError) -> Option<String> {
+    if let Some(tls) = of_tls(error) {
+        return of_handshake(tls);
+    }
+    let hint = match (error.kind(), error.code()) {
+        (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS")) => {
+            "it refuses the user or the password in store.redis.url"
+        }
+        (_, Some("NOAUTH")) => "it wants a password: store.redis.url has none",
+        (_, Some("NOPERM")) => "the user in store.redis.url may not do what limits take",
+        (_, Some("DENIED")) => {
+            "it takes only its own machine, since it has no password and is in protected mode"
+        }
+        // What it says is not the protocol of Redis: it may be the beginning of a TLS alert.
+        (ErrorKind::Parse, _) => {
+            "it does not speak as Redis does: for a port that takes TLS, write rediss://"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// What TLS says is the matter.
+fn of_handshake(error: &rustls::Error) -> Option<String> {
+    use CertificateError as Wrong;
+    let hint = match error {
+        // An authority of the same name, but with another key, makes a bad signature.
+        rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => {
+            "its certificate comes from an authority that is not trusted: store.redis.tls.ca names the one that is"
+        }
+        rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. }) => {
+            "its certificate has expired"
+        }
+        rustls::Error::InvalidCertificate(Wrong::NotValidYet | Wrong::NotValidYetContext { .. }) => {
+            "its certificate is not valid yet, or the clock of this machine is slow"
+        }
+        rustls::Error::InvalidCertificate(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. }) => {
+            "its certificate is for another name than the host in store.redis.url"
+        }
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it wants a certificate of the client: store.redis.tls.cert and key"
+        }
+        // Before TLS 1.3 the lack of a certificate has no alert of its own.
+        rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => {
+            "it refuses the handshake: it may want a certificate of the client (store.redis.tls.cert and key)"
+        }
+        rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::DecryptError,
+        ) => "it refuses the certificate in store.redis.tls.cert",
+        rustls::Error::InvalidMessage(_) => {
+            "it does not speak TLS at this port: write redis://, or its tls-port"
+        }
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+/// The error of TLS that `error` holds, some layers below.
+fn of_tls(error: &RedisError) -> Option<&rustls::Error> {
+    let inner = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    let io = inner.downcast_ref::<io::Error>();
+    io.and_then(io::Error::get_ref).map_or_else(|| inner.downcast_ref(), |held| held.downcast_ref())
+}
+
+/// Whether the server closed the connection.
+fn ended(error: &RedisError) -> bool {
+    let inner = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
+    let kind = inner.and_then(|inner| inner.downcast_ref::<io::Error>()).map(io::Error::kind);
+    matches!(
+        kind,
+        Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+    )
+}

@@ -1,0 +1,209 @@
+//! What is told of a server that is not as it should be, and that it is told no longer once it is.
+
+use std::{sync::Arc, time::Duration};
+
+use tollgate::{
+    abuse::Registry,
+    config::{self, model},
+    limit::{Breaker, Fleet, SystemClock},
+    store::redis::{Duties, Monitor, Server, records::Scope},
+    telemetry::metrics::{Metrics, StoreFacts},
+};
+
+use crate::{
+    environment::Environment,
+    harness::{Config, Origin, Redis, Tollgate, eventually, get},
+};
+
+/// The least that a configuration says.
+const SMALLEST: &str = "
+upstreams: { origin: { endpoints: [\"http://127.0.0.1:1\"] } }
+routes: [{ path: /*, upstream: origin }]
+";
+
+/// Settings of a server that there is nothing to say of.
+pub(crate) const AS_IT_SHOULD_BE: [&str; 4] = ["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"];
+
+/// A monitor that looks at its server all the time.
+pub(crate) struct Watched {
+    monitor: Option<Monitor>,
+    facts: Box<dyn Fn() -> StoreFacts>,
+}
+
+impl Watched {
+    pub(crate) fn start(url: &str, prefix: &str) -> Self {
+        let config = model::Redis {
+            url: model::Secret::new(url),
+            tls: model::RedisTls::default(),
+            timeout: Duration::from_secs(5),
+            connections: 1,
+            prefix: prefix.to_owned(),
+            breaker: model::Breaker { failures: 5, retry_after: Duration::from_millis(100) },
+        };
+        let (breaker, fleet) = (Arc::new(Breaker::new(5)), Arc::new(Fleet::default()));
+        let instance = format!("{:016x}", fastrand::u64(..));
+        let retain = Duration::from_secs(3600);
+        let metrics = Metrics::new(
+            &config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}")),
+            1,
+        );
+        let monitor = Monitor::spawn(Duties {
+            server: Server::new(&config).unwrap(),
+            config,
+            audit_every: Duration::from_millis(10),
+            scope: Scope::new(prefix, &instance, retain),
+            instance,
+            registry: Arc::new(Registry::new(&[], retain, metrics)),
+            clock: SystemClock::new(),
+            breaker: Arc::clone(&breaker),
+            fleet: Arc::clone(&fleet),
+            unblocked: Box::new(|_| {}),
+        })
+        .unwrap();
+        let facts = Box::new(monitor.facts(breaker, fleet));
+        Self { monitor: Some(monitor), facts }
+    }
+
+    /// What is said of the server now, but for whether it answers.
+    fn said(&self) -> Vec<String> {
+        let said = (self.facts)().warnings.into_iter();
+        said.filter(|warning| !warning.starts_with("Redis can't be asked")).collect()
+    }
+
+    /// What is said once it was looked at.
+    pub(crate) fn audited(&self) -> Vec<String> {
+        eventually("it is looked at", || !(self.facts)().role.is_empty() || !self.said().is_empty());
+        self.said()
+    }
+
+    /// Waits until exactly this is said, a word of each warning.
+    #[track_caller]
+    fn says(&self, words: &[&str]) {
+        eventually(&format!("{words:?} is said"), || {
+            let said = self.said();
+            said.len() == words.len() && said.iter().zip(words).all(|(said, word)| said.contains(word))
+        });
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(monitor) = self.monitor.take() {
+            monitor.stop();
+        }
+    }
+}
+
+/// What `/v1/status` warns of.
+pub(crate) fn warnings(tollgate: &Tollgate) -> Vec<String> {
+    let warnings = tollgate.admin("GET", "/v1/status").json()["warnings"].take();
+    serde_json::from_value(warnings).unwrap()
+}
+
+fn limited(origin: &Origin, redis: &Redis) -> Tollgate {
+    let rest = format!(
+        "store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
+policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 100/1h }} }}
+",
+        redis.url()
+    );
+    Tollgate::start(Config::new(&[origin.address], &rest).with_policy("per-ip"))
+}
+
+fn counts_in(redis: &Redis, tollgate: &Tollgate) {
+    eventually("it counts in Redis", || {
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+        redis.keys().iter().any(|key| key.contains("{ip:"))
+    });
+}
+
+#[test]
+fn what_is_set_while_it_runs_is_noticed() {
+    let redis = Redis::start();
+    let watched = Watched::start(&redis.url(), "app");
+    watched.says(&["maxmemory is not set"]);
+    for (name, value, said) in [
+        ("maxmemory", "64mb", ["is noeviction"].as_slice()),
+        ("maxmemory-policy", "allkeys-lru", &["is allkeys-lru"]),
+        ("maxmemory-policy", "volatile-lru", &["is volatile-lru"]),
+        ("maxmemory-policy", "volatile-ttl", &[]),
+        ("maxmemory", "0", &["maxmemory is not set"]),
+        ("maxmemory", "64mb", &[]),
+    ] {
+        assert_eq!(redis.cli(&["config", "set", name, value]), "OK");
+        watched.says(said);
+    }
+    assert_eq!(redis.cli(&["replicaof", "127.0.0.1", "1"]), "OK");
+    watched.says(&["is a replica"]);
+    assert_eq!(redis.cli(&["replicaof", "no", "one"]), "OK");
+    watched.says(&[]);
+    assert_eq!(redis.keys(), ["app:instances"], "looking leaves nothing behind");
+}
+
+#[test]
+fn warnings_are_in_the_status_and_once_in_the_log() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = limited(&origin, &redis);
+    let logged = |word: &str| tollgate.log().iter().filter(|line| line.contains(word)).count();
+    let reconnect = || {
+        let before = redis.cli(&["client", "list"]);
+        redis.cli(&["client", "kill", "type", "normal"]);
+        eventually("it is back", || {
+            let now = redis.cli(&["client", "list"]);
+            now != before && now.lines().filter(|line| line.contains("cmd=evalsha")).count() > 0
+        });
+    };
+    eventually("it is told", || warnings(&tollgate).iter().any(|warning| warning.contains("maxmemory")));
+    for _ in 0..3 {
+        reconnect();
+    }
+    assert_eq!(warnings(&tollgate).len(), 1);
+    assert_eq!(logged("WARN Redis: maxmemory is not set"), 1, "{:#?}", tollgate.log());
+    redis.cli(&["config", "set", "maxmemory", "64mb"]);
+    redis.cli(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
+    reconnect();
+    eventually("it is told no longer", || warnings(&tollgate).is_empty());
+    assert_eq!(logged("INFO Redis, no longer: maxmemory is not set"), 1, "{:#?}", tollgate.log());
+    assert_eq!(logged("WARN Redis: maxmemory is not set"), 1);
+    assert_eq!(logged("rediss://"), 0, "a connection that broke says nothing of TLS");
+}
+
+#[test]
+fn a_server_that_is_made_a_replica_is_named_and_nothing_waits_for_it() {
+    let (origin, redis) = (Origin::ok(), Redis::with(&AS_IT_SHOULD_BE));
+    let tollgate = limited(&origin, &redis);
+    counts_in(&redis, &tollgate);
+    eventually("there is nothing to say", || warnings(&tollgate).is_empty());
+    redis.cli(&["replicaof", "127.0.0.1", "1"]);
+    eventually("it is told", || warnings(&tollgate).iter().any(|warning| warning.contains("is a replica")));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    redis.cli(&["replicaof", "no", "one"]);
+    eventually("it is told no longer", || warnings(&tollgate).is_empty());
+}
+
+#[test]
+fn a_server_that_hides_what_it_is_serves_all_the_same() {
+    let origin = Origin::ok();
+    for (arguments, said) in [
+        (["--rename-command", "INFO", ""].as_slice(), "does not tell what it is"),
+        (&["--rename-command", "SCAN", "hidden"], "does not know SCAN"),
+        (&["--rename-command", "CONFIG", "", "--rename-command", "KEYS", ""], ""),
+    ] {
+        let redis = Redis::with(&[AS_IT_SHOULD_BE.as_slice(), arguments].concat());
+        let tollgate = limited(&origin, &redis);
+        // Without SCAN, keys can't be listed.
+        eventually("it counts in Redis", || {
+            assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+            redis.cli(&["dbsize"]).ends_with('2')
+        });
+        let warnings = warnings(&tollgate);
+        assert_eq!(warnings.len(), usize::from(!said.is_empty()), "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains(said)), "{warnings:?}");
+    }
+}
+
+#[test]
+fn a_node_of_a_cluster_is_named() {
+    let redis = Redis::with(&[AS_IT_SHOULD_BE.as_slice(), &["--cluster-enabled", "yes"]].concat());
+    Watched::start(&redis.url(), "app").says(&["part of a cluster"]);
+}
