@@ -18,7 +18,7 @@ local wanted = {
   { 'server', 'MULTI' },
   { 'server', 'EXEC' },
   { 'keys', 'SET', key, '1', 'PX', '1000' },
-  { 'keys', 'GET', key },
+  { 'keys', 'MGET', key },
   { 'keys', 'ZADD', key, '1', 'a' },
   { 'keys', 'ZCARD', key },
   { 'keys', 'ZRANGE', key, '0', '0' },
