@@ -18,6 +18,7 @@ local wanted = {
   { 'server', 'MULTI' },
   { 'server', 'EXEC' },
   { 'keys', 'SET', key, '1', 'PX', '1000' },
+  { 'keys', 'SETRANGE', key, '0', '1' },
   { 'keys', 'MGET', key },
   { 'keys', 'ZADD', key, '1', 'a' },
   { 'keys', 'ZCARD', key },

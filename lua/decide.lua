@@ -26,76 +26,95 @@ end
 local batch = cmsgpack.unpack(ARGV[2])
 local strings = batch[1]
 local values = strings > 0 and call('MGET', unpack(KEYS, 1, strings))
-local policies, of, at = {}, {}, 3
+-- Of each policy: its numbers, and the functions of its algorithm. Lists, since a field takes longer to find.
+local policies, loads, stands, takes, saves, widths, at = {}, {}, {}, {}, {}, {}, 3
 for i = 1, batch[2] do
-  local policy, numbers = {}, batch[at + 1]
+  local policy, numbers, algorithm = {}, batch[at + 1], algorithms[batch[at]]
   for n = 1, numbers do policy[n] = batch[at + 1 + n] end
-  policies[i], of[i] = policy, algorithms[batch[at]]
+  if numbers == 2 and algorithm.single then algorithm = algorithm.single end
+  policies[i], widths[i] = policy, 3 + algorithm.extras
+  loads[i], stands[i], takes[i], saves[i] = algorithm.load, algorithm.stand, algorithm.take, algorithm.save
   at = at + 2 + numbers
 end
 
 local KEYS, size = KEYS, #batch
--- By limit: its state, and, if that has changed, its policy.
-local states, changed = {}, {}
+-- By limit: its state, and, if that has changed, its policy; and which have changed.
+local states, changed, changes, count = {}, {}, {}, 0
 local reply, n = { 0 }, 1
+-- Where in the reply it says of a request that it is admitted and takes something.
 local places, taking = {}, 0
-while at <= size do
-  local checks = batch[at]
-  local from, place, admitted = at + 1, n + 1, true
-  at, n = from, place
-  for _ = 1, checks do
-    local limit, index = batch[at], batch[at + 1]
-    local policy, algorithm, state = policies[index], of[index], states[limit]
-    if not state then
-      if limit > 0 then
-        state = algorithm.load(values[limit], policy, now)
-      else
-        state = algorithm.load(KEYS[strings - limit], policy, now)
-      end
-      states[limit] = state
-    end
-    local admits
-    n, admits = algorithm.stand(state, policy, now, batch[at + 2], reply, n)
-    if not admits then admitted = false end
-    at = at + 3 + algorithm.extras
-  end
-  if admitted then
-    reply[place] = 1
-    local again, takes = from, false
-    for _ = 1, checks do
-      local limit, index, cost = batch[again], batch[again + 1], batch[again + 2]
-      local algorithm = of[index]
-      if cost > 0 then
-        takes = true
-        algorithm.take(states[limit], policies[index], cost, batch[again + 3])
-        changed[limit] = index
-      end
-      again = again + 3 + algorithm.extras
-    end
-    if takes then
-      taking = taking + 1
-      places[taking] = place
-    end
-  else
-    reply[place] = 0
-  end
+
+local function load(limit, index)
+  local source
+  if limit > 0 then source = values[limit] else source = KEYS[strings - limit] end
+  local state = loads[index](source, policies[index], now)
+  states[limit] = state
+  return state
 end
 
-local function save(limit, index)
-  of[index].save(KEYS[limit > 0 and limit or strings - limit], states[limit], policies[index], now)
+while at <= size do
+  local checks, place, admitted, took = batch[at], n + 1, true, false
+  at, n = at + 1, place
+  if checks == 1 then
+    -- As below, in one go: most requests have one.
+    local limit, index, cost = batch[at], batch[at + 1], batch[at + 2]
+    local policy, state = policies[index], states[limit] or load(limit, index)
+    n, admitted = stands[index](state, policy, now, cost, reply, n)
+    if admitted and cost > 0 then
+      takes[index](state, policy, cost, batch[at + 3])
+      took = true
+      if not changed[limit] then
+        changed[limit], count = index, count + 1
+        changes[count] = limit
+      end
+    end
+    at = at + widths[index]
+  else
+    local from = at
+    for _ = 1, checks do
+      local limit, index = batch[at], batch[at + 1]
+      local state, admits = states[limit] or load(limit, index), nil
+      n, admits = stands[index](state, policies[index], now, batch[at + 2], reply, n)
+      admitted = admitted and admits
+      at = at + widths[index]
+    end
+    if admitted then
+      for _ = 1, checks do
+        local limit, index, cost = batch[from], batch[from + 1], batch[from + 2]
+        if cost > 0 then
+          takes[index](states[limit], policies[index], cost, batch[from + 3])
+          took = true
+          if not changed[limit] then
+            changed[limit], count = index, count + 1
+            changes[count] = limit
+          end
+        end
+        from = from + widths[index]
+      end
+    end
+  end
+  reply[place] = admitted and 1 or 0
+  if took then
+    taking = taking + 1
+    places[taking] = place
+  end
 end
 
 -- Redis refuses a script's first write for want of memory, or none.
-local first, index = next(changed)
-if first then
-  local saved, why = try(save, first, index)
-  if saved then
-    for limit, index in next, changed, first do save(limit, index) end
+for i = 1, count do
+  local limit = changes[i]
+  local index, key = changed[limit], KEYS[limit > 0 and limit or strings - limit]
+  if i > 1 then
+    saves[index](key, states[limit], policies[index], now)
   else
-    local text = type(why) == 'table' and why.err or tostring(why)
-    if not find(text, 'OOM', 1, true) then error(why, 0) end
-    -- Nothing was written, and denials stand.
-    for i = 1, taking do reply[places[i]] = 2 end
+    local saved, why = try(saves[index], key, states[limit], policies[index], now)
+    if not saved then
+      local text = type(why) == 'table' and why.err or tostring(why)
+      if not find(text, 'OOM', 1, true) then error(why, 0) end
+      -- Nothing was written, and denials stand.
+      for place = 1, taking do reply[places[place]] = 2 end
+      break
+    end
   end
 end
 reply[1] = discarded

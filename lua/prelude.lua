@@ -31,8 +31,8 @@ local function lifetime(left)
   return written
 end
 
--- A key whose window goes on keeps its expiry, which takes a third less time than to set it anew. If somebody took it
--- away, it comes back with the next multiple of so many units.
+-- A key whose window goes on is written over in place and keeps its expiry: to set it anew takes three times as long. If
+-- somebody took the expiry away, it comes back with the next multiple of so many units.
 local RENEWED = 16
 
 -- How many states lay so far in the future that they are void: a clock was set back.

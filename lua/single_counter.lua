@@ -32,7 +32,7 @@ algorithms[1] = {
   save = function(key, state, _, now)
     local used, ends, text = state[1], state[2], state[3]
     if text and used % RENEWED ~= 0 then
-      call('SET', key, format('%s:%d', text, used), 'KEEPTTL')
+      call('SETRANGE', key, '0', format('%s:%d', text, used))
     else
       call('SET', key, format('%s:%d', text or format(integer, ends), used), 'PX', lifetime(ends - now))
     end
