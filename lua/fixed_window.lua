@@ -1,7 +1,7 @@
 -- fixed_window: one count a calendar window (UTC) and tier, all tiers in one value.
 --
 -- state   a string: of each tier the window's end (microseconds since the Unix epoch) and the units used, as doubles of
---         eight bytes, most significant first (struct's '>dd'). Six numbers as text would take as long as all the rest.
+--         eight bytes, most significant first (struct's '>dd').
 -- policy  limit and window of each tier
 -- says    of each tier: units used, time until its window ends
 --
@@ -60,33 +60,5 @@ algorithms[2] = {
   end,
 }
 
--- Most policies have one tier, and then there is nothing to go through. In memory: the window's end, the units used, and
--- whether the key has an expiry for that end.
-algorithms[2].single = {
-  extras = 0,
-  load = function(value, policy, now)
-    local window = policy[2]
-    if value and #value == 16 then
-      local ends, used = unpack_from('>dd', value)
-      local left = ends - now
-      if used > 0 and left > 0 and left <= window or holds(used, left, window) then return { ends, used, true } end
-    end
-    return { now - now % window + window, 0, false }
-  end,
-  stand = function(state, policy, now, cost, reply, n)
-    local used = state[2]
-    reply[n + 1], reply[n + 2] = used, state[1] - now
-    return n + 2, used + cost <= policy[1]
-  end,
-  take = function(state, _, cost)
-    state[2] = state[2] + cost
-  end,
-  save = function(key, state, _, now)
-    local ends, used = state[1], state[2]
-    if state[3] and used % RENEWED ~= 0 then
-      call('SETRANGE', key, '0', pack('>dd', ends, used))
-    else
-      call('SET', key, pack('>dd', ends, used), 'PX', lifetime(ends - now))
-    end
-  end,
-}
+-- Most policies have one tier, and then there is nothing to go through.
+algorithms[2].single = window_counter(function(now, window) return now - now % window + window end)
