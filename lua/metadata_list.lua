@@ -21,6 +21,8 @@ algorithms[4] = {
         used = used + 0
         if holds(used, ends - now, window) then return { used, ends, text, {} } end
       end
+    elseif newest then
+      foreign(newest)
     end
     local ends = now + window
     return { 0, ends, format(integer, ends), {}, true, newest and true }

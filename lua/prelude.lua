@@ -13,7 +13,7 @@
 -- format(integer), which is exact up to 2^53 and faster than '%.0f', and never by `..`.
 
 local algorithms = {}
--- `ask` gives an error as a value: a key that is not ours is none.
+-- `ask` gives an error as a value.
 local call, ask, try = redis.call, redis.pcall, pcall
 local format, find, tonumber, type = string.format, string.find, tonumber, type
 local pack, unpack_from = struct.pack, struct.unpack
@@ -34,6 +34,14 @@ end
 -- A key whose window goes on is written over in place and keeps its expiry: to set it anew takes three times as long. If
 -- somebody took the expiry away, it comes back with the next multiple of so many units.
 local RENEWED = 16
+
+-- Whether what was asked for is not ours, by the answer that is not as it should be: that is as good as nothing. What
+-- may not even be read is an error still, and no limit that nobody has used.
+local function foreign(answer)
+  local why = answer.err
+  if why and not find(why, 'WRONGTYPE', 1, true) then error(why, 0) end
+  return why ~= nil
+end
 
 -- How many states lay so far in the future that they are void: a clock was set back.
 local discarded = 0

@@ -37,7 +37,7 @@ algorithms[3] = {
   load = function(key, policy, now)
     local found, window = ask('ZRANGE', key, '-1', '-1'), policy[2]
     local last = found[1]
-    if not last then return empty(key, now, found.err) end
+    if not last then return empty(key, now, foreign(found)) end
     if #last ~= 16 then return empty(key, now, true) end
     local newest, number = unpack_from('>dd', last)
     if newest - now > window then

@@ -98,6 +98,8 @@ pub fn spawn<S: Store + 'static, A: Archive + 'static>(
         if let Err(error) = result {
             tracing::error!(%error, "the admin port can't listen");
         }
+        // A name that is still looked up for the store must not keep the process.
+        runtime.shutdown_background();
     };
     let thread = thread::Builder::new().name("admin".into()).spawn(run)?;
     Ok(AdminHandle { address, stop, thread })

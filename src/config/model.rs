@@ -131,7 +131,7 @@ pub struct Store {
 pub struct Redis {
     /// `redis://`, `rediss://` or `unix://`, with user, password and database, if any.
     pub url: Secret,
-    /// What `rediss://` takes besides the system's certificate authorities.
+    /// For `rediss://`.
     pub tls: RedisTls,
     /// For a whole decision, waiting for a connection included.
     pub timeout: Duration,
@@ -145,7 +145,7 @@ pub struct Redis {
 /// Whom to trust, and who we are. Files in PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RedisTls {
-    /// `None`: the certificate authorities of the system.
+    /// The certificate authorities that are trusted, and no others. `None`: Mozilla's, which are built in.
     pub ca: Option<PathBuf>,
     /// Certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,

@@ -89,6 +89,42 @@ fn the_image_is_built_from_files_that_are_here_and_not_ignored() {
     assert!(user.split(':').all(|id| id.parse::<u32>().is_ok_and(|id| id > 0)), "{user}");
 }
 
+/// What is compiled in (`include_str!`) and is no source, from the root of the repository.
+fn compiled_in() -> Vec<PathBuf> {
+    let root = fs::canonicalize(deploy("..")).unwrap();
+    let mut directories = vec![root.join("src")];
+    let mut found = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).unwrap();
+            let names = text.split("include_str!(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            found.extend(names.map(|name| fs::canonicalize(directory.join(name)).unwrap()));
+        }
+    }
+    found.iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect()
+}
+
+#[test]
+fn the_image_is_built_with_all_that_is_compiled_in() {
+    let dockerfile = text("Dockerfile");
+    let copied: Vec<_> = dockerfile
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY "))
+        .filter(|line| !line.starts_with("--from"))
+        .flat_map(|line| line.split_whitespace().rev().skip(1))
+        .collect();
+    let files = compiled_in();
+    assert!(files.len() > 5, "{files:?}");
+    for file in files {
+        assert!(copied.iter().any(|source| file.starts_with(source)), "{} is not copied", file.display());
+    }
+}
+
 #[test]
 fn the_unit_knows_the_exit_code_of_a_wrong_configuration() {
     let unit = text("tollgate.service");

@@ -246,6 +246,24 @@ fn a_password_that_is_wanted_and_not_given_is_told_of() {
     assert_eq!(ask(&tollgate), 200);
 }
 
+#[test]
+fn a_limit_that_may_not_be_read_is_not_taken_for_an_unused_one() {
+    let (origin, redis) = (Origin::ok(), restricted());
+    for command in ["lindex", "zrange"] {
+        let tollgate = limited(&origin, &url(&redis, PASSWORD));
+        eventually("it is in touch", || {
+            tollgate.log().iter().any(|line| line.contains("connected to Redis"))
+        });
+        allow(&redis, &[format!("-{command}")]);
+        // Nine fit into the list, wherever they are counted.
+        let admitted = (0..25).filter(|_| ask(&tollgate) == 200).count();
+        assert_eq!(admitted, 9, "without {command}");
+        assert!(tollgate.metric("tollgate_store_errors_total{kind=\"rights\"}") > 0.0, "without {command}");
+        allow(&redis, &[format!("+{command}")]);
+        redis.cli(&["flushall"]);
+    }
+}
+
 /// Words of scripts in capitals that are no commands.
 const NO_COMMANDS: [&str; 8] =
     ["count", "keepttl", "limit", "oom", "wrongtype", "withscores", "noperm", "px"];

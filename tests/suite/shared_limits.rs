@@ -229,6 +229,20 @@ fn an_unblock_at_one_instance_is_heard_at_the_other_at_once() {
 }
 
 #[test]
+fn an_unblock_tells_whom_else_it_held_back_though_it_hears_of_itself() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+    eventually("it listens", || redis.cli(&["pubsub", "numsub", "ratelimit:unblock"]).ends_with('1'));
+    // Held back by its header alone: no limit of the address has a unit taken.
+    while get(&tollgate, "/fw", &[("x-key", "k")]) == 200 {}
+    eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200);
+    let reply = tollgate.admin("DELETE", "/v1/blocked/127.0.0.1");
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    assert_eq!(reply.json()["other_keys"], serde_json::json!(["header:x-key=k"]));
+    assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.1").status, 404);
+}
+
+#[test]
 fn what_somebody_else_wrote_into_our_keys_stops_nothing() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);

@@ -201,6 +201,29 @@ fn all_expire(redis: &Redis) {
 }
 
 #[test]
+fn one_connection_serves_for_many_questions_and_another_in_its_place() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    a.deny("203.0.113.7", "ann", 0);
+    a.publish(1);
+    let connections = || -> u64 {
+        let stats = redis.cli(&["info", "stats"]);
+        let told = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        told.trim().parse().unwrap()
+    };
+    let before = connections();
+    for _ in 0..20 {
+        assert_eq!(b.told("203.0.113.7")["denied"], 1);
+    }
+    // The one that counts them is one, too.
+    assert!(connections() - before <= 2, "{} connections", connections() - before);
+    redis.cli(&["client", "kill", "type", "normal"]);
+    a.deny("203.0.113.7", "bob", 0);
+    a.publish(1);
+    assert_eq!(b.told("203.0.113.7")["denied"], 2, "whoever asks next is not told less");
+}
+
+#[test]
 fn every_instance_shows_what_all_of_them_saw() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));

@@ -12,8 +12,8 @@ use super::super::{
 };
 use crate::abuse;
 
-/// Clears every limit whose key is the address, and forgets it, here and on all other instances. An address that is not listed any more
-/// may have limits all the same: those are cleared too.
+/// Clears every limit whose key is the address, and forgets it, here and on all other instances. An address
+/// that is not listed any more may have limits all the same: those are cleared too.
 pub(in super::super) async fn unblock(
     State(shared): State<Arc<Shared>>,
     address: Address,
@@ -24,11 +24,13 @@ pub(in super::super) async fn unblock(
     let shown = abuse::shown(address);
     // It may be known to others alone.
     shared.desk.look_up(address).await;
+    // Every instance hears that limits were cleared, this one, too, and has forgotten the address by the end.
+    let known = state.registry.client(address, state.clock.now()).map(|(_, _, limited)| limited);
     // The limits first: forgotten first, it would be listed again by the next request that they deny.
     let cleared = shared.desk.reset(&abuse::identifier(&shown)).await?;
     // Then by everybody, or it would come back from them.
     shared.desk.forget(address).await?;
-    let known = state.registry.forget(address, state.clock.now());
+    let known = known.or(state.registry.forget(address, state.clock.now()));
     if known.is_none() && cleared.is_empty() {
         return Err(Problem::not_found(format!(
             "{shown} was not limited lately, and no limit is kept of it"

@@ -124,6 +124,7 @@ impl Inner {
 
     /// Sends batch after batch, until none waits.
     async fn send(self: Rc<Self>) {
+        let _sending = Sending(&self.senders);
         let mut connection = None;
         loop {
             let next = self.queue.borrow_mut().pop_front();
@@ -144,7 +145,6 @@ impl Inner {
             self.report(&outcome, size, begun);
             task::yield_now().await;
         }
-        self.senders.set(self.senders.get() - 1);
     }
 
     async fn call<'a>(
@@ -201,6 +201,16 @@ impl Inner {
                 }
             }
         }
+    }
+}
+
+/// Counts a sender for as long as it is there: one that a bug ended, and that still counted, would be waited for in
+/// vain.
+struct Sending<'a>(&'a Cell<u32>);
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
     }
 }
 

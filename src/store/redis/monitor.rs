@@ -72,7 +72,11 @@ impl Monitor {
         let (stop, stopped) = watch::channel(false);
         let seen = Arc::new(Mutex::new(Seen::default()));
         let (watching, timeout) = (Arc::clone(&seen), duties.config.timeout);
-        let run = move || runtime.block_on(keep_in_touch(&duties, &watching, stopped));
+        let run = move || {
+            runtime.block_on(keep_in_touch(&duties, &watching, stopped));
+            // A name that is still looked up must not keep the process.
+            runtime.shutdown_background();
+        };
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
         Ok(Self { stop, thread, seen, timeout })
     }

@@ -1,7 +1,9 @@
 //! The records as the admin port asks for them.
 
+use std::cell::RefCell;
+
 use ipnet::IpNet;
-use redis::aio::ConnectionLike;
+use redis::{RedisResult, aio::ConnectionLike};
 
 use super::{Scope, read, write};
 use crate::{
@@ -9,39 +11,56 @@ use crate::{
     limit::Unavailable,
 };
 
-/// Reads what other instances know. `connect` gives a connection for each question, one that is open already
-/// wherever there is one.
+/// Reads what other instances know, on one connection for as long as it serves. `connect` makes another.
 #[derive(Debug)]
-pub struct Records<F> {
+pub struct Records<F, C> {
     scope: Scope,
     connect: F,
+    /// That of the last question, if it was answered.
+    held: RefCell<Option<C>>,
 }
 
-impl<F> Records<F> {
+impl<F, C> Records<F, C>
+where
+    F: AsyncFn() -> Result<C, Unavailable>,
+{
     /// The records of `scope`, by the connections that `connect` gives.
     pub fn new(scope: Scope, connect: F) -> Self {
-        Self { scope, connect }
+        Self { scope, connect, held: RefCell::new(None) }
+    }
+
+    /// Asks on the connection that is there, and, since that may have ended meanwhile, once more on a new one. Every
+    /// question may be asked twice.
+    async fn ask<T>(&self, question: impl AsyncFn(&mut C) -> RedisResult<T>) -> Result<T, Unavailable> {
+        let held = self.held.take();
+        if let Some(mut connection) = held
+            && let Ok(answer) = question(&mut connection).await
+        {
+            self.held.replace(Some(connection));
+            return Ok(answer);
+        }
+        let mut connection = (self.connect)().await?;
+        let answer = question(&mut connection).await.map_err(unavailable)?;
+        self.held.replace(Some(connection));
+        Ok(answer)
     }
 }
 
-impl<F, C> Archive for Records<F>
+impl<F, C> Archive for Records<F, C>
 where
     F: AsyncFn() -> Result<C, Unavailable>,
     C: ConnectionLike,
 {
     async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
-        let mut connection = (self.connect)().await?;
-        read::changed(&mut connection, &self.scope, since).await.map_err(unavailable)
+        self.ask(async |connection| read::changed(connection, &self.scope, since).await).await
     }
 
     async fn read(&self, addresses: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
-        let mut connection = (self.connect)().await?;
-        read::read(&mut connection, &self.scope, addresses).await.map_err(unavailable)
+        self.ask(async |connection| read::read(connection, &self.scope, addresses).await).await
     }
 
     async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
-        let mut connection = (self.connect)().await?;
-        write::forget(&mut connection, &self.scope, address).await.map_err(unavailable)
+        self.ask(async |connection| write::forget(connection, &self.scope, address).await).await
     }
 }
 
