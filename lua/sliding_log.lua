@@ -13,6 +13,9 @@ local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE = 1, 2, 3, 4, 5, 6, 
 -- the window, those stored and those to be added; when the oldest of those stored was taken, and the newest, false if there
 -- are none; whether something is in the way.
 
+-- After how many units what is old is removed.
+local PRUNED = 24
+
 -- The start of the window, as a command takes it.
 local cutoff_of, cutoff_text = nil, nil
 local function after(cutoff)
@@ -64,7 +67,8 @@ algorithms[3] = {
   take = function(state, _, cost)
     state[ADDED] = state[ADDED] + cost
   end,
-  -- What is old is removed, and the expiry renewed, when the log enters another window: each takes as long as the rest.
+  -- When the log enters another window its expiry is renewed and what is old is removed; that also every few units, or a
+  -- log of a hundred would pass the 128 members up to which Redis keeps a set small. Each takes as long as the rest.
   save = function(key, state, policy, now)
     local at, number, left, newest, window = state[AT], state[NUMBER], state[ADDED], state[NEWEST], policy[2]
     if state[STALE] then call('DEL', key) end
@@ -81,9 +85,10 @@ algorithms[3] = {
         number, left = number + count, left - count
       end
     end
-    if not newest or at - at % window ~= newest - newest % window then
-      if newest then call('ZREMRANGEBYSCORE', key, '-inf', format(integer, at - window)) end
-      call('PEXPIRE', key, lifetime(at + 2 * window - now))
+    local enters = not newest or at - at % window ~= newest - newest % window
+    if newest and (enters or state[NUMBER] % PRUNED + state[ADDED] >= PRUNED) then
+      call('ZREMRANGEBYSCORE', key, '-inf', format(integer, at - window))
     end
+    if enters then call('PEXPIRE', key, lifetime(at + 2 * window - now)) end
   end,
 }

@@ -1,10 +1,11 @@
 //! The policies of a route, applied to whoever asks: checks made, decided, and recorded if they deny.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, rc::Rc, sync::Arc};
 
 use compact_str::CompactString;
 use http::{HeaderMap, Method, header, request};
 use smallvec::SmallVec;
+use tokio::task;
 
 use super::{client::Client, exchange::Exchange, quota::Said, reply::Reply, worker::Worker};
 use crate::{
@@ -48,8 +49,8 @@ pub(super) enum Admission {
 }
 
 /// Holds the request against all policies of its route, in one decision of the store.
-pub(super) async fn admit<S: Store>(
-    worker: &Worker<S>,
+pub(super) async fn admit<S: Store + 'static>(
+    worker: &Rc<Worker<S>>,
     client: &Client,
     exchange: &Exchange,
     asked: &Asked<'_>,
@@ -110,7 +111,7 @@ pub(super) async fn admit<S: Store>(
         let new = record(worker, exchange, asked, &address, said, check, nth == 0);
         // What is remembered, or said in the store's place, tells nothing new of who filled a list.
         if new && decision.source == Source::Store {
-            record_evidence(worker, exchange, asked, &address, said, check).await;
+            record_evidence(worker, &denial(exchange, asked, &address, said, check));
         }
     }
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
@@ -170,18 +171,20 @@ fn record<S>(
     new && check.policy.keeps_entries()
 }
 
-/// Notes who filled the list that denied.
-async fn record_evidence<S: Store>(
-    worker: &Worker<S>,
-    exchange: &Exchange,
-    asked: &Asked<'_>,
-    address: &str,
-    said: &Said,
-    check: &Check<'_>,
-) {
-    if let Ok(entries) = worker.store.entries(check.policy, &check.identifier).await {
-        worker.recorder.evidence(&denial(exchange, asked, address, said, check), entries);
-    }
+/// Notes who filled the list that denied, once the store has told. Nobody waits for it.
+fn record_evidence<S: Store + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'_>) {
+    let worker = Rc::clone(worker);
+    let Denial { policy, now, until, .. } = *denial;
+    let (address, identifier) = (CompactString::from(denial.address), CompactString::from(denial.identifier));
+    task::spawn_local(async move {
+        let Some(of) = worker.policies.get(policy) else { return };
+        if let Ok(entries) = worker.store.entries(of, &identifier).await {
+            let (address, identifier) = (address.as_str(), identifier.as_str());
+            worker
+                .recorder
+                .evidence(&Denial { address, policy, identifier, user: None, now, until }, entries);
+        }
+    });
 }
 
 fn denial<'a>(

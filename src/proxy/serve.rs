@@ -28,7 +28,7 @@ use crate::{
 ///
 /// # Errors
 /// None: whatever happens is an answer.
-pub async fn serve<S: Store>(
+pub async fn serve<S: Store + 'static>(
     request: Request<Incoming>,
     worker: Rc<Worker<S>>,
     client: Rc<Client>,

@@ -17,6 +17,12 @@ impl Failure {
         Self { kind: StoreFailure::Timeout, why: "it took longer than store.redis.timeout".to_owned() }
     }
 
+    /// It was not even sent: that says nothing of Redis.
+    pub(super) fn overdue() -> Self {
+        let why = "it waited longer than store.redis.timeout to be sent".to_owned();
+        Self { kind: StoreFailure::Overdue, why }
+    }
+
     pub(super) fn silent() -> Self {
         Self { kind: StoreFailure::Timeout, why: "it does not tell in time what it is".to_owned() }
     }
@@ -43,7 +49,7 @@ impl Failure {
     /// Whether it says that Redis is not there for us, so that asking again soon is in vain. One without
     /// memory answers, and denials, which write nothing, still work.
     pub(super) fn trips_the_breaker(&self) -> bool {
-        !matches!(self.kind, StoreFailure::OutOfMemory | StoreFailure::BreakerOpen)
+        !matches!(self.kind, StoreFailure::OutOfMemory | StoreFailure::BreakerOpen | StoreFailure::Overdue)
     }
 }
 

@@ -135,7 +135,7 @@ impl Inner {
                 Err(Failure::open())
             } else if begun >= batch.deadline {
                 // Nobody waits for it any more: it would only take what nobody gets.
-                Err(Failure::timeout())
+                Err(Failure::overdue())
             } else {
                 let reply = self.call(&mut connection, &batch);
                 timeout_at(batch.deadline, reply).await.unwrap_or_else(|_| Err(Failure::timeout()))

@@ -11,6 +11,8 @@ use super::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreFailure {
     Timeout,
+    /// Those before it took so long that it was not sent.
+    Overdue,
     /// It could not be reached, or the connection broke.
     Connection,
     /// Nobody asked: it had failed too often.
@@ -27,8 +29,9 @@ pub enum StoreFailure {
 }
 
 impl StoreFailure {
-    pub(super) const ALL: [(Self, &'static str); 8] = [
+    pub(super) const ALL: [(Self, &'static str); 9] = [
         (Self::Timeout, "timeout"),
+        (Self::Overdue, "overdue"),
         (Self::Connection, "connection"),
         (Self::BreakerOpen, "breaker_open"),
         (Self::ReadOnly, "read_only"),
