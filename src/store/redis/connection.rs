@@ -81,7 +81,7 @@ impl Server {
         matches!(self.0.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    /// As [`Server::connect`], for whoever asks for more than decisions.
+    /// Opens a connection, for whoever asks for more than decisions.
     ///
     /// # Errors
     /// It can't be reached.
