@@ -7,6 +7,7 @@
 mod audit;
 mod batch;
 mod connection;
+mod duties;
 mod entry;
 mod failure;
 mod key;
@@ -23,5 +24,6 @@ mod store;
 mod trouble;
 
 pub use connection::{Server, ServerError};
-pub use monitor::{Duties, Monitor};
+pub use duties::Duties;
+pub use monitor::Monitor;
 pub use store::RedisStore;

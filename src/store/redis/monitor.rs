@@ -18,15 +18,13 @@ use tokio::{
 
 use super::{
     audit::Audit,
-    connection::Server,
+    duties::Duties,
     pardons,
     pulse::{Pulse, Seen},
-    records::{self, Scope},
+    records,
 };
 use crate::{
-    abuse::Registry,
-    config::model,
-    limit::{Breaker, Clock, Fleet, SystemClock},
+    limit::{Breaker, Clock, Fleet},
     telemetry::metrics::StoreFacts,
 };
 
@@ -34,23 +32,6 @@ use crate::{
 const ROUND: Duration = Duration::from_millis(250);
 /// For one round.
 const ROUND_TIMEOUT: Duration = Duration::from_millis(500);
-
-/// What the monitor works with.
-pub struct Duties {
-    pub server: Server,
-    pub config: model::Redis,
-    /// How this instance is told from others, and whose records it publishes.
-    pub instance: String,
-    /// How often the server is looked at again: what an operator has mended there is not to be complained of.
-    pub audit_every: Duration,
-    pub scope: Scope,
-    pub registry: Arc<Registry>,
-    pub clock: SystemClock,
-    pub breaker: Arc<Breaker>,
-    pub fleet: Arc<Fleet>,
-    /// Told the identifier whose limits were taken back, by whatever instance.
-    pub unblocked: Box<dyn Fn(&str) + Send>,
-}
 
 /// The running monitor. Dropped, it ends by itself.
 #[derive(Debug)]

@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     audit::{Audit, audit},
+    duties::Duties,
     failure::Failure,
-    monitor::Duties,
     pardons::jittered,
     script,
 };

@@ -1,0 +1,27 @@
+//! What keeping in touch with Redis takes.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{connection::Server, records::Scope};
+use crate::{
+    abuse::Registry,
+    config::model,
+    limit::{Breaker, Fleet, SystemClock},
+};
+
+/// What the monitor works with.
+pub struct Duties {
+    pub server: Server,
+    pub config: model::Redis,
+    /// How this instance is told from others, and whose records it publishes.
+    pub instance: String,
+    /// How often the server is looked at again: what an operator has mended there is not to be complained of.
+    pub audit_every: Duration,
+    pub scope: Scope,
+    pub registry: Arc<Registry>,
+    pub clock: SystemClock,
+    pub breaker: Arc<Breaker>,
+    pub fleet: Arc<Fleet>,
+    /// Told the identifier whose limits were taken back, by whatever instance.
+    pub unblocked: Box<dyn Fn(&str) + Send>,
+}
