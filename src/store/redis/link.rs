@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     limit::{Breaker, Check, Clock},
-    telemetry::metrics::StoreMetrics,
+    telemetry::metrics::{StoreFailure, StoreMetrics},
 };
 
 /// How often a batch makes its script known, at most.
@@ -196,7 +196,9 @@ impl Inner {
             }
             Err(failure) => {
                 metrics.failed(failure.kind);
-                if failure.trips_the_breaker() && breaker.failed() {
+                if failure.kind == StoreFailure::OutOfMemory {
+                    breaker.succeeded();
+                } else if failure.trips_the_breaker() && breaker.failed() {
                     tracing::warn!(error = %failure.why, "Redis is away: policies do what on_store_error says");
                 }
             }

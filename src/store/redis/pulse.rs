@@ -126,9 +126,12 @@ impl<'a> Pulse<'a> {
         }
         let begun = Instant::now();
         let beat = heartbeat(self.duties, &mut connection, ALIVE);
-        let instances = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())??;
-        self.connection.replace(Some(connection));
-        self.duties.fleet.set_instances(instances);
+        let beat = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())?;
+        // One that has no memory answers all the same: another connection would not help.
+        if beat.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory) {
+            self.connection.replace(Some(connection));
+        }
+        self.duties.fleet.set_instances(beat?);
         Ok(begun.elapsed())
     }
 
