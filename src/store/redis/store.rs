@@ -73,15 +73,29 @@ impl RedisStore {
         Ok(answer)
     }
 
-    /// The composites of a policy that begin with `identifier`. Looks at every key there is, some at a time.
-    async fn composites(&self, policy: &Policy, identifier: &str) -> Result<Vec<String>, Failure> {
-        let pattern = key::composites(self.link.prefix(), identifier);
+    /// The composites of these policies that begin with `identifier`, each as index of policy and identifier. Looks
+    /// at every key there is, some at a time, if a policy has composites.
+    async fn composites(
+        &self,
+        policies: &[Policy],
+        identifier: &str,
+    ) -> Result<Vec<(usize, String)>, Failure> {
+        let prefix = self.link.prefix();
+        let has_composites = |policy: &Policy| policy.keys.iter().any(|key| key.0.len() > 1);
+        if !policies.iter().any(has_composites) {
+            return Ok(Vec::new());
+        }
+        let of = |key: &Vec<u8>| {
+            let mut each = policies.iter().enumerate();
+            each.find_map(|(index, policy)| Some((index, key::identifier(key, prefix, policy)?)))
+        };
+        let pattern = key::composites(prefix, identifier);
         let (mut cursor, mut found) = (0_u64, Vec::new());
         loop {
             let mut command = redis::cmd("SCAN");
             command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
             let (next, keys): (u64, Vec<Vec<u8>>) = self.run(&command).await?;
-            found.extend(keys.iter().filter_map(|key| key::identifier(key, self.link.prefix(), policy)));
+            found.extend(keys.iter().filter_map(of));
             cursor = next;
             if cursor == 0 {
                 // A search may give a key twice.
@@ -175,15 +189,11 @@ impl Store for RedisStore {
     }
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
-        let mut found = Vec::new();
-        for policy in policies {
-            found.push((policy, identifier.to_owned()));
-            if policy.keys.iter().any(|key| key.0.len() > 1) {
-                found.extend(self.composites(policy, identifier).await?.into_iter().map(|key| (policy, key)));
-            }
-        }
+        let mut found = self.composites(policies, identifier).await?;
+        found.extend((0..policies.len()).map(|index| (index, identifier.to_owned())));
         let mut cleared = Vec::new();
         for (policy, identifier) in found {
+            let Some(policy) = policies.get(policy) else { continue };
             // One that is over may still be there.
             let touched = standing::is_touched(policy, &self.look(policy, &identifier).await?);
             let mut command = redis::cmd("DEL");
