@@ -7,17 +7,26 @@ use rustls::{AlertDescription, CertificateError};
 
 /// The error, and before it what to look at, if it is one of those that settings cause.
 pub(super) fn words(error: &RedisError) -> String {
+    let said = one_line(error);
     match hint(error) {
-        Some(hint) => format!("{hint} ({error})"),
-        None => error.to_string(),
+        Some(hint) => format!("{hint} ({said})"),
+        None => said,
     }
+}
+
+/// Whoever answers may not be Redis, and write what he likes: it stays one line of the log.
+fn one_line(error: &RedisError) -> String {
+    let said = error.to_string();
+    let words = said.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The same for the first question on a connection without TLS: a port that wants TLS ends it there.
 pub(super) fn first_words(error: &RedisError) -> String {
     if ended(error) {
         return format!(
-            "it ended the connection at the first word: for a port that takes TLS, write rediss:// ({error})"
+            "it ended the connection at the first word: for a port that takes TLS, write rediss:// ({})",
+            one_line(error)
         );
     }
     words(error)
@@ -100,4 +109,20 @@ fn ended(error: &RedisError) -> bool {
         kind,
         Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_the_server_says_stays_one_line() {
+        let said = "-ERR no\u{1b}[31m\twonder\r\n2026 WARN forged".to_owned();
+        let error = RedisError::from((ErrorKind::Extension, "it said", said));
+        let words = words(&error);
+        assert!(
+            !words.contains(char::is_control) && words.contains("no [31m wonder 2026 WARN forged"),
+            "{words}"
+        );
+    }
 }
