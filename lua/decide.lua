@@ -52,6 +52,14 @@ local function load(limit, index)
   return state
 end
 
+local function take(limit, index, cost, extra)
+  takes[index](states[limit], policies[index], cost, extra)
+  if not changed[limit] then
+    changed[limit], count = index, count + 1
+    changes[count] = limit
+  end
+end
+
 while at <= size do
   local checks, place, admitted, took = batch[at], n + 1, true, false
   at, n = at + 1, place
@@ -61,12 +69,8 @@ while at <= size do
     local policy, state = policies[index], states[limit] or load(limit, index)
     n, admitted = stands[index](state, policy, now, cost, reply, n)
     if admitted and cost > 0 then
-      takes[index](state, policy, cost, batch[at + 3])
+      take(limit, index, cost, batch[at + 3])
       took = true
-      if not changed[limit] then
-        changed[limit], count = index, count + 1
-        changes[count] = limit
-      end
     end
     at = at + widths[index]
   else
@@ -82,12 +86,8 @@ while at <= size do
       for _ = 1, checks do
         local limit, index, cost = batch[from], batch[from + 1], batch[from + 2]
         if cost > 0 then
-          takes[index](states[limit], policies[index], cost, batch[from + 3])
+          take(limit, index, cost, batch[from + 3])
           took = true
-          if not changed[limit] then
-            changed[limit], count = index, count + 1
-            changes[count] = limit
-          end
         end
         from = from + widths[index]
       end
