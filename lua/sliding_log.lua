@@ -32,7 +32,10 @@ local function taken(state, index)
   if index >= state[STORED] then return state[AT] end
   if index == 0 then return state[OLDEST] end
   local rank = format(integer, index - state[STORED])
-  return (unpack_from('>dd', call('ZRANGE', state[KEY], rank, rank)[1]))
+  local unit = call('ZRANGE', state[KEY], rank, rank)[1]
+  -- Somebody else may have taken units out, so that there are fewer than were numbered.
+  if not unit or #unit ~= 16 then return state[OLDEST] end
+  return (unpack_from('>dd', unit))
 end
 
 algorithms[3] = {
