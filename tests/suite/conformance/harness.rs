@@ -45,7 +45,7 @@ pub(crate) trait Subject {
 
 pub(crate) struct Harness<S: Subject> {
     pub(crate) clock: Arc<ManualClock>,
-    place: S::Place,
+    pub(super) place: S::Place,
     /// Tells its ends from those of others.
     number: u64,
 }

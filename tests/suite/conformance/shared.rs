@@ -9,13 +9,13 @@ use std::{
 };
 
 use tollgate::{
-    config::model,
+    config::model::{self, Algorithm},
     limit::{Breaker, Clock, ManualClock},
     store::redis::{RedisStore, Server},
     telemetry::metrics::StoreMetrics,
 };
 
-use super::Subject;
+use super::{Harness, SECOND, Subject, policy};
 use crate::harness::Redis;
 
 /// Never dropped, and ends with this process.
@@ -65,4 +65,19 @@ impl Subject for Shared {
             Some(clock),
         )
     }
+}
+
+#[test]
+fn a_log_from_which_units_were_taken_by_hand_goes_on() {
+    let harness = Harness::<Shared>::new();
+    let policy = policy("p", Algorithm::SlidingLog, &[(5, SECOND)]);
+    for micros in 0..5 {
+        assert!(harness.at(micros).take(&policy, "ip:1", 1).admitted);
+    }
+    let key = format!("{}:{{ip:1}}:p:sl.1s", harness.place.config.prefix);
+    assert_eq!(SERVER.cli(&["zremrangebyrank", &key, "1", "3"]), "3");
+    // Their numbers are missed, not they: it counts a little too much, until they would have left.
+    let denied = harness.at(10).take(&policy, "ip:1", 3);
+    assert_eq!((denied.admitted, denied.remaining), (false, 0));
+    assert!(harness.at(1_000_004).take(&policy, "ip:1", 5).admitted);
 }
