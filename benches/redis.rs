@@ -20,7 +20,10 @@ use tokio::{
 };
 use tollgate::{
     config::model::{self, Algorithm},
-    limit::{Breaker, Check, Policy, PolicyId, Store, algorithm::metadata_list::Entry},
+    limit::{
+        Breaker, Check, Policy, PolicyId, Store,
+        algorithm::{Detail, metadata_list::Entry},
+    },
     store::redis::{RedisStore, Server},
     telemetry::metrics::StoreMetrics,
 };
@@ -178,7 +181,10 @@ async fn ours(workload: &Workload, redis: &Redis) -> u64 {
                     policy: &policy,
                     identifier: format!("{kind}key-{key}").into(),
                     cost: 1,
-                    entry: policy.keeps_entries().then(|| Arc::clone(&entry)),
+                    detail: match policy.keeps_entries() {
+                        true => Detail::Entry(Arc::clone(&entry)),
+                        false => Detail::None,
+                    },
                 })
                 .collect();
             store.decide(&checks).await.unwrap();
@@ -249,8 +255,12 @@ fn latency() {
             let begun = Instant::now();
             let _: String = redis::cmd("PING").query_async(&mut connection).await.unwrap();
             pings.push(begun.elapsed());
-            let check =
-                Check { policy: &policy, identifier: format!("ip:{number}").into(), cost: 1, entry: None };
+            let check = Check {
+                policy: &policy,
+                identifier: format!("ip:{number}").into(),
+                cost: 1,
+                detail: Detail::None,
+            };
             let begun = Instant::now();
             store.decide(&[check]).await.unwrap();
             decisions.push(begun.elapsed());
@@ -265,15 +275,9 @@ fn latency() {
 
 fn policy(workload: &Workload) -> Policy {
     let rate = |&(limit, millis)| model::Rate { limit, window: Duration::from_millis(millis) };
-    let config = model::Policy {
-        name: "per-key".to_owned(),
-        algorithm: workload.algorithm,
-        keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
-        missing: model::Missing::Skip,
-        tiers: workload.tiers.iter().map(rate).collect(),
-        on_store_error: model::OnStoreError::Local,
-        record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
-    };
+    let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+    let config =
+        model::Policy::new("bench", workload.algorithm, keys, workload.tiers.iter().map(rate).collect());
     Policy::new(&config, PolicyId(0))
 }
 

@@ -15,7 +15,10 @@ use std::{
 
 use tollgate::{
     config::model::{self, Algorithm},
-    limit::{Check, Policy, PolicyId, SystemClock, algorithm::metadata_list::Entry},
+    limit::{
+        Check, Policy, PolicyId, SystemClock,
+        algorithm::{Detail, metadata_list::Entry},
+    },
     store::memory::MemoryStore,
 };
 
@@ -73,7 +76,12 @@ fn decide(name: &str, keys: &str, policy: &Policy, count: usize, threads: usize)
     let store = MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new()));
     let entry = Arc::new(Entry { time: 0, user: None, method: http::Method::GET, path: "/a".into() });
     // Made beforehand: to make identifiers is not the store's work.
-    let check = |i| Check { policy, identifier: address(i).into(), cost: 1, entry: Some(Arc::clone(&entry)) };
+    let check = |i| Check {
+        policy,
+        identifier: address(i).into(),
+        cost: 1,
+        detail: Detail::Entry(Arc::clone(&entry)),
+    };
     let checks: Vec<Check<'_>> = (0..count).map(check).collect();
     for check in &checks {
         store.decide_now(std::slice::from_ref(check));
@@ -115,7 +123,8 @@ fn many_keys(name: &str) {
     let add = |from: usize| {
         let cpu = cpu_nanos();
         for i in from..from + MANY_KEYS {
-            let check = Check { policy: &policy, identifier: address(i).into(), cost: 1, entry: None };
+            let check =
+                Check { policy: &policy, identifier: address(i).into(), cost: 1, detail: Detail::None };
             black_box(store.decide_now(std::slice::from_ref(&check)));
         }
         (cpu_nanos() - cpu) / MANY_KEYS as f64
@@ -138,15 +147,8 @@ fn address(i: usize) -> String {
 
 fn policy(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Policy {
     let rate = |&(limit, millis)| model::Rate { limit, window: Duration::from_millis(millis) };
-    let config = model::Policy {
-        name: "bench".to_owned(),
-        algorithm,
-        keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
-        missing: model::Missing::Skip,
-        tiers: tiers.iter().map(rate).collect(),
-        on_store_error: model::OnStoreError::Local,
-        record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
-    };
+    let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+    let config = model::Policy::new("bench", algorithm, keys, tiers.iter().map(rate).collect());
     Policy::new(&config, PolicyId(0))
 }
 

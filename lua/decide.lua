@@ -6,12 +6,15 @@
 -- ARGV[1] the time in microseconds since the Unix epoch; empty: Redis' own. Tests set it.
 -- ARGV[2] the batch, a MessagePack array:
 --           how many keys are of strings;
---           the number of policies; of each: its algorithm's number, how many numbers describe it, those numbers;
+--           the number of policies; of each: its algorithm's number, its flags (1: a shadow policy, 2: what it denies is
+--           counted), how many numbers describe it, those numbers;
+--           how many checks give back what they took, which comes before all else; of each: as below, and the time at
+--           which it was taken;
 --           of each request: the number of its checks; of each: its limit (not twice in a request), its policy (from 1),
 --           its cost, and what else the algorithm takes. Limits that are strings are numbered 1, 2, 3 …; the others,
 --           which come behind them, -1, -2, -3 …
--- reply   integers: how many states lay so far in the future that they were discarded; of each request: 1 if it is
---         admitted, 0 if it is denied, 2 if it would be admitted but for memory, which the server has none of to write
+-- reply   integers: how many states lay so far in the future that they were discarded; the time; of each request: 1 if it
+--         is admitted, 0 if it is denied, 2 if it would be admitted but for memory, which the server has none of to write
 --         that down; then of each check what its algorithm says of how it stands (see there; times are relative to
 --         now). A cost of 0 only looks.
 
@@ -26,21 +29,23 @@ end
 local batch = cmsgpack.unpack(ARGV[2])
 local strings = batch[1]
 local values = strings > 0 and call('MGET', unpack(KEYS, 1, strings))
--- Of each policy: its numbers, and the functions of its algorithm. Lists, since a field takes longer to find.
-local policies, loads, stands, takes, saves, widths, at = {}, {}, {}, {}, {}, {}, 3
+-- Of each policy: its numbers, its flags, and the functions of its algorithm. Lists, since a field takes longer to find.
+local policies, flags, loads, stands, takes, hits, undos, saves = {}, {}, {}, {}, {}, {}, {}, {}
+local widths, at = {}, 3
 for i = 1, batch[2] do
-  local policy, numbers, algorithm = {}, batch[at + 1], algorithms[batch[at]]
-  for n = 1, numbers do policy[n] = batch[at + 1 + n] end
+  local policy, numbers, algorithm = {}, batch[at + 2], algorithms[batch[at]]
+  for n = 1, numbers do policy[n] = batch[at + 2 + n] end
   if numbers == 2 and algorithm.single then algorithm = algorithm.single end
-  policies[i], widths[i] = policy, 3 + algorithm.extras
+  policies[i], flags[i], widths[i] = policy, batch[at + 1], 3 + algorithm.extras
   loads[i], stands[i], takes[i], saves[i] = algorithm.load, algorithm.stand, algorithm.take, algorithm.save
-  at = at + 2 + numbers
+  hits[i], undos[i] = algorithm.hit, algorithm.undo
+  at = at + 3 + numbers
 end
 
 local KEYS, size = KEYS, #batch
 -- By limit: its state, and, if that has changed, its policy; and which have changed.
 local states, changed, changes, count = {}, {}, {}, 0
-local reply, n = { 0 }, 1
+local reply, n = { 0, now }, 2
 -- Where in the reply it says of a request that it is admitted and takes something.
 local places, taking = {}, 0
 
@@ -52,43 +57,82 @@ local function load(limit, index)
   return state
 end
 
-local function take(limit, index, cost, extra)
-  takes[index](states[limit], policies[index], cost, extra)
+local function change(limit, index)
   if not changed[limit] then
     changed[limit], count = index, count + 1
     changes[count] = limit
   end
 end
 
+local function take(limit, index, cost, extra)
+  takes[index](states[limit], policies[index], cost, extra)
+  change(limit, index)
+end
+
+-- What a request is told, from place `n` on, of a limit that has denied it: if the policy counts what it denies, how that
+-- stands then.
+local function denied(limit, index, cost, extra, n)
+  if flags[index] == 2 and hits[index](states[limit], policies[index], cost) then
+    change(limit, index)
+    stands[index](states[limit], policies[index], now, cost, reply, n, extra)
+  end
+end
+
+for _ = 1, batch[at] do
+  local limit, index, cost, extra = batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4]
+  local width = widths[index]
+  local policy, taken = policies[index], batch[at + width + 1]
+  if limit < 0 then
+    undos[index](KEYS[strings - limit], policy, cost, taken, extra, now)
+  elseif undos[index](states[limit] or load(limit, index), policy, cost, taken, extra) then
+    change(limit, index)
+  end
+  at = at + width + 1
+end
+at = at + 1
+
 while at <= size do
   local checks, place, admitted, took = batch[at], n + 1, true, false
   at, n = at + 1, place
   if checks == 1 then
     -- As below, in one go: most requests have one.
-    local limit, index, cost = batch[at], batch[at + 1], batch[at + 2]
+    local limit, index, cost, extra = batch[at], batch[at + 1], batch[at + 2], batch[at + 3]
     local policy, state = policies[index], states[limit] or load(limit, index)
-    n, admitted = stands[index](state, policy, now, cost, reply, n)
-    if admitted and cost > 0 then
-      take(limit, index, cost, batch[at + 3])
-      took = true
+    n, admitted = stands[index](state, policy, now, cost, reply, n, extra)
+    if admitted then
+      if cost > 0 then
+        take(limit, index, cost, extra)
+        took = true
+      end
+    elseif flags[index] > 0 then
+      admitted = flags[index] ~= 2
+      denied(limit, index, cost, extra, place)
     end
     at = at + widths[index]
   else
-    local from = at
-    for _ = 1, checks do
-      local limit, index = batch[at], batch[at + 1]
-      local state, admits = states[limit] or load(limit, index), nil
-      n, admits = stands[index](state, policies[index], now, batch[at + 2], reply, n)
-      admitted = admitted and admits
+    -- Of each check that it admits, or behind which place it says that it does not.
+    local from, said = at, {}
+    for i = 1, checks do
+      local limit, index, before, admits = batch[at], batch[at + 1], n, nil
+      local state = states[limit] or load(limit, index)
+      n, admits = stands[index](state, policies[index], now, batch[at + 2], reply, n, batch[at + 3])
+      said[i] = admits or before
+      if not admits and flags[index] % 2 == 0 then admitted = false end
       at = at + widths[index]
     end
     if admitted then
-      for _ = 1, checks do
+      for i = 1, checks do
         local limit, index, cost = batch[from], batch[from + 1], batch[from + 2]
-        if cost > 0 then
+        if cost > 0 and said[i] == true then
           take(limit, index, cost, batch[from + 3])
           took = true
         end
+        from = from + widths[index]
+      end
+    else
+      for i = 1, checks do
+        local limit, index = batch[from], batch[from + 1]
+        if said[i] ~= true then denied(limit, index, batch[from + 2], batch[from + 3], said[i]) end
         from = from + widths[index]
       end
     end

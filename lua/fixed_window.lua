@@ -46,6 +46,27 @@ algorithms[2] = {
   take = function(state, policy, cost)
     for i = 2, #policy, 2 do state[i] = state[i] + cost end
   end,
+  hit = function(state, policy, cost)
+    for i = 1, #policy, 2 do
+      if cost > policy[i] then return false end
+    end
+    for i = 1, #policy, 2 do
+      local used, limit = state[i + 1], policy[i]
+      if used < limit then state[i + 1] = used + cost < limit and used + cost or limit end
+    end
+    return true
+  end,
+  undo = function(state, policy, cost, at)
+    local undone = false
+    for i = 2, #policy, 2 do
+      local ends, used = state[i - 1], state[i]
+      if used > 0 and at < ends and at >= ends - policy[i] then
+        state[i] = used > cost and used - cost or 0
+        undone = true
+      end
+    end
+    return undone
+  end,
   save = function(key, state, policy, now)
     local n, last = #policy, state[1]
     for i = 3, n, 2 do

@@ -7,8 +7,15 @@
 -- takes   ENTRY, or an empty string
 -- says    units used, time until the window ends (a whole window if none are used)
 --
--- In memory: units used, the window's end, that as text, elements to add, whether they begin the list, and whether
--- another is in their way.
+-- In memory: units used, the window's end, that as text, elements to add, whether they begin the list, whether another is
+-- in their way, and whether the newest does not tell the units used.
+
+-- Has the newest element tell how many units are used.
+local function recount(key, ends, used)
+  local newest = call('LINDEX', key, '-1')
+  if newest then call('LSET', key, '-1', format('%s:%d ', ends, used) .. string.gsub(newest, '^%d+:%d+ ', '', 1)) end
+  return newest
+end
 
 algorithms[4] = {
   extras = 1,
@@ -37,9 +44,42 @@ algorithms[4] = {
     state[1] = used
     added[#added + 1] = format('%s:%d ', state[3], used) .. entry
   end,
+  hit = function(state, policy, cost)
+    local used, limit = state[1], policy[1]
+    if cost > limit then return false end
+    if used < limit then state[1], state[7] = used + cost < limit and used + cost or limit, true end
+    return true
+  end,
+  undo = function(key, policy, cost, at, entry, now)
+    local newest = ask('LINDEX', key, '-1')
+    if type(newest) ~= 'string' then
+      if newest then foreign(newest) end
+      return
+    end
+    local _, _, ends, used = find(newest, '^(%d+):(%d+) ')
+    if not ends or at >= ends + 0 or at < ends - policy[2] then return end
+    used = used - cost
+    if used < 0 then used = 0 end
+    if entry ~= '' then
+      local all = call('LRANGE', key, format('%d', -2 * policy[3]), '-1')
+      for i = #all, 1, -1 do
+        local _, last = find(all[i], '^%d+:%d+ ')
+        if last and string.sub(all[i], last + 1) == entry then
+          call('LREM', key, '-1', all[i])
+          break
+        end
+      end
+    end
+    if not recount(key, ends, used) and used > 0 then
+      call('RPUSH', key, format('%s:%d ', ends, used))
+      call('PEXPIRE', key, lifetime(ends - now))
+    end
+  end,
   save = function(key, state, policy, now)
     if state[6] then call('DEL', key) end
-    local length, keep = call('RPUSH', key, unpack(state[4])), policy[3]
+    local length, keep = 0, policy[3]
+    if #state[4] > 0 then length = call('RPUSH', key, unpack(state[4])) end
+    if state[7] then recount(key, state[3], state[1]) end
     if length > 2 * keep then call('LTRIM', key, format('%d', -keep), '-1') end
     if state[5] then call('PEXPIRE', key, lifetime(state[2] - now)) end
   end,

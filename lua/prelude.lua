@@ -3,9 +3,12 @@
 -- An algorithm (one file each) is a table of functions:
 --   load(value, policy, now)         the state of a limit, a table, from the string that is its value, or false
 --   load(key, policy, now)           likewise, where it is no string: reads it, changing nothing
---   stand(state, policy, now, cost, reply, n)  puts what it says behind the n values of the reply; gives how many there
---                                    are now, and whether it admits
+--   stand(state, policy, now, cost, reply, n, extra)  puts what it says behind the n values of the reply; gives how many
+--                                    there are now, and whether it admits
 --   take(state, policy, cost, extra) counts a request in, in memory
+--   hit(state, policy, cost)         counts in one that was denied, as far as the limit goes; false if it can never fit
+--   undo(state, policy, cost, at, extra)  takes out, in memory, what was taken at the time `at`; gives whether it did
+--   undo(key, policy, cost, at, extra, now)  likewise, where the state is no string: in Redis, at once
 --   save(key, state, policy, now)    writes the state, with its expiry
 -- and `extras`, how many values a check has behind its cost. A policy is the list of its numbers.
 --

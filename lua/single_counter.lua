@@ -26,6 +26,18 @@ local function window_counter(begin)
     take = function(state, _, cost)
       state[2] = state[2] + cost
     end,
+    hit = function(state, policy, cost)
+      local used, limit = state[2], policy[1]
+      if cost > limit then return false end
+      if used < limit then state[2] = used + cost < limit and used + cost or limit end
+      return true
+    end,
+    undo = function(state, policy, cost, at)
+      local ends, used = state[1], state[2]
+      if used == 0 or at >= ends or at < ends - policy[2] then return false end
+      state[2] = used > cost and used - cost or 0
+      return true
+    end,
     save = function(key, state, _, now)
       local ends, used = state[1], state[2]
       if state[3] and used % RENEWED ~= 0 then

@@ -4,14 +4,14 @@
 --         member is that time and the unit's number, as doubles of eight bytes, most significant first (struct's
 --         '>dd'): so units of one instant stay apart, members have the order in which they came, and how many lie
 --         between two of them need not be counted.
--- policy  limit, window, the most units that one request may take
+-- policy  limit, window, the most units that one request may take, and 1 if units may be given back: then numbers have gaps
 -- says    units used, time until the oldest leaves (a whole window if there are none), time until the request fits
 --
 -- In memory a list, since fields take longer to find:
-local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE = 1, 2, 3, 4, 5, 6, 7, 8
+local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, MOST = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- its key; the time of the limit, which is now, or its newest unit's if that lies ahead; the newest unit's number; units in
 -- the window, those stored and those to be added; when the oldest of those stored was taken, and the newest, false if there
--- are none; whether something is in the way.
+-- are none; whether something is in the way; to how many newest it is to be cut, if at all.
 
 -- After how many units what is old is removed.
 local PRUNED = 24
@@ -30,11 +30,11 @@ end
 -- When the unit was taken that leaves as number `index` (from 0), read from Redis if need be.
 local function taken(state, index)
   if index >= state[STORED] then return state[AT] end
-  if index == 0 then return state[OLDEST] end
+  if index == 0 and state[OLDEST] then return state[OLDEST] end
   local rank = format(integer, index - state[STORED])
   local unit = call('ZRANGE', state[KEY], rank, rank)[1]
   -- Somebody else may have taken units out, so that there are fewer than were numbered.
-  if not unit or #unit ~= 16 then return state[OLDEST] end
+  if not unit or #unit ~= 16 then return state[OLDEST] or state[AT] end
   return (unpack_from('>dd', unit))
 end
 
@@ -56,7 +56,9 @@ algorithms[3] = {
     local first = call('ZRANGEBYSCORE', key, after(cutoff), '+inf', 'LIMIT', '0', '1')[1]
     local oldest, its = newest, number
     if first and #first == 16 then oldest, its = unpack_from('>dd', first) end
-    return { key, at, number, number - its + 1, 0, oldest, newest, false }
+    local stored = number - its + 1
+    if policy[4] == 1 then stored = call('ZCOUNT', key, after(cutoff), '+inf') end
+    return { key, at, number, stored, 0, oldest, newest, false }
   end,
   stand = function(state, policy, now, cost, reply, n)
     local used, limit, window = state[STORED] + state[ADDED], policy[1], policy[2]
@@ -69,6 +71,29 @@ algorithms[3] = {
   end,
   take = function(state, _, cost)
     state[ADDED] = state[ADDED] + cost
+  end,
+  hit = function(state, policy, cost)
+    local limit = policy[1]
+    if cost > limit or cost > policy[3] then return false end
+    local stored, added = state[STORED], state[ADDED] + cost
+    if added > limit then added = limit end
+    if stored + added > limit then
+      stored = limit - added
+      state[STORED], state[MOST] = stored, limit
+      if stored > 0 then
+        state[OLDEST] = false
+        state[OLDEST] = taken(state, 0)
+      end
+    end
+    state[ADDED] = added
+    return true
+  end,
+  -- Units of one instant are the same.
+  undo = function(key, _, cost, at)
+    local time = format(integer, at)
+    local units = ask('ZRANGEBYSCORE', key, time, time, 'LIMIT', '0', format(integer, cost))
+    if foreign(units) then return false end
+    if #units > 0 then call('ZREM', key, unpack(units)) end
   end,
   -- When the log enters another window its expiry is renewed and what is old is removed; that also every few units, or a
   -- log of a hundred would pass the 128 members up to which Redis keeps a set small. Each takes as long as the rest.
@@ -88,6 +113,7 @@ algorithms[3] = {
         number, left = number + count, left - count
       end
     end
+    if state[MOST] then call('ZREMRANGEBYRANK', key, '0', format(integer, -state[MOST] - 1)) end
     local enters = not newest or at - at % window ~= newest - newest % window
     if newest and (enters or state[NUMBER] % PRUNED + state[ADDED] >= PRUNED) then
       call('ZREMRANGEBYSCORE', key, '-inf', format(integer, at - window))

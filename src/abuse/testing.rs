@@ -3,11 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use crate::{
-    config::model::{KeyPart, KeyRecipe, Missing, OnStoreError, Record},
-    limit::{
-        Policy, PolicyId,
-        algorithm::{Kind, Tier, metadata_list::Entry},
-    },
+    config::model::{self, Algorithm, KeyPart, KeyRecipe, Rate},
+    limit::{Policy, PolicyId, algorithm::metadata_list::Entry},
 };
 
 /// A request of `user` at `time`.
@@ -17,16 +14,10 @@ pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {
 
 /// `per-ip`: three a minute of an address, whose records are kept for 5 s.
 pub(crate) fn policy() -> Policy {
-    Policy {
-        id: PolicyId(0),
-        name: "per-ip".into(),
-        kind: Kind::MetadataList,
-        tiers: vec![Tier { limit: 3, window: 60_000_000 }],
-        shape: "ml.1m".into(),
-        keys: vec![KeyRecipe(vec![KeyPart::Ip])],
-        missing: Missing::Skip,
-        on_store_error: OnStoreError::Local,
-        record: Record { keep: 50, retain: Duration::from_secs(5) },
-        quota_names: vec!["per-ip".into()],
-    }
+    let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
+    let rate = Rate { limit: 3, window: Duration::from_secs(60) };
+    let mut policy =
+        Policy::new(&model::Policy::new("per-ip", Algorithm::MetadataList, keys, vec![rate]), PolicyId(0));
+    policy.record.retain = Duration::from_secs(5);
+    policy
 }

@@ -15,7 +15,7 @@ use crate::{
     abuse::{self, Archive, Collector, Denial, Recorder, Registry, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
     limit::{
-        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Store, Unavailable,
+        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
     telemetry::{metrics::Metrics, testing::config},
@@ -42,6 +42,10 @@ impl Store for Lists {
         Err(Unavailable("nothing is decided here".to_owned()))
     }
 
+    async fn give_back(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
+        Err(Unavailable("nothing was taken here".to_owned()))
+    }
+
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         let used = self.entries(policy, identifier).await?.len() as u64;
         let limit = policy.tiers[0].limit;
@@ -52,6 +56,7 @@ impl Store for Lists {
             remaining: limit.saturating_sub(used),
             reset: if used > 0 { 41_000_000 } else { 0 },
             retry_after: Some(0),
+            delay: 0,
         };
         Ok(Peek { used, verdict })
     }

@@ -18,7 +18,7 @@ use crate::{
     abuse::{Archive, Collector, Registry},
     admin::{self, AdminHandle, Readiness},
     config::model::Config,
-    limit::{Clock, Policy, PolicyId, Store, SystemClock},
+    limit::{Clock, Policy, Store, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
     proxy::{Parts, Quotas, Via},
     store::{
@@ -87,8 +87,7 @@ pub struct App {
 pub fn start(config: Config, inherited: Inherited) -> Result<App, StartError> {
     raise_descriptor_limit();
     let clock = SystemClock::new();
-    let policies: Arc<[Policy]> =
-        (0..).zip(&config.policies).map(|(id, policy)| Policy::new(policy, PolicyId(id))).collect();
+    let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
     let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
     let ground = Ground { policies, clock, metrics, registry };

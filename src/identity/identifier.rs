@@ -77,6 +77,8 @@ fn push_part(out: &mut CompactString, part: &KeyPart, facts: &Facts<'_>) -> Opti
         KeyPart::Header(name) => push_named(out, "header:", name.as_str(), &header(facts.headers, name)?)?,
         KeyPart::Cookie(name) => push_named(out, "cookie:", name, &cookie(facts.headers, name)?)?,
         KeyPart::Query(name) => push_named(out, "query:", name, &query_value(facts.query?, name)?)?,
+        // No token is verified yet.
+        KeyPart::Jwt(_) => return None,
         KeyPart::Path => {
             out.push_str("path:");
             push_path(out, facts.path);

@@ -1,10 +1,8 @@
 //! One policy applied to one identifier of one request.
 
-use std::sync::Arc;
-
 use compact_str::CompactString;
 
-use super::{Policy, algorithm::metadata_list::Entry};
+use super::{Policy, algorithm::Detail};
 
 /// One policy, one identifier, one cost.
 #[derive(Debug, Clone)]
@@ -15,6 +13,6 @@ pub struct Check<'a> {
     pub identifier: CompactString,
     /// Units taken. 0 only looks.
     pub cost: u64,
-    /// What `metadata_list` writes down of the request.
-    pub entry: Option<Arc<Entry>>,
+    /// What the algorithm takes beside it.
+    pub detail: Detail,
 }

@@ -113,27 +113,24 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{config::model, limit::Policy};
+    use crate::{
+        config::model,
+        limit::{Policy, algorithm::Detail},
+    };
 
     fn policy() -> Policy {
-        let config = model::Policy {
-            name: "login".to_owned(),
-            algorithm: model::Algorithm::SingleCounter,
-            keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
-            missing: model::Missing::Skip,
-            tiers: vec![model::Rate { limit: 5, window: Duration::from_secs(60) }],
-            on_store_error: model::OnStoreError::Local,
-            record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
-        };
+        let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+        let tiers = vec![model::Rate { limit: 5, window: Duration::from_secs(60) }];
+        let config = model::Policy::new("login", model::Algorithm::SingleCounter, keys, tiers);
         Policy::new(&config, PolicyId(7))
     }
 
     fn check<'a>(policy: &'a Policy, identifier: &str, cost: u64) -> Check<'a> {
-        Check { policy, identifier: identifier.into(), cost, entry: None }
+        Check { policy, identifier: identifier.into(), cost, detail: Detail::None }
     }
 
     fn denied(retry_after: Option<i64>) -> Verdict {
-        Verdict { admitted: false, tier: 0, limit: 5, remaining: 1, reset: 3_000_000, retry_after }
+        Verdict { admitted: false, tier: 0, limit: 5, remaining: 1, reset: 3_000_000, retry_after, delay: 0 }
     }
 
     #[test]

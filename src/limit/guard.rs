@@ -6,7 +6,8 @@ use std::{cell::RefCell, sync::Arc};
 use smallvec::SmallVec;
 
 use super::{
-    Breaker, Check, Cleared, Clock, Decision, Fleet, Peek, Policy, Source, Store, SystemClock, Unavailable,
+    Breaker, Check, Cleared, Clock, Decision, Fleet, Peek, Policy, Receipt, Source, Store, SystemClock,
+    Unavailable,
     algorithm::{Tier, Verdict, metadata_list::Entry},
     denials::Denials,
 };
@@ -56,7 +57,7 @@ impl<S: Store, L: Store> Guard<S, L> {
             .map(|check| denials.find(check, pardons, now).unwrap_or(Verdict::UNKNOWN))
             .collect();
         let denied = verdicts.iter().any(|verdict| !verdict.admitted);
-        denied.then_some(Decision { admitted: false, source: Source::LocalDenial, verdicts })
+        denied.then_some(Decision { admitted: false, source: Source::LocalDenial, time: now, verdicts })
     }
 
     fn remember(&self, checks: &[Check<'_>], decision: &Decision, asked: i64, pardons: u64) {
@@ -92,7 +93,7 @@ impl<S: Store, L: Store> Guard<S, L> {
                 policy,
                 identifier: check.identifier.clone(),
                 cost: check.cost,
-                entry: check.entry.clone(),
+                detail: check.detail.clone(),
             })
             .collect();
         let decision = self.local.decide(&local).await?;
@@ -101,7 +102,12 @@ impl<S: Store, L: Store> Guard<S, L> {
             true => decided.next().unwrap_or(Verdict::UNKNOWN),
             false => Verdict::UNKNOWN,
         });
-        Ok(Decision { admitted: decision.admitted, source: Source::Fallback, verdicts: verdicts.collect() })
+        Ok(Decision {
+            admitted: decision.admitted,
+            source: Source::Fallback,
+            time: decision.time,
+            verdicts: verdicts.collect(),
+        })
     }
 
     /// A policy with this instance's share of its limits: together, instances admit what one would, but for
@@ -141,6 +147,15 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
                 Ok(decision)
             }
             Err(unavailable) => self.without_the_store(checks, unavailable).await,
+        }
+    }
+
+    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        match receipt.source {
+            Source::Store => self.store.give_back(checks, receipt).await,
+            Source::Fallback => self.local.give_back(checks, receipt).await,
+            // A denial has taken nothing.
+            Source::LocalDenial => Ok(()),
         }
     }
 

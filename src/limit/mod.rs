@@ -20,4 +20,4 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use fleet::Fleet;
 pub use guard::{Common, Guard};
 pub use policy::{Policy, PolicyId};
-pub use store::{Cleared, Decision, Peek, Source, Store, Unavailable};
+pub use store::{Cleared, Decision, Peek, Receipt, Source, Store, Unavailable};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     config::model,
-    limit::algorithm::{Kind, Tier},
+    limit::algorithm::{Kind, Rule, Tier},
 };
 
 /// Stands for a policy's name and shape in the memory store's keys. Two policies share one iff both
@@ -26,6 +26,23 @@ pub struct Policy {
     pub keys: Vec<model::KeyRecipe>,
     /// What an identifier does that a request lacks.
     pub missing: model::Missing,
+    /// Of `distinct`: different values of what.
+    pub value: Option<model::KeyRecipe>,
+    /// Counted and reported, never denies.
+    pub is_shadow: bool,
+    /// Whether requests that it denies itself are counted as well.
+    pub count_denied: bool,
+    /// The answers that count: what a request took is given back unless its answer is one of them.
+    pub count: Option<model::Statuses>,
+    pub cost: model::Cost,
+    /// Whether CORS preflights are counted.
+    pub preflight: bool,
+    /// The units that an instance may take at once to spend them alone; 0: none.
+    pub slice: u64,
+    /// Whom it does not hold for.
+    pub exempt: Vec<model::Condition>,
+    /// The same policy with other limits, for some; the first that matches.
+    pub overrides: Vec<(model::Condition, Self)>,
     /// What holds while the store is away.
     pub on_store_error: model::OnStoreError,
     /// The evidence kept.
@@ -35,32 +52,94 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// All policies of a configuration, in its order, their overrides within them.
+    pub fn all<'a>(configs: impl IntoIterator<Item = &'a model::Policy>) -> Vec<Self> {
+        let mut known: Vec<(String, String)> = Vec::new();
+        let mut id = |policy: &Self| {
+            let key = (policy.name.clone(), policy.shape.clone());
+            let place = known.iter().position(|other| *other == key).unwrap_or_else(|| {
+                known.push(key);
+                known.len() - 1
+            });
+            PolicyId(u32::try_from(place).unwrap_or(u32::MAX))
+        };
+        let identified = |config| {
+            let mut policy = Self::new(config, PolicyId(0));
+            policy.id = id(&policy);
+            for (_, variant) in &mut policy.overrides {
+                variant.id = id(variant);
+            }
+            policy
+        };
+        configs.into_iter().map(identified).collect()
+    }
+
     /// The policy that `config` describes. Whoever gives out `id` sees to it that it stands for this
-    /// name and shape alone.
+    /// name and shape alone; so do the overrides', which have the same as long as nobody does.
     pub fn new(config: &model::Policy, id: PolicyId) -> Self {
-        let mut rates = config.tiers.clone();
+        let mut policy = Self::with_limits(config, config.algorithm, &config.tiers, id);
+        let variant = |other: &model::Override| {
+            let variant = Self::with_limits(config, other.algorithm, &other.tiers, id);
+            (other.condition.clone(), variant)
+        };
+        policy.overrides = config.overrides.iter().map(variant).collect();
+        policy
+    }
+
+    fn with_limits(
+        config: &model::Policy,
+        algorithm: model::Algorithm,
+        tiers: &[model::Rate],
+        id: PolicyId,
+    ) -> Self {
+        let mut rates = tiers.to_vec();
         rates.sort_by_key(|rate| rate.window);
         let quota_names = match rates.as_slice() {
             [_] => vec![config.name.clone()],
             several => several.iter().map(|rate| format!("{}-{}", config.name, unit(rate.window))).collect(),
         };
+        let tiers: Vec<Tier> = rates.iter().map(tier).collect();
         Self {
             id,
             name: config.name.clone(),
-            kind: kind(config.algorithm),
-            tiers: rates.iter().map(tier).collect(),
-            shape: shape(config.algorithm, &rates),
+            kind: kind(algorithm),
+            slice: slice(config.slice, tiers[0].limit),
+            tiers,
+            shape: shape(algorithm, &rates),
             keys: config.keys.clone(),
             missing: config.missing,
+            value: config.value.clone(),
+            is_shadow: config.mode == model::Mode::Shadow,
+            count_denied: config.count_denied,
+            count: config.count.clone(),
+            cost: config.cost.clone(),
+            preflight: config.preflight,
+            exempt: config.exempt.clone(),
+            overrides: Vec::new(),
             on_store_error: config.on_store_error,
             record: config.record,
             quota_names,
         }
     }
 
+    /// What its limits go by.
+    pub fn rule(&self) -> Rule<'_> {
+        Rule { kind: self.kind, tiers: &self.tiers }
+    }
+
     /// Whether its limits write down who made their requests, so that a check needs an entry.
     pub fn keeps_entries(&self) -> bool {
         self.kind == Kind::MetadataList
+    }
+
+    /// Whether what a request took may be given back.
+    pub fn gives_back(&self) -> bool {
+        self.count.is_some() || self.kind == Kind::Concurrency
+    }
+
+    /// The policy itself and its overrides: whatever limits it has.
+    pub fn variants(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(self.overrides.iter().map(|(_, variant)| variant))
     }
 }
 
@@ -68,23 +147,50 @@ fn kind(algorithm: model::Algorithm) -> Kind {
     match algorithm {
         model::Algorithm::SingleCounter => Kind::SingleCounter,
         model::Algorithm::FixedWindow => Kind::FixedWindow,
-        model::Algorithm::SlidingLog => Kind::SlidingLog,
         model::Algorithm::MetadataList => Kind::MetadataList,
+        model::Algorithm::SlidingWindow { buckets } => Kind::SlidingWindow { buckets },
+        model::Algorithm::SlidingLog => Kind::SlidingLog,
+        model::Algorithm::SlidingCounter => Kind::SlidingCounter,
+        model::Algorithm::Gcra { burst, delay } => Kind::Gcra { burst, delay: micros(delay) },
+        model::Algorithm::Concurrency => Kind::Concurrency,
+        model::Algorithm::Distinct => Kind::Distinct,
     }
 }
 
 fn tier(rate: &model::Rate) -> Tier {
-    let window = i64::try_from(rate.window.as_micros()).unwrap_or(i64::MAX);
-    Tier { limit: rate.limit, window: window.max(1) }
+    Tier { limit: rate.limit, window: micros(rate.window).max(1) }
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Rounded down: an instance never takes more than its share.
+fn slice(share: f64, limit: u64) -> u64 {
+    (share * limit as f64) as u64
 }
 
 fn shape(algorithm: model::Algorithm, rates: &[model::Rate]) -> String {
-    let mut shape = String::from(match algorithm {
-        model::Algorithm::SingleCounter => "sc",
-        model::Algorithm::FixedWindow => "fw",
-        model::Algorithm::SlidingLog => "sl",
-        model::Algorithm::MetadataList => "ml",
-    });
+    use model::Algorithm;
+    let name = match algorithm {
+        Algorithm::SingleCounter => "sc",
+        Algorithm::FixedWindow => "fw",
+        Algorithm::MetadataList => "ml",
+        Algorithm::SlidingWindow { .. } => "sw",
+        Algorithm::SlidingLog => "sl",
+        Algorithm::SlidingCounter => "sx",
+        Algorithm::Gcra { .. } => "gcra",
+        Algorithm::Concurrency => "cc",
+        Algorithm::Distinct => "di",
+    };
+    let mut shape = String::from(name);
+    match algorithm {
+        // Another number of buckets is another ring.
+        Algorithm::SlidingWindow { buckets } if buckets != 10 => shape.push_str(&buckets.to_string()),
+        // How long a lease lasts stands in each.
+        Algorithm::Concurrency => return shape,
+        _ => {}
+    }
     for rate in rates {
         shape.push('.');
         shape.push_str(&unit(rate.window));
@@ -109,15 +215,8 @@ mod tests {
 
     fn policy(algorithm: model::Algorithm, tiers: &[(u64, u64)]) -> Policy {
         let rate = |&(limit, millis)| model::Rate { limit, window: Duration::from_millis(millis) };
-        let config = model::Policy {
-            name: "login".to_owned(),
-            algorithm,
-            keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
-            missing: model::Missing::Skip,
-            tiers: tiers.iter().map(rate).collect(),
-            on_store_error: model::OnStoreError::Local,
-            record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
-        };
+        let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+        let config = model::Policy::new("login", algorithm, keys, tiers.iter().map(rate).collect());
         Policy::new(&config, PolicyId(7))
     }
 

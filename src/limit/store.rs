@@ -13,12 +13,24 @@ use super::{
 ///
 /// A store may belong to one thread: each worker has its own end of it.
 pub trait Store {
-    /// Admits the request iff every check admits, and then takes every check's cost. A denial changes
-    /// nothing at all. An empty `checks` is admitted.
+    /// Admits the request iff every enforced check admits, and then takes the cost of every check that admits.
+    /// A denial changes nothing at all, but for the checks that deny and whose policy counts what it denies. A
+    /// shadow check never stands in the way. An empty `checks` is admitted.
     ///
     /// # Errors
     /// The store cannot be asked; nothing may be concluded.
     fn decide(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
+
+    /// Gives back what a decision took of these checks: each that was written, and no other, in one call. What
+    /// no longer counts is left alone. A lease is known by its token; anything else must be given back once.
+    ///
+    /// # Errors
+    /// As [`Store::decide`]. Whether it was done is not known.
+    fn give_back(
+        &self,
+        checks: &[Check<'_>],
+        receipt: Receipt,
+    ) -> impl Future<Output = Result<(), Unavailable>>;
 
     /// How one limit stands, consuming nothing. A limit without state is untouched: `used` is 0.
     ///
@@ -54,6 +66,10 @@ impl<S: Store> Store for Arc<S> {
         S::decide(self, checks).await
     }
 
+    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        S::give_back(self, checks, receipt).await
+    }
+
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         S::peek(self, policy, identifier).await
     }
@@ -83,9 +99,27 @@ pub enum Source {
 pub struct Decision {
     pub admitted: bool,
     pub source: Source,
+    /// The time by which it was taken, in microseconds since the Unix epoch.
+    pub time: i64,
     /// One a check, in the order of the checks. Where the request was admitted, remaining and reset
     /// are those after it; else those as they stand.
     pub verdicts: SmallVec<[Verdict; 2]>,
+}
+
+/// What it takes to give back what a decision took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// Who took it.
+    pub source: Source,
+    /// When, by his clock.
+    pub time: i64,
+}
+
+impl Decision {
+    /// To give back what it took.
+    pub fn receipt(&self) -> Receipt {
+        Receipt { source: self.source, time: self.time }
+    }
 }
 
 /// How one limit stands.

@@ -14,7 +14,7 @@ use crate::{
     identity::{Facts, address_text, identifiers},
     limit::{
         Check, Source, Store,
-        algorithm::{Verdict, metadata_list::Entry},
+        algorithm::{Detail, Verdict, metadata_list::Entry},
     },
     router::{Host, Target},
     telemetry::metrics,
@@ -79,10 +79,11 @@ pub(super) async fn admit<S: Store + 'static>(
             return unidentified(worker, exchange, asked, &address, index);
         };
         for identifier in identifiers {
-            let entry = policy
-                .keeps_entries()
-                .then(|| Arc::clone(entry.get_or_insert_with(|| written_down(exchange, asked))));
-            checks.push(Check { policy, identifier, cost: 1, entry });
+            let detail = match policy.keeps_entries() {
+                true => Detail::Entry(Arc::clone(entry.get_or_insert_with(|| written_down(exchange, asked)))),
+                false => Detail::None,
+            };
+            checks.push(Check { policy, identifier, cost: 1, detail });
             policies.push(index);
         }
     }
@@ -163,7 +164,7 @@ fn record<S>(
 ) -> bool {
     let denial = denial(exchange, asked, address, said, check);
     let new = if first {
-        let entry = || check.entry.clone().unwrap_or_else(|| written_down(exchange, asked));
+        let entry = || check.detail.entry().cloned().unwrap_or_else(|| written_down(exchange, asked));
         worker.recorder.denied(&denial, entry)
     } else {
         worker.recorder.also(&denial)
@@ -232,6 +233,7 @@ fn unidentified<S>(
         remaining: 0,
         reset: 0,
         retry_after: None,
+        delay: 0,
     };
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
     let said = [Said { policy: index, verdict }];

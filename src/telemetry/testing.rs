@@ -7,8 +7,8 @@ use http::{HeaderName, Uri};
 use crate::config::model::{
     Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
     Config, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
-    MemoryStore, Missing, OnStoreError, PathPattern, Policy, Rate, Record, ReplyHeaders, Route, Shutdown,
-    Store, Timeouts, Upstream, Workers,
+    MemoryStore, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Store, Timeouts,
+    Upstream, Workers,
 };
 
 /// One route `all`, one upstream `api`, one policy `per-ip`.
@@ -19,15 +19,9 @@ pub(crate) fn config() -> Config {
         idle: Duration::from_secs(60),
     };
     let url = Uri::from_static("http://127.0.0.1:3000");
-    let policy = Policy {
-        name: "per-ip".into(),
-        algorithm: Algorithm::MetadataList,
-        keys: vec![KeyRecipe(vec![KeyPart::Ip])],
-        missing: Missing::Skip,
-        tiers: vec![Rate { limit: 3, window: Duration::from_secs(60) }],
-        on_store_error: OnStoreError::Local,
-        record: Record { keep: 50, retain: Duration::from_secs(3600) },
-    };
+    let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
+    let tiers = vec![Rate { limit: 3, window: Duration::from_secs(60) }];
+    let policy = Policy::new("per-ip", Algorithm::MetadataList, keys, tiers);
     Config {
         listeners: Vec::new(),
         admin: Admin { address: SocketAddr::from(([127, 0, 0, 1], 0)), token: None },
@@ -74,7 +68,7 @@ pub(crate) fn config() -> Config {
             idle_timeout: Duration::from_secs(75),
             connections: 100,
         },
-        reply_headers: ReplyHeaders { via: "tollgate".into() },
+        reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".into() },
         forwarded: Forwarded::XForwarded,
         access_log: AccessLog { format: AccessLogFormat::Off, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },

@@ -7,10 +7,10 @@ use tollgate::config::{
     self, Config, Sources, System,
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, Breaker, ClientAddress,
-        ClientLimits, Destination, Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, KeyPart,
-        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, OnStoreError, PathPattern,
-        Policy, Rate, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment, Shutdown, Store,
-        Timeouts, Upstream, UserSource, Workers,
+        ClientLimits, Cost, Destination, Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, KeyPart,
+        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, PathPattern,
+        Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment,
+        Shutdown, Store, Timeouts, Upstream, UserSource, Workers,
     },
 };
 
@@ -61,6 +61,16 @@ fn smallest() -> Config {
             tiers: vec![Rate { limit: 100, window: secs(1) }],
             on_store_error: OnStoreError::Local,
             record: Record { keep: 50, retain: secs(3600) },
+            value: None,
+            count: None,
+            cost: Cost::Fixed(1),
+            mode: Mode::Enforce,
+            count_denied: false,
+            preflight: false,
+            slice: 0.0,
+            exempt: vec![],
+            overrides: vec![],
+            reply: None,
         })],
         abuse: Abuse { retain: secs(86_400) },
         upstreams: vec![Upstream {
@@ -89,7 +99,7 @@ fn smallest() -> Config {
             idle_timeout: secs(75),
             connections: 10_000,
         },
-        reply_headers: ReplyHeaders { via: "tollgate".to_owned() },
+        reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() },
         forwarded: Forwarded::XForwarded,
         access_log: AccessLog { format: AccessLogFormat::Json, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
@@ -243,6 +253,7 @@ fn everything_that_is_said_counts() {
                 tiers: vec![rate(10, 60)],
                 on_store_error: OnStoreError::Deny,
                 record,
+                ..Policy::new("", Algorithm::SlidingLog, vec![], vec![])
             }),
             Arc::new(Policy {
                 name: "login".to_owned(),
@@ -258,6 +269,7 @@ fn everything_that_is_said_counts() {
                 tiers: vec![rate(10, 1), rate(120, 60), rate(240, 3600)],
                 on_store_error: OnStoreError::Local,
                 record: Record { keep: 7, retain: secs(7200) },
+                ..Policy::new("", Algorithm::SlidingLog, vec![], vec![])
             }),
             Arc::new(Policy {
                 name: "inspect".to_owned(),
@@ -267,6 +279,7 @@ fn everything_that_is_said_counts() {
                 tiers: vec![rate(600, 60)],
                 on_store_error: OnStoreError::Allow,
                 record,
+                ..Policy::new("", Algorithm::SlidingLog, vec![], vec![])
             }),
         ],
         abuse: Abuse { retain: secs(30 * 86_400) },
@@ -327,7 +340,7 @@ fn everything_that_is_said_counts() {
             idle_timeout: secs(60),
             connections: 20,
         },
-        reply_headers: ReplyHeaders { via: "edge-1".to_owned() },
+        reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "edge-1".to_owned() },
         forwarded: Forwarded::Both,
         access_log: AccessLog {
             format: AccessLogFormat::Combined,

@@ -136,12 +136,27 @@ impl Source {
 
 /// Whether a name at the head of a path is that of a crate, not of a type or module at hand.
 fn is_foreign(name: &str) -> bool {
-    let at_hand =
-        ["self", "clippy", "window", "state", "verdict", "sliding_log", "fixed_window", "single_counter"];
+    // The modules of `limit::algorithm`.
+    let at_hand = [
+        "self",
+        "clippy",
+        "detail",
+        "fixed_window",
+        "gcra",
+        "members",
+        "metadata_list",
+        "rule",
+        "single_counter",
+        "sliding_counter",
+        "sliding_log",
+        "sliding_window",
+        "state",
+        "verdict",
+        "window",
+    ];
     let primitive = ["i64", "u64", "usize", "i128", "u128", "u32", "f64", "bool"];
     name.starts_with(|c: char| c.is_ascii_lowercase())
         && !at_hand.contains(&name)
-        && name != "metadata_list"
         && !primitive.contains(&name)
 }
 

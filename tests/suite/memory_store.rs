@@ -4,21 +4,26 @@ use std::sync::Arc;
 
 use tollgate::{
     config::model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
-    limit::{Check, ManualClock, Policy, algorithm::metadata_list::Entry},
+    limit::{
+        Check, ManualClock, Policy,
+        algorithm::{Detail, metadata_list::Entry},
+    },
     store::memory::MemoryStore,
 };
 
 use crate::conformance::{ALGORITHMS, MINUTE, SECOND, policy, with};
 
 fn take(store: &MemoryStore, policy: &Policy, identifier: &str) -> bool {
-    store.decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, entry: None }]).admitted
+    store
+        .decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, detail: Detail::None }])
+        .admitted
 }
 
 /// The same with an entry, as of a request at `time`.
 fn write_down(store: &MemoryStore, policy: &Policy, identifier: &str, time: i64) -> bool {
     let entry = Entry { time, user: None, method: http::Method::GET, path: "/".into() };
-    let entry = Some(Arc::new(entry));
-    store.decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, entry }]).admitted
+    let detail = Detail::Entry(Arc::new(entry));
+    store.decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, detail }]).admitted
 }
 
 fn store(max_keys: usize) -> (Arc<ManualClock>, MemoryStore) {
@@ -164,7 +169,7 @@ fn state_from_the_future_is_counted_when_it_is_discarded() {
 fn a_request_with_more_limits_than_the_store_holds_is_decided() {
     let policies = ALGORITHMS.map(|algorithm| policy("p", algorithm, &[(5, MINUTE)]));
     let (_, store) = store(1);
-    let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, entry: None };
+    let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
     let checks: Vec<_> = policies.iter().map(check).collect();
     for _ in 0..20 {
         assert!(store.decide_now(&checks).admitted);

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::SHORTEST;
 use crate::config::{
-    model::{AddressHeader, ClientAddress, ClientLimits, Forwarded, ReplyHeaders},
+    model::{AddressHeader, ClientAddress, ClientLimits, Forwarded, RateLimitFields, ReplyHeaders},
     value::{
         Invalid, LONGEST, choice, count, duration, free_field_name, network, pseudonym, request_id_name, size,
     },
@@ -67,11 +67,11 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
 }
 
 pub(super) fn reply_headers(value: Option<Cursor<'_>>) -> ReplyHeaders {
-    let default = ReplyHeaders { via: "tollgate".to_owned() };
+    let default = ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() };
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
     let via = at.parse_or("via", default.via, pseudonym);
     at.finish();
-    ReplyHeaders { via }
+    ReplyHeaders { via, ..default }
 }
 
 pub(super) fn forwarded(value: Option<Cursor<'_>>) -> Forwarded {

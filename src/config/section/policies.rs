@@ -52,15 +52,8 @@ fn policy(name: &str, mut at: Mapping<'_>, knows_users: bool) -> Option<Policy> 
     let on_store_error = at.parse_or("on_store_error", OnStoreError::Local, choice(&ON_STORE_ERROR));
     let record = record(at.take("record"));
     at.finish();
-    Some(Policy {
-        name: name.to_owned(),
-        algorithm: algorithm?,
-        keys: keys?,
-        missing,
-        tiers: tiers?,
-        on_store_error,
-        record,
-    })
+    let policy = Policy::new(name, algorithm?, keys?, tiers?);
+    Some(Policy { missing, on_store_error, record, ..policy })
 }
 
 /// One key, or a list of which each is limited on its own.

@@ -31,6 +31,25 @@ impl FixedWindow {
         discards
     }
 
+    /// Counts a denied request in every tier, up to its limit. Says whether state from the future was
+    /// discarded.
+    pub fn count_denied(&mut self, tiers: &[Tier], now: i64, cost: u64) -> bool {
+        self.0.resize(tiers.len(), Window::default());
+        let mut discards = false;
+        for (i, &tier) in tiers.iter().enumerate() {
+            discards |= self.0[i].is_ahead(tier, now);
+            self.0[i] = self.current(i, tier, now).filled(tier, cost);
+        }
+        discards
+    }
+
+    /// Gives back `cost` units that were taken at `at`, to each tier whose window goes on.
+    pub fn give_back(&mut self, tiers: &[Tier], at: i64, cost: u64) {
+        for (window, &tier) in self.0.iter_mut().zip(tiers) {
+            window.give_back(tier, at, cost);
+        }
+    }
+
     /// Units of one tier taken in the window of `now`.
     pub fn used(&self, index: usize, tier: Tier, now: i64) -> u64 {
         self.current(index, tier, now).used

@@ -59,6 +59,25 @@ impl MetadataList {
         self.counter.write(tier, now, cost)
     }
 
+    /// Counts a denied request, up to the limit. The list tells who was admitted, so that it stays as it is.
+    /// Says whether state from the future was discarded.
+    pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
+        if self.used(tier, now) == 0 {
+            self.entries = None;
+        }
+        self.counter.count_denied(tier, now, cost)
+    }
+
+    /// Gives back `cost` units that were taken at `at`, if their window goes on, and takes `entry` off the list.
+    pub fn give_back(&mut self, tier: Tier, at: i64, cost: u64, entry: Option<&Arc<Entry>>) {
+        if let (Some(entries), Some(entry)) = (&mut self.entries, entry)
+            && let Some(index) = entries.iter().rposition(|held| held == entry)
+        {
+            entries.remove(index);
+        }
+        self.counter.give_back(tier, at, cost);
+    }
+
     /// Units taken in the window of `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
         self.counter.used(tier, now)

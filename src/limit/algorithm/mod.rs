@@ -1,21 +1,31 @@
 //! The algorithms: pure state × now × cost → verdict. No I/O, no clock; times are integer
 //! microseconds, windows half-open (an entry exactly as old as the window is out).
 //!
-//! Each keeps to the same three rules:
+//! Each keeps to the same rules:
 //! - `read` changes nothing at all, it does not even prune; `write` follows only a read that admitted.
 //! - Time never runs backward: state that lies ahead of now, by a window at most, counts as of now.
 //!   What lies further ahead is void, and is discarded by the next write, so that a clock that jumped
 //!   forth and back can't freeze a limit.
 //! - State holds what was used, never what is left: a limit that is raised or lowered takes effect at
 //!   once, and no count is lost.
+//! - `give_back` undoes one write, if it still counts, and nothing else. `count_denied` counts a request
+//!   that was denied, as far as the limit goes: it never holds more than the newest L.
 
+mod detail;
 pub mod fixed_window;
+pub mod gcra;
+pub mod members;
 pub mod metadata_list;
+mod rule;
 pub mod single_counter;
+pub mod sliding_counter;
 pub mod sliding_log;
+pub mod sliding_window;
 mod state;
 mod verdict;
 mod window;
 
-pub use state::{Kind, State};
+pub use detail::{Detail, Member};
+pub use rule::{Kind, Rule};
+pub use state::State;
 pub use verdict::{Standing, Tier, Verdict};

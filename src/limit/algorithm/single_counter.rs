@@ -24,6 +24,18 @@ impl SingleCounter {
         discards
     }
 
+    /// Counts a denied request, up to the limit. Says whether state from the future was discarded.
+    pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
+        let discards = self.0.is_ahead(tier, now);
+        self.0 = self.current(tier, now).filled(tier, cost);
+        discards
+    }
+
+    /// Gives back `cost` units that were taken at `at`, if their window goes on.
+    pub fn give_back(&mut self, tier: Tier, at: i64, cost: u64) {
+        self.0.give_back(tier, at, cost);
+    }
+
     /// Units taken in the window of `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
         self.current(tier, now).used

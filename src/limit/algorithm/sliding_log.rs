@@ -30,6 +30,7 @@ impl SlidingLog {
             used,
             returns: leaves(0).unwrap_or_else(|| at.saturating_add(tier.window)),
             fits: if cost > tier.limit.min(MAX_COST) { None } else { leaves(last_to_leave).or(Some(at)) },
+            patience: 0,
         };
         Verdict::of(std::iter::once(standing), now, cost)
     }
@@ -47,6 +48,23 @@ impl SlidingLog {
             self.0.shrink_to(self.0.len() * 2);
         }
         discards
+    }
+
+    /// Counts a denied request in place of the oldest units, so that the newest ones stay, as many as the
+    /// limit. Says whether state from the future was discarded.
+    pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
+        let discards = self.write(tier, now, cost);
+        let most = usize::try_from(tier.limit).unwrap_or(usize::MAX);
+        self.0.drain(..self.0.len().saturating_sub(most));
+        discards
+    }
+
+    /// Gives back `cost` units that were taken at `at`. Units of one instant are the same.
+    pub fn give_back(&mut self, at: i64, cost: u64) {
+        let first = self.0.partition_point(|&time| time < at);
+        let units = self.0.range(first..).take_while(|&&time| time == at).count();
+        let units = units.min(usize::try_from(cost).unwrap_or(usize::MAX));
+        self.0.drain(first..first + units);
     }
 
     /// Units taken in the window that ends `now`.

@@ -3,30 +3,29 @@
 use std::sync::Arc;
 
 use super::{
-    Tier, Verdict,
+    Detail, Kind, Rule, Verdict,
     fixed_window::FixedWindow,
+    gcra::Gcra,
+    members::Members,
     metadata_list::{Entry, MetadataList},
     single_counter::SingleCounter,
+    sliding_counter::SlidingCounter,
     sliding_log::SlidingLog,
+    sliding_window::SlidingWindow,
 };
 
-/// Which algorithm.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    SingleCounter,
-    FixedWindow,
-    SlidingLog,
-    MetadataList,
-}
-
-/// What one limit remembers. `tiers` is always that of its policy: never empty, and of its first alone
-/// where the algorithm has no several.
+/// What one limit remembers. The `rule` it is asked by is always that of its policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     SingleCounter(SingleCounter),
     FixedWindow(FixedWindow),
-    SlidingLog(SlidingLog),
     MetadataList(MetadataList),
+    SlidingWindow(SlidingWindow),
+    SlidingLog(SlidingLog),
+    SlidingCounter(SlidingCounter),
+    Gcra(Gcra),
+    Concurrency(Members),
+    Distinct(Members),
 }
 
 impl State {
@@ -35,60 +34,109 @@ impl State {
         match kind {
             Kind::SingleCounter => Self::SingleCounter(SingleCounter::default()),
             Kind::FixedWindow => Self::FixedWindow(FixedWindow::default()),
-            Kind::SlidingLog => Self::SlidingLog(SlidingLog::default()),
             Kind::MetadataList => Self::MetadataList(MetadataList::default()),
+            Kind::SlidingWindow { .. } => Self::SlidingWindow(SlidingWindow::default()),
+            Kind::SlidingLog => Self::SlidingLog(SlidingLog::default()),
+            Kind::SlidingCounter => Self::SlidingCounter(SlidingCounter::default()),
+            Kind::Gcra { .. } => Self::Gcra(Gcra::default()),
+            Kind::Concurrency => Self::Concurrency(Members::default()),
+            Kind::Distinct => Self::Distinct(Members::default()),
         }
     }
 
-    /// What a request of `cost` units is told, were it to come `now`; remaining and reset as they are
-    /// after it where it is admitted. Changes nothing. A cost of 0 only looks.
-    pub fn read(&self, tiers: &[Tier], now: i64, cost: u64) -> Verdict {
+    /// What a request of `cost` units with this `detail` is told, were it to come `now`; remaining and reset
+    /// as they are after it where it is admitted. Changes nothing. A cost of 0 only looks.
+    pub fn read(&self, rule: Rule<'_>, now: i64, cost: u64, detail: &Detail) -> Verdict {
+        let tier = rule.tiers[0];
         match self {
-            Self::SingleCounter(state) => state.read(tiers[0], now, cost),
-            Self::FixedWindow(state) => state.read(tiers, now, cost),
-            Self::SlidingLog(state) => state.read(tiers[0], now, cost),
-            Self::MetadataList(state) => state.read(tiers[0], now, cost),
+            Self::SingleCounter(state) => state.read(tier, now, cost),
+            Self::FixedWindow(state) => state.read(rule.tiers, now, cost),
+            Self::MetadataList(state) => state.read(tier, now, cost),
+            Self::SlidingWindow(state) => state.read(rule.tiers, buckets(rule), now, cost),
+            Self::SlidingLog(state) => state.read(tier, now, cost),
+            Self::SlidingCounter(state) => state.read(tier, now, cost),
+            Self::Gcra(state) => state.read(tier, bucket(rule), now, cost),
+            Self::Concurrency(state) => state.read_leases(tier, now, cost, detail.member()),
+            Self::Distinct(state) => state.read_values(tier, now, cost, detail.member()),
         }
     }
 
-    /// Takes `cost` units, which a read at the same `now` has admitted. `metadata_list` writes `entry`
-    /// down and keeps the newest `keep`. Says whether state from the future was discarded.
-    pub fn write(
-        &mut self,
-        tiers: &[Tier],
-        now: i64,
-        cost: u64,
-        entry: Option<&Arc<Entry>>,
-        keep: usize,
-    ) -> bool {
+    /// Takes `cost` units, which a read at the same `now` has admitted. `metadata_list` keeps the newest
+    /// `keep` of its entries. Says whether state from the future was discarded.
+    pub fn write(&mut self, rule: Rule<'_>, now: i64, cost: u64, detail: &Detail, keep: usize) -> bool {
+        let tier = rule.tiers[0];
         match self {
-            Self::SingleCounter(state) => state.write(tiers[0], now, cost),
-            Self::FixedWindow(state) => state.write(tiers, now, cost),
-            Self::SlidingLog(state) => state.write(tiers[0], now, cost),
-            Self::MetadataList(state) => state.write(tiers[0], now, cost, entry, keep),
+            Self::SingleCounter(state) => state.write(tier, now, cost),
+            Self::FixedWindow(state) => state.write(rule.tiers, now, cost),
+            Self::MetadataList(state) => state.write(tier, now, cost, detail.entry(), keep),
+            Self::SlidingWindow(state) => state.write(rule.tiers, buckets(rule), now, cost),
+            Self::SlidingLog(state) => state.write(tier, now, cost),
+            Self::SlidingCounter(state) => state.write(tier, now, cost),
+            Self::Gcra(state) => state.write(tier, bucket(rule), now, cost),
+            Self::Concurrency(state) => state.write_lease(tier, now, detail.member()),
+            Self::Distinct(state) => state.write_value(tier, now, detail.member()),
+        }
+    }
+
+    /// Counts a request of `cost` units that a read at the same `now` has denied, and that may fit one day: as
+    /// many of its units as the limit has, in place of the oldest if there is no room. Says whether state from
+    /// the future was discarded. Members are never counted so.
+    pub fn count_denied(&mut self, rule: Rule<'_>, now: i64, cost: u64) -> bool {
+        let tier = rule.tiers[0];
+        match self {
+            Self::SingleCounter(state) => state.count_denied(tier, now, cost),
+            Self::FixedWindow(state) => state.count_denied(rule.tiers, now, cost),
+            Self::MetadataList(state) => state.count_denied(tier, now, cost),
+            Self::SlidingWindow(state) => state.count_denied(rule.tiers, buckets(rule), now, cost),
+            Self::SlidingLog(state) => state.count_denied(tier, now, cost),
+            Self::SlidingCounter(state) => state.count_denied(tier, now, cost),
+            Self::Gcra(state) => state.count_denied(tier, bucket(rule), now, cost),
+            Self::Concurrency(_) | Self::Distinct(_) => false,
+        }
+    }
+
+    /// Gives back what a write of `cost` units with this `detail` took at the time `at`, as far as it still
+    /// counts `now`.
+    pub fn give_back(&mut self, rule: Rule<'_>, now: i64, at: i64, cost: u64, detail: &Detail) {
+        let tier = rule.tiers[0];
+        match self {
+            Self::SingleCounter(state) => state.give_back(tier, at, cost),
+            Self::FixedWindow(state) => state.give_back(rule.tiers, at, cost),
+            Self::MetadataList(state) => state.give_back(tier, at, cost, detail.entry()),
+            Self::SlidingWindow(state) => state.give_back(rule.tiers, buckets(rule), at, cost),
+            Self::SlidingLog(state) => state.give_back(at, cost),
+            Self::SlidingCounter(state) => state.give_back(tier, at, cost),
+            Self::Gcra(state) => state.give_back(tier, now, cost),
+            Self::Concurrency(state) | Self::Distinct(state) => state.give_back(detail.member()),
         }
     }
 
     /// Units of the tier `index` that are taken `now`.
-    pub fn used(&self, tiers: &[Tier], index: usize, now: i64) -> u64 {
+    pub fn used(&self, rule: Rule<'_>, index: usize, now: i64) -> u64 {
+        let tier = rule.tiers[0];
         match self {
-            Self::SingleCounter(state) => state.used(tiers[0], now),
-            Self::FixedWindow(state) => state.used(index, tiers[index], now),
-            Self::SlidingLog(state) => state.used(tiers[0], now),
-            Self::MetadataList(state) => state.used(tiers[0], now),
+            Self::SingleCounter(state) => state.used(tier, now),
+            Self::FixedWindow(state) => state.used(index, rule.tiers[index], now),
+            Self::MetadataList(state) => state.used(tier, now),
+            Self::SlidingWindow(state) => state.used(index, rule.tiers[index], buckets(rule), now),
+            Self::SlidingLog(state) => state.used(tier, now),
+            Self::SlidingCounter(state) => state.used(tier, now),
+            Self::Gcra(state) => state.used(tier, now),
+            Self::Concurrency(state) => state.leases(tier, now),
+            Self::Distinct(state) => state.values(tier, now),
         }
     }
 
     /// Whether units of any tier are taken `now`.
-    pub fn is_touched(&self, tiers: &[Tier], now: i64) -> bool {
-        (0..tiers.len()).any(|index| self.used(tiers, index, now) > 0)
+    pub fn is_touched(&self, rule: Rule<'_>, now: i64) -> bool {
+        (0..rule.tiers.len()).any(|index| self.used(rule, index, now) > 0)
     }
 
     /// What `metadata_list` wrote down in the window of `now`, oldest first; of the others, nothing.
-    pub fn entries(&self, tiers: &[Tier], now: i64) -> Vec<Arc<Entry>> {
+    pub fn entries(&self, rule: Rule<'_>, now: i64) -> Vec<Arc<Entry>> {
         match self {
-            Self::MetadataList(state) => state.entries(tiers[0], now).cloned().collect(),
-            Self::SingleCounter(_) | Self::FixedWindow(_) | Self::SlidingLog(_) => Vec::new(),
+            Self::MetadataList(state) => state.entries(rule.tiers[0], now).cloned().collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -96,18 +144,40 @@ impl State {
     pub fn held(&self) -> usize {
         match self {
             Self::MetadataList(state) => state.held(),
-            Self::SingleCounter(_) | Self::FixedWindow(_) | Self::SlidingLog(_) => 0,
+            _ => 0,
         }
     }
 
     /// When nothing in it matters any more, in microseconds since the Unix epoch.
-    pub fn expires(&self, tiers: &[Tier]) -> i64 {
+    pub fn expires(&self, rule: Rule<'_>) -> i64 {
+        let tier = rule.tiers[0];
         match self {
-            Self::SingleCounter(state) => state.expires(tiers[0]),
-            Self::FixedWindow(state) => state.expires(tiers),
-            Self::SlidingLog(state) => state.expires(tiers[0]),
-            Self::MetadataList(state) => state.expires(tiers[0]),
+            Self::SingleCounter(state) => state.expires(tier),
+            Self::FixedWindow(state) => state.expires(rule.tiers),
+            Self::MetadataList(state) => state.expires(tier),
+            Self::SlidingWindow(state) => state.expires(rule.tiers, buckets(rule)),
+            Self::SlidingLog(state) => state.expires(tier),
+            Self::SlidingCounter(state) => state.expires(tier),
+            Self::Gcra(state) => state.expires(tier),
+            Self::Concurrency(state) => state.last_lease(),
+            Self::Distinct(state) => state.last_value(tier),
         }
+    }
+}
+
+/// What only `sliding_window` has.
+fn buckets(rule: Rule<'_>) -> u32 {
+    match rule.kind {
+        Kind::SlidingWindow { buckets } => buckets,
+        _ => 1,
+    }
+}
+
+/// What only `gcra` has: burst and delay.
+fn bucket(rule: Rule<'_>) -> (u64, i64) {
+    match rule.kind {
+        Kind::Gcra { burst, delay } => (burst, delay),
+        _ => (rule.tiers[0].limit, 0),
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Verdict {
     /// Microseconds until the same request would be admitted if no one else came in between: `Some(0)`
     /// where it is admitted, `None` where it never will be (its cost is above a limit).
     pub retry_after: Option<i64>,
+    /// Microseconds that an admitted request has to wait for its place.
+    pub delay: i64,
 }
 
 /// How one tier stands towards a request.
@@ -36,12 +38,16 @@ pub struct Standing {
     pub returns: i64,
     /// When the request fits, should it not fit now; `None` where it never will.
     pub fits: Option<i64>,
+    /// Microseconds that it may be held for until it fits.
+    pub patience: i64,
 }
 
 impl Standing {
     fn verdict(self, tier: usize, now: i64, cost: u64) -> Verdict {
         let after = self.used.saturating_add(cost);
-        let admitted = self.fits.is_some() && after <= self.limit;
+        let wait = self.fits.map(|at| if after <= self.limit { 0 } else { until(at, now) });
+        let may_wait = self.patience > 0 && wait.is_some_and(|wait| wait <= self.patience);
+        let admitted = wait.is_some() && after <= self.limit || may_wait;
         let used = if admitted { after } else { self.used };
         Verdict {
             admitted,
@@ -49,7 +55,8 @@ impl Standing {
             limit: self.limit,
             remaining: self.limit.saturating_sub(used),
             reset: if used == 0 { 0 } else { until(self.returns, now) },
-            retry_after: if admitted { Some(0) } else { self.fits.map(|at| until(at, now)) },
+            retry_after: if admitted { Some(0) } else { wait },
+            delay: if admitted { wait.unwrap_or(0) } else { 0 },
         }
     }
 }
@@ -90,6 +97,7 @@ impl Verdict {
         remaining: u64::MAX,
         reset: 0,
         retry_after: Some(0),
+        delay: 0,
     };
 }
 
@@ -98,7 +106,7 @@ mod tests {
     use super::*;
 
     fn standing(limit: u64, used: u64, returns: i64) -> Standing {
-        Standing { limit, used, returns, fits: Some(returns) }
+        Standing { limit, used, returns, fits: Some(returns), patience: 0 }
     }
 
     #[test]

@@ -27,6 +27,18 @@ impl Window {
         self.used > 0 && self.start.saturating_sub(now) > tier.window
     }
 
+    /// This window, which must be the current one, with `cost` units more, but not above the limit.
+    pub(super) fn filled(self, tier: Tier, cost: u64) -> Self {
+        Self { used: self.used.saturating_add(cost).min(tier.limit).max(self.used), ..self }
+    }
+
+    /// Gives back `cost` units that were taken at `at`, if that was in this window.
+    pub(super) fn give_back(&mut self, tier: Tier, at: i64, cost: u64) {
+        if self.start <= at && at < self.end(tier) {
+            self.used = self.used.saturating_sub(cost);
+        }
+    }
+
     pub(super) fn end(self, tier: Tier) -> i64 {
         self.start.saturating_add(tier.window)
     }
@@ -39,6 +51,7 @@ impl Window {
             used: self.used,
             returns: end,
             fits: (cost <= tier.limit).then_some(end),
+            patience: 0,
         }
     }
 }

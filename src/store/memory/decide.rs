@@ -8,7 +8,7 @@ use super::{
     shard::{Name, Shard},
 };
 use crate::limit::{
-    Check, Decision, Source,
+    Check, Decision, Receipt, Source,
     algorithm::{State, Verdict},
 };
 
@@ -28,17 +28,30 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// All checks admit: takes what was read.
+    /// Whether it denies, and means it.
+    fn is_in_the_way(&self) -> bool {
+        !self.verdict.admitted && !self.check.policy.is_shadow
+    }
+
+    /// The request is admitted: takes what was read, if that admits.
     fn write(&self, shard: &mut Shard, now: i64) {
-        if self.cost > 0 && !self.repeats {
+        if self.cost > 0 && !self.repeats && self.verdict.admitted {
             shard.write(&self.name, self.found, self.check, now, self.cost, &self.verdict);
         }
     }
 
-    /// The request is denied: takes nothing, and tells how the limit stands.
+    /// The request is denied: takes nothing, and tells how the limit stands. If the policy counts what it denies
+    /// itself, it tells how it stands then.
     fn leave(&mut self, shard: &mut Shard, now: i64) {
+        let policy = self.check.policy;
         if self.verdict.admitted {
             self.verdict = read(shard, &self.name, self.found, self.check, now, 0);
+        } else if policy.count_denied && !policy.is_shadow && self.verdict.retry_after.is_some() {
+            if !self.repeats {
+                shard.count_denied(&self.name, self.found, policy, now, self.cost);
+            }
+            self.verdict = read(shard, &self.name, self.found, self.check, now, self.cost);
+            shard.protect(&self.name, self.found, now, &self.verdict);
         } else if self.verdict.remaining == 0 {
             shard.protect(&self.name, self.found, now, &self.verdict);
         }
@@ -66,12 +79,13 @@ impl MemoryStore {
         let found = shard.find(&name);
         let verdict = read(&shard, &name, found, check, now, check.cost);
         let mut reading = Reading { check, name, lock: 0, cost: check.cost, repeats: false, found, verdict };
-        if verdict.admitted {
+        let admitted = !reading.is_in_the_way();
+        if admitted {
             reading.write(&mut shard, now);
         } else {
             reading.leave(&mut shard, now);
         }
-        Decision { admitted: verdict.admitted, source: Source::Store, verdicts: smallvec![reading.verdict] }
+        Decision { admitted, source: Source::Store, time: now, verdicts: smallvec![reading.verdict] }
     }
 
     fn decide_all(&self, checks: &[Check<'_>]) -> Decision {
@@ -92,7 +106,7 @@ impl MemoryStore {
             readings.push(Reading { check, name: names[i], lock, cost, repeats, found, verdict });
         }
 
-        let admitted = readings.iter().all(|reading| reading.verdict.admitted);
+        let admitted = !readings.iter().any(Reading::is_in_the_way);
         for reading in &mut readings {
             let shard = &mut locks[reading.lock];
             if admitted {
@@ -102,7 +116,16 @@ impl MemoryStore {
             }
         }
         let verdicts = readings.into_iter().map(|reading| reading.verdict).collect();
-        Decision { admitted, source: Source::Store, verdicts }
+        Decision { admitted, source: Source::Store, time: now, verdicts }
+    }
+
+    /// [`Store::give_back`](crate::limit::Store::give_back), which never has to wait here.
+    pub fn give_back_now(&self, checks: &[Check<'_>], receipt: Receipt) {
+        let now = self.clock.now();
+        for check in checks {
+            let name = self.name(check.policy.id, &check.identifier);
+            self.shards[self.shard_of(&name)].lock().give_back(&name, check, now, receipt.time);
+        }
     }
 
     /// The shards of these limits, each once, in the order in which they are locked.
@@ -135,10 +158,10 @@ fn read(
     now: i64,
     cost: u64,
 ) -> Verdict {
-    let tiers = &check.policy.tiers;
+    let rule = check.policy.rule();
     match shard.state(name, found) {
-        Some(state) => state.read(tiers, now, cost),
-        None => State::new(check.policy.kind).read(tiers, now, cost),
+        Some(state) => state.read(rule, now, cost, &check.detail),
+        None => State::new(rule.kind).read(rule, now, cost, &check.detail),
     }
 }
 
@@ -149,20 +172,14 @@ mod tests {
     use super::*;
     use crate::{
         config::model::{self, Algorithm},
-        limit::{ManualClock, Policy, PolicyId},
+        limit::{ManualClock, Policy, PolicyId, algorithm::Detail},
     };
 
     /// A policy of so many in a minute.
     fn policy(id: u32, algorithm: Algorithm, limit: u64) -> Policy {
-        let config = model::Policy {
-            name: "p".to_owned(),
-            algorithm,
-            keys: vec![model::KeyRecipe(vec![model::KeyPart::Ip])],
-            missing: model::Missing::Skip,
-            tiers: vec![model::Rate { limit, window: Duration::from_secs(60) }],
-            on_store_error: model::OnStoreError::Local,
-            record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
-        };
+        let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+        let tiers = vec![model::Rate { limit, window: Duration::from_secs(60) }];
+        let config = model::Policy::new("p", algorithm, keys, tiers);
         Policy::new(&config, PolicyId(id))
     }
 
@@ -181,7 +198,7 @@ mod tests {
     }
 
     fn check<'a>(policy: &'a Policy, identifier: &str) -> Check<'a> {
-        Check { policy, identifier: identifier.into(), cost: 1, entry: None }
+        Check { policy, identifier: identifier.into(), cost: 1, detail: Detail::None }
     }
 
     fn dump(store: &MemoryStore) -> String {

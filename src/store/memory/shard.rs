@@ -121,11 +121,44 @@ impl Shard {
         // Where no room is left, a list may still replace its own.
         let room = self.capacity.max(LEAST_ENTRIES).saturating_sub(self.entries - held);
         let keep = policy.record.keep.min(room);
-        let discards = slot.state.write(&policy.tiers, now, cost, check.entry.as_ref(), keep);
+        let discards = slot.state.write(policy.rule(), now, cost, &check.detail, keep);
         self.entries = self.entries - held + slot.state.held();
-        slot.expires = slot.state.expires(&policy.tiers);
+        slot.expires = slot.state.expires(policy.rule());
         self.discarded += u64::from(discards);
         self.mark(index, now, verdict);
+    }
+
+    /// Counts `cost` units that were denied. `found` is where the limit stood at the reading.
+    pub(super) fn count_denied(
+        &mut self,
+        name: &Name<'_>,
+        found: Option<usize>,
+        policy: &Policy,
+        now: i64,
+        cost: u64,
+    ) {
+        let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
+        let slot = &mut self.slots[index];
+        let held = slot.state.held();
+        self.discarded += u64::from(slot.state.count_denied(policy.rule(), now, cost));
+        self.entries = self.entries - held + slot.state.held();
+        slot.expires = slot.state.expires(policy.rule());
+    }
+
+    /// Gives back what `check` took at the time `at`.
+    pub(super) fn give_back(&mut self, name: &Name<'_>, check: &Check<'_>, now: i64, at: i64) {
+        let Some(index) = self.find(name) else { return };
+        let (rule, slot) = (check.policy.rule(), &mut self.slots[index]);
+        let held = slot.state.held();
+        slot.state.give_back(rule, now, at, check.cost, &check.detail);
+        self.entries = self.entries - held + slot.state.held();
+        if slot.state.is_touched(rule, now) {
+            slot.expires = slot.state.expires(rule);
+            let verdict = slot.state.read(rule, now, 0, &check.detail);
+            self.mark(index, now, &verdict);
+        } else {
+            self.remove(index);
+        }
     }
 
     /// Protects a limit that was found at its limit. Its write has done so already, unless its limit was

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use super::shard::{Name, Shard};
 use crate::limit::{
-    Check, Cleared, Clock, Decision, Peek, Policy, PolicyId, Store, Unavailable,
-    algorithm::{State, metadata_list::Entry},
+    Check, Cleared, Clock, Decision, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
+    algorithm::{Detail, State, metadata_list::Entry},
 };
 
 /// More than the workers of a large machine, so that two seldom meet in one.
@@ -97,27 +97,27 @@ impl MemoryStore {
     /// [`Store::peek`], which never has to wait here.
     pub fn peek_now(&self, policy: &Policy, identifier: &str) -> Peek {
         self.with_state(policy, identifier, |state, now| {
-            let verdict = state.read(&policy.tiers, now, 0);
-            Peek { used: state.used(&policy.tiers, verdict.tier, now), verdict }
+            let verdict = state.read(policy.rule(), now, 0, &Detail::None);
+            Peek { used: state.used(policy.rule(), verdict.tier, now), verdict }
         })
     }
 
     /// [`Store::entries`], which never has to wait here.
     pub fn entries_now(&self, policy: &Policy, identifier: &str) -> Vec<Arc<Entry>> {
-        self.with_state(policy, identifier, |state, now| state.entries(&policy.tiers, now))
+        self.with_state(policy, identifier, |state, now| state.entries(policy.rule(), now))
     }
 
     /// [`Store::reset`], which never has to wait here. It visits every limit, one shard at a time.
     pub fn reset_now(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
         let now = self.clock.now();
-        let named = |id: PolicyId| policies.iter().find(|policy| policy.id == id);
+        let named = |id: PolicyId| policies.iter().flat_map(Policy::variants).find(|policy| policy.id == id);
         let mut cleared = Vec::new();
         for shard in &self.shards {
             shard.lock().remove_where(
                 |key| begins_with(&key.identifier, identifier) && named(key.policy).is_some(),
                 |key, slot| {
                     if let Some(policy) = named(key.policy)
-                        && slot.state.is_touched(&policy.tiers, now)
+                        && slot.state.is_touched(policy.rule(), now)
                     {
                         let (policy, identifier) = (policy.name.clone(), key.identifier.to_string());
                         cleared.push(Cleared { policy, identifier });
@@ -166,6 +166,11 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         Ok(self.decide_now(checks))
+    }
+
+    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        self.give_back_now(checks, receipt);
+        Ok(())
     }
 
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {

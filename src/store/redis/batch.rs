@@ -7,19 +7,24 @@ use rmp::encode;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{entry, failure::Failure, key, keys::Keys, standing};
-use crate::limit::{
-    Check, Policy, PolicyId,
-    algorithm::{Kind, Tier, sliding_log::MAX_COST},
-};
+use super::{description::Description, entry, failure::Failure, key, keys::Keys, standing};
+use crate::limit::{Check, Policy, algorithm::Kind};
 
 /// Decisions of one call. More would make the first wait for the last, and others for them all.
 const MOST: usize = 64;
 /// A cost is at most this, which no limit admits: beyond 2⁵³, Lua's numbers are not exact.
 const HIGHEST_COST: u64 = 1 << 40;
 
-/// What the script says of one request: whether it is admitted, and the numbers of its limits.
-pub(super) type Answer = Result<SmallVec<[i64; 8]>, Failure>;
+/// What the script says of one request.
+pub(super) type Answer = Result<Said, Failure>;
+
+/// Whether a request is admitted, and the numbers of its limits; none where something was given back.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// The time that was now, in microseconds since the Unix epoch.
+    pub(super) time: i64,
+    pub(super) numbers: SmallVec<[i64; 8]>,
+}
 
 /// Requests that wait for one call. They are encoded as they come.
 #[derive(Debug)]
@@ -30,20 +35,38 @@ pub(super) struct Batch {
     strings: Keys,
     others: Keys,
     /// The policies by which requests name them, and how they are described.
-    policies: SmallVec<[Described; 4]>,
-    /// The requests in MessagePack, and how many values they are.
-    requests: Vec<u8>,
-    values: usize,
+    policies: SmallVec<[Description; 4]>,
+    /// What is given back, before anything is decided.
+    returns: Packed,
+    returned: u64,
+    returning: Vec<oneshot::Sender<Answer>>,
+    requests: Packed,
     waiting: Vec<Waiting>,
 }
 
-/// A policy as a batch describes it: one of another configuration may have the same ID.
-#[derive(Debug, PartialEq)]
-struct Described {
-    id: PolicyId,
-    kind: Kind,
-    tiers: SmallVec<[Tier; 3]>,
-    keep: usize,
+/// Values in MessagePack, and how many they are.
+#[derive(Debug, Default)]
+struct Packed {
+    bytes: Vec<u8>,
+    values: usize,
+}
+
+impl Packed {
+    fn put(&mut self, number: u64) {
+        written(&encode::write_uint(&mut self.bytes, number));
+        self.values += 1;
+    }
+
+    fn put_signed(&mut self, number: i64) {
+        written(&encode::write_sint(&mut self.bytes, number));
+        self.values += 1;
+    }
+
+    fn put_text(&mut self, text: &[u8]) {
+        written(&encode::write_str_len(&mut self.bytes, u32::try_from(text.len()).unwrap_or(u32::MAX)));
+        self.bytes.extend_from_slice(text);
+        self.values += 1;
+    }
 }
 
 /// Whoever asked, and how many numbers are his.
@@ -60,14 +83,16 @@ impl Batch {
             strings: Keys::default(),
             others: Keys::default(),
             policies: SmallVec::new(),
-            requests: Vec::with_capacity(256),
-            values: 0,
+            returns: Packed::default(),
+            returned: 0,
+            returning: Vec::new(),
+            requests: Packed { bytes: Vec::with_capacity(256), values: 0 },
             waiting: Vec::new(),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.len() + self.returning.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -77,50 +102,60 @@ impl Batch {
     /// Adds a request whose checks name each limit once.
     pub(super) fn add(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<Answer> {
         let mut numbers = 1;
-        self.put(checks.len() as u64);
+        let mut packed = std::mem::take(&mut self.requests);
+        packed.put(checks.len() as u64);
         for check in checks {
-            let policy = check.policy;
-            let keys = if is_string(policy.kind) { &mut self.strings } else { &mut self.others };
-            let number = keys.number(|key| key::write(key, prefix, policy, &check.identifier));
-            self.put_limit(if is_string(policy.kind) { number } else { -number });
-            let index = self.describe(policy);
-            self.put(index as u64 + 1);
-            self.put(check.cost.min(HIGHEST_COST));
-            if policy.kind == Kind::MetadataList {
-                let wanted = check.entry.as_deref().filter(|_| policy.record.keep > 0);
-                let entry = wanted.map(entry::write).unwrap_or_default();
-                written(&encode::write_str(&mut self.requests, &entry));
-                self.values += 1;
-            }
-            numbers += standing::numbers(policy);
+            self.put(&mut packed, prefix, check);
+            numbers += standing::numbers(check.policy);
         }
+        self.requests = packed;
         let (answer, answered) = oneshot::channel();
         self.waiting.push(Waiting { answer, numbers });
         answered
     }
 
-    fn put_limit(&mut self, number: i64) {
-        written(&encode::write_sint(&mut self.requests, number));
-        self.values += 1;
+    /// Adds what checks took at the time `at` and give back.
+    pub(super) fn give_back(
+        &mut self,
+        prefix: &str,
+        checks: &[Check<'_>],
+        at: i64,
+    ) -> oneshot::Receiver<Answer> {
+        let mut packed = std::mem::take(&mut self.returns);
+        for check in checks {
+            self.put(&mut packed, prefix, check);
+            packed.put_signed(at);
+        }
+        self.returns = packed;
+        self.returned += checks.len() as u64;
+        let (answer, answered) = oneshot::channel();
+        self.returning.push(answer);
+        answered
     }
 
-    fn put(&mut self, number: u64) {
-        written(&encode::write_uint(&mut self.requests, number));
-        self.values += 1;
+    /// Its limit, its policy, its cost, and what else the algorithm takes.
+    fn put(&mut self, packed: &mut Packed, prefix: &str, check: &Check<'_>) {
+        let policy = check.policy;
+        let is_string = is_string(policy.kind);
+        let keys = if is_string { &mut self.strings } else { &mut self.others };
+        let number = keys.number(|key| key::write(key, prefix, policy, &check.identifier));
+        packed.put_signed(if is_string { number } else { -number });
+        packed.put(self.describe(policy) as u64 + 1);
+        packed.put(check.cost.min(HIGHEST_COST));
+        match policy.kind {
+            Kind::MetadataList => {
+                let wanted = check.detail.entry().filter(|_| policy.record.keep > 0);
+                packed.put_text(wanted.map(|entry| entry::write(entry)).unwrap_or_default().as_bytes());
+            }
+            Kind::Concurrency | Kind::Distinct => packed.put_text(&check.detail.member().to_be_bytes()),
+            _ => {}
+        }
     }
 
     /// The policy's place in the batch.
     fn describe(&mut self, policy: &Policy) -> usize {
-        let keep = policy.record.keep;
-        let same = |known: &Described| {
-            known.id == policy.id
-                && known.kind == policy.kind
-                && known.tiers[..] == policy.tiers[..]
-                && known.keep == keep
-        };
-        self.policies.iter().position(same).unwrap_or_else(|| {
-            let tiers = policy.tiers.iter().copied().collect();
-            self.policies.push(Described { id: policy.id, kind: policy.kind, tiers, keep });
+        self.policies.iter().position(|known| known.is_of(policy)).unwrap_or_else(|| {
+            self.policies.push(Description::of(policy));
             self.policies.len() - 1
         })
     }
@@ -129,7 +164,7 @@ impl Batch {
     pub(super) fn command(&self, hash: &str, now: Option<i64>) -> Cmd {
         let (strings, others) = (&self.strings, &self.others);
         let count = strings.len() + others.len();
-        let bytes = strings.bytes() + others.bytes() + self.requests.len();
+        let bytes = strings.bytes() + others.bytes() + self.requests.bytes.len() + self.returns.bytes.len();
         let mut command = Cmd::with_capacity(count + 5, bytes + 128);
         command.arg("EVALSHA").arg(hash).arg(count);
         for key in strings.iter().chain(others.iter()) {
@@ -143,23 +178,29 @@ impl Batch {
         command
     }
 
-    /// The whole batch in MessagePack: how many keys are of strings, the policies, the requests.
+    /// The whole batch in MessagePack: how many keys are of strings, the policies, how much is given back and what,
+    /// the requests.
     fn described(&self) -> Vec<u8> {
-        let descriptions: SmallVec<[SmallVec<[u64; 8]>; 4]> =
-            self.policies.iter().map(Described::numbers).collect();
-        let values = 2 + descriptions.iter().map(|numbers| 2 + numbers.len()).sum::<usize>() + self.values;
-        let mut packed = Vec::with_capacity(self.requests.len() + 16 * values.min(64));
-        written(&encode::write_array_len(&mut packed, u32::try_from(values).unwrap_or(u32::MAX)));
-        written(&encode::write_uint(&mut packed, self.strings.len() as u64));
-        written(&encode::write_uint(&mut packed, descriptions.len() as u64));
-        for (policy, numbers) in self.policies.iter().zip(&descriptions) {
-            written(&encode::write_uint(&mut packed, policy.algorithm()));
-            written(&encode::write_uint(&mut packed, numbers.len() as u64));
-            for &number in numbers {
-                written(&encode::write_uint(&mut packed, number));
+        let mut head = Packed::default();
+        head.put(self.strings.len() as u64);
+        head.put(self.policies.len() as u64);
+        for policy in &self.policies {
+            head.put(policy.algorithm());
+            head.put(policy.flags());
+            let numbers = policy.numbers();
+            head.put(numbers.len() as u64);
+            for number in numbers {
+                head.put(number);
             }
         }
-        packed.extend_from_slice(&self.requests);
+        head.put(self.returned);
+        let parts = [&head, &self.returns, &self.requests];
+        let values = parts.iter().map(|part| part.values).sum::<usize>();
+        let mut packed = Vec::with_capacity(5 + parts.iter().map(|part| part.bytes.len()).sum::<usize>());
+        written(&encode::write_array_len(&mut packed, u32::try_from(values).unwrap_or(u32::MAX)));
+        for part in parts {
+            packed.extend_from_slice(&part.bytes);
+        }
         packed
     }
 
@@ -167,31 +208,34 @@ impl Batch {
     /// admit somebody is an error, if not everybody's.
     pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let numbers = reply.and_then(|reply| numbers(&reply));
+        let wanted = 2 + self.waiting.iter().map(|one| one.numbers).sum::<usize>();
         let numbers = match numbers {
-            Ok(numbers) if numbers.len() == 1 + self.waiting.iter().map(|one| one.numbers).sum::<usize>() => {
-                numbers
-            }
+            Ok(numbers) if numbers.len() == wanted => numbers,
             other => {
                 let failure = other.err().unwrap_or_else(|| Failure::nonsense("a reply of another length"));
-                for Waiting { answer, .. } in self.waiting {
+                let waiting = self.waiting.into_iter().map(|one| one.answer);
+                for answer in waiting.chain(self.returning) {
                     let _gone = answer.send(Err(failure.clone()));
                 }
                 return Err(failure);
             }
         };
-        let (discarded, mut rest) = (numbers[0], &numbers[1..]);
+        let (discarded, time, mut rest) = (numbers[0], numbers[1], &numbers[2..]);
         let mut outcome = Ok(u64::try_from(discarded).unwrap_or_default());
         for Waiting { answer, numbers } in self.waiting {
             let (own, others) = rest.split_at(numbers);
             rest = others;
             let own = match own.first() {
                 Some(2) => Err(Failure::out_of_memory()),
-                _ => Ok(SmallVec::from_slice(own)),
+                _ => Ok(Said { time, numbers: SmallVec::from_slice(own) }),
             };
             if let Err(failure) = &own {
                 outcome = Err(failure.clone());
             }
             let _gone = answer.send(own);
+        }
+        for answer in self.returning {
+            let _gone = answer.send(Ok(Said { time, numbers: SmallVec::new() }));
         }
         outcome
     }
@@ -199,31 +243,13 @@ impl Batch {
 
 /// Whether the script keeps the state of such a limit in a string.
 fn is_string(kind: Kind) -> bool {
-    matches!(kind, Kind::SingleCounter | Kind::FixedWindow)
-}
-
-impl Described {
-    /// By which number the script knows it.
-    fn algorithm(&self) -> u64 {
-        match self.kind {
-            Kind::SingleCounter => 1,
-            Kind::FixedWindow => 2,
-            Kind::SlidingLog => 3,
-            Kind::MetadataList => 4,
-        }
-    }
-
-    fn numbers(&self) -> SmallVec<[u64; 8]> {
-        let window = |tier: &Tier| u64::try_from(tier.window).unwrap_or(1);
-        let mut numbers: SmallVec<[u64; 8]> =
-            self.tiers.iter().flat_map(|tier| [tier.limit, window(tier)]).collect();
-        match self.kind {
-            Kind::SlidingLog => numbers.push(MAX_COST),
-            // A list of nothing would be no list: the newest request is kept, if only to count.
-            Kind::MetadataList => numbers.push(self.keep.max(1) as u64),
-            Kind::SingleCounter | Kind::FixedWindow => {}
-        }
-        numbers
+    match kind {
+        Kind::SingleCounter
+        | Kind::FixedWindow
+        | Kind::SlidingWindow { .. }
+        | Kind::SlidingCounter
+        | Kind::Gcra { .. } => true,
+        Kind::MetadataList | Kind::SlidingLog | Kind::Concurrency | Kind::Distinct => false,
     }
 }
 

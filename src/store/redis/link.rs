@@ -12,6 +12,7 @@ use std::{
 use bb8::{Pool, PooledConnection, RunError};
 use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::{
+    sync::oneshot::{self, Receiver},
     task,
     time::{Instant, timeout_at},
 };
@@ -79,7 +80,16 @@ impl Link {
 
     /// Asks about one request, whose checks name each limit once. Answers within the timeout.
     pub(super) async fn ask(&self, checks: &[Check<'_>]) -> Answer {
-        let answer = self.0.enqueue(checks);
+        self.wait(|batch, prefix| batch.add(prefix, checks)).await
+    }
+
+    /// Gives back what checks took at the time `at`. Answers within the timeout.
+    pub(super) async fn give_back(&self, checks: &[Check<'_>], at: i64) -> Answer {
+        self.wait(|batch, prefix| batch.give_back(prefix, checks, at)).await
+    }
+
+    async fn wait(&self, add: impl FnOnce(&mut Batch, &str) -> Receiver<Answer>) -> Answer {
+        let answer = self.0.enqueue(add);
         self.0.wake();
         answer.await.unwrap_or_else(|_| Err(Failure::nonsense("the link has ended")))
     }
@@ -95,15 +105,15 @@ impl Link {
 }
 
 impl Inner {
-    fn enqueue(&self, checks: &[Check<'_>]) -> tokio::sync::oneshot::Receiver<Answer> {
+    fn enqueue(&self, add: impl FnOnce(&mut Batch, &str) -> Receiver<Answer>) -> Receiver<Answer> {
         let mut queue = self.queue.borrow_mut();
         if queue.back().is_none_or(Batch::is_full) {
             queue.push_back(Batch::new(Instant::now() + self.terms.timeout));
         }
         // The queue is not empty.
         match queue.back_mut() {
-            Some(batch) => batch.add(&self.terms.prefix, checks),
-            None => tokio::sync::oneshot::channel().1,
+            Some(batch) => add(batch, &self.terms.prefix),
+            None => oneshot::channel().1,
         }
     }
 

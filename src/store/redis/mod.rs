@@ -7,6 +7,7 @@
 mod audit;
 mod batch;
 mod connection;
+mod description;
 mod duties;
 mod entry;
 mod failure;

@@ -2,36 +2,48 @@
 
 use crate::limit::{
     Policy,
-    algorithm::{Kind, Standing, Verdict, sliding_log::MAX_COST},
+    algorithm::{Kind, Standing, Tier, Verdict, sliding_log::MAX_COST},
 };
 
 /// How many numbers `decide.lua` says of one limit of this policy.
 pub(super) fn numbers(policy: &Policy) -> usize {
-    match policy.kind {
-        Kind::SingleCounter | Kind::MetadataList => 2,
-        Kind::FixedWindow => 2 * policy.tiers.len(),
-        Kind::SlidingLog => 3,
+    of_a_tier(policy.kind) * policy.tiers.len()
+}
+
+fn of_a_tier(kind: Kind) -> usize {
+    match kind {
+        Kind::SingleCounter | Kind::MetadataList | Kind::FixedWindow => 2,
+        Kind::SlidingWindow { .. }
+        | Kind::SlidingLog
+        | Kind::SlidingCounter
+        | Kind::Gcra { .. }
+        | Kind::Concurrency
+        | Kind::Distinct => 3,
     }
 }
 
 /// What the numbers mean for a request of `cost` units. Times are relative to now.
 pub(super) fn verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
-    let each = numbers.len() / policy.tiers.len().max(1);
-    let standings = policy.tiers.iter().zip(numbers.chunks_exact(each.max(1))).map(|(tier, numbers)| {
-        let (used, returns, fits) = match *numbers {
-            [used, returns, fits, ..] => (used, returns, fits),
-            [used, returns] => (used, returns, returns),
-            _ => (0, 0, 0),
-        };
-        let most = if policy.kind == Kind::SlidingLog { tier.limit.min(MAX_COST) } else { tier.limit };
-        Standing {
-            limit: tier.limit,
-            used: u64::try_from(used).unwrap_or_default(),
-            returns,
-            fits: (cost <= most).then_some(fits),
-        }
-    });
+    let each = numbers.chunks_exact(of_a_tier(policy.kind));
+    let standings =
+        policy.tiers.iter().zip(each).map(|(tier, numbers)| standing(policy.kind, *tier, numbers, cost));
     Verdict::of(standings, 0, cost)
+}
+
+fn standing(kind: Kind, tier: Tier, numbers: &[i64], cost: u64) -> Standing {
+    let (used, returns, fits) = match *numbers {
+        [used, returns, fits, ..] => (used, returns, fits),
+        [used, returns] => (used, returns, returns),
+        _ => (0, 0, 0),
+    };
+    let most = if kind == Kind::SlidingLog { tier.limit.min(MAX_COST) } else { tier.limit };
+    Standing {
+        limit: tier.limit,
+        used: u64::try_from(used).unwrap_or_default(),
+        returns,
+        fits: (cost <= most).then_some(fits),
+        patience: 0,
+    }
 }
 
 /// Whether units of any tier are used.
@@ -41,6 +53,5 @@ pub(super) fn is_touched(policy: &Policy, numbers: &[i64]) -> bool {
 
 /// Units used of a tier.
 pub(super) fn used(policy: &Policy, numbers: &[i64], tier: usize) -> u64 {
-    let each = numbers.len() / policy.tiers.len().max(1);
-    numbers.get(tier * each).and_then(|&used| u64::try_from(used).ok()).unwrap_or_default()
+    numbers.get(tier * of_a_tier(policy.kind)).and_then(|&used| u64::try_from(used).ok()).unwrap_or_default()
 }

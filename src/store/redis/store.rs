@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::{
+    batch::Said,
     connection::Server,
     entry,
     failure::Failure,
@@ -17,8 +18,8 @@ use super::{
 use crate::{
     config::model,
     limit::{
-        Breaker, Check, Cleared, Clock, Decision, Peek, Policy, Source, Store, Unavailable,
-        algorithm::{Verdict, metadata_list::Entry},
+        Breaker, Check, Cleared, Clock, Decision, Peek, Policy, Receipt, Source, Store, Unavailable,
+        algorithm::{Detail, Verdict, metadata_list::Entry},
     },
     telemetry::metrics::StoreMetrics,
 };
@@ -64,24 +65,24 @@ impl RedisStore {
 
     /// What the script says of a limit, changing nothing.
     async fn look(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
-        let check = Check { policy, identifier: identifier.into(), cost: 0, entry: None };
-        let mut answer = self.link.ask(&[check]).await?;
+        let check = Check { policy, identifier: identifier.into(), cost: 0, detail: Detail::None };
+        let mut numbers = self.link.ask(&[check]).await?.numbers;
         // The first says that it is admitted.
-        if !answer.is_empty() {
-            answer.remove(0);
+        if !numbers.is_empty() {
+            numbers.remove(0);
         }
-        Ok(answer)
+        Ok(numbers)
     }
 
     /// The composites of these policies that begin with `identifier`, each as index of policy and identifier. Looks
     /// at every key there is, some at a time, if a policy has composites.
     async fn composites(
         &self,
-        policies: &[Policy],
+        policies: &[&Policy],
         identifier: &str,
     ) -> Result<Vec<(usize, String)>, Failure> {
         let prefix = self.link.prefix();
-        let has_composites = |policy: &Policy| policy.keys.iter().any(|key| key.0.len() > 1);
+        let has_composites = |policy: &&Policy| policy.keys.iter().any(|key| key.0.len() > 1);
         if !policies.iter().any(has_composites) {
             return Ok(Vec::new());
         }
@@ -129,10 +130,19 @@ fn distinct<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec<[us
     (limits, of)
 }
 
+/// All that have limits of their own: an override of the same shape has its policy's.
+fn variants(policies: &[Policy]) -> Vec<&Policy> {
+    let mut variants: Vec<&Policy> = policies.iter().flat_map(Policy::variants).collect();
+    variants.sort_by_key(|policy| policy.id.0);
+    variants.dedup_by_key(|policy| policy.id);
+    variants
+}
+
 /// What the numbers mean: of each check, the limit it names; of each limit, the units that were asked of it.
-fn decision(checks: &[Check<'_>], of: &[usize], costs: &[u64], answer: &[i64]) -> Decision {
+fn decision(checks: &[Check<'_>], of: &[usize], costs: &[u64], said: &Said) -> Decision {
+    let numbers = said.numbers.as_slice();
     let (admitted, mut rest) =
-        answer.split_first().map_or((false, answer), |(first, rest)| (*first == 1, rest));
+        numbers.split_first().map_or((false, numbers), |(first, rest)| (*first == 1, rest));
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
     for (index, &cost) in costs.iter().enumerate() {
         // The first check that names a limit knows its policy.
@@ -147,13 +157,13 @@ fn decision(checks: &[Check<'_>], of: &[usize], costs: &[u64], answer: &[i64]) -
         verdicts.push(if as_it_stands { standing::verdict(check.policy, own, 0) } else { verdict });
     }
     let verdicts = of.iter().filter_map(|&limit| verdicts.get(limit).copied()).collect();
-    Decision { admitted, source: Source::Store, verdicts }
+    Decision { admitted, source: Source::Store, time: said.time, verdicts }
 }
 
 impl Store for RedisStore {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         match checks {
-            [] => Ok(Decision { admitted: true, source: Source::Store, verdicts: SmallVec::new() }),
+            [] => Ok(Decision { admitted: true, source: Source::Store, time: 0, verdicts: SmallVec::new() }),
             [check] => Ok(decision(checks, &[0], &[check.cost], &self.link.ask(checks).await?)),
             _ => {
                 let (limits, of) = distinct(checks);
@@ -161,6 +171,11 @@ impl Store for RedisStore {
                 Ok(decision(checks, &of, &costs, &self.link.ask(&limits).await?))
             }
         }
+    }
+
+    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        self.link.give_back(checks, receipt.time).await?;
+        Ok(())
     }
 
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
@@ -189,11 +204,12 @@ impl Store for RedisStore {
     }
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
-        let mut found = self.composites(policies, identifier).await?;
-        found.extend((0..policies.len()).map(|index| (index, identifier.to_owned())));
+        let variants: Vec<&Policy> = variants(policies);
+        let mut found = self.composites(&variants, identifier).await?;
+        found.extend((0..variants.len()).map(|index| (index, identifier.to_owned())));
         let mut cleared = Vec::new();
         for (policy, identifier) in found {
-            let Some(policy) = policies.get(policy) else { continue };
+            let Some(&policy) = variants.get(policy) else { continue };
             // One that is over may still be there.
             let touched = standing::is_touched(policy, &self.look(policy, &identifier).await?);
             let mut command = redis::cmd("DEL");

@@ -12,7 +12,7 @@ use tollgate::{
     config::model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
     limit::{
         Check, Policy,
-        algorithm::{Kind, Tier, metadata_list::Entry},
+        algorithm::{Detail, Kind, Tier, metadata_list::Entry},
     },
 };
 
@@ -122,7 +122,10 @@ fn replay(steps: &[Step]) -> Result<(), TestCaseError> {
                         policy: &policies[policy],
                         identifier: IDENTIFIERS[identifier].into(),
                         cost,
-                        entry: policies[policy].keeps_entries().then(|| Arc::clone(&entry)),
+                        detail: match policies[policy].keeps_entries() {
+                            true => Detail::Entry(Arc::clone(&entry)),
+                            false => Detail::None,
+                        },
                     })
                     .collect();
                 decided.push(now);

@@ -15,7 +15,7 @@ use tollgate::{
     config::model::{self, Algorithm},
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Store,
-        algorithm::{Verdict, metadata_list::Entry},
+        algorithm::{Detail, Verdict, metadata_list::Entry},
     },
 };
 
@@ -124,18 +124,11 @@ impl<S: Subject> Harness<S> {
 /// A policy with tiers of so many in so many milliseconds. Its ID follows from name and shape.
 pub(crate) fn policy(name: &str, algorithm: Algorithm, tiers: &[(u64, u64)]) -> Policy {
     let rate = |&(limit, millis)| model::Rate { limit, window: Duration::from_millis(millis) };
-    let config = model::Policy {
-        name: name.to_owned(),
-        algorithm,
-        keys: vec![
-            model::KeyRecipe(vec![model::KeyPart::Ip]),
-            model::KeyRecipe(vec![model::KeyPart::Ip, model::KeyPart::Path]),
-        ],
-        missing: model::Missing::Skip,
-        tiers: tiers.iter().map(rate).collect(),
-        on_store_error: model::OnStoreError::Local,
-        record: model::Record { keep: 50, retain: Duration::from_secs(3600) },
-    };
+    let keys = vec![
+        model::KeyRecipe(vec![model::KeyPart::Ip]),
+        model::KeyRecipe(vec![model::KeyPart::Ip, model::KeyPart::Path]),
+    ];
+    let config = model::Policy::new(name, algorithm, keys, tiers.iter().map(rate).collect());
     let policy = Policy::new(&config, PolicyId(0));
     let hash = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(u32::from(byte));
     let id = policy.name.bytes().chain(policy.shape.bytes()).fold(7, hash);
@@ -150,7 +143,7 @@ pub(crate) fn with(policy: &Policy, limit: u64) -> Policy {
 }
 
 pub(crate) fn check<'a>(policy: &'a Policy, identifier: &str, cost: u64) -> Check<'a> {
-    Check { policy, identifier: identifier.into(), cost, entry: None }
+    Check { policy, identifier: identifier.into(), cost, detail: Detail::None }
 }
 
 pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {

@@ -24,7 +24,7 @@ impl Model {
         match self.algorithm {
             Algorithm::SlidingLog => sum(&|time| now - tier.window < time && time <= now),
             Algorithm::FixedWindow => sum(&|time| time / tier.window == now / tier.window),
-            Algorithm::SingleCounter | Algorithm::MetadataList => self
+            _ => self
                 .started_windows(tier)
                 .last()
                 .map_or(0, |&(start, used)| if now < start + tier.window { used } else { 0 }),

@@ -2,7 +2,7 @@
 
 use tollgate::{
     config::model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
-    limit::{Check, Cleared},
+    limit::{Check, Cleared, algorithm::Detail},
 };
 
 use super::{
@@ -237,8 +237,8 @@ pub(crate) fn metadata_lists_say_who_filled_them<S: Subject>() {
     policy.record.keep = 3;
     let users = ["alice", "bob", "carol", "dave", "eve"];
     for (user, time) in users.iter().zip(0..) {
-        let entry = Some(entry(START + time, user));
-        let check = Check { entry, ..check(&policy, "ip:1", 1) };
+        let detail = Detail::Entry(entry(START + time, user));
+        let check = Check { detail, ..check(&policy, "ip:1", 1) };
         assert_eq!(harness.at(time).decide(&[check]).admitted, *user != "eve");
     }
     let entries = harness.entries(&policy, "ip:1");
@@ -251,5 +251,5 @@ pub(crate) fn metadata_lists_say_who_filled_them<S: Subject>() {
 }
 
 fn logged(check: Check<'_>) -> Check<'_> {
-    Check { entry: Some(entry(START, "mallory")), ..check }
+    Check { detail: Detail::Entry(entry(START, "mallory")), ..check }
 }
