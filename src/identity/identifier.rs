@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderName, Method};
 use percent_encoding::percent_decode;
 
 use super::{
+    claims::Claims,
     cookie::cookies,
     encode::{push_path, push_text},
 };
@@ -18,6 +19,12 @@ pub struct Facts<'a> {
     /// As [`super::address_text`] writes it.
     pub address: &'a str,
     pub user: Option<&'a str>,
+    /// Whether the user is who he says, because a token or a trusted proxy says so.
+    pub is_user_verified: bool,
+    /// Those of a verified token.
+    pub claims: Option<&'a Claims>,
+    /// Whether the request came over a trusted proxy.
+    pub is_peer_trusted: bool,
     pub method: &'a Method,
     /// Without port and trailing dot, in any case.
     pub host: Option<&'a str>,
@@ -36,6 +43,7 @@ pub struct Facts<'a> {
 /// | --- | --- |
 /// | address | `ip:203.0.113.7`, `ip:2001:db8:1:2::/64` |
 /// | user, route, path, method | `user:acme`, `route:login`, `path:/a`, `method:GET` |
+/// | claim of a verified token | `jwt:plan=VALUE` |
 /// | host, in lower case | `host:example.org` |
 /// | header; several lines joined by commas | `header:x-api-key=VALUE` |
 /// | cookie; several of the name joined by commas | `cookie:session=VALUE` |
@@ -77,8 +85,7 @@ fn push_part(out: &mut CompactString, part: &KeyPart, facts: &Facts<'_>) -> Opti
         KeyPart::Header(name) => push_named(out, "header:", name.as_str(), &header(facts.headers, name)?)?,
         KeyPart::Cookie(name) => push_named(out, "cookie:", name, &cookie(facts.headers, name)?)?,
         KeyPart::Query(name) => push_named(out, "query:", name, &query_value(facts.query?, name)?)?,
-        // No token is verified yet.
-        KeyPart::Jwt(_) => return None,
+        KeyPart::Jwt(claim) => push_named(out, "jwt:", claim, facts.claims?.get(claim)?.as_bytes())?,
         KeyPart::Path => {
             out.push_str("path:");
             push_path(out, facts.path);
@@ -163,6 +170,9 @@ pub(super) mod tests {
         Facts {
             address: "203.0.113.7",
             user: Some("acme"),
+            is_user_verified: false,
+            claims: None,
+            is_peer_trusted: false,
             method: &Method::GET,
             host: Some("Example.org"),
             path: "/a/b",

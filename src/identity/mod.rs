@@ -1,11 +1,13 @@
 //! Who a request comes from, and what it is counted under.
 //!
-//! [`TrustedProxies`] tells the client's address, [`user`] the user; [`Facts`] gathers these and the
+//! [`TrustedProxies`] tells the client's address, [`identify`] the user; [`Facts`] gathers these and the
 //! rest of what identifies a request, and [`identifiers`] makes of them what a policy limits:
 //! `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/login`.
 
 mod address;
 mod address_field;
+mod claims;
+mod condition;
 mod cookie;
 mod encode;
 mod identifier;
@@ -14,7 +16,9 @@ mod trusted_proxies;
 mod user;
 
 pub use address::address_text;
+pub use claims::Claims;
+pub use condition::applies;
 pub use identifier::{Facts, identifier};
 pub use identifiers::{Identifiers, MissingIdentifier, identifiers};
 pub use trusted_proxies::TrustedProxies;
-pub use user::user;
+pub use user::{Identity, identify};

@@ -1,5 +1,7 @@
 //! The user that a request names.
 
+use std::rc::Rc;
+
 use base64::{
     Engine,
     alphabet::STANDARD,
@@ -8,7 +10,7 @@ use base64::{
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 
-use super::cookie::cookies;
+use super::{claims::Claims, cookie::cookies};
 use crate::config::model::{HeaderFrom, UserSource};
 
 /// As lenient as origins are: a login that they accept must not be nobody's here.
@@ -19,17 +21,35 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// What the first of `sources` says that says anything. A name that is empty, not UTF-8 or holds
-/// control characters is none.
-pub fn user(sources: &[UserSource], headers: &HeaderMap, peer_is_trusted: bool) -> Option<CompactString> {
-    sources.iter().find_map(|source| match source {
-        UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !peer_is_trusted => None,
-        UserSource::Header { name, .. } => sole(headers, name).and_then(user_name),
-        UserSource::Cookie(name) => undisputed(headers, name).and_then(user_name),
-        // No token is verified yet.
-        UserSource::Jwt(_) => None,
-        UserSource::Basic => basic(sole(headers, &AUTHORIZATION)?),
-    })
+/// Who a request comes from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The user, if the request names one.
+    pub user: Option<CompactString>,
+    /// Whether a verified token or a trusted proxy says so.
+    pub is_verified: bool,
+    /// Those of the request's verified token.
+    pub claims: Option<Rc<Claims>>,
+}
+
+/// Who a request comes from: what the first of `sources` says that says anything. A name that is empty, not
+/// UTF-8 or holds control characters is none.
+pub fn identify(sources: &[UserSource], headers: &HeaderMap, peer_is_trusted: bool) -> Identity {
+    let found = sources.iter().find_map(|source| {
+        let (user, is_verified) = match source {
+            UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !peer_is_trusted => return None,
+            UserSource::Header { name, from } => {
+                (sole(headers, name).and_then(user_name), *from == HeaderFrom::TrustedProxies)
+            }
+            UserSource::Cookie(name) => (undisputed(headers, name).and_then(user_name), false),
+            UserSource::Basic => (basic(sole(headers, &AUTHORIZATION)?), false),
+            // No token is verified yet.
+            UserSource::Jwt(_) => return None,
+        };
+        user.map(|user| (user, is_verified))
+    });
+    let (user, is_verified) = found.map_or((None, false), |(user, verified)| (Some(user), verified));
+    Identity { user, is_verified, claims: None }
 }
 
 /// The value of a field that stands there once. Of two, one may be the client's own.
@@ -81,7 +101,7 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
-        user(sources, &headers, trusted)
+        identify(sources, &headers, trusted).user
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{client::Client, exchange::Exchange, quota::Said, reply::Reply, worke
 use crate::{
     abuse::Denial,
     config::model::Route,
-    identity::{Facts, address_text, identifiers},
+    identity::{Facts, Identity, address_text, identifiers},
     limit::{
         Check, Source, Store,
         algorithm::{Detail, Verdict, metadata_list::Entry},
@@ -30,7 +30,7 @@ pub(super) struct Asked<'a> {
     pub(super) target: &'a Target,
     pub(super) route: &'a Route,
     pub(super) address: IpAddr,
-    pub(super) user: Option<&'a CompactString>,
+    pub(super) identity: &'a Identity,
 }
 
 /// Whether a request may go on.
@@ -61,7 +61,10 @@ pub(super) async fn admit<S: Store + 'static>(
     let address = address(worker, client, asked.address);
     let facts = Facts {
         address: &address,
-        user: asked.user.map(CompactString::as_str),
+        user: asked.identity.user.as_deref(),
+        is_user_verified: asked.identity.is_verified,
+        claims: asked.identity.claims.as_deref(),
+        is_peer_trusted: client.is_trusted(),
         method: &asked.request.method,
         host: asked.target.host().map(Host::name),
         path: asked.target.loosest_path(),
@@ -141,7 +144,7 @@ fn address<S>(worker: &Worker<S>, client: &Client, address: IpAddr) -> CompactSt
 fn written_down(exchange: &Exchange, asked: &Asked<'_>) -> Arc<Entry> {
     Arc::new(Entry {
         time: exchange.time(),
-        user: asked.user.map(|user| cut(user, LONGEST_USER).into()),
+        user: asked.identity.user.as_deref().map(|user| cut(user, LONGEST_USER).into()),
         method: asked.request.method.clone(),
         path: cut(asked.target.path(), LONGEST_PATH).into(),
     })
@@ -200,7 +203,7 @@ fn denial<'a>(
         address,
         policy: said.policy,
         identifier: &check.identifier,
-        user: asked.user.map(CompactString::as_str),
+        user: asked.identity.user.as_deref(),
         now,
         until: now + said.verdict.retry_after.unwrap_or(0),
     }
@@ -221,7 +224,7 @@ fn unidentified<S>(
         address,
         policy: index,
         identifier: "",
-        user: asked.user.map(CompactString::as_str),
+        user: asked.identity.user.as_deref(),
         now,
         until: now,
     };

@@ -19,7 +19,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    identity::user,
+    identity::identify,
     limit::Store,
     router::{Refused, Target},
 };
@@ -50,8 +50,8 @@ pub async fn serve<S: Store + 'static>(
     // Who asks?
     let address =
         worker.trusted_proxies.client_address(client.peer().ip(), client.is_trusted(), &request.headers);
-    let user = user(&config.user, &request.headers, client.is_trusted());
-    exchange.identified(address, user.as_ref());
+    let identity = identify(&config.user, &request.headers, client.is_trusted());
+    exchange.identified(address, identity.user.as_ref());
 
     // Where does it go?
     let route = match worker.router.find(&request.method, &target, &request.headers) {
@@ -64,7 +64,7 @@ pub async fn serve<S: Store + 'static>(
     let route = &config.routes[route];
 
     // Do all its policies admit it?
-    let asked = checks::Asked { request: &request, target: &target, route, address, user: user.as_ref() };
+    let asked = checks::Asked { request: &request, target: &target, route, address, identity: &identity };
     let said = match checks::admit(&worker, &client, &exchange, &asked).await {
         Admission::Admitted(said) => said,
         Admission::Denied { policy, reply } => {

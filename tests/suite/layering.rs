@@ -37,7 +37,7 @@ const MAY_KNOW: [(&str, &[&str]); 16] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 12] = [
+const MAY_USE: [(&str, &[&str]); 13] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("axum", &["admin"]),
@@ -50,6 +50,7 @@ const MAY_USE: [(&str, &[&str]); 12] = [
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli"]),
     ("tokio", &["app", "listener", "proxy", "upstream", "admin", "cli", "store::redis"]),
     ("redis", &["store::redis"]),
+    ("jsonwebtoken", &["identity"]),
 ];
 
 /// All that the algorithms may use from outside the crate. Of `http` it is the method of an entry.
