@@ -6,7 +6,7 @@ use super::StartError;
 use crate::{
     abuse::{self, Registry},
     config::model::{Config, Redis},
-    limit::{Breaker, Clock, Common, Fleet, Guard, Policy, SystemClock},
+    limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
     store::{
         memory::MemoryStore,
         redis::{Duties, Monitor, RedisStore, Server, records::Scope},
@@ -44,6 +44,7 @@ pub(super) struct Shared {
     scope: Scope,
     memory: Arc<MemoryStore>,
     common: Common,
+    slices: Arc<Slices>,
     metrics: Arc<Metrics>,
 }
 
@@ -83,7 +84,8 @@ impl Shared {
         })?;
         ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
-        Ok((Self { server, config, scope, memory, common, metrics }, monitor))
+        let slices = Arc::new(Slices::new(Arc::clone(&common.fleet)));
+        Ok((Self { server, config, scope, memory, common, slices, metrics }, monitor))
     }
 
     /// Whose records of limited clients this instance reads, and where.
@@ -92,10 +94,11 @@ impl Shared {
     }
 
     /// An end of it, for the thread that asks.
-    pub(super) fn end(&self) -> Guard<RedisStore, Arc<MemoryStore>> {
+    pub(super) fn end(&self) -> Guard<Slicing<RedisStore>, Arc<MemoryStore>> {
         let breaker = Arc::clone(&self.common.breaker);
         let store = RedisStore::new(self.server.clone(), &self.config, breaker, self.metrics.way(), None);
-        Guard::new(store, Arc::clone(&self.memory), self.common.clone())
+        let slicing = Slicing::new(store, Arc::clone(&self.slices), Arc::new(self.common.clock.clone()));
+        Guard::new(slicing, Arc::clone(&self.memory), self.common.clone())
     }
 }
 

@@ -154,8 +154,8 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
         match receipt.source {
             Source::Store => self.store.give_back(checks, receipt).await,
             Source::Fallback => self.local.give_back(checks, receipt).await,
-            // A denial has taken nothing.
-            Source::LocalDenial => Ok(()),
+            // A denial has taken nothing, and of slices nothing is given back.
+            Source::LocalDenial | Source::Slice => Ok(()),
         }
     }
 

@@ -12,6 +12,8 @@ mod denials;
 mod fleet;
 mod guard;
 mod policy;
+mod slices;
+mod slicing;
 mod store;
 
 pub use breaker::Breaker;
@@ -20,4 +22,6 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use fleet::Fleet;
 pub use guard::{Common, Guard};
 pub use policy::{Policy, PolicyId};
+pub use slices::Slices;
+pub use slicing::Slicing;
 pub use store::{Cleared, Decision, Peek, Receipt, Source, Store, Unavailable};

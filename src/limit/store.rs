@@ -88,6 +88,8 @@ impl<S: Store> Store for Arc<S> {
 pub enum Source {
     /// In the store that holds the limits.
     Store,
+    /// By the instance itself, of quota that it has taken beforehand.
+    Slice,
     /// By the worker itself, since the same check was denied a moment ago.
     LocalDenial,
     /// Without the store, which was away: as the policies say in `on_store_error`.

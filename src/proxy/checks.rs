@@ -126,6 +126,7 @@ pub(super) async fn admit<S: Store + 'static>(
 fn counted(source: Source) -> metrics::Source {
     match source {
         Source::Store => metrics::Source::Store,
+        Source::Slice => metrics::Source::Lease,
         Source::LocalDenial => metrics::Source::LocalDenial,
         Source::Fallback => metrics::Source::Fallback,
     }

@@ -44,3 +44,4 @@ mod redis_tls;
 mod refused_uploads;
 mod shared_limits;
 mod shared_records;
+mod slices;

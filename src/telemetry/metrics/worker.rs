@@ -28,6 +28,8 @@ impl Verdict {
 pub enum Source {
     /// In the store that holds the limits.
     Store,
+    /// By the instance itself, of quota that it had taken beforehand.
+    Lease,
     /// By the worker itself, which remembered a denial.
     LocalDenial,
     /// Without the store, which was away.
@@ -35,8 +37,12 @@ pub enum Source {
 }
 
 impl Source {
-    pub(super) const ALL: [(Self, &'static str); 3] =
-        [(Self::Store, "store"), (Self::LocalDenial, "local_denial"), (Self::Fallback, "fallback")];
+    pub(super) const ALL: [(Self, &'static str); 4] = [
+        (Self::Store, "store"),
+        (Self::Lease, "lease"),
+        (Self::LocalDenial, "local_denial"),
+        (Self::Fallback, "fallback"),
+    ];
 }
 
 /// How one attempt at an upstream ended.

@@ -1,0 +1,180 @@
+//! Quota slices: an instance takes a part of a window's quota at once, and spends it alone.
+//!
+//! Whatever was taken and not spent when its window ends is lost, so that never more than the limit is admitted,
+//! and at most a slice an instance less.
+
+use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
+
+use compact_str::CompactString;
+use parking_lot::Mutex;
+
+use super::{Check, Fleet, PolicyId, algorithm::Verdict};
+
+/// Limits of which an instance holds slices at most; of others every unit is asked for.
+const MOST: usize = 1 << 16;
+/// A power of two, and more than the workers of most machines.
+const SHARDS: usize = 32;
+
+/// The slices that an instance holds, shared by its workers.
+#[derive(Debug)]
+pub struct Slices {
+    fleet: Arc<Fleet>,
+    /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
+    hasher: foldhash::quality::RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    slices: HashMap<Limit, Slice, foldhash::quality::RandomState>,
+    /// The pardons that were known when the first was taken.
+    pardons: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Limit {
+    policy: PolicyId,
+    identifier: CompactString,
+}
+
+/// What is held of one limit.
+#[derive(Debug)]
+struct Slice {
+    /// Units left of it.
+    units: u64,
+    /// Units that others may still take.
+    beyond: u64,
+    /// When the window ends, in microseconds since the Unix epoch; not later than it does for the store.
+    end: i64,
+    /// Somebody asks for the next one.
+    is_asked_for: bool,
+    /// No whole slice is left of the window.
+    is_last: bool,
+}
+
+/// What to do about a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Spent {
+    /// It was taken of the slice; this is how the limit stands.
+    Here(Verdict),
+    /// The caller is to ask for a slice and say how that went, in [`Slices::refill`] or [`Slices::give_up`].
+    Refill,
+    /// The store has to be asked for these units alone.
+    Ask,
+}
+
+impl Slices {
+    /// Holds none. They are void once limits were taken back.
+    pub fn new(fleet: Arc<Fleet>) -> Self {
+        let shards = std::array::from_fn(|_| Mutex::default());
+        Self { fleet, hasher: foldhash::quality::RandomState::default(), shards }
+    }
+
+    /// Takes the check's units of the slice that is held `now`, if it has as many.
+    pub(super) fn spend(&self, check: &Check<'_>, now: i64) -> Spent {
+        let limit = limit(check);
+        let mut shard = self.shard(&limit);
+        let room = shard.slices.len() < MOST / SHARDS;
+        if shard.slices.get(&limit).is_none_or(|slice| slice.end <= now && !slice.is_asked_for) {
+            if !room {
+                shard.slices.retain(|_, slice| slice.end > now);
+            }
+            if shard.slices.len() >= MOST / SHARDS {
+                return Spent::Ask;
+            }
+            let unknown = Slice { units: 0, beyond: 0, end: i64::MAX, is_asked_for: true, is_last: false };
+            shard.slices.insert(limit, unknown);
+            return Spent::Refill;
+        }
+        let Some(slice) = shard.slices.get_mut(&limit) else { return Spent::Ask };
+        if slice.units >= check.cost {
+            slice.units -= check.cost;
+            return Spent::Here(slice.verdict(check, now));
+        }
+        if slice.is_asked_for || slice.is_last {
+            return Spent::Ask;
+        }
+        slice.is_asked_for = true;
+        Spent::Refill
+    }
+
+    /// The store gave `units` for the check and its slice when it was `asked`, and said `verdict`. Takes the check's
+    /// own, and says how the limit stands.
+    pub(super) fn refill(&self, check: &Check<'_>, units: u64, verdict: Verdict, asked: i64) -> Verdict {
+        let limit = limit(check);
+        let mut shard = self.shard(&limit);
+        let Some(slice) = shard.slices.get_mut(&limit) else { return verdict };
+        let mut end = asked.saturating_add(verdict.reset);
+        // What was left belongs to the same window, or is void. Asked at different times, the end of a window is
+        // told a little differently.
+        let is_same =
+            slice.units > 0 && end.abs_diff(slice.end) < check.policy.tiers[0].window.unsigned_abs() / 2;
+        let left = if is_same { slice.units } else { 0 };
+        if is_same {
+            end = end.min(slice.end);
+        }
+        *slice = Slice {
+            units: left.saturating_add(units.saturating_sub(check.cost)),
+            beyond: verdict.remaining,
+            end,
+            is_asked_for: false,
+            is_last: false,
+        };
+        slice.verdict(check, asked)
+    }
+
+    /// The store gave no slice when it was `asked`. `verdict`: what it said, if it could be asked.
+    pub(super) fn give_up(&self, check: &Check<'_>, verdict: Option<Verdict>, asked: i64) {
+        let limit = limit(check);
+        let mut shard = self.shard(&limit);
+        match (verdict, shard.slices.get_mut(&limit)) {
+            (Some(verdict), Some(slice)) => {
+                (slice.is_asked_for, slice.is_last) = (false, true);
+                slice.end = asked.saturating_add(verdict.reset.max(1));
+            }
+            (None, Some(slice)) if slice.end != i64::MAX => slice.is_asked_for = false,
+            _ => {
+                shard.slices.remove(&limit);
+            }
+        }
+    }
+
+    /// Puts back what a check has taken of a slice until `end`, since its request was denied by another one.
+    pub(super) fn put_back(&self, check: &Check<'_>, end: i64) {
+        let limit = limit(check);
+        if let Some(slice) = self.shard(&limit).slices.get_mut(&limit)
+            && slice.end == end
+        {
+            slice.units = slice.units.saturating_add(check.cost);
+        }
+    }
+
+    fn shard(&self, limit: &Limit) -> parking_lot::MutexGuard<'_, Shard> {
+        let index = self.hasher.hash_one(limit) as usize & (SHARDS - 1);
+        let mut shard = self.shards[index].lock();
+        let pardons = self.fleet.pardons();
+        if shard.pardons != pardons {
+            shard.slices.clear();
+            shard.pardons = pardons;
+        }
+        shard
+    }
+}
+
+impl Slice {
+    fn verdict(&self, check: &Check<'_>, now: i64) -> Verdict {
+        Verdict {
+            admitted: true,
+            tier: 0,
+            limit: check.policy.tiers[0].limit,
+            remaining: self.units.saturating_add(self.beyond),
+            reset: self.end.saturating_sub(now).max(0),
+            retry_after: Some(0),
+            delay: 0,
+        }
+    }
+}
+
+fn limit(check: &Check<'_>) -> Limit {
+    Limit { policy: check.policy.id, identifier: check.identifier.clone() }
+}
