@@ -4,34 +4,26 @@
 //! `cargo bench --bench redis [NAME]`; takes `redis-server` from the PATH.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a table is what it is for, and it may end")]
 
-use std::{
-    env, fs,
-    net::TcpListener,
-    process::{Child, Command, Stdio},
-    rc::Rc,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{env, rc::Rc, sync::Arc, time::Instant};
 
-use redis::{Client, Script, aio::MultiplexedConnection};
-use tokio::{
-    runtime::{Builder, LocalOptions},
-    task::spawn_local,
-};
+use redis::Script;
 use tollgate::{
-    config::model::{self, Algorithm},
+    config::model::Algorithm,
     limit::{
-        Breaker, Check, Policy, PolicyId, Store,
+        Check, Store,
         algorithm::{Detail, metadata_list::Entry},
     },
-    store::redis::{RedisStore, Server},
-    telemetry::metrics::StoreMetrics,
 };
 
-const UNDER_WAY: usize = 32;
+mod support;
+
+use support::{
+    Redis,
+    load::{RUN, UNDER_WAY, local, under_way},
+    policy,
+};
+
 const KEYS: u64 = 10_000;
-const WARM: Duration = Duration::from_millis(500);
-const RUN: Duration = Duration::from_secs(2);
 
 /// What is compared: the checks of a request, and what a script written for them alone would do.
 struct Workload {
@@ -161,7 +153,7 @@ fn measure(load: &impl AsyncFn(&Redis) -> u64) -> (f64, f64) {
 }
 
 async fn ours(workload: &Workload, redis: &Redis) -> u64 {
-    let policy = Rc::new(policy(workload));
+    let policy = Rc::new(policy(workload.algorithm, workload.tiers));
     let store = Rc::new(redis.store());
     let entry = Arc::new(Entry {
         time: 1_800_000_000_000_000,
@@ -218,37 +210,11 @@ async fn naive(workload: &Workload, redis: &Redis) -> u64 {
     .await
 }
 
-/// Keeps as many decisions under way for the time of a run, and says how many were made after the warm-up.
-async fn under_way<W: AsyncFn(u64) + 'static>(redis: &Redis, worker: impl Fn(usize) -> W) -> u64 {
-    let (begun, end) = (Instant::now() + WARM, Instant::now() + WARM + RUN);
-    let tasks: Vec<_> = (0..UNDER_WAY)
-        .map(|index| {
-            let worker = worker(index);
-            spawn_local(async move {
-                let (mut number, mut made) = (index as u64, 0);
-                while Instant::now() < end {
-                    worker(number).await;
-                    number += UNDER_WAY as u64;
-                    made += u64::from(Instant::now() >= begun);
-                }
-                made
-            })
-        })
-        .collect();
-    tokio::time::sleep_until(begun.into()).await;
-    redis.mark();
-    let mut made = 0;
-    for task in tasks {
-        made += task.await.unwrap();
-    }
-    made
-}
-
 /// What one decision takes when nothing else is asked, in turn with a PING.
 fn latency() {
     let redis = Redis::start();
     let (mut pings, mut decisions) = local(async {
-        let policy = policy(&WORKLOADS[1]);
+        let policy = policy(WORKLOADS[1].algorithm, WORKLOADS[1].tiers);
         let (store, mut connection) = (redis.store(), redis.connect().await);
         let (mut pings, mut decisions) = (Vec::new(), Vec::new());
         for number in 0..5_000 {
@@ -271,87 +237,4 @@ fn latency() {
         times.sort();
     }
     println!("\none at a time, p50: PING {:?}, a decision {:?}", pings[2_500], decisions[2_500]);
-}
-
-fn policy(workload: &Workload) -> Policy {
-    let rate = |&(limit, millis)| model::Rate { limit, window: Duration::from_millis(millis) };
-    let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
-    let config =
-        model::Policy::new("bench", workload.algorithm, keys, workload.tiers.iter().map(rate).collect());
-    Policy::new(&config, PolicyId(0))
-}
-
-fn local<T>(work: impl Future<Output = T>) -> T {
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
-    runtime.unwrap().block_on(work)
-}
-
-/// A server of its own, which ends when it is dropped.
-struct Redis {
-    child: Child,
-    port: u16,
-    mark: std::cell::Cell<f64>,
-}
-
-impl Redis {
-    fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = Command::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let redis = Self { child, port, mark: std::cell::Cell::new(0.0) };
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        redis
-    }
-
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
-    }
-
-    async fn connect(&self) -> MultiplexedConnection {
-        Client::open(self.url()).unwrap().get_multiplexed_async_connection().await.unwrap()
-    }
-
-    fn store(&self) -> RedisStore {
-        let config = model::Redis {
-            url: model::Secret::new(self.url()),
-            tls: model::RedisTls::default(),
-            timeout: Duration::from_secs(5),
-            connections: 2,
-            prefix: "ratelimit".to_owned(),
-            breaker: model::Breaker { failures: 5, retry_after: Duration::from_secs(1) },
-        };
-        let server = Server::new(&config).unwrap();
-        let metrics = Arc::new(StoreMetrics::default());
-        RedisStore::new(server, &config, Arc::new(Breaker::new(5)), metrics, None)
-    }
-
-    /// CPU time so far, in microseconds.
-    fn cpu(&self) -> f64 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
-        let of = |task: fs::DirEntry| {
-            let stat = fs::read_to_string(task.path().join("schedstat")).unwrap();
-            stat.split(' ').next().unwrap().parse::<f64>().unwrap()
-        };
-        tasks.map(|task| of(task.unwrap())).sum::<f64>() / 1e3
-    }
-
-    fn mark(&self) {
-        self.mark.set(self.cpu());
-    }
-
-    fn since_mark(&self) -> f64 {
-        self.cpu() - self.mark.get()
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

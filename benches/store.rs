@@ -2,10 +2,10 @@
 //! hot key, the cost of new keys, and the bytes that a key takes.
 //!
 //! `cargo bench --bench store`
-#![allow(clippy::print_stdout, reason = "a table is what it is for")]
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a table is what it is for")]
 
 use std::{
-    env, fs,
+    env,
     hint::black_box,
     process::Command,
     sync::{Arc, Barrier},
@@ -14,12 +14,19 @@ use std::{
 };
 
 use tollgate::{
-    config::model::{self, Algorithm},
+    config::model::Algorithm,
     limit::{
-        Check, Policy, PolicyId, SystemClock,
+        Check, Policy, SystemClock,
         algorithm::{Detail, metadata_list::Entry},
     },
     store::memory::MemoryStore,
+};
+
+mod support;
+
+use support::{
+    address, policy,
+    process::{cpu_nanos, resident_bytes},
 };
 
 /// The one of the binary.
@@ -132,28 +139,4 @@ fn many_keys(name: &str) {
     let insert = add(0);
     let bytes = resident_bytes().saturating_sub(before) as f64 / store.stats().keys as f64;
     println!("{name:<16} {bytes:>12.0} {insert:>16.0} {:>18.0}", add(MANY_KEYS));
-}
-
-/// CPU time of this thread so far.
-fn cpu_nanos() -> f64 {
-    let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default()
-}
-
-/// 18 bytes, as most addresses.
-fn address(i: usize) -> String {
-    format!("ip:{}.{}.{}.{}", 100 + i / 1_000_000, 100 + i / 10_000 % 100, 100 + i / 100 % 100, 100 + i % 100)
-}
-
-fn policy(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Policy {
-    let rate = |&(limit, millis)| model::Rate { limit, window: Duration::from_millis(millis) };
-    let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
-    let config = model::Policy::new("bench", algorithm, keys, tiers.iter().map(rate).collect());
-    Policy::new(&config, PolicyId(0))
-}
-
-/// What the process holds of the machine's memory.
-fn resident_bytes() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default() * 4_096
 }

@@ -1,0 +1,230 @@
+//! What each algorithm costs in either store: decisions a second, CPU time a decision, bytes a key. The table of
+//! `docs/limits.md` is what this prints.
+//!
+//! `cargo bench --bench algorithms [NAME]`; takes `redis-server` from the PATH.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a table is what it is for, and it may end")]
+
+use std::{
+    env,
+    process::Command,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use compact_str::format_compact;
+use tollgate::{
+    config::model::Algorithm,
+    limit::{
+        Check, Decision, Policy, Store, SystemClock,
+        algorithm::{Detail, metadata_list::Entry},
+    },
+    store::memory::MemoryStore,
+};
+
+mod support;
+
+use support::{
+    Redis, address,
+    load::{RUN, local, under_way},
+    policy,
+    process::{cpu_nanos, resident_bytes},
+};
+
+/// The one of the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// What is limited by it, and how often each is asked about before its size is taken.
+const KEYS: usize = 10_000;
+const MANY_KEYS: usize = 1_000_000;
+const FULL: u64 = 100;
+const FULL_KEYS: usize = 50_000;
+/// A limit that is not reached.
+const MANY: u64 = 1_000_000_000;
+
+struct Subject {
+    name: &'static str,
+    algorithm: Algorithm,
+    /// So many in so many milliseconds.
+    tiers: &'static [(u64, u64)],
+}
+
+const MINUTE: u64 = 60_000;
+
+const SUBJECTS: [Subject; 11] = [
+    Subject { name: "single_counter", algorithm: Algorithm::SingleCounter, tiers: &[(MANY, MINUTE)] },
+    Subject { name: "fixed_window", algorithm: Algorithm::FixedWindow, tiers: &[(MANY, MINUTE)] },
+    Subject {
+        name: "fixed_window, 3 tiers",
+        algorithm: Algorithm::FixedWindow,
+        tiers: &[(MANY, 1_000), (MANY, MINUTE), (MANY, 60 * MINUTE)],
+    },
+    Subject { name: "metadata_list", algorithm: Algorithm::MetadataList, tiers: &[(MANY, MINUTE)] },
+    Subject {
+        name: "sliding_window",
+        algorithm: Algorithm::SlidingWindow { buckets: 10 },
+        tiers: &[(MANY, MINUTE)],
+    },
+    Subject {
+        name: "sliding_window, 3 horizons",
+        algorithm: Algorithm::SlidingWindow { buckets: 10 },
+        tiers: &[(MANY, 1_000), (MANY, 10_000), (MANY, 15_000)],
+    },
+    Subject { name: "sliding_log", algorithm: Algorithm::SlidingLog, tiers: &[(FULL, 1_000)] },
+    Subject { name: "sliding_counter", algorithm: Algorithm::SlidingCounter, tiers: &[(MANY, MINUTE)] },
+    Subject {
+        name: "gcra",
+        algorithm: Algorithm::Gcra { burst: MANY, delay: Duration::ZERO },
+        tiers: &[(10_000, MINUTE)],
+    },
+    Subject { name: "concurrency", algorithm: Algorithm::Concurrency, tiers: &[(MANY, MINUTE)] },
+    Subject { name: "distinct", algorithm: Algorithm::Distinct, tiers: &[(10_000, MINUTE)] },
+];
+
+fn main() {
+    if let Ok(name) = env::var("BENCH_SIZE_OF") {
+        return size_in_memory(&name);
+    }
+    let only = env::args().nth(1).filter(|name| !name.starts_with("--"));
+    println!(
+        "| algorithm | memory: decisions/s a core | ns each | bytes a key | Redis: decisions/s | µs of its CPU each | \
+         bytes a key, used once | {FULL} times |"
+    );
+    println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for subject in SUBJECTS.iter().filter(|s| only.as_ref().is_none_or(|only| s.name.contains(only))) {
+        let nanos = in_memory(subject);
+        let bytes = size_of(subject);
+        let (micros, rate) = in_redis(subject);
+        let (once, full) = sizes_in_redis(subject);
+        println!(
+            "| {} | {:.1} M | {nanos:.0} | {bytes} | {:.0} k | {micros:.1} | {once} | {full} |",
+            subject.name,
+            1e3 / nanos,
+            rate / 1e3,
+        );
+    }
+}
+
+/// CPU nanoseconds a decision, on one thread, over keys that fit no cache.
+fn in_memory(subject: &Subject) -> f64 {
+    let (policy, store) = (subject.policy(), MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new())));
+    let keys = 100_000;
+    let checks: Vec<Check<'_>> = (0..keys).map(|key| subject.check(&policy, key, 0)).collect();
+    let (mut key, mut made) = (0, 0_u64);
+    let mut run = |time: Duration| {
+        let (begun, cpu, before) = (Instant::now(), cpu_nanos(), made);
+        while begun.elapsed() < time {
+            for _ in 0..1_000 {
+                let check = std::slice::from_ref(&checks[key]);
+                let decision = store.decide_now(check);
+                subject.end(&store, check, &decision);
+                // A stride that no prefetcher follows and that visits every key.
+                key = (key + 48_611) % keys;
+                made += 1;
+            }
+        }
+        (cpu_nanos() - cpu) / (made - before) as f64
+    };
+    run(Duration::from_millis(300));
+    run(Duration::from_millis(700))
+}
+
+/// Bytes a key in memory, once used and `FULL` times, measured in a process of its own: what another left behind
+/// would be used again.
+fn size_of(subject: &Subject) -> String {
+    let run = |this| {
+        // Freed memory goes back at once, so that what is resident is what is in use.
+        Command::new(this).env("BENCH_SIZE_OF", subject.name).env("MIMALLOC_PURGE_DELAY", "0").output()
+    };
+    let output = env::current_exe().and_then(run).unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn size_in_memory(name: &str) {
+    let Some(subject) = SUBJECTS.iter().find(|subject| subject.name == name) else { return };
+    let size = |keys: usize, times: u64| {
+        let (policy, store) = (subject.policy(), MemoryStore::new(keys, Arc::new(SystemClock::new())));
+        let before = resident_bytes();
+        for key in 0..keys {
+            for time in 0..times {
+                store.decide_now(&[subject.check(&policy, key, time)]);
+            }
+        }
+        resident_bytes().saturating_sub(before) as usize / store.stats().keys.max(1)
+    };
+    // The smaller one first: what it leaves behind is not resident any more.
+    let full = size(FULL_KEYS, FULL);
+    println!("{} … {full}", size(MANY_KEYS, 1));
+}
+
+/// Microseconds of Redis' CPU a decision, with many under way, and decisions a second.
+fn in_redis(subject: &'static Subject) -> (f64, f64) {
+    let redis = Redis::start();
+    local(async {
+        let (policy, store) = (Rc::new(subject.policy()), Rc::new(redis.store()));
+        let made = under_way(&redis, |_| {
+            let (policy, store) = (Rc::clone(&policy), Rc::clone(&store));
+            async move |number| {
+                let key = usize::try_from(number).unwrap() * 7_919 % KEYS;
+                let checks = [subject.check(&policy, key, number)];
+                let decision = store.decide(&checks).await.unwrap();
+                if subject.algorithm == Algorithm::Concurrency {
+                    store.give_back(&checks, decision.receipt()).await.unwrap();
+                }
+            }
+        })
+        .await;
+        (redis.since_mark() / made as f64, made as f64 / RUN.as_secs_f64())
+    })
+}
+
+/// What Redis says that a key takes, once used and `FULL` times.
+fn sizes_in_redis(subject: &Subject) -> (u64, u64) {
+    let redis = Redis::start();
+    local(async {
+        let (policy, store, mut connection) = (subject.policy(), redis.store(), redis.connect().await);
+        let mut usage = redis::cmd("MEMORY");
+        store.decide(&[subject.check(&policy, 0, 0)]).await.unwrap();
+        let keys: Vec<String> =
+            redis::cmd("KEYS").arg("ratelimit:{ip:*").query_async(&mut connection).await.unwrap();
+        usage.arg("USAGE").arg(&keys[0]).arg("SAMPLES").arg(0);
+        let once = usage.query_async(&mut connection).await.unwrap();
+        for time in 1..FULL {
+            store.decide(&[subject.check(&policy, 0, time)]).await.unwrap();
+        }
+        (once, usage.query_async(&mut connection).await.unwrap())
+    })
+}
+
+impl Subject {
+    fn policy(&self) -> Policy {
+        policy(self.algorithm, self.tiers)
+    }
+
+    /// The request number `time` of a key.
+    fn check<'a>(&self, policy: &'a Policy, key: usize, time: u64) -> Check<'a> {
+        let detail = match self.algorithm {
+            Algorithm::MetadataList => Detail::Entry(Arc::new(Entry {
+                time: 1_800_000_000_000_000 + time as i64,
+                user: Some(format_compact!("user-{}", time % 100)),
+                method: http::Method::GET,
+                path: "/api/orders".into(),
+            })),
+            // A hash, of as many users as fill the key; a token.
+            Algorithm::Distinct => Detail::Member(
+                u128::from(time % FULL).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835),
+            ),
+            Algorithm::Concurrency => Detail::Member(u128::from(time)),
+            _ => Detail::None,
+        };
+        Check { policy, identifier: address(key).into(), cost: 1, detail }
+    }
+
+    /// A lease is given back.
+    fn end(&self, store: &MemoryStore, check: &[Check<'_>], decision: &Decision) {
+        if self.algorithm == Algorithm::Concurrency {
+            store.give_back_now(check, decision.receipt());
+        }
+    }
+}
