@@ -8,7 +8,10 @@ use std::{
     env,
     hint::black_box,
     process::Command,
-    sync::{Arc, Barrier},
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -37,11 +40,14 @@ const SPREAD_KEYS: usize = 100_000;
 const MANY_KEYS: usize = 1_000_000;
 const RUN: Duration = Duration::from_millis(500);
 
-const ALGORITHMS: [(&str, Algorithm); 4] = [
+const ALGORITHMS: [(&str, Algorithm); 7] = [
     ("single_counter", Algorithm::SingleCounter),
     ("fixed_window", Algorithm::FixedWindow),
-    ("sliding_log", Algorithm::SlidingLog),
     ("metadata_list", Algorithm::MetadataList),
+    ("sliding_window", Algorithm::SlidingWindow { buckets: 10 }),
+    ("sliding_log", Algorithm::SlidingLog),
+    ("sliding_counter", Algorithm::SlidingCounter),
+    ("gcra", Algorithm::Gcra { burst: 1_000_000_000, delay: Duration::ZERO }),
 ];
 
 fn main() {
@@ -66,6 +72,8 @@ fn main() {
     decide("fixed_window ×2", "spread", &tiers, SPREAD_KEYS, 1);
     decide("fixed_window ×2", "one", &tiers, 1, 1);
 
+    pauses();
+
     println!("\n{MANY_KEYS} keys such as ip:203.100.113.107");
     println!("{:<16} {:>12} {:>16} {:>18}", "algorithm", "bytes a key", "ns a new key", "ns a new, full");
     for (name, _) in ALGORITHMS {
@@ -76,6 +84,54 @@ fn main() {
             println!("{name}: {error}");
         }
     }
+}
+
+/// A million limits are over and are swept as the proxy does it, ten times a second, while clients ask: how long a
+/// decision takes then, and what a sweep takes of the processor (a 256th of it with any one lock held).
+fn pauses() {
+    const TICK: Duration = Duration::from_millis(100);
+    const SWEEP: usize = 20_000;
+    let short = policy(Algorithm::SingleCounter, &[(100, 1)]);
+    let long = policy(Algorithm::SingleCounter, &[(1_000_000_000, 86_400_000)]);
+    let store = MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new()));
+    let check = |policy, i| Check { policy, identifier: address(i).into(), cost: 1, detail: Detail::None };
+    for i in 0..MANY_KEYS {
+        store.decide_now(&[check(&short, i)]);
+    }
+    let asked: Vec<Check<'_>> = (0..SPREAD_KEYS).map(|i| check(&long, i)).collect();
+    let is_done = AtomicBool::new(false);
+    let (mut times, mut sweeps) = (Vec::with_capacity(1 << 24), Vec::new());
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut i = 0;
+            while !is_done.load(Relaxed) && times.len() < times.capacity() {
+                let begun = Instant::now();
+                black_box(store.decide_now(std::slice::from_ref(&asked[i])));
+                times.push(begun.elapsed());
+                i = (i + 48_611) % asked.len();
+            }
+        });
+        while store.stats().keys > SPREAD_KEYS {
+            let cpu = cpu_nanos();
+            store.sweep(SWEEP);
+            sweeps.push(cpu_nanos() - cpu);
+            thread::sleep(TICK);
+        }
+        is_done.store(true, Relaxed);
+        let _ = asking.join();
+    });
+    times.sort_unstable();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+    let most = sweeps.iter().copied().fold(0.0, f64::max) / 1e3;
+    println!(
+        "\n{MANY_KEYS} limits over, {} sweeps of {SWEEP}: a decision p50 {:?}, p99.99 {:?}, p99.9999 {:?}; the longest \
+         sweep {most:.0} µs, {:.1} µs with a lock",
+        sweeps.len(),
+        at(0.5),
+        at(0.9999),
+        at(0.999_999),
+        most / 256.0,
+    );
 }
 
 /// Has `threads` threads decide over `count` keys, and prints what they did.
