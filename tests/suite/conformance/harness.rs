@@ -60,7 +60,10 @@ impl<S: Subject> Harness<S> {
     }
 
     /// Asks this thread's end of the store.
-    fn ask<T, E: std::fmt::Debug>(&self, question: impl AsyncFnOnce(&S::Store) -> Result<T, E>) -> T {
+    pub(super) fn ask<T, E: std::fmt::Debug>(
+        &self,
+        question: impl AsyncFnOnce(&S::Store) -> Result<T, E>,
+    ) -> T {
         ENDS.with_borrow_mut(|Ends { runtime, of }| {
             let answer = runtime.block_on(async {
                 let end = of.entry(self.number).or_insert_with(|| Box::new(S::store(&self.place)));

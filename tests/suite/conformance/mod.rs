@@ -1,6 +1,7 @@
 //! What every store of limits must do, whatever it is made of. A store passes by a line such as
 //! `store_suite!(memory, Memory);`.
 
+mod batches;
 mod concurrency;
 mod differential;
 mod harness;

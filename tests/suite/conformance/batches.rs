@@ -1,0 +1,75 @@
+//! Requests that are asked about at once, and so leave for Redis together: they must be decided as if one came after
+//! the other.
+
+use futures_util::future::join_all;
+use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
+use tollgate::{
+    config::model::Algorithm,
+    limit::{Check, Policy, algorithm::Detail},
+};
+
+use super::{ALGORITHMS, Harness, Memory, SECOND, Shared, entry, policy};
+
+const IDENTIFIERS: [&str; 3] = ["ip:1", "user:a", "ip:1+path:/a"];
+
+/// Each request's checks, as index of policy, index of identifier, cost, member; and how many microseconds pass
+/// before the next round.
+type Round = (Vec<Vec<(usize, usize, u64, u128)>>, i64);
+
+fn rounds(policies: usize) -> impl Strategy<Value = Vec<Round>> {
+    let check = (0..policies, 0..IDENTIFIERS.len(), 0..4_u64, 0..6_u128);
+    let requests = vec(vec(check, 1..4), 1..100);
+    vec((requests, 0..1_200_000_i64), 1..4)
+}
+
+/// Each algorithm as it is, as a shadow, and counting what it denies.
+fn policies() -> Vec<Policy> {
+    let of = |(index, algorithm): (usize, Algorithm)| {
+        let plain = policy(&format!("p{index}"), algorithm, &[(7, SECOND)]);
+        let shadow = Policy { is_shadow: true, ..policy(&format!("s{index}"), algorithm, &[(3, SECOND)]) };
+        let counting =
+            Policy { count_denied: true, ..policy(&format!("d{index}"), algorithm, &[(9, SECOND)]) };
+        [plain, shadow, counting]
+    };
+    ALGORITHMS.into_iter().enumerate().flat_map(of).collect()
+}
+
+#[test]
+fn requests_of_one_batch_are_decided_one_after_the_other() {
+    let policies = policies();
+    let config = ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = TestRunner::new(config);
+    let replayed = runner.run(&rounds(policies.len()), |rounds| replay(&policies, &rounds));
+    replayed.unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
+    let (memory, redis) = (Harness::<Memory>::new(), Harness::<Shared>::new());
+    let mut now = 0;
+    for (requests, passes) in rounds {
+        memory.at(now);
+        redis.at(now);
+        let requests: Vec<Vec<Check<'_>>> =
+            requests.iter().map(|wanted| wanted.iter().map(|&one| check(policies, one)).collect()).collect();
+        let together = redis.ask(async |store| {
+            let decisions =
+                join_all(requests.iter().map(|checks| tollgate::limit::Store::decide(store, checks)));
+            decisions.await.into_iter().collect::<Result<Vec<_>, _>>()
+        });
+        for (number, (checks, decision)) in requests.iter().zip(together).enumerate() {
+            prop_assert_eq!(decision, memory.decide(checks), "request {}", number);
+        }
+        now += passes;
+    }
+    Ok(())
+}
+
+fn check(policies: &[Policy], (policy, identifier, cost, member): (usize, usize, u64, u128)) -> Check<'_> {
+    let policy = &policies[policy];
+    let detail = match policy.kind {
+        kind if kind.counts_members() => Detail::Member(member),
+        _ if policy.keeps_entries() => Detail::Entry(entry(i64::try_from(member).unwrap_or(0), "acme")),
+        _ => Detail::None,
+    };
+    Check { policy, identifier: IDENTIFIERS[identifier].into(), cost, detail }
+}
