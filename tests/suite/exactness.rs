@@ -110,6 +110,32 @@ fn passed(reply: &Reply) -> bool {
     reply.status == 200
 }
 
+/// A slice of five an instance: of each round's fifty, what an instance has taken and not spent may be missing.
+#[test]
+fn slices_admit_the_limit_at_most_and_a_slice_an_instance_less() {
+    const ROUNDS: usize = 8;
+    let origin = Origin::ok();
+    let a = "algorithm: fixed_window, key: 'header:x-round', limit: 50/1d, slice: 10%";
+    let site = Site::start(
+        Stage::Shared,
+        &origin,
+        a,
+        "algorithm: single_counter, key: global, limit: 1000000/1d, mode: shadow",
+    );
+    let admitted =
+        site.race(ROUNDS, |round, client| [("x-round", round.to_string()), ("x-client", client.to_string())]);
+    for admitted in &admitted {
+        assert!((50 - 2 * 5..=50).contains(admitted), "{admitted}");
+    }
+    // What is left in a slice is still there for the clients of its instance once the worker that was denied no longer
+    // remembers, and nobody gets more than that.
+    std::thread::sleep(std::time::Duration::from_millis(1_010));
+    for (round, admitted) in admitted.iter().enumerate() {
+        let later = site.pass(20, "/both", &[("x-round", &round.to_string())]);
+        assert_eq!(admitted + later, 50);
+    }
+}
+
 #[track_caller]
 pub fn exactly_the_limit_passes(stage: Stage, algorithm: &str) {
     const ROUNDS: usize = 16;
@@ -126,24 +152,24 @@ pub fn exactly_the_limit_passes(stage: Stage, algorithm: &str) {
     assert_eq!(by("fallback"), 0);
 }
 
-#[test]
-fn exactly_the_limit_passes_a_single_counter() {
-    exactly_the_limit_passes(Stage::Alone, "single_counter");
+/// A test for each of the algorithms that count units.
+macro_rules! each_algorithm {
+    ($stage:expr, $($algorithm:ident)*) => {
+        $(
+            #[test]
+            fn $algorithm() {
+                $crate::exactness::exactly_the_limit_passes($stage, stringify!($algorithm));
+            }
+        )*
+    };
+    ($stage:expr) => {
+        $crate::exactness::each_algorithm!($stage, single_counter fixed_window metadata_list sliding_window sliding_log sliding_counter gcra);
+    };
 }
+pub(crate) use each_algorithm;
 
-#[test]
-fn exactly_the_limit_passes_a_fixed_window() {
-    exactly_the_limit_passes(Stage::Alone, "fixed_window");
-}
-
-#[test]
-fn exactly_the_limit_passes_a_sliding_log() {
-    exactly_the_limit_passes(Stage::Alone, "sliding_log");
-}
-
-#[test]
-fn exactly_the_limit_passes_a_metadata_list() {
-    exactly_the_limit_passes(Stage::Alone, "metadata_list");
+mod exactly_the_limit_passes {
+    super::each_algorithm!(super::Stage::Alone);
 }
 
 #[test]

@@ -62,24 +62,8 @@ fn decisions(tollgates: &[&Tollgate]) -> usize {
     tollgates.iter().map(|tollgate| tollgate.metric("tollgate_store_batch_size_count") as usize).sum()
 }
 
-#[test]
-fn two_instances_admit_exactly_the_limit_of_a_single_counter() {
-    exactness::exactly_the_limit_passes(Stage::Shared, "single_counter");
-}
-
-#[test]
-fn two_instances_admit_exactly_the_limit_of_a_fixed_window() {
-    exactness::exactly_the_limit_passes(Stage::Shared, "fixed_window");
-}
-
-#[test]
-fn two_instances_admit_exactly_the_limit_of_a_sliding_log() {
-    exactness::exactly_the_limit_passes(Stage::Shared, "sliding_log");
-}
-
-#[test]
-fn two_instances_admit_exactly_the_limit_of_a_metadata_list() {
-    exactness::exactly_the_limit_passes(Stage::Shared, "metadata_list");
+mod two_instances_admit_exactly_the_limit {
+    crate::exactness::each_algorithm!(crate::exactness::Stage::Shared);
 }
 
 #[test]
@@ -162,6 +146,32 @@ fn a_denied_request_leaves_every_key_byte_for_byte_as_it_was() {
         assert_eq!(get(tollgate, "/two", &[("x-key", "unknown")]), 429);
     }
     assert_eq!(contents(&redis), before);
+}
+
+#[test]
+fn a_slice_is_asked_for_once_and_spent_alone() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let rest = "
+policies:
+  quota: { algorithm: fixed_window, key: ip, limit: 1000/1d, slice: 10% }
+routes:
+  - { path: /*, upstream: origin, policies: [quota] }
+";
+    let tollgate = instance(&origin, &redis, 2, rest);
+    let mut client = Client::connect(tollgate.address);
+    let remaining = (0..500).map(|_| {
+        let reply = client.request("GET", "/", &[], b"");
+        assert_eq!(reply.status, 200);
+        let (_, told) = reply.header("ratelimit").unwrap().split_once(";r=").unwrap();
+        told.split(';').next().unwrap().parse::<u64>().unwrap()
+    });
+    assert!(remaining.eq((500..1000).rev()), "the client is told what is left, wherever it lies");
+    let by = |source: &str| {
+        let name =
+            format!("tollgate_decisions_total{{policy=\"quota\",verdict=\"allowed\",source=\"{source}\"}}");
+        tollgate.metric(&name)
+    };
+    assert_eq!((by("store"), by("lease")), (5.0, 495.0));
 }
 
 #[test]
