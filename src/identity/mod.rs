@@ -12,6 +12,7 @@ mod cookie;
 mod encode;
 mod identifier;
 mod identifiers;
+pub mod keys;
 mod trusted_proxies;
 mod user;
 

@@ -2,15 +2,16 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use http::Method;
+use http::{Method, StatusCode};
 use tollgate::config::{
     self, Config, Sources, System,
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, Breaker, ClientAddress,
-        ClientLimits, Cost, Destination, Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, KeyPart,
-        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, PathPattern,
-        Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment,
-        Shutdown, Store, Timeouts, Upstream, UserSource, Workers,
+        ClientLimits, Condition, Cost, DenialBody, DenialReply, Destination, Endpoint, Forwarded, HeaderFrom,
+        HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel,
+        MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern, Policy, Rate, RateLimitFields,
+        Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
+        TemplatePart, Timeouts, Upstream, UserSource, Workers,
     },
 };
 
@@ -137,6 +138,14 @@ trusted_proxies: [10.0.0.0/8, "2001:db8::/32", 192.0.2.1]
 client_address: { header: CF-Connecting-IP, ipv6_prefix: 56 }
 request_id: X-Correlation-Id
 user:
+  - jwt: { key: { file: keys/set.json } }
+  - jwt:
+      header: X-Token
+      claim: https://example.com/name
+      key: { file: keys/secret }
+      algorithm: HS256
+      issuer: https://example.com
+      audience: api
   - header: x-user-id
   - { header: x-name, from: anyone }
   - cookie: session
@@ -159,6 +168,30 @@ policies:
     limits: [10/1s, 120/1m, 240/1h]
     record: { keep: "${KEEP}", for: 2h }
   inspect: { algorithm: metadata_list, key: ip, limits: [600/1m], on_store_error: allow }
+  burst: { algorithm: sliding_window, key: ip, limits: [1000/1s, 5000/10s], buckets: 4, mode: shadow }
+  edge: { algorithm: sliding_counter, key: "jwt:sub+ip", limit: 10000/1h, preflight: true, count_denied: true }
+  parallel: { algorithm: concurrency, key: user, limit: 8, lease: 5m, overrides: [{ ip: 10.0.0.0/8, limit: 80 }] }
+  stuffing: { algorithm: distinct, key: ip, value: user+path, limit: 10000/10m }
+  failures: { algorithm: sliding_log, key: ip, limit: 5/1m, count: { statuses: [401, "4xx", 500] } }
+  sliced: { algorithm: fixed_window, key: ip, limit: 1000/1m, slice: 12.5%, mode: enforce, reply: { status: 503 } }
+  expensive:
+    algorithm: gcra
+    key: ip+path
+    limit: 100/1m
+    burst: 200
+    cost: { header: X-Cost, default: 2, max: 100 }
+    slice: 0%
+    delay: 1500ms
+    exempt: [10.0.0.0/8, "user:monitor", "jwt:plan=gold", "header:X-Plan=a=b"]
+    overrides:
+      - { user: acme, limits: [1000/1m] }
+      - { "jwt:plan": gold, limit: 500/1m, burst: 7 }
+      - { "header:x-plan": gold, limit: 400/1m }
+    reply:
+      status: 420
+      headers: { X-Reason: slow-down }
+      body: '{"error":"slow down","retry_after":{{retry_after}},"of":"{{policy}}: {{ limit }}"}'
+  costly: { algorithm: gcra, key: ip, limit: 100/1m, cost: 5, reply: { body: "wait", content_type: text/html } }
 abuse: { retain: 30d }
 upstreams:
   api:
@@ -185,7 +218,7 @@ routes:
   - { path: /files/*, upstream: other, methods: [GET] }
   - { path: /files/*, upstream: other, timeouts: *slow }
 client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20 }
-reply_headers: { via: edge-1 }
+reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
 access_log: { format: combined, to: /var/log/tollgate.log, sample: 12.5% }
 log: { level: debug, format: json }
@@ -225,6 +258,22 @@ fn everything_that_is_said_counts() {
         },
         request_id: "x-correlation-id".parse().unwrap(),
         user: vec![
+            UserSource::Jwt(Jwt {
+                header: "authorization".parse().unwrap(),
+                claim: "sub".to_owned(),
+                key: "keys/set.json".into(),
+                algorithm: None,
+                issuer: None,
+                audience: None,
+            }),
+            UserSource::Jwt(Jwt {
+                header: "x-token".parse().unwrap(),
+                claim: "https://example.com/name".to_owned(),
+                key: "keys/secret".into(),
+                algorithm: Some(JwtAlgorithm::Hs256),
+                issuer: Some("https://example.com".to_owned()),
+                audience: Some("api".to_owned()),
+            }),
             UserSource::Header { name: "x-user-id".parse().unwrap(), from: HeaderFrom::TrustedProxies },
             UserSource::Header { name: "x-name".parse().unwrap(), from: HeaderFrom::Anyone },
             UserSource::Cookie("session".to_owned()),
@@ -280,6 +329,78 @@ fn everything_that_is_said_counts() {
                 on_store_error: OnStoreError::Allow,
                 record,
                 ..Policy::new("", Algorithm::SlidingLog, vec![], vec![])
+            }),
+            Arc::new(Policy {
+                mode: Mode::Shadow,
+                ..Policy::new(
+                    "burst",
+                    Algorithm::SlidingWindow { buckets: 4 },
+                    vec![one(KeyPart::Ip)],
+                    vec![rate(1000, 1), rate(5000, 10)],
+                )
+            }),
+            Arc::new(Policy {
+                preflight: true,
+                count_denied: true,
+                ..Policy::new(
+                    "edge",
+                    Algorithm::SlidingCounter,
+                    vec![KeyRecipe(vec![KeyPart::Ip, KeyPart::Jwt("sub".to_owned())])],
+                    vec![rate(10_000, 3600)],
+                )
+            }),
+            Arc::new(Policy {
+                overrides: vec![Override {
+                    condition: Condition::Address("10.0.0.0/8".parse().unwrap()),
+                    tiers: vec![rate(80, 300)],
+                    algorithm: Algorithm::Concurrency,
+                }],
+                ..Policy::new(
+                    "parallel",
+                    Algorithm::Concurrency,
+                    vec![one(KeyPart::User)],
+                    vec![rate(8, 300)],
+                )
+            }),
+            Arc::new(Policy {
+                value: Some(KeyRecipe(vec![KeyPart::User, KeyPart::Path])),
+                ..Policy::new(
+                    "stuffing",
+                    Algorithm::Distinct,
+                    vec![one(KeyPart::Ip)],
+                    vec![rate(10_000, 600)],
+                )
+            }),
+            Arc::new(Policy {
+                count: Some(Statuses(vec![401..=401, 400..=499, 500..=500])),
+                ..Policy::new("failures", Algorithm::SlidingLog, vec![one(KeyPart::Ip)], vec![rate(5, 60)])
+            }),
+            Arc::new(Policy {
+                slice: 0.125,
+                reply: Some(DenialReply {
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    headers: vec![],
+                    body: None,
+                }),
+                ..Policy::new("sliced", Algorithm::FixedWindow, vec![one(KeyPart::Ip)], vec![rate(1000, 60)])
+            }),
+            Arc::new(expensive()),
+            Arc::new(Policy {
+                cost: Cost::Fixed(5),
+                reply: Some(DenialReply {
+                    status: StatusCode::TOO_MANY_REQUESTS,
+                    headers: vec![],
+                    body: Some(DenialBody {
+                        content_type: "text/html".parse().unwrap(),
+                        template: vec![TemplatePart::Text("wait".to_owned())],
+                    }),
+                }),
+                ..Policy::new(
+                    "costly",
+                    Algorithm::Gcra { burst: 100, delay: secs(0) },
+                    vec![one(KeyPart::Ip)],
+                    vec![rate(100, 60)],
+                )
             }),
         ],
         abuse: Abuse { retain: secs(30 * 86_400) },
@@ -340,7 +461,7 @@ fn everything_that_is_said_counts() {
             idle_timeout: secs(60),
             connections: 20,
         },
-        reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "edge-1".to_owned() },
+        reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Both, via: "edge-1".to_owned() },
         forwarded: Forwarded::Both,
         access_log: AccessLog {
             format: AccessLogFormat::Combined,
@@ -351,6 +472,110 @@ fn everything_that_is_said_counts() {
         shutdown: Shutdown { drain: secs(0) },
     };
     assert_eq!(parse(EVERYTHING), expected);
+}
+
+/// The policy with most settings.
+fn expensive() -> Policy {
+    let rate = |limit| vec![Rate { limit, window: secs(60) }];
+    let gcra = |burst| Algorithm::Gcra { burst, delay: Duration::from_millis(1500) };
+    let header =
+        |value: &str| Condition::Header { name: "x-plan".parse().unwrap(), value: value.parse().unwrap() };
+    let jwt = Condition::Jwt { claim: "plan".to_owned(), value: "gold".to_owned() };
+    let other = |condition, limit, burst| Override { condition, tiers: rate(limit), algorithm: gcra(burst) };
+    let text = |text: &str| TemplatePart::Text(text.to_owned());
+    Policy {
+        cost: Cost::Header { name: "x-cost".parse().unwrap(), default: 2, max: 100 },
+        exempt: vec![
+            Condition::Address("10.0.0.0/8".parse().unwrap()),
+            Condition::User("monitor".to_owned()),
+            jwt.clone(),
+            header("a=b"),
+        ],
+        overrides: vec![
+            // Without a burst of its own, a bucket holds the override's limit.
+            other(Condition::User("acme".to_owned()), 1000, 1000),
+            other(jwt, 500, 7),
+            other(header("gold"), 400, 400),
+        ],
+        reply: Some(DenialReply {
+            status: StatusCode::from_u16(420).unwrap(),
+            headers: vec![("x-reason".parse().unwrap(), "slow-down".parse().unwrap())],
+            body: Some(DenialBody {
+                content_type: "application/json".parse().unwrap(),
+                template: vec![
+                    text("{\"error\":\"slow down\",\"retry_after\":"),
+                    TemplatePart::RetryAfter,
+                    text(",\"of\":\""),
+                    TemplatePart::Policy,
+                    text(": "),
+                    TemplatePart::Limit,
+                    text("\"}"),
+                ],
+            }),
+        }),
+        ..Policy::new("expensive", gcra(200), vec![KeyRecipe(vec![KeyPart::Ip, KeyPart::Path])], rate(100))
+    }
+}
+
+fn policy(said: &str) -> Policy {
+    let text = SMALLEST.replace("algorithm: sliding_log, key: ip, limit: 100/1s", said);
+    (*parse(&text).policies.remove(0)).clone()
+}
+
+#[test]
+fn every_algorithm_has_its_defaults() {
+    let of = |said: &str| {
+        let found = policy(said);
+        let plain = Policy::new("per-ip", found.algorithm, vec![one(KeyPart::Ip)], found.tiers.clone());
+        assert_eq!(Policy { value: None, ..found.clone() }, plain, "{said}");
+        (found.algorithm, found.tiers[0])
+    };
+    let rate = |limit, window| Rate { limit, window: secs(window) };
+    for (said, algorithm, tier) in [
+        ("single_counter, key: ip, limit: 9/1s", Algorithm::SingleCounter, rate(9, 1)),
+        ("sliding_counter, key: ip, limit: 9/1s", Algorithm::SlidingCounter, rate(9, 1)),
+        ("sliding_window, key: ip, limit: 9/1s", Algorithm::SlidingWindow { buckets: 10 }, rate(9, 1)),
+        ("gcra, key: ip, limit: 9/1s", Algorithm::Gcra { burst: 9, delay: secs(0) }, rate(9, 1)),
+        ("concurrency, key: ip, limit: 9", Algorithm::Concurrency, rate(9, 60)),
+        ("concurrency, key: ip, limits: [9]", Algorithm::Concurrency, rate(9, 60)),
+        ("distinct, key: ip, value: path, limit: 9/1s", Algorithm::Distinct, rate(9, 1)),
+    ] {
+        assert_eq!(of(&format!("algorithm: {said}")), (algorithm, tier), "{said}");
+    }
+}
+
+#[test]
+fn what_a_reply_leaves_out_has_its_default() {
+    let reply = |said: &str| {
+        let said = format!("algorithm: gcra, key: ip, limit: 9/1s, reply: {{ {said} }}");
+        policy(&said).reply.unwrap()
+    };
+    let plain = DenialReply { status: StatusCode::TOO_MANY_REQUESTS, headers: vec![], body: None };
+    assert_eq!(reply("status: 429"), plain);
+    assert_eq!(reply("headers: {}"), plain);
+    for (body, content_type) in [
+        ("'slow down'", "text/plain; charset=utf-8"),
+        ("'{{policy}}'", "text/plain; charset=utf-8"),
+        ("''", "text/plain; charset=utf-8"),
+        ("' {\"a\":{{limit}}}'", "application/json"),
+        ("'[{{limit}}]'", "application/json"),
+    ] {
+        assert_eq!(reply(&format!("body: {body}")).body.unwrap().content_type, content_type, "{body}");
+    }
+}
+
+#[test]
+fn every_form_of_a_key_of_tokens_is_read() {
+    for source in [
+        "key: { file: keys/public.pem }, algorithm: ES256",
+        "key: { file: tls/me.pem }, algorithm: ES256",
+        "key: { file: keys/set.json }, algorithm: ES256",
+        "key: { file: keys/set.json }",
+        "key: { file: keys/secret }, algorithm: HS256",
+    ] {
+        let config = parse(&format!("user: [{{ jwt: {{ {source} }} }}]\n{SMALLEST}"));
+        assert!(matches!(&config.user[..], [UserSource::Jwt(_)]), "{source}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. Whoever may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 16] = [
+const MAY_KNOW: [(&str, &[&str]); 17] = [
     ("main", &["cli"]),
     ("cli", &["app", "admin", "abuse", "config", "config::model", "telemetry"]),
     // The composition root knows everything below it, and nobody but the commands knows it.
@@ -24,14 +24,17 @@ const MAY_KNOW: [(&str, &[&str]); 16] = [
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),
     ("upstream", &["config::model", "telemetry"]),
-    ("identity", &["config::model", "telemetry"]),
+    ("identity", &["identity::keys", "config::model", "telemetry"]),
+    // Pure: the bytes of a file in, keys out.
+    ("identity::keys", &["config::model"]),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
     // Pure: integers in, integers out.
     ("limit::algorithm", &[]),
     // A store serves the traits that others own; they never know it.
     ("store", &["limit", "abuse", "config::model", "telemetry"]),
     ("abuse", &["limit", "config::model", "telemetry"]),
-    ("config", &["config::model"]),
+    // What a file of keys holds it asks those who will verify by it.
+    ("config", &["config::model", "identity::keys"]),
     ("config::model", &[]),
     ("telemetry", &["config::model"]),
 ];

@@ -69,9 +69,16 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
 pub(super) fn reply_headers(value: Option<Cursor<'_>>) -> ReplyHeaders {
     let default = ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() };
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let ratelimit = choice(&[
+        ("draft", RateLimitFields::Draft),
+        ("legacy", RateLimitFields::Legacy),
+        ("both", RateLimitFields::Both),
+        ("off", RateLimitFields::Off),
+    ]);
+    let ratelimit = at.parse_or("ratelimit", default.ratelimit, ratelimit);
     let via = at.parse_or("via", default.via, pseudonym);
     at.finish();
-    ReplyHeaders { via, ..default }
+    ReplyHeaders { ratelimit, via }
 }
 
 pub(super) fn forwarded(value: Option<Cursor<'_>>) -> Forwarded {

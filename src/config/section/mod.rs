@@ -43,11 +43,9 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
     let trusted_proxies = clients::trusted_proxies(trusted_proxies);
     let client_address = clients::client_address(at.take("client_address"));
     let request_id = clients::request_id(at.take("request_id"));
-    let user = at.take("user");
-    let knows_users = user.is_some();
-    let user = user::sources(user, trusts);
+    let (user, known) = user::sources(at.take("user"), trusts);
     let store = state::store(at.take("store"));
-    let policies = policies::policies(at.take("policies"), knows_users);
+    let policies = policies::policies(at.take("policies"), known);
     let abuse = state::abuse(at.take("abuse"));
     let upstreams = upstreams::upstreams(at.require("upstreams", UPSTREAMS), &policies.names);
     let routes = routes::routes(at.require("routes", ROUTES), &policies.names, &upstreams);

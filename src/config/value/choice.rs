@@ -20,6 +20,11 @@ pub(in crate::config) fn choice<T: Copy>(
     }
 }
 
+/// Reads `true` or `false`.
+pub(in crate::config) fn switch(text: &str) -> Result<bool, Invalid> {
+    choice(&[("true", true), ("false", false)])(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

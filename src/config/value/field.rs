@@ -86,6 +86,43 @@ pub(in crate::config) fn free_field_name(text: &str) -> Result<HeaderName, Inval
     Ok(name)
 }
 
+/// What a reply has of itself: what frames it, and what tells the client how its limits stand.
+const OF_THE_REPLY: [&str; 13] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "keep-alive",
+    "proxy-connection",
+    "ratelimit",
+    "ratelimit-policy",
+    "retry-after",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "date",
+];
+
+/// Reads the name of a field that the reply to a denied client may have besides its own.
+pub(in crate::config) fn reply_field_name(text: &str) -> Result<HeaderName, Invalid> {
+    let name = field_name(text)?;
+    match name.as_str() {
+        "content-type" => {
+            Err(Invalid::new("has a setting of its own").form("beside `headers`: `content_type: text/html`"))
+        }
+        known if OF_THE_REPLY.contains(&known) || known.starts_with("x-ratelimit-") => {
+            Err(Invalid::new("is a field that every such reply has already")
+                .form("another one, such as x-NAME"))
+        }
+        _ => Ok(name),
+    }
+}
+
+/// Reads a text that names something outside: a claim, an issuer.
+pub(in crate::config) fn text(text: &str) -> Result<String, Invalid> {
+    label(text, |c| !c.is_control(), "any characters that can be printed")
+}
+
 /// Reads the value of a header field.
 pub(in crate::config) fn field_value(text: &str) -> Result<HeaderValue, Invalid> {
     let trimmed = text.trim_matches([' ', '\t']) == text;

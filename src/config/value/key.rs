@@ -9,8 +9,19 @@ use crate::config::{
     nearest::nearest,
 };
 
-const KINDS: [&str; 10] =
-    ["ip", "user", "header:NAME", "cookie:NAME", "query:NAME", "path", "route", "host", "method", "global"];
+const KINDS: [&str; 11] = [
+    "ip",
+    "user",
+    "header:NAME",
+    "cookie:NAME",
+    "query:NAME",
+    "jwt:CLAIM",
+    "path",
+    "route",
+    "host",
+    "method",
+    "global",
+];
 
 /// Reads `ip`, `header:x-api-key`, or several parts as one key: `ip+path`. Names cannot hold a `+`.
 ///
@@ -34,6 +45,7 @@ fn part(word: &str) -> Result<KeyPart, Invalid> {
     match named {
         Some(("header", name)) => field_name(name).map(KeyPart::Header),
         Some(("cookie", name)) => cookie_name(name).map(KeyPart::Cookie),
+        Some(("jwt", claim)) if !claim.is_empty() => Ok(KeyPart::Jwt(claim.to_owned())),
         Some(("query", name)) if !name.is_empty() => Ok(KeyPart::Query(name.to_owned())),
         _ => match word {
             "ip" => Ok(KeyPart::Ip),
@@ -79,6 +91,7 @@ mod tests {
         assert_eq!(key_recipe("header:X-Api-Key"), one(KeyPart::Header("x-api-key".parse().unwrap())));
         assert_eq!(key_recipe("cookie:Session"), one(KeyPart::Cookie("Session".to_owned())));
         assert_eq!(key_recipe("query:a:b"), one(KeyPart::Query("a:b".to_owned())));
+        assert_eq!(key_recipe("jwt:https://a/b"), one(KeyPart::Jwt("https://a/b".to_owned())));
         assert_eq!(key_recipe("ip+path"), Ok(KeyRecipe(vec![KeyPart::Ip, KeyPart::Path])));
     }
 
@@ -102,12 +115,14 @@ mod tests {
             "header:",
             "header",
             "query:",
+            "jwt:",
+            "jwt",
             "cookie:a b",
             "ip:x",
         ] {
             assert!(key_recipe(text).is_err(), "{text}");
         }
-        for text in ["jwt:sub", "tls:subject", "tls:fingerprint"] {
+        for text in ["tls:subject", "tls:fingerprint"] {
             assert_eq!(key_recipe(text).unwrap_err().what, "is not a key", "{text}");
         }
         assert_eq!(key_recipe("usr").unwrap_err().help(false).unwrap(), "did you mean `user`?");

@@ -89,6 +89,14 @@ pub(in crate::config) fn count(allowed: RangeInclusive<usize>) -> impl Fn(&str) 
     }
 }
 
+/// Reads a whole number of units.
+pub(in crate::config) fn number(allowed: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Invalid> {
+    move |text| {
+        let number = whole(text).ok_or_else(|| Invalid::new("is not a whole number"))?;
+        within(number, &allowed, ToString::to_string)
+    }
+}
+
 /// Reads `1%`, `0.5%`, 0 to 100, as a share of 1.
 pub(in crate::config) fn percentage(text: &str) -> Result<f64, Invalid> {
     let invalid = || Invalid::new("is not a percentage").form("percentages are written 1%, 0.5%, 100%");

@@ -9,7 +9,7 @@ use super::{
 use crate::config::model::Rate;
 
 /// The largest limit.
-const MOST: u64 = 1_000_000_000;
+pub(in crate::config) const MOST: u64 = 1_000_000_000;
 
 /// Reads `100/1s`; `10/m` is `10/1m`.
 pub(in crate::config) fn rate(text: &str) -> Result<Rate, Invalid> {

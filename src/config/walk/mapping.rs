@@ -54,6 +54,26 @@ impl<'t> Mapping<'t> {
         Some(value)
     }
 
+    /// Leaves the value of `key` to another, who takes it or has no use for it.
+    pub(in crate::config) fn knows(&mut self, key: &'static str) {
+        self.known.push(key);
+    }
+
+    /// The entries whose key begins with one of `kinds`, each of which names something: its place, its key and its
+    /// value. One without a value is reported and left out.
+    pub(in crate::config) fn naming(&self, kinds: &[&str]) -> Vec<(Place, &'t str, Cursor<'t>)> {
+        let is_one = |key: &Key| kinds.iter().any(|kind| key.name.starts_with(kind));
+        let mut found = Vec::new();
+        for (key, node) in self.entries.iter().filter(|(key, _)| is_one(key)) {
+            if node.is_nothing() {
+                self.report_at(key.place, format!("`{}` has no value", key.name), None);
+            } else {
+                found.push((key.place, key.name.as_str(), self.cursor.child(node)));
+            }
+        }
+        found
+    }
+
     /// As [`Mapping::take`]; where the key is missing, that is an error.
     pub(in crate::config) fn require(&mut self, key: &'static str, help: &str) -> Option<Cursor<'t>> {
         let value = self.take(key);

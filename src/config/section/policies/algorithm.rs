@@ -1,0 +1,112 @@
+//! `algorithm`, and the settings that one of them alone takes.
+
+use std::time::Duration;
+
+use crate::config::{
+    model::{Algorithm, Rate},
+    value::{MOST, choice, duration, number},
+    walk::Mapping,
+};
+
+/// The default number of buckets into which a sliding window is cut.
+const BUCKETS: u32 = 10;
+
+/// What is written, and what is meant; [`Settings::complete`] fills in what each takes.
+const ALGORITHMS: [(&str, Algorithm); 9] = [
+    ("single_counter", Algorithm::SingleCounter),
+    ("fixed_window", Algorithm::FixedWindow),
+    ("sliding_log", Algorithm::SlidingLog),
+    ("metadata_list", Algorithm::MetadataList),
+    ("sliding_window", Algorithm::SlidingWindow { buckets: BUCKETS }),
+    ("sliding_counter", Algorithm::SlidingCounter),
+    ("gcra", Algorithm::Gcra { burst: 1, delay: Duration::ZERO }),
+    ("concurrency", Algorithm::Concurrency),
+    ("distinct", Algorithm::Distinct),
+];
+
+/// Settings, and the algorithm that each is of.
+const OF_ONE: [(&str, &str); 4] =
+    [("buckets", "sliding_window"), ("burst", "gcra"), ("lease", "concurrency"), ("value", "distinct")];
+
+/// The algorithm of a policy, without what its settings say.
+pub(super) fn kind(at: &mut Mapping<'_>) -> Option<Algorithm> {
+    let names = ALGORITHMS.map(|(name, _)| name).join(", ");
+    at.require("algorithm", &format!("one of {names}"))?.parse(choice(&ALGORITHMS))
+}
+
+/// What is written for it.
+pub(super) fn name(kind: Algorithm) -> &'static str {
+    let same = |other: &Algorithm| std::mem::discriminant(other) == std::mem::discriminant(&kind);
+    ALGORITHMS.iter().find(|(_, other)| same(other)).map_or("", |(name, _)| name)
+}
+
+/// Whether members are counted, and not units: requests under way, or different values.
+pub(super) fn counts_members(kind: Option<Algorithm>) -> bool {
+    matches!(kind, Some(Algorithm::Concurrency | Algorithm::Distinct))
+}
+
+/// The settings that one algorithm alone takes.
+#[derive(Clone, Copy)]
+pub(super) struct Settings {
+    buckets: u32,
+    burst: Option<u64>,
+    delay: Duration,
+    /// How long a place is held that nobody renews.
+    pub(super) lease: Duration,
+}
+
+impl Settings {
+    /// Reads them, and reports those that are of another algorithm than `kind`.
+    pub(super) fn read(at: &mut Mapping<'_>, kind: Option<Algorithm>) -> Self {
+        for (key, owner) in OF_ONE {
+            report_of_another(at, key, owner, kind);
+        }
+        let buckets = at.parse_or("buckets", u64::from(BUCKETS), number(4..=100));
+        let burst = burst(at);
+        let delay = duration(Duration::ZERO..=Duration::from_secs(60 * 60));
+        let delay = at.parse_or("delay", Duration::ZERO, delay);
+        if !delay.is_zero() {
+            report_of_another(at, "delay", "gcra", kind);
+        }
+        let lease = duration(Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60));
+        let lease = at.parse_or("lease", Duration::from_secs(60), lease);
+        // Its value is read where the keys are known.
+        at.knows("value");
+        Self { buckets: u32::try_from(buckets).unwrap_or(BUCKETS), burst, delay, lease }
+    }
+
+    /// The same for other limits, which have a burst of their own.
+    pub(super) fn with_burst(self, burst: Option<u64>) -> Self {
+        Self { burst, ..self }
+    }
+
+    /// `kind` with what was written for it. Without a burst, a bucket holds the limit's count.
+    pub(super) fn complete(self, kind: Algorithm, tiers: &[Rate]) -> Algorithm {
+        let limit = tiers.first().map_or(1, |tier| tier.limit);
+        match kind {
+            Algorithm::SlidingWindow { .. } => Algorithm::SlidingWindow { buckets: self.buckets },
+            Algorithm::Gcra { .. } => {
+                Algorithm::Gcra { burst: self.burst.unwrap_or(limit), delay: self.delay }
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn has_delay(self) -> bool {
+        !self.delay.is_zero()
+    }
+}
+
+/// `burst`, of a policy or of other limits.
+pub(super) fn burst(at: &mut Mapping<'_>) -> Option<u64> {
+    at.take("burst")?.parse(number(1..=MOST))
+}
+
+/// Reports `key` where it stands and `kind` is not its `owner`.
+pub(super) fn report_of_another(at: &Mapping<'_>, key: &str, owner: &str, kind: Option<Algorithm>) {
+    let (Some(place), Some(kind)) = (at.place_of(key), kind) else { return };
+    if name(kind) != owner {
+        let message = format!("`{key}` is a setting of {owner}, not of {}", name(kind));
+        at.report_at(place, message, format!("leave it out, or write `algorithm: {owner}`"));
+    }
+}

@@ -1,0 +1,93 @@
+//! `limit` and `limits`: how much passes, of a policy or for some.
+
+use super::algorithm::{Settings, name};
+use crate::config::{
+    model::{Algorithm, Rate},
+    value::{Invalid, MOST, number, rate},
+    walk::{Cursor, Mapping},
+};
+
+/// The most different values that are remembered.
+const VALUES: u64 = 10_000;
+
+/// `limit` or `limits`.
+pub(super) fn tiers(at: &mut Mapping<'_>, kind: Option<Algorithm>, settings: Settings) -> Option<Vec<Rate>> {
+    let (limit, limits) = (at.take("limit"), at.take("limits"));
+    match (at.place_of("limit"), at.place_of("limits")) {
+        (Some(_), Some(place)) => {
+            at.report_at(place, "a policy has either `limit` or `limits`", None);
+            None
+        }
+        (None, None) => {
+            if !at.means("limit") && !at.means("limits") {
+                let form = match kind {
+                    Some(Algorithm::Concurrency) => "such as `limit: 8`: how many at the same time",
+                    _ => "such as `limit: 100/1s`",
+                };
+                at.report("`limit` is missing", form.to_owned());
+            }
+            None
+        }
+        (Some(_), None) => Some(vec![limit?.parse(|text| tier(text, kind, settings))?]),
+        (None, Some(_)) => several(limits?, kind, settings),
+    }
+}
+
+fn several(value: Cursor<'_>, kind: Option<Algorithm>, settings: Settings) -> Option<Vec<Rate>> {
+    let items = value.list()?;
+    if items.is_empty() {
+        value.report("a policy needs a limit", "such as `limits: [10/1s, 120/1m]`".to_owned());
+    }
+    let takes_several = matches!(kind, None | Some(Algorithm::FixedWindow | Algorithm::SlidingWindow { .. }));
+    if items.len() > 1 && !takes_several {
+        let help = "`fixed_window` and `sliding_window` take several; or write a policy for each";
+        value.report("this algorithm takes one limit only", help.to_owned());
+    }
+    let mut tiers: Vec<Rate> = Vec::new();
+    for item in items {
+        let tier = item.parse(|text| {
+            let tier = tier(text, kind, settings)?;
+            if takes_several && tiers.iter().any(|other| other.window == tier.window) {
+                return Err(Invalid::new("has the window of another limit of this policy"));
+            }
+            Ok(tier)
+        });
+        tiers.extend(tier);
+    }
+    (!tiers.is_empty()).then_some(tiers)
+}
+
+/// One limit, as the algorithm has it. Of `concurrency` the lease stands for the window.
+fn tier(text: &str, kind: Option<Algorithm>, settings: Settings) -> Result<Rate, Invalid> {
+    let is_count = number(0..=u64::MAX)(text).is_ok();
+    match kind {
+        Some(Algorithm::Concurrency) if text.contains('/') => {
+            Err(Invalid::new("is a rate, but concurrency counts what is under way at the same time")
+                .form("a bare count, such as `limit: 8`"))
+        }
+        Some(Algorithm::Concurrency) => {
+            number(1..=MOST)(text).map(|limit| Rate { limit, window: settings.lease })
+        }
+        Some(kind) if is_count => {
+            Err(Invalid::new(format!("is a bare count, which concurrency takes, and not {}", name(kind)))
+                .form("rates are written 100/1s, 10/m: how many in how long"))
+        }
+        Some(Algorithm::Distinct) => {
+            let tier = rate(text)?;
+            if tier.limit > VALUES {
+                return Err(Invalid::new("has a limit that is out of range")
+                    .form("from 1 to 10000: every value is remembered"));
+            }
+            Ok(tier)
+        }
+        _ => rate(text),
+    }
+}
+
+/// How many units at most can ever be admitted at once.
+pub(super) fn most(algorithm: Algorithm, tiers: &[Rate]) -> u64 {
+    match algorithm {
+        Algorithm::Gcra { burst, .. } => burst,
+        _ => tiers.iter().map(|tier| tier.limit).min().unwrap_or(MOST),
+    }
+}

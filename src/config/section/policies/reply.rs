@@ -1,0 +1,56 @@
+//! `reply`: what a denied client is told.
+
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use crate::config::{
+    model::{DenialBody, DenialReply, TemplatePart},
+    value::{denial_status, field_value, reply_field_name, template},
+    walk::Cursor,
+};
+
+/// The reply of a policy.
+pub(super) fn reply(value: Cursor<'_>) -> Option<DenialReply> {
+    let mut at = value.mapping()?;
+    let status = at.parse_or("status", StatusCode::TOO_MANY_REQUESTS, denial_status);
+    let headers = at.take("headers").map(headers).unwrap_or_default();
+    let content_type = at.take("content_type").map(|value| value.parse(field_value));
+    let body = at.take("body");
+    if let Some(place) = at.place_of("content_type").filter(|_| !at.means("body")) {
+        at.report_at(place, "`content_type` is that of a `body`, and there is none", None);
+    }
+    at.finish();
+    let body = match body {
+        None => None,
+        Some(body) => {
+            let template = body.parse(template)?;
+            let content_type = content_type.unwrap_or_else(|| Some(looks_like(&template)))?;
+            Some(DenialBody { content_type, template })
+        }
+    };
+    Some(DenialReply { status, headers, body })
+}
+
+/// The type of a body that says none.
+fn looks_like(template: &[TemplatePart]) -> HeaderValue {
+    match template.first() {
+        Some(TemplatePart::Text(text)) if text.trim_start().starts_with(['{', '[']) => {
+            HeaderValue::from_static("application/json")
+        }
+        _ => HeaderValue::from_static("text/plain; charset=utf-8"),
+    }
+}
+
+fn headers(value: Cursor<'_>) -> Vec<(HeaderName, HeaderValue)> {
+    let mut all: Vec<(HeaderName, HeaderValue)> = Vec::new();
+    for (place, name, value) in value.named().unwrap_or_default() {
+        let content = value.parse(field_value);
+        match reply_field_name(name) {
+            Err(invalid) => value.report_at(place, format!("`{name}` {}", invalid.what), invalid.help(false)),
+            Ok(name) if all.iter().any(|(other, _)| *other == name) => {
+                value.report_at(place, format!("`{name}` stands twice; case doesn't matter"), None);
+            }
+            Ok(name) => all.extend(content.map(|content| (name, content))),
+        }
+    }
+    all
+}

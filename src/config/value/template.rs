@@ -1,0 +1,83 @@
+//! Bodies with `{{…}}` in them.
+
+use super::Invalid;
+use crate::config::{model::TemplatePart, nearest::suggestion};
+
+const NAMES: [&str; 3] = ["retry_after", "policy", "limit"];
+
+/// Reads a body with `{{retry_after}}`, `{{policy}}` and `{{limit}}` in it. `}}` alone is text, as JSON has it.
+pub(in crate::config) fn template(text: &str) -> Result<Vec<TemplatePart>, Invalid> {
+    let mut parts = Vec::new();
+    let mut rest = text;
+    while let Some((before, from)) = rest.split_once("{{") {
+        if !before.is_empty() {
+            parts.push(TemplatePart::Text(before.to_owned()));
+        }
+        let (name, after) = from.split_once("}}").ok_or_else(|| {
+            Invalid::new("has a {{ that is never closed").form("{{retry_after}}, {{policy}} or {{limit}}")
+        })?;
+        parts.push(part(name.trim())?);
+        rest = after;
+    }
+    if !rest.is_empty() {
+        parts.push(TemplatePart::Text(rest.to_owned()));
+    }
+    Ok(parts)
+}
+
+fn part(name: &str) -> Result<TemplatePart, Invalid> {
+    match name {
+        "retry_after" => Ok(TemplatePart::RetryAfter),
+        "policy" => Ok(TemplatePart::Policy),
+        "limit" => Ok(TemplatePart::Limit),
+        _ => {
+            let invalid = Invalid::new("has a {{name}} in it that stands for nothing")
+                .form("{{retry_after}}, {{policy}} or {{limit}}");
+            Err(match suggestion(name, NAMES, "there are:") {
+                Some(help) => invalid.guess(help),
+                None => invalid,
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> TemplatePart {
+        TemplatePart::Text(text.to_owned())
+    }
+
+    #[test]
+    fn names_are_filled_in_later() {
+        use TemplatePart::{Limit, Policy, RetryAfter};
+        assert_eq!(template(""), Ok(vec![]));
+        assert_eq!(template("slow down"), Ok(vec![text("slow down")]));
+        assert_eq!(
+            template("{\"wait\":{{retry_after}},\"of\":{\"{{ policy }}\":{{limit}}}}"),
+            Ok(vec![
+                text("{\"wait\":"),
+                RetryAfter,
+                text(",\"of\":{\""),
+                Policy,
+                text("\":"),
+                Limit,
+                text("}}")
+            ])
+        );
+        assert_eq!(template("{{limit}}{{limit}}"), Ok(vec![Limit, Limit]));
+    }
+
+    #[test]
+    fn nothing_else_stands_for_something() {
+        assert_eq!(template("{{polcy}}").unwrap_err().help(false).unwrap(), "did you mean `policy`?");
+        assert_eq!(
+            template("{{user}}").unwrap_err().help(false).unwrap(),
+            "there are: retry_after, policy, limit"
+        );
+        for text in ["{{", "{{limit}", "{{limit}} {{", "{{}}", "{{{limit}}}"] {
+            assert!(template(text).is_err(), "{text}");
+        }
+    }
+}

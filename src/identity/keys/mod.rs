@@ -1,0 +1,146 @@
+//! The keys by which tokens are verified. Pure: the bytes of a file in, keys out, so that whoever checks a
+//! configuration and whoever verifies by it say the same of a file.
+
+mod pem;
+mod set;
+mod shape;
+
+use jsonwebtoken::{Algorithm, DecodingKey};
+
+use crate::config::model::JwtAlgorithm;
+use shape::Shape;
+
+/// One key, for one algorithm: which one it is never depends on a token.
+pub(super) struct Key {
+    /// How tokens call it, of a key set.
+    pub(super) id: Option<String>,
+    pub(super) algorithm: Algorithm,
+    pub(super) key: DecodingKey,
+}
+
+/// All keys of one file; never empty.
+pub struct Keys {
+    keys: Vec<Key>,
+}
+
+/// Why the bytes of a file are no keys, as the end of a sentence that begins with the file's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    #[error("is empty")]
+    Empty,
+    #[error("holds a private key, which belongs to whoever signs, and to nobody who verifies")]
+    Private,
+    #[error("is not a JSON Web Key set, so that `algorithm` must say how tokens are signed")]
+    NoAlgorithm,
+    #[error("holds neither a public key or certificate in PEM nor a JSON Web Key set")]
+    Unknown,
+    #[error("holds a key that is damaged")]
+    Damaged,
+    #[error("holds a key of a kind that is not known")]
+    Kind,
+    #[error("holds a key that is not for {0}")]
+    NotFor(&'static str),
+    #[error("holds an RSA key of less than 2048 bits")]
+    ShortRsa,
+    #[error("is too short for a secret of {0}")]
+    ShortSecret(&'static str),
+    #[error("is PEM, which is no secret, but {0} has a secret alone")]
+    NoSecret(&'static str),
+    #[error("is not a JSON Web Key set")]
+    NoSet,
+    #[error("holds a key without `alg`, so that `algorithm` must say how tokens are signed")]
+    NoKeyAlgorithm,
+    #[error("holds no key by which a token could be verified")]
+    NoneUsable,
+}
+
+impl KeyError {
+    /// What would be right.
+    pub fn form(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Private => "the public half: -----BEGIN PUBLIC KEY-----",
+            Self::NoAlgorithm | Self::NoKeyAlgorithm => "such as `algorithm: RS256`",
+            Self::Empty | Self::Unknown => {
+                "-----BEGIN PUBLIC KEY-----, -----BEGIN CERTIFICATE-----, or {\"keys\": […]}"
+            }
+            Self::Kind | Self::NotFor(_) => {
+                "RS and PS: RSA; ES256: EC on P-256; ES384: EC on P-384; EdDSA: Ed25519"
+            }
+            Self::ShortSecret(_) => "at least as many bytes as the hash has: 32, 48 or 64",
+            Self::NoSecret(_) => "the secret itself, or the algorithm that goes with the key",
+            Self::NoSet => "{\"keys\": […]}",
+            Self::NoneUsable => "keys of the `algorithm`, for signatures: see `alg`, `kty` and `use` of each",
+            Self::Damaged | Self::ShortRsa => return None,
+        })
+    }
+}
+
+impl Keys {
+    /// Reads a public key or a certificate in PEM, a JSON Web Key set (RFC 7517, 5), or the secret of HS, of which
+    /// one newline at its end is no part. Where `algorithm` is given, keys for others are left out of a set.
+    ///
+    /// # Errors
+    /// There is no key by which tokens could be verified safely.
+    pub fn read(bytes: &[u8], algorithm: Option<JwtAlgorithm>) -> Result<Self, KeyError> {
+        let algorithm = algorithm.map(of_model);
+        if bytes.trim_ascii().is_empty() {
+            return Err(KeyError::Empty);
+        }
+        let is_pem = bytes.windows(pem::BEGIN.len()).any(|window| window == pem::BEGIN);
+        if !is_pem && bytes.trim_ascii_start().starts_with(b"{") {
+            match set::read(bytes, algorithm) {
+                // A secret may begin with a brace.
+                Err(KeyError::NoSet) if algorithm.is_some_and(|it| Shape::of(it) == Shape::Secret) => {}
+                read => return read.map(|keys| Self { keys }),
+            }
+        }
+        let algorithm = algorithm.ok_or(if is_pem { KeyError::NoAlgorithm } else { KeyError::Unknown })?;
+        let key = match (Shape::of(algorithm), is_pem) {
+            (Shape::Secret, true) => return Err(KeyError::NoSecret(shape::name(algorithm))),
+            (Shape::Secret, false) => secret(bytes, algorithm)?,
+            (_, false) => return Err(KeyError::Unknown),
+            (shape, true) => {
+                let (found, key) = pem::read(bytes)?;
+                if found != shape {
+                    return Err(KeyError::NotFor(shape::name(algorithm)));
+                }
+                key
+            }
+        };
+        Ok(Self { keys: vec![Key { id: None, algorithm, key }] })
+    }
+
+    /// The keys by which a token may have been signed that names `id`. What has no name goes with any: it is the
+    /// only key, or one of a set that gives none.
+    pub(super) fn named(&self, id: Option<&str>) -> impl Iterator<Item = &Key> {
+        let is_sole = self.keys.len() == 1;
+        self.keys.iter().filter(move |key| match (&key.id, id) {
+            (Some(own), Some(id)) => own == id,
+            (None, _) => true,
+            (Some(_), None) => is_sole,
+        })
+    }
+}
+
+fn secret(bytes: &[u8], algorithm: Algorithm) -> Result<DecodingKey, KeyError> {
+    let secret = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
+    shape::secret(secret, algorithm)
+}
+
+fn of_model(algorithm: JwtAlgorithm) -> Algorithm {
+    match algorithm {
+        JwtAlgorithm::Hs256 => Algorithm::HS256,
+        JwtAlgorithm::Hs384 => Algorithm::HS384,
+        JwtAlgorithm::Hs512 => Algorithm::HS512,
+        JwtAlgorithm::Rs256 => Algorithm::RS256,
+        JwtAlgorithm::Rs384 => Algorithm::RS384,
+        JwtAlgorithm::Rs512 => Algorithm::RS512,
+        JwtAlgorithm::Ps256 => Algorithm::PS256,
+        JwtAlgorithm::Ps384 => Algorithm::PS384,
+        JwtAlgorithm::Ps512 => Algorithm::PS512,
+        JwtAlgorithm::Es256 => Algorithm::ES256,
+        JwtAlgorithm::Es384 => Algorithm::ES384,
+        JwtAlgorithm::EdDsa => Algorithm::EdDSA,
+    }
+}

@@ -1,0 +1,70 @@
+//! A public key in PEM: by itself, or in a certificate.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use jsonwebtoken::{DecodingKey, jwk::Jwk};
+use rustls::{
+    pki_types::{CertificateDer, SubjectPublicKeyInfoDer, alg_id, pem::PemObject},
+    server::ParsedCertificate,
+};
+
+use super::{KeyError, shape::Shape};
+
+/// What a section of PEM begins with (RFC 7468, 2).
+pub(super) const BEGIN: &[u8] = b"-----BEGIN ";
+
+/// How far into what describes a key its algorithm stands: behind the heads of two sequences.
+const HEADS: usize = 2 * 4;
+
+/// Reads the first public key; of a chain of certificates that of the first.
+pub(super) fn read(bytes: &[u8]) -> Result<(Shape, DecodingKey), KeyError> {
+    let text = str::from_utf8(bytes).map_err(|_| KeyError::Damaged)?;
+    let labels = || text.split("-----BEGIN ").skip(1).filter_map(|from| Some(from.split_once("-----")?.0));
+    if labels().any(|label| label.ends_with("PRIVATE KEY")) {
+        return Err(KeyError::Private);
+    }
+    let described = match labels().next() {
+        Some("PUBLIC KEY") => {
+            SubjectPublicKeyInfoDer::from_pem_slice(bytes).map_err(|_| KeyError::Damaged)?
+        }
+        Some("CERTIFICATE") => {
+            let certificate = CertificateDer::from_pem_slice(bytes).map_err(|_| KeyError::Damaged)?;
+            let parsed = ParsedCertificate::try_from(&certificate).map_err(|_| KeyError::Damaged)?;
+            parsed.subject_public_key_info()
+        }
+        Some("RSA PUBLIC KEY") => {
+            let key = DecodingKey::from_rsa_pem(bytes).map_err(|_| KeyError::Damaged)?;
+            return Ok((Shape::Rsa, long_enough(key)?));
+        }
+        _ => return Err(KeyError::Unknown),
+    };
+    let shape = shape(&described).ok_or(KeyError::Kind)?;
+    // By way of PEM again, since the library reads nothing else that is described so.
+    let plain =
+        format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(&described));
+    let key = match shape {
+        Shape::Rsa => DecodingKey::from_rsa_pem(plain.as_bytes()),
+        Shape::Ed25519 => DecodingKey::from_ed_pem(plain.as_bytes()),
+        Shape::P256 | Shape::P384 | Shape::Secret => DecodingKey::from_ec_pem(plain.as_bytes()),
+    };
+    let key = key.map_err(|_| KeyError::Damaged)?;
+    let key = if shape == Shape::Rsa { long_enough(key)? } else { shape.checked(key)? };
+    Ok((shape, key))
+}
+
+/// Which kind of key is described (RFC 5280, 4.1.2.7).
+fn shape(described: &[u8]) -> Option<Shape> {
+    let known = [
+        (alg_id::RSA_ENCRYPTION, Shape::Rsa),
+        (alg_id::ECDSA_P256, Shape::P256),
+        (alg_id::ECDSA_P384, Shape::P384),
+        (alg_id::ED25519, Shape::Ed25519),
+    ];
+    let is = |id: &[u8]| (0..=HEADS).any(|at| described.get(at..).is_some_and(|from| from.starts_with(id)));
+    known.into_iter().find(|(id, _)| is(id)).map(|(_, shape)| shape)
+}
+
+/// Its modulus and exponent, if the first is long enough.
+fn long_enough(key: DecodingKey) -> Result<DecodingKey, KeyError> {
+    let parts = Jwk::from_decoding_key(&key, None).map_err(|_| KeyError::Damaged)?;
+    Shape::Rsa.checked(DecodingKey::from_jwk(&parts).map_err(|_| KeyError::Damaged)?)
+}

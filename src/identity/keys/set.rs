@@ -1,0 +1,72 @@
+//! A JSON Web Key set (RFC 7517).
+
+use jsonwebtoken::{
+    Algorithm, DecodingKey,
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    Key, KeyError,
+    shape::{self, Shape},
+};
+
+/// Reads those keys of a set that verify tokens of `algorithm`, or of their own where there is none. What is for
+/// other uses, or of a kind that is not known, is left out (RFC 7517, 5).
+pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Vec<Key>, KeyError> {
+    let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NoSet)?;
+    let all = set.get("keys").and_then(Value::as_array).ok_or(KeyError::NoSet)?;
+    if all.iter().any(|key| key.get("d").is_some()) {
+        return Err(KeyError::Private);
+    }
+    let mut keys = Vec::new();
+    for value in all {
+        let known = Jwk::deserialize(value).map_err(|_| KeyError::Damaged)?;
+        keys.extend(key(&known, algorithm)?);
+    }
+    if keys.is_empty() { Err(KeyError::NoneUsable) } else { Ok(keys) }
+}
+
+fn key(jwk: &Jwk, wanted: Option<Algorithm>) -> Result<Option<Key>, KeyError> {
+    let Some(shape) = shape(jwk).filter(|_| verifies(jwk)) else { return Ok(None) };
+    let algorithm = match (jwk.common.key_algorithm, wanted) {
+        (Some(own), wanted) => match Algorithm::try_from(own) {
+            Ok(own) if wanted.is_none_or(|wanted| wanted == own) => own,
+            _ => return Ok(None),
+        },
+        (None, Some(wanted)) => wanted,
+        (None, None) => shape.only().ok_or(KeyError::NoKeyAlgorithm)?,
+    };
+    if Shape::of(algorithm) != shape {
+        // Of its own algorithm that is a mistake; of the one that is wanted, another key.
+        return if jwk.common.key_algorithm.is_some() { Err(KeyError::Damaged) } else { Ok(None) };
+    }
+    let key = DecodingKey::from_jwk(jwk).map_err(|_| KeyError::Damaged)?;
+    let key = match shape {
+        Shape::Secret => shape::secret(key.try_get_as_bytes().map_err(|_| KeyError::Damaged)?, algorithm)?,
+        _ => shape.checked(key)?,
+    };
+    Ok(Some(Key { id: jwk.common.key_id.clone(), algorithm, key }))
+}
+
+fn shape(jwk: &Jwk) -> Option<Shape> {
+    match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => Some(Shape::Rsa),
+        AlgorithmParameters::OctetKey(_) => Some(Shape::Secret),
+        AlgorithmParameters::EllipticCurve(key) => match key.curve {
+            EllipticCurve::P256 => Some(Shape::P256),
+            EllipticCurve::P384 => Some(Shape::P384),
+            _ => None,
+        },
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => Some(Shape::Ed25519),
+        _ => None,
+    }
+}
+
+/// Whether signatures are what it is for (RFC 7517, 4.2 and 4.3).
+fn verifies(jwk: &Jwk) -> bool {
+    let of_signatures = jwk.common.public_key_use.as_ref().is_none_or(|it| *it == PublicKeyUse::Signature);
+    let operations = jwk.common.key_operations.as_ref();
+    of_signatures && operations.is_none_or(|all| all.contains(&KeyOperations::Verify))
+}
