@@ -24,6 +24,29 @@ local pack, unpack_from = struct.pack, struct.unpack
 -- '%d' goes through C's long, which has 32 bits on some machines.
 local integer = format('%d', 9007199254740991) == '9007199254740991' and '%d' or '%.0f'
 
+-- a * b / m as its quotient and what remains, exactly, where a < 2^53, b < 2^35 and m < 2^45: nearly always the product is
+-- below 2^53, too, and else b is taken by its digits to the base 128, the highest first. A quotient of 2^53 or more is only
+-- about as large.
+local function divided(a, b, m)
+  local product = a * b
+  if product < 9007199254740992 then
+    local rest = product % m
+    return (product - rest) / m, rest
+  end
+  local rest, quotient, unit, sum = a % m, 0, 268435456, nil
+  local whole = (a - rest) / m * b
+  a, rest = rest, 0
+  for _ = 1, 5 do
+    local lower = b % unit
+    -- Below 2^53: each term is less than 2^52.
+    sum = rest * 128 + a * ((b - lower) / unit)
+    rest = sum % m
+    quotient = quotient * 128 + (sum - rest) / m
+    b, unit = lower, unit / 128
+  end
+  return whole + quotient, rest
+end
+
 -- For how many milliseconds a key lives that matters for another `left` microseconds, as text. Where it is not Redis
 -- that tells the time, that time may go more slowly.
 local spare = ARGV[1] == '' and 1 or 600001

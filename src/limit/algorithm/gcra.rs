@@ -1,31 +1,281 @@
-//! `gcra`: a bucket of `burst` units that drains at a steady rate.
+//! `gcra`: the generic cell rate algorithm as a bucket of `burst` units that drains at a steady rate, which is the limit
+//! over its window. At most burst + limit in any one window's length, and as many more as may wait.
 
-use super::{Tier, Verdict};
+use super::{Tier, Verdict, level::Level, verdict::Standing};
 
-/// Placeholder.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Gcra;
+/// Units that may wait at most, whatever the delay: with the burst, they are counted exactly by a double.
+const MOST_WAITING: i128 = 1 << 50;
+
+/// How full the bucket was, and when, in microseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Gcra {
+    pub at: i64,
+    pub level: Level,
+}
 
 impl Gcra {
-    pub fn read(&self, _tier: Tier, _bucket: (u64, i64), _now: i64, _cost: u64) -> Verdict {
-        Verdict::UNKNOWN
+    /// What a request of `cost` units is told, were it to come `now`. `bucket`: burst and delay.
+    pub fn read(&self, tier: Tier, bucket: (u64, i64), now: i64, cost: u64) -> Verdict {
+        Verdict::of(std::iter::once(self.current(tier, now).standing(tier, bucket, cost)), now, cost)
     }
 
-    pub fn write(&mut self, _tier: Tier, _bucket: (u64, i64), _now: i64, _cost: u64) -> bool {
-        false
+    /// Takes `cost` units, which a read has admitted. Says whether state from the future was discarded.
+    pub fn write(&mut self, tier: Tier, _bucket: (u64, i64), now: i64, cost: u64) -> bool {
+        let discards = self.is_ahead(tier, now);
+        let Self { at, level } = self.current(tier, now);
+        *self = Self { at, level: level.plus(cost) };
+        discards
     }
 
-    pub fn count_denied(&mut self, _tier: Tier, _bucket: (u64, i64), _now: i64, _cost: u64) -> bool {
-        false
+    /// Counts a denied request, up to the burst. Says whether state from the future was discarded.
+    pub fn count_denied(&mut self, tier: Tier, (burst, _): (u64, i64), now: i64, cost: u64) -> bool {
+        let discards = self.is_ahead(tier, now);
+        let Self { at, level } = self.current(tier, now);
+        let full = Level { whole: burst, part: 0 };
+        *self = Self { at, level: level.plus(cost).min(full).max(level) };
+        discards
     }
 
-    pub fn give_back(&mut self, _tier: Tier, _now: i64, _cost: u64) {}
-
-    pub fn used(&self, _tier: Tier, _now: i64) -> u64 {
-        0
+    /// Gives back `cost` units, as far as they have not drained `now`.
+    pub fn give_back(&mut self, tier: Tier, now: i64, cost: u64) {
+        let Self { at, level } = self.current(tier, now);
+        *self = Self { at, level: level.minus(cost) };
     }
 
-    pub fn expires(&self, _tier: Tier) -> i64 {
-        i64::MIN
+    /// Units in the bucket, each begun one counted.
+    pub fn used(&self, tier: Tier, now: i64) -> u64 {
+        self.current(tier, now).level.units()
+    }
+
+    /// When the bucket is empty.
+    pub fn expires(&self, tier: Tier) -> i64 {
+        self.at.saturating_add(self.level.empties_in(tier))
+    }
+
+    /// How the limit stands towards a request of `cost` units at the time of this state, which must be the current one.
+    pub fn standing(self, tier: Tier, (burst, delay): (u64, i64), cost: u64) -> Standing {
+        let Self { at, level } = self;
+        let room = i128::from(burst) - i128::from(cost);
+        Standing {
+            limit: burst,
+            used: level.units(),
+            returns: at.saturating_add(level.shrinks_in(tier)),
+            fits: (room >= 0).then(|| at.saturating_add(level.falls_in(tier, room))),
+            patience: patience(tier, delay),
+        }
+    }
+
+    /// The bucket `now`, or when its state was written if that lies ahead.
+    fn current(self, tier: Tier, now: i64) -> Self {
+        if self.level.is_empty() || self.is_ahead(tier, now) {
+            Self { at: now, level: Level::default() }
+        } else if self.at >= now {
+            self
+        } else {
+            let passed = i128::from(now) - i128::from(self.at);
+            Self { at: now, level: self.level.drained(tier, passed) }
+        }
+    }
+
+    /// Whether it lies more than a window ahead of now, so that it is void.
+    fn is_ahead(self, tier: Tier, now: i64) -> bool {
+        !self.level.is_empty() && self.at.saturating_sub(now) > tier.window
+    }
+}
+
+/// For how many microseconds a request may wait.
+pub fn patience(tier: Tier, delay: i64) -> i64 {
+    let most = MOST_WAITING * i128::from(tier.window) / i128::from(tier.limit.max(1));
+    delay.min(i64::try_from(most).unwrap_or(i64::MAX)).max(0)
+}
+
+/// By how much the bucket may be over its burst for those who wait so long.
+pub fn allowance(tier: Tier, patience: i64) -> Level {
+    Level::of(tier, patience)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YEAR: i64 = 366 * 86_400_000_000;
+    const BILLION: u64 = 1_000_000_000;
+    const NOW: i64 = 1_800_000_000_000_000;
+    /// A unit drains in 333⅓ µs.
+    const TIER: Tier = Tier { limit: 3, window: 1_000 };
+    const BUCKET: (u64, i64) = (3, 0);
+
+    fn after(bucket: (u64, i64), writes: &[(i64, u64)]) -> Gcra {
+        let mut state = Gcra::default();
+        for &(now, cost) in writes {
+            assert!(state.read(TIER, bucket, now, cost).admitted, "at {now}");
+            assert!(!state.write(TIER, bucket, now, cost));
+        }
+        state
+    }
+
+    #[test]
+    fn a_unit_fits_as_soon_as_there_is_room_for_all_of_it() {
+        let state = after(BUCKET, &[(5_000, 3)]);
+        for (cost, retry_after) in [(1, 334), (2, 667), (3, 1_000)] {
+            let denied = state.read(TIER, BUCKET, 5_000, cost);
+            let told = (denied.admitted, denied.retry_after, denied.remaining, denied.reset);
+            assert_eq!(told, (false, Some(retry_after), 0, 334));
+            assert!(!state.read(TIER, BUCKET, 4_999 + retry_after, cost).admitted);
+            assert!(state.read(TIER, BUCKET, 5_000 + retry_after, cost).admitted);
+        }
+        assert_eq!(state.expires(TIER), 6_000);
+        assert_eq!((state.used(TIER, 5_999), state.used(TIER, 6_000)), (1, 0));
+    }
+
+    #[test]
+    fn parts_of_units_are_kept() {
+        let mut state = Gcra::default();
+        state.write(TIER, BUCKET, 0, 3);
+        // 334 µs drain two thousandths more than a unit, each time: they add up to one at last.
+        let mut now = 0;
+        for _ in 0..500 {
+            now += 334;
+            assert!(state.read(TIER, BUCKET, now, 1).admitted, "at {now}");
+            state.write(TIER, BUCKET, now, 1);
+        }
+        assert_eq!(state.level, Level { whole: 2, part: 0 });
+        assert!(state.read(TIER, BUCKET, now, 1).admitted);
+        assert!(!state.read(TIER, BUCKET, now, 2).admitted);
+    }
+
+    #[test]
+    fn the_burst_is_what_is_told() {
+        let verdict = Gcra::default().read(TIER, (7, 0), 0, 2);
+        assert_eq!((verdict.limit, verdict.remaining, verdict.reset), (7, 5, 334));
+        let untouched = Gcra::default().read(TIER, (7, 0), 0, 0);
+        assert_eq!((untouched.admitted, untouched.remaining, untouched.reset), (true, 7, 0));
+        let never = Gcra::default().read(TIER, (7, i64::MAX), 0, 8);
+        assert_eq!((never.admitted, never.retry_after), (false, None), "not even by waiting");
+    }
+
+    #[test]
+    fn who_may_wait_is_told_how_long() {
+        let bucket = (3, 700);
+        let mut state = after(bucket, &[(5_000, 3)]);
+        for delay in [334, 667] {
+            let waits = state.read(TIER, bucket, 5_000, 1);
+            assert_eq!((waits.admitted, waits.delay, waits.remaining), (true, delay, 0));
+            state.write(TIER, bucket, 5_000, 1);
+        }
+        // Its place comes after a millisecond: it must wait until that is 700 µs away.
+        let denied = state.read(TIER, bucket, 5_000, 1);
+        assert_eq!((denied.admitted, denied.retry_after, denied.delay), (false, Some(300), 0));
+        assert_eq!(state.read(TIER, bucket, 5_299, 1).retry_after, Some(1));
+        let waits = state.read(TIER, bucket, 5_300, 1);
+        assert_eq!((waits.admitted, waits.delay), (true, 700));
+    }
+
+    #[test]
+    fn time_that_runs_backward_counts_as_the_newest() {
+        let state = after(BUCKET, &[(5_000, 3)]);
+        let denied = state.read(TIER, BUCKET, 4_000, 1);
+        assert_eq!((denied.admitted, denied.retry_after, denied.reset), (false, Some(1_334), 1_334));
+        // Who waits is told all of it, or does not wait.
+        let waits = state.read(TIER, (3, 1_334), 4_000, 1);
+        assert_eq!((waits.admitted, waits.delay), (true, 1_334));
+        assert_eq!(state.read(TIER, (3, 1_333), 4_000, 1).retry_after, Some(1));
+    }
+
+    #[test]
+    fn a_bucket_more_than_a_window_ahead_is_discarded() {
+        let mut state = after(BUCKET, &[(5_000, 3)]);
+        assert!(state.read(TIER, BUCKET, 3_999, 3).admitted);
+        assert!(state.write(TIER, BUCKET, 3_999, 1), "what was discarded is told");
+        assert!(!state.write(TIER, BUCKET, 3_999, 1));
+        assert_eq!(state.used(TIER, 3_999), 2);
+    }
+
+    #[test]
+    fn lowering_and_raising_rate_and_burst_counts_what_was_taken() {
+        let state = after(BUCKET, &[(5_000, 3)]);
+        let denied = state.read(TIER, (1, 0), 5_000, 1);
+        assert_eq!((denied.remaining, denied.retry_after), (0, Some(1_000)));
+        assert_eq!(state.read(TIER, (5, 0), 5_000, 1).remaining, 1);
+        let slower = Tier { limit: 1, ..TIER };
+        assert_eq!(state.read(slower, BUCKET, 5_000, 1).retry_after, Some(1_000));
+    }
+
+    #[test]
+    fn a_denial_that_counts_fills_the_bucket_and_no_more() {
+        let bucket = (3, 700);
+        let mut state = after(bucket, &[(5_000, 3)]);
+        assert!(!state.count_denied(TIER, bucket, 5_100, 1));
+        assert_eq!((state.at, state.level), (5_100, Level { whole: 3, part: 0 }));
+        state.write(TIER, bucket, 5_100, 2);
+        state.count_denied(TIER, bucket, 5_100, 3);
+        assert_eq!(state.level, Level { whole: 5, part: 0 }, "those who wait keep their places");
+        assert!(state.count_denied(TIER, bucket, 1_000, 1), "what was discarded is told");
+        assert_eq!(state.level, Level { whole: 1, part: 0 });
+    }
+
+    #[test]
+    fn what_is_given_back_may_have_drained() {
+        let mut state = after(BUCKET, &[(5_000, 3)]);
+        state.give_back(TIER, 5_100, 1);
+        assert_eq!((state.at, state.level), (5_100, Level { whole: 1, part: 700 }));
+        state.give_back(TIER, 5_100, 2);
+        assert_eq!((state.used(TIER, 5_100), state.expires(TIER)), (0, 5_100));
+    }
+
+    #[test]
+    fn a_billion_over_366_days_and_over_a_millisecond_is_exact() {
+        let bucket = (BILLION, 0);
+        for (tier, later) in [
+            // 31 622.4 µs a unit.
+            (Tier { limit: BILLION, window: YEAR }, [31_623, 63_245, 94_868]),
+            // A million units a microsecond.
+            (Tier { limit: BILLION, window: 1_000 }, [1, 1, 1]),
+            (Tier { limit: 999_999_937, window: YEAR - 1 }, [31_623, 63_245, 94_868]),
+        ] {
+            let mut state = Gcra::default();
+            state.write(tier, bucket, NOW, BILLION);
+            for (cost, later) in (1..).zip(later) {
+                assert_eq!(state.read(tier, bucket, NOW, cost).retry_after, Some(later));
+                assert!(!state.read(tier, bucket, NOW + later - 1, cost).admitted);
+                assert!(state.read(tier, bucket, NOW + later, cost).admitted);
+            }
+            let empty = i128::from(BILLION) * i128::from(tier.window);
+            let empty = (empty + i128::from(tier.limit) - 1) / i128::from(tier.limit);
+            let empty = NOW + i64::try_from(empty).unwrap();
+            assert_eq!(state.expires(tier), empty);
+            assert!(!state.read(tier, bucket, empty - 1, BILLION).admitted);
+            assert!(state.read(tier, bucket, empty, BILLION).admitted);
+        }
+    }
+
+    #[test]
+    fn those_who_wait_stay_countable() {
+        let fast = Tier { limit: BILLION, window: 1_000 };
+        let patience = patience(fast, YEAR);
+        assert!(patience < YEAR && allowance(fast, patience).whole <= 1 << 50);
+        assert_eq!(super::patience(TIER, 700), 700);
+        assert_eq!(allowance(TIER, 700), Level { whole: 2, part: 100 });
+    }
+
+    #[test]
+    fn the_ends_of_time_overflow_nothing() {
+        let huge = Tier { limit: u64::MAX, window: i64::MAX };
+        for tier in [TIER, huge, Tier { limit: 1, window: i64::MAX }, Tier { limit: u64::MAX, window: 1 }] {
+            for now in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX - 1, i64::MAX] {
+                for bucket in [BUCKET, (u64::MAX, i64::MAX)] {
+                    let mut state = Gcra::default();
+                    state.write(tier, bucket, now, 3);
+                    assert!(!state.read(tier, BUCKET, now, 1).admitted, "at {now}");
+                    state.write(tier, bucket, now, u64::MAX);
+                    for later in [i64::MIN, now, i64::MAX] {
+                        let _ = (state.read(tier, bucket, later, u64::MAX), state.expires(tier));
+                        let mut state = state;
+                        state.count_denied(tier, bucket, later, u64::MAX);
+                        state.give_back(tier, later, 1);
+                    }
+                }
+            }
+        }
     }
 }

@@ -14,6 +14,7 @@
 mod detail;
 pub mod fixed_window;
 pub mod gcra;
+mod level;
 pub mod members;
 pub mod metadata_list;
 mod rule;
@@ -26,6 +27,7 @@ mod verdict;
 mod window;
 
 pub use detail::{Detail, Member};
+pub use level::Level;
 pub use rule::{Kind, Rule};
 pub use state::State;
 pub use verdict::{Standing, Tier, Verdict};

@@ -55,7 +55,8 @@ impl Standing {
             limit: self.limit,
             remaining: self.limit.saturating_sub(used),
             reset: if used == 0 { 0 } else { until(self.returns, now) },
-            retry_after: if admitted { Some(0) } else { wait },
+            // Once its place is near enough, it may wait for it.
+            retry_after: if admitted { Some(0) } else { wait.map(|wait| wait.saturating_sub(self.patience)) },
             delay: if admitted { wait.unwrap_or(0) } else { 0 },
         }
     }

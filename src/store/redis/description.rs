@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{
     Policy, PolicyId,
-    algorithm::{Kind, Tier, sliding_log::MAX_COST},
+    algorithm::{Kind, Tier, gcra, sliding_log::MAX_COST},
 };
 
 /// One of another configuration, or an override, may have the same ID.
@@ -65,11 +65,18 @@ impl Description {
             Kind::SlidingLog => numbers.extend([MAX_COST, self.flags >> 2]),
             // A list of nothing would be no list: the newest request is kept, if only to count.
             Kind::MetadataList => numbers.push(self.keep.max(1) as u64),
+            Kind::Gcra { burst, delay } => {
+                for tier in &self.tiers {
+                    let patience = gcra::patience(*tier, delay);
+                    let allowance = gcra::allowance(*tier, patience);
+                    let unsigned = |number| u64::try_from(number).unwrap_or_default();
+                    numbers.extend([burst, unsigned(patience), allowance.whole, unsigned(allowance.part)]);
+                }
+            }
             Kind::SingleCounter
             | Kind::FixedWindow
             | Kind::SlidingWindow { .. }
             | Kind::SlidingCounter
-            | Kind::Gcra { .. }
             | Kind::Concurrency
             | Kind::Distinct => {}
         }

@@ -12,6 +12,8 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../lua/fixed_window.lua"),
         include_str!("../../../lua/sliding_log.lua"),
         include_str!("../../../lua/metadata_list.lua"),
+        include_str!("../../../lua/sliding_counter.lua"),
+        include_str!("../../../lua/gcra.lua"),
         include_str!("../../../lua/decide.lua"),
     ))
 });

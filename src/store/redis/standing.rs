@@ -2,7 +2,10 @@
 
 use crate::limit::{
     Policy,
-    algorithm::{Kind, Standing, Tier, Verdict, sliding_log::MAX_COST},
+    algorithm::{
+        Kind, Level, Standing, Tier, Verdict, gcra::Gcra, sliding_counter::SlidingCounter,
+        sliding_log::MAX_COST,
+    },
 };
 
 /// How many numbers `decide.lua` says of one limit of this policy.
@@ -31,6 +34,19 @@ pub(super) fn verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
 }
 
 fn standing(kind: Kind, tier: Tier, numbers: &[i64], cost: u64) -> Standing {
+    // These two say their state, since their times need more bits than a double has.
+    match (kind, numbers) {
+        (Kind::Gcra { burst, delay }, &[whole, part, ahead]) => {
+            let level = Level { whole: unsigned(whole), part };
+            return Gcra { at: ahead, level }.standing(tier, (burst, delay), cost);
+        }
+        (Kind::SlidingCounter, &[current, previous, passed]) => {
+            let (current, previous) = (unsigned(current), unsigned(previous));
+            return SlidingCounter { start: passed.saturating_neg(), current, previous }
+                .standing(tier, 0, cost);
+        }
+        _ => {}
+    }
     let (used, returns, fits) = match *numbers {
         [used, returns, fits, ..] => (used, returns, fits),
         [used, returns] => (used, returns, returns),
@@ -39,7 +55,7 @@ fn standing(kind: Kind, tier: Tier, numbers: &[i64], cost: u64) -> Standing {
     let most = if kind == Kind::SlidingLog { tier.limit.min(MAX_COST) } else { tier.limit };
     Standing {
         limit: tier.limit,
-        used: u64::try_from(used).unwrap_or_default(),
+        used: unsigned(used),
         returns,
         fits: (cost <= most).then_some(fits),
         patience: 0,
@@ -53,5 +69,10 @@ pub(super) fn is_touched(policy: &Policy, numbers: &[i64]) -> bool {
 
 /// Units used of a tier.
 pub(super) fn used(policy: &Policy, numbers: &[i64], tier: usize) -> u64 {
-    numbers.get(tier * of_a_tier(policy.kind)).and_then(|&used| u64::try_from(used).ok()).unwrap_or_default()
+    let mut each = policy.tiers.iter().zip(numbers.chunks_exact(of_a_tier(policy.kind)));
+    each.nth(tier).map_or(0, |(tier, numbers)| standing(policy.kind, *tier, numbers, 0).used)
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
 }

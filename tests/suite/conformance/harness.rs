@@ -15,7 +15,7 @@ use tollgate::{
     config::model::{self, Algorithm},
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Store,
-        algorithm::{Detail, Verdict, metadata_list::Entry},
+        algorithm::{Detail, Kind, Verdict, metadata_list::Entry},
     },
 };
 
@@ -23,8 +23,17 @@ use tollgate::{
 pub(crate) const SECOND: u64 = 1_000;
 pub(crate) const MINUTE: u64 = 60 * SECOND;
 
-pub(crate) const ALGORITHMS: [Algorithm; 4] =
-    [Algorithm::SingleCounter, Algorithm::FixedWindow, Algorithm::SlidingLog, Algorithm::MetadataList];
+pub(crate) const ALGORITHMS: [Algorithm; 6] = [
+    Algorithm::SingleCounter,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingLog,
+    Algorithm::MetadataList,
+    Algorithm::SlidingCounter,
+    GCRA,
+];
+
+/// With the limit as its burst, as [`policy`] and [`with`] have it.
+pub(crate) const GCRA: Algorithm = Algorithm::Gcra { burst: 0, delay: Duration::ZERO };
 
 /// A start of all windows that the tests use, in microseconds since the Unix epoch.
 pub(crate) const START: i64 = 1_800_000_000_000_000 / (366 * 86_400_000_000) * (366 * 86_400_000_000);
@@ -129,16 +138,22 @@ pub(crate) fn policy(name: &str, algorithm: Algorithm, tiers: &[(u64, u64)]) -> 
         model::KeyRecipe(vec![model::KeyPart::Ip, model::KeyPart::Path]),
     ];
     let config = model::Policy::new(name, algorithm, keys, tiers.iter().map(rate).collect());
-    let policy = Policy::new(&config, PolicyId(0));
+    let mut policy = Policy::new(&config, PolicyId(0));
+    if let Kind::Gcra { burst: burst @ 0, .. } = &mut policy.kind {
+        *burst = policy.tiers[0].limit;
+    }
     let hash = |hash: u32, byte: u8| hash.wrapping_mul(31).wrapping_add(u32::from(byte));
     let id = policy.name.bytes().chain(policy.shape.bytes()).fold(7, hash);
     Policy { id: PolicyId(id), ..policy }
 }
 
-/// The same policy with another limit.
+/// The same policy with another limit, which is its burst, too.
 pub(crate) fn with(policy: &Policy, limit: u64) -> Policy {
     let mut policy = policy.clone();
     policy.tiers[0].limit = limit;
+    if let Kind::Gcra { burst, .. } = &mut policy.kind {
+        *burst = limit;
+    }
     policy
 }
 

@@ -12,7 +12,7 @@ mod time;
 
 use std::sync::Arc;
 
-pub(crate) use harness::{ALGORITHMS, Harness, MINUTE, SECOND, Subject, entry, policy, with};
+pub(crate) use harness::{ALGORITHMS, GCRA, Harness, MINUTE, SECOND, Subject, entry, policy, with};
 pub(crate) use shared::Shared;
 use tollgate::{limit::ManualClock, store::memory::MemoryStore};
 

@@ -45,7 +45,8 @@ pub(crate) fn a_denial_changes_nothing_anywhere<S: Subject>() {
                 let mut checks: Vec<_> =
                     wide.iter().map(|policy| logged(check(policy, "user:a", 1))).collect();
                 checks.push(check(&wide[0], "user:b", 1));
-                checks.insert(position, check(&tight, "ip:1", 1));
+                // Whatever drains in between, both units never fit.
+                checks.insert(position, check(&tight, "ip:1", 2));
                 assert!(!harness.decide(&checks).admitted, "{algorithm:?}");
             }
             assert_eq!(harness.snapshot(&policies, &["ip:1", "user:a", "user:b"]), before);
@@ -113,7 +114,7 @@ pub(crate) fn a_cost_of_zero_only_looks<S: Subject>() {
         assert!(harness.take(&policy, "ip:1", 0).admitted, "{algorithm:?}");
         assert_eq!(harness.snapshot(&[&policy], &["ip:1"]), before);
         if algorithm != FixedWindow {
-            assert!(!harness.at(1_699_999).take(&policy, "ip:1", 1).admitted, "{algorithm:?}");
+            assert!(!harness.at(1_699_999).take(&policy, "ip:1", 2).admitted, "{algorithm:?}");
         }
     }
 }

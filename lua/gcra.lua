@@ -1,0 +1,70 @@
+-- gcra: a bucket of `burst` units that drains at a steady rate, which is the limit over its window.
+--
+-- state   a string: the time (microseconds since the Unix epoch) and how full the bucket was then, as whole units and parts
+--         of one, of which it has as many as the window has microseconds; doubles of eight bytes, most significant first
+--         (struct's '>ddd').
+-- policy  limit, window, burst, for how long a request may wait, and what drains in that time: units and parts
+-- says    whole units, parts, time until the bucket begins to drain (0, unless its state lies ahead)
+--
+-- In memory: as in Redis, as of now, or as it was written if that lies ahead.
+
+-- No bucket holds more units, nor is a key kept for longer, in microseconds.
+local MOST = 2 ^ 52
+
+algorithms[7] = {
+  extras = 0,
+  load = function(value, policy, now)
+    if not value or #value ~= 24 then return { now, 0, 0 } end
+    local at, whole, part = unpack_from('>ddd', value)
+    local limit, window = policy[1], policy[2]
+    local is_level = whole >= 0 and whole < MOST and part >= 0 and part < window
+    if not is_level or whole + part == 0 then return { now, 0, 0 } end
+    local passed = now - at
+    if passed < -window then
+      discarded = discarded + 1
+      return { now, 0, 0 }
+    end
+    if passed <= 0 then return { at, whole, part } end
+    local units, parts = divided(passed, limit, window)
+    whole, part = whole - units, part - parts
+    if part < 0 then whole, part = whole - 1, part + window end
+    if not (whole >= 0) then return { now, 0, 0 } end
+    return { now, whole, part }
+  end,
+  stand = function(state, policy, now, cost, reply, n)
+    local at, whole, part, burst = state[1], state[2], state[3], policy[3]
+    local ahead, excess = at - now, whole + cost - burst
+    reply[n + 1], reply[n + 2], reply[n + 3] = whole, part, ahead
+    local admits = excess < 0 or excess == 0 and part == 0
+    local patience = policy[4]
+    if not admits and patience > ahead and cost <= burst then
+      local units, parts = policy[5], policy[6]
+      -- It would wait for the time to come, too.
+      if ahead > 0 then units, parts = divided(patience - ahead, policy[1], policy[2]) end
+      admits = excess < units or excess == units and part <= parts
+    end
+    return n + 3, admits
+  end,
+  take = function(state, _, cost)
+    state[2] = state[2] + cost
+  end,
+  hit = function(state, policy, cost)
+    local whole, burst = state[2], policy[3]
+    if cost > burst then return false end
+    if whole < burst then
+      if whole + cost < burst then state[2] = whole + cost else state[2], state[3] = burst, 0 end
+    end
+    return true
+  end,
+  undo = function(state, _, cost)
+    local whole = state[2]
+    if whole + state[3] == 0 then return false end
+    if whole < cost then state[2], state[3] = 0, 0 else state[2] = whole - cost end
+    return true
+  end,
+  save = function(key, state, policy, now)
+    local at, whole, part = state[1], state[2], state[3]
+    local left = at - now + (whole * policy[2] + part) / policy[1]
+    call('SET', key, pack('>ddd', at, whole, part), 'PX', lifetime(left < MOST and left or MOST))
+  end,
+}
