@@ -36,6 +36,7 @@ mod metrics;
 mod outage;
 mod parking;
 mod paths;
+mod policies;
 mod programs;
 mod proxying;
 mod redis_audit;
