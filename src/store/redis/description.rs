@@ -65,9 +65,9 @@ impl Description {
             Kind::SlidingLog => numbers.extend([MAX_COST, self.flags >> 2]),
             // A list of nothing would be no list: the newest request is kept, if only to count.
             Kind::MetadataList => numbers.push(self.keep.max(1) as u64),
+            Kind::SlidingWindow { buckets } => numbers.push(u64::from(buckets)),
             Kind::SingleCounter
             | Kind::FixedWindow
-            | Kind::SlidingWindow { .. }
             | Kind::SlidingCounter
             | Kind::Gcra { .. }
             | Kind::Concurrency

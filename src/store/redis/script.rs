@@ -12,6 +12,10 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../lua/fixed_window.lua"),
         include_str!("../../../lua/sliding_log.lua"),
         include_str!("../../../lua/metadata_list.lua"),
+        include_str!("../../../lua/sliding_window.lua"),
+        include_str!("../../../lua/members.lua"),
+        include_str!("../../../lua/concurrency.lua"),
+        include_str!("../../../lua/distinct.lua"),
         include_str!("../../../lua/decide.lua"),
     ))
 });
