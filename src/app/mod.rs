@@ -39,6 +39,8 @@ pub use crate::listener::Inherited;
 const TICK: Duration = Duration::from_millis(100);
 /// Limits looked at a tick to see whether they are over.
 const SWEEP: usize = 20_000;
+/// How long workers may take to break off what runs, and to give back what it holds.
+const BREAK_OFF: Duration = Duration::from_secs(2);
 /// How long the last lines of the access log may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -159,7 +161,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;
 
     // Last of all, so that no client is let in where anything else can't start.
-    let quotas = Arc::new(Quotas::new(&policies)?);
+    let quotas = Arc::new(Quotas::new(&policies, &config.policies, config.reply_headers.ratelimit)?);
     let via = Via::new(&config.reply_headers.via)?;
     for ((index, sockets), pulse) in
         workers::sockets(bound, workers).into_iter().enumerate().zip(pulses.each())
@@ -251,6 +253,15 @@ impl App {
     /// Waits until the last request has ended, for `shutdown.drain` at most. Says whether it has.
     pub async fn drained(&mut self) -> bool {
         tokio::time::timeout(self.drain_limit(), self.workers_ended()).await.is_ok()
+    }
+
+    /// Breaks off what still runs, and waits until what it held of limits is given back, as far as it can be: two seconds
+    /// at most.
+    pub async fn break_off(&mut self) {
+        self.phase.send_replace(Phase::Ending);
+        if tokio::time::timeout(BREAK_OFF, self.workers_ended()).await.is_err() {
+            tracing::warn!("some workers do not end");
+        }
     }
 
     /// Ends what is left, and writes the last lines of the access log.

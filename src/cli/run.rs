@@ -81,10 +81,12 @@ async fn serve(mut app: App, signals: Signals) -> ExitCode {
         finished = app.drained() => {
             if !finished {
                 tracing::warn!(connections = app.connections(), "shutdown.drain is over: closing what still runs");
+                app.break_off().await;
             }
         }
         name = end.recv() => {
             tracing::warn!("{name} again: ending at once");
+            app.break_off().await;
             return ExitCode::FAILURE;
         }
     }

@@ -41,6 +41,24 @@ pub fn identifiers(
     Ok(if found.is_empty() { smallvec![by_address(facts)] } else { found })
 }
 
+/// The value of which a policy counts how many different ones there are, as `recipe` makes it of a request. `None`:
+/// it lacks one, and [`Missing::Skip`] leaves it out; [`Missing::Ip`] takes the address for it.
+///
+/// # Errors
+/// With [`Missing::Deny`], if it is missing.
+pub fn value(
+    recipe: &KeyRecipe,
+    missing: Missing,
+    facts: &Facts<'_>,
+) -> Result<Option<CompactString>, MissingIdentifier> {
+    match (identifier(recipe, facts), missing) {
+        (Some(value), _) => Ok(Some(value)),
+        (None, Missing::Skip) => Ok(None),
+        (None, Missing::Ip) => Ok(Some(by_address(facts))),
+        (None, Missing::Deny) => Err(MissingIdentifier),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use http::HeaderMap;
@@ -83,5 +101,17 @@ mod tests {
         assert_eq!(found(&[&user, &query], Missing::Skip).unwrap(), "user:acme");
         assert_eq!(found(&[&query, &user], Missing::Ip).unwrap(), "ip:203.0.113.7 user:acme");
         assert_eq!(found(&[&user, &user], Missing::Skip).unwrap(), "user:acme");
+    }
+
+    #[test]
+    fn a_value_that_is_missing_is_skipped_replaced_or_denied() {
+        let headers = HeaderMap::new();
+        let acme = facts(&headers);
+        let nobody = Facts { user: None, ..acme };
+        let user = KeyRecipe(vec![User]);
+        assert_eq!(value(&user, Missing::Deny, &acme), Ok(Some("user:acme".into())));
+        assert_eq!(value(&user, Missing::Skip, &nobody), Ok(None));
+        assert_eq!(value(&user, Missing::Ip, &nobody), Ok(Some("ip:203.0.113.7".into())));
+        assert_eq!(value(&user, Missing::Deny, &nobody), Err(MissingIdentifier));
     }
 }

@@ -20,6 +20,6 @@ pub use address::address_text;
 pub use claims::Claims;
 pub use condition::applies;
 pub use identifier::{Facts, identifier};
-pub use identifiers::{Identifiers, MissingIdentifier, identifiers};
+pub use identifiers::{Identifiers, MissingIdentifier, identifiers, value};
 pub use trusted_proxies::TrustedProxies;
 pub use user::{Identity, identify};

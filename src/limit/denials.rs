@@ -5,7 +5,12 @@ use std::collections::VecDeque;
 use compact_str::CompactString;
 use indexmap::{Equivalent, IndexMap};
 
-use super::{Check, PolicyId, algorithm::Verdict};
+use smallvec::SmallVec;
+
+use super::{
+    Check, Policy, PolicyId,
+    algorithm::{Kind, Member, Tier, Verdict},
+};
 
 /// Microseconds that a denial is remembered at most: this bounds what a lost message can do.
 const LONGEST: i64 = 1_000_000;
@@ -26,23 +31,39 @@ pub(super) struct Denials {
 struct Limit {
     policy: PolicyId,
     identifier: CompactString,
+    /// Of `distinct`, the value that was denied: another may have been seen before.
+    member: Member,
 }
 
 #[derive(PartialEq, Eq, Hash)]
 struct Named<'a> {
     policy: PolicyId,
     identifier: &'a str,
+    member: Member,
+}
+
+impl<'a> Named<'a> {
+    fn of(check: &'a Check<'_>) -> Self {
+        let member = match check.policy.kind {
+            Kind::Distinct => check.detail.member(),
+            _ => 0,
+        };
+        Self { policy: check.policy.id, identifier: &check.identifier, member }
+    }
 }
 
 impl Equivalent<Limit> for Named<'_> {
     fn equivalent(&self, limit: &Limit) -> bool {
-        self.policy == limit.policy && self.identifier == limit.identifier
+        self.policy == limit.policy && self.identifier == limit.identifier && self.member == limit.member
     }
 }
 
 #[derive(Debug)]
 struct Denial {
     verdict: Verdict,
+    /// What it went by: an override has the same identifiers as its policy, and other limits.
+    kind: Kind,
+    tiers: SmallVec<[Tier; 1]>,
     /// The units that were denied: as many or more are denied again.
     cost: u64,
     /// When the store was asked, in microseconds.
@@ -62,8 +83,13 @@ impl Denials {
             self.clear();
             return None;
         }
-        let named = Named { policy: check.policy.id, identifier: &check.identifier };
-        let denial = self.by_limit.get(&named)?;
+        if !is_memorable(check.policy) {
+            return None;
+        }
+        let denial = self.by_limit.get(&Named::of(check))?;
+        if denial.kind != check.policy.kind || *denial.tiers != *check.policy.tiers {
+            return None;
+        }
         if now >= denial.until || now < denial.asked || check.cost < denial.cost {
             return None;
         }
@@ -77,14 +103,19 @@ impl Denials {
 
     /// Notes that `verdict` denied `cost` units of a check's limit, as the store said when it was `asked`.
     pub(super) fn note(&mut self, check: &Check<'_>, cost: u64, verdict: Verdict, asked: i64, pardons: u64) {
+        if !is_memorable(check.policy) {
+            return;
+        }
         if self.pardons != pardons {
             self.clear();
             self.pardons = pardons;
         }
         self.expire(asked);
         let lasts = verdict.retry_after.unwrap_or(LONGEST).min(LONGEST);
-        let limit = Limit { policy: check.policy.id, identifier: check.identifier.clone() };
-        let denial = Denial { verdict, cost, asked, until: asked.saturating_add(lasts) };
+        let Named { policy, member, .. } = Named::of(check);
+        let limit = Limit { policy, identifier: check.identifier.clone(), member };
+        let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
+        let denial = Denial { verdict, kind, tiers, cost, asked, until: asked.saturating_add(lasts) };
         self.noted.push_back((asked, limit.clone()));
         self.by_limit.insert(limit, denial);
     }
@@ -106,6 +137,13 @@ impl Denials {
         self.by_limit.clear();
         self.noted.clear();
     }
+}
+
+/// Whether a denial by this policy says anything of what comes next. Not where units come back at any time, where each
+/// request that is denied is to be counted, where a place may be had by waiting, or where a denial means nothing.
+fn is_memorable(policy: &Policy) -> bool {
+    let waits = matches!(policy.kind, Kind::Gcra { delay: 1.., .. });
+    !policy.is_shadow && !policy.gives_back() && !policy.count_denied && !waits
 }
 
 #[cfg(test)]
@@ -188,5 +226,49 @@ mod tests {
         assert!(denials.by_limit.len() <= MOST && denials.noted.len() <= MOST);
         denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 10_000_000, 0);
         assert_eq!((denials.by_limit.len(), denials.noted.len()), (1, 1), "the old ones are forgotten");
+    }
+
+    #[test]
+    fn what_may_change_at_any_time_is_not_remembered() {
+        let plain = policy();
+        let gcra = |delay| Policy { kind: Kind::Gcra { burst: 5, delay }, ..plain.clone() };
+        let statuses = model::Statuses(vec![401..=401]);
+        for (what, policy, remembered) in [
+            ("a plain one", plain.clone(), true),
+            ("no delay", gcra(0), true),
+            ("delay", gcra(1), false),
+            ("shadow", Policy { is_shadow: true, ..plain.clone() }, false),
+            ("count", Policy { count: Some(statuses), ..plain.clone() }, false),
+            ("count_denied", Policy { count_denied: true, ..plain.clone() }, false),
+            ("concurrency", Policy { kind: Kind::Concurrency, ..plain.clone() }, false),
+        ] {
+            let mut denials = Denials::default();
+            denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 0, 0);
+            assert_eq!(denials.find(&check(&policy, "ip:1", 1), 0, 1).is_some(), remembered, "{what}");
+            // Nor is a check denied by what another of the same limit was told.
+            denials.note(&check(&plain, "ip:1", 1), 1, denied(None), 0, 0);
+            let same = policy.kind == plain.kind && remembered;
+            assert_eq!(denials.find(&check(&policy, "ip:1", 1), 0, 1).is_some(), same, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_denial_holds_for_the_same_limits_only() {
+        let policy = policy();
+        let generous = Policy { tiers: vec![Tier { limit: 50, window: 60_000_000 }], ..policy.clone() };
+        let mut denials = Denials::default();
+        denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 0, 0);
+        assert_eq!(denials.find(&check(&generous, "ip:1", 1), 0, 1), None);
+        assert!(denials.find(&check(&policy, "ip:1", 1), 0, 1).is_some());
+    }
+
+    #[test]
+    fn a_denied_value_says_nothing_of_others() {
+        let policy = Policy { kind: Kind::Distinct, ..policy() };
+        let of = |member| Check { detail: Detail::Member(member), ..check(&policy, "ip:1", 1) };
+        let mut denials = Denials::default();
+        denials.note(&of(21), 1, denied(None), 0, 0);
+        assert!(denials.find(&of(21), 0, 1).is_some());
+        assert_eq!(denials.find(&of(20), 0, 1), None);
     }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{
     Breaker, Check, Cleared, Clock, Decision, Fleet, Peek, Policy, Receipt, Source, Store, SystemClock,
     Unavailable,
-    algorithm::{Tier, Verdict, metadata_list::Entry},
+    algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
     denials::Denials,
 };
 use crate::config::model::OnStoreError;
@@ -34,10 +34,12 @@ pub struct Common {
     pub clock: SystemClock,
 }
 
-/// The policies with an instance's share of their limits, as many as there were when it was last needed.
+/// The policies and their overrides with an instance's share of their limits, as many as there were when it was last
+/// needed.
 #[derive(Debug, Default)]
 struct Shares {
     instances: u32,
+    /// One each of [`Common::policies`]' variants, in their order.
     policies: Vec<Arc<Policy>>,
 }
 
@@ -50,6 +52,10 @@ impl<S: Store, L: Store> Guard<S, L> {
     /// What is remembered of the checks, if one of them was denied a moment ago: the others are not held
     /// against their limits.
     fn remembered(&self, checks: &[Check<'_>], now: i64) -> Option<Decision> {
+        // Whoever counts what he denies has to be asked each time.
+        if checks.iter().any(|check| check.policy.count_denied && !check.policy.is_shadow) {
+            return None;
+        }
         let mut denials = self.denials.borrow_mut();
         let pardons = self.common.fleet.pardons();
         let verdicts: SmallVec<[Verdict; 2]> = checks
@@ -85,17 +91,8 @@ impl<S: Store, L: Store> Guard<S, L> {
         let is_local = |check: &&Check<'_>| check.policy.on_store_error == OnStoreError::Local;
         let policies: SmallVec<[Arc<Policy>; 2]> =
             checks.iter().filter(is_local).map(|check| self.share(check.policy)).collect();
-        let local: SmallVec<[Check<'_>; 2]> = checks
-            .iter()
-            .filter(is_local)
-            .zip(&policies)
-            .map(|(check, policy)| Check {
-                policy,
-                identifier: check.identifier.clone(),
-                cost: check.cost,
-                detail: check.detail.clone(),
-            })
-            .collect();
+        let local: SmallVec<[Check<'_>; 2]> =
+            checks.iter().filter(is_local).zip(&policies).map(|(check, policy)| of(check, policy)).collect();
         let decision = self.local.decide(&local).await?;
         let mut decided = decision.verdicts.into_iter();
         let verdicts = checks.iter().map(|check| match is_local(&check) {
@@ -115,18 +112,35 @@ impl<S: Store, L: Store> Guard<S, L> {
     fn share(&self, policy: &Policy) -> Arc<Policy> {
         let instances = self.common.fleet.instances();
         let mut shares = self.shares.borrow_mut();
+        let variants = || self.common.policies.iter().flat_map(Policy::variants);
         if shares.instances != instances {
-            let policies = self.common.policies.iter().map(|policy| shared(policy, instances)).collect();
+            let policies = variants().map(|policy| shared(policy, instances)).collect();
             *shares = Shares { instances, policies };
         }
-        let known = shares.policies.iter().find(|known| known.id == policy.id);
-        known.map_or_else(|| shared(policy, instances), Arc::clone)
+        let is_same = |known: &Policy| {
+            known.id == policy.id && known.kind == policy.kind && known.tiers == policy.tiers
+        };
+        let known = variants().zip(&shares.policies).find(|(known, _)| is_same(known));
+        known.map_or_else(|| shared(policy, instances), |(_, share)| Arc::clone(share))
     }
 }
 
+/// The same check under another policy, which has the same limit.
+fn of<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
+    let (identifier, detail) = (check.identifier.clone(), check.detail.clone());
+    Check { policy, identifier, cost: check.cost, detail }
+}
+
+/// What passes at once is shared out as what passes in a window is. How many values or requests at a time are one
+/// instance's to know: it admits its share of them.
 fn shared(policy: &Policy, instances: u32) -> Arc<Policy> {
-    let share = |tier: &Tier| Tier { limit: (tier.limit / u64::from(instances.max(1))).max(1), ..*tier };
-    Arc::new(Policy { tiers: policy.tiers.iter().map(share).collect(), ..policy.clone() })
+    let share = |limit: u64| (limit / u64::from(instances.max(1))).max(1);
+    let tiers = policy.tiers.iter().map(|tier| Tier { limit: share(tier.limit), ..*tier }).collect();
+    let kind = match policy.kind {
+        Kind::Gcra { burst, delay } => Kind::Gcra { burst: share(burst), delay },
+        other => other,
+    };
+    Arc::new(Policy { kind, tiers, overrides: Vec::new(), ..policy.clone() })
 }
 
 impl<S: Store, L: Store> Store for Guard<S, L> {
@@ -153,7 +167,13 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         match receipt.source {
             Source::Store => self.store.give_back(checks, receipt).await,
-            Source::Fallback => self.local.give_back(checks, receipt).await,
+            Source::Fallback => {
+                let policies: SmallVec<[Arc<Policy>; 2]> =
+                    checks.iter().map(|check| self.share(check.policy)).collect();
+                let local: SmallVec<[Check<'_>; 2]> =
+                    checks.iter().zip(&policies).map(|(check, policy)| of(check, policy)).collect();
+                self.local.give_back(&local, receipt).await
+            }
             // A denial has taken nothing, and of slices nothing is given back.
             Source::LocalDenial | Source::Slice => Ok(()),
         }

@@ -137,6 +137,12 @@ impl Policy {
         self.count.is_some() || self.kind == Kind::Concurrency
     }
 
+    /// Whether a request that the upstream answers with this status is counted. A lease is never: it is given back
+    /// when its request ends, whatever the answer.
+    pub fn counts(&self, status: u16) -> bool {
+        self.kind == Kind::Concurrency || self.count.as_ref().is_none_or(|count| count.contains(status))
+    }
+
     /// The policy itself and its overrides: whatever limits it has.
     pub fn variants(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.overrides.iter().map(|(_, variant)| variant))

@@ -18,7 +18,7 @@ use slab::Slab;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{Notify, watch},
-    task::JoinSet,
+    task::{AbortHandle, JoinSet},
     time::MissedTickBehavior,
 };
 
@@ -41,6 +41,8 @@ pub enum Phase {
     Serving,
     /// No longer accepting; finishing what runs.
     Draining,
+    /// Breaking off what still runs.
+    Ending,
 }
 
 /// The client connections of the whole process: how many there are, and how many there may be.
@@ -83,26 +85,52 @@ impl Drop for Slot {
 /// The connections of one worker, so that they can be told to end, and waited for.
 #[derive(Debug, Default)]
 struct Connections {
-    open: RefCell<Slab<Rc<Patience>>>,
+    open: RefCell<Slab<Open>>,
     ended: Notify,
+}
+
+#[derive(Debug)]
+struct Open {
+    patience: Rc<Patience>,
+    /// What serves it, once it does.
+    task: Option<AbortHandle>,
 }
 
 impl Connections {
     fn register(self: &Rc<Self>, patience: &Rc<Patience>) -> Registered {
-        Registered { key: self.open.borrow_mut().insert(Rc::clone(patience)), connections: Rc::clone(self) }
+        let open = Open { patience: Rc::clone(patience), task: None };
+        Registered { key: self.open.borrow_mut().insert(open), connections: Rc::clone(self) }
+    }
+
+    fn served(&self, key: usize, task: AbortHandle) {
+        if let Some(open) = self.open.borrow_mut().get_mut(key) {
+            open.task = Some(task);
+        }
     }
 
     async fn drain(&self) {
-        for (_, patience) in self.open.borrow().iter() {
+        for (_, Open { patience, .. }) in self.open.borrow().iter() {
             if patience.waiting() != Waiting::FirstRequest {
                 patience.drain();
             }
         }
         // Whoever was let in last is not turned away while its request is on its way.
         tokio::time::sleep(FIRST_REQUEST).await;
-        for (_, patience) in self.open.borrow().iter() {
+        for (_, Open { patience, .. }) in self.open.borrow().iter() {
             patience.drain();
         }
+        self.ended().await;
+    }
+
+    /// Breaks off whatever runs, as if its clients had gone.
+    async fn break_off(&self) {
+        let tasks: Vec<AbortHandle> =
+            self.open.borrow().iter().filter_map(|(_, open)| open.task.clone()).collect();
+        tasks.iter().for_each(AbortHandle::abort);
+        self.ended().await;
+    }
+
+    async fn ended(&self) {
         while !self.open.borrow().is_empty() {
             self.ended.notified().await;
         }
@@ -122,7 +150,8 @@ impl Drop for Registered {
     }
 }
 
-/// Serves `sockets` with `worker` until `phase` says to drain and the last connection has ended.
+/// Serves `sockets` with `worker` until `phase` says to drain, and the last connection has ended or `phase` says to break
+/// them off. What requests have held of their limits is given back before it returns.
 ///
 /// # Errors
 /// A socket can't be registered with the runtime.
@@ -155,9 +184,16 @@ pub async fn run<S: Store + 'static>(
         });
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&worker), Rc::clone(&connections), pulse));
     // A sender that is gone means the same: the process is ending.
-    let _ = phase.wait_for(|phase| *phase == Phase::Draining).await;
+    let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
     accepting.join_all().await;
-    connections.drain().await;
+    let is_drained = tokio::select! {
+        () = connections.drain() => true,
+        _ = phase.wait_for(|phase| *phase == Phase::Ending) => false,
+    };
+    if !is_drained {
+        connections.break_off().await;
+    }
+    worker.settled().await;
     drop(housekeeping);
     ticking.abort();
     worker.tick(Instant::now(), 0);
@@ -199,7 +235,7 @@ impl<S: Store + 'static> Acceptor<S> {
         loop {
             tokio::select! {
                 biased;
-                _ = phase.wait_for(|phase| *phase == Phase::Draining) => break,
+                _ = phase.wait_for(|phase| *phase != Phase::Serving) => break,
                 accepted = listener.accept() => self.accepted(accepted).await,
             }
         }
@@ -243,15 +279,17 @@ impl<S: Store + 'static> Acceptor<S> {
             proxy::serve(request, Rc::clone(&worker), Rc::clone(&client))
         });
         let registered = self.connections.register(&patience);
+        let key = registered.key;
         let connection =
             Connection::new(io, service, Rc::clone(&self.http), patience, self.worker.shared_metrics());
-        tokio::task::spawn_local(async move {
+        let task = tokio::task::spawn_local(async move {
             if let Some(stream) = connection.await {
                 // Boxed: it is rare, and has a buffer that every connection would pay for.
                 Box::pin(linger(stream)).await;
             }
             drop((registered, slot));
         });
+        self.connections.served(key, task.abort_handle());
     }
 }
 

@@ -1,28 +1,22 @@
-//! The policies of a route, applied to whoever asks: checks made, decided, and recorded if they deny.
+//! What a request is held against: each policy of its route, with the limits that it has for this request, applied to
+//! each identifier.
 
-use std::{net::IpAddr, rc::Rc, sync::Arc};
+use std::{cell::OnceCell, net::IpAddr, sync::Arc};
 
-use compact_str::CompactString;
 use http::{HeaderMap, Method, header, request};
+use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
-use tokio::task;
 
-use super::{client::Client, exchange::Exchange, quota::Said, reply::Reply, worker::Worker};
+use super::{cost, exchange::Exchange, record::written_down, worker::Worker};
 use crate::{
-    abuse::Denial,
     config::model::Route,
-    identity::{Facts, Identity, address_text, identifiers},
+    identity::{Facts, Identity, MissingIdentifier, applies, identifiers, value},
     limit::{
-        Check, Source, Store,
-        algorithm::{Detail, Verdict, metadata_list::Entry},
+        Check, Policy,
+        algorithm::{Detail, Kind, Member, metadata_list::Entry},
     },
-    router::{Host, Target},
-    telemetry::metrics,
+    router::Target,
 };
-
-/// Bytes of a user ID and of a path that evidence keeps.
-const LONGEST_USER: usize = 128;
-const LONGEST_PATH: usize = 512;
 
 /// What is known of a request once its route is found.
 pub(super) struct Asked<'a> {
@@ -33,215 +27,125 @@ pub(super) struct Asked<'a> {
     pub(super) identity: &'a Identity,
 }
 
-/// Whether a request may go on.
-pub(super) enum Admission {
-    /// It may; this is what its policies said.
-    Admitted(SmallVec<[Said; 2]>),
-    /// It may not.
-    Denied {
-        /// The index of the policy that decided.
-        policy: usize,
-        /// What the client is told.
-        reply: Reply,
-    },
-    /// The store could not say.
-    Undecided,
+/// A policy's limits: its own or an override's.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// The policy's index.
+    pub(super) policy: usize,
+    /// Which of [`Policy::variants`].
+    pub(super) variant: usize,
 }
 
-/// Holds the request against all policies of its route, in one decision of the store.
-pub(super) async fn admit<S: Store + 'static>(
-    worker: &Rc<Worker<S>>,
-    client: &Client,
-    exchange: &Exchange,
-    asked: &Asked<'_>,
-) -> Admission {
-    if asked.route.policies.is_empty() || is_preflight(&asked.request.method, &asked.request.headers) {
-        return Admission::Admitted(SmallVec::new());
+impl Limits {
+    pub(super) fn of(self, policies: &[Policy]) -> Option<&Policy> {
+        policies.get(self.policy)?.variants().nth(self.variant)
     }
-    let address = address(worker, client, asked.address);
-    let facts = Facts {
-        address: &address,
-        user: asked.identity.user.as_deref(),
-        is_user_verified: asked.identity.is_verified,
-        claims: asked.identity.claims.as_deref(),
-        is_peer_trusted: client.is_trusted(),
-        method: &asked.request.method,
-        host: asked.target.host().map(Host::name),
-        path: asked.target.loosest_path(),
-        query: asked.target.query(),
-        headers: &asked.request.headers,
-        route: &asked.route.name,
-    };
+}
 
-    let mut entry = None;
-    let mut checks: SmallVec<[Check<'_>; 2]> = SmallVec::new();
-    let mut policies: SmallVec<[usize; 2]> = SmallVec::new();
-    for &index in &asked.route.policies {
-        let policy = &worker.policies[index];
-        let Ok(identifiers) = identifiers(&policy.keys, policy.missing, &facts) else {
-            return unidentified(worker, exchange, asked, &address, index);
-        };
+/// The checks of one request.
+#[derive(Default)]
+pub(super) struct Checks<'a> {
+    pub(super) all: SmallVec<[Check<'a>; 2]>,
+    /// Of each, by what limits it goes.
+    pub(super) limits: SmallVec<[Limits; 2]>,
+    /// Shadow policies that would deny whatever the store says, since the request lacks what they go by.
+    pub(super) denied_in_shadow: SmallVec<[usize; 1]>,
+}
+
+/// `missing: deny`, and something is missing: what this policy goes by.
+pub(super) struct Unidentified(pub(super) usize);
+
+impl<'a> Checks<'a> {
+    /// All that hold for a request, of which these `facts` are known.
+    ///
+    /// # Errors
+    /// The request lacks what a policy demands.
+    pub(super) fn of<S>(
+        worker: &'a Worker<S>,
+        exchange: &Exchange,
+        asked: &Asked<'_>,
+        facts: &Facts<'_>,
+    ) -> Result<Self, Unidentified> {
+        let is_preflight = is_preflight(&asked.request.method, &asked.request.headers);
+        let details =
+            Details { worker, exchange, asked, facts, entry: OnceCell::new(), token: OnceCell::new() };
+        let mut checks = Self::default();
+        for &index in &asked.route.policies {
+            let Some(policy) = worker.policies.get(index) else { continue };
+            let is_exempt = || policy.exempt.iter().any(|of| applies(of, facts, asked.address));
+            if is_preflight && !policy.preflight || is_exempt() {
+                continue;
+            }
+            match checks.add(index, policy, &details) {
+                Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
+                Err(MissingIdentifier) => return Err(Unidentified(index)),
+                Ok(()) => {}
+            }
+        }
+        Ok(checks)
+    }
+
+    /// Whether something of what they take may have to be given back.
+    pub(super) fn give_back(&self) -> bool {
+        self.all.iter().any(|check| check.policy.gives_back())
+    }
+
+    fn add<S>(
+        &mut self,
+        index: usize,
+        policy: &'a Policy,
+        details: &Details<'_, S>,
+    ) -> Result<(), MissingIdentifier> {
+        let Details { asked, facts, .. } = *details;
+        let place = policy.overrides.iter().position(|(of, _)| applies(of, facts, asked.address));
+        let variant = place.map_or(0, |place| place + 1);
+        let policy =
+            place.and_then(|place| policy.overrides.get(place)).map_or(policy, |(_, variant)| variant);
+        let identifiers = identifiers(&policy.keys, policy.missing, facts)?;
+        let Some(detail) = details.of(policy)? else { return Ok(()) };
+        let cost = cost::units(&policy.cost, facts.headers, facts.is_peer_trusted);
         for identifier in identifiers {
-            let detail = match policy.keeps_entries() {
-                true => Detail::Entry(Arc::clone(entry.get_or_insert_with(|| written_down(exchange, asked)))),
-                false => Detail::None,
-            };
-            checks.push(Check { policy, identifier, cost: 1, detail });
-            policies.push(index);
+            self.all.push(Check { policy, identifier, cost, detail: detail.clone() });
+            self.limits.push(Limits { policy: index, variant });
         }
-    }
-
-    let Ok(decision) = worker.store.decide(&checks).await else {
-        for &policy in &asked.route.policies {
-            worker.metrics().decision(policy, metrics::Verdict::Error, metrics::Source::Fallback);
-        }
-        return Admission::Undecided;
-    };
-    let source = counted(decision.source);
-    let said: SmallVec<[Said; 2]> = policies
-        .into_iter()
-        .zip(decision.verdicts)
-        .map(|(policy, verdict)| Said { policy, verdict })
-        .collect();
-    if decision.admitted {
-        for said in &said {
-            worker.metrics().decision(said.policy, metrics::Verdict::Allowed, source);
-        }
-        return Admission::Admitted(said);
-    }
-    let denying = said.iter().zip(&checks).filter(|(said, _)| !said.verdict.admitted);
-    for (nth, (said, check)) in denying.enumerate() {
-        worker.metrics().decision(said.policy, metrics::Verdict::Denied, source);
-        let new = record(worker, exchange, asked, &address, said, check, nth == 0);
-        // What is remembered, or said in the store's place, tells nothing new of who filled a list.
-        if new && decision.source == Source::Store {
-            record_evidence(worker, &denial(exchange, asked, &address, said, check));
-        }
-    }
-    let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
-    let decisive = said.iter().find(|said| !said.verdict.admitted).map_or(0, |said| said.policy);
-    Admission::Denied { policy: decisive, reply: worker.quotas.denial(&said, cross_origin) }
-}
-
-fn counted(source: Source) -> metrics::Source {
-    match source {
-        Source::Store => metrics::Source::Store,
-        Source::Slice => metrics::Source::Lease,
-        Source::LocalDenial => metrics::Source::LocalDenial,
-        Source::Fallback => metrics::Source::Fallback,
+        Ok(())
     }
 }
 
-/// The client's address as it identifies a client: mostly the peer's, which is written already.
-fn address<S>(worker: &Worker<S>, client: &Client, address: IpAddr) -> CompactString {
-    if client.peer().ip() == address {
-        client.address().clone()
-    } else {
-        address_text(address, worker.config.client_address.ipv6_prefix)
+/// What checks take beside their cost: one entry and one token a request, made when they are needed.
+struct Details<'a, S> {
+    worker: &'a Worker<S>,
+    exchange: &'a Exchange,
+    asked: &'a Asked<'a>,
+    facts: &'a Facts<'a>,
+    entry: OnceCell<Arc<Entry>>,
+    token: OnceCell<Member>,
+}
+
+impl<S> Details<'_, S> {
+    /// What checks of this policy take. `None`: there is nothing to check.
+    fn of(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
+        Ok(Some(match policy.kind {
+            Kind::MetadataList => {
+                Detail::Entry(Arc::clone(self.entry.get_or_init(|| written_down(self.exchange, self.asked))))
+            }
+            Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.worker.tokens.draw())),
+            Kind::Distinct => match &policy.value {
+                Some(recipe) => match value(recipe, policy.missing, self.facts)? {
+                    Some(value) => Detail::Member(hashed(value.as_bytes())),
+                    None => return Ok(None),
+                },
+                None => return Ok(None),
+            },
+            _ => Detail::None,
+        }))
     }
 }
 
-/// The request as evidence. What clients make long is cut: it is kept for a while.
-fn written_down(exchange: &Exchange, asked: &Asked<'_>) -> Arc<Entry> {
-    Arc::new(Entry {
-        time: exchange.time(),
-        user: asked.identity.user.as_deref().map(|user| cut(user, LONGEST_USER).into()),
-        method: asked.request.method.clone(),
-        path: cut(asked.target.path(), LONGEST_PATH).into(),
-    })
-}
-
-fn cut(text: &str, longest: usize) -> &str {
-    &text[..text.floor_char_boundary(longest)]
-}
-
-/// Notes who was denied, for the admin port: the request itself, once however many policies deny it. True where
-/// a list should be asked who filled it.
-fn record<S>(
-    worker: &Worker<S>,
-    exchange: &Exchange,
-    asked: &Asked<'_>,
-    address: &str,
-    said: &Said,
-    check: &Check<'_>,
-    first: bool,
-) -> bool {
-    let denial = denial(exchange, asked, address, said, check);
-    let new = if first {
-        let entry = || check.detail.entry().cloned().unwrap_or_else(|| written_down(exchange, asked));
-        worker.recorder.denied(&denial, entry)
-    } else {
-        worker.recorder.also(&denial)
-    };
-    new && check.policy.keeps_entries()
-}
-
-/// Notes who filled the list that denied, once the store has told. Nobody waits for it.
-fn record_evidence<S: Store + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'_>) {
-    let worker = Rc::clone(worker);
-    let Denial { policy, now, until, .. } = *denial;
-    let (address, identifier) = (CompactString::from(denial.address), CompactString::from(denial.identifier));
-    task::spawn_local(async move {
-        let Some(of) = worker.policies.get(policy) else { return };
-        if let Ok(entries) = worker.store.entries(of, &identifier).await {
-            let (address, identifier) = (address.as_str(), identifier.as_str());
-            worker
-                .recorder
-                .evidence(&Denial { address, policy, identifier, user: None, now, until }, entries);
-        }
-    });
-}
-
-fn denial<'a>(
-    exchange: &Exchange,
-    asked: &Asked<'a>,
-    address: &'a str,
-    said: &Said,
-    check: &'a Check<'_>,
-) -> Denial<'a> {
-    let now = exchange.time();
-    Denial {
-        address,
-        policy: said.policy,
-        identifier: &check.identifier,
-        user: asked.identity.user.as_deref(),
-        now,
-        until: now + said.verdict.retry_after.unwrap_or(0),
-    }
-}
-
-/// `missing: deny`, and something is missing: no quota is asked, and none will ever admit it.
-fn unidentified<S>(
-    worker: &Worker<S>,
-    exchange: &Exchange,
-    asked: &Asked<'_>,
-    address: &str,
-    index: usize,
-) -> Admission {
-    let policy = &worker.policies[index];
-    worker.metrics().decision(index, metrics::Verdict::Denied, metrics::Source::Store);
-    let now = exchange.time();
-    let denial = Denial {
-        address,
-        policy: index,
-        identifier: "",
-        user: asked.identity.user.as_deref(),
-        now,
-        until: now,
-    };
-    worker.recorder.denied(&denial, || written_down(exchange, asked));
-    let verdict = Verdict {
-        admitted: false,
-        tier: 0,
-        limit: policy.tiers[0].limit,
-        remaining: 0,
-        reset: 0,
-        retry_after: None,
-        delay: 0,
-    };
-    let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
-    let said = [Said { policy: index, verdict }];
-    Admission::Denied { policy: index, reply: worker.quotas.denial(&said, cross_origin) }
+/// Half of the value's SHA-256: nobody finds two values that are one, and no store learns whose they are.
+fn hashed(value: &[u8]) -> Member {
+    let hash = Sha256::digest(value);
+    hash.iter().take(size_of::<Member>()).fold(0, |member, byte| member << 8 | Member::from(*byte))
 }
 
 /// A CORS preflight (Fetch, 4.8), which browsers send of their own accord.

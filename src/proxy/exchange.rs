@@ -7,6 +7,7 @@ use http::{HeaderValue, Method, Response, StatusCode, Uri, Version, header, requ
 
 use super::{
     client::Client,
+    held::Held,
     patience::Waiting,
     reply::Reply,
     response_body::{BodyError, ResponseBody, Source},
@@ -55,6 +56,8 @@ pub struct Exchange {
     status: Option<StatusCode>,
     sent: u64,
     log: Option<Box<Logged>>,
+    /// Dropped with the exchange, which is what gives it back.
+    held: Option<Held>,
 }
 
 /// What the access log tells beside what is counted anyway.
@@ -70,6 +73,7 @@ struct Logged {
     user: Option<CompactString>,
     upstream: Option<String>,
     limited: Option<usize>,
+    shadow_limited: Option<usize>,
 }
 
 impl Exchange {
@@ -92,6 +96,7 @@ impl Exchange {
                 user: None,
                 upstream: None,
                 limited: None,
+                shadow_limited: None,
             })
         });
         Self {
@@ -103,6 +108,7 @@ impl Exchange {
             status: None,
             sent: 0,
             log,
+            held: None,
         }
     }
 
@@ -136,6 +142,23 @@ impl Exchange {
         }
     }
 
+    /// Notes the shadow policy that would have.
+    pub fn shadow_limited(&mut self, policy: usize) {
+        if let Some(log) = &mut self.log {
+            log.shadow_limited = Some(policy);
+        }
+    }
+
+    /// Keeps what the request holds of its limits until it ends.
+    pub(super) fn hold(&mut self, held: Option<Held>) {
+        self.held = held;
+    }
+
+    /// What the request holds of its limits, if anything.
+    pub(super) fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
+    }
+
     /// Notes the endpoint that answered.
     pub fn answered_by(&mut self, endpoint: &str) {
         if let Some(log) = &mut self.log {
@@ -158,6 +181,9 @@ impl Exchange {
 
     /// Answers with `reply`.
     pub fn reply(self, reply: Reply) -> Response<ResponseBody> {
+        if let Some(held) = &self.held {
+            held.answered(None);
+        }
         let (mut head, ()) = Response::new(()).into_parts();
         head.status = reply.status;
         head.headers = reply.headers;
@@ -172,6 +198,10 @@ impl Exchange {
         head.headers.insert(&self.ledger.request_id, self.request_id.clone());
         self.client.patience().wait(Waiting::Client, self.ledger.idle_timeout);
         Response::from_parts(head, ResponseBody::new(body, self))
+    }
+
+    fn policy(&self, index: Option<usize>) -> Option<&str> {
+        self.ledger.policies.get(index?).map(String::as_str)
     }
 
     fn log(&self, log: &Logged, status: StatusCode, elapsed: Duration) {
@@ -192,7 +222,8 @@ impl Exchange {
             host: log.host.as_ref().map(HeaderValue::as_bytes),
             referer: log.referer.as_ref().map(HeaderValue::as_bytes),
             user_agent: log.user_agent.as_ref().map(HeaderValue::as_bytes),
-            limited: log.limited.and_then(|policy| self.ledger.policies.get(policy)).map(String::as_str),
+            limited: self.policy(log.limited),
+            shadow_limited: self.policy(log.shadow_limited),
         });
     }
 }

@@ -1,22 +1,28 @@
 //! The way of a request: [`serve`] reads as the list of what happens to it.
 
+mod admit;
 mod checks;
 mod client;
+mod cost;
 mod discard;
 mod exchange;
 mod expect;
 mod forward;
 mod forwarded;
 mod headers;
+mod held;
 mod incoming;
 mod outgoing;
 mod patience;
 mod quota;
+mod record;
 mod reply;
 mod request_body;
 mod request_id;
 mod response_body;
 mod serve;
+mod settle;
+mod tokens;
 mod worker;
 
 pub use client::Client;

@@ -13,6 +13,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+/// How far behind the end of a rest its deadline lies, which is never to come first.
+const BEYOND: Duration = Duration::from_secs(60);
+
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
@@ -116,6 +119,17 @@ impl Patience {
             Poll::Pending => Poll::Pending,
         })
         .await
+    }
+
+    /// Ready after `delay`, for which the client waits and the upstream does not. Whatever else has a bound begins after
+    /// it.
+    pub async fn rest(&self, delay: Duration) {
+        if delay.is_zero() {
+            return;
+        }
+        // The connection's own bound is of no use here: the timer ends it.
+        self.wait(Waiting::Upstream, delay.saturating_add(BEYOND));
+        tokio::time::sleep(delay).await;
     }
 
     /// Whether the upstream's time is up. Says so once.

@@ -7,7 +7,8 @@ use http_body::Body;
 use hyper::body::Incoming;
 
 use super::{
-    checks::{self, Admission},
+    admit::{Admission, Admitted, admit},
+    checks::Asked,
     client::Client,
     discard::discard,
     exchange::Exchange,
@@ -16,6 +17,7 @@ use super::{
     reply::Reply,
     request_id,
     response_body::ResponseBody,
+    settle,
     worker::Worker,
 };
 use crate::{
@@ -64,15 +66,18 @@ pub async fn serve<S: Store + 'static>(
     let route = &config.routes[route];
 
     // Do all its policies admit it?
-    let asked = checks::Asked { request: &request, target: &target, route, address, identity: &identity };
-    let said = match checks::admit(&worker, &client, &exchange, &asked).await {
-        Admission::Admitted(said) => said,
+    let asked = Asked { request: &request, target: &target, route, address, identity: &identity };
+    let Admitted { mut said, delay } = match admit(&worker, &client, &mut exchange, &asked).await {
+        Admission::Admitted(admitted) => admitted,
         Admission::Denied { policy, reply } => {
             exchange.limited(policy);
             return Ok(refuse(exchange, &request, body, reply));
         }
         Admission::Undecided => return Ok(refuse(exchange, &request, body, Reply::undecided())),
     };
+
+    // Is its place some way off?
+    client.patience().rest(delay).await;
 
     // To the upstream, and back.
     let (request, progress) = outgoing::request(&worker, &client, &exchange, route, &target, request, body);
@@ -82,6 +87,9 @@ pub async fn serve<S: Store + 'static>(
     };
     let endpoint = &config.upstreams[route.upstream].endpoints[answer.endpoint];
     exchange.answered_by(endpoint.authority.as_str());
+
+    // Does this answer count?
+    settle::charge(&worker.policies, &exchange, &mut said, answer.response.status()).await;
 
     // The answer, with what the client should know of its limits.
     Ok(incoming::answer(&worker, &client, exchange, route, answer, &said))

@@ -6,7 +6,7 @@ use http::HeaderName;
 
 use super::{
     client::Client, exchange::Ledger, forwarded, headers::Via, patience::Patience, quota::Quotas,
-    request_body::RequestBody,
+    request_body::RequestBody, settle::Settlements, tokens::Tokens,
 };
 use crate::{
     abuse::Recorder,
@@ -55,6 +55,8 @@ pub struct Worker<S> {
     pub(super) trusted_proxies: TrustedProxies,
     pub(super) policies: Arc<[Policy]>,
     pub(super) store: S,
+    pub(super) tokens: Tokens,
+    pub(super) settlements: Settlements,
     pub(super) quotas: Arc<Quotas>,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
     pub(super) recorder: Recorder,
@@ -88,6 +90,8 @@ impl<S> Worker<S> {
             claims: forwarded::claims(&config),
             policies: parts.policies,
             store: (parts.store)(),
+            tokens: Tokens::new(),
+            settlements: Settlements::default(),
             upstreams,
             recorder: parts.recorder,
             ledger: Rc::new(ledger),
@@ -133,6 +137,12 @@ impl<S> Worker<S> {
                 }
             }
         }
+    }
+
+    /// Ready once all that requests have held of their limits is given back, or, after a second, it is too late for it.
+    /// Called when the last of them has ended.
+    pub async fn settled(&self) {
+        self.settlements.settled().await;
     }
 
     /// The worker's upstreams.

@@ -77,6 +77,7 @@ fn a_line_tells_exactly_what_happened() {
             "status": 200, "bytes": 2, "route": "all", "upstream": origin.address.to_string(),
             "request_id": reply.header("x-request-id").unwrap(), "user": "acme", "host": "api.example",
             "referer": "http://r/", "user_agent": "test/1", "limited": null,
+            "shadow_limited": null,
         })
     );
 }

@@ -37,6 +37,7 @@ mod outage;
 mod parking;
 mod paths;
 mod pictures;
+mod policies;
 mod programs;
 mod proxying;
 mod redis_audit;

@@ -24,6 +24,7 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
     text(out, r#","referer":"#, line.referer);
     text(out, r#","user_agent":"#, line.user_agent);
     text(out, r#","limited":"#, line.limited.map(str::as_bytes));
+    text(out, r#","shadow_limited":"#, line.shadow_limited.map(str::as_bytes));
     out.extend_from_slice(b"}\n");
 }
 
@@ -74,7 +75,7 @@ mod tests {
                 r#"{"time":"2026-07-03T12:00:01.250Z","client":"203.0.113.7","method":"GET","path":"/a?b=c","#,
                 r#""protocol":"HTTP/1.1","status":200,"bytes":512,"duration_ms":12.034,"route":"all","#,
                 r#""upstream":"127.0.0.1:3000","request_id":"4f1c","user":"acme","host":"api.example.com","#,
-                r#""referer":null,"user_agent":"curl/8","limited":null}"#,
+                r#""referer":null,"user_agent":"curl/8","limited":null,"shadow_limited":null}"#,
                 "\n"
             )
         );

@@ -29,6 +29,8 @@ pub struct Line<'a> {
     pub user_agent: Option<&'a [u8]>,
     /// The policy that held the request back.
     pub limited: Option<&'a str>,
+    /// The shadow policy that would have.
+    pub shadow_limited: Option<&'a str>,
 }
 
 impl Line<'_> {
@@ -67,6 +69,7 @@ pub(super) mod sample {
             referer: None,
             user_agent: Some(b"curl/8"),
             limited: None,
+            shadow_limited: None,
         }
     }
 }

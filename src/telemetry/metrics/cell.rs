@@ -41,6 +41,16 @@ impl Gauge {
         self.set(self.value().saturating_sub(1));
     }
 
+    /// `n` more.
+    pub fn add(&self, n: u64) {
+        self.set(self.value().saturating_add(n));
+    }
+
+    /// `n` less.
+    pub fn sub(&self, n: u64) {
+        self.set(self.value().saturating_sub(n));
+    }
+
     /// Exactly `value`.
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);

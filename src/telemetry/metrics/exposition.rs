@@ -156,6 +156,7 @@ impl Metrics {
         let memory = self.memory();
         let gauges = [
             ("tollgate_connections", "Client connections open", self.sum(|w| w.connections().value())),
+            ("tollgate_leases", "Places under concurrency policies in use", self.sum(|w| w.leases().value())),
             ("tollgate_memory_keys", "Limits with state in the memory store", memory.keys),
         ];
         for (name, help, value) in gauges {

@@ -14,13 +14,19 @@ use super::{
 pub enum Verdict {
     Allowed,
     Denied,
+    /// It would have denied, but is a shadow policy.
+    ShadowDenied,
     /// The store could not be asked.
     Error,
 }
 
 impl Verdict {
-    pub(super) const ALL: [(Self, &'static str); 3] =
-        [(Self::Allowed, "allowed"), (Self::Denied, "denied"), (Self::Error, "error")];
+    pub(super) const ALL: [(Self, &'static str); 4] = [
+        (Self::Allowed, "allowed"),
+        (Self::Denied, "denied"),
+        (Self::ShadowDenied, "shadow_denied"),
+        (Self::Error, "error"),
+    ];
 }
 
 /// Where a decision was taken.
@@ -118,6 +124,7 @@ pub struct WorkerMetrics {
     pub(super) policies: Box<[PolicyRow]>,
     pub(super) upstreams: Box<[UpstreamRow]>,
     connections: Gauge,
+    leases: Gauge,
     refused: Counter,
     bad_requests: Counter,
 }
@@ -129,6 +136,7 @@ impl WorkerMetrics {
             policies: rows(policies),
             upstreams: rows(upstreams),
             connections: Gauge::default(),
+            leases: Gauge::default(),
             refused: Counter::default(),
             bad_requests: Counter::default(),
         }
@@ -174,6 +182,11 @@ impl WorkerMetrics {
     /// The client connections that this worker has open.
     pub fn connections(&self) -> &Gauge {
         &self.connections
+    }
+
+    /// The leases of `concurrency` that this worker's requests hold.
+    pub fn leases(&self) -> &Gauge {
+        &self.leases
     }
 
     /// The client connections closed at once, because there were too many.

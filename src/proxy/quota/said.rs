@@ -1,0 +1,44 @@
+//! What policies said to one request.
+
+use http::StatusCode;
+
+use crate::limit::{Policy, algorithm::Verdict};
+
+/// What one policy said to one request.
+#[derive(Debug, Clone, Copy)]
+pub struct Said {
+    /// The policy's index.
+    pub policy: usize,
+    /// Which of [`Policy::variants`] it was held against.
+    pub variant: usize,
+    /// The units that were asked for.
+    pub cost: u64,
+    /// Its verdict.
+    pub verdict: Verdict,
+}
+
+impl Said {
+    /// The same once the upstream has answered `status`: what `policy` counts no longer is given back.
+    pub fn once_answered(self, policy: &Policy, status: StatusCode) -> Self {
+        let mut verdict = self.verdict;
+        if !policy.counts(status.as_u16()) && verdict != Verdict::UNKNOWN {
+            verdict.remaining = verdict.remaining.saturating_add(self.cost).min(verdict.limit);
+            if verdict.remaining == verdict.limit {
+                verdict.reset = 0;
+            }
+        }
+        Self { verdict, ..self }
+    }
+
+    fn frees(&self) -> i64 {
+        self.verdict.retry_after.unwrap_or(i64::MAX)
+    }
+}
+
+/// The one check that a client should heed: of those that deny the one that frees last, else the one
+/// with the least left.
+pub fn tightest(said: &[Said]) -> Option<Said> {
+    let denying = said.iter().filter(|said| !said.verdict.admitted).max_by_key(|said| said.frees());
+    let least = || said.iter().min_by_key(|said| (said.verdict.remaining, -said.verdict.reset));
+    denying.or_else(least).copied()
+}

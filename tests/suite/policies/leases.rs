@@ -1,0 +1,260 @@
+//! `concurrency`: as many at a time, and a place comes back however its request ends.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{on_both, start};
+use crate::harness::{Client, Config, Origin, Redis, Tollgate, eventually, get};
+
+const ONE: &str = "one: { algorithm: concurrency, key: ip, limit: 1, lease: 60s }";
+
+/// Holds what is asked for under `/held` until the test says so, and answers in two parts.
+fn slow() -> Origin {
+    Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+            match path.as_str() {
+                "/held" => conn.pause()?,
+                "/reset" => return conn.reset(),
+                "/broken" => {
+                    conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")?;
+                    return conn.reset();
+                }
+                "/half" => {
+                    conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf-")?;
+                    conn.pause()?;
+                    conn.send(b"whole")?;
+                    continue;
+                }
+                "/never" => {
+                    conn.closed();
+                    return Ok(());
+                }
+                _ => {}
+            }
+            conn.answer("200 OK", &[], b"ok")?;
+        }
+        Ok(())
+    })
+}
+
+/// The place is taken now, and comes back. `comes_back` makes it do so.
+#[track_caller]
+fn comes_back(tollgate: &Tollgate, what: &str, comes_back: impl FnOnce()) {
+    let denied = get(tollgate.address, "/", &[]);
+    assert_eq!((denied.status, denied.header("retry-after")), (429, Some("1")), "{what}: it is held");
+    comes_back();
+    let begun = Instant::now();
+    eventually(what, || get(tollgate.address, "/", &[]).status == 200);
+    assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+    eventually("none is held", || tollgate.metric("tollgate_leases") == 0.0);
+}
+
+fn begin(tollgate: &Tollgate, origin: &Origin, path: &str) -> Client {
+    let before = origin.heads().len();
+    let mut client = Client::connect(tollgate.address);
+    client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+    eventually("it is under way", || origin.heads().len() > before);
+    client
+}
+
+#[test]
+fn a_place_comes_back_however_its_request_ends() {
+    on_both(|redis| {
+        let origin = slow();
+        let tollgate = start(&origin, redis, &[ONE], "");
+
+        let mut client = begin(&tollgate, &origin, "/held");
+        assert_eq!(tollgate.metric("tollgate_leases"), 1.0);
+        comes_back(&tollgate, "an answer in order", || {
+            origin.resume();
+            assert_eq!(client.reply().status, 200);
+        });
+
+        let mut client = begin(&tollgate, &origin, "/half");
+        client.head();
+        comes_back(&tollgate, "an answer in two parts", || {
+            origin.resume();
+            assert_eq!(client.take(10).unwrap(), b"half-whole");
+        });
+
+        let client = begin(&tollgate, &origin, "/never");
+        comes_back(&tollgate, "a client that leaves before the answer", || drop(client));
+
+        let mut client = begin(&tollgate, &origin, "/half");
+        client.head();
+        comes_back(&tollgate, "a client that leaves during the answer", || client.reset());
+        origin.resume();
+
+        let mut client = begin(&tollgate, &origin, "/never");
+        comes_back(&tollgate, "an upstream that is late", || assert_eq!(client.reply().status, 504));
+
+        // These end by themselves.
+        for (path, status) in [("/reset", 502), ("/broken", 200), ("/", 200)] {
+            let mut client = Client::connect(tollgate.address);
+            client.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
+            assert_eq!(client.head().status, status, "{path}");
+            eventually(path, || get(tollgate.address, "/", &[]).status == 200);
+        }
+        eventually("none is held", || tollgate.metric("tollgate_leases") == 0.0);
+        if let Some(redis) = redis {
+            let left: Vec<_> = redis.keys().into_iter().filter(|key| key.contains(":one:")).collect();
+            assert_eq!(left, [""; 0]);
+        }
+    });
+}
+
+#[test]
+fn a_client_that_leaves_while_the_store_is_asked_keeps_nothing() {
+    let (origin, redis) = (slow(), Redis::start());
+    let tollgate = start(&origin, Some(&redis), &[ONE], "");
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    redis.pause();
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n").wait_until_read();
+    drop(client);
+    eventually("it has gone", || tollgate.metric("tollgate_connections ") == 0.0);
+    redis.resume();
+    eventually("its place is free", || get(tollgate.address, "/", &[]).status == 200);
+    assert_eq!(origin.heads().len(), 2, "nobody asked for it any more");
+}
+
+#[test]
+fn a_request_that_takes_longer_than_a_lease_keeps_it() {
+    on_both(|redis| {
+        let origin = slow();
+        let policy = "one: { algorithm: concurrency, key: ip, limit: 1, lease: 1s }";
+        let tollgate = start(&origin, redis, &[policy], "");
+        let mut client = begin(&tollgate, &origin, "/half");
+        client.head();
+        let end = Instant::now() + Duration::from_millis(3_500);
+        while Instant::now() < end {
+            assert_eq!(get(tollgate.address, "/", &[]).status, 429);
+            thread::sleep(Duration::from_millis(50));
+        }
+        comes_back(&tollgate, "the end of a long request", || origin.resume());
+    });
+}
+
+#[test]
+fn as_many_at_a_time_as_the_limit_and_not_one_more() {
+    on_both(|redis| {
+        let origin = Origin::start(|conn| {
+            while conn.head()?.is_some() {
+                thread::sleep(Duration::from_millis(20));
+                conn.answer("200 OK", &[], b"ok")?;
+            }
+            Ok(())
+        });
+        let policy = "eight: { algorithm: concurrency, key: ip, limit: 8 }";
+        let tollgate = start(&origin, redis, &[policy], "");
+        thread::scope(|scope| {
+            for _ in 0..24 {
+                scope.spawn(|| {
+                    let mut client = Client::connect(tollgate.address);
+                    for _ in 0..20 {
+                        let status = client.request("GET", "/", &[], b"").status;
+                        assert!(matches!(status, 200 | 429), "{status}");
+                    }
+                });
+            }
+        });
+        // A connection a request under way: pooled ones serve the next.
+        assert!(origin.connections() <= 8 + 2, "{}", origin.connections());
+        eventually("none is held", || tollgate.metric("tollgate_leases") == 0.0);
+    });
+}
+
+/// The leases of one policy and address in Redis.
+fn held(redis: &Redis) -> String {
+    redis.cli(&["zcard", "ratelimit:{ip:127.0.0.1}:one:cc"])
+}
+
+#[test]
+fn an_instance_that_drains_gives_its_places_back_when_its_requests_end() {
+    let (origin, redis) = (slow(), Redis::start());
+    let mut tollgate = start(&origin, Some(&redis), &[ONE], "");
+    let other = start(&origin, Some(&redis), &[ONE], "");
+    let mut client = begin(&tollgate, &origin, "/held");
+    tollgate.signal("TERM");
+    eventually("it drains", || tollgate.admin("GET", "/readyz").status == 503);
+    assert_eq!((held(&redis).as_str(), get(other.address, "/", &[]).status), ("1", 429));
+    origin.resume();
+    assert_eq!(client.reply().status, 200);
+    assert_eq!(tollgate.wait().code(), Some(0));
+    assert_eq!(held(&redis), "0");
+    assert_eq!(get(other.address, "/", &[]).status, 200);
+}
+
+#[test]
+fn what_the_end_of_the_drain_breaks_off_gives_its_places_back() {
+    let (origin, redis) = (slow(), Redis::start());
+    for (drain, signals, code) in [("300ms", 1, 0), ("1h", 2, 1)] {
+        let mut tollgate =
+            start(&origin, Some(&redis), &[ONE], &format!("shutdown: {{ drain: {drain} }}\n"));
+        let client = begin(&tollgate, &origin, "/never");
+        assert_eq!(held(&redis), "1");
+        let begun = Instant::now();
+        tollgate.signal("TERM");
+        if signals > 1 {
+            eventually("it drains", || tollgate.admin("GET", "/readyz").status == 503);
+            tollgate.signal("TERM");
+        }
+        assert_eq!(tollgate.wait().code(), Some(code));
+        assert!(begun.elapsed() < Duration::from_secs(15));
+        assert_eq!(held(&redis), "0", "drain: {drain}");
+        drop(client);
+    }
+}
+
+#[test]
+fn a_process_that_can_t_give_back_still_ends() {
+    let (origin, mut redis) = (slow(), Redis::start());
+    let mut tollgate = start(&origin, Some(&redis), &[ONE], "");
+    let mut client = begin(&tollgate, &origin, "/held");
+    redis.kill();
+    tollgate.signal("TERM");
+    eventually("it drains", || tollgate.admin("GET", "/readyz").status == 503);
+    origin.resume();
+    assert_eq!(client.reply().status, 200, "whatever becomes of its lease");
+    assert_eq!(tollgate.wait().code(), Some(0));
+}
+
+#[test]
+fn while_redis_is_away_places_are_had_and_given_back_in_memory() {
+    let (origin, mut redis) = (slow(), Redis::start());
+    let yaml = format!(
+        "
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"], policies: [one] }} }}
+policies:
+  {ONE}
+routes: [{{ path: /*, upstream: origin }}]
+store: {{ redis: {{ url: \"{}\", timeout: 200ms, breaker: {{ failures: 1, retry_after: 100ms }} }} }}
+",
+        origin.address,
+        redis.url()
+    );
+    let tollgate = Tollgate::start(Config::yaml(yaml));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    redis.kill();
+    eventually("it is known to be away", || {
+        get(tollgate.address, "/", &[]);
+        tollgate.metric("tollgate_store_breaker_open") == 1.0
+    });
+    let mut client = begin(&tollgate, &origin, "/held");
+    comes_back(&tollgate, "a lease in memory", || {
+        origin.resume();
+        assert_eq!(client.reply().status, 200);
+    });
+    // One that begins meanwhile, and ends when it is back.
+    let mut client = begin(&tollgate, &origin, "/held");
+    redis.restart();
+    eventually("it is asked again", || tollgate.metric("tollgate_store_breaker_open") == 0.0);
+    origin.resume();
+    assert_eq!(client.reply().status, 200);
+    eventually("none is held", || tollgate.metric("tollgate_leases") == 0.0);
+    assert_eq!(held(&redis), "0");
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+}

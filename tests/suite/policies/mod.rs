@@ -1,0 +1,60 @@
+//! What a policy may say beside its algorithm: each of it as clients, origins and operators see it.
+
+mod count;
+mod delay;
+mod distinct;
+mod exceptions;
+mod fields;
+mod lease_loss;
+mod leases;
+mod replies;
+mod shadow;
+
+use crate::harness::{Config, Origin, Redis, Tollgate};
+
+/// Before `origin`, with all of `policies` (lines of YAML) applied to everything; limits are in memory, or in Redis.
+/// `rest` is YAML for the top level.
+pub(super) fn start(origin: &Origin, redis: Option<&Redis>, policies: &[&str], rest: &str) -> Tollgate {
+    start_before(origin, "2s", redis, policies, rest)
+}
+
+/// The same before an origin that may take so long to answer.
+pub(super) fn start_before(
+    origin: &Origin,
+    response: &str,
+    redis: Option<&Redis>,
+    policies: &[&str],
+    rest: &str,
+) -> Tollgate {
+    // The timeout is for a machine that does much else.
+    let store = redis.map_or_else(String::new, |redis| {
+        format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url())
+    });
+    let names: Vec<_> = policies.iter().filter_map(|policy| policy.split(':').next()).collect();
+    let policies: String = policies.iter().map(|policy| format!("  {policy}\n")).collect();
+    Tollgate::start(Config::yaml(format!(
+        "
+upstreams:
+  origin: {{ endpoints: [\"http://{}\"], policies: [{}], timeouts: {{ response: {response} }} }}
+policies:
+{policies}
+routes:
+  - {{ path: /*, upstream: origin }}
+{store}
+{rest}
+",
+        origin.address,
+        names.join(", "),
+    )))
+}
+
+/// The same on either store.
+pub(super) fn on_both(test: impl Fn(Option<&Redis>)) {
+    test(None);
+    test(Some(&Redis::start()));
+}
+
+/// The user is whoever says so.
+pub(super) const ANYONE: &str = "user: [{ header: x-user-id, from: anyone }]\n";
+/// Tests speak for a gateway that is believed.
+pub(super) const TRUSTED: &str = "trusted_proxies: [127.0.0.0/8]\n";

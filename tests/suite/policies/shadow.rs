@@ -1,0 +1,84 @@
+//! `mode: shadow`: counted and reported, never denies.
+
+use serde_json::Value;
+
+use super::{ANYONE, on_both, start};
+use crate::harness::{Client, Origin, Tollgate, eventually, get};
+
+const LOG: &str = "access_log: { format: json, to: access.log }\nworkers: 1\n";
+
+fn count(tollgate: &Tollgate, policy: &str, verdict: &str) -> f64 {
+    let source = "source=\"store\"";
+    tollgate
+        .metric(&format!("tollgate_decisions_total{{policy=\"{policy}\",verdict=\"{verdict}\",{source}}}"))
+}
+
+fn logged(tollgate: &Tollgate, lines: usize) -> Vec<(Value, Value)> {
+    let file = tollgate.directory().join("access.log");
+    let read = || std::fs::read_to_string(&file).unwrap_or_default();
+    eventually("all lines are written", || read().lines().count() >= lines);
+    let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+    read().lines().map(line).map(|line| (line["limited"].clone(), line["shadow_limited"].clone())).collect()
+}
+
+#[test]
+fn clients_notice_nothing_and_operators_see_it() {
+    on_both(|redis| {
+        let origin = Origin::ok();
+        let policy = "p: { algorithm: sliding_log, key: ip, limit: 2/1h, mode: shadow, reply: { status: 503 } }";
+        let tollgate = start(&origin, redis, &[policy], LOG);
+        let mut client = Client::connect(tollgate.address);
+        for _ in 0..5 {
+            let reply = client.request("GET", "/", &[], b"");
+            assert_eq!(reply.status, 200);
+            for field in ["ratelimit", "ratelimit-policy", "retry-after"] {
+                assert_eq!(reply.header(field), None);
+            }
+        }
+        assert_eq!(["allowed", "shadow_denied", "denied"].map(|v| count(&tollgate, "p", v)), [2.0, 3.0, 0.0]);
+        let none = (Value::Null, Value::Null);
+        let shadow = (Value::Null, Value::from("p"));
+        assert_eq!(
+            logged(&tollgate, 5),
+            [none.clone(), none, shadow.clone(), shadow.clone(), shadow]
+        );
+        assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.1").status, 404);
+    });
+}
+
+#[test]
+fn beside_one_that_denies_only_that_is_told_of() {
+    on_both(|redis| {
+        let origin = Origin::ok();
+        let policies = [
+            "trial: { algorithm: single_counter, key: ip, limit: 1/1d, mode: shadow }",
+            "real: { algorithm: single_counter, key: ip, limit: 2/1h }",
+        ];
+        let tollgate = start(&origin, redis, &policies, LOG);
+        let mut client = Client::connect(tollgate.address);
+        let mut ask = || client.request("GET", "/", &[], b"");
+        let first = ask();
+        assert_eq!((first.status, first.all("ratelimit-policy")), (200, vec!["\"real\";q=2;w=3600"]));
+        assert_eq!(ask().status, 200);
+        let denied = ask();
+        assert_eq!((denied.status, denied.all("ratelimit-policy")), (429, vec!["\"real\";q=2;w=3600"]));
+        assert_eq!(denied.json()["violated-policies"], serde_json::json!(["real"]));
+        let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+        assert!(retry_after <= 3600);
+        assert_eq!(count(&tollgate, "trial", "shadow_denied"), 2.0);
+        assert_eq!(logged(&tollgate, 3)[2], (Value::from("real"), Value::from("trial")));
+        eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200);
+        let listed = tollgate.admin("GET", "/v1/blocked/127.0.0.1").text();
+        assert!(!listed.contains("trial"), "{listed}");
+    });
+}
+
+#[test]
+fn what_a_shadow_policy_demands_may_be_missing() {
+    let origin = Origin::ok();
+    let policy = "p: { algorithm: single_counter, key: user, limit: 5/1h, missing: deny, mode: shadow }";
+    let tollgate = start(&origin, None, &[policy], &format!("{ANYONE}{LOG}"));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    assert_eq!(count(&tollgate, "p", "shadow_denied"), 1.0);
+    assert_eq!(logged(&tollgate, 1), [(Value::Null, Value::from("p"))]);
+}
