@@ -223,6 +223,8 @@ algorithms[5] = {
   -- The string is written in place, and keeps its expiry, as long as the longest window stays in its bucket: it was set so
   -- that it holds for whatever is counted in that bucket.
   save = function(key, state, policy, now)
+    -- Another policy of the same shape may have read it.
+    if not policy.length then prepare(policy) end
     local n, value, tier, head, from = #policy, state[1], 3, 0, (#policy - 1) / 2 * HEAD + 1
     local slots, heads, parts, count = policy[n] + 1, {}, { '' }, 1
     for _ = 2, n, 2 do

@@ -256,7 +256,8 @@ impl<'a, S: Store> Taken<'a, S> {
             Source::Store => self.in_store = InStore::Held,
             // Held there as well from now on: until the store is back, that is what decides over others.
             Source::Fallback => self.in_fallback = true,
-            Source::LocalDenial => {}
+            // Neither of them has taken a lease.
+            Source::LocalDenial | Source::Slice => {}
         }
         self.expire = Instant::now() + self.longest_lease();
     }

@@ -6,28 +6,45 @@ use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 use proptest::{
     collection::vec,
     prelude::*,
+    sample::subsequence,
     test_runner::{FileFailurePersistence, TestRunner},
 };
 use tollgate::{
-    config::model::Algorithm::{FixedWindow, Gcra, MetadataList, SingleCounter, SlidingCounter, SlidingLog},
+    config::model::Algorithm::{
+        Concurrency, Distinct, FixedWindow, Gcra, MetadataList, SingleCounter, SlidingCounter, SlidingLog,
+        SlidingWindow,
+    },
     limit::{
-        Check, Policy,
-        algorithm::{Detail, Kind, Tier, metadata_list::Entry},
+        Check, Decision, Policy, Receipt,
+        algorithm::{Detail, Kind, Member, Tier, metadata_list::Entry},
     },
 };
 
-use super::{Harness, Memory, SECOND, Shared, entry, policy};
+use super::{
+    Harness, Memory, SECOND, Shared, entry,
+    harness::{START, refunding, shadow, unforgiving},
+    policy,
+};
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/conformance/differential.txt");
 const IDENTIFIERS: [&str; 2] = ["ip:1", "ip:1+path:/a"];
-const POLICIES: usize = 8;
+/// Of all the policies there are, so many are in a trace.
+const CAST: usize = 6;
+
+/// Checks as index of policy, index of identifier, cost; and the member that those take which count members.
+type Request = (Vec<(usize, usize, u64)>, Member);
 
 #[derive(Debug, Clone)]
 enum Step {
-    /// A request with checks as index of policy, index of identifier, cost.
-    Decide(Vec<(usize, usize, u64)>),
+    Decide(Request),
+    /// Requests that come at once, each with its policies' limits at so many hundredths.
+    Together(Vec<(Request, u64)>),
+    /// What was taken by the request that was admitted so many before the last is given back.
+    GiveBack(usize),
     /// So many microseconds pass, or come back.
     Pass(i64),
+    /// It is the next multiple of so many microseconds, give or take one.
+    Align(i64, i64),
     /// The window ends that began so many decisions ago, give or take a microsecond, for a policy.
     Window(usize, usize, i64),
     /// The limits of a policy change to so many hundredths.
@@ -35,22 +52,63 @@ enum Step {
     Reset(usize),
 }
 
-fn policies() -> [Policy; POLICIES] {
-    [
+fn policies() -> Vec<Policy> {
+    let buckets = SlidingWindow { buckets: 4 };
+    let horizons = [(3, 200), (6, SECOND), (8, 2 * SECOND)];
+    vec![
         policy("sc", SingleCounter, &[(4, SECOND)]),
         policy("fw", FixedWindow, &[(5, SECOND)]),
-        policy("tiers", FixedWindow, &[(3, 200), (6, SECOND), (8, 2 * SECOND)]),
+        policy("tiers", FixedWindow, &horizons),
         policy("sl", SlidingLog, &[(12, SECOND)]),
         policy("large", SlidingLog, &[(2_500, SECOND)]),
         policy("ml", MetadataList, &[(4, 700)]),
         policy("sx", SlidingCounter, &[(5, SECOND)]),
         policy("gcra", Gcra { burst: 5, delay: Duration::from_millis(400) }, &[(7, 1_300)]),
+        policy("sw", buckets, &[(6, SECOND)]),
+        policy("horizons", buckets, &horizons),
+        policy("fine", SlidingWindow { buckets: 100 }, &[(5, 200), (9, SECOND)]),
+        policy("di", Distinct, &[(3, SECOND)]),
+        policy("cc", Concurrency, &[(3, SECOND)]),
+        policy("lock", Concurrency, &[(1, 700)]),
+        refunding(&policy("sc-back", SingleCounter, &[(4, SECOND)])),
+        refunding(&policy("tiers-back", FixedWindow, &horizons)),
+        refunding(&policy("sl-back", SlidingLog, &[(9, SECOND)])),
+        refunding(&policy("ml-back", MetadataList, &[(4, 700)])),
+        refunding(&policy("sw-back", buckets, &[(6, SECOND)])),
+        refunding(&policy("horizons-back", buckets, &horizons)),
+        refunding(&policy("di-back", Distinct, &[(3, SECOND)])),
+        unforgiving(&policy("sc-denied", SingleCounter, &[(4, SECOND)])),
+        unforgiving(&policy("tiers-denied", FixedWindow, &horizons)),
+        unforgiving(&policy("sl-denied", SlidingLog, &[(6, SECOND)])),
+        unforgiving(&policy("ml-denied", MetadataList, &[(4, 700)])),
+        unforgiving(&policy("sw-denied", buckets, &[(6, SECOND)])),
+        unforgiving(&policy("horizons-denied", buckets, &horizons)),
+        refunding(&unforgiving(&policy("sl-both", SlidingLog, &[(6, SECOND)]))),
+        refunding(&unforgiving(&policy("sw-both", buckets, &[(6, SECOND)]))),
+        shadow(&policy("fw-shadow", FixedWindow, &[(3, SECOND)])),
+        shadow(&policy("sl-shadow", SlidingLog, &[(3, SECOND)])),
+        shadow(&unforgiving(&policy("sw-shadow", buckets, &[(3, SECOND)]))),
+        shadow(&policy("di-shadow", Distinct, &[(2, SECOND)])),
+        shadow(&policy("cc-shadow", Concurrency, &[(2, SECOND)])),
+        refunding(&policy("sx-back", SlidingCounter, &[(5, SECOND)])),
+        unforgiving(&policy("sx-denied", SlidingCounter, &[(5, SECOND)])),
+        refunding(&policy("gcra-back", Gcra { burst: 5, delay: Duration::ZERO }, &[(7, 1_300)])),
+        unforgiving(&policy("gcra-denied", Gcra { burst: 5, delay: Duration::ZERO }, &[(7, 1_300)])),
+        shadow(&policy("gcra-shadow", Gcra { burst: 2, delay: Duration::ZERO }, &[(7, 1_300)])),
     ]
+}
+
+/// Which of the policies are in the trace, and what happens.
+fn traces() -> impl Strategy<Value = (Vec<usize>, Vec<Step>)> {
+    (subsequence((0..policies().len()).collect::<Vec<_>>(), CAST), steps())
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let cost = prop_oneof![40 => 0..3_u64, 4 => 3..14_u64, 1 => 998..1_003_u64, 1 => Just(u64::MAX)];
-    let checks = vec((0..POLICIES, 0..IDENTIFIERS.len(), cost), 1..4);
+    let member = prop_oneof![9 => 0..4_u128, 1 => 0..40_u128].prop_map(|member| member << 120 | member);
+    let request = (vec((0..CAST, 0..IDENTIFIERS.len(), cost), 1..4), member).boxed();
+    let hundredths = prop_oneof![Just(30_u64), Just(100), Just(200)];
+    let together = vec((request.clone(), hundredths), 2..6);
     // Around what matters: an instant, a part of a window, a window, more than any window.
     let around = |micros: i64| prop_oneof![3 => Just(micros), 1 => Just(micros - 1), 1 => Just(micros + 1)];
     let time = prop_oneof![
@@ -64,10 +122,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let back = prop_oneof![9 => Just(1_i64), 1 => Just(-1_i64)];
     let step = prop_oneof![
-        10 => checks.prop_map(Step::Decide),
+        10 => request.prop_map(Step::Decide),
+        2 => together.prop_map(Step::Together),
+        3 => (0..4_usize).prop_map(Step::GiveBack),
+        2 => (prop_oneof![Just(50_000_i64), Just(250_000)], -1..2_i64).prop_map(|(unit, off)| Step::Align(unit, off)),
         6 => (time, back).prop_map(|(time, back)| Step::Pass(time * back)),
-        1 => (0..POLICIES, prop_oneof![Just(30_u64), Just(100), Just(200)]).prop_map(|(i, s)| Step::Scale(i, s)),
-        4 => (0..4_usize, 0..POLICIES, -1..2_i64).prop_map(|(ago, policy, off)| Step::Window(ago, policy, off)),
+        1 => (0..CAST, prop_oneof![Just(30_u64), Just(100), Just(200)]).prop_map(|(i, s)| Step::Scale(i, s)),
+        4 => (0..4_usize, 0..CAST, -1..2_i64).prop_map(|(ago, policy, off)| Step::Window(ago, policy, off)),
         1 => (0..IDENTIFIERS.len()).prop_map(Step::Reset),
     ];
     vec(step, 1..100)
@@ -78,6 +139,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn end(policy: &Policy, now: i64) -> RangeInclusive<i64> {
     let end = |tier: &Tier| match policy.kind {
         Kind::FixedWindow => now - now.rem_euclid(tier.window) + tier.window,
+        Kind::SlidingWindow { .. } => now + tier.window + tier.window / 4,
         _ => now + tier.window,
     };
     let longest = policy.tiers.iter().map(|tier| tier.window).max().unwrap_or_default();
@@ -112,38 +174,106 @@ fn memory_and_redis_say_the_same_to_the_same_trace() {
         ..ProptestConfig::default()
     };
     let mut runner = TestRunner::new(config);
-    runner.run(&steps(), |steps| replay(&steps)).unwrap_or_else(|error| panic!("{error}"));
+    runner.run(&traces(), |(cast, steps)| replay(&cast, &steps)).unwrap_or_else(|error| panic!("{error}"));
 }
 
-fn replay(steps: &[Step]) -> Result<(), TestCaseError> {
+/// What an admitted request has taken and may give back.
+struct Taken {
+    checks: Vec<(usize, usize, u64)>,
+    member: Member,
+    entry: Arc<Entry>,
+    receipt: Receipt,
+}
+
+fn checks<'a>(policies: &'a [Policy], request: &Request, entry: &Arc<Entry>) -> Vec<Check<'a>> {
+    let (wanted, member) = request;
+    let check = |&(policy, identifier, cost): &(usize, usize, u64)| {
+        let policy = &policies[policy];
+        let detail = match policy.kind {
+            _ if policy.keeps_entries() => Detail::Entry(Arc::clone(entry)),
+            kind if kind.counts_members() => Detail::Member(*member),
+            _ => Detail::None,
+        };
+        Check { policy, identifier: IDENTIFIERS[identifier].into(), cost, detail }
+    };
+    wanted.iter().map(check).collect()
+}
+
+/// What of a request was written, and may be given back.
+fn taken(policies: &[Policy], request: &Request, entry: Arc<Entry>, decision: &Decision) -> Option<Taken> {
+    let (wanted, member) = request;
+    let was_taken = |&(&(policy, _, cost), verdict): &(&(usize, usize, u64), _)| {
+        let verdict: &tollgate::limit::algorithm::Verdict = verdict;
+        cost > 0
+            && verdict.admitted
+            && (policies[policy].gives_back() || policies[policy].kind.counts_members())
+    };
+    let checks: Vec<_> =
+        wanted.iter().zip(&decision.verdicts).filter(was_taken).map(|(check, _)| *check).collect();
+    (decision.admitted && !checks.is_empty()).then(|| Taken {
+        checks,
+        member: *member,
+        entry,
+        receipt: decision.receipt(),
+    })
+}
+
+fn replay(cast: &[usize], steps: &[Step]) -> Result<(), TestCaseError> {
     let (memory, redis) = (Harness::<Memory>::new(), Harness::<Shared>::new());
-    let original = policies();
+    let all = policies();
+    let original: Vec<Policy> = cast.iter().map(|&index| all[index].clone()).collect();
     let mut policies = original.clone();
     // Long enough for any step back.
     let (mut now, mut latest) = (60_000_000, 0);
     let (mut ends, mut decided): (Vec<RangeInclusive<i64>>, Vec<i64>) = Default::default();
+    let mut given: Vec<Taken> = Vec::new();
     for (number, step) in steps.iter().enumerate() {
         memory.at(now);
         redis.at(now);
         latest = latest.max(now);
+        let entry: Arc<Entry> = entry(i64::try_from(number).unwrap_or_default(), "acme");
         match step {
-            Step::Decide(wanted) => {
-                let entry: Arc<Entry> = entry(i64::try_from(number).unwrap_or_default(), "acme");
-                let checks: Vec<Check<'_>> = wanted
+            Step::Decide(request) => {
+                let checks = checks(&policies, request, &entry);
+                decided.push(now);
+                ends.extend(request.0.iter().map(|&(policy, ..)| end(&original[policy], now)));
+                let decision = memory.decide(&checks);
+                prop_assert_eq!(redis.decide(&checks), decision.clone(), "step {}", number);
+                given.extend(taken(&policies, request, entry, &decision));
+            }
+            Step::Together(requests) => {
+                let scales: Vec<Vec<Policy>> = requests
                     .iter()
-                    .map(|&(policy, identifier, cost)| Check {
-                        policy: &policies[policy],
-                        identifier: IDENTIFIERS[identifier].into(),
-                        cost,
-                        detail: match policies[policy].keeps_entries() {
-                            true => Detail::Entry(Arc::clone(&entry)),
-                            false => Detail::None,
-                        },
+                    .map(|(_, hundredths)| {
+                        original.iter().map(|policy| scaled(policy, *hundredths)).collect()
                     })
                     .collect();
+                let checks: Vec<Vec<Check<'_>>> = requests
+                    .iter()
+                    .zip(&scales)
+                    .map(|((request, _), policies)| checks(policies, request, &entry))
+                    .collect();
                 decided.push(now);
-                ends.extend(wanted.iter().map(|&(policy, ..)| end(&original[policy], now)));
-                prop_assert_eq!(redis.decide(&checks), memory.decide(&checks), "step {}", number);
+                for (request, _) in requests {
+                    ends.extend(request.0.iter().map(|&(policy, ..)| end(&original[policy], now)));
+                }
+                let decisions = memory.together(&checks);
+                prop_assert_eq!(redis.together(&checks), decisions.clone(), "step {}", number);
+                for ((request, _), decision) in requests.iter().zip(&decisions) {
+                    given.extend(taken(&policies, request, Arc::clone(&entry), decision));
+                }
+            }
+            Step::GiveBack(ago) => {
+                if let Some(index) = given.len().checked_sub(ago + 1) {
+                    let Taken { checks: taken, member, entry, receipt } = given.remove(index);
+                    let checks = checks(&policies, &(taken, member), &entry);
+                    memory.give_back(&checks, receipt);
+                    redis.give_back(&checks, receipt);
+                }
+            }
+            Step::Align(unit, off) => {
+                let next = START + now + unit - (START + now).rem_euclid(*unit) - START + off;
+                now = now.max(next);
             }
             Step::Window(ago, policy, off) => {
                 let begun = decided.iter().rev().nth(*ago).copied().unwrap_or(now);

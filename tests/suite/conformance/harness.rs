@@ -11,11 +11,12 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store,
-        algorithm::{Detail, Kind, Verdict, metadata_list::Entry},
+        algorithm::{Detail, Kind, Member, Verdict, metadata_list::Entry},
     },
 };
 
@@ -92,9 +93,22 @@ impl<S: Subject> Harness<S> {
         self.ask(async |store| store.decide(checks).await)
     }
 
+    /// Requests that are asked at once, each of its checks; a store may decide over them together.
+    pub(crate) fn together(&self, requests: &[Vec<Check<'_>>]) -> Vec<Decision> {
+        self.ask(async |store| {
+            let decisions = join_all(requests.iter().map(|checks| store.decide(checks))).await;
+            decisions.into_iter().collect::<Result<_, _>>()
+        })
+    }
+
     /// Gives back what a decision took of these checks.
     pub(crate) fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) {
         self.ask(async |store| store.give_back(checks, receipt).await);
+    }
+
+    /// One request held against one limit that counts members.
+    pub(crate) fn enter(&self, policy: &Policy, identifier: &str, member: Member) -> Verdict {
+        self.decide(&[member_check(policy, identifier, member)]).verdicts[0]
     }
 
     /// One request held against one limit.
@@ -167,6 +181,25 @@ pub(crate) fn with(policy: &Policy, limit: u64) -> Policy {
 
 pub(crate) fn check<'a>(policy: &'a Policy, identifier: &str, cost: u64) -> Check<'a> {
     Check { policy, identifier: identifier.into(), cost, detail: Detail::None }
+}
+
+pub(crate) fn member_check<'a>(policy: &'a Policy, identifier: &str, member: Member) -> Check<'a> {
+    Check { detail: Detail::Member(member), ..check(policy, identifier, 1) }
+}
+
+/// The same policy, of which what was taken may be given back.
+pub(crate) fn refunding(policy: &Policy) -> Policy {
+    Policy { count: Some(model::Statuses(vec![401..=403])), ..policy.clone() }
+}
+
+/// The same policy, which counts what it denies.
+pub(crate) fn unforgiving(policy: &Policy) -> Policy {
+    Policy { count_denied: true, ..policy.clone() }
+}
+
+/// The same policy, which never denies.
+pub(crate) fn shadow(policy: &Policy) -> Policy {
+    Policy { is_shadow: true, ..policy.clone() }
 }
 
 pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {

@@ -87,7 +87,8 @@ fn what_the_proxy_itself_answers_costs_nothing() {
             }
             Ok(())
         });
-        let policy = "f: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: ['4xx', '5xx'] } }";
+        let policy =
+            "f: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: ['4xx', '5xx'] } }";
         let tollgate = start(&origin, redis, &[policy], "");
         for _ in 0..3 {
             assert_eq!(get(tollgate.address, "/broken", &[]).status, 502);

@@ -36,8 +36,7 @@ fn are_free_once_they_expire_and_not_before_and_no_others() {
     // Takes whatever comes, and never answers.
     let origin = Origin::sink();
     let settings = "workers: 2\n";
-    let (mut dies, lives) =
-        (slow_before(&origin, &redis, settings), slow_before(&origin, &redis, settings));
+    let (mut dies, lives) = (slow_before(&origin, &redis, settings), slow_before(&origin, &redis, settings));
     let mut victims = begin(&dies, CLIENTS);
     let mut others = begin(&lives, OTHERS);
     eventually("all are under way", || held(&redis) == CLIENTS + OTHERS);

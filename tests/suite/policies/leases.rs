@@ -192,8 +192,7 @@ fn an_instance_that_drains_gives_its_places_back_when_its_requests_end() {
 fn what_the_end_of_the_drain_breaks_off_gives_its_places_back() {
     let (origin, redis) = (slow(), Redis::start());
     for (drain, signals, code) in [("300ms", 1, 0), ("1h", 2, 1)] {
-        let mut tollgate =
-            start(&origin, Some(&redis), &[ONE], &format!("shutdown: {{ drain: {drain} }}\n"));
+        let mut tollgate = start(&origin, Some(&redis), &[ONE], &format!("shutdown: {{ drain: {drain} }}\n"));
         let client = begin(&tollgate, &origin, "/never");
         assert_eq!(held(&redis), "1");
         let begun = Instant::now();
