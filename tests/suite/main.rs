@@ -47,3 +47,5 @@ mod refused_uploads;
 mod shared_limits;
 mod shared_records;
 mod slices;
+mod token_limits;
+mod tokens;

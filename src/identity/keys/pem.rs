@@ -33,7 +33,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Shape, DecodingKey), KeyError> {
         }
         Some("RSA PUBLIC KEY") => {
             let key = DecodingKey::from_rsa_pem(bytes).map_err(|_| KeyError::Damaged)?;
-            return Ok((Shape::Rsa, long_enough(key)?));
+            return Ok((Shape::Rsa, long_enough(&key)?));
         }
         _ => return Err(KeyError::Unknown),
     };
@@ -47,7 +47,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Shape, DecodingKey), KeyError> {
         Shape::P256 | Shape::P384 | Shape::Secret => DecodingKey::from_ec_pem(plain.as_bytes()),
     };
     let key = key.map_err(|_| KeyError::Damaged)?;
-    let key = if shape == Shape::Rsa { long_enough(key)? } else { shape.checked(key)? };
+    let key = if shape == Shape::Rsa { long_enough(&key)? } else { shape.checked(key)? };
     Ok((shape, key))
 }
 
@@ -64,7 +64,7 @@ fn shape(described: &[u8]) -> Option<Shape> {
 }
 
 /// Its modulus and exponent, if the first is long enough.
-fn long_enough(key: DecodingKey) -> Result<DecodingKey, KeyError> {
-    let parts = Jwk::from_decoding_key(&key, None).map_err(|_| KeyError::Damaged)?;
+fn long_enough(key: &DecodingKey) -> Result<DecodingKey, KeyError> {
+    let parts = Jwk::from_decoding_key(key, None).map_err(|_| KeyError::Damaged)?;
     Shape::Rsa.checked(DecodingKey::from_jwk(&parts).map_err(|_| KeyError::Damaged)?)
 }
