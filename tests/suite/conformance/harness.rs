@@ -14,7 +14,7 @@ use std::{
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
-        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Store,
+        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store,
         algorithm::{Detail, Kind, Verdict, metadata_list::Entry},
     },
 };
@@ -87,6 +87,11 @@ impl<S: Subject> Harness<S> {
 
     pub(crate) fn decide(&self, checks: &[Check<'_>]) -> Decision {
         self.ask(async |store| store.decide(checks).await)
+    }
+
+    /// Undoes what a decision over these checks took.
+    pub(crate) fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) {
+        self.ask(async |store| store.give_back(checks, receipt).await);
     }
 
     /// One request held against one limit.

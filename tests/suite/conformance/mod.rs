@@ -9,6 +9,7 @@ mod properties;
 mod rules;
 mod shared;
 mod time;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -43,6 +44,7 @@ macro_rules! store_suite {
                 concurrency::threads_take_exactly_the_budget,
                 concurrency::threads_with_several_checks_neither_over_admit_nor_deadlock,
                 properties::stores_agree_with_the_definition,
+                vectors::what_others_published_holds,
             );
         }
     };
