@@ -20,6 +20,7 @@ local algorithms = {}
 local call, ask, try = redis.call, redis.pcall, pcall
 local format, find, tonumber, type = string.format, string.find, tonumber, type
 local pack, unpack_from = struct.pack, struct.unpack
+local sub, concat = string.sub, table.concat
 
 -- '%d' goes through C's long, which has 32 bits on some machines.
 local integer = format('%d', 9007199254740991) == '9007199254740991' and '%d' or '%.0f'

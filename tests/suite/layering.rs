@@ -141,7 +141,9 @@ fn is_foreign(name: &str) -> bool {
     let at_hand = [
         "self",
         "clippy",
+        "concurrency",
         "detail",
+        "distinct",
         "fixed_window",
         "gcra",
         "members",

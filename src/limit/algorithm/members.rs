@@ -1,43 +1,211 @@
 //! What `distinct` and `concurrency` are made of: members, each with a time.
 
-use super::{Member, Tier, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Placeholder.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Members;
+use super::Member;
+
+/// Of more, each is found through a tree.
+const FEW: usize = 32;
+/// Of as few, those that were more are a list again. Far fewer, so that it does not turn from one to the other at
+/// every step.
+const FEW_AGAIN: usize = 8;
+
+/// Members, each once, in the order of their times.
+#[derive(Debug, Clone)]
+pub(super) enum Members {
+    /// Most have a few, and then there is nothing to look them up in. In order.
+    Few(Vec<(i64, Member)>),
+    Many(Box<Index>),
+}
+
+/// In two orders, so that neither a member nor a time is searched for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Index {
+    times: BTreeMap<Member, i64>,
+    order: BTreeSet<(i64, Member)>,
+}
 
 impl Members {
-    pub fn read_leases(&self, _tier: Tier, _now: i64, _cost: u64, _token: Member) -> Verdict {
-        Verdict::UNKNOWN
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Few(list) => list.len(),
+            Self::Many(index) => index.order.len(),
+        }
     }
 
-    pub fn read_values(&self, _tier: Tier, _now: i64, _cost: u64, _value: Member) -> Verdict {
-        Verdict::UNKNOWN
+    pub(super) fn time_of(&self, member: Member) -> Option<i64> {
+        match self {
+            Self::Few(list) => list.iter().find(|(_, known)| *known == member).map(|(time, _)| *time),
+            Self::Many(index) => index.times.get(&member).copied(),
+        }
     }
 
-    pub fn write_lease(&mut self, _tier: Tier, _now: i64, _token: Member) -> bool {
-        false
+    /// The newest time.
+    pub(super) fn newest(&self) -> Option<i64> {
+        match self {
+            Self::Few(list) => list.last().map(|(time, _)| *time),
+            Self::Many(index) => index.order.last().map(|(time, _)| *time),
+        }
     }
 
-    pub fn write_value(&mut self, _tier: Tier, _now: i64, _value: Member) -> bool {
-        false
+    /// Those of a time after `time`, oldest first.
+    pub(super) fn after(&self, time: i64) -> Box<dyn Iterator<Item = (i64, Member)> + '_> {
+        match self {
+            Self::Few(list) => {
+                Box::new(list[list.partition_point(|(other, _)| *other <= time)..].iter().copied())
+            }
+            Self::Many(index) => Box::new(
+                index.order.range((time, Member::MAX)..).copied().filter(move |(other, _)| *other > time),
+            ),
+        }
     }
 
-    pub fn give_back(&mut self, _member: Member) {}
-
-    pub fn leases(&self, _tier: Tier, _now: i64) -> u64 {
-        0
+    /// How many have a time after `time` and none after `last`. It counts those that have not: the next write removes
+    /// them, so that they are few.
+    pub(super) fn between(&self, time: i64, last: i64) -> u64 {
+        let outside = match self {
+            Self::Few(list) => list.iter().filter(|(other, _)| *other <= time || *other > last).count(),
+            Self::Many(index) => {
+                let newest_first = index.order.iter().rev().take_while(|(other, _)| *other > last);
+                let oldest_first =
+                    index.order.iter().take_while(|(other, _)| *other <= time && *other <= last);
+                newest_first.count() + oldest_first.count()
+            }
+        };
+        (self.len() - outside) as u64
     }
 
-    pub fn values(&self, _tier: Tier, _now: i64) -> u64 {
-        0
+    /// Adds a member, or moves it to another time.
+    pub(super) fn set(&mut self, member: Member, time: i64) {
+        self.remove(member);
+        match self {
+            Self::Few(list) if list.len() < FEW => {
+                list.insert(list.partition_point(|other| *other < (time, member)), (time, member));
+            }
+            Self::Few(list) => {
+                let mut index = Index::default();
+                for &(time, member) in list.iter().chain(&[(time, member)]) {
+                    index.insert(time, member);
+                }
+                *self = Self::Many(Box::new(index));
+            }
+            Self::Many(index) => index.insert(time, member),
+        }
     }
 
-    pub fn last_lease(&self) -> i64 {
-        i64::MIN
+    pub(super) fn remove(&mut self, member: Member) {
+        match self {
+            Self::Few(list) => list.retain(|(_, known)| *known != member),
+            Self::Many(index) => {
+                if let Some(time) = index.times.remove(&member) {
+                    index.order.remove(&(time, member));
+                }
+            }
+        }
     }
 
-    pub fn last_value(&self, _tier: Tier) -> i64 {
-        i64::MIN
+    /// Removes those that [`Members::between`] does not count.
+    pub(super) fn keep_between(&mut self, time: i64, last: i64) {
+        match self {
+            Self::Few(list) => list.retain(|(other, _)| *other > time && *other <= last),
+            Self::Many(index) => {
+                while let Some(&oldest) = index.order.first().filter(|(other, _)| *other <= time) {
+                    index.remove(oldest);
+                }
+                while let Some(&newest) = index.order.last().filter(|(other, _)| *other > last) {
+                    index.remove(newest);
+                }
+                if index.order.len() <= FEW_AGAIN {
+                    *self = Self::Few(index.order.iter().copied().collect());
+                }
+            }
+        }
+    }
+}
+
+impl Index {
+    fn insert(&mut self, time: i64, member: Member) {
+        self.times.insert(member, time);
+        self.order.insert((time, member));
+    }
+
+    fn remove(&mut self, (time, member): (i64, Member)) {
+        self.times.remove(&member);
+        self.order.remove(&(time, member));
+    }
+}
+
+impl Default for Members {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+/// However they are kept.
+impl PartialEq for Members {
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len()
+            && self.after(i64::MIN).eq(other.after(i64::MIN))
+            && self.between(i64::MIN, i64::MAX) == other.between(i64::MIN, i64::MAX)
+    }
+}
+
+impl Eq for Members {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each form must say, told by a plain list.
+    fn agrees(members: &Members, mut expected: Vec<(i64, Member)>) {
+        expected.sort_unstable();
+        assert_eq!(members.len(), expected.len());
+        assert_eq!(members.newest(), expected.last().map(|(time, _)| *time));
+        for cut in [-1, 0, 5, 50, 99, 1_000] {
+            let after: Vec<_> = expected.iter().copied().filter(|(time, _)| *time > cut).collect();
+            assert_eq!(members.after(cut).collect::<Vec<_>>(), after);
+            let between = after.iter().filter(|(time, _)| *time <= 60).count() as u64;
+            assert_eq!(members.between(cut, 60), between, "after {cut}");
+        }
+        for &(time, member) in &expected {
+            assert_eq!(members.time_of(member), Some(time));
+        }
+        assert_eq!(members.time_of(7_777), None);
+    }
+
+    #[test]
+    fn few_and_many_are_the_same() {
+        let (mut members, mut expected) = (Members::default(), Vec::new());
+        for i in 0..100_i64 {
+            let (time, member) = (i * 37 % 100, Member::from(i.unsigned_abs() % 70));
+            members.set(member, time);
+            expected.retain(|(_, known)| *known != member);
+            expected.push((time, member));
+            agrees(&members, expected.clone());
+        }
+        assert!(matches!(members, Members::Many(_)));
+        for i in 0..70 {
+            members.remove(i * 3 % 70);
+            expected.retain(|(_, known)| *known != i * 3 % 70);
+            agrees(&members, expected.clone());
+            if i == 40 {
+                members.keep_between(5, 60);
+                expected.retain(|(time, _)| *time > 5 && *time <= 60);
+                agrees(&members, expected.clone());
+            }
+        }
+        assert_eq!(members.len(), 0);
+    }
+
+    #[test]
+    fn a_crowd_of_long_ago_holds_no_memory() {
+        let mut members = Members::default();
+        for i in 0..10_000 {
+            members.set(i, 100);
+        }
+        members.set(1, 300);
+        members.keep_between(200, i64::MAX);
+        assert!(matches!(&members, Members::Few(list) if list.capacity() <= FEW), "{members:?}");
+        assert_eq!(members.time_of(1), Some(300));
     }
 }

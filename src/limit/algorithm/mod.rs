@@ -11,11 +11,13 @@
 //! - `give_back` undoes one write, if it still counts, and nothing else. `count_denied` counts a request
 //!   that was denied, as far as the limit goes: it never holds more than the newest L.
 
+pub mod concurrency;
 mod detail;
+pub mod distinct;
 pub mod fixed_window;
 pub mod gcra;
 mod level;
-pub mod members;
+mod members;
 pub mod metadata_list;
 mod rule;
 pub mod single_counter;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::{
     Detail, Kind, Rule, Verdict,
+    concurrency::Concurrency,
+    distinct::Distinct,
     fixed_window::FixedWindow,
     gcra::Gcra,
-    members::Members,
     metadata_list::{Entry, MetadataList},
     single_counter::SingleCounter,
     sliding_counter::SlidingCounter,
@@ -24,8 +25,8 @@ pub enum State {
     SlidingLog(SlidingLog),
     SlidingCounter(SlidingCounter),
     Gcra(Gcra),
-    Concurrency(Members),
-    Distinct(Members),
+    Concurrency(Concurrency),
+    Distinct(Distinct),
 }
 
 impl State {
@@ -39,8 +40,8 @@ impl State {
             Kind::SlidingLog => Self::SlidingLog(SlidingLog::default()),
             Kind::SlidingCounter => Self::SlidingCounter(SlidingCounter::default()),
             Kind::Gcra { .. } => Self::Gcra(Gcra::default()),
-            Kind::Concurrency => Self::Concurrency(Members::default()),
-            Kind::Distinct => Self::Distinct(Members::default()),
+            Kind::Concurrency => Self::Concurrency(Concurrency::default()),
+            Kind::Distinct => Self::Distinct(Distinct::default()),
         }
     }
 
@@ -56,8 +57,8 @@ impl State {
             Self::SlidingLog(state) => state.read(tier, now, cost),
             Self::SlidingCounter(state) => state.read(tier, now, cost),
             Self::Gcra(state) => state.read(tier, bucket(rule), now, cost),
-            Self::Concurrency(state) => state.read_leases(tier, now, cost, detail.member()),
-            Self::Distinct(state) => state.read_values(tier, now, cost, detail.member()),
+            Self::Concurrency(state) => state.read(tier, now, cost, detail.member()),
+            Self::Distinct(state) => state.read(tier, now, cost, detail.member()),
         }
     }
 
@@ -73,8 +74,8 @@ impl State {
             Self::SlidingLog(state) => state.write(tier, now, cost),
             Self::SlidingCounter(state) => state.write(tier, now, cost),
             Self::Gcra(state) => state.write(tier, bucket(rule), now, cost),
-            Self::Concurrency(state) => state.write_lease(tier, now, detail.member()),
-            Self::Distinct(state) => state.write_value(tier, now, detail.member()),
+            Self::Concurrency(state) => state.write(tier, now, detail.member()),
+            Self::Distinct(state) => state.write(tier, now, detail.member()),
         }
     }
 
@@ -103,11 +104,12 @@ impl State {
             Self::SingleCounter(state) => state.give_back(tier, at, cost),
             Self::FixedWindow(state) => state.give_back(rule.tiers, at, cost),
             Self::MetadataList(state) => state.give_back(tier, at, cost, detail.entry()),
-            Self::SlidingWindow(state) => state.give_back(rule.tiers, buckets(rule), at, cost),
+            Self::SlidingWindow(state) => state.give_back(rule.tiers, buckets(rule), now, at, cost),
             Self::SlidingLog(state) => state.give_back(at, cost),
             Self::SlidingCounter(state) => state.give_back(tier, at, cost),
             Self::Gcra(state) => state.give_back(tier, now, cost),
-            Self::Concurrency(state) | Self::Distinct(state) => state.give_back(detail.member()),
+            Self::Concurrency(state) => state.give_back(detail.member()),
+            Self::Distinct(state) => state.give_back(detail.member()),
         }
     }
 
@@ -122,8 +124,8 @@ impl State {
             Self::SlidingLog(state) => state.used(tier, now),
             Self::SlidingCounter(state) => state.used(tier, now),
             Self::Gcra(state) => state.used(tier, now),
-            Self::Concurrency(state) => state.leases(tier, now),
-            Self::Distinct(state) => state.values(tier, now),
+            Self::Concurrency(state) => state.used(tier, now),
+            Self::Distinct(state) => state.used(tier, now),
         }
     }
 
@@ -159,8 +161,8 @@ impl State {
             Self::SlidingLog(state) => state.expires(tier),
             Self::SlidingCounter(state) => state.expires(tier),
             Self::Gcra(state) => state.expires(tier),
-            Self::Concurrency(state) => state.last_lease(),
-            Self::Distinct(state) => state.last_value(tier),
+            Self::Concurrency(state) => state.expires(),
+            Self::Distinct(state) => state.expires(tier),
         }
     }
 }

@@ -74,6 +74,13 @@ impl Verdict {
         verdicts.reduce(Self::tighter).unwrap_or(Self::UNKNOWN)
     }
 
+    /// The verdict where members are counted, each once. One that is `known` takes nothing more, and is admitted even
+    /// where the limit was lowered below what is used.
+    pub fn of_member(standing: Standing, now: i64, cost: u64, known: bool) -> Self {
+        let verdict = standing.verdict(0, now, u64::from(cost > 0 && !known));
+        if known { Self { admitted: true, retry_after: Some(0), ..verdict } } else { verdict }
+    }
+
     /// The one that decides what a client is told: a denial before an admission; of denials the one
     /// that frees last, of admissions the one with the least left, or else with the longest to wait.
     fn tighter(self, other: Self) -> Self {

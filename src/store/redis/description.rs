@@ -73,9 +73,9 @@ impl Description {
                     numbers.extend([burst, unsigned(patience), allowance.whole, unsigned(allowance.part)]);
                 }
             }
+            Kind::SlidingWindow { buckets } => numbers.push(u64::from(buckets)),
             Kind::SingleCounter
             | Kind::FixedWindow
-            | Kind::SlidingWindow { .. }
             | Kind::SlidingCounter
             | Kind::Concurrency
             | Kind::Distinct => {}

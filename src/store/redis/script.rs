@@ -14,6 +14,10 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../lua/metadata_list.lua"),
         include_str!("../../../lua/sliding_counter.lua"),
         include_str!("../../../lua/gcra.lua"),
+        include_str!("../../../lua/sliding_window.lua"),
+        include_str!("../../../lua/members.lua"),
+        include_str!("../../../lua/concurrency.lua"),
+        include_str!("../../../lua/distinct.lua"),
         include_str!("../../../lua/decide.lua"),
     ))
 });

@@ -3,8 +3,8 @@
 use crate::limit::{
     Policy,
     algorithm::{
-        Kind, Level, Standing, Tier, Verdict, gcra::Gcra, sliding_counter::SlidingCounter,
-        sliding_log::MAX_COST,
+        Kind, Level, Standing, Tier, Verdict, concurrency::RETRY_AFTER, gcra::Gcra,
+        sliding_counter::SlidingCounter, sliding_log::MAX_COST,
     },
 };
 
@@ -15,22 +15,37 @@ pub(super) fn numbers(policy: &Policy) -> usize {
 
 fn of_a_tier(kind: Kind) -> usize {
     match kind {
-        Kind::SingleCounter | Kind::MetadataList | Kind::FixedWindow => 2,
-        Kind::SlidingWindow { .. }
-        | Kind::SlidingLog
-        | Kind::SlidingCounter
-        | Kind::Gcra { .. }
-        | Kind::Concurrency
-        | Kind::Distinct => 3,
+        Kind::SingleCounter | Kind::MetadataList | Kind::FixedWindow | Kind::Concurrency => 2,
+        Kind::SlidingWindow { .. } | Kind::SlidingLog | Kind::SlidingCounter | Kind::Gcra { .. } => 3,
+        Kind::Distinct => 4,
     }
 }
 
 /// What the numbers mean for a request of `cost` units. Times are relative to now.
 pub(super) fn verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
+    if policy.kind.counts_members() {
+        return of_a_member(policy, numbers, cost);
+    }
     let each = numbers.chunks_exact(of_a_tier(policy.kind));
     let standings =
         policy.tiers.iter().zip(each).map(|(tier, numbers)| standing(policy.kind, *tier, numbers, cost));
     Verdict::of(standings, 0, cost)
+}
+
+/// Behind what stands of them, the script says whether the member is one of them already.
+fn of_a_member(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
+    let (used, returns, fits, known) = match *numbers {
+        [used, oldest, fits, again, ..] => {
+            // One that is seen again is the newest then.
+            let returns = if again > 0 && cost > 0 { again } else { oldest };
+            (used, returns, fits, again > 0)
+        }
+        [used, renews, ..] => (used, RETRY_AFTER, RETRY_AFTER, renews > 0),
+        _ => (0, 0, 0, false),
+    };
+    let limit = policy.tiers.first().map_or(0, |tier| tier.limit);
+    let used = u64::try_from(used).unwrap_or_default();
+    Verdict::of_member(Standing { limit, used, returns, fits: Some(fits), patience: 0 }, 0, cost, known)
 }
 
 fn standing(kind: Kind, tier: Tier, numbers: &[i64], cost: u64) -> Standing {

@@ -1,0 +1,100 @@
+-- distinct: how many different values were seen in a window. One that was seen is always admitted.
+--
+-- state   a sorted set: the values, hashed (16 bytes each), by the time at which each was last seen, in microseconds since
+--         the Unix epoch
+-- policy  limit, window
+-- takes   the value
+-- says    values in the window, time until the oldest leaves (a whole window if there is none), time until a new one fits,
+--         and, if this one is among them, time until the oldest leaves once it was seen again; else 0
+--
+-- In memory a list, since fields take longer to find:
+local KEY, USED, TIME, KNOWN, FIRST, SECOND, SEEN, LIST, MOVED, SCORE, CUTOFF, STALE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
+-- the key; values in the window; the time of the limit, which is now, or its newest value's if that lies ahead; how many of
+-- them are stored; when the two oldest of those were seen; which values are to be written, and the list of those; when those
+-- of them that are stored were seen; when the last that asked was, false if it was not, true if it is to be written; the
+-- start of the window; whether something else is in the way, or void.
+
+-- When the value was seen that leaves as number `index` (from 0): those that are to be written are the last.
+local function seen(state, index)
+  local known, moved = state[KNOWN], state[MOVED]
+  if #moved == 0 and index < 2 then return state[FIRST + index] or state[TIME] end
+  if index >= known then return state[TIME] end
+  local last = index + #moved
+  if last >= known then last = known - 1 end
+  local found = call('ZRANGE', state[KEY], format(integer, index - known), format(integer, last - known), 'WITHSCORES')
+  for i = 2, #found, 2 do
+    local time = found[i] + 0
+    local before = index + i / 2
+    for j = 1, #moved do
+      if moved[j] <= time then before = before - 1 end
+    end
+    -- As many as are to leave before it, and itself.
+    if before > index then return time end
+  end
+  return state[TIME]
+end
+
+algorithms[9] = {
+  extras = 1,
+  load = function(key, policy, now)
+    local found, window = ask('ZRANGE', key, '-1', '-1', 'WITHSCORES'), policy[2]
+    local newest = found[2] and found[2] + 0
+    if not newest or newest - now > window then
+      local stale = newest and true or not found[1] and foreign(found)
+      if newest then discarded = discarded + 1 end
+      return { key, 0, now, 0, false, false, {}, {}, {}, false, false, stale }
+    end
+    local at = newest > now and newest or now
+    local cutoff = at - window
+    local known = newest > cutoff and call('ZCOUNT', key, '(' .. format(integer, cutoff), '+inf') or 0
+    local first, second = false, false
+    if known > 0 then
+      local oldest = call('ZRANGE', key, format(integer, -known), format(integer, known > 1 and 1 - known or -1), 'WITHSCORES')
+      first, second = oldest[2] + 0, oldest[4] and oldest[4] + 0
+    end
+    return { key, known, at, known, first, second, {}, {}, {}, false, cutoff, false }
+  end,
+  stand = function(state, policy, now, cost, reply, n, value)
+    local used, limit, window = state[USED], policy[1], policy[2]
+    local score = state[SEEN][value]
+      or state[KNOWN] > 0 and (time_of(state[KEY], value, state[CUTOFF], state[TIME]) or false) or false
+    local oldest = seen(state, 0)
+    local fits, again = oldest, 0
+    local excess = used + (cost > 0 and 1 or 0) - limit
+    if excess > 1 and not score then fits = seen(state, excess - 1) end
+    if score then
+      again = oldest
+      if score ~= true and cost > 0 and score == oldest then
+        local moved = state[MOVED]
+        moved[#moved + 1] = score
+        again = seen(state, 0)
+        moved[#moved] = nil
+      end
+      again = again + window - now
+    end
+    state[SCORE] = score
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = used, oldest + window - now, fits + window - now, again
+    return n + 4, score and true or used < limit or cost == 0 and used == limit
+  end,
+  take = function(state, _, _, value)
+    local score, written, list, moved = state[SCORE], state[SEEN], state[LIST], state[MOVED]
+    if not score then
+      state[USED] = state[USED] + 1
+    elseif score ~= true then
+      moved[#moved + 1] = score
+    end
+    if not written[value] then
+      written[value] = true
+      list[#list + 1] = value
+    end
+  end,
+  hit = never_counted,
+  undo = remove_member,
+  save = function(key, state, policy, now)
+    local at, window = state[TIME], policy[2]
+    if state[STALE] then call('DEL', key) end
+    if state[CUTOFF] then call('ZREMRANGEBYSCORE', key, '-inf', format(integer, state[CUTOFF])) end
+    add_members(key, state[LIST], at)
+    call('PEXPIRE', key, lifetime(at + window - now))
+  end,
+}

@@ -1,0 +1,270 @@
+-- sliding_window: of each tier a ring of buckets and their running total. Never more than the limit in any window: the sum
+-- spans the bucket of now and as many before it as make a whole window.
+--
+-- state   a string, most significant bytes first. Of each tier the number of the newest bucket (a double), the units in the
+--         ring, and how many buckets before the newest the oldest lies that has any (four bytes each: struct's '>dI4I4').
+--         Behind them of each tier its ring: the counts of its buckets, four bytes each, that of bucket i at i modulo
+--         their number. What lies before the oldest is of no meaning.
+-- policy  limit and window of each tier; into how many buckets each window is cut
+-- says    of each tier: units used, time until the oldest bucket leaves (that of now if there is none), time until the
+--         request fits
+--
+-- Bucket k * buckets + j begins j / buckets of a window, rounded up to the microsecond, after k windows.
+--
+-- In memory a list, since fields take longer to find: the string, if it is of use; the counts that were changed, by their
+-- places in it, if any were; and of each tier:
+local TOTAL, OLDEST, AT, STORED, ADDED, RING, EACH = 0, 1, 2, 3, 4, 5, 6
+-- units used; the number of the oldest bucket that has any, and that of now; the newest in the string, false if there is
+-- none in use; units added to that of now; behind which place in the string its ring begins.
+
+-- Bytes of a tier before the rings.
+local HEAD = 16
+
+local function bucket_of(time, window, buckets)
+  local rest = time % window
+  local part = rest * buckets
+  return (time - rest) / window * buckets + (part - part % window) / window
+end
+
+local function begins(bucket, window, buckets)
+  local rest = bucket % buckets
+  local part = rest * window + buckets - 1
+  return (bucket - rest) / buckets * window + (part - part % buckets) / buckets
+end
+
+-- The units of a bucket that is stored.
+local function stored(state, tier, bucket, slots)
+  local place = state[tier + RING] + bucket % slots * 4
+  local changes = state[2]
+  return changes and changes[place] or (unpack_from('>I4', state[1], place + 1))
+end
+
+-- The units of a bucket between the oldest and that of now.
+local function units_of(state, tier, bucket, slots)
+  local newest = state[tier + STORED]
+  local units = newest and bucket <= newest and stored(state, tier, bucket, slots) or 0
+  return bucket == state[tier + AT] and units + state[tier + ADDED] or units
+end
+
+-- The oldest bucket from `bucket` on that has units; that of now if none has.
+local function filled(state, tier, bucket, slots)
+  local newest = state[tier + STORED]
+  for i = bucket, newest or bucket - 1 do
+    if units_of(state, tier, i, slots) > 0 then return i end
+  end
+  return state[tier + AT]
+end
+
+-- The bucket with which so many units have left.
+local function makes_room(state, tier, excess, slots)
+  local at, newest = state[tier + AT], state[tier + STORED]
+  for i = state[tier + OLDEST], newest or at - 1 do
+    excess = excess - units_of(state, tier, i, slots)
+    if excess <= 0 then return i end
+  end
+  return at
+end
+
+-- Takes the oldest units out, so many.
+local function drop(state, tier, excess, slots)
+  local at = state[tier + AT]
+  state[tier + TOTAL] = state[tier + TOTAL] - excess
+  while excess > 0 do
+    local oldest = state[tier + OLDEST]
+    if oldest >= at then
+      state[tier + ADDED] = state[tier + ADDED] - excess
+      return
+    end
+    local units = stored(state, tier, oldest, slots)
+    if units > excess then
+      state[2] = state[2] or {}
+      state[2][state[tier + RING] + oldest % slots * 4] = units - excess
+      return
+    end
+    excess = excess - units
+    state[tier + OLDEST] = filled(state, tier, oldest + 1, slots)
+  end
+end
+
+-- What packs and what is as long as all that a policy of so many tiers has.
+local function prepare(policy)
+  local n = #policy
+  local tiers, slots = (n - 1) / 2, policy[n] + 1
+  policy.heads = '>' .. string.rep('dI4I4', tiers)
+  policy.ring = '>' .. string.rep('I4', slots)
+  policy.zeros = string.rep('\0', 4 * slots)
+  policy.length = tiers * (HEAD + 4 * slots)
+  return policy.length
+end
+
+-- The ring of a tier as it is to be written, where more than one of its counts has changed.
+local function rewritten(state, tier, policy, slots)
+  local at, newest, base = state[tier + AT], state[tier + STORED], state[tier + RING]
+  local counts = { unpack_from(policy.ring, state[1], base + 1) }
+  for i = newest + 1, at do counts[i % slots + 1] = 0 end
+  for place, units in pairs(state[2] or {}) do
+    local slot = (place - base) / 4
+    if slot >= 0 and slot < slots then counts[slot + 1] = units end
+  end
+  local slot = at % slots + 1
+  counts[slot] = counts[slot] + state[tier + ADDED]
+  return pack(policy.ring, unpack(counts, 1, slots))
+end
+
+algorithms[5] = {
+  extras = 0,
+  load = function(value, policy, now)
+    local n = #policy
+    local buckets, length = policy[n], policy.length or prepare(policy)
+    local ours = value and #value == length
+    local state, heads = { ours and value, false }, ours and { unpack_from(policy.heads, value) }
+    local tier, head, ring = 3, 1, (n - 1) / 2 * HEAD
+    for i = 2, n, 2 do
+      local window = policy[i]
+      local at = bucket_of(now, window, buckets)
+      local total, oldest, newest = 0, at, false
+      if ours then
+        newest, total = heads[head], heads[head + 1]
+        oldest = newest - heads[head + 2]
+        if total == 0 or newest < at - buckets then
+          newest = false
+        elseif not (newest <= at) then
+          if begins(newest, window, buckets) - now <= window then
+            at = newest
+          else
+            newest, discarded = false, discarded + 1
+          end
+        end
+        if not newest then total, oldest = 0, at end
+      end
+      state[tier], state[tier + 1], state[tier + 2], state[tier + 3], state[tier + 4], state[tier + 5] =
+        total, oldest, at, newest, 0, ring
+      local first = at - buckets
+      if oldest < first then
+        local slots = buckets + 1
+        for bucket = oldest < newest - buckets and newest - buckets or oldest, first - 1 do
+          total = total - stored(state, tier, bucket, slots)
+        end
+        oldest = filled(state, tier, first, slots)
+        if total <= 0 then total, oldest, state[tier + STORED] = 0, at, false end
+        state[tier], state[tier + OLDEST] = total, oldest
+      end
+      tier, head, ring = tier + EACH, head + 3, ring + 4 * buckets + 4
+    end
+    return state
+  end,
+  stand = function(state, policy, now, cost, reply, n)
+    local tier, last, admits = 3, #policy, true
+    local buckets = policy[last]
+    local span = buckets + 1
+    for i = 1, last - 1, 2 do
+      local used, limit, window = state[tier], policy[i], policy[i + 1]
+      local returns = begins(state[tier + OLDEST] + span, window, buckets) - now
+      local fits = returns
+      if used + cost > limit then
+        admits = false
+        if cost <= limit then
+          fits = begins(makes_room(state, tier, used + cost - limit, span) + span, window, buckets) - now
+        end
+      end
+      reply[n + 1], reply[n + 2], reply[n + 3] = used, returns, fits
+      tier, n = tier + EACH, n + 3
+    end
+    return n, admits
+  end,
+  take = function(state, policy, cost)
+    for tier = 3, 3 * #policy - 1, EACH do
+      state[tier], state[tier + ADDED] = state[tier] + cost, state[tier + ADDED] + cost
+    end
+  end,
+  hit = function(state, policy, cost)
+    local n = #policy
+    for i = 1, n - 1, 2 do
+      if cost > policy[i] then return false end
+    end
+    local tier = 3
+    for i = 1, n - 1, 2 do
+      local total = state[tier] + cost
+      state[tier], state[tier + ADDED] = total, state[tier + ADDED] + cost
+      if total > policy[i] then drop(state, tier, total - policy[i], policy[n] + 1) end
+      tier = tier + EACH
+    end
+    return true
+  end,
+  undo = function(state, policy, cost, at)
+    local n, tier, undone = #policy, 3, false
+    local buckets = policy[n]
+    local slots = buckets + 1
+    for i = 2, n, 2 do
+      local bucket, total = bucket_of(at, policy[i], buckets), state[tier]
+      if total > 0 and bucket >= state[tier + OLDEST] and bucket <= state[tier + AT] then
+        local units = units_of(state, tier, bucket, slots)
+        local less = units < cost and units or cost
+        if less > 0 then
+          undone = true
+          if bucket == state[tier + AT] then
+            state[tier + ADDED] = state[tier + ADDED] - less
+          else
+            state[2] = state[2] or {}
+            state[2][state[tier + RING] + bucket % slots * 4] = units - less
+          end
+          state[tier] = total - less
+          if total == less then
+            state[tier + OLDEST], state[tier + STORED], state[tier + ADDED] = state[tier + AT], false, 0
+          elseif units == less and bucket == state[tier + OLDEST] then
+            state[tier + OLDEST] = filled(state, tier, bucket + 1, slots)
+          end
+        end
+      end
+      tier = tier + EACH
+    end
+    return undone
+  end,
+  -- The string is written in place, and keeps its expiry, as long as the longest window stays in its bucket: it was set so
+  -- that it holds for whatever is counted in that bucket.
+  save = function(key, state, policy, now)
+    local n, value, tier, head, from = #policy, state[1], 3, 0, (#policy - 1) / 2 * HEAD + 1
+    local slots, heads, parts, count = policy[n] + 1, {}, { '' }, 1
+    for _ = 2, n, 2 do
+      local at, newest, ring = state[tier + AT], state[tier + STORED], state[tier + RING]
+      heads[head + 1], heads[head + 2], heads[head + 3] = at, state[tier], at - state[tier + OLDEST]
+      local place = ring + at % slots * 4
+      if newest and not state[2] and at - newest <= 1 then
+        -- One count has changed; it takes the place of one that has left if it is the first in its bucket.
+        local units = state[tier + ADDED]
+        if at == newest then units = units + unpack_from('>I4', value, place + 1) end
+        parts[count + 1], parts[count + 2] = sub(value, from, place), pack('>I4', units)
+        count, from = count + 2, place + 5
+      else
+        if from <= ring then
+          parts[count + 1] = sub(value or '', from, ring)
+          count = count + 1
+        end
+        if newest then
+          parts[count + 1] = rewritten(state, tier, policy, slots)
+          count = count + 1
+        else
+          local zeros = policy.zeros
+          parts[count + 1], parts[count + 2], parts[count + 3] =
+            sub(zeros, 1, place - ring), pack('>I4', state[tier + ADDED]), sub(zeros, place - ring + 5)
+          count = count + 3
+        end
+        from = ring + 4 * slots + 1
+      end
+      tier, head = tier + EACH, head + 3
+    end
+    parts[1] = pack(policy.heads, unpack(heads))
+    if from <= policy.length then
+      count = count + 1
+      parts[count] = sub(value, from)
+    end
+    local written, last = concat(parts), tier - EACH
+    if state[last + STORED] == state[last + AT] and state[last] % RENEWED ~= 0 then
+      call('SETRANGE', key, '0', written)
+    else
+      local window, buckets = policy[n - 1], policy[n]
+      call('SET', key, written, 'PX', lifetime(begins(state[last + AT], window, buckets) + window - now
+        + 2 * begins(1, window, buckets)))
+    end
+  end,
+}

@@ -1,0 +1,187 @@
+//! `distinct`: how many different values were seen in a window. One that was seen is always admitted.
+
+use super::{Member, Tier, Verdict, members::Members, verdict::Standing};
+
+/// The values, each with the time when it was last seen, in microseconds since the Unix epoch. What is too old stays
+/// until the next write.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Distinct(Members);
+
+impl Distinct {
+    /// What a request with this `value` is told, were it to come `now`. Any cost counts as one value, but 0 only looks.
+    pub fn read(&self, tier: Tier, now: i64, cost: u64, value: Member) -> Verdict {
+        let View { cutoff, at, .. } = self.view(tier, now);
+        let used = self.0.between(cutoff, i64::MAX);
+        let known = self.0.time_of(value).is_some_and(|time| time > cutoff);
+        // One that is seen again is the newest then.
+        let is_seen_again = known && cost > 0;
+        let oldest = self.0.after(cutoff).find(|(_, other)| !is_seen_again || *other != value);
+        let excess = used.saturating_add(cost.min(1)).saturating_sub(tier.limit);
+        let makes_room =
+            self.0.after(cutoff).nth(usize::try_from(excess.saturating_sub(1)).unwrap_or(usize::MAX));
+        let leaves =
+            |found: Option<(i64, Member)>| found.map_or(at, |(time, _)| time).saturating_add(tier.window);
+        let standing = Standing {
+            limit: tier.limit,
+            used,
+            returns: leaves(oldest),
+            fits: Some(leaves(makes_room)),
+            patience: 0,
+        };
+        Verdict::of_member(standing, now, cost, known)
+    }
+
+    /// Notes that `value` was seen, which a read has admitted. Says whether state from the future was discarded.
+    pub fn write(&mut self, tier: Tier, now: i64, value: Member) -> bool {
+        let View { cutoff, at, discards } = self.view(tier, now);
+        self.0.keep_between(cutoff, i64::MAX);
+        self.0.set(value, at);
+        discards
+    }
+
+    /// Forgets a value.
+    pub fn give_back(&mut self, value: Member) {
+        self.0.remove(value);
+    }
+
+    /// Values seen in the window that ends `now`.
+    pub fn used(&self, tier: Tier, now: i64) -> u64 {
+        self.0.between(self.view(tier, now).cutoff, i64::MAX)
+    }
+
+    /// When nothing in it matters any more.
+    pub fn expires(&self, tier: Tier) -> i64 {
+        self.0.newest().map_or(i64::MIN, |newest| newest.saturating_add(tier.window))
+    }
+
+    fn view(&self, tier: Tier, now: i64) -> View {
+        let newest = self.0.newest().unwrap_or(now);
+        if newest.saturating_sub(now) > tier.window {
+            return View { cutoff: i64::MAX, at: now, discards: true };
+        }
+        let at = newest.max(now);
+        View { cutoff: at.saturating_sub(tier.window), at, discards: false }
+    }
+}
+
+/// How the values look from now.
+struct View {
+    /// Only what was seen after it counts.
+    cutoff: i64,
+    /// The time of the limit: now, or its newest value's if that lies ahead.
+    at: i64,
+    /// Whether all of it is void.
+    discards: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIER: Tier = Tier { limit: 3, window: 1_000 };
+
+    fn after(writes: &[(i64, Member)]) -> Distinct {
+        let mut state = Distinct::default();
+        for &(now, value) in writes {
+            assert!(state.read(TIER, now, 1, value).admitted, "{value} at {now}");
+            state.write(TIER, now, value);
+        }
+        state
+    }
+
+    #[test]
+    fn so_many_values_and_no_more() {
+        let state = after(&[(100, 1), (200, 2), (300, 3)]);
+        let denied = state.read(TIER, 1_099, 1, 4);
+        assert_eq!((denied.admitted, denied.remaining, denied.retry_after), (false, 0, Some(1)));
+        let admitted = state.read(TIER, 1_100, 1, 4);
+        assert_eq!((admitted.admitted, admitted.remaining, admitted.reset), (true, 0, 100));
+        assert_eq!(state.expires(TIER), 1_300);
+    }
+
+    #[test]
+    fn a_value_that_was_seen_passes_and_stays() {
+        let mut state = after(&[(100, 1), (200, 2), (300, 3)]);
+        for (value, reset) in [(1, 300), (2, 200), (3, 200)] {
+            let verdict = state.read(TIER, 900, u64::MAX, value);
+            assert_eq!((verdict.admitted, verdict.remaining, verdict.reset), (true, 0, reset), "{value}");
+            assert_eq!(verdict.retry_after, Some(0));
+        }
+        state.write(TIER, 900, 1);
+        assert_eq!(state.used(TIER, 900), 3);
+        assert_eq!(state.read(TIER, 900, 1, 4).retry_after, Some(300), "the second is the oldest now");
+        assert_eq!(state.read(TIER, 900, 0, 2).reset, 300, "whoever only looks moves nothing");
+    }
+
+    #[test]
+    fn where_the_limit_was_lowered_those_that_were_seen_pass() {
+        let state = after(&[(100, 1), (200, 2), (300, 3)]);
+        let lowered = Tier { limit: 1, ..TIER };
+        assert!(state.read(lowered, 400, 1, 2).admitted);
+        assert!(state.read(lowered, 400, 0, 2).admitted, "also to be told what was not taken");
+        let denied = state.read(lowered, 400, 1, 4);
+        assert_eq!((denied.admitted, denied.remaining, denied.reset), (false, 0, 700));
+        assert_eq!(denied.retry_after, Some(900), "all three must leave");
+        assert!(!state.read(lowered, 1_299, 1, 4).admitted);
+        assert!(state.read(lowered, 1_300, 1, 4).admitted);
+    }
+
+    #[test]
+    fn a_value_exactly_as_old_as_the_window_is_out() {
+        let mut state = after(&[(100, 1)]);
+        assert_eq!((state.used(TIER, 1_099), state.used(TIER, 1_100)), (1, 0));
+        state.write(TIER, 1_100, 2);
+        assert_eq!(state.0.len(), 1, "and a write removes it");
+    }
+
+    #[test]
+    fn time_that_runs_backward_counts_as_the_newest() {
+        let mut state = after(&[(5_000, 1)]);
+        state.write(TIER, 4_500, 2);
+        assert_eq!(state.0.time_of(2), Some(5_000));
+        assert_eq!(state.read(TIER, 4_600, 1, 3).reset, 1_400);
+    }
+
+    #[test]
+    fn values_more_than_a_window_ahead_are_discarded() {
+        let mut state = after(&[(4_500, 1), (5_000, 2), (5_000, 3)]);
+        assert!(!state.read(TIER, 4_000, 1, 4).admitted);
+        assert_eq!(state.read(TIER, 3_999, 1, 1).remaining, 2, "not even the one is known");
+        assert!(state.write(TIER, 3_999, 4), "what was discarded is told");
+        assert!(!state.write(TIER, 3_999, 4));
+        assert_eq!(state.used(TIER, 3_999), 1);
+    }
+
+    #[test]
+    fn a_value_that_is_given_back_is_forgotten() {
+        let mut state = after(&[(100, 1), (200, 2), (300, 3)]);
+        state.give_back(2);
+        state.give_back(9);
+        assert_eq!(state.used(TIER, 300), 2);
+        assert!(state.read(TIER, 300, 1, 4).admitted);
+    }
+
+    #[test]
+    fn ten_thousand_values_are_counted() {
+        let tier = Tier { limit: 10_000, window: 1_000_000 };
+        let mut state = Distinct::default();
+        for (now, value) in (0..10_000).zip(0..) {
+            assert!(state.read(tier, now, 1, value).admitted);
+            state.write(tier, now, value);
+        }
+        assert_eq!(state.read(tier, 10_000, 1, 10_000).retry_after, Some(990_000));
+        assert!(state.read(tier, 10_000, 1, 5_000).admitted);
+    }
+
+    #[test]
+    fn the_ends_of_time_overflow_nothing() {
+        for now in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX - 1, i64::MAX] {
+            let mut state = Distinct::default();
+            state.write(TIER, now, 1);
+            for later in [i64::MIN, now, i64::MAX] {
+                let _ = (state.read(TIER, later, u64::MAX, 2), state.used(TIER, later), state.expires(TIER));
+                state.clone().write(TIER, later, 3);
+            }
+        }
+    }
+}
