@@ -72,7 +72,7 @@ end
 -- What a request is told, from place `n` on, of a limit that has denied it: if the policy counts what it denies, how that
 -- stands then.
 local function denied(limit, index, cost, extra, n)
-  if flags[index] == 2 and hits[index](states[limit], policies[index], cost) then
+  if flags[index] == 2 and cost > 0 and hits[index](states[limit], policies[index], cost) then
     change(limit, index)
     stands[index](states[limit], policies[index], now, cost, reply, n, extra)
   end

@@ -68,9 +68,12 @@ impl Level {
     }
 }
 
+/// No bucket is waited for longer, in microseconds: 73,000 years, so that times to come have bits enough.
+const LONGEST: i64 = i64::MAX / 4;
+
 /// Microseconds in which so many parts drain.
 fn time(tier: Tier, parts: i128) -> i64 {
     let limit = i128::from(tier.limit.max(1));
     let time = parts.max(0).saturating_add(limit - 1) / limit;
-    i64::try_from(time).unwrap_or(i64::MAX)
+    i64::try_from(time).unwrap_or(LONGEST).min(LONGEST)
 }

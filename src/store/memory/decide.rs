@@ -46,7 +46,11 @@ impl Reading<'_> {
         let policy = self.check.policy;
         if self.verdict.admitted {
             self.verdict = read(shard, &self.name, self.found, self.check, now, 0);
-        } else if policy.count_denied && !policy.is_shadow && self.verdict.retry_after.is_some() {
+        } else if policy.count_denied
+            && !policy.is_shadow
+            && self.cost > 0
+            && self.verdict.retry_after.is_some()
+        {
             if !self.repeats {
                 shard.count_denied(&self.name, self.found, policy, now, self.cost);
             }

@@ -1,7 +1,7 @@
 //! The same random trace for memory and for Redis, which must say exactly the same. A trace on which they differ is
 //! shrunk and kept in `differential.txt` beside this file, and comes first the next time.
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{ops::RangeInclusive, sync::Arc, time::Duration};
 
 use proptest::{
     collection::vec,
@@ -9,7 +9,7 @@ use proptest::{
     test_runner::{FileFailurePersistence, TestRunner},
 };
 use tollgate::{
-    config::model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
+    config::model::Algorithm::{FixedWindow, Gcra, MetadataList, SingleCounter, SlidingCounter, SlidingLog},
     limit::{
         Check, Policy,
         algorithm::{Detail, Kind, Tier, metadata_list::Entry},
@@ -20,7 +20,7 @@ use super::{Harness, Memory, SECOND, Shared, entry, policy};
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/conformance/differential.txt");
 const IDENTIFIERS: [&str; 2] = ["ip:1", "ip:1+path:/a"];
-const POLICIES: usize = 6;
+const POLICIES: usize = 8;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -43,6 +43,8 @@ fn policies() -> [Policy; POLICIES] {
         policy("sl", SlidingLog, &[(12, SECOND)]),
         policy("large", SlidingLog, &[(2_500, SECOND)]),
         policy("ml", MetadataList, &[(4, 700)]),
+        policy("sx", SlidingCounter, &[(5, SECOND)]),
+        policy("gcra", Gcra { burst: 5, delay: Duration::from_millis(400) }, &[(7, 1_300)]),
     ]
 }
 
@@ -80,11 +82,22 @@ fn end(policy: &Policy, now: i64) -> RangeInclusive<i64> {
     };
     let longest = policy.tiers.iter().map(|tier| tier.window).max().unwrap_or_default();
     let end = policy.tiers.iter().map(end).max().unwrap_or(now);
-    end..=end + longest
+    match policy.kind {
+        // Its window counts in the next one, too.
+        Kind::SlidingCounter => now + longest..=end + 2 * longest,
+        // A unit drains soon. The burst, which may be doubled, and what waits take less than two windows more.
+        Kind::Gcra { .. } => now..=end + 2 * longest,
+        _ => end..=end + longest,
+    }
 }
 
 fn scaled(policy: &Policy, hundredths: u64) -> Policy {
     let mut policy = policy.clone();
+    // A bucket that is empty at the rate of its last request may be gone: only its burst changes.
+    if let Kind::Gcra { burst, .. } = &mut policy.kind {
+        *burst = (*burst * hundredths / 100).max(1);
+        return policy;
+    }
     for tier in &mut policy.tiers {
         tier.limit = (tier.limit * hundredths / 100).max(1);
     }

@@ -89,7 +89,7 @@ impl<S: Subject> Harness<S> {
         self.ask(async |store| store.decide(checks).await)
     }
 
-    /// Undoes what a decision over these checks took.
+    /// Gives back what a decision took of these checks.
     pub(crate) fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) {
         self.ask(async |store| store.give_back(checks, receipt).await);
     }

@@ -6,6 +6,7 @@ mod differential;
 mod harness;
 mod model;
 mod properties;
+mod rates;
 mod rules;
 mod shared;
 mod time;
@@ -44,6 +45,8 @@ macro_rules! store_suite {
                 concurrency::threads_take_exactly_the_budget,
                 concurrency::threads_with_several_checks_neither_over_admit_nor_deadlock,
                 properties::stores_agree_with_the_definition,
+                rates::who_exceeds_the_burst_waits_for_his_place,
+                rates::rates_agree_with_the_definition_at_any_scale,
                 vectors::what_others_published_holds,
             );
         }

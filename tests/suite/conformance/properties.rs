@@ -1,6 +1,6 @@
 //! Random traces, held against the definition.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use tollgate::{
@@ -16,30 +16,38 @@ use super::{
 };
 
 const IDENTIFIERS: [&str; 2] = ["ip:1", "user:a"];
+const POLICIES: usize = 8;
+/// Nothing of it is a whole number of microseconds, and up to two may wait.
+const AWKWARD: Algorithm = Algorithm::Gcra { burst: 5, delay: Duration::from_millis(400) };
 
 /// One request: how long after the one before, in tenths of a second and microseconds, and its checks
 /// as index of policy, index of identifier, cost.
 type Step = (i64, i64, Vec<(usize, usize, u64)>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let checks = vec((0..5usize, 0..IDENTIFIERS.len(), 0..4u64), 1..5);
+    let checks = vec((0..POLICIES, 0..IDENTIFIERS.len(), 0..4u64), 1..5);
     vec((0..6i64, -1..2i64, checks), 1..60)
 }
 
-fn policies() -> [Policy; 5] {
-    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog};
+fn policies() -> [Policy; POLICIES] {
+    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingCounter, SlidingLog};
     [
         policy("sc", SingleCounter, &[(4, 1_000)]),
         policy("fw", FixedWindow, &[(5, 1_000)]),
         policy("tiers", FixedWindow, &[(3, 200), (6, 1_000), (8, 2_000)]),
         policy("sl", SlidingLog, &[(5, 1_000)]),
         policy("ml", MetadataList, &[(4, 700)]),
+        policy("sx", SlidingCounter, &[(5, 1_000)]),
+        policy("gcra", Algorithm::Gcra { burst: 4, delay: Duration::ZERO }, &[(4, 1_000)]),
+        policy("awkward", AWKWARD, &[(7, 1_300)]),
     ]
 }
 
 fn models(policies: &[Policy]) -> HashMap<(usize, usize), Model> {
-    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog};
-    let algorithms = [SingleCounter, FixedWindow, FixedWindow, SlidingLog, MetadataList];
+    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingCounter, SlidingLog};
+    let gcra = Algorithm::Gcra { burst: 4, delay: Duration::ZERO };
+    let algorithms =
+        [SingleCounter, FixedWindow, FixedWindow, SlidingLog, MetadataList, SlidingCounter, gcra, AWKWARD];
     let mut models = HashMap::new();
     for (i, policy) in policies.iter().enumerate() {
         for j in 0..IDENTIFIERS.len() {
@@ -102,8 +110,7 @@ fn replay<S: Subject>(policies: &[Policy], steps: &[Step]) -> Result<(), TestCas
     }
     for model in models.values() {
         for tier in &model.tiers {
-            let bound = if model.algorithm == Algorithm::SlidingLog { tier.limit } else { 2 * tier.limit };
-            prop_assert!(model.worst_case(tier) <= bound);
+            prop_assert!(model.worst_case(tier) <= model.bound(tier), "{:?}", model.algorithm);
         }
     }
     Ok(())
@@ -129,10 +136,12 @@ fn verdicts_agree(
         let model = &models[&(policy, identifier)];
         let tier = &model.tiers[verdict.tier];
         let used = model.used(tier, now);
-        prop_assert_eq!(verdict.limit, tier.limit);
-        prop_assert_eq!(verdict.remaining, tier.limit - used);
+        let left = |tier| model.limit(tier).saturating_sub(model.used(tier, now));
+        prop_assert_eq!(verdict.limit, model.limit(tier));
+        prop_assert_eq!(verdict.remaining, left(tier));
+        prop_assert_eq!(verdict.delay, if verdict.admitted { model.delay(tier, now) } else { 0 });
         if verdict.admitted {
-            let least = model.tiers.iter().map(|tier| tier.limit - model.used(tier, now)).min();
+            let least = model.tiers.iter().map(left).min();
             prop_assert_eq!(Some(verdict.remaining), least);
         }
         if used == 0 {

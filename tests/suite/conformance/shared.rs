@@ -15,7 +15,7 @@ use tollgate::{
     telemetry::metrics::StoreMetrics,
 };
 
-use super::{Harness, SECOND, Subject, policy};
+use super::{ALGORITHMS, Harness, SECOND, Subject, policy};
 use crate::harness::Redis;
 
 /// Never dropped, and ends with this process.
@@ -80,4 +80,23 @@ fn a_log_from_which_units_were_taken_by_hand_goes_on() {
     let denied = harness.at(10).take(&policy, "ip:1", 3);
     assert_eq!((denied.admitted, denied.remaining), (false, 0));
     assert!(harness.at(1_000_004).take(&policy, "ip:1", 5).admitted);
+}
+
+#[test]
+fn a_denial_leaves_the_bytes_and_the_expiry_of_a_key() {
+    for algorithm in ALGORITHMS {
+        let harness = Harness::<Shared>::new();
+        let policy = policy("p", algorithm, &[(3, SECOND)]);
+        harness.at(250_000).exhaust(&policy, "ip:1");
+        let pattern = format!("{}:*", harness.place.config.prefix);
+        let key = SERVER.cli(&["keys", &pattern]).trim().to_owned();
+        let seen = || (SERVER.cli(&["--no-raw", "dump", &key]), SERVER.cli(&["pexpiretime", &key]));
+        let before = seen();
+        for micros in [250_000, 250_001, 700_000, 999_999, 249_000] {
+            // All three fit nowhere here, though one may.
+            assert!(!harness.at(micros).take(&policy, "ip:1", 3).admitted, "{algorithm:?} at {micros}");
+            assert_eq!(seen(), before, "{algorithm:?} at {micros}");
+        }
+        assert!(before.1.trim().parse::<u64>().is_ok_and(|time| time > 0), "{algorithm:?}: {before:?}");
+    }
 }
