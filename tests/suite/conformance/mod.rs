@@ -11,6 +11,7 @@ mod rates;
 mod rules;
 mod shared;
 mod time;
+mod vectors;
 
 use std::sync::Arc;
 
@@ -47,6 +48,7 @@ macro_rules! store_suite {
                 properties::stores_agree_with_the_definition,
                 rates::who_exceeds_the_burst_waits_for_his_place,
                 rates::rates_agree_with_the_definition_at_any_scale,
+                vectors::what_others_published_holds,
             );
         }
     };
