@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
@@ -24,7 +24,16 @@ use tollgate::{
 pub(crate) const SECOND: u64 = 1_000;
 pub(crate) const MINUTE: u64 = 60 * SECOND;
 
-pub(crate) const ALGORITHMS: [Algorithm; 4] =
+pub(crate) const ALGORITHMS: [Algorithm; 5] = [
+    Algorithm::SingleCounter,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingLog,
+    Algorithm::MetadataList,
+    Algorithm::SlidingWindow { buckets: 10 },
+];
+
+/// Those of which nothing is left when a window has passed, to the microsecond.
+pub(crate) const PUNCTUAL: [Algorithm; 4] =
     [Algorithm::SingleCounter, Algorithm::FixedWindow, Algorithm::SlidingLog, Algorithm::MetadataList];
 
 /// A start of all windows that the tests use, in microseconds since the Unix epoch.
@@ -91,6 +100,15 @@ impl<S: Subject> Harness<S> {
 
     pub(crate) fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) {
         self.ask(async |store| store.give_back(checks, receipt).await);
+    }
+
+    /// Gives back what was taken, and asks for the same at once.
+    pub(crate) fn exchange(&self, checks: &[Check<'_>], receipt: Receipt) -> Decision {
+        self.ask(async |store| {
+            let (given, decision) = join(store.give_back(checks, receipt), store.decide(checks)).await;
+            given?;
+            decision
+        })
     }
 
     /// One request held against one limit that counts members.

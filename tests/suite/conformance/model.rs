@@ -23,6 +23,9 @@ impl Model {
         };
         match self.algorithm {
             Algorithm::SlidingLog => sum(&|time| now - tier.window < time && time <= now),
+            Algorithm::SlidingWindow { buckets } => {
+                sum(&|time| now < end_of_bucket(time, tier.window, i64::from(buckets)) + tier.window)
+            }
             Algorithm::FixedWindow => sum(&|time| time / tier.window == now / tier.window),
             _ => self
                 .started_windows(tier)
@@ -52,4 +55,11 @@ impl Model {
         };
         self.admitted.iter().map(|&(time, _)| sum_before(time)).max().unwrap_or_default()
     }
+}
+
+/// Buckets cut a window in equal parts, each beginning at the microsecond at or after its share.
+fn end_of_bucket(time: i64, window: i64, buckets: i64) -> i64 {
+    let start = time / window * window;
+    let ends = (1..=buckets).map(|bucket| start + (bucket * window + buckets - 1) / buckets);
+    ends.filter(|end| *end > time).min().unwrap_or(start + window)
 }

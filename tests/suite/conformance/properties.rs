@@ -22,24 +22,34 @@ const IDENTIFIERS: [&str; 2] = ["ip:1", "user:a"];
 type Step = (i64, i64, Vec<(usize, usize, u64)>);
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let checks = vec((0..5usize, 0..IDENTIFIERS.len(), 0..4u64), 1..5);
+    let checks = vec((0..7usize, 0..IDENTIFIERS.len(), 0..4u64), 1..5);
     vec((0..6i64, -1..2i64, checks), 1..60)
 }
 
-fn policies() -> [Policy; 5] {
-    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog};
+fn policies() -> [Policy; 7] {
+    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog, SlidingWindow};
     [
         policy("sc", SingleCounter, &[(4, 1_000)]),
         policy("fw", FixedWindow, &[(5, 1_000)]),
         policy("tiers", FixedWindow, &[(3, 200), (6, 1_000), (8, 2_000)]),
         policy("sl", SlidingLog, &[(5, 1_000)]),
         policy("ml", MetadataList, &[(4, 700)]),
+        policy("sw", SlidingWindow { buckets: 7 }, &[(5, 1_000)]),
+        policy("horizons", SlidingWindow { buckets: 4 }, &[(3, 200), (6, 1_000), (8, 2_000)]),
     ]
 }
 
 fn models(policies: &[Policy]) -> HashMap<(usize, usize), Model> {
-    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog};
-    let algorithms = [SingleCounter, FixedWindow, FixedWindow, SlidingLog, MetadataList];
+    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog, SlidingWindow};
+    let algorithms = [
+        SingleCounter,
+        FixedWindow,
+        FixedWindow,
+        SlidingLog,
+        MetadataList,
+        SlidingWindow { buckets: 7 },
+        SlidingWindow { buckets: 4 },
+    ];
     let mut models = HashMap::new();
     for (i, policy) in policies.iter().enumerate() {
         for j in 0..IDENTIFIERS.len() {
@@ -102,7 +112,10 @@ fn replay<S: Subject>(policies: &[Policy], steps: &[Step]) -> Result<(), TestCas
     }
     for model in models.values() {
         for tier in &model.tiers {
-            let bound = if model.algorithm == Algorithm::SlidingLog { tier.limit } else { 2 * tier.limit };
+            let bound = match model.algorithm {
+                Algorithm::SlidingLog | Algorithm::SlidingWindow { .. } => tier.limit,
+                _ => 2 * tier.limit,
+            };
             prop_assert!(model.worst_case(tier) <= bound);
         }
     }
