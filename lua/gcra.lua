@@ -56,10 +56,17 @@ algorithms[7] = {
     end
     return true
   end,
-  undo = function(state, _, cost)
-    local whole = state[2]
-    if whole + state[3] == 0 then return false end
-    if whole < cost then state[2], state[3] = 0, 0 else state[2] = whole - cost end
+  -- What may have drained of it since does not come back: else units that others have taken would be free as well.
+  undo = function(state, policy, cost, taken)
+    local whole, part, passed = state[2], state[3], state[1] - taken
+    if whole + part == 0 then return false end
+    local units, parts = 0, 0
+    if passed > 0 then units, parts = divided(passed, policy[1], policy[2]) end
+    if units >= cost then return false end
+    whole, part = whole - (cost - units), part + parts
+    if part >= policy[2] then whole, part = whole + 1, part - policy[2] end
+    if whole < 0 then whole, part = 0, 0 end
+    state[2], state[3] = whole, part
     return true
   end,
   save = function(key, state, policy, now)

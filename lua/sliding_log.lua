@@ -8,10 +8,10 @@
 -- says    units used, time until the oldest leaves (a whole window if there are none), time until the request fits
 --
 -- In memory a list, since fields take longer to find:
-local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, MOST = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, CUT = 1, 2, 3, 4, 5, 6, 7, 8, 9
 -- its key; the time of the limit, which is now, or its newest unit's if that lies ahead; the newest unit's number; units in
 -- the window, those stored and those to be added; when the oldest of those stored was taken, and the newest, false if there
--- are none; whether something is in the way; to how many newest it is to be cut, if at all.
+-- are none; whether something is in the way; whether units that are in the window are to be taken out, the oldest.
 
 -- After how many units what is old is removed.
 local PRUNED = 24
@@ -79,7 +79,7 @@ algorithms[3] = {
     if added > limit then added = limit end
     if stored + added > limit then
       stored = limit - added
-      state[STORED], state[MOST] = stored, limit
+      state[STORED], state[CUT] = stored, true
       if stored > 0 then
         state[OLDEST] = false
         state[OLDEST] = taken(state, 0)
@@ -113,7 +113,10 @@ algorithms[3] = {
         number, left = number + count, left - count
       end
     end
-    if state[MOST] then call('ZREMRANGEBYRANK', key, '0', format(integer, -state[MOST] - 1)) end
+    if state[CUT] then
+      local most = state[STORED] + state[ADDED]
+      call('ZREMRANGEBYRANK', key, '0', format(integer, -most - 1))
+    end
     local enters = not newest or at - at % window ~= newest - newest % window
     if newest and (enters or state[NUMBER] % PRUNED + state[ADDED] >= PRUNED) then
       call('ZREMRANGEBYSCORE', key, '-inf', format(integer, at - window))

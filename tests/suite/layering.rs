@@ -160,6 +160,7 @@ fn is_foreign(name: &str) -> bool {
         "distinct",
         "fixed_window",
         "gcra",
+        "level",
         "members",
         "metadata_list",
         "rule",

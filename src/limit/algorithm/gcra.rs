@@ -36,10 +36,12 @@ impl Gcra {
         discards
     }
 
-    /// Gives back `cost` units, as far as they have not drained `now`.
-    pub fn give_back(&mut self, tier: Tier, now: i64, cost: u64) {
+    /// Gives back `cost` units that were taken at `taken`, but for what may have drained of them `now`: else units that
+    /// others have taken since would be free as well.
+    pub fn give_back(&mut self, tier: Tier, now: i64, taken: i64, cost: u64) {
         let Self { at, level } = self.current(tier, now);
-        *self = Self { at, level: level.minus(cost) };
+        let passed = i128::from(at) - i128::from(taken);
+        *self = Self { at, level: level.without(tier, cost, passed) };
     }
 
     /// Units in the bucket, each begun one counted.
@@ -217,9 +219,9 @@ mod tests {
     #[test]
     fn what_is_given_back_may_have_drained() {
         let mut state = after(BUCKET, &[(5_000, 3)]);
-        state.give_back(TIER, 5_100, 1);
+        state.give_back(TIER, 5_100, 5_100, 1);
         assert_eq!((state.at, state.level), (5_100, Level { whole: 1, part: 700 }));
-        state.give_back(TIER, 5_100, 2);
+        state.give_back(TIER, 5_100, 5_100, 2);
         assert_eq!((state.used(TIER, 5_100), state.expires(TIER)), (0, 5_100));
     }
 
@@ -272,7 +274,7 @@ mod tests {
                         let _ = (state.read(tier, bucket, later, u64::MAX), state.expires(tier));
                         let mut state = state;
                         state.count_denied(tier, bucket, later, u64::MAX);
-                        state.give_back(tier, later, 1);
+                        state.give_back(tier, later, now, 1);
                     }
                 }
             }

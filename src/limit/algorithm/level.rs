@@ -29,8 +29,11 @@ impl Level {
         Self { whole: self.whole.saturating_add(units), ..self }
     }
 
-    pub(super) fn minus(self, units: u64) -> Self {
-        self.whole.checked_sub(units).map_or(Self::default(), |whole| Self { whole, ..self })
+    /// Without so many units, but for what may have drained of them in `time` microseconds.
+    pub(super) fn without(self, tier: Tier, units: u64, time: i128) -> Self {
+        let drained = time.max(0).saturating_mul(i128::from(tier.limit));
+        let left = i128::from(units).saturating_mul(i128::from(tier.window)).saturating_sub(drained);
+        Self::from_parts(tier, self.parts(tier).saturating_sub(left.max(0)))
     }
 
     /// What is left of it after `time` microseconds.

@@ -107,7 +107,7 @@ impl State {
             Self::SlidingWindow(state) => state.give_back(rule.tiers, buckets(rule), now, at, cost),
             Self::SlidingLog(state) => state.give_back(at, cost),
             Self::SlidingCounter(state) => state.give_back(tier, at, cost),
-            Self::Gcra(state) => state.give_back(tier, now, cost),
+            Self::Gcra(state) => state.give_back(tier, now, at, cost),
             Self::Concurrency(state) => state.give_back(detail.member()),
             Self::Distinct(state) => state.give_back(detail.member()),
         }

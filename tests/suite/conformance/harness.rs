@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
@@ -24,7 +24,21 @@ use tollgate::{
 pub(crate) const SECOND: u64 = 1_000;
 pub(crate) const MINUTE: u64 = 60 * SECOND;
 
-pub(crate) const ALGORITHMS: [Algorithm; 6] = [
+pub(crate) const ALGORITHMS: [Algorithm; 7] = [
+    Algorithm::SingleCounter,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingLog,
+    Algorithm::MetadataList,
+    Algorithm::SlidingCounter,
+    GCRA,
+    Algorithm::SlidingWindow { buckets: 10 },
+];
+
+/// With the limit as its burst, as [`policy`] and [`with`] have it.
+pub(crate) const GCRA: Algorithm = Algorithm::Gcra { burst: 0, delay: Duration::ZERO };
+
+/// Those whose times are told without rounding, as no buckets are.
+pub(crate) const PUNCTUAL: [Algorithm; 6] = [
     Algorithm::SingleCounter,
     Algorithm::FixedWindow,
     Algorithm::SlidingLog,
@@ -32,9 +46,6 @@ pub(crate) const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::SlidingCounter,
     GCRA,
 ];
-
-/// With the limit as its burst, as [`policy`] and [`with`] have it.
-pub(crate) const GCRA: Algorithm = Algorithm::Gcra { burst: 0, delay: Duration::ZERO };
 
 /// A start of all windows that the tests use, in microseconds since the Unix epoch.
 pub(crate) const START: i64 = 1_800_000_000_000_000 / (366 * 86_400_000_000) * (366 * 86_400_000_000);
@@ -104,6 +115,15 @@ impl<S: Subject> Harness<S> {
     /// Gives back what a decision took of these checks.
     pub(crate) fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) {
         self.ask(async |store| store.give_back(checks, receipt).await);
+    }
+
+    /// Gives back what was taken, and asks for the same at once.
+    pub(crate) fn exchange(&self, checks: &[Check<'_>], receipt: Receipt) -> Decision {
+        self.ask(async |store| {
+            let (given, decision) = join(store.give_back(checks, receipt), store.decide(checks)).await;
+            given?;
+            decision
+        })
     }
 
     /// One request held against one limit that counts members.

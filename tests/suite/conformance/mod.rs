@@ -3,13 +3,18 @@
 
 mod batches;
 mod concurrency;
+mod denied;
 mod differential;
+mod giving_back;
 mod harness;
+mod members;
 mod model;
 mod properties;
 mod rates;
 mod rules;
+mod shadow;
 mod shared;
+mod sliding_window;
 mod time;
 mod vectors;
 
@@ -49,6 +54,41 @@ macro_rules! store_suite {
                 rates::who_exceeds_the_burst_waits_for_his_place,
                 rates::rates_agree_with_the_definition_at_any_scale,
                 vectors::what_others_published_holds,
+                sliding_window::a_burst_passes_and_a_long_one_does_not,
+                sliding_window::steady_traffic_gets_nearly_all_of_it,
+                sliding_window::a_bucket_leaves_a_window_after_its_end,
+                sliding_window::each_horizon_gives_back_its_own,
+                sliding_window::a_ring_is_kept_over_pauses_of_any_length,
+                members::a_value_that_was_seen_always_passes,
+                members::a_value_is_forgotten_a_window_after_it_was_last_seen,
+                members::where_a_limit_was_lowered_as_many_values_must_leave,
+                members::a_value_of_a_denied_request_is_not_noted,
+                members::so_many_are_under_way_and_no_more,
+                members::a_lease_is_given_back_by_its_token_and_by_no_other,
+                members::a_lease_lasts_as_long_as_it_is_renewed,
+                members::a_limit_of_one_is_a_lock,
+                members::members_that_come_at_once_are_counted_together,
+                members::members_of_a_clock_that_jumped_freeze_nothing,
+                members::what_a_shadow_denies_is_not_noted,
+                members::members_agree_with_the_definition,
+                shadow::a_shadow_never_denies_and_is_not_written_when_it_would,
+                shadow::beside_a_shadow_that_would_deny_the_others_are_written,
+                shadow::a_shadow_is_not_written_where_the_request_is_denied,
+                denied::whoever_hammers_never_gets_out,
+                denied::the_newest_stay,
+                denied::a_denial_is_counted_up_to_the_limit,
+                denied::what_can_never_fit_is_not_counted,
+                denied::only_the_check_that_denies_counts_it,
+                denied::a_look_is_no_denial,
+                denied::denials_and_admissions_that_come_at_once_add_up,
+                giving_back::what_is_given_back_is_free_again,
+                giving_back::what_is_over_is_not_given_back,
+                giving_back::a_bucket_gives_back_what_cannot_have_drained,
+                giving_back::all_that_a_request_took_is_given_back_at_once,
+                giving_back::each_tier_gets_its_own_back,
+                giving_back::an_entry_that_is_given_back_is_off_the_list,
+                giving_back::a_value_that_is_given_back_was_not_seen,
+                giving_back::what_is_given_back_goes_before_what_is_taken,
             );
         }
     };

@@ -50,6 +50,9 @@ impl Model {
         };
         match self.algorithm {
             Algorithm::SlidingLog => sum(&|time| now - tier.window < time && time <= now),
+            Algorithm::SlidingWindow { buckets } => {
+                sum(&|time| now < end_of_bucket(time, tier.window, i64::from(buckets)) + tier.window)
+            }
             Algorithm::FixedWindow => sum(&|time| time / tier.window == now / tier.window),
             Algorithm::SlidingCounter => {
                 let of = |window: i64| sum(&|time| time / tier.window == window);
@@ -93,7 +96,7 @@ impl Model {
     /// The most units that any window of a tier's length may see.
     pub(crate) fn bound(&self, tier: &Tier) -> u64 {
         match self.algorithm {
-            Algorithm::SlidingLog => tier.limit,
+            Algorithm::SlidingLog | Algorithm::SlidingWindow { .. } => tier.limit,
             Algorithm::SlidingCounter => 2 * tier.limit - 1,
             Algorithm::Gcra { burst, delay } => {
                 let waiting = i128::from(micros(delay)) * i128::from(tier.limit) / i128::from(tier.window);
@@ -124,4 +127,11 @@ fn div_ceil(dividend: i128, divisor: i128) -> i128 {
 
 fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap()
+}
+
+/// Buckets cut a window in equal parts, each beginning at the microsecond at or after its share.
+fn end_of_bucket(time: i64, window: i64, buckets: i64) -> i64 {
+    let start = time / window * window;
+    let ends = (1..=buckets).map(|bucket| start + (bucket * window + buckets - 1) / buckets);
+    ends.filter(|end| *end > time).min().unwrap_or(start + window)
 }

@@ -16,7 +16,7 @@ use super::{
 };
 
 const IDENTIFIERS: [&str; 2] = ["ip:1", "user:a"];
-const POLICIES: usize = 8;
+const POLICIES: usize = 10;
 /// Nothing of it is a whole number of microseconds, and up to two may wait.
 const AWKWARD: Algorithm = Algorithm::Gcra { burst: 5, delay: Duration::from_millis(400) };
 
@@ -30,7 +30,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn policies() -> [Policy; POLICIES] {
-    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingCounter, SlidingLog};
+    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingCounter, SlidingLog, SlidingWindow};
     [
         policy("sc", SingleCounter, &[(4, 1_000)]),
         policy("fw", FixedWindow, &[(5, 1_000)]),
@@ -40,14 +40,26 @@ fn policies() -> [Policy; POLICIES] {
         policy("sx", SlidingCounter, &[(5, 1_000)]),
         policy("gcra", Algorithm::Gcra { burst: 4, delay: Duration::ZERO }, &[(4, 1_000)]),
         policy("awkward", AWKWARD, &[(7, 1_300)]),
+        policy("sw", SlidingWindow { buckets: 7 }, &[(5, 1_000)]),
+        policy("horizons", SlidingWindow { buckets: 4 }, &[(3, 200), (6, 1_000), (8, 2_000)]),
     ]
 }
 
 fn models(policies: &[Policy]) -> HashMap<(usize, usize), Model> {
-    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingCounter, SlidingLog};
+    use Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingCounter, SlidingLog, SlidingWindow};
     let gcra = Algorithm::Gcra { burst: 4, delay: Duration::ZERO };
-    let algorithms =
-        [SingleCounter, FixedWindow, FixedWindow, SlidingLog, MetadataList, SlidingCounter, gcra, AWKWARD];
+    let algorithms = [
+        SingleCounter,
+        FixedWindow,
+        FixedWindow,
+        SlidingLog,
+        MetadataList,
+        SlidingCounter,
+        gcra,
+        AWKWARD,
+        SlidingWindow { buckets: 7 },
+        SlidingWindow { buckets: 4 },
+    ];
     let mut models = HashMap::new();
     for (i, policy) in policies.iter().enumerate() {
         for j in 0..IDENTIFIERS.len() {

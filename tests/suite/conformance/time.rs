@@ -4,7 +4,7 @@ use tollgate::config::model::Algorithm::{self, FixedWindow, SlidingCounter, Slid
 
 use super::{
     ALGORITHMS, GCRA, Harness, MINUTE, SECOND, Subject,
-    harness::{START, check},
+    harness::{PUNCTUAL, START, check},
     policy, with,
 };
 
@@ -44,7 +44,7 @@ pub(crate) fn retry_after_is_exact<S: Subject>() {
 }
 
 pub(crate) fn reset_is_when_units_come_back<S: Subject>() {
-    for algorithm in ALGORITHMS {
+    for algorithm in PUNCTUAL {
         let harness = Harness::<S>::new();
         let policy = policy("p", algorithm, &[(5, SECOND)]);
         harness.at(100).take(&policy, "ip:1", 2);
@@ -66,7 +66,7 @@ pub(crate) fn reset_is_when_units_come_back<S: Subject>() {
 }
 
 pub(crate) fn windows_are_half_open<S: Subject>() {
-    for algorithm in ALGORITHMS {
+    for algorithm in PUNCTUAL {
         let harness = Harness::<S>::new();
         let policy = policy("p", algorithm, &[(1, SECOND)]);
         // All of a calendar window's only unit counts until the next one is over.
@@ -79,7 +79,7 @@ pub(crate) fn windows_are_half_open<S: Subject>() {
 }
 
 pub(crate) fn time_that_runs_backward_frees_nothing<S: Subject>() {
-    for algorithm in ALGORITHMS {
+    for algorithm in PUNCTUAL {
         let (harness, (fits, left)) = (Harness::<S>::new(), one_of_three_fits(algorithm));
         let policy = policy("p", algorithm, &[(3, SECOND)]);
         harness.at(0).exhaust(&policy, "ip:1");
@@ -102,7 +102,7 @@ pub(crate) fn time_that_runs_backward_frees_nothing<S: Subject>() {
 
 pub(crate) fn a_clock_that_jumped_forth_freezes_nothing<S: Subject>() {
     const YEAR: i64 = 366 * 86_400_000_000;
-    for algorithm in ALGORITHMS {
+    for algorithm in PUNCTUAL {
         let (harness, (fits, _)) = (Harness::<S>::new(), one_of_three_fits(algorithm));
         let policy = policy("p", algorithm, &[(3, SECOND)]);
         harness.at(YEAR).exhaust(&policy, "ip:1");
@@ -122,7 +122,7 @@ pub(crate) fn a_clock_that_jumped_forth_freezes_nothing<S: Subject>() {
 pub(crate) fn a_billion_over_366_days_is_exact<S: Subject>() {
     const BILLION: u64 = 1_000_000_000;
     const DAYS: u64 = 366 * 24 * 60 * MINUTE;
-    for algorithm in ALGORITHMS {
+    for algorithm in PUNCTUAL {
         let harness = Harness::<S>::new();
         let policy = policy("p", algorithm, &[(BILLION, DAYS)]);
         let window = policy.tiers[0].window;

@@ -1,0 +1,146 @@
+//! What was taken and is given back, since it turned out not to count.
+
+use tollgate::{
+    config::model::Algorithm::{Distinct, FixedWindow, MetadataList, SlidingWindow},
+    limit::{Check, algorithm::Detail},
+};
+
+use super::{
+    ALGORITHMS, Harness, SECOND, Subject, entry,
+    harness::{GCRA, START, check, member_check, refunding},
+    policy, with,
+};
+
+pub(crate) fn what_is_given_back_is_free_again<S: Subject>() {
+    for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != GCRA) {
+        let harness = Harness::<S>::new();
+        let policy = refunding(&policy("p", algorithm, &[(5, SECOND)]));
+        harness.at(0).take(&policy, "ip:1", 1);
+        let checks = [check(&policy, "ip:1", 3)];
+        let receipt = harness.at(300_000).decide(&checks).receipt();
+        harness.at(600_000).take(&policy, "ip:1", 1);
+        assert!(!harness.take(&policy, "ip:1", 1).admitted, "{algorithm:?}");
+        harness.give_back(&checks, receipt);
+        assert_eq!(harness.used(&policy, "ip:1"), 2, "{algorithm:?}: nobody else's");
+        assert_eq!(harness.take(&policy, "ip:1", 3).remaining, 0, "{algorithm:?}");
+        assert!(!harness.take(&policy, "ip:1", 1).admitted, "{algorithm:?}");
+    }
+}
+
+pub(crate) fn what_is_over_is_not_given_back<S: Subject>() {
+    for algorithm in ALGORITHMS {
+        let harness = Harness::<S>::new();
+        let policy = refunding(&policy("p", algorithm, &[(5, SECOND)]));
+        let checks = [check(&policy, "ip:1", 3)];
+        let receipt = harness.at(0).decide(&checks).receipt();
+        harness.at(5_000_000).take(&policy, "ip:1", 4);
+        harness.give_back(&checks, receipt);
+        assert_eq!(harness.used(&policy, "ip:1"), 4, "{algorithm:?}");
+        // Nor does a limit that nobody has used come to be.
+        harness.give_back(&[check(&policy, "ip:2", 3)], receipt);
+        assert_eq!(harness.take(&policy, "ip:2", 5).remaining, 0, "{algorithm:?}");
+    }
+}
+
+/// Of a bucket, what may have drained does not come back.
+pub(crate) fn a_bucket_gives_back_what_cannot_have_drained<S: Subject>() {
+    let policy = refunding(&policy("p", GCRA, &[(5, SECOND)]));
+    // A unit drains in 200 ms.
+    for (passed, left) in [(0, 2), (200_000, 2), (400_000, 2), (600_000, 2), (601_000, 2)] {
+        let harness = Harness::<S>::new();
+        harness.at(0).take(&policy, "ip:1", 2);
+        let checks = [check(&policy, "ip:1", 3)];
+        let receipt = harness.decide(&checks).receipt();
+        let drained = u64::try_from(passed / 200_000).unwrap();
+        // As many as have drained are taken by others, so that it stays full.
+        assert_eq!(harness.at(passed).take(&policy, "ip:1", drained).remaining, 0);
+        harness.give_back(&checks, receipt);
+        assert_eq!(harness.used(&policy, "ip:1"), left + drained, "after {passed} µs");
+    }
+}
+
+pub(crate) fn all_that_a_request_took_is_given_back_at_once<S: Subject>() {
+    let harness = Harness::<S>::new();
+    let policies = ALGORITHMS.map(|algorithm| refunding(&policy("p", algorithm, &[(9, SECOND)])));
+    let checks: Vec<_> = policies
+        .iter()
+        .flat_map(|policy| [check(policy, "ip:1", 2), check(policy, "user:a", 3), check(policy, "ip:1", 1)])
+        .collect();
+    let decision = harness.decide(&checks);
+    assert!(decision.admitted);
+    harness.give_back(&checks, decision.receipt());
+    for policy in &policies {
+        assert_eq!(
+            (harness.used(policy, "ip:1"), harness.used(policy, "user:a")),
+            (0, 0),
+            "{:?}",
+            policy.kind
+        );
+        assert_eq!(harness.take(policy, "ip:1", 9).remaining, 0, "{:?}", policy.kind);
+    }
+}
+
+pub(crate) fn each_tier_gets_its_own_back<S: Subject>() {
+    let buckets = SlidingWindow { buckets: 10 };
+    for algorithm in [FixedWindow, buckets] {
+        let harness = Harness::<S>::new();
+        let policy = refunding(&policy("p", algorithm, &[(4, SECOND), (6, 60 * SECOND)]));
+        let checks = [check(&policy, "ip:1", 3)];
+        let receipt = harness.at(0).decide(&checks).receipt();
+        harness.at(2_000_000).take(&policy, "ip:1", 1);
+        harness.give_back(&checks, receipt);
+        let verdict = harness.take(&policy, "ip:1", 0);
+        assert_eq!(
+            (verdict.tier, verdict.remaining),
+            (0, 3),
+            "{algorithm:?}: of the second it is gone anyway"
+        );
+        assert_eq!(harness.take(&with(&policy, 100), "ip:1", 0).remaining, 5, "{algorithm:?}");
+    }
+}
+
+pub(crate) fn an_entry_that_is_given_back_is_off_the_list<S: Subject>() {
+    let harness = Harness::<S>::new();
+    let policy = refunding(&policy("p", MetadataList, &[(5, SECOND)]));
+    let checks: Vec<_> = ["alice", "bob", "carol"]
+        .map(|user| Check { detail: Detail::Entry(entry(START, user)), ..check(&policy, "ip:1", 1) })
+        .into();
+    let receipts: Vec<_> =
+        checks.iter().map(|check| harness.decide(std::slice::from_ref(check)).receipt()).collect();
+    let who = || -> Vec<String> {
+        harness
+            .entries(&policy, "ip:1")
+            .iter()
+            .map(|entry| entry.user.as_deref().unwrap_or("").to_owned())
+            .collect()
+    };
+    for (index, left) in [(1, vec!["alice", "carol"]), (2, vec!["alice"]), (0, vec![])] {
+        harness.give_back(&checks[index..=index], receipts[index]);
+        assert_eq!(who(), left);
+        assert_eq!(harness.used(&policy, "ip:1"), left.len() as u64);
+    }
+}
+
+pub(crate) fn a_value_that_is_given_back_was_not_seen<S: Subject>() {
+    let harness = Harness::<S>::new();
+    let policy = refunding(&policy("p", Distinct, &[(2, SECOND)]));
+    let checks = [1, 2].map(|value| member_check(&policy, "ip:1", value));
+    let receipts = [0, 1].map(|index| harness.decide(&checks[index..=index]).receipt());
+    harness.give_back(&checks[..1], receipts[0]);
+    assert!(harness.enter(&policy, "ip:1", 3).admitted);
+    assert!(harness.enter(&policy, "ip:1", 2).admitted, "it is there still");
+    assert!(!harness.enter(&policy, "ip:1", 1).admitted);
+}
+
+pub(crate) fn what_is_given_back_goes_before_what_is_taken<S: Subject>() {
+    for algorithm in ALGORITHMS {
+        let harness = Harness::<S>::new();
+        let policy = refunding(&policy("p", algorithm, &[(2, SECOND)]));
+        let checks = [check(&policy, "ip:1", 2)];
+        let receipt = harness.decide(&checks).receipt();
+        for _ in 0..3 {
+            assert!(harness.exchange(&checks, receipt).admitted, "{algorithm:?}");
+        }
+        assert_eq!(harness.used(&policy, "ip:1"), 2, "{algorithm:?}");
+    }
+}
