@@ -5,6 +5,7 @@ use std::{fs, path::PathBuf, sync::LazyLock};
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::{HeaderMap, HeaderName, HeaderValue, header::AUTHORIZATION};
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate::{
@@ -298,5 +299,23 @@ fn claims_are_there_whoever_names_the_user() {
         let found = identify(&sources, &Verifier::new(&sources).unwrap(), &headers, false);
         assert_eq!((found.user.as_deref(), found.is_verified), (Some(user), is_verified));
         assert_eq!(found.claims.unwrap().get("sub").as_deref(), Some("acme"));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_sent_is_answered(
+        head in r#"(\{"alg":"(RS256|HS256|none)"(,"kid":"[a-z]?"|,"jwk":\{\}|,"crit":\[\])?\}|[ -~]{0,20})"#,
+        claims in r#"(\{"sub":"a","exp":(9999999999|1e400|-1|"x"|null)\}|[ -~]{0,20})"#,
+        signature in "[A-Za-z0-9_=-]{0,40}",
+        dots in r"\.{0,3}",
+    ) {
+        static SOURCES: LazyLock<Sources> = LazyLock::new(|| Sources::new(&set(&[RSA.jwk("a")]), None));
+        let part = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let token = format!("{}.{}{dots}{signature}", part(&head), part(&claims));
+        prop_assert_eq!(SOURCES.user(&token), None);
+        prop_assert_eq!(SOURCES.user(&format!("{head}{dots}{claims}.{signature}")), None);
     }
 }
