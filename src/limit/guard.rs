@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{
     Breaker, Check, Cleared, Clock, Decision, Fleet, Peek, Policy, Receipt, Source, Store, SystemClock,
     Unavailable,
-    algorithm::{Tier, Verdict, metadata_list::Entry},
+    algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
     denials::Denials,
 };
 use crate::config::model::OnStoreError;
@@ -125,8 +125,13 @@ impl<S: Store, L: Store> Guard<S, L> {
 }
 
 fn shared(policy: &Policy, instances: u32) -> Arc<Policy> {
-    let share = |tier: &Tier| Tier { limit: (tier.limit / u64::from(instances.max(1))).max(1), ..*tier };
-    Arc::new(Policy { tiers: policy.tiers.iter().map(share).collect(), ..policy.clone() })
+    let of = |units: u64| (units / u64::from(instances.max(1))).max(1);
+    let tiers = policy.tiers.iter().map(|tier| Tier { limit: of(tier.limit), ..*tier }).collect();
+    let kind = match policy.kind {
+        Kind::Gcra { burst, delay } => Kind::Gcra { burst: of(burst), delay },
+        kind => kind,
+    };
+    Arc::new(Policy { kind, tiers, ..policy.clone() })
 }
 
 impl<S: Store, L: Store> Store for Guard<S, L> {
@@ -186,5 +191,29 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
         cleared.sort_by(|a, b| (&a.policy, &a.identifier).cmp(&(&b.policy, &b.identifier)));
         cleared.dedup();
         Ok(cleared)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        config::model::{self, Algorithm},
+        limit::PolicyId,
+    };
+
+    #[test]
+    fn an_instance_has_its_share_of_limit_and_burst_and_one_at_least() {
+        let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+        let tiers = vec![model::Rate { limit: 10, window: Duration::from_secs(1) }];
+        let delay = Duration::from_micros(9);
+        let config = model::Policy::new("p", Algorithm::Gcra { burst: 7, delay }, keys, tiers);
+        let policy = Policy::new(&config, PolicyId(0));
+        for (instances, limit, burst) in [(0, 10, 7), (1, 10, 7), (3, 3, 2), (100, 1, 1)] {
+            let share = shared(&policy, instances);
+            assert_eq!((share.tiers[0].limit, share.kind), (limit, Kind::Gcra { burst, delay: 9 }));
+        }
     }
 }
