@@ -144,6 +144,7 @@ fn is_foreign(name: &str) -> bool {
         "detail",
         "fixed_window",
         "gcra",
+        "level",
         "members",
         "metadata_list",
         "rule",
