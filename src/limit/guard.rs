@@ -208,3 +208,27 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
         Ok(cleared)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        config::model::{self, Algorithm},
+        limit::PolicyId,
+    };
+
+    #[test]
+    fn an_instance_has_its_share_of_limit_and_burst_and_one_at_least() {
+        let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+        let tiers = vec![model::Rate { limit: 10, window: Duration::from_secs(1) }];
+        let delay = Duration::from_micros(9);
+        let config = model::Policy::new("p", Algorithm::Gcra { burst: 7, delay }, keys, tiers);
+        let policy = Policy::new(&config, PolicyId(0));
+        for (instances, limit, burst) in [(0, 10, 7), (1, 10, 7), (3, 3, 2), (100, 1, 1)] {
+            let share = shared(&policy, instances);
+            assert_eq!((share.tiers[0].limit, share.kind), (limit, Kind::Gcra { burst, delay: 9 }));
+        }
+    }
+}
