@@ -16,7 +16,10 @@ fn a_fixed_cost_is_taken_at_once() {
             start(&origin, redis, &["p: { algorithm: fixed_window, key: ip, limit: 12/1d, cost: 5 }"], "");
         assert_eq!([(); 2].map(|()| remaining(&tollgate, &[])), [Some(7), Some(2)]);
         let denied = get(tollgate.address, "/", &[]);
-        assert_eq!((denied.status, denied.header("ratelimit").map(|f| f.contains(";r=2;"))), (429, Some(true)));
+        assert_eq!(
+            (denied.status, denied.header("ratelimit").map(|f| f.contains(";r=2;"))),
+            (429, Some(true))
+        );
     });
 }
 
@@ -117,7 +120,8 @@ fn overrides_have_limits_of_their_own_under_the_same_name() {
 /// An address is limited, and one of those behind it may do more: what is remembered of the one says nothing of the other.
 #[test]
 fn a_denial_that_is_remembered_is_no_denial_of_an_override() {
-    const POLICY: &str = "p: { algorithm: fixed_window, key: ip, limit: 2/1d, overrides: [{ user: acme, limit: 5/1d }] }";
+    const POLICY: &str =
+        "p: { algorithm: fixed_window, key: ip, limit: 2/1d, overrides: [{ user: acme, limit: 5/1d }] }";
     on_both(|redis| {
         let origin = Origin::ok();
         let rest = format!("workers: 1\nuser: [{{ header: x-user-id }}]\n{TRUSTED}");

@@ -18,10 +18,7 @@ fn a_policy_has_its_own_status_fields_and_words() {
         assert_eq!(denied.all("content-type"), ["application/json"]);
         let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
         assert!((3590..=3600).contains(&retry_after));
-        assert_eq!(
-            denied.json(),
-            serde_json::json!({ "policy": "slow", "after": retry_after, "limit": 1 })
-        );
+        assert_eq!(denied.json(), serde_json::json!({ "policy": "slow", "after": retry_after, "limit": 1 }));
         assert!(denied.header("ratelimit").is_some());
 
         // Without the body, on the same connection.
