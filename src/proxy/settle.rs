@@ -181,12 +181,14 @@ impl<'a, S: Store> Taken<'a, S> {
             Ok(decision) if decision.admitted => {
                 taken.receipt = decision.receipt();
                 for (check, verdict) in checks.iter().zip(&decision.verdicts) {
-                    if !is_taken(verdict) {
-                        continue;
-                    } else if check.policy.kind == Kind::Concurrency {
-                        taken.leases.push(check.clone());
-                    } else if check.policy.count.is_some() {
-                        taken.reserved.push(check.clone());
+                    match check.policy.kind {
+                        // One that nobody was asked for is asked for when the store is back.
+                        Kind::Concurrency if verdict.admitted => taken.leases.push(check.clone()),
+                        Kind::Concurrency => {}
+                        _ if check.policy.count.is_some() && is_taken(verdict) => {
+                            taken.reserved.push(check.clone());
+                        }
+                        _ => {}
                     }
                 }
                 taken.renewed(decision.source);

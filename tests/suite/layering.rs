@@ -149,6 +149,7 @@ fn is_foreign(name: &str) -> bool {
         "distinct",
         "fixed_window",
         "gcra",
+        "level",
         "members",
         "metadata_list",
         "rule",
