@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::{
         config::model::{self, Algorithm, Condition, KeyPart, KeyRecipe, Override, Rate},
-        limit::algorithm::Detail,
+        limit::{PolicyId, algorithm::Detail},
         store::memory::MemoryStore,
     };
 
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_request_that_counts_its_denials_is_not_denied_from_memory() {
         let plain = policy(Algorithm::SingleCounter, 1, 9);
-        let counting = Policy { count_denied: true, id: super::super::PolicyId(9), ..plain.clone() };
+        let counting = Policy { count_denied: true, id: PolicyId(9), ..plain.clone() };
         let guard = guard(&plain, 1);
         let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
         let source = |checks: &[Check<'_>]| now(guard.decide(checks)).unwrap().source;
@@ -307,5 +307,18 @@ mod tests {
             [Source::Store, Source::Store, Source::LocalDenial]
         );
         assert_eq!(source(&[check(&plain), check(&counting)]), Source::Store);
+    }
+
+    #[test]
+    fn an_instance_has_its_share_of_limit_and_burst_and_one_at_least() {
+        let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
+        let tiers = vec![Rate { limit: 10, window: Duration::from_secs(1) }];
+        let delay = Duration::from_micros(9);
+        let config = model::Policy::new("p", Algorithm::Gcra { burst: 7, delay }, keys, tiers);
+        let policy = Policy::new(&config, PolicyId(0));
+        for (instances, limit, burst) in [(0, 10, 7), (1, 10, 7), (3, 3, 2), (100, 1, 1)] {
+            let share = shared(&policy, instances);
+            assert_eq!((share.tiers[0].limit, share.kind), (limit, Kind::Gcra { burst, delay: 9 }));
+        }
     }
 }

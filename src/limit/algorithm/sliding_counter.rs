@@ -38,13 +38,15 @@ impl SlidingCounter {
         discards
     }
 
-    /// Gives back `cost` units that were taken at `at`, to the window that it was in.
-    pub fn give_back(&mut self, tier: Tier, at: i64, cost: u64) {
-        let end = self.start.saturating_add(tier.window);
-        if self.start <= at && at < end {
-            self.current = self.current.saturating_sub(cost);
-        } else if self.start.saturating_sub(tier.window) <= at && at < self.start {
-            self.previous = self.previous.saturating_sub(cost);
+    /// Gives back `cost` units that were taken at `at`, if one of the windows of `now` is the one that it was in.
+    pub fn give_back(&mut self, tier: Tier, now: i64, at: i64, cost: u64) {
+        let mut windows = self.current(tier, now);
+        let Self { start, current, previous } = &mut windows;
+        let (first, end) = (start.saturating_sub(tier.window), start.saturating_add(tier.window));
+        let units = if at >= *start { current } else { previous };
+        if first <= at && at < end && *units > 0 {
+            *units = units.saturating_sub(cost);
+            *self = windows;
         }
     }
 
@@ -280,8 +282,14 @@ mod tests {
             (6_000, (2, 2)),
         ] {
             let mut state = state;
-            state.give_back(TIER, at, 5);
+            state.give_back(TIER, 5_999, at, 5);
             assert_eq!((state.current, state.previous), left, "at {at}");
+        }
+        // Its window may be the one before by now, or be over.
+        for (now, left) in [(6_000, (6_000, 0, 0)), (7_000, (5_000, 2, 2))] {
+            let mut state = state;
+            state.give_back(TIER, now, 5_999, 5);
+            assert_eq!((state.start, state.current, state.previous), left, "at {now}");
         }
     }
 
@@ -321,7 +329,7 @@ mod tests {
                     let _ = (state.read(tier, later, u64::MAX), state.expires(tier));
                     let mut state = state;
                     state.count_denied(tier, later, u64::MAX);
-                    state.give_back(tier, later, 1);
+                    state.give_back(tier, later, now, 1);
                 }
             }
         }

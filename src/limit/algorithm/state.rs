@@ -106,7 +106,7 @@ impl State {
             Self::MetadataList(state) => state.give_back(tier, at, cost, detail.entry()),
             Self::SlidingWindow(state) => state.give_back(rule.tiers, buckets(rule), now, at, cost),
             Self::SlidingLog(state) => state.give_back(at, cost),
-            Self::SlidingCounter(state) => state.give_back(tier, at, cost),
+            Self::SlidingCounter(state) => state.give_back(tier, now, at, cost),
             Self::Gcra(state) => state.give_back(tier, now, cost),
             Self::Concurrency(state) => state.give_back(detail.member()),
             Self::Distinct(state) => state.give_back(detail.member()),
