@@ -18,6 +18,7 @@ use crate::{
     abuse::{Archive, Collector, Registry},
     admin::{self, AdminHandle, Readiness},
     config::model::Config,
+    identity::{UnusableKeys, Verifier},
     limit::{Clock, Policy, Store, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
     proxy::{Parts, Quotas, Via},
@@ -56,6 +57,9 @@ pub enum StartError {
     /// A file that Redis takes can't be read.
     #[error(transparent)]
     Redis(#[from] ServerError),
+    /// The keys of a token can't be read.
+    #[error(transparent)]
+    Keys(#[from] UnusableKeys),
     /// A name can't be sent in a field.
     #[error("a policy or reply_headers.via has a name that no field may hold: {0}")]
     Name(#[from] http::header::InvalidHeaderValue),
@@ -137,6 +141,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     let upstreams: Vec<Arc<upstream::Shared>> =
         config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
+    let verifier = Arc::new(Verifier::new(&config.user)?);
+    verifier.watch()?;
     let slots = Slots::new(config.client_limits.connections);
     let pulses = Pulses::new(workers);
     let (phase, watched) = watch::channel(Phase::Serving);
@@ -171,6 +177,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             config: Arc::clone(&config),
             policies: Arc::clone(&policies),
             store: Box::new(end.clone()),
+            verifier: Arc::clone(&verifier),
             upstreams: upstreams.clone(),
             metrics: metrics.worker(index),
             access_log: access_log.worker(),

@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::misconfigured;
+use super::{complain, misconfigured};
 use crate::config;
 
 /// Arguments of `tollgate check`.
@@ -18,8 +18,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    match config::load(&args.file) {
-        Ok(config) => {
+    match config::load_warning(&args.file) {
+        Ok((config, warnings)) => {
+            complain(&warnings);
             // Whoever closed our stdout does not want to know.
             let _ = writeln!(
                 stdout(),

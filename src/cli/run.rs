@@ -22,11 +22,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> ExitCode {
     // Before anything is opened.
     let inherited = Inherited::from_environment();
-    let config = match config::load(&args.config) {
-        Ok(config) => config,
+    let (config, warnings) = match config::load_warning(&args.config) {
+        Ok(loaded) => loaded,
         Err(errors) => return misconfigured(&errors),
     };
     let _messages = log::init(config.log);
+    for warning in warnings.lines() {
+        tracing::warn!("{warning}");
+    }
     until_told_to_end(|| {
         app::start(config, inherited).map_err(|error| {
             tracing::error!("{error}");

@@ -80,16 +80,55 @@ impl Errors {
 
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, "")
+    }
+}
+
+/// All that is right in a file and yet may not be what was meant, by place. Displayed as errors are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warnings(Errors);
+
+impl Warnings {
+    /// Sorts what was found in `text`.
+    pub(super) fn new(file: &str, text: &str, problems: Vec<Problem>) -> Self {
+        Self(Errors::new(file, text, problems))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.problems.is_empty()
+    }
+
+    /// Each in one line: its place, what it warns of, and what would help.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.0.problems.iter().map(|problem| {
+            let place = problem.place.map(|place| format!(":{}:{}", place.line, place.column));
+            let help = problem.help.as_ref().map(|help| format!("; {help}"));
+            let (place, help) = (place.unwrap_or_default(), help.unwrap_or_default());
+            one_line(&format!("{}{place}: {}{help}", self.0.file, problem.message))
+        })
+    }
+}
+
+impl fmt::Display for Warnings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.write(f, "warning: ")
+    }
+}
+
+impl Errors {
+    /// Each with `mark` before its message.
+    fn write(&self, f: &mut fmt::Formatter<'_>, mark: &str) -> fmt::Result {
         for (n, (problem, (line, shown_column))) in self.problems.iter().zip(&self.lines).enumerate() {
             if n > 0 {
                 writeln!(f)?;
             }
             let message = one_line(&problem.message);
             match problem.place {
-                None => writeln!(f, "{}: {message}", self.file)?,
+                None => writeln!(f, "{}: {mark}{message}", self.file)?,
                 Some(Place { line: number, column }) => {
                     let (shown, caret) = excerpt(line, *shown_column);
-                    writeln!(f, "{}:{number}:{column}: {message}", self.file)?;
+                    writeln!(f, "{}:{number}:{column}: {mark}{message}", self.file)?;
                     writeln!(f, "{}", format!("  | {shown}").trim_end())?;
                     writeln!(f, "  | {:caret$}^", "")?;
                 }

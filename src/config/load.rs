@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{Config, Errors, Place, Problem, Sources, System, section, walk::Reader, yaml};
+use super::{Config, Errors, Place, Problem, Sources, System, Warnings, section, walk::Reader, yaml};
 
 /// The longest configuration that is read, in bytes: far beyond what anybody writes, and short
 /// enough that a wrong path (a log, a device) is noticed before it fills the memory.
@@ -17,11 +17,19 @@ const LONGEST: u64 = 4 << 20;
 /// # Errors
 /// The file cannot be read, or every error that it holds.
 pub fn load(path: &Path) -> Result<Config, Errors> {
+    load_warning(path).map(|(config, _)| config)
+}
+
+/// As [`load`], with what is right and yet may not be what was meant.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_warning(path: &Path) -> Result<(Config, Warnings), Errors> {
     let name = path.display().to_string();
     let text = read(path).map_err(|error| {
         Errors::new(&name, "", vec![Problem::of_file(format!("cannot be read: {error}"))])
     })?;
-    parse(&name, &text, &System)
+    parse_warning(&name, &text, &System)
 }
 
 /// Reads a configuration from `text`; `file_name` is what errors call it.
@@ -30,6 +38,18 @@ pub fn load(path: &Path) -> Result<Config, Errors> {
 /// Every error that it holds, by place; a YAML syntax error stands alone, since nothing certain can
 /// be said of what follows it.
 pub fn parse(file_name: &str, text: &str, sources: &dyn Sources) -> Result<Config, Errors> {
+    parse_warning(file_name, text, sources).map(|(config, _)| config)
+}
+
+/// As [`parse`], with what is right and yet may not be what was meant.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_warning(
+    file_name: &str,
+    text: &str,
+    sources: &dyn Sources,
+) -> Result<(Config, Warnings), Errors> {
     // Some editors begin a file with a byte order mark; it is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let tree = yaml::parse(text).map_err(|problem| Errors::new(file_name, text, vec![problem]))?;
@@ -38,8 +58,11 @@ pub fn parse(file_name: &str, text: &str, sources: &dyn Sources) -> Result<Confi
         reader.report(duplicate);
     }
     let config = section::read(reader.root(&tree.root));
-    match (config, reader.into_problems()) {
-        (Some(config), problems) if problems.is_empty() => Ok(config),
+    let (problems, warnings) = reader.into_problems();
+    match (config, problems) {
+        (Some(config), problems) if problems.is_empty() => {
+            Ok((config, Warnings::new(file_name, text, warnings)))
+        }
         (None, problems) if problems.is_empty() => {
             let start = Place { line: 1, column: 1 };
             let unexplained = Problem::new(start, "this configuration cannot be used");

@@ -20,7 +20,7 @@ mod value;
 mod walk;
 mod yaml;
 
-pub use errors::{Errors, Place, Problem};
+pub use errors::{Errors, Place, Problem, Warnings};
 pub use interpolate::{Sources, System};
-pub use load::{load, parse};
+pub use load::{load, load_warning, parse, parse_warning};
 pub use model::Config;

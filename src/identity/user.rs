@@ -1,6 +1,6 @@
 //! The user that a request names.
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use base64::{
     Engine,
@@ -10,7 +10,7 @@ use base64::{
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 
-use super::{claims::Claims, cookie::cookies};
+use super::{claims::Claims, cookie::cookies, jwt::Verifier};
 use crate::config::model::{HeaderFrom, UserSource};
 
 /// As lenient as origins are: a login that they accept must not be nobody's here.
@@ -29,12 +29,21 @@ pub struct Identity {
     /// Whether a verified token or a trusted proxy says so.
     pub is_verified: bool,
     /// Those of the request's verified token.
-    pub claims: Option<Rc<Claims>>,
+    pub claims: Option<Arc<Claims>>,
 }
 
 /// Who a request comes from: what the first of `sources` says that says anything. A name that is empty, not
-/// UTF-8 or holds control characters is none.
-pub fn identify(sources: &[UserSource], headers: &HeaderMap, peer_is_trusted: bool) -> Identity {
+/// UTF-8 or holds control characters is none. `verifier` is that of these sources. The claims are those of the first
+/// token that it verifies, even if another source names the user.
+pub fn identify(
+    sources: &[UserSource],
+    verifier: &Verifier,
+    headers: &HeaderMap,
+    peer_is_trusted: bool,
+) -> Identity {
+    let verified = verifier.verified(headers);
+    let claims = verified.iter().flatten().next().map(|token| Arc::clone(&token.claims));
+    let mut tokens = verified.into_iter();
     let found = sources.iter().find_map(|source| {
         let (user, is_verified) = match source {
             UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !peer_is_trusted => return None,
@@ -43,17 +52,16 @@ pub fn identify(sources: &[UserSource], headers: &HeaderMap, peer_is_trusted: bo
             }
             UserSource::Cookie(name) => (undisputed(headers, name).and_then(user_name), false),
             UserSource::Basic => (basic(sole(headers, &AUTHORIZATION)?), false),
-            // No token is verified yet.
-            UserSource::Jwt(_) => return None,
+            UserSource::Jwt(_) => (tokens.next().flatten().and_then(|token| token.user), true),
         };
         user.map(|user| (user, is_verified))
     });
     let (user, is_verified) = found.map_or((None, false), |(user, verified)| (Some(user), verified));
-    Identity { user, is_verified, claims: None }
+    Identity { user, is_verified, claims }
 }
 
 /// The value of a field that stands there once. Of two, one may be the client's own.
-fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+pub(super) fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?;
     lines.next().is_none().then(|| line.as_bytes().trim_ascii())
@@ -77,7 +85,8 @@ fn basic(field: &[u8]) -> Option<CompactString> {
     user_name(&decoded[..colon])
 }
 
-fn user_name(name: &[u8]) -> Option<CompactString> {
+/// A name that can be told.
+pub(super) fn user_name(name: &[u8]) -> Option<CompactString> {
     let name = str::from_utf8(name).ok()?;
     (!name.is_empty() && !name.contains(char::is_control)).then(|| name.into())
 }
@@ -101,7 +110,7 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
-        identify(sources, &headers, trusted).user
+        identify(sources, &Verifier::new(sources).unwrap(), &headers, trusted).user
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub async fn serve<S: Store + 'static>(
     // Who asks?
     let address =
         worker.trusted_proxies.client_address(client.peer().ip(), client.is_trusted(), &request.headers);
-    let identity = identify(&config.user, &request.headers, client.is_trusted());
+    let identity = identify(&config.user, &worker.verifier, &request.headers, client.is_trusted());
     exchange.identified(address, identity.user.as_ref());
 
     // Where does it go?

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     abuse::Recorder,
     config::model::Config,
-    identity::{TrustedProxies, address_text},
+    identity::{TrustedProxies, Verifier, address_text},
     limit::{Policy, SystemClock},
     router::Router,
     telemetry::{
@@ -32,6 +32,8 @@ pub struct Parts<S> {
     pub policies: Arc<[Policy]>,
     /// Makes the worker's end of the store, on its own thread.
     pub store: Box<dyn FnOnce() -> S + Send>,
+    /// Verifies the tokens of users.
+    pub verifier: Arc<Verifier>,
     /// The upstreams, in the configuration's order.
     pub upstreams: Vec<Arc<Shared>>,
     /// The worker's counters.
@@ -53,6 +55,7 @@ pub struct Worker<S> {
     pub(super) config: Arc<Config>,
     pub(super) router: Router,
     pub(super) trusted_proxies: TrustedProxies,
+    pub(super) verifier: Arc<Verifier>,
     pub(super) policies: Arc<[Policy]>,
     pub(super) store: S,
     pub(super) tokens: Tokens,
@@ -85,6 +88,7 @@ impl<S> Worker<S> {
         Self {
             router: Router::new(&config.routes),
             trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
+            verifier: parts.verifier,
             quotas: parts.quotas,
             via: parts.via,
             claims: forwarded::claims(&config),

@@ -49,6 +49,29 @@ fn check_says_that_a_valid_file_is_valid() {
     }
 }
 
+/// Its clients choose what they are limited by.
+const DOUBTFUL: &str = "
+upstreams: { api: { endpoints: [http://127.0.0.1:3000], policies: [key] } }
+policies: { key: { algorithm: gcra, key: \"header:x-api-key\", limit: 10/1s } }
+routes:
+  - { path: /*, upstream: api }
+";
+
+#[test]
+fn check_and_run_warn_of_what_is_right_and_may_not_be_meant() {
+    let directory = directory_with("doubtful.yaml", DOUBTFUL);
+    let ended = tollgate_in(directory.path(), &[], &["check", "doubtful.yaml"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stderr.starts_with("doubtful.yaml:5:5: warning: all limits of route `/*`"), "{ended:?}");
+    assert_eq!(ended.stdout, "doubtful.yaml: valid (1 route, 1 upstream, 1 policy)\n");
+
+    let tollgate = Tollgate::start(Config::yaml(DOUBTFUL));
+    let log = tollgate.log();
+    let warnings: Vec<_> = log.iter().filter(|line| line.contains("WARN")).collect();
+    assert!(warnings.iter().any(|line| line.contains("all limits of route `/*`")), "{log:#?}");
+    assert!(warnings.iter().any(|line| line.contains("; add `ip`")), "{log:#?}");
+}
+
 #[test]
 fn check_and_run_tell_all_errors_with_their_places_and_end_with_78() {
     let directory = directory_with("bad.yaml", WRONG);

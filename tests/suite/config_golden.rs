@@ -12,7 +12,16 @@ use tollgate::config;
 use crate::environment::{Environment, SECRET};
 
 fn golden() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    files("tests/golden")
+}
+
+/// Configurations that are right, and yet may not be what was meant.
+fn doubtful() -> Vec<PathBuf> {
+    files("tests/golden/warnings")
+}
+
+fn files(directory: &str) -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
     let mut files: Vec<_> = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -31,11 +40,29 @@ fn answer(path: &Path) -> String {
     }
 }
 
+fn warning(path: &Path) -> String {
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let text = fs::read_to_string(path).unwrap();
+    let (_, warnings) = config::parse_warning(name, &text, &Environment)
+        .unwrap_or_else(|errors| panic!("{name} is wrong: {errors}"));
+    assert_eq!(warnings.is_empty(), warnings.lines().count() == 0);
+    warnings.to_string()
+}
+
 #[test]
 fn every_bad_configuration_is_answered_as_it_was() {
+    assert!(golden().len() > 20);
+    compare(golden(), answer);
+}
+
+#[test]
+fn of_every_doubtful_configuration_is_warned_as_it_was() {
+    assert!(!doubtful().is_empty());
+    compare(doubtful(), warning);
+}
+
+fn compare(files: Vec<PathBuf>, answer: fn(&Path) -> String) {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
-    let files = golden();
-    assert!(files.len() > 20);
     let mut wrong = Vec::new();
     for path in files {
         let found = answer(&path);
@@ -50,6 +77,12 @@ fn every_bad_configuration_is_answered_as_it_was() {
 }
 
 #[test]
+fn of_what_is_shipped_is_not_warned() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    assert_eq!(warning(&root.join("proxy.yaml")), "");
+}
+
+#[test]
 fn no_answer_shows_what_was_inserted() {
     for path in golden() {
         let found = answer(&path);
@@ -61,9 +94,11 @@ fn no_answer_shows_what_was_inserted() {
 
 #[test]
 fn no_answer_stands_without_its_configuration() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        assert!(path.with_extension("yaml").exists(), "{}", path.display());
+    for directory in ["tests/golden", "tests/golden/warnings"] {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory);
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            assert!(path.is_dir() || path.with_extension("yaml").exists(), "{}", path.display());
+        }
     }
 }

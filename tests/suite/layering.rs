@@ -16,7 +16,18 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
     // The composition root knows everything below it, and nobody but the commands knows it.
     (
         "app",
-        &["listener", "admin", "proxy", "upstream", "limit", "store", "abuse", "config::model", "telemetry"],
+        &[
+            "listener",
+            "admin",
+            "proxy",
+            "identity",
+            "upstream",
+            "limit",
+            "store",
+            "abuse",
+            "config::model",
+            "telemetry",
+        ],
     ),
     ("listener", &["proxy", "limit", "config::model", "telemetry"]),
     ("admin", &["abuse", "limit", "config::model", "telemetry"]),

@@ -45,3 +45,5 @@ mod redis_tls;
 mod refused_uploads;
 mod shared_limits;
 mod shared_records;
+mod token_limits;
+mod tokens;

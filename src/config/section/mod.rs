@@ -4,6 +4,7 @@
 //! the configuration, with the defaults for what is left out. What is wrong it reports, and goes on
 //! with the default, so that one reading finds every error.
 
+mod chosen;
 mod clients;
 mod listeners;
 mod logs;
@@ -48,7 +49,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
     let policies = policies::policies(at.take("policies"), known);
     let abuse = state::abuse(at.take("abuse"));
     let upstreams = upstreams::upstreams(at.require("upstreams", UPSTREAMS), &policies.names);
-    let routes = routes::routes(at.require("routes", ROUTES), &policies.names, &upstreams);
+    let routes = routes::routes(at.require("routes", ROUTES), &policies, &upstreams, known);
     let client_limits = clients::limits(at.take("client_limits"));
     let reply_headers = clients::reply_headers(at.take("reply_headers"));
     let forwarded = clients::forwarded(at.take("forwarded"));

@@ -3,8 +3,11 @@
 use http::{HeaderName, HeaderValue};
 
 use super::{
+    chosen,
+    policies::Policies,
     route_names, shadowed,
     upstreams::{Upstreams, timeouts},
+    user::Known,
 };
 use crate::config::{
     model::Route,
@@ -24,8 +27,9 @@ pub(super) struct Draft<'t> {
 /// Reads all routes. None where one is wrong, which is reported.
 pub(super) fn routes(
     value: Option<Cursor<'_>>,
-    policies: &Names<'_>,
+    policies: &Policies<'_>,
     upstreams: &Upstreams<'_>,
+    known: Known,
 ) -> Option<Vec<Route>> {
     let list = value?;
     let items = list.list()?;
@@ -35,12 +39,13 @@ pub(super) fn routes(
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
-        match item.mapping().and_then(|at| draft(item, at, policies, upstreams)) {
+        match item.mapping().and_then(|at| draft(item, at, &policies.names, upstreams)) {
             Some(draft) => drafts.push(draft),
             None => complete = false,
         }
     }
     shadowed::report(&drafts);
+    chosen::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), known);
     let routes = route_names::distinct(drafts);
     complete.then_some(routes)
 }

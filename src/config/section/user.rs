@@ -19,6 +19,8 @@ pub(super) struct Known {
     pub(super) tokens: bool,
     /// Some source says who a user truly is.
     pub(super) verifies: bool,
+    /// Some source believes whatever the client says.
+    pub(super) believes: bool,
 }
 
 const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
@@ -41,9 +43,14 @@ const FORM: &str = "one of `jwt: {…}`, `header: NAME`, `cookie: NAME`, or the 
 /// The sources, in the order in which they are tried, and what is known with them. `trusts` if there are trusted
 /// proxies.
 pub(super) fn sources(value: Option<Cursor<'_>>, trusts: bool) -> (Vec<UserSource>, Known) {
-    let mut known = Known { trusts, users: value.is_some(), tokens: false, verifies: false };
+    let mut known = Known { trusts, users: value.is_some(), tokens: false, verifies: false, believes: false };
     let Some(list) = value else { return (Vec::new(), known) };
     let sources = list.distinct(|item| source(item, &mut known));
+    known.believes = sources.iter().any(|source| match source {
+        UserSource::Header { from, .. } => *from == HeaderFrom::Anyone,
+        UserSource::Cookie(_) | UserSource::Basic => true,
+        UserSource::Jwt(_) => false,
+    });
     (sources, known)
 }
 

@@ -48,6 +48,11 @@ impl<'t> Cursor<'t> {
         self.report_at(self.place(), message, help);
     }
 
+    /// Warns of this value, which is right and yet may not be what was meant.
+    pub(in crate::config) fn warn(self, message: impl Into<String>, help: impl Into<Option<String>>) {
+        self.reader.warn(Problem::new(self.place(), message).help(help));
+    }
+
     /// Reports an error of a part of this value.
     pub(in crate::config) fn report_at(
         self,

@@ -43,7 +43,7 @@ impl<'t> Mapping<'t> {
     /// The value of `key`, which is known from now on. A key without a value is an error: a list left
     /// empty by a comment must not switch off what stood there unseen.
     pub(in crate::config) fn take(&mut self, key: &'static str) -> Option<Cursor<'t>> {
-        self.known.push(key);
+        self.knows(key);
         let (found, node) = self.entries.iter().find(|(k, _)| k.name == key)?;
         let value = self.cursor.child(node);
         if value.is_nothing() {
@@ -56,7 +56,9 @@ impl<'t> Mapping<'t> {
 
     /// Leaves the value of `key` to another, who takes it or has no use for it.
     pub(in crate::config) fn knows(&mut self, key: &'static str) {
-        self.known.push(key);
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
     }
 
     /// The entries whose key begins with one of `kinds`, each of which names something: its place, its key and its

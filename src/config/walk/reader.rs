@@ -9,11 +9,12 @@ use crate::config::{Problem, Sources, yaml::Node};
 pub(in crate::config) struct Reader<'a> {
     pub(super) sources: &'a dyn Sources,
     problems: RefCell<Vec<Problem>>,
+    warnings: RefCell<Vec<Problem>>,
 }
 
 impl<'a> Reader<'a> {
     pub(in crate::config) fn new(sources: &'a dyn Sources) -> Self {
-        Self { sources, problems: RefCell::default() }
+        Self { sources, problems: RefCell::default(), warnings: RefCell::default() }
     }
 
     /// Where a walk begins.
@@ -26,7 +27,13 @@ impl<'a> Reader<'a> {
         self.problems.borrow_mut().push(problem);
     }
 
-    pub(in crate::config) fn into_problems(self) -> Vec<Problem> {
-        self.problems.into_inner()
+    /// Notes what is right and yet may not be what was meant.
+    pub(super) fn warn(&self, problem: Problem) {
+        self.warnings.borrow_mut().push(problem);
+    }
+
+    /// The errors, and the warnings.
+    pub(in crate::config) fn into_problems(self) -> (Vec<Problem>, Vec<Problem>) {
+        (self.problems.into_inner(), self.warnings.into_inner())
     }
 }

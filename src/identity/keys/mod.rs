@@ -86,6 +86,9 @@ impl Keys {
         if bytes.trim_ascii().is_empty() {
             return Err(KeyError::Empty);
         }
+        if pem::is_private(bytes) {
+            return Err(KeyError::Private);
+        }
         let is_pem = bytes.windows(pem::BEGIN.len()).any(|window| window == pem::BEGIN);
         if !is_pem && bytes.trim_ascii_start().starts_with(b"{") {
             match set::read(bytes, algorithm) {

@@ -15,14 +15,20 @@ pub(super) const BEGIN: &[u8] = b"-----BEGIN ";
 /// How far into what describes a key its algorithm stands: behind the heads of two sequences.
 const HEADS: usize = 2 * 4;
 
+/// Whether there is a private key anywhere in it.
+pub(super) fn is_private(bytes: &[u8]) -> bool {
+    labels(&String::from_utf8_lossy(bytes)).any(|label| label.ends_with("PRIVATE KEY"))
+}
+
+/// What the sections say they are.
+fn labels(text: &str) -> impl Iterator<Item = &str> {
+    text.split("-----BEGIN ").skip(1).filter_map(|from| Some(from.split_once("-----")?.0))
+}
+
 /// Reads the first public key; of a chain of certificates that of the first.
 pub(super) fn read(bytes: &[u8]) -> Result<(Shape, DecodingKey), KeyError> {
     let text = str::from_utf8(bytes).map_err(|_| KeyError::Damaged)?;
-    let labels = || text.split("-----BEGIN ").skip(1).filter_map(|from| Some(from.split_once("-----")?.0));
-    if labels().any(|label| label.ends_with("PRIVATE KEY")) {
-        return Err(KeyError::Private);
-    }
-    let described = match labels().next() {
+    let described = match labels(text).next() {
         Some("PUBLIC KEY") => {
             SubjectPublicKeyInfoDer::from_pem_slice(bytes).map_err(|_| KeyError::Damaged)?
         }
@@ -33,7 +39,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Shape, DecodingKey), KeyError> {
         }
         Some("RSA PUBLIC KEY") => {
             let key = DecodingKey::from_rsa_pem(bytes).map_err(|_| KeyError::Damaged)?;
-            return Ok((Shape::Rsa, long_enough(key)?));
+            return Ok((Shape::Rsa, long_enough(&key)?));
         }
         _ => return Err(KeyError::Unknown),
     };
@@ -47,7 +53,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Shape, DecodingKey), KeyError> {
         Shape::P256 | Shape::P384 | Shape::Secret => DecodingKey::from_ec_pem(plain.as_bytes()),
     };
     let key = key.map_err(|_| KeyError::Damaged)?;
-    let key = if shape == Shape::Rsa { long_enough(key)? } else { shape.checked(key)? };
+    let key = if shape == Shape::Rsa { long_enough(&key)? } else { shape.checked(key)? };
     Ok((shape, key))
 }
 
@@ -64,7 +70,7 @@ fn shape(described: &[u8]) -> Option<Shape> {
 }
 
 /// Its modulus and exponent, if the first is long enough.
-fn long_enough(key: DecodingKey) -> Result<DecodingKey, KeyError> {
-    let parts = Jwk::from_decoding_key(&key, None).map_err(|_| KeyError::Damaged)?;
+fn long_enough(key: &DecodingKey) -> Result<DecodingKey, KeyError> {
+    let parts = Jwk::from_decoding_key(key, None).map_err(|_| KeyError::Damaged)?;
     Shape::Rsa.checked(DecodingKey::from_jwk(&parts).map_err(|_| KeyError::Damaged)?)
 }

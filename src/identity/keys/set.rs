@@ -16,6 +16,9 @@ use super::{
 /// other uses, or of a kind that is not known, is left out (RFC 7517, 5).
 pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Vec<Key>, KeyError> {
     let set: Value = serde_json::from_slice(bytes).map_err(|_| KeyError::NoSet)?;
+    if set.get("d").is_some() {
+        return Err(KeyError::Private);
+    }
     let all = set.get("keys").and_then(Value::as_array).ok_or(KeyError::NoSet)?;
     if all.iter().any(|key| key.get("d").is_some()) {
         return Err(KeyError::Private);

@@ -4,6 +4,7 @@
 mod certificates;
 mod client;
 mod command;
+mod issuer;
 mod latch;
 mod load;
 mod origin;
@@ -15,6 +16,7 @@ mod tollgate;
 pub use certificates::{Authority, Issued, file_name};
 pub use client::{Client, Reply, get, get_from, request};
 pub use command::{Ended, command, tollgate, tollgate_in};
+pub use issuer::{Issuer, in_seconds};
 pub use latch::Latch;
 pub use load::{Latencies, Load, Sample};
 pub use origin::{Conn, Origin};

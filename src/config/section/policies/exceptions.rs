@@ -2,7 +2,7 @@
 
 use super::{
     algorithm::{Settings, burst, report_of_another},
-    charge::never,
+    cost::never,
     limits::{most, tiers},
 };
 use crate::config::{

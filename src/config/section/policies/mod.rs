@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod charge;
+mod cost;
 mod exceptions;
 mod keys;
 mod limits;

@@ -1,0 +1,71 @@
+//! Routes that are limited by nothing but what the client says of itself.
+
+use std::sync::Arc;
+
+use super::{routes::Draft, user::Known};
+use crate::config::model::{HostPattern, KeyPart, KeyRecipe, Mode, PathPattern, Policy, Route};
+
+/// Parts that are named in a warning.
+const NAMED: usize = 4;
+
+/// Warns of every route on which each limit that holds is counted by something that its client chooses: with a new
+/// value in each request, no limit is ever reached.
+pub(super) fn warn(drafts: &[Draft<'_>], policies: &[Arc<Policy>], known: Known) {
+    for Draft { cursor, route, .. } in drafts {
+        let of_route = route.policies.iter().filter_map(|policy| policies.get(*policy));
+        let keys = of_route.filter(|policy| policy.mode == Mode::Enforce).flat_map(|policy| &policy.keys);
+        let keys: Vec<&KeyRecipe> = keys.collect();
+        let chosen = |part: &&KeyPart| is_chosen(part, route, known);
+        if keys.is_empty() || !keys.iter().all(|key| key.0.iter().any(|part| chosen(&part))) {
+            continue;
+        }
+        let mut names: Vec<String> = Vec::new();
+        for name in keys.iter().flat_map(|key| &key.0).filter(chosen).map(name) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let more = if names.len() > NAMED { ", …" } else { "" };
+        names.truncate(NAMED);
+        let message = format!(
+            "all limits of route `{}` count by what its clients choose ({}{more}): with a new value in each request a \
+             client is never limited",
+            route.name,
+            names.join(", ")
+        );
+        let help = "add `ip` to a policy's keys, as in `key: [ip, …]`, or count by a verified identity: `user` from \
+                    a `jwt` or from trusted_proxies, or jwt:CLAIM";
+        cursor.warn(message, help.to_owned());
+    }
+}
+
+/// Whether a client can give this part another value in each request, and reach the route all the same.
+fn is_chosen(part: &KeyPart, route: &Route, known: Known) -> bool {
+    match part {
+        KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_) => true,
+        KeyPart::User => known.believes,
+        KeyPart::Path => !matches!(route.path, PathPattern::Exact(_)),
+        KeyPart::Host => {
+            route.hosts.is_empty() || route.hosts.iter().any(|host| matches!(host, HostPattern::Suffix(_)))
+        }
+        KeyPart::Method => route.methods.is_empty(),
+        KeyPart::Ip | KeyPart::Jwt(_) | KeyPart::Route | KeyPart::Global => false,
+    }
+}
+
+/// As configurations write it.
+fn name(part: &KeyPart) -> String {
+    match part {
+        KeyPart::Ip => "ip".to_owned(),
+        KeyPart::User => "user".to_owned(),
+        KeyPart::Header(name) => format!("header:{name}"),
+        KeyPart::Cookie(name) => format!("cookie:{name}"),
+        KeyPart::Query(name) => format!("query:{name}"),
+        KeyPart::Jwt(claim) => format!("jwt:{claim}"),
+        KeyPart::Path => "path".to_owned(),
+        KeyPart::Route => "route".to_owned(),
+        KeyPart::Host => "host".to_owned(),
+        KeyPart::Method => "method".to_owned(),
+        KeyPart::Global => "global".to_owned(),
+    }
+}
