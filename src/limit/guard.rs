@@ -215,14 +215,104 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::model::{self, Algorithm},
-        limit::PolicyId,
+        config::model::{self, Algorithm, Condition, KeyPart, KeyRecipe, Override, Rate},
+        limit::{PolicyId, algorithm::Detail},
+        store::memory::MemoryStore,
     };
+
+    fn rate(limit: u64) -> Rate {
+        Rate { limit, window: Duration::from_secs(60) }
+    }
+
+    fn policy(algorithm: Algorithm, limit: u64, others: u64) -> Policy {
+        let condition = Condition::User("acme".to_owned());
+        let other = Override { condition, tiers: vec![rate(others)], algorithm };
+        let config = model::Policy {
+            overrides: vec![other],
+            ..model::Policy::new("p", algorithm, vec![KeyRecipe(vec![KeyPart::Ip])], vec![rate(limit)])
+        };
+        Policy::all([&config]).remove(0)
+    }
+
+    fn guard(policy: &Policy, instances: u32) -> Guard<MemoryStore, MemoryStore> {
+        let store = || MemoryStore::new(100, Arc::new(SystemClock::new()));
+        let common = Common {
+            policies: vec![policy.clone()].into(),
+            breaker: Arc::new(Breaker::new(1)),
+            fleet: Arc::default(),
+            clock: SystemClock::new(),
+        };
+        common.fleet.set_instances(instances);
+        Guard::new(store(), store(), common)
+    }
+
+    #[test]
+    fn each_variant_has_its_own_share() {
+        for algorithm in [
+            Algorithm::FixedWindow,
+            Algorithm::Concurrency,
+            Algorithm::Distinct,
+            Algorithm::Gcra { burst: 40, delay: Duration::ZERO },
+        ] {
+            let policy = policy(algorithm, 10, 100);
+            let guard = guard(&policy, 3);
+            let limits: Vec<u64> =
+                policy.variants().map(|variant| guard.share(variant).tiers[0].limit).collect();
+            assert_eq!(limits, [3, 33], "{algorithm:?}");
+            if let Kind::Gcra { burst, .. } = guard.share(&policy).kind {
+                assert_eq!(burst, 13);
+            }
+            guard.common.fleet.set_instances(1_000);
+            assert_eq!(guard.share(&policy).tiers[0].limit, 1, "there is always one");
+        }
+    }
+
+    /// Runs what never waits: the stores here are memory.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Ready(output) => output,
+            std::task::Poll::Pending => unreachable!("memory never waits"),
+        }
+    }
+
+    #[test]
+    fn what_stands_in_for_the_store_takes_back_what_it_gave() {
+        let policy = policy(Algorithm::Concurrency, 4, 8);
+        let guard = guard(&policy, 2);
+        assert!(guard.common.breaker.failed(), "the store is away");
+        let check = |token| Check {
+            policy: &policy,
+            identifier: "ip:1".into(),
+            cost: 1,
+            detail: Detail::Member(token),
+        };
+        let decide = |token| now(guard.decide(&[check(token)])).unwrap();
+        assert_eq!([1, 2, 3].map(|token| decide(token).admitted), [true, true, false]);
+        let taken = decide(1);
+        assert_eq!((taken.admitted, taken.source), (true, Source::Fallback), "it is renewed");
+        now(guard.give_back(&[check(1)], taken.receipt())).unwrap();
+        assert!(decide(3).admitted);
+    }
+
+    #[test]
+    fn a_request_that_counts_its_denials_is_not_denied_from_memory() {
+        let plain = policy(Algorithm::SingleCounter, 1, 9);
+        let counting = Policy { count_denied: true, id: PolicyId(9), ..plain.clone() };
+        let guard = guard(&plain, 1);
+        let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
+        let source = |checks: &[Check<'_>]| now(guard.decide(checks)).unwrap().source;
+        assert_eq!(
+            [(); 3].map(|()| source(&[check(&plain)])),
+            [Source::Store, Source::Store, Source::LocalDenial]
+        );
+        assert_eq!(source(&[check(&plain), check(&counting)]), Source::Store);
+    }
 
     #[test]
     fn an_instance_has_its_share_of_limit_and_burst_and_one_at_least() {
-        let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
-        let tiers = vec![model::Rate { limit: 10, window: Duration::from_secs(1) }];
+        let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
+        let tiers = vec![Rate { limit: 10, window: Duration::from_secs(1) }];
         let delay = Duration::from_micros(9);
         let config = model::Policy::new("p", Algorithm::Gcra { burst: 7, delay }, keys, tiers);
         let policy = Policy::new(&config, PolicyId(0));

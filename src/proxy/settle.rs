@@ -20,9 +20,12 @@ use super::{
     quota::Said,
     worker::Worker,
 };
-use crate::limit::{
-    Check, Decision, Policy, Receipt, Source, Store, Unavailable,
-    algorithm::{Detail, Kind, Verdict},
+use crate::{
+    limit::{
+        Check, Decision, Policy, Receipt, Source, Store, Unavailable,
+        algorithm::{Detail, Kind, Verdict},
+    },
+    telemetry::metrics::WorkerMetrics,
 };
 
 /// Until a lease that could not be given back is tried again; twice as long each time.
@@ -148,6 +151,8 @@ struct Taken<'a, S> {
     in_fallback: bool,
     /// When they expire, but for another renewal.
     expire: Instant,
+    /// Counts them while the request runs.
+    counted: Option<Counted<'a>>,
 }
 
 /// What is known of leases in the store.
@@ -169,21 +174,25 @@ impl<'a, S: Store> Taken<'a, S> {
             in_store: InStore::No,
             in_fallback: false,
             expire: Instant::now(),
+            counted: None,
         };
         let leases = || checks.iter().filter(|check| check.policy.kind == Kind::Concurrency).cloned();
         match decided {
             Ok(decision) if decision.admitted => {
                 taken.receipt = decision.receipt();
                 for (check, verdict) in checks.iter().zip(&decision.verdicts) {
-                    if !is_taken(verdict) {
-                        continue;
-                    } else if check.policy.kind == Kind::Concurrency {
-                        taken.leases.push(check.clone());
-                    } else if check.policy.count.is_some() {
-                        taken.reserved.push(check.clone());
+                    match check.policy.kind {
+                        // One that nobody was asked for is asked for when the store is back.
+                        Kind::Concurrency if verdict.admitted => taken.leases.push(check.clone()),
+                        Kind::Concurrency => {}
+                        _ if check.policy.count.is_some() && is_taken(verdict) => {
+                            taken.reserved.push(check.clone());
+                        }
+                        _ => {}
                     }
                 }
                 taken.renewed(decision.source);
+                taken.counted = Some(Counted::new(worker.metrics(), taken.leases.len()));
             }
             Ok(decision) if decision.source != Source::Fallback => {}
             _ => taken.leases.extend(leases()),
@@ -192,7 +201,6 @@ impl<'a, S: Store> Taken<'a, S> {
         if !is_answered && !taken.leases.is_empty() {
             taken.in_store = InStore::InDoubt;
         }
-        worker.metrics().leases().add(taken.leases.len() as u64);
         taken
     }
 
@@ -223,6 +231,7 @@ impl<'a, S: Store> Taken<'a, S> {
                 }
             }
         }
+        self.counted = None;
         self.refund(None).await;
         self.release().await;
     }
@@ -307,8 +316,22 @@ fn lease(check: &Check<'_>) -> Duration {
     Duration::from_micros(u64::try_from(window).unwrap_or(0))
 }
 
-impl<S> Drop for Taken<'_, S> {
+/// Leases that a request under way holds, among those of its worker.
+struct Counted<'a> {
+    metrics: &'a WorkerMetrics,
+    leases: u64,
+}
+
+impl<'a> Counted<'a> {
+    fn new(metrics: &'a WorkerMetrics, leases: usize) -> Self {
+        let leases = leases as u64;
+        metrics.leases().add(leases);
+        Self { metrics, leases }
+    }
+}
+
+impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.worker.metrics().leases().sub(self.leases.len() as u64);
+        self.metrics.leases().sub(self.leases);
     }
 }

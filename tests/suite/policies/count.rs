@@ -12,6 +12,9 @@ use crate::harness::{Client, Origin, Reply, eventually, get};
 const FAILURES: &str =
     "failures: { algorithm: sliding_log, key: ip, limit: 5/1h, count: { statuses: [401, 403] } }";
 
+/// What a worker gives back it gives back before it asks for anything else; of another, nobody would wait for it.
+const ONE_WORKER: &str = "workers: 1\n";
+
 /// Answers with the status that the path names.
 fn as_asked() -> Origin {
     Origin::start(|conn| {
@@ -58,7 +61,7 @@ fn answers_of_other_statuses_cost_nothing() {
             let policy = format!(
                 "f: {{ algorithm: {algorithm}, key: ip, limit: 2/1d, count: {{ statuses: [401, 403] }} }}"
             );
-            let tollgate = start(&origin, redis, &[&policy], "");
+            let tollgate = start(&origin, redis, &[&policy], ONE_WORKER);
             let mut client = Client::connect(tollgate.address);
             for _ in 0..6 {
                 let success = client.request("POST", "/200", &[], b"");
@@ -89,7 +92,7 @@ fn what_the_proxy_itself_answers_costs_nothing() {
         });
         let policy =
             "f: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: ['4xx', '5xx'] } }";
-        let tollgate = start(&origin, redis, &[policy], "");
+        let tollgate = start(&origin, redis, &[policy], ONE_WORKER);
         for _ in 0..3 {
             assert_eq!(get(tollgate.address, "/broken", &[]).status, 502);
         }
@@ -112,7 +115,7 @@ fn a_client_that_leaves_before_the_answer_pays_nothing() {
             Ok(())
         });
         let policy = "f: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: [401] } }";
-        let tollgate = start(&origin, redis, &[policy], "");
+        let tollgate = start(&origin, redis, &[policy], ONE_WORKER);
         let mut client = Client::connect(tollgate.address);
         client.send("GET /held HTTP/1.1\r\nhost: a\r\n\r\n");
         eventually("it is under way", || origin.heads().len() == 1);

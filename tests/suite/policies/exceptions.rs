@@ -55,12 +55,8 @@ fn who_is_exempt_is_not_counted() {
                           'user:monitor', 'header:x-plan=internal'] }";
     on_both(|redis| {
         let origin = Origin::ok();
-        let tollgate = start(
-            &origin,
-            redis,
-            &[POLICY],
-            &format!("user: [{{ header: x-user-id }}]\ntrusted_proxies: [127.0.0.1]\n"),
-        );
+        let tollgate =
+            start(&origin, redis, &[POLICY], "user: [{ header: x-user-id }]\ntrusted_proxies: [127.0.0.1]\n");
         assert_eq!(get(tollgate.address, "/", &[]).status, 200);
         let status = |headers: &[(&str, &str)]| get(tollgate.address, "/", headers).status;
         assert_eq!(status(&[]), 429);

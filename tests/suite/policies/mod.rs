@@ -15,13 +15,13 @@ use crate::harness::{Config, Origin, Redis, Tollgate};
 /// Before `origin`, with all of `policies` (lines of YAML) applied to everything; limits are in memory, or in Redis.
 /// `rest` is YAML for the top level.
 pub(super) fn start(origin: &Origin, redis: Option<&Redis>, policies: &[&str], rest: &str) -> Tollgate {
-    start_before(origin, "2s", redis, policies, rest)
+    start_before(origin, "response: 2s", redis, policies, rest)
 }
 
-/// The same before an origin that may take so long to answer.
+/// The same before an origin with these `timeouts`.
 pub(super) fn start_before(
     origin: &Origin,
-    response: &str,
+    timeouts: &str,
     redis: Option<&Redis>,
     policies: &[&str],
     rest: &str,
@@ -35,7 +35,7 @@ pub(super) fn start_before(
     Tollgate::start(Config::yaml(format!(
         "
 upstreams:
-  origin: {{ endpoints: [\"http://{}\"], policies: [{}], timeouts: {{ response: {response} }} }}
+  origin: {{ endpoints: [\"http://{}\"], policies: [{}], timeouts: {{ {timeouts} }} }}
 policies:
 {policies}
 routes:
