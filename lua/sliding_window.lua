@@ -86,15 +86,26 @@ local function drop(state, tier, excess, slots)
   end
 end
 
--- What packs and what is as long as all that a policy of so many tiers has.
-local function prepare(policy)
+-- What is the same for all limits of a policy in a batch, at its first limit: what packs; and of each tier the bucket of
+-- now, and of those buckets that were asked for how long it is until they leave.
+local function prepare(policy, now)
   local n = #policy
   local tiers, slots = (n - 1) / 2, policy[n] + 1
   policy.heads = '>' .. string.rep('dI4I4', tiers)
   policy.ring = '>' .. string.rep('I4', slots)
   policy.zeros = string.rep('\0', 4 * slots)
   policy.length = tiers * (HEAD + 4 * slots)
-  return policy.length
+  local ats, leaves = {}, {}
+  for i = 2, n, 2 do
+    local window = policy[i]
+    ats[i] = bucket_of(now, window, policy[n])
+    leaves[i] = setmetatable({}, { __index = function(known, bucket)
+      local left = begins(bucket + slots, window, policy[n]) - now
+      known[bucket] = left
+      return left
+    end })
+  end
+  policy.ats, policy.leaves = ats, leaves
 end
 
 -- The ring of a tier as it is to be written, where more than one of its counts has changed.
@@ -115,13 +126,13 @@ algorithms[5] = {
   extras = 0,
   load = function(value, policy, now)
     local n = #policy
-    local buckets, length = policy[n], policy.length or prepare(policy)
-    local ours = value and #value == length
+    if not policy.ats then prepare(policy, now) end
+    local buckets, ats = policy[n], policy.ats
+    local ours = value and #value == policy.length
     local state, heads = { ours and value, false }, ours and { unpack_from(policy.heads, value) }
     local tier, head, ring = 3, 1, (n - 1) / 2 * HEAD
     for i = 2, n, 2 do
-      local window = policy[i]
-      local at = bucket_of(now, window, buckets)
+      local at = ats[i]
       local total, oldest, newest = 0, at, false
       if ours then
         newest, total = heads[head], heads[head + 1]
@@ -129,7 +140,7 @@ algorithms[5] = {
         if total == 0 or newest < at - buckets then
           newest = false
         elseif not (newest <= at) then
-          if begins(newest, window, buckets) - now <= window then
+          if begins(newest, policy[i], buckets) - now <= policy[i] then
             at = newest
           else
             newest, discarded = false, discarded + 1
@@ -154,20 +165,18 @@ algorithms[5] = {
     return state
   end,
   stand = function(state, policy, now, cost, reply, n)
-    local tier, last, admits = 3, #policy, true
-    local buckets = policy[last]
-    local span = buckets + 1
-    for i = 1, last - 1, 2 do
-      local used, limit, window = state[tier], policy[i], policy[i + 1]
-      local returns = begins(state[tier + OLDEST] + span, window, buckets) - now
-      local fits = returns
+    if not policy.ats then prepare(policy, now) end
+    local tier, admits, all = 3, true, policy.leaves
+    for i = 2, #policy, 2 do
+      local used, limit, leaves = state[tier], policy[i - 1], all[i]
+      local returns = leaves[state[tier + OLDEST]]
+      reply[n + 1], reply[n + 2], reply[n + 3] = used, returns, returns
       if used + cost > limit then
         admits = false
         if cost <= limit then
-          fits = begins(makes_room(state, tier, used + cost - limit, span) + span, window, buckets) - now
+          reply[n + 3] = leaves[makes_room(state, tier, used + cost - limit, policy[#policy] + 1)]
         end
       end
-      reply[n + 1], reply[n + 2], reply[n + 3] = used, returns, fits
       tier, n = tier + EACH, n + 3
     end
     return n, admits
@@ -224,32 +233,44 @@ algorithms[5] = {
   -- that it holds for whatever is counted in that bucket.
   save = function(key, state, policy, now)
     -- Another policy of the same shape may have read it.
-    if not policy.length then prepare(policy) end
+    if not policy.ats then prepare(policy, now) end
     local n, value, tier, head, from = #policy, state[1], 3, 0, (#policy - 1) / 2 * HEAD + 1
-    local slots, heads, parts, count = policy[n] + 1, {}, { '' }, 1
+    local slots, zeros, heads, parts, count = policy[n] + 1, policy.zeros, {}, { '' }, 1
     for _ = 2, n, 2 do
       local at, newest, ring = state[tier + AT], state[tier + STORED], state[tier + RING]
       heads[head + 1], heads[head + 2], heads[head + 3] = at, state[tier], at - state[tier + OLDEST]
-      local place = ring + at % slots * 4
-      if newest and not state[2] and at - newest <= 1 then
-        -- One count has changed; it takes the place of one that has left if it is the first in its bucket.
-        local units = state[tier + ADDED]
-        if at == newest then units = units + unpack_from('>I4', value, place + 1) end
-        parts[count + 1], parts[count + 2] = sub(value, from, place), pack('>I4', units)
-        count, from = count + 2, place + 5
+      local slot, units, passed = at % slots, state[tier + ADDED], newest and at - newest - 1
+      local place = ring + slot * 4
+      if newest and not state[2] and passed <= slot then
+        -- Those that were passed over are empty, and stand before that of now.
+        if passed > 0 then
+          parts[count + 1], parts[count + 2] = sub(value, from, place - 4 * passed), sub(zeros, 1, 4 * passed)
+          count = count + 2
+        else
+          if passed < 0 then units = units + unpack_from('>I4', value, place + 1) end
+          parts[count + 1] = sub(value, from, place)
+          count = count + 1
+        end
+        parts[count + 1] = pack('>I4', units)
+        count, from = count + 1, place + 5
       else
         if from <= ring then
           parts[count + 1] = sub(value or '', from, ring)
           count = count + 1
         end
-        if newest then
+        if not newest then
+          parts[count + 1], parts[count + 2], parts[count + 3] =
+            sub(zeros, 1, place - ring), pack('>I4', units), sub(zeros, place - ring + 5)
+          count = count + 3
+        elseif state[2] then
           parts[count + 1] = rewritten(state, tier, policy, slots)
           count = count + 1
         else
-          local zeros = policy.zeros
-          parts[count + 1], parts[count + 2], parts[count + 3] =
-            sub(zeros, 1, place - ring), pack('>I4', state[tier + ADDED]), sub(zeros, place - ring + 5)
-          count = count + 3
+          -- They begin at the end of the ring.
+          local tail = 4 * (passed - slot)
+          parts[count + 1], parts[count + 2] = sub(zeros, 1, 4 * slot), pack('>I4', units)
+          parts[count + 3], parts[count + 4] = sub(value, place + 5, ring + 4 * slots - tail), sub(zeros, 1, tail)
+          count = count + 4
         end
         from = ring + 4 * slots + 1
       end

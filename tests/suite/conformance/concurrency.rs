@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use tollgate::limit::Check;
+use tollgate::{config::model::Algorithm, limit::Check};
 
 use super::{
     ALGORITHMS, Harness, MINUTE, Subject,
@@ -62,6 +62,23 @@ pub(crate) fn threads_with_several_checks_neither_over_admit_nor_deadlock<S: Sub
         assert_eq!(admitted, 100);
         for policy in &policies {
             assert_eq!(harness.used(policy, "global"), 100);
+        }
+    }
+}
+
+pub(crate) fn threads_enter_up_to_the_limit<S: Subject>() {
+    for algorithm in [Algorithm::Concurrency, Algorithm::Distinct] {
+        for limit in [1, 50, 200] {
+            let policy = policy("p", algorithm, &[(limit, MINUTE)]);
+            let harness = Harness::<S>::new();
+            let admitted = on_threads(|thread| {
+                let enter = || harness.enter(&policy, "ip:1", u128::from(thread)).admitted;
+                let first = enter();
+                assert_eq!([enter(), enter()], [first; 2], "whoever is in stays in, and no other comes in");
+                u64::from(first)
+            });
+            assert_eq!(admitted, limit.min(THREADS), "{algorithm:?}");
+            assert_eq!(harness.used(&policy, "ip:1"), admitted, "{algorithm:?}");
         }
     }
 }

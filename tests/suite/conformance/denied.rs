@@ -24,11 +24,10 @@ pub(crate) fn whoever_hammers_never_gets_out<S: Subject>() {
             assert!(!denied.admitted, "{algorithm:?} {request}");
             assert_eq!(harness.used(&policy, "ip:1"), 3, "{algorithm:?}: the newest three, and no more");
         }
-        // Until he leaves it: then the oldest of the last three is over first, which came 400 ms before the last.
-        let denied = harness.at(10_000_000).take(&policy, "ip:1", 1);
-        let after = denied.retry_after.unwrap();
-        assert!(!harness.take(&with(&policy, 3), "ip:1", 0).admitted || harness.used(&policy, "ip:1") == 3);
-        assert!(harness.at(10_000_000 + after).take(&policy, "ip:1", 1).admitted, "{algorithm:?}");
+        // Until he leaves it: the oldest of the newest three came 400 ms before the last.
+        let later = |micros: i64| harness.at(10_000_000 + micros).take(&policy, "ip:1", 0).remaining;
+        let first = if algorithm == SlidingLog { 600_000 } else { 700_000 };
+        assert_eq!([later(first - 1), later(first)], [0, 1], "{algorithm:?}");
     }
 }
 
@@ -47,18 +46,21 @@ pub(crate) fn the_newest_stay<S: Subject>() {
     for (time, cost) in [(0, 1), (100_000, 2), (200_000, 2)] {
         harness.at(time).take(&window, "ip:1", cost);
     }
-    for (time, used) in [(1_199_999, 3), (1_200_000, 2), (1_299_999, 2)] {
-        assert_eq!(
-            harness.at(time).take(&with(&window, 3), "ip:1", 0).remaining,
-            (3_u64 - used).min(0),
-            "at {time}"
-        );
+    let left = |time| harness.at(time).take(&window, "ip:1", 0);
+    for (time, remaining) in [(1_199_999, 0), (1_200_000, 0), (10_999_999, 0)] {
+        assert_eq!(left(time).remaining, remaining, "at {time}: the longer horizon keeps four");
     }
-    assert_eq!(
-        harness.at(10_999_999).used(&window, "ip:1"),
-        4,
-        "the longer horizon has kept as many as it may"
-    );
+    let short = |time| harness.at(time).take(&with_second(&window, 100), "ip:1", 0).remaining;
+    for (time, remaining) in [(1_199_999, 0), (1_200_000, 1), (1_299_999, 1), (1_300_000, 3)] {
+        assert_eq!(short(time), remaining, "at {time}");
+    }
+}
+
+/// The same policy with another limit over its second tier.
+fn with_second(policy: &Policy, limit: u64) -> Policy {
+    let mut policy = policy.clone();
+    policy.tiers[1].limit = limit;
+    policy
 }
 
 pub(crate) fn a_denial_is_counted_up_to_the_limit<S: Subject>() {
@@ -110,7 +112,7 @@ pub(crate) fn a_look_is_no_denial<S: Subject>() {
     for algorithm in ALGORITHMS {
         let harness = Harness::<S>::new();
         let policy = unforgiving(&policy("p", algorithm, &[(5, SECOND)]));
-        harness.exhaust(&with(&Policy { count_denied: false, ..policy.clone() }, 5), "ip:1");
+        harness.take(&policy, "ip:1", 5);
         let lowered = with(&policy, 2);
         for _ in 0..2 {
             assert!(!harness.take(&lowered, "ip:1", 0).admitted, "{algorithm:?}");

@@ -75,30 +75,39 @@ pub(crate) fn each_horizon_gives_back_its_own<S: Subject>() {
     assert!(harness.at(11_000_000).take(&policy, "ip:1", 5).admitted);
 }
 
-pub(crate) fn a_ring_is_kept_over_pauses_of_any_length<S: Subject>() {
-    for pause in [99_999, 100_000, 200_000, 550_000, 999_999, 1_000_000, 1_100_000, 5_000_000] {
+pub(crate) fn a_pause_of_any_length_empties_what_it_passes_over<S: Subject>() {
+    for pause in [1, 99_999, 100_000, 200_000, 550_000, 999_999, 1_000_000, 1_100_000, 5_000_000] {
         let harness = Harness::<S>::new();
-        let policy = policy("p", TEN, &[(9, SECOND), (90, 60 * SECOND)]);
-        for step in 0..9 {
-            harness.at(step * 100_000).take(&policy, "ip:1", 1);
+        let policy = policy("p", TEN, &[(90, SECOND)]);
+        // A unit in each tenth of a second but the last.
+        let mut taken: Vec<i64> = (0..9).map(|tenth| tenth * 100_000).collect();
+        taken.push(800_000 + pause);
+        for &time in &taken {
+            harness.at(time).take(&policy, "ip:1", 1);
         }
-        harness.at(800_000 + pause).take(&policy, "ip:1", 1);
-        // Of a unit of each tenth of a second, those that have not left, and the last.
-        for later in [0, 300_000, 1_000_000] {
+        for later in [0, 100_000, 300_000, 1_000_000, 1_100_000] {
             let now = 800_000 + pause + later;
-            let left = (0..9).filter(|step| now < (step + 1) * 100_000 + 1_000_000).count() as u64;
-            let admitted = left < 9 || pause == 0;
-            let last = u64::from(admitted && now < (800_000 + pause) / 100_000 * 100_000 + 1_100_000);
-            let taken_at_the_pause =
-                (0..9).filter(|step| 800_000 + pause < (step + 1) * 100_000 + 1_000_000).count() < 9;
-            let expected = left + u64::from(taken_at_the_pause) * last;
-            assert_eq!(used_of_the_second(&harness, &policy, now), expected, "{pause} and {later} later");
+            let left =
+                taken.iter().filter(|time| now < **time / 100_000 * 100_000 + 1_100_000).count() as u64;
+            assert_eq!(harness.at(now).used(&policy, "ip:1"), left, "a pause of {pause}, and {later} later");
         }
     }
 }
 
-/// Of the first tier, whichever is the tightest.
-fn used_of_the_second<S: Subject>(harness: &Harness<S>, policy: &tollgate::limit::Policy, now: i64) -> u64 {
-    let peek = harness.at(now).peek(&super::with(policy, 1), "ip:1");
-    if peek.verdict.tier == 0 { peek.used } else { 0 }
+pub(crate) fn horizons_are_counted_over_pauses_of_any_length<S: Subject>() {
+    let harness = Harness::<S>::new();
+    let policy = policy("p", TEN, &[(90, SECOND), (91, 7 * SECOND)]);
+    let taken = [0, 50_000, 1_300_000, 1_350_000, 1_600_000, 4_000_000, 7_699_999, 8_400_000, 15_000_000];
+    for (index, &now) in taken.iter().enumerate() {
+        harness.at(now).take(&policy, "ip:1", 1);
+        for (tier, bucket) in [(0, 100_000), (1, 700_000)] {
+            let is_in = |time: &&i64| now < *time / bucket * bucket + 11 * bucket;
+            let left = taken[..=index].iter().filter(is_in).count() as u64;
+            // The one that is asked about is made the tightest.
+            let mut asked = policy.clone();
+            asked.tiers[tier].limit = 20;
+            let seen = harness.take(&asked, "ip:1", 0);
+            assert_eq!((seen.tier, seen.remaining), (tier, 20 - left), "at {now}");
+        }
+    }
 }
