@@ -56,7 +56,14 @@ impl Store for Counting {
 struct Fleets {
     clock: Arc<ManualClock>,
     store: Arc<MemoryStore>,
-    each: Vec<(Arc<Fleet>, Slicing<Arc<Counting>>, Arc<Counting>)>,
+    each: Vec<Instance>,
+}
+
+/// What it knows of the others, its way to the store, and what of it reaches the store.
+struct Instance {
+    fleet: Arc<Fleet>,
+    slicing: Slicing<Arc<Counting>>,
+    counting: Arc<Counting>,
 }
 
 impl Fleets {
@@ -74,7 +81,7 @@ impl Fleets {
             let counting = Arc::new(counting);
             let slices = Arc::new(Slices::new(Arc::clone(&fleet)));
             let slicing = Slicing::new(Arc::clone(&counting), slices, Arc::clone(&clock) as _);
-            (fleet, slicing, counting)
+            Instance { fleet, slicing, counting }
         };
         Self {
             clock: Arc::clone(&clock),
@@ -84,11 +91,11 @@ impl Fleets {
     }
 
     fn decide(&self, instance: usize, checks: &[Check<'_>]) -> Decision {
-        answer(self.each[instance].1.decide(checks)).unwrap()
+        answer(self.each[instance].slicing.decide(checks)).unwrap()
     }
 
     fn asked(&self) -> u64 {
-        self.each.iter().map(|(.., counting)| counting.asked.get()).sum()
+        self.each.iter().map(|instance| instance.counting.asked.get()).sum()
     }
 }
 
@@ -168,7 +175,7 @@ fn limits_that_are_taken_back_take_the_slices_with_them() {
     let policy = policy("p", 100, 0.5);
     fleets.decide(0, &[check(&policy, 1)]);
     fleets.store.reset_now(std::slice::from_ref(&policy), "ip:1");
-    fleets.each[0].0.pardon();
+    fleets.each[0].fleet.pardon();
     let admitted = (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
     assert_eq!(admitted, 100);
 }
@@ -177,7 +184,7 @@ fn limits_that_are_taken_back_take_the_slices_with_them() {
 fn a_store_that_was_away_is_asked_for_a_slice_again() {
     let fleets = Fleets::of(1);
     let policy = policy("p", 100, 0.1);
-    let (_, slicing, counting) = &fleets.each[0];
+    let Instance { slicing, counting, .. } = &fleets.each[0];
     counting.is_away.set(true);
     assert!(answer(slicing.decide(&[check(&policy, 1)])).is_err());
     counting.is_away.set(false);
