@@ -10,12 +10,16 @@ use std::{
 
 use tollgate::{
     config::model::{self, Algorithm},
-    limit::{Breaker, Clock, ManualClock},
+    limit::{Breaker, Clock, ManualClock, Receipt, Source},
     store::redis::{RedisStore, Server},
     telemetry::metrics::StoreMetrics,
 };
 
-use super::{Harness, SECOND, Subject, policy};
+use super::{
+    Harness, SECOND, Subject,
+    harness::{START, member_check},
+    policy,
+};
 use crate::harness::Redis;
 
 /// Never dropped, and ends with this process.
@@ -80,4 +84,28 @@ fn a_log_from_which_units_were_taken_by_hand_goes_on() {
     let denied = harness.at(10).take(&policy, "ip:1", 3);
     assert_eq!((denied.admitted, denied.remaining), (false, 0));
     assert!(harness.at(1_000_004).take(&policy, "ip:1", 5).admitted);
+}
+
+#[test]
+fn what_somebody_else_wrote_is_as_good_as_nothing() {
+    let harness = Harness::<Shared>::new();
+    let prefix = &harness.place.config.prefix;
+    let window = policy("p", Algorithm::SlidingWindow { buckets: 10 }, &[(2, SECOND)]);
+    for text in ["", "foreign", &"x".repeat(60)] {
+        SERVER.cli(&["set", &format!("{prefix}:{{ip:1}}:p:sw.1s"), text]);
+        assert_eq!(harness.take(&window, "ip:1", 1).remaining, 1, "{text:?}");
+        assert_eq!(harness.take(&window, "ip:1", 1).remaining, 0, "{text:?}");
+    }
+    for (algorithm, shape) in [(Algorithm::Distinct, "di.1s"), (Algorithm::Concurrency, "cc")] {
+        let policy = policy("p", algorithm, &[(2, SECOND)]);
+        let key = format!("{prefix}:{{ip:1}}:p:{shape}");
+        SERVER.cli(&["set", &key, "foreign"]);
+        let checks = [member_check(&policy, "ip:1", 7)];
+        let decision = harness.exchange(&checks, Receipt { source: Source::Store, time: START });
+        assert!(decision.admitted && decision.verdicts[0].remaining == 1, "{algorithm:?}");
+        assert_eq!(SERVER.cli(&["type", &key]), "zset");
+        assert_eq!(harness.enter(&policy, "ip:1", 8).remaining, 0, "{algorithm:?}");
+        assert!(!harness.enter(&policy, "ip:1", 9).admitted, "{algorithm:?}");
+        assert_ne!(SERVER.cli(&["pttl", &key]), "-1", "{algorithm:?}");
+    }
 }
