@@ -109,3 +109,18 @@ fn what_somebody_else_wrote_is_as_good_as_nothing() {
         assert_ne!(SERVER.cli(&["pttl", &key]), "-1", "{algorithm:?}");
     }
 }
+
+#[test]
+fn members_that_count_no_longer_are_removed_by_the_next_write() {
+    for (algorithm, shape) in [(Algorithm::Distinct, "di.1s"), (Algorithm::Concurrency, "cc")] {
+        let harness = Harness::<Shared>::new();
+        let policy = policy("p", algorithm, &[(2, SECOND)]);
+        let key = format!("{}:{{ip:1}}:p:{shape}", harness.place.config.prefix);
+        for (time, member) in [(0, 1), (1_000_000, 2), (900_000_000, 3), (1_000_000, 4)] {
+            assert!(harness.at(time).enter(&policy, "ip:1", member).admitted, "{algorithm:?}");
+            assert_eq!(SERVER.cli(&["zcard", &key]), "1", "{algorithm:?} at {time}");
+        }
+        harness.enter(&policy, "ip:1", 5);
+        assert_eq!(SERVER.cli(&["zcard", &key]), "2", "{algorithm:?}");
+    }
+}
