@@ -248,4 +248,22 @@ mod tests {
             decision.verdicts.iter().map(|verdict| (verdict.limit, verdict.remaining)).collect();
         assert_eq!(seen, [(2, 0), (7, 6)]);
     }
+
+    #[test]
+    fn a_lock_that_is_held_outlives_a_flood() {
+        let clock = Arc::new(ManualClock::new(0));
+        let store = MemoryStore::new(64, Arc::clone(&clock) as _);
+        let (lock, other) = (policy(1, Algorithm::Concurrency, 1), policy(2, Algorithm::SingleCounter, 9));
+        let enter = |token| {
+            store.decide_now(&[Check { detail: Detail::Member(token), ..check(&lock, "ip:1") }]).admitted
+        };
+        assert!(enter(1) && !enter(2));
+        // Later than the owner's rival was told to come again.
+        clock.set(2_000_000);
+        for i in 0..1_000 {
+            store.decide_now(&[check(&other, &format!("ip:{i}"))]);
+        }
+        assert!(!enter(2), "it is held for a minute");
+        assert!(enter(1));
+    }
 }

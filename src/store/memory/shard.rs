@@ -183,7 +183,12 @@ impl Shard {
     fn mark(&mut self, index: usize, now: i64, verdict: &Verdict) {
         let is_at_limit = verdict.remaining == 0;
         if is_at_limit {
-            self.slots[index].frees = now.saturating_add(verdict.reset);
+            let slot = &mut self.slots[index];
+            slot.frees = match slot.state {
+                // When a lease comes back nobody knows: what clients are told is when to ask again.
+                State::Concurrency(_) => slot.expires,
+                _ => now.saturating_add(verdict.reset),
+            };
             if index >= self.at_limit {
                 self.slots.swap_indices(index, self.at_limit);
                 self.at_limit += 1;

@@ -10,12 +10,16 @@ use std::{
 
 use tollgate::{
     config::model::{self, Algorithm},
-    limit::{Breaker, Clock, ManualClock},
+    limit::{Breaker, Clock, ManualClock, Receipt, Source},
     store::redis::{RedisStore, Server},
     telemetry::metrics::StoreMetrics,
 };
 
-use super::{ALGORITHMS, Harness, SECOND, Subject, policy};
+use super::{
+    ALGORITHMS, Harness, SECOND, Subject,
+    harness::{START, member_check},
+    policy,
+};
 use crate::harness::Redis;
 
 /// Never dropped, and ends with this process.
@@ -98,5 +102,44 @@ fn a_denial_leaves_the_bytes_and_the_expiry_of_a_key() {
             assert_eq!(seen(), before, "{algorithm:?} at {micros}");
         }
         assert!(before.1.trim().parse::<u64>().is_ok_and(|time| time > 0), "{algorithm:?}: {before:?}");
+    }
+}
+
+#[test]
+fn what_somebody_else_wrote_is_as_good_as_nothing() {
+    let harness = Harness::<Shared>::new();
+    let prefix = &harness.place.config.prefix;
+    let window = policy("p", Algorithm::SlidingWindow { buckets: 10 }, &[(2, SECOND)]);
+    for text in ["", "foreign", &"x".repeat(60)] {
+        SERVER.cli(&["set", &format!("{prefix}:{{ip:1}}:p:sw.1s"), text]);
+        assert_eq!(harness.take(&window, "ip:1", 1).remaining, 1, "{text:?}");
+        assert_eq!(harness.take(&window, "ip:1", 1).remaining, 0, "{text:?}");
+    }
+    for (algorithm, shape) in [(Algorithm::Distinct, "di.1s"), (Algorithm::Concurrency, "cc")] {
+        let policy = policy("p", algorithm, &[(2, SECOND)]);
+        let key = format!("{prefix}:{{ip:1}}:p:{shape}");
+        SERVER.cli(&["set", &key, "foreign"]);
+        let checks = [member_check(&policy, "ip:1", 7)];
+        let decision = harness.exchange(&checks, Receipt { source: Source::Store, time: START });
+        assert!(decision.admitted && decision.verdicts[0].remaining == 1, "{algorithm:?}");
+        assert_eq!(SERVER.cli(&["type", &key]), "zset");
+        assert_eq!(harness.enter(&policy, "ip:1", 8).remaining, 0, "{algorithm:?}");
+        assert!(!harness.enter(&policy, "ip:1", 9).admitted, "{algorithm:?}");
+        assert_ne!(SERVER.cli(&["pttl", &key]), "-1", "{algorithm:?}");
+    }
+}
+
+#[test]
+fn members_that_count_no_longer_are_removed_by_the_next_write() {
+    for (algorithm, shape) in [(Algorithm::Distinct, "di.1s"), (Algorithm::Concurrency, "cc")] {
+        let harness = Harness::<Shared>::new();
+        let policy = policy("p", algorithm, &[(2, SECOND)]);
+        let key = format!("{}:{{ip:1}}:p:{shape}", harness.place.config.prefix);
+        for (time, member) in [(0, 1), (1_000_000, 2), (900_000_000, 3), (1_000_000, 4)] {
+            assert!(harness.at(time).enter(&policy, "ip:1", member).admitted, "{algorithm:?}");
+            assert_eq!(SERVER.cli(&["zcard", &key]), "1", "{algorithm:?} at {time}");
+        }
+        harness.enter(&policy, "ip:1", 5);
+        assert_eq!(SERVER.cli(&["zcard", &key]), "2", "{algorithm:?}");
     }
 }
