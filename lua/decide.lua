@@ -69,6 +69,12 @@ local function take(limit, index, cost, extra)
   change(limit, index)
 end
 
+-- Redis refuses a script's first write for want of memory, or none.
+local function is_oom(why)
+  local text = type(why) == 'table' and why.err or tostring(why)
+  return find(text, 'OOM', 1, true)
+end
+
 -- What a request is told, from place `n` on, of a limit that has denied it: if the policy counts what it denies, how that
 -- stands then.
 local function denied(limit, index, cost, extra, n)
@@ -83,7 +89,9 @@ for _ = 1, batch[at] do
   local width = widths[index]
   local policy, taken = policies[index], batch[at + width + 1]
   if limit < 0 then
-    undos[index](KEYS[strings - limit], policy, cost, taken, extra, now)
+    -- Where there is no memory to write that down, it stays taken.
+    local undone, why = try(undos[index], KEYS[strings - limit], policy, cost, taken, extra, now)
+    if not undone and not is_oom(why) then error(why, 0) end
   elseif undos[index](states[limit] or load(limit, index), policy, cost, taken, extra) then
     change(limit, index)
   end
@@ -144,7 +152,6 @@ while at <= size do
   end
 end
 
--- Redis refuses a script's first write for want of memory, or none.
 for i = 1, count do
   local limit = changes[i]
   local index, key = changed[limit], KEYS[limit > 0 and limit or strings - limit]
@@ -153,8 +160,7 @@ for i = 1, count do
   else
     local saved, why = try(saves[index], key, states[limit], policies[index], now)
     if not saved then
-      local text = type(why) == 'table' and why.err or tostring(why)
-      if not find(text, 'OOM', 1, true) then error(why, 0) end
+      if not is_oom(why) then error(why, 0) end
       -- Nothing was written, and denials stand.
       for place = 1, taking do reply[places[place]] = 2 end
       break

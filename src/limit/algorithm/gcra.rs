@@ -41,7 +41,11 @@ impl Gcra {
     pub fn give_back(&mut self, tier: Tier, now: i64, taken: i64, cost: u64) {
         let Self { at, level } = self.current(tier, now);
         let passed = i128::from(at) - i128::from(taken);
-        *self = Self { at, level: level.without(tier, cost, passed) };
+        let left = level.without(tier, cost, passed);
+        // Else the state stays as old as it is: time may still be set back.
+        if left != level {
+            *self = Self { at, level: left };
+        }
     }
 
     /// Units in the bucket, each begun one counted.
