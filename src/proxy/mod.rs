@@ -22,6 +22,8 @@ mod request_id;
 mod response_body;
 mod serve;
 mod settle;
+mod settlements;
+mod taken;
 mod tokens;
 mod worker;
 

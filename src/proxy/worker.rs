@@ -6,7 +6,7 @@ use http::HeaderName;
 
 use super::{
     client::Client, exchange::Ledger, forwarded, headers::Via, patience::Patience, quota::Quotas,
-    request_body::RequestBody, settle::Settlements, tokens::Tokens,
+    request_body::RequestBody, settlements::Settlements, tokens::Tokens,
 };
 use crate::{
     abuse::Recorder,
