@@ -71,12 +71,13 @@ const SUBJECTS: [Subject; 11] = [
         algorithm: Algorithm::SlidingWindow { buckets: 10 },
         tiers: &[(MANY, 1_000), (MANY, 10_000), (MANY, 15_000)],
     },
-    Subject { name: "sliding_log", algorithm: Algorithm::SlidingLog, tiers: &[(FULL, 1_000)] },
+    Subject { name: "sliding_log", algorithm: Algorithm::SlidingLog, tiers: &[(10 * FULL, 10 * MINUTE)] },
     Subject { name: "sliding_counter", algorithm: Algorithm::SlidingCounter, tiers: &[(MANY, MINUTE)] },
     Subject {
         name: "gcra",
         algorithm: Algorithm::Gcra { burst: MANY, delay: Duration::ZERO },
-        tiers: &[(10_000, MINUTE)],
+        // So slow that no bucket is empty before it is measured.
+        tiers: &[(100, 1440 * MINUTE)],
     },
     Subject { name: "concurrency", algorithm: Algorithm::Concurrency, tiers: &[(MANY, MINUTE)] },
     Subject { name: "distinct", algorithm: Algorithm::Distinct, tiers: &[(10_000, MINUTE)] },

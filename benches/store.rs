@@ -91,13 +91,16 @@ fn main() {
 fn pauses() {
     const TICK: Duration = Duration::from_millis(100);
     const SWEEP: usize = 20_000;
-    let short = policy(Algorithm::SingleCounter, &[(100, 1)]);
+    // Long enough for all to be added before the first is over.
+    const LIFE: Duration = Duration::from_secs(3);
+    let short = policy(Algorithm::SingleCounter, &[(100, LIFE.as_millis() as u64)]);
     let long = policy(Algorithm::SingleCounter, &[(1_000_000_000, 86_400_000)]);
     let store = MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new()));
     let check = |policy, i| Check { policy, identifier: address(i).into(), cost: 1, detail: Detail::None };
     for i in 0..MANY_KEYS {
         store.decide_now(&[check(&short, i)]);
     }
+    thread::sleep(LIFE);
     let asked: Vec<Check<'_>> = (0..SPREAD_KEYS).map(|i| check(&long, i)).collect();
     let is_done = AtomicBool::new(false);
     let (mut times, mut sweeps) = (Vec::with_capacity(1 << 24), Vec::new());

@@ -33,7 +33,9 @@ local values = strings > 0 and call('MGET', unpack(KEYS, 1, strings))
 local policies, flags, loads, stands, takes, hits, undos, saves = {}, {}, {}, {}, {}, {}, {}, {}
 local widths, at = {}, 3
 for i = 1, batch[2] do
-  local policy, numbers, algorithm = {}, batch[at + 2], algorithms[batch[at]]
+  local policy, numbers, number = {}, batch[at + 2], batch[at]
+  if not algorithms[number] then define[number]() end
+  local algorithm = algorithms[number]
   for n = 1, numbers do policy[n] = batch[at + 2 + n] end
   if numbers == 2 and algorithm.single then algorithm = algorithm.single end
   policies[i], flags[i], widths[i] = policy, batch[at + 1], 3 + algorithm.extras
@@ -58,15 +60,13 @@ local function load(limit, index)
 end
 
 local function change(limit, index)
-  if not changed[limit] then
-    changed[limit], count = index, count + 1
-    changes[count] = limit
-  end
+  changed[limit], count = index, count + 1
+  changes[count] = limit
 end
 
 local function take(limit, index, cost, extra)
   takes[index](states[limit], policies[index], cost, extra)
-  change(limit, index)
+  if not changed[limit] then change(limit, index) end
 end
 
 -- Redis refuses a script's first write for want of memory, or none.
@@ -79,7 +79,7 @@ end
 -- stands then.
 local function denied(limit, index, cost, extra, n)
   if flags[index] == 2 and cost > 0 and hits[index](states[limit], policies[index], cost) then
-    change(limit, index)
+    if not changed[limit] then change(limit, index) end
     stands[index](states[limit], policies[index], now, cost, reply, n, extra)
   end
 end
@@ -93,7 +93,7 @@ for _ = 1, batch[at] do
     local undone, why = try(undos[index], KEYS[strings - limit], policy, cost, taken, extra, now)
     if not undone and not is_oom(why) then error(why, 0) end
   elseif undos[index](states[limit] or load(limit, index), policy, cost, taken, extra) then
-    change(limit, index)
+    if not changed[limit] then change(limit, index) end
   end
   at = at + width + 1
 end

@@ -16,6 +16,8 @@
 -- format(integer), which is exact up to 2^53 and faster than '%.0f', and never by `..`.
 
 local algorithms = {}
+-- Of each, what defines it, so that those are not made that a batch has no use for.
+local define = {}
 -- `ask` gives an error as a value.
 local call, ask, try = redis.call, redis.pcall, pcall
 local format, find, tonumber, type = string.format, string.find, tonumber, type

@@ -4,20 +4,35 @@ use std::sync::LazyLock;
 
 use redis::Script;
 
+/// Behind the head of a function that defines the algorithm of this number when a batch first names it: a script that
+/// defined all of them each time would take a good part of its time for that.
+macro_rules! algorithm {
+    ($number:literal, $file:literal) => {
+        concat!(
+            "define[",
+            $number,
+            "] = function()\n",
+            include_str!(concat!("../../../lua/", $file)),
+            "end\n"
+        )
+    };
+}
+
 /// Decides over a batch: `lua/decide.lua` behind its algorithms.
 pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/prelude.lua"),
-        include_str!("../../../lua/single_counter.lua"),
-        include_str!("../../../lua/fixed_window.lua"),
-        include_str!("../../../lua/sliding_log.lua"),
-        include_str!("../../../lua/metadata_list.lua"),
-        include_str!("../../../lua/sliding_counter.lua"),
-        include_str!("../../../lua/gcra.lua"),
-        include_str!("../../../lua/sliding_window.lua"),
+        include_str!("../../../lua/window_counter.lua"),
         include_str!("../../../lua/members.lua"),
-        include_str!("../../../lua/concurrency.lua"),
-        include_str!("../../../lua/distinct.lua"),
+        algorithm!(1, "single_counter.lua"),
+        algorithm!(2, "fixed_window.lua"),
+        algorithm!(3, "sliding_log.lua"),
+        algorithm!(4, "metadata_list.lua"),
+        algorithm!(5, "sliding_window.lua"),
+        algorithm!(6, "sliding_counter.lua"),
+        algorithm!(7, "gcra.lua"),
+        algorithm!(8, "concurrency.lua"),
+        algorithm!(9, "distinct.lua"),
         include_str!("../../../lua/decide.lua"),
     ))
 });

@@ -1,0 +1,45 @@
+-- What single_counter and fixed_window share: one window with one count.
+
+-- One window, whatever begins it. In memory: its end, the units used, and whether the key has an expiry for that end.
+local function window_counter(begin)
+  return {
+    extras = 0,
+    load = function(value, policy, now)
+      local window = policy[2]
+      if value and #value == 16 then
+        local ends, used = unpack_from('>dd', value)
+        local left = ends - now
+        if used > 0 and left > 0 and left <= window or holds(used, left, window) then return { ends, used, true } end
+      end
+      return { begin(now, window), 0, false }
+    end,
+    stand = function(state, policy, now, cost, reply, n)
+      local used = state[2]
+      reply[n + 1], reply[n + 2] = used, state[1] - now
+      return n + 2, used + cost <= policy[1]
+    end,
+    take = function(state, _, cost)
+      state[2] = state[2] + cost
+    end,
+    hit = function(state, policy, cost)
+      local used, limit = state[2], policy[1]
+      if cost > limit then return false end
+      if used < limit then state[2] = used + cost < limit and used + cost or limit end
+      return true
+    end,
+    undo = function(state, policy, cost, at)
+      local ends, used = state[1], state[2]
+      if used == 0 or at >= ends or at < ends - policy[2] then return false end
+      state[2] = used > cost and used - cost or 0
+      return true
+    end,
+    save = function(key, state, _, now)
+      local ends, used = state[1], state[2]
+      if state[3] and used % RENEWED ~= 0 then
+        call('SETRANGE', key, '0', pack('>dd', ends, used))
+      else
+        call('SET', key, pack('>dd', ends, used), 'PX', lifetime(ends - now))
+      end
+    end,
+  }
+end
