@@ -35,6 +35,8 @@ struct Shard {
 struct Limit {
     policy: PolicyId,
     identifier: CompactString,
+    /// An override has its policy's count, and another limit: what is still below the one may be above the other.
+    units: u64,
 }
 
 /// What is held of one limit.
@@ -56,12 +58,16 @@ struct Slice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Spent {
     /// It was taken of the slice; this is how the limit stands.
-    Here(Verdict),
+    Here(Verdict, Era),
     /// The caller is to ask for a slice and say how that went, in [`Slices::refill`] or [`Slices::give_up`].
-    Refill,
+    Refill(Era),
     /// The store has to be asked for these units alone.
     Ask,
 }
+
+/// Between two times at which limits were taken back: of an earlier one nothing counts any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Era(u64);
 
 impl Slices {
     /// Holds none. They are void once limits were taken back.
@@ -74,6 +80,7 @@ impl Slices {
     pub(super) fn spend(&self, check: &Check<'_>, now: i64) -> Spent {
         let limit = limit(check);
         let mut shard = self.shard(&limit);
+        let era = Era(shard.pardons);
         let room = shard.slices.len() < MOST / SHARDS;
         if shard.slices.get(&limit).is_none_or(|slice| slice.end <= now && !slice.is_asked_for) {
             if !room {
@@ -84,31 +91,37 @@ impl Slices {
             }
             let unknown = Slice { units: 0, beyond: 0, end: i64::MAX, is_asked_for: true, is_last: false };
             shard.slices.insert(limit, unknown);
-            return Spent::Refill;
+            return Spent::Refill(era);
         }
         let Some(slice) = shard.slices.get_mut(&limit) else { return Spent::Ask };
-        if slice.units >= check.cost {
+        // While the next is asked for, this one may come to its end.
+        if slice.units >= check.cost && slice.end > now {
             slice.units -= check.cost;
-            return Spent::Here(slice.verdict(check, now));
+            return Spent::Here(slice.verdict(check, now), era);
         }
         if slice.is_asked_for || slice.is_last {
             return Spent::Ask;
         }
         slice.is_asked_for = true;
-        Spent::Refill
+        Spent::Refill(era)
     }
 
     /// The store gave `units` for the check and its slice when it was `asked`, and said `verdict`. Takes the check's
     /// own, and says how the limit stands.
-    pub(super) fn refill(&self, check: &Check<'_>, units: u64, verdict: Verdict, asked: i64) -> Verdict {
+    pub(super) fn refill(
+        &self,
+        check: &Check<'_>,
+        units: u64,
+        verdict: Verdict,
+        asked: i64,
+        era: Era,
+    ) -> Verdict {
         let limit = limit(check);
         let mut shard = self.shard(&limit);
-        let Some(slice) = shard.slices.get_mut(&limit) else { return verdict };
+        let Some(slice) = shard.of(era, &limit) else { return verdict };
         let mut end = asked.saturating_add(verdict.reset);
-        // What was left belongs to the same window, or is void. Asked at different times, the end of a window is
-        // told a little differently.
-        let is_same =
-            slice.units > 0 && end.abs_diff(slice.end) < check.policy.tiers[0].window.unsigned_abs() / 2;
+        // What was left belongs to the same window, or is void.
+        let is_same = slice.units > 0 && slice.ends_about(end, check);
         let left = if is_same { slice.units } else { 0 };
         if is_same {
             end = end.min(slice.end);
@@ -124,13 +137,17 @@ impl Slices {
     }
 
     /// The store gave no slice when it was `asked`. `verdict`: what it said, if it could be asked.
-    pub(super) fn give_up(&self, check: &Check<'_>, verdict: Option<Verdict>, asked: i64) {
+    pub(super) fn give_up(&self, check: &Check<'_>, verdict: Option<Verdict>, asked: i64, era: Era) {
         let limit = limit(check);
         let mut shard = self.shard(&limit);
-        match (verdict, shard.slices.get_mut(&limit)) {
+        match (verdict, shard.of(era, &limit)) {
+            (_, None) => {}
             (Some(verdict), Some(slice)) => {
-                (slice.is_asked_for, slice.is_last) = (false, true);
-                slice.end = asked.saturating_add(verdict.reset.max(1));
+                let end = asked.saturating_add(verdict.reset.max(1));
+                if !slice.ends_about(end, check) {
+                    slice.units = 0;
+                }
+                (slice.is_asked_for, slice.is_last, slice.end) = (false, true, end);
             }
             (None, Some(slice)) if slice.end != i64::MAX => slice.is_asked_for = false,
             _ => {
@@ -140,9 +157,9 @@ impl Slices {
     }
 
     /// Puts back what a check has taken of a slice until `end`, since its request was denied by another one.
-    pub(super) fn put_back(&self, check: &Check<'_>, end: i64) {
+    pub(super) fn put_back(&self, check: &Check<'_>, end: i64, era: Era) {
         let limit = limit(check);
-        if let Some(slice) = self.shard(&limit).slices.get_mut(&limit)
+        if let Some(slice) = self.shard(&limit).of(era, &limit)
             && slice.end == end
         {
             slice.units = slice.units.saturating_add(check.cost);
@@ -161,7 +178,19 @@ impl Slices {
     }
 }
 
+impl Shard {
+    /// What is held of a limit, if it is still that era.
+    fn of(&mut self, era: Era, limit: &Limit) -> Option<&mut Slice> {
+        if Era(self.pardons) == era { self.slices.get_mut(limit) } else { None }
+    }
+}
+
 impl Slice {
+    /// Whether a window that ends at `end` is its own: asked at different times, the end is told a little differently.
+    fn ends_about(&self, end: i64, check: &Check<'_>) -> bool {
+        end.abs_diff(self.end) < check.policy.tiers[0].window.unsigned_abs() / 2
+    }
+
     fn verdict(&self, check: &Check<'_>, now: i64) -> Verdict {
         Verdict {
             admitted: true,
@@ -176,5 +205,6 @@ impl Slice {
 }
 
 fn limit(check: &Check<'_>) -> Limit {
-    Limit { policy: check.policy.id, identifier: check.identifier.clone() }
+    let (policy, identifier) = (check.policy.id, check.identifier.clone());
+    Limit { policy, identifier, units: check.policy.tiers[0].limit }
 }

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     Check, Cleared, Clock, Decision, Peek, Policy, Receipt, Source, Store, Unavailable,
     algorithm::{Verdict, metadata_list::Entry},
-    slices::{Slices, Spent},
+    slices::{Era, Slices, Spent},
 };
 
 /// Stands before the store `S` that instances share. A check that an instance's slice has room for is not asked
@@ -24,7 +24,7 @@ enum Part<'a> {
     /// The store is asked for its units.
     Plain,
     /// It was taken here, of a slice until `end`.
-    Spent { verdict: Verdict, end: i64 },
+    Spent { verdict: Verdict, end: i64, era: Era },
     /// The store is asked for a whole slice.
     Slice(Asking<'a>),
 }
@@ -35,13 +35,14 @@ struct Asking<'a> {
     slices: &'a Slices,
     check: &'a Check<'a>,
     asked: i64,
+    era: Era,
     is_done: bool,
 }
 
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.slices.give_up(self.check, None, self.asked);
+            self.slices.give_up(self.check, None, self.asked, self.era);
         }
     }
 }
@@ -53,12 +54,12 @@ impl Asking<'_> {
 
     fn given(&mut self, verdict: Verdict) -> Verdict {
         self.is_done = true;
-        self.slices.refill(self.check, self.units(), verdict, self.asked)
+        self.slices.refill(self.check, self.units(), verdict, self.asked, self.era)
     }
 
     fn refused(&mut self, verdict: Verdict) {
         self.is_done = true;
-        self.slices.give_up(self.check, Some(verdict), self.asked);
+        self.slices.give_up(self.check, Some(verdict), self.asked, self.era);
     }
 }
 
@@ -74,8 +75,10 @@ impl<S: Store> Slicing<S> {
             return Part::Plain;
         }
         match self.slices.spend(check, now) {
-            Spent::Here(verdict) => Part::Spent { verdict, end: now.saturating_add(verdict.reset) },
-            Spent::Refill => Part::Slice(Asking { slices: &self.slices, check, asked: now, is_done: false }),
+            Spent::Here(verdict, era) => Part::Spent { verdict, end: now.saturating_add(verdict.reset), era },
+            Spent::Refill(era) => {
+                Part::Slice(Asking { slices: &self.slices, check, asked: now, era, is_done: false })
+            }
             Spent::Ask => Part::Plain,
         }
     }
@@ -100,26 +103,27 @@ impl<S: Store> Slicing<S> {
             let mut said = decision.verdicts.iter().copied();
             let (mut is_short, mut is_denied) = (false, false);
             let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::with_capacity(checks.len());
-            for part in &mut parts {
+            for (check, part) in checks.iter().zip(&mut parts) {
                 let verdict = match part {
                     Part::Spent { verdict, .. } => *verdict,
                     Part::Plain => {
                         let verdict = said.next().unwrap_or(Verdict::UNKNOWN);
-                        is_denied |= !verdict.admitted;
+                        is_denied |= !verdict.admitted && !check.policy.is_shadow;
                         verdict
                     }
                     Part::Slice(asking) => {
                         let verdict = said.next().unwrap_or(Verdict::UNKNOWN);
                         if decision.admitted {
                             asking.given(verdict)
-                        } else {
-                            if !verdict.admitted {
-                                asking.refused(verdict);
-                                let fits = verdict.remaining >= asking.check.cost;
-                                (is_short, is_denied) = (is_short | fits, is_denied | !fits);
-                                *part = Part::Plain;
-                            }
+                        } else if verdict.admitted {
                             verdict
+                        } else {
+                            asking.refused(verdict);
+                            let fits = verdict.remaining >= check.cost;
+                            (is_short, is_denied) = (is_short | fits, is_denied | !fits);
+                            *part = Part::Plain;
+                            // It was the slice that did not fit.
+                            if fits { as_it_stands(verdict) } else { verdict }
                         }
                     }
                 };
@@ -139,11 +143,16 @@ impl<S: Store> Slicing<S> {
 
     fn put_back(&self, checks: &[Check<'_>], parts: &[Part<'_>]) {
         for (check, part) in checks.iter().zip(parts) {
-            if let Part::Spent { end, .. } = part {
-                self.slices.put_back(check, *end);
+            if let Part::Spent { end, era, .. } = part {
+                self.slices.put_back(check, *end, *era);
             }
         }
     }
+}
+
+/// What is said of a limit that denied more than the request asks for.
+fn as_it_stands(verdict: Verdict) -> Verdict {
+    Verdict { admitted: true, retry_after: Some(0), ..verdict }
 }
 
 impl Part<'_> {

@@ -2,7 +2,9 @@
 
 use std::{
     cell::Cell,
+    pin::pin,
     sync::{Arc, LazyLock},
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
@@ -24,6 +26,15 @@ struct Counting {
     store: Arc<MemoryStore>,
     asked: Cell<u64>,
     is_away: Cell<bool>,
+    /// The next question takes a while to arrive, or its answer to come back.
+    is_late: Cell<Late>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Late {
+    No,
+    Question,
+    Answer,
 }
 
 impl Store for Counting {
@@ -32,7 +43,15 @@ impl Store for Counting {
             return Err(Unavailable("away".to_owned()));
         }
         self.asked.set(self.asked.get() + 1);
-        self.store.decide(checks).await
+        let late = self.is_late.replace(Late::No);
+        if late == Late::Question {
+            tokio::task::yield_now().await;
+        }
+        let decision = self.store.decide(checks).await;
+        if late == Late::Answer {
+            tokio::task::yield_now().await;
+        }
+        decision
     }
 
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
@@ -72,8 +91,12 @@ impl Fleets {
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock) as _));
         let instance = |_| {
             let fleet = Arc::new(Fleet::default());
-            let counting =
-                Counting { store: Arc::clone(&store), asked: Cell::new(0), is_away: Cell::new(false) };
+            let counting = Counting {
+                store: Arc::clone(&store),
+                asked: Cell::new(0),
+                is_away: Cell::new(false),
+                is_late: Cell::new(Late::No),
+            };
             #[expect(
                 clippy::arc_with_non_send_sync,
                 reason = "a store is shared by Arc, and this by one thread"
@@ -92,6 +115,23 @@ impl Fleets {
 
     fn decide(&self, instance: usize, checks: &[Check<'_>]) -> Decision {
         answer(self.each[instance].slicing.decide(checks)).unwrap()
+    }
+
+    /// The same, while something else happens between question and answer.
+    fn decide_while(
+        &self,
+        instance: usize,
+        checks: &[Check<'_>],
+        late: Late,
+        meanwhile: impl FnOnce(),
+    ) -> Decision {
+        let Instance { slicing, counting, .. } = &self.each[instance];
+        counting.is_late.set(late);
+        let mut question = pin!(slicing.decide(checks));
+        let first = question.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(first, Poll::Pending), "the store was asked");
+        meanwhile();
+        answer(question).unwrap()
     }
 
     fn asked(&self) -> u64 {
@@ -192,6 +232,93 @@ fn a_store_that_was_away_is_asked_for_a_slice_again() {
         assert!(fleets.decide(0, &[check(&policy, 1)]).admitted);
     }
     assert_eq!(fleets.asked(), 2);
+}
+
+#[test]
+fn a_shadow_policy_stands_in_nobodys_way_where_no_whole_slice_is_left() {
+    let fleets = Fleets::of(1);
+    let sliced = policy("sliced", 100, 0.5);
+    let shadow = Policy { is_shadow: true, ..policy("shadow", 1, 0.0) };
+    for (policy, units) in [(&sliced, 60), (&shadow, 1)] {
+        assert!(fleets.store.decide_now(&[check(policy, units)]).admitted);
+    }
+    let decision = fleets.decide(0, &[check(&sliced, 1), check(&shadow, 1)]);
+    assert!(decision.admitted, "40 are left, and a shadow policy never denies: {decision:?}");
+    assert!(!decision.verdicts[1].admitted, "it says what it would have done");
+}
+
+#[test]
+fn a_slice_that_cannot_be_had_is_no_denial_of_what_still_fits() {
+    let fleets = Fleets::of(1);
+    let (sliced, strict) = (policy("sliced", 100, 0.5), policy("strict", 1, 0.0));
+    for (policy, units) in [(&sliced, 60), (&strict, 1)] {
+        assert!(fleets.store.decide_now(&[check(policy, units)]).admitted);
+    }
+    let decision = fleets.decide(0, &[check(&sliced, 1), check(&strict, 1)]);
+    assert!(!decision.admitted && !decision.verdicts[1].admitted);
+    // It would be remembered, and told to the client.
+    let verdict = decision.verdicts[0];
+    assert_eq!((verdict.admitted, verdict.retry_after, verdict.remaining), (true, Some(0), 40));
+}
+
+#[test]
+fn what_is_left_of_a_slice_ends_with_its_window_while_the_next_is_asked_for() {
+    let fleets = Fleets::of(1);
+    let policy = policy("p", 100, 0.1);
+    fleets.clock.set(HOUR - 1);
+    assert!(fleets.decide(0, &[check(&policy, 6)]).admitted, "four are left here");
+    let mut taken = 0;
+    fleets.decide_while(0, &[check(&policy, 9)], Late::Answer, || {
+        fleets.clock.set(HOUR);
+        taken = (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    });
+    taken += (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    assert!(taken <= 100, "{taken} in one window");
+}
+
+#[test]
+fn what_is_left_of_a_slice_ends_with_its_window_where_the_next_has_none() {
+    let fleets = Fleets::of(2);
+    let policy = policy("p", 100, 0.1);
+    fleets.clock.set(HOUR - 1);
+    assert!(fleets.decide(0, &[check(&policy, 6)]).admitted, "four are left here");
+    let mut taken = 0;
+    let late = fleets.decide_while(0, &[check(&policy, 9)], Late::Question, || {
+        fleets.clock.set(HOUR);
+        assert!(fleets.store.decide_now(&[check(&policy, 98)]).admitted);
+        taken = 98;
+    });
+    assert!(!late.admitted);
+    taken += (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    assert_eq!(taken, 100);
+}
+
+#[test]
+fn nobody_spends_a_slice_of_limits_that_are_not_his() {
+    let fleets = Fleets::of(1);
+    let strict = policy("p", 10, 0.2);
+    let generous = policy("p", 1_000, 0.1);
+    assert_eq!(strict.id, generous.id, "as an override has its policy's");
+    assert!(fleets.decide(0, &[check(&generous, 1)]).admitted);
+    let decision = fleets.decide(0, &[check(&strict, 1)]);
+    assert!(!decision.admitted, "100 are used of 10: {decision:?}");
+}
+
+#[test]
+fn a_slice_that_was_asked_for_before_its_limit_was_taken_back_is_void() {
+    let fleets = Fleets::of(1);
+    let policy = policy("p", 100, 0.5);
+    let mut admitted = 0;
+    let first = fleets.decide_while(0, &[check(&policy, 1)], Late::Answer, || {
+        fleets.store.reset_now(std::slice::from_ref(&policy), "ip:1");
+        fleets.each[0].fleet.pardon();
+        // Somebody asks for a slice of the new count, and is told later than the one before.
+        let second = fleets.decide_while(0, &[check(&policy, 1)], Late::Answer, || {});
+        admitted += usize::from(second.admitted);
+    });
+    assert!(first.admitted);
+    admitted += (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    assert_eq!(admitted, 100);
 }
 
 proptest! {

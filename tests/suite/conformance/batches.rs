@@ -8,7 +8,7 @@ use tollgate::{
     limit::{Check, Policy, algorithm::Detail},
 };
 
-use super::{ALGORITHMS, Harness, Memory, SECOND, Shared, entry, policy};
+use super::{ALGORITHMS, Harness, Memory, SECOND, Shared, entry, policy, with};
 
 const IDENTIFIERS: [&str; 3] = ["ip:1", "user:a", "ip:1+path:/a"];
 
@@ -22,16 +22,18 @@ fn rounds(policies: usize) -> impl Strategy<Value = Vec<Round>> {
     vec((requests, 0..1_200_000_i64), 1..4)
 }
 
-/// Each algorithm as it is, as a shadow, and counting what it denies.
+/// Each algorithm as it is, with an override's limits, as a shadow, and counting what it denies.
 fn policies() -> Vec<Policy> {
     let of = |(index, algorithm): (usize, Algorithm)| {
         let plain = policy(&format!("p{index}"), algorithm, &[(7, SECOND)]);
+        let other = with(&plain, 40);
         let shadow = Policy { is_shadow: true, ..policy(&format!("s{index}"), algorithm, &[(3, SECOND)]) };
         let counting =
             Policy { count_denied: true, ..policy(&format!("d{index}"), algorithm, &[(9, SECOND)]) };
-        [plain, shadow, counting]
+        [plain, other, shadow, counting]
     };
-    ALGORITHMS.into_iter().enumerate().flat_map(of).collect()
+    let all = ALGORITHMS.into_iter().chain([Algorithm::Distinct, Algorithm::Concurrency]);
+    all.enumerate().flat_map(of).collect()
 }
 
 #[test]
@@ -49,8 +51,7 @@ fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
     for (requests, passes) in rounds {
         memory.at(now);
         redis.at(now);
-        let requests: Vec<Vec<Check<'_>>> =
-            requests.iter().map(|wanted| wanted.iter().map(|&one| check(policies, one)).collect()).collect();
+        let requests: Vec<Vec<Check<'_>>> = requests.iter().map(|wanted| checks(policies, wanted)).collect();
         let together = redis.ask(async |store| {
             let decisions =
                 join_all(requests.iter().map(|checks| tollgate::limit::Store::decide(store, checks)));
@@ -62,6 +63,21 @@ fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
         now += passes;
     }
     Ok(())
+}
+
+/// For a request a policy has limits of one kind only, and a member is named once.
+fn checks<'a>(policies: &'a [Policy], wanted: &[(usize, usize, u64, u128)]) -> Vec<Check<'a>> {
+    let mut checks: Vec<Check<'_>> = Vec::new();
+    for check in wanted.iter().map(|&one| check(policies, one)) {
+        let goes_with = |own: &Check<'_>| {
+            own.policy.id != check.policy.id
+                || own.policy.tiers == check.policy.tiers && !own.policy.kind.counts_members()
+        };
+        if checks.iter().all(goes_with) {
+            checks.push(check);
+        }
+    }
+    checks
 }
 
 fn check(policies: &[Policy], (policy, identifier, cost, member): (usize, usize, u64, u128)) -> Check<'_> {

@@ -44,7 +44,7 @@ pub(super) fn overrides(
             item.report("an earlier override has the same condition, so that nobody gets these limits", None);
         }
         let most = most(other.algorithm, &other.tiers);
-        if least(cost) > most {
+        if usual(cost) > most {
             let help = never(most).help(false);
             item.report(
                 "the policy's cost is more than these limits, so that nothing would ever be admitted",
@@ -59,11 +59,11 @@ pub(super) fn overrides(
     all
 }
 
-/// What every request costs at least.
-fn least(cost: &Cost) -> u64 {
+/// What a request costs of which nobody says anything else.
+fn usual(cost: &Cost) -> u64 {
     match cost {
         Cost::Fixed(units) => *units,
-        Cost::Header { .. } => 1,
+        Cost::Header { default, .. } => *default,
     }
 }
 
