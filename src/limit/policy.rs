@@ -229,8 +229,8 @@ mod tests {
     #[test]
     fn shapes_name_the_algorithm_and_its_windows_in_the_largest_exact_unit() {
         use model::Algorithm::{
-            Concurrency, Distinct, FixedWindow, Gcra, MetadataList, SingleCounter, SlidingCounter, SlidingLog,
-            SlidingWindow,
+            Concurrency, Distinct, FixedWindow, Gcra, MetadataList, SingleCounter, SlidingCounter,
+            SlidingLog, SlidingWindow,
         };
         for (algorithm, millis, shape) in [
             (Gcra { burst: 7, delay: Duration::ZERO }, 1_000, "gcra.1s"),
