@@ -85,7 +85,9 @@ impl<S: Store, L: Store> Guard<S, L> {
         checks: &[Check<'_>],
         unavailable: Unavailable,
     ) -> Result<Decision, Unavailable> {
-        if checks.iter().any(|check| check.policy.on_store_error == OnStoreError::Deny) {
+        // A shadow policy denies nobody, with the store or without it.
+        let denies = |policy: &Policy| policy.on_store_error == OnStoreError::Deny && !policy.is_shadow;
+        if checks.iter().any(|check| denies(check.policy)) {
             return Err(unavailable);
         }
         let is_local = |check: &&Check<'_>| check.policy.on_store_error == OnStoreError::Local;
@@ -293,6 +295,24 @@ mod tests {
         assert_eq!((taken.admitted, taken.source), (true, Source::Fallback), "it is renewed");
         now(guard.give_back(&[check(1)], taken.receipt())).unwrap();
         assert!(decide(3).admitted);
+    }
+
+    #[test]
+    fn without_the_store_a_shadow_policy_that_would_deny_stands_in_nobody_s_way() {
+        let watched = Policy {
+            is_shadow: true,
+            on_store_error: OnStoreError::Deny,
+            ..policy(Algorithm::SingleCounter, 1, 9)
+        };
+        let real = Policy { is_shadow: false, id: PolicyId(9), ..watched.clone() };
+        let guard = guard(&watched, 1);
+        assert!(guard.common.breaker.failed(), "the store is away");
+        let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
+        for _ in 0..3 {
+            let decision = now(guard.decide(&[check(&watched)])).unwrap();
+            assert_eq!((decision.admitted, decision.source), (true, Source::Fallback));
+        }
+        assert!(now(guard.decide(&[check(&watched), check(&real)])).is_err(), "the other denies");
     }
 
     #[test]

@@ -228,8 +228,18 @@ mod tests {
 
     #[test]
     fn shapes_name_the_algorithm_and_its_windows_in_the_largest_exact_unit() {
-        use model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog};
+        use model::Algorithm::{
+            Concurrency, Distinct, FixedWindow, Gcra, MetadataList, SingleCounter, SlidingCounter,
+            SlidingLog, SlidingWindow,
+        };
         for (algorithm, millis, shape) in [
+            (Gcra { burst: 7, delay: Duration::ZERO }, 1_000, "gcra.1s"),
+            (Gcra { burst: 9, delay: Duration::from_secs(1) }, 1_000, "gcra.1s"),
+            (SlidingCounter, 60_000, "sx.1m"),
+            (SlidingWindow { buckets: 10 }, 1_000, "sw.1s"),
+            (SlidingWindow { buckets: 20 }, 1_000, "sw20.1s"),
+            (Distinct, 600_000, "di.10m"),
+            (Concurrency, 60_000, "cc"),
             (SingleCounter, 10_000, "sc.10s"),
             (FixedWindow, 3_600_000, "fw.1h"),
             (SlidingLog, 1_000, "sl.1s"),

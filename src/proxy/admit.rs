@@ -191,7 +191,8 @@ fn unidentified<S>(
         retry_after: None,
         delay: 0,
     };
-    deny(worker, asked, &[Said { policy, variant: 0, cost: 0, verdict }])
+    let reply = worker.quotas.unidentified(Said { policy, variant: 0, cost: 0, verdict });
+    Admission::Denied { policy, reply }
 }
 
 fn deny<S>(worker: &Worker<S>, asked: &Asked<'_>, said: &[Said]) -> Admission {

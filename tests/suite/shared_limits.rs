@@ -18,11 +18,21 @@ policies:
   fw: { algorithm: fixed_window, key: 'header:x-key', limits: [2/1h, 5/1d] }
   sl: { algorithm: sliding_log, key: ip+path, limit: 2/1h }
   ml: { algorithm: metadata_list, key: ip, limit: 2/1m }
+  sw: { algorithm: sliding_window, key: ip, limits: [2/1h, 5/1d] }
+  sx: { algorithm: sliding_counter, key: ip, limit: 2/1h }
+  gc: { algorithm: gcra, key: ip, limit: 2/1d }
+  di: { algorithm: distinct, key: ip, value: 'header:x-key', limit: 1/1d }
+  cc: { algorithm: concurrency, key: ip, limit: 2, lease: 5m }
 routes:
   - { path: /sc, upstream: origin, policies: [sc] }
   - { path: /fw, upstream: origin, policies: [fw] }
   - { path: /sl/*, upstream: origin, policies: [sl] }
   - { path: /ml, upstream: origin, policies: [ml] }
+  - { path: /sw, upstream: origin, policies: [sw] }
+  - { path: /sx, upstream: origin, policies: [sx] }
+  - { path: /gc, upstream: origin, policies: [gc] }
+  - { path: /di, upstream: origin, policies: [di] }
+  - { path: /cc, upstream: origin, policies: [cc] }
   - { path: /two, upstream: origin, policies: [sc, fw] }
 ";
 
@@ -76,6 +86,13 @@ fn a_denial_of_one_identifier_takes_nothing_of_the_other_in_redis() {
     exactness::one_identifier_takes_nothing_of_the_other(Stage::Shared);
 }
 
+/// A request by `cc` that stays under way as long as it is held: its body does not come.
+fn under_way(tollgate: &Tollgate) -> Client {
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST /cc HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n");
+    client
+}
+
 #[test]
 fn every_key_reads_as_the_design_says_and_ends() {
     let (origin, redis) = (Origin::ok(), Redis::start());
@@ -89,6 +106,10 @@ fn every_key_reads_as_the_design_says_and_ends() {
         ("/sl/a/b", None),
         ("/sl/%7Ba+b:c", None),
         ("/ml", None),
+        ("/sw", None),
+        ("/sx", None),
+        ("/gc", None),
+        ("/di", Some("a user")),
     ] {
         let mut client = Client::connect(tollgate.address);
         let headers: Vec<_> = key.map(|key| ("x-key", key)).into_iter().collect();
@@ -97,6 +118,10 @@ fn every_key_reads_as_the_design_says_and_ends() {
         assert!(status == 200 || key.is_some_and(|key| key.contains('\u{7f}')), "{path} {key:?}: {status}");
     }
     assert_eq!(get(&tollgate, "/fw", &[("x-key", "{a}+b:c%\td*?[e]é")]), 200);
+    // Whoever is under way holds a lease.
+    let lease = "ratelimit:{ip:127.0.0.1}:cc:cc";
+    let _under_way = under_way(&tollgate);
+    eventually("it holds a lease", || redis.keys().iter().any(|key| key == lease));
 
     let types: BTreeMap<_, _> =
         redis.keys().into_iter().map(|key| (key.clone(), redis.cli(&["type", &key]))).collect();
@@ -111,6 +136,11 @@ fn every_key_reads_as_the_design_says_and_ends() {
         ("ratelimit:{ip:127.0.0.1}+path:/sl/%7Ba%2Bb%3Ac:sl:sl.1h", "zset"),
         ("ratelimit:{ip:127.0.0.1}:ml:ml.1m", "list"),
         ("ratelimit:{ip:127.0.0.1}:sc:sc.1d", "string"),
+        ("ratelimit:{ip:127.0.0.1}:sw:sw.1h.1d", "string"),
+        ("ratelimit:{ip:127.0.0.1}:sx:sx.1h", "string"),
+        ("ratelimit:{ip:127.0.0.1}:gc:gcra.1d", "string"),
+        ("ratelimit:{ip:127.0.0.1}:di:di.1d", "zset"),
+        (lease, "zset"),
     ];
     let expected: BTreeMap<_, _> =
         expected.into_iter().map(|(key, kind)| (key.to_owned(), kind.to_owned())).collect();
@@ -126,19 +156,22 @@ fn a_denied_request_leaves_every_key_byte_for_byte_as_it_was() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let [one, other] = [1, 1].map(|workers| instance(&origin, &redis, workers, EACH_ALGORITHM));
     let key = [("x-key", "k")];
-    for path in ["/sc", "/fw", "/sl/a", "/ml"] {
+    let paths = ["/sc", "/fw", "/sl/a", "/ml", "/sw", "/sx", "/gc", "/di"];
+    for path in paths {
         assert_eq!([200, 200], [get(&one, path, &key), get(&one, path, &key)], "{path}");
     }
     let before = contents(&redis);
-    assert_eq!(before.len(), 4, "{before:#?}");
+    assert_eq!(before.len(), paths.len(), "{before:#?}");
     // Where nobody remembers a denial yet, Redis is asked; then it is asked for a fresh key behind the same.
     let asked = decisions(&[&one, &other]);
     for tollgate in [&one, &other] {
-        for path in ["/sc", "/fw", "/sl/a", "/ml"] {
+        for path in paths {
+            // A value that was seen is never denied.
+            let key = if path == "/di" { [("x-key", "another")] } else { key };
             assert_eq!(get(tollgate, path, &key), 429, "{path}");
         }
     }
-    assert!(decisions(&[&one, &other]) >= asked + 8, "every denial came from Redis");
+    assert!(decisions(&[&one, &other]) >= asked + 2 * paths.len(), "every denial came from Redis");
     assert_eq!(contents(&redis), before);
     // One check denies, the other has a key that Redis does not know: it does not come to know it.
     for tollgate in [&one, &other] {
@@ -146,6 +179,52 @@ fn a_denied_request_leaves_every_key_byte_for_byte_as_it_was() {
         assert_eq!(get(tollgate, "/two", &[("x-key", "unknown")]), 429);
     }
     assert_eq!(contents(&redis), before);
+}
+
+/// A proxy's own clock may go wrong; one time holds for all instances.
+#[test]
+fn it_is_redis_that_tells_the_time() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+    assert_eq!(get(&tollgate, "/ml", &[]), 200);
+    redis.cli(&["config", "set", "slowlog-log-slower-than", "0"]);
+    redis.cli(&["config", "set", "slowlog-max-len", "1000"]);
+    assert_eq!(get(&tollgate, "/sc", &[]), 200);
+    redis.cli(&["config", "set", "slowlog-log-slower-than", "-1"]);
+    // As `redis-cli` prints a list: each argument behind its number, in quotes.
+    let calls = redis.cli(&["--no-raw", "slowlog", "get", "-1"]);
+    let arguments: Vec<_> = calls.lines().filter_map(|line| line.split_once('"')).collect();
+    let key = arguments.iter().position(|(_, text)| text.contains(":sc:sc.1d")).expect("it was decided");
+    assert_eq!(arguments[key + 1].1, "\"", "the time is left to Redis");
+}
+
+/// What lies further ahead than clocks are apart is void, and operators can see that a clock was set.
+#[test]
+fn state_from_the_future_is_counted_when_it_is_discarded() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+    let year = "(redis.call('TIME')[1] + 366 * 86400) * 1000000";
+    let states = [
+        ("/sc", "ratelimit:{ip:127.0.0.1}:sc:sc.1d", format!("struct.pack('>dd', {year}, 2)")),
+        ("/sx", "ratelimit:{ip:127.0.0.1}:sx:sx.1h", format!("struct.pack('>ddd', {year}, 2, 2)")),
+        ("/gc", "ratelimit:{ip:127.0.0.1}:gc:gcra.1d", format!("struct.pack('>ddd', {year}, 2, 0)")),
+    ];
+    for (nth, (path, key, state)) in states.into_iter().enumerate() {
+        redis.cli(&["eval", &format!("return redis.call('SET', KEYS[1], {state})"), "1", key]);
+        assert_eq!(tollgate.metric("tollgate_store_discarded_total"), nth as f64, "{path}");
+        assert_eq!([200, 200, 429], [(); 3].map(|()| get(&tollgate, path, &[])), "{path}");
+    }
+    for (path, key, header) in
+        [("/di", "ratelimit:{ip:127.0.0.1}:di:di.1d", "a"), ("/cc", "ratelimit:{ip:127.0.0.1}:cc:cc", "a")]
+    {
+        let before = tollgate.metric("tollgate_store_discarded_total");
+        let add = format!(
+            "return redis.call('ZADD', KEYS[1], {year}, 'sixteen bytes, 1', {year}, 'sixteen bytes, 2')"
+        );
+        redis.cli(&["eval", &add, "1", key]);
+        assert_eq!(get(&tollgate, path, &[("x-key", header)]), 200, "{path}");
+        assert_eq!(tollgate.metric("tollgate_store_discarded_total"), before + 1.0, "{path}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{
     quotas::Quotas,
     said::Said,
     seconds,
-    words::{TierWords, problem},
+    words::{NEVER, TierWords, USED_UP, problem},
 };
 use crate::{
     config::model::{DenialBody, TemplatePart},
@@ -32,7 +32,7 @@ pub(super) fn reply(quotas: &Quotas, said: &[Said], decisive: Option<Said>) -> R
             reply.headers.insert(header::CONTENT_TYPE, body.content_type.clone());
             reply
         }
-        _ => Reply::json(status, details(quotas, said, status)),
+        _ => Reply::json(status, details(quotas, said, status, retry_after.is_some())),
     };
     for (name, value) in custom.iter().flat_map(|custom| &custom.headers) {
         reply.headers.append(name, value.clone());
@@ -58,8 +58,8 @@ fn rendered(body: &DenialBody, policy: &str, limit: u64, retry_after: Option<i64
     text
 }
 
-/// Problem details that name every tier that denied, once.
-fn details(quotas: &Quotas, said: &[Said], status: StatusCode) -> Bytes {
+/// Problem details that name every tier that denied, once. `may_come_back`: whether waiting helps.
+fn details(quotas: &Quotas, said: &[Said], status: StatusCode, may_come_back: bool) -> Bytes {
     let mut denying: SmallVec<[&TierWords; 4]> = SmallVec::new();
     for said in said.iter().filter(|said| !said.verdict.admitted) {
         let tier = quotas.quota(*said).and_then(|quota| quota.tiers.get(said.verdict.tier));
@@ -67,10 +67,10 @@ fn details(quotas: &Quotas, said: &[Said], status: StatusCode) -> Bytes {
     }
     match denying.as_slice() {
         // Written already, with the status of this policy.
-        [only] => only.problem.clone(),
+        [only] if may_come_back => only.problem.clone(),
         several => {
             let names: SmallVec<[&str; 4]> = several.iter().map(|tier| tier.name.as_str()).collect();
-            problem(status, &names)
+            problem(status, if may_come_back { USED_UP } else { NEVER }, &names)
         }
     }
 }

@@ -60,6 +60,12 @@ impl Quotas {
         (decisive.map_or(0, |said| said.policy), reply)
     }
 
+    /// The answer to a request that lacks what a policy counts by. No quota was asked, so none is told: a client that
+    /// reads of nothing left, and of a reset at once, would come back at once.
+    pub(in crate::proxy) fn unidentified(&self, said: Said) -> Reply {
+        denial::reply(self, &[said], Some(said))
+    }
+
     /// The words for the policy that said this.
     pub(super) fn words(&self, said: Said) -> Option<&Words> {
         self.words.get(said.policy)

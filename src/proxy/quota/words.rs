@@ -13,6 +13,10 @@ use crate::{
 };
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// What a client is told that may come back.
+pub(super) const USED_UP: &str = "The quota of this policy is used up.";
+/// What a client is told that need not: it asks for more than there ever is, or lacks what the policy counts by.
+pub(super) const NEVER: &str = "This policy never admits such a request.";
 
 /// The words for one policy.
 #[derive(Debug)]
@@ -75,7 +79,7 @@ impl Quota {
             .map(|(name, tier)| format!("{name};{}", parameters(policy.kind, *tier)))
             .collect();
         let tiers = names.into_iter().map(|name| {
-            let problem = problem(status, &[&name]);
+            let problem = problem(status, USED_UP, &[&name]);
             TierWords { name, problem }
         });
         Ok(Self {
@@ -101,11 +105,11 @@ fn parameters(kind: Kind, tier: Tier) -> String {
 }
 
 /// Problem details (RFC 9457) of a denial. `names` are quoted already: policy names have no characters that JSON
-/// would escape.
-pub(super) fn problem(status: StatusCode, names: &[&str]) -> Bytes {
+/// would escape, nor has `detail`.
+pub(super) fn problem(status: StatusCode, detail: &str, names: &[&str]) -> Bytes {
     format!(
         "{{\"type\":\"{QUOTA_EXCEEDED}\",\"title\":\"{}\",\"status\":{},\
-         \"detail\":\"The quota of this policy is used up.\",\"violated-policies\":[{}]}}",
+         \"detail\":\"{detail}\",\"violated-policies\":[{}]}}",
         status.canonical_reason().unwrap_or("Error"),
         status.as_u16(),
         names.join(",")

@@ -16,7 +16,7 @@ use tollgate::{
 };
 
 use super::{
-    ALGORITHMS, Harness, SECOND, Subject,
+    ALGORITHMS, Harness, MINUTE, SECOND, Subject,
     harness::{START, member_check},
     policy,
 };
@@ -102,6 +102,84 @@ fn a_denial_leaves_the_bytes_and_the_expiry_of_a_key() {
             assert_eq!(seen(), before, "{algorithm:?} at {micros}");
         }
         assert!(before.1.trim().parse::<u64>().is_ok_and(|time| time > 0), "{algorithm:?}: {before:?}");
+    }
+}
+
+#[test]
+fn a_denial_leaves_the_members_of_a_key_those_that_count_no_longer_included() {
+    for algorithm in [Algorithm::Distinct, Algorithm::Concurrency] {
+        let harness = Harness::<Shared>::new();
+        let policy = policy("p", algorithm, &[(2, SECOND)]);
+        for (time, member) in [(0, 1), (600_000, 2), (1_100_000, 3)] {
+            assert!(harness.at(time).enter(&policy, "ip:1", member).admitted, "{algorithm:?}");
+        }
+        let key = SERVER.cli(&["keys", &format!("{}:*", harness.place.config.prefix)]);
+        let seen = || (SERVER.cli(&["--no-raw", "dump", &key]), SERVER.cli(&["pexpiretime", &key]));
+        // One that counts no longer: the next write would remove it.
+        SERVER.cli(&["zadd", &key, &START.to_string(), "sixteen bytes, 1"]);
+        let before = seen();
+        for micros in [1_100_000, 1_100_001, 1_599_999] {
+            assert!(!harness.at(micros).enter(&policy, "ip:1", 4).admitted, "{algorithm:?} at {micros}");
+            assert_eq!(seen(), before, "{algorithm:?} at {micros}");
+        }
+        assert!(before.1.parse::<u64>().is_ok_and(|time| time > 0), "{algorithm:?}: {before:?}");
+        assert!(harness.at(1_600_000).enter(&policy, "ip:1", 4).admitted, "{algorithm:?}");
+        assert_eq!(SERVER.cli(&["zcard", &key]), "2", "{algorithm:?}");
+    }
+}
+
+/// However a key lost its expiry: it counts as before, and has one again in the next window at the latest.
+#[test]
+fn a_key_whose_expiry_was_taken_away_has_one_again() {
+    for algorithm in ALGORITHMS.into_iter().chain([Algorithm::Distinct, Algorithm::Concurrency]) {
+        let harness = Harness::<Shared>::new();
+        let policy = policy("p", algorithm, &[(100, MINUTE)]);
+        let enter = |member| harness.at(0).enter(&policy, "ip:1", member);
+        assert!(enter(0).admitted, "{algorithm:?}");
+        let key = SERVER.cli(&["keys", &format!("{}:*", harness.place.config.prefix)]);
+        assert_eq!(SERVER.cli(&["persist", &key]), "1", "{algorithm:?}");
+        for (member, left) in (1..=16).zip((0..99).rev()) {
+            assert_eq!(enter(member).remaining, left, "{algorithm:?}: what it holds counts");
+        }
+        assert!(harness.at(60_000_000).enter(&policy, "ip:1", 17).admitted, "{algorithm:?}");
+        let left: i64 = SERVER.cli(&["pttl", &key]).parse().unwrap();
+        assert!(left > 0, "{algorithm:?}: {left}");
+    }
+}
+
+/// Each kind of value, for each algorithm: most are of another kind than its own.
+#[test]
+fn whatever_somebody_else_wrote_limits_nobody_and_ends() {
+    let far = "99999999999999999999999";
+    let garbage: [&[&str]; 9] = [
+        &["set", "KEY", ""],
+        &["set", "KEY", "sixteen bytes, 1"],
+        &["set", "KEY", "twenty-four bytes, 12345"],
+        &["zadd", "KEY", "5", "foreign"],
+        &["zadd", "KEY", "1e300", far, "-inf", "-1", "inf", "sixteen bytes, 1"],
+        &["rpush", "KEY", "foreign", ""],
+        &["rpush", "KEY", "99999999999999999999999:1 {}"],
+        &["hset", "KEY", "a", "b"],
+        &["sadd", "KEY", "a"],
+    ];
+    for algorithm in ALGORITHMS.into_iter().chain([Algorithm::Distinct, Algorithm::Concurrency]) {
+        let harness = Harness::<Shared>::new();
+        let policy = policy("p", algorithm, &[(2, MINUTE)]);
+        let key = format!("{}:{{ip:1}}:p:{}", harness.place.config.prefix, policy.shape);
+        for command in garbage {
+            SERVER.cli(&["del", &key]);
+            let command: Vec<_> =
+                command.iter().map(|&word| if word == "KEY" { key.as_str() } else { word }).collect();
+            let said = SERVER.cli(&command);
+            assert!(!said.contains("ERR"), "{command:?}: {said}");
+            for (member, left) in [(1, Some(1)), (2, Some(0)), (3, None)] {
+                let verdict = harness.enter(&policy, "ip:1", member);
+                let told = verdict.admitted.then_some(verdict.remaining);
+                assert_eq!(told, left, "{algorithm:?} {command:?}");
+            }
+            let left: i64 = SERVER.cli(&["pttl", &key]).parse().unwrap();
+            assert!(left > 0, "{algorithm:?} {command:?}: {left}");
+        }
     }
 }
 

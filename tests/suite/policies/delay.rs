@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{on_both, start};
-use crate::harness::{Client, Origin, eventually, get};
+use crate::harness::{Client, Origin, Redis, eventually, get};
 
 /// Beside the origin, when each request came.
 fn watched() -> (Origin, Arc<Mutex<Vec<Instant>>>) {
@@ -54,6 +54,28 @@ fn requests_come_out_as_far_apart_as_the_rate_says() {
         let last = times[9].duration_since(begun);
         assert!(last < Duration::from_secs(5), "{last:?}");
     });
+}
+
+/// Who waits at one instance waits for those at the other: the order is that in Redis.
+#[test]
+fn those_who_wait_at_two_instances_come_out_one_after_the_other() {
+    let (origin, times) = watched();
+    let redis = Redis::start();
+    let policy = "p: { algorithm: gcra, key: ip, limit: 10/1s, burst: 1, delay: 1s }";
+    let tollgates = [(); 2].map(|()| start(&origin, Some(&redis), &[policy], ""));
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        for nth in 0..8 {
+            let address = tollgates[nth % 2].address;
+            scope.spawn(move || assert_eq!(get(address, "/", &[]).status, 200));
+        }
+    });
+    let mut times = times.lock().unwrap().clone();
+    times.sort_unstable();
+    for (place, time) in times.iter().enumerate() {
+        let (due, at) = (Duration::from_millis(100 * place as u64), time.duration_since(begun));
+        assert!(at + Duration::from_millis(5) >= due, "{place} came at {at:?}");
+    }
 }
 
 #[test]

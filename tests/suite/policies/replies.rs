@@ -53,6 +53,17 @@ fn what_never_fits_has_no_time_to_come_back() {
 }
 
 #[test]
+fn a_quota_that_is_used_up_is_told_apart_from_a_request_that_never_fits() {
+    let origin = Origin::ok();
+    let policy = "p: { algorithm: single_counter, key: ip, limit: 1/1h, cost: { header: x-cost, max: 9 } }";
+    let tollgate = start(&origin, None, &[policy], super::TRUSTED);
+    let ask = |cost| get(tollgate.address, "/", &[("x-cost", cost)]);
+    assert_eq!(ask("2").json()["detail"], "This policy never admits such a request.");
+    assert_eq!(ask("1").status, 200, "the first took nothing");
+    assert_eq!(ask("1").json()["detail"], "The quota of this policy is used up.");
+}
+
+#[test]
 fn of_several_the_one_that_frees_last_has_the_word_and_is_logged() {
     on_both(|redis| {
         let origin = Origin::ok();
