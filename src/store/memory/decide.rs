@@ -176,7 +176,10 @@ mod tests {
     use super::*;
     use crate::{
         config::model::{self, Algorithm},
-        limit::{ManualClock, Policy, PolicyId, algorithm::Detail},
+        limit::{
+            ManualClock, Policy, PolicyId,
+            algorithm::{Detail, Member},
+        },
     };
 
     /// A policy of so many in a minute.
@@ -187,18 +190,28 @@ mod tests {
         Policy::new(&config, PolicyId(id))
     }
 
-    fn policies(limit: u64) -> [Policy; 4] {
+    fn policies(limit: u64) -> [Policy; 9] {
         let algorithms = [
             Algorithm::SingleCounter,
             Algorithm::FixedWindow,
-            Algorithm::SlidingLog,
             Algorithm::MetadataList,
+            Algorithm::SlidingWindow { buckets: 10 },
+            Algorithm::SlidingLog,
+            Algorithm::SlidingCounter,
+            Algorithm::Gcra { burst: limit, delay: Duration::ZERO },
+            Algorithm::Concurrency,
+            Algorithm::Distinct,
         ];
         let mut id = 0;
         algorithms.map(|algorithm| {
             id += 1;
             policy(id, algorithm, limit)
         })
+    }
+
+    /// The same with a member, and as much as the limit.
+    fn entering<'a>(policy: &'a Policy, identifier: &str, member: Member) -> Check<'a> {
+        Check { cost: policy.tiers[0].limit, detail: Detail::Member(member), ..check(policy, identifier) }
     }
 
     fn check<'a>(policy: &'a Policy, identifier: &str) -> Check<'a> {
@@ -215,7 +228,9 @@ mod tests {
         let clock = Arc::new(ManualClock::new(0));
         let store = MemoryStore::new(1_000, Arc::clone(&clock) as _);
         for policy in &tight {
-            while store.decide_now(&[check(policy, "ip:1")]).admitted {}
+            let mut members = 0..;
+            let mut enter = |member| store.decide_now(&[entering(policy, "ip:1", member)]).admitted;
+            while members.next().is_some_and(&mut enter) {}
         }
         for policy in &wide {
             store.decide_now(&[check(policy, "user:a")]);
@@ -226,7 +241,7 @@ mod tests {
             for tight in &tight {
                 let mut checks: Vec<_> = wide.iter().map(|policy| check(policy, "user:a")).collect();
                 checks.push(check(&wide[0], "user:new"));
-                checks.insert(2, check(tight, "ip:1"));
+                checks.insert(2, entering(tight, "ip:1", 99));
                 assert!(!store.decide_now(&checks).admitted);
             }
             assert_eq!(dump(&store), before);
