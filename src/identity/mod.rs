@@ -10,6 +10,7 @@ mod claims;
 mod condition;
 mod cookie;
 mod encode;
+mod field;
 mod identifier;
 mod identifiers;
 mod jwt;

@@ -8,9 +8,14 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 use compact_str::CompactString;
-use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
+use http::{HeaderMap, header::AUTHORIZATION};
 
-use super::{claims::Claims, cookie::cookies, jwt::Verifier};
+use super::{
+    claims::Claims,
+    cookie::cookies,
+    field::{sole, user_name},
+    jwt::Verifier,
+};
 use crate::config::model::{HeaderFrom, UserSource};
 
 /// As lenient as origins are: a login that they accept must not be nobody's here.
@@ -60,13 +65,6 @@ pub fn identify(
     Identity { user, is_verified, claims }
 }
 
-/// The value of a field that stands there once. Of two, one may be the client's own.
-pub(super) fn sole<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
-    let mut lines = headers.get_all(name).iter();
-    let line = lines.next()?;
-    lines.next().is_none().then(|| line.as_bytes().trim_ascii())
-}
-
 /// The value on which all cookies of this name agree. Of two, the origin may take the other.
 fn undisputed<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     let mut values = cookies(headers, name);
@@ -85,15 +83,9 @@ fn basic(field: &[u8]) -> Option<CompactString> {
     user_name(&decoded[..colon])
 }
 
-/// A name that can be told.
-pub(super) fn user_name(name: &[u8]) -> Option<CompactString> {
-    let name = str::from_utf8(name).ok()?;
-    (!name.is_empty() && !name.contains(char::is_control)).then(|| name.into())
-}
-
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderName, HeaderValue};
 
     use super::*;
 

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     config::model::Jwt,
-    identity::{claims::Claims, user::user_name},
+    identity::{claims::Claims, field::user_name},
 };
 
 /// How far clocks may differ, in seconds.

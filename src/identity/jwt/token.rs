@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
 
-use crate::identity::user::sole;
+use crate::identity::field::sole;
 
 /// Bytes of a token; a longer one is none.
 const LONGEST: usize = 16 << 10;

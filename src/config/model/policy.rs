@@ -1,0 +1,235 @@
+//! What a policy says.
+
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, StatusCode};
+use ipnet::IpNet;
+
+/// What holds requests back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    pub name: String,
+    pub algorithm: Algorithm,
+    /// Never empty; each is limited on its own.
+    pub keys: Vec<KeyRecipe>,
+    pub missing: Missing,
+    /// Of `distinct`, and of no other: different values of what.
+    pub value: Option<KeyRecipe>,
+    /// Never empty; exactly one where the algorithm has no tiers. Windows differ from one another. Of
+    /// `concurrency` the window is the lease.
+    pub tiers: Vec<Rate>,
+    /// The answers that count, where requests do not.
+    pub count: Option<Statuses>,
+    pub on_store_error: OnStoreError,
+    pub record: Record,
+    pub cost: Cost,
+    pub mode: Mode,
+    /// Whether requests that the policy denies are counted as well.
+    pub count_denied: bool,
+    /// Whether CORS preflights are counted.
+    pub preflight: bool,
+    /// The share of a window's quota that an instance may take at once, 0 to 1. Not 0: `fixed_window` with one
+    /// tier.
+    pub slice: f64,
+    /// Whom it does not hold for.
+    pub exempt: Vec<Condition>,
+    /// Other limits for some; the first that matches.
+    pub overrides: Vec<Override>,
+    /// What a denied client is told; `None`: 429 and problem details.
+    pub reply: Option<DenialReply>,
+}
+
+impl Policy {
+    /// A policy with every default.
+    pub fn new(
+        name: impl Into<String>,
+        algorithm: Algorithm,
+        keys: Vec<KeyRecipe>,
+        tiers: Vec<Rate>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            algorithm,
+            keys,
+            missing: Missing::Skip,
+            value: None,
+            tiers,
+            count: None,
+            on_store_error: OnStoreError::Local,
+            record: Record { keep: 50, retain: Duration::from_secs(60 * 60) },
+            cost: Cost::Fixed(1),
+            mode: Mode::Enforce,
+            count_denied: false,
+            preflight: false,
+            slice: 0.0,
+            exempt: Vec::new(),
+            overrides: Vec::new(),
+            reply: None,
+        }
+    }
+}
+
+/// The units that a request takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cost {
+    /// At least 1.
+    Fixed(u64),
+    /// What a trusted proxy says, at least 1 and at most `max`; else `default`.
+    Header { name: HeaderName, default: u64, max: u64 },
+}
+
+/// Whether a policy's denials are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Enforce,
+    /// Counted and reported, never denies.
+    Shadow,
+}
+
+/// The answers that count: those of the upstream with one of these statuses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statuses(pub Vec<std::ops::RangeInclusive<u16>>);
+
+impl Statuses {
+    /// Whether this status is one of them.
+    pub fn contains(&self, status: u16) -> bool {
+        self.0.iter().any(|range| range.contains(&status))
+    }
+}
+
+/// Of whom something holds. All but the address counts only if it is verified, or said by a trusted proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Condition {
+    Address(IpNet),
+    User(String),
+    /// A claim of a verified token has this value.
+    Jwt {
+        claim: String,
+        value: String,
+    },
+    /// A trusted proxy sent this field with this value.
+    Header {
+        name: HeaderName,
+        value: HeaderValue,
+    },
+}
+
+/// Other limits than the policy's own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    pub condition: Condition,
+    /// As [`Policy::tiers`].
+    pub tiers: Vec<Rate>,
+    /// With what the override itself says.
+    pub algorithm: Algorithm,
+}
+
+/// What a denied client is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DenialReply {
+    pub status: StatusCode,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    /// `None` without a body: problem details stand in.
+    pub body: Option<DenialBody>,
+}
+
+/// A body with `{{retry_after}}`, `{{policy}}` and `{{limit}}` in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DenialBody {
+    pub content_type: HeaderValue,
+    pub template: Vec<TemplatePart>,
+}
+
+/// A piece of a body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplatePart {
+    Text(String),
+    /// Whole seconds, rounded up; `null` where no time will do.
+    RetryAfter,
+    /// The policy's name.
+    Policy,
+    /// The limit that was reached, in units.
+    Limit,
+}
+
+/// See `limits.md`, "The algorithms".
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    SingleCounter,
+    FixedWindow,
+    MetadataList,
+    /// Into how many each window is cut, 4 to 100.
+    SlidingWindow {
+        buckets: u32,
+    },
+    SlidingLog,
+    SlidingCounter,
+    /// Units that pass at once, at least 1, and for how long more may wait.
+    Gcra {
+        burst: u64,
+        delay: Duration,
+    },
+    Concurrency,
+    Distinct,
+}
+
+/// The parts of one key; more than one make a composite (`ip+path`), in which the address comes first.
+/// Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRecipe(pub Vec<KeyPart>);
+
+/// One part of a key: what of a request identifies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyPart {
+    Ip,
+    User,
+    Header(HeaderName),
+    Cookie(String),
+    Query(String),
+    /// A claim of a verified token.
+    Jwt(String),
+    /// The normalised path without query.
+    Path,
+    Route,
+    Host,
+    Method,
+    /// One budget for all.
+    Global,
+}
+
+/// What an identifier does that a request lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Missing {
+    Skip,
+    /// Limit by address instead.
+    Ip,
+    Deny,
+}
+
+/// So many in so long: `100/1s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// 1 to 10⁹.
+    pub limit: u64,
+    /// 1 ms to 366 days.
+    pub window: Duration,
+}
+
+/// What a policy does while the store is away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnStoreError {
+    /// Each instance enforces its share in memory.
+    Local,
+    Allow,
+    /// 503.
+    Deny,
+}
+
+/// The evidence kept of limited clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// Records kept an address.
+    pub keep: usize,
+    /// How long each is kept. YAML: `for`.
+    pub retain: Duration,
+}
