@@ -70,7 +70,8 @@ fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
             prop_assert_eq!(&decision, &memory.decide(checks), "request {}", number);
             if decision.admitted && number % 3 > 0 {
                 let written = checks.iter().zip(&decision.verdicts);
-                let written = written.filter(|(check, verdict)| verdict.admitted && check.policy.gives_back());
+                let written =
+                    written.filter(|(check, verdict)| verdict.admitted && check.policy.gives_back());
                 let written: Vec<Check<'_>> = written.map(|(check, _)| check.clone()).collect();
                 taken.push((written, decision.receipt()));
             }

@@ -53,7 +53,7 @@ pub(crate) fn an_override_forgets_nothing_of_its_policy<S: Subject>() {
         if gives_back {
             harness.give_back(&checks, receipt);
         }
-        for identifier in 0..20 {
+        for identifier in 0..1_500 {
             assert!(harness.take(&policy, &format!("user:{identifier}"), 1).admitted);
         }
         assert!(!harness.take(&policy, "ip:1", 1).admitted, "gives back: {gives_back}");
