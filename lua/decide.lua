@@ -92,7 +92,7 @@ for _ = 1, batch[at] do
     -- Where there is no memory to write that down, it stays taken.
     local undone, why = try(undos[index], KEYS[strings - limit], policy, cost, taken, extra, now)
     if not undone and not is_oom(why) then error(why, 0) end
-  elseif undos[index](states[limit] or load(limit, index), policy, cost, taken, extra) then
+  elseif undos[index](states[limit] or load(limit, index), policy, cost, taken, extra, now) then
     if not changed[limit] then change(limit, index) end
   end
   at = at + width + 1

@@ -3,7 +3,8 @@
 -- state   a string: the time (microseconds since the Unix epoch) and how full the bucket was then, as whole units and parts
 --         of one, of which it has as many as the window has microseconds; doubles of eight bytes, most significant first
 --         (struct's '>ddd').
--- policy  limit, window, burst, for how long a request may wait, and what drains in that time: units and parts
+-- policy  limit, window, burst, for how long a request may wait, what drains in that time: units and parts; and the lowest
+--         limit of those that share the bucket
 -- says    whole units, parts, time until the bucket begins to drain (0, unless its state lies ahead)
 --
 -- In memory: as in Redis, as of now, or as it was written if that lies ahead; until it is changed also by which policy it has
@@ -92,7 +93,7 @@ algorithms[7] = {
   end,
   save = function(key, state, policy, now)
     local at, whole, part = state[1], state[2], state[3]
-    local left = at - now + (whole * policy[2] + part) / policy[1]
+    local left = at - now + (whole * policy[2] + part) / policy[7]
     call('SET', key, pack('>ddd', at, whole, part), 'PX', lifetime(left < MOST and left or MOST))
   end,
 }

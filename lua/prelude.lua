@@ -7,8 +7,8 @@
 --                                    there are now, and whether it admits
 --   take(state, policy, cost, extra) counts a request in, in memory
 --   hit(state, policy, cost)         counts in one that was denied, as far as the limit goes; false if it can never fit
---   undo(state, policy, cost, at, extra)  takes out, in memory, what was taken at the time `at`; gives whether it did
---   undo(key, policy, cost, at, extra, now)  likewise, where the state is no string: in Redis, at once
+--   undo(state, policy, cost, at, extra, now)  takes out, in memory, what was taken at the time `at`; gives whether it did
+--   undo(key, policy, cost, at, extra, now)    likewise, where the state is no string: in Redis, at once
 --   save(key, state, policy, now)    writes the state, with its expiry
 -- and `extras`, how many values a check has behind its cost. A policy is the list of its numbers.
 --

@@ -27,10 +27,15 @@ local function window_counter(begin)
       if used < limit then state[2] = used + cost < limit and used + cost or limit end
       return true
     end,
-    undo = function(state, policy, cost, at)
+    undo = function(state, policy, cost, at, _, now)
       local ends, used = state[1], state[2]
       if used == 0 or at >= ends or at < ends - policy[2] then return false end
-      state[2] = used > cost and used - cost or 0
+      if used > cost then
+        state[2] = used - cost
+      else
+        -- Nobody has begun a window.
+        state[1], state[2], state[3] = begin(now, policy[2]), 0, false
+      end
       return true
     end,
     save = function(key, state, _, now)

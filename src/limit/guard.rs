@@ -142,7 +142,8 @@ fn shared(policy: &Policy, instances: u32) -> Arc<Policy> {
         Kind::Gcra { burst, delay } => Kind::Gcra { burst: share(burst), delay },
         other => other,
     };
-    Arc::new(Policy { kind, tiers, overrides: Vec::new(), ..policy.clone() })
+    let lowest = share(policy.lowest);
+    Arc::new(Policy { kind, tiers, lowest, overrides: Vec::new(), ..policy.clone() })
 }
 
 impl<S: Store, L: Store> Store for Guard<S, L> {

@@ -20,6 +20,8 @@ pub struct Policy {
     pub kind: Kind,
     /// Never empty; shortest window first, in whatever order they were configured.
     pub tiers: Vec<Tier>,
+    /// The lowest limit of those that share its counts: its own or an override's.
+    pub lowest: u64,
     /// The algorithm and its windows, never its counts: `fw.1s.1m.1h`.
     pub shape: String,
     /// The recipes of its keys, each limited on its own.
@@ -83,6 +85,7 @@ impl Policy {
             (other.condition.clone(), variant)
         };
         policy.overrides = config.overrides.iter().map(variant).collect();
+        policy.find_lowest();
         policy
     }
 
@@ -104,6 +107,7 @@ impl Policy {
             name: config.name.clone(),
             kind: kind(algorithm),
             slice: slice(config.slice, tiers[0].limit),
+            lowest: tiers[0].limit,
             tiers,
             shape: shape(algorithm, &rates),
             keys: config.keys.clone(),
@@ -120,6 +124,22 @@ impl Policy {
             record: config.record,
             quota_names,
         }
+    }
+
+    fn find_lowest(&mut self) {
+        let limits: Vec<(String, u64)> =
+            self.variants().map(|of| (of.shape.clone(), of.tiers[0].limit)).collect();
+        let lowest = |shape: &str| limits.iter().filter(|(of, _)| of == shape).map(|(_, limit)| *limit).min();
+        self.lowest = lowest(&self.shape).unwrap_or(self.lowest);
+        for (_, variant) in &mut self.overrides {
+            variant.lowest = lowest(&variant.shape).unwrap_or(variant.lowest);
+        }
+    }
+
+    /// By what a bucket of which it counts drains most slowly: for as long as that takes its state matters to somebody.
+    pub fn slowest(&self) -> Tier {
+        let tier = self.tiers[0];
+        Tier { limit: self.lowest.min(tier.limit), ..tier }
     }
 
     /// What its limits go by.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    Detail, Kind, Rule, Verdict,
+    Detail, Kind, Rule, Tier, Verdict,
     concurrency::Concurrency,
     distinct::Distinct,
     fixed_window::FixedWindow,
@@ -150,8 +150,9 @@ impl State {
         }
     }
 
-    /// When nothing in it matters any more, in microseconds since the Unix epoch.
-    pub fn expires(&self, rule: Rule<'_>) -> i64 {
+    /// When nothing in it matters any more, in microseconds since the Unix epoch. `slowest`: the lowest rate by which
+    /// anybody counts of it.
+    pub fn expires(&self, rule: Rule<'_>, slowest: Tier) -> i64 {
         let tier = rule.tiers[0];
         match self {
             Self::SingleCounter(state) => state.expires(tier),
@@ -160,7 +161,7 @@ impl State {
             Self::SlidingWindow(state) => state.expires(rule.tiers, buckets(rule)),
             Self::SlidingLog(state) => state.expires(tier),
             Self::SlidingCounter(state) => state.expires(tier),
-            Self::Gcra(state) => state.expires(tier),
+            Self::Gcra(state) => state.expires(slowest),
             Self::Concurrency(state) => state.expires(),
             Self::Distinct(state) => state.expires(tier),
         }

@@ -123,7 +123,7 @@ impl Shard {
         let keep = policy.record.keep.min(room);
         let discards = slot.state.write(policy.rule(), now, cost, &check.detail, keep);
         self.entries = self.entries - held + slot.state.held();
-        slot.expires = slot.state.expires(policy.rule());
+        slot.expires = slot.state.expires(policy.rule(), policy.slowest());
         self.discarded += u64::from(discards);
         self.mark(index, now, verdict);
     }
@@ -142,7 +142,7 @@ impl Shard {
         let held = slot.state.held();
         self.discarded += u64::from(slot.state.count_denied(policy.rule(), now, cost));
         self.entries = self.entries - held + slot.state.held();
-        slot.expires = slot.state.expires(policy.rule());
+        slot.expires = slot.state.expires(policy.rule(), policy.slowest());
     }
 
     /// Gives back what `check` took at the time `at`.
@@ -150,15 +150,17 @@ impl Shard {
         let Some(index) = self.find(name) else { return };
         let (rule, slot) = (check.policy.rule(), &mut self.slots[index]);
         let held = slot.state.held();
+        let was_touched = slot.state.is_touched(rule, now);
         slot.state.give_back(rule, now, at, check.cost, &check.detail);
         self.entries = self.entries - held + slot.state.held();
         if slot.state.is_touched(rule, now) {
-            slot.expires = slot.state.expires(rule);
+            slot.expires = slot.state.expires(rule, check.policy.slowest());
             let verdict = slot.state.read(rule, now, 0, &check.detail);
             self.mark(index, now, &verdict);
-        } else {
+        } else if was_touched {
             self.remove(index);
         }
+        // Else there was nothing to give back; by the limits of an override there may be something left.
     }
 
     /// Protects a limit that was found at its limit. Its write has done so already, unless its limit was

@@ -15,6 +15,7 @@ pub(super) struct Description {
     tiers: SmallVec<[Tier; 3]>,
     keep: usize,
     flags: u64,
+    slowest: Tier,
 }
 
 impl Description {
@@ -25,6 +26,7 @@ impl Description {
             tiers: policy.tiers.iter().copied().collect(),
             keep: policy.record.keep,
             flags: flags(policy),
+            slowest: policy.slowest(),
         }
     }
 
@@ -34,6 +36,7 @@ impl Description {
             && self.tiers[..] == policy.tiers[..]
             && self.keep == policy.record.keep
             && self.flags == flags(policy)
+            && self.slowest == policy.slowest()
     }
 
     /// By which number the script knows its algorithm.
@@ -71,6 +74,7 @@ impl Description {
                     let allowance = gcra::allowance(*tier, patience);
                     let unsigned = |number| u64::try_from(number).unwrap_or_default();
                     numbers.extend([burst, unsigned(patience), allowance.whole, unsigned(allowance.part)]);
+                    numbers.push(self.slowest.limit);
                 }
             }
             Kind::SlidingWindow { buckets } => numbers.push(u64::from(buckets)),

@@ -1,14 +1,14 @@
 //! Requests that are asked about at once, and so leave for Redis together: they must be decided as if one came after
 //! the other.
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use tollgate::{
     config::model::Algorithm,
-    limit::{Check, Policy, algorithm::Detail},
+    limit::{Check, Policy, Receipt, Store, algorithm::Detail},
 };
 
-use super::{ALGORITHMS, Harness, Memory, SECOND, Shared, entry, policy, with};
+use super::{ALGORITHMS, Harness, Memory, SECOND, Shared, entry, harness::refunding, policy, with};
 
 const IDENTIFIERS: [&str; 3] = ["ip:1", "user:a", "ip:1+path:/a"];
 
@@ -22,7 +22,7 @@ fn rounds(policies: usize) -> impl Strategy<Value = Vec<Round>> {
     vec((requests, 0..1_200_000_i64), 1..4)
 }
 
-/// Each algorithm as it is, with an override's limits, as a shadow, and counting what it denies.
+/// Each algorithm as it is, with an override's limits, as a shadow, counting what it denies, and giving back.
 fn policies() -> Vec<Policy> {
     let of = |(index, algorithm): (usize, Algorithm)| {
         let plain = policy(&format!("p{index}"), algorithm, &[(7, SECOND)]);
@@ -30,7 +30,9 @@ fn policies() -> Vec<Policy> {
         let shadow = Policy { is_shadow: true, ..policy(&format!("s{index}"), algorithm, &[(3, SECOND)]) };
         let counting =
             Policy { count_denied: true, ..policy(&format!("d{index}"), algorithm, &[(9, SECOND)]) };
-        [plain, other, shadow, counting]
+        let giving = refunding(&policy(&format!("g{index}"), algorithm, &[(7, SECOND)]));
+        let other_giving = with(&giving, 40);
+        [plain, other, shadow, counting, giving, other_giving]
     };
     let all = ALGORITHMS.into_iter().chain([Algorithm::Distinct, Algorithm::Concurrency]);
     all.enumerate().flat_map(of).collect()
@@ -48,17 +50,31 @@ fn requests_of_one_batch_are_decided_one_after_the_other() {
 fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
     let (memory, redis) = (Harness::<Memory>::new(), Harness::<Shared>::new());
     let mut now = 0;
+    // What was taken before, a part of which is given back with the next round.
+    let mut taken: Vec<(Vec<Check<'_>>, Receipt)> = Vec::new();
     for (requests, passes) in rounds {
         memory.at(now);
         redis.at(now);
         let requests: Vec<Vec<Check<'_>>> = requests.iter().map(|wanted| checks(policies, wanted)).collect();
         let together = redis.ask(async |store| {
-            let decisions =
-                join_all(requests.iter().map(|checks| tollgate::limit::Store::decide(store, checks)));
-            decisions.await.into_iter().collect::<Result<Vec<_>, _>>()
+            let given = join_all(taken.iter().map(|(checks, receipt)| store.give_back(checks, *receipt)));
+            let decisions = join_all(requests.iter().map(|checks| store.decide(checks)));
+            let (given, decisions) = join(given, decisions).await;
+            given.into_iter().collect::<Result<Vec<_>, _>>()?;
+            decisions.into_iter().collect::<Result<Vec<_>, _>>()
         });
+        for (checks, receipt) in taken.drain(..) {
+            memory.give_back(&checks, receipt);
+        }
         for (number, (checks, decision)) in requests.iter().zip(together).enumerate() {
-            prop_assert_eq!(decision, memory.decide(checks), "request {}", number);
+            prop_assert_eq!(&decision, &memory.decide(checks), "request {}", number);
+            if decision.admitted && number % 3 > 0 {
+                let written = checks.iter().zip(&decision.verdicts);
+                let written =
+                    written.filter(|(check, verdict)| verdict.admitted && check.policy.gives_back());
+                let written: Vec<Check<'_>> = written.map(|(check, _)| check.clone()).collect();
+                taken.push((written, decision.receipt()));
+            }
         }
         now += passes;
     }

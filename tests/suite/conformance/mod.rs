@@ -52,6 +52,7 @@ macro_rules! store_suite {
                 concurrency::threads_enter_up_to_the_limit,
                 concurrency::threads_with_several_checks_neither_over_admit_nor_deadlock,
                 properties::stores_agree_with_the_definition,
+                rates::an_override_forgets_nothing_of_its_policy,
                 rates::who_exceeds_the_burst_waits_for_his_place,
                 rates::rates_agree_with_the_definition_at_any_scale,
                 vectors::what_others_published_holds,

@@ -13,9 +13,9 @@ use tollgate::{
 
 use super::{
     Harness, Memory, SECOND, Shared, Subject,
-    harness::{START, check},
+    harness::{GCRA, START, check, refunding},
     model::Model,
-    policy,
+    policy, with,
 };
 
 const BILLION: u64 = 1_000_000_000;
@@ -38,6 +38,26 @@ pub(crate) fn who_exceeds_the_burst_waits_for_his_place<S: Subject>() {
     // The places are kept: eight were taken, and five drain in a second.
     assert_eq!(harness.at(1_000_000).used(&policy, "ip:1"), 3);
     assert_eq!(told(harness.take(&policy, "ip:1", 4)), (false, 0, 0, None));
+}
+
+pub(crate) fn an_override_forgets_nothing_of_its_policy<S: Subject>() {
+    let policy = refunding(&policy("p", GCRA, &[(5, SECOND)]));
+    let other = with(&policy, 5_000);
+    for gives_back in [false, true] {
+        let harness = Harness::<S>::new();
+        harness.at(0).exhaust(&policy, "ip:1");
+        let checks = [check(&other, "ip:1", 1)];
+        let receipt = harness.decide(&checks).receipt();
+        // By the other rate all six are gone, and what is over is swept where others come.
+        harness.at(10_000);
+        if gives_back {
+            harness.give_back(&checks, receipt);
+        }
+        for identifier in 0..1_500 {
+            assert!(harness.take(&policy, &format!("user:{identifier}"), 1).admitted);
+        }
+        assert!(!harness.take(&policy, "ip:1", 1).admitted, "gives back: {gives_back}");
+    }
 }
 
 /// What a trace is held against.
