@@ -17,7 +17,7 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
 
 /// For the store.
 pub(super) enum Question {
-    Peek { policy: usize, identifier: String, answer: Answer<Peek> },
+    Peek { policy: usize, variant: usize, identifier: String, answer: Answer<Peek> },
     Reset { identifier: String, answer: Answer<Vec<Cleared>> },
 }
 
@@ -46,10 +46,15 @@ impl Desk {
         (Self { store, archive }, questions, errands)
     }
 
-    /// [`Store::peek`] for a policy by its index.
-    pub(super) async fn peek(&self, policy: usize, identifier: &str) -> Result<Peek, Unavailable> {
+    /// [`Store::peek`] for a policy by its index, and by that of [`Policy::variants`].
+    pub(super) async fn peek(
+        &self,
+        policy: usize,
+        variant: usize,
+        identifier: &str,
+    ) -> Result<Peek, Unavailable> {
         let identifier = identifier.to_owned();
-        ask(&self.store, |answer| Question::Peek { policy, identifier, answer }).await
+        ask(&self.store, |answer| Question::Peek { policy, variant, identifier, answer }).await
     }
 
     /// [`Store::reset`] for all policies.
@@ -102,8 +107,8 @@ pub(super) async fn serve<S: Store>(
     while let Some(question) = questions.recv().await {
         // Whoever asked may have gone: then nobody wants the answer.
         match question {
-            Question::Peek { policy, identifier, answer } => {
-                let peek = match policies.get(policy) {
+            Question::Peek { policy, variant, identifier, answer } => {
+                let peek = match policies.get(policy).and_then(|policy| policy.variants().nth(variant)) {
                     Some(policy) => store.peek(policy, &identifier).await,
                     None => Err(Unavailable("there is no such policy".to_owned())),
                 };

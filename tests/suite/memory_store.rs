@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate::{
-    config::model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
+    config::model::Algorithm::{Concurrency, Distinct, FixedWindow, MetadataList, SingleCounter, SlidingLog},
     limit::{
         Check, ManualClock, Policy,
         algorithm::{Detail, metadata_list::Entry},
@@ -17,6 +17,12 @@ fn take(store: &MemoryStore, policy: &Policy, identifier: &str) -> bool {
     store
         .decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, detail: Detail::None }])
         .admitted
+}
+
+/// The same for one that has a value, or a token.
+fn enter(store: &MemoryStore, policy: &Policy, identifier: &str, member: u128) -> bool {
+    let detail = Detail::Member(member);
+    store.decide_now(&[Check { policy, identifier: identifier.into(), cost: 1, detail }]).admitted
 }
 
 /// The same with an entry, as of a request at `time`.
@@ -36,8 +42,10 @@ fn rotating_addresses_neither_flush_a_denial_nor_grow_the_store() {
     for algorithm in ALGORITHMS {
         for max_keys in [2, 100, 5_000] {
             let policy = policy("p", algorithm, &[(2, MINUTE)]);
-            let (_, store) = store(max_keys);
+            let (clock, store) = store(max_keys);
             while take(&store, &policy, "ip:denied") {}
+            // Of those that are not at their limit, it would be the first to go.
+            clock.advance(1);
             for i in 0..max_keys * 10 {
                 assert!(take(&store, &policy, &format!("ip:{i}")));
             }
@@ -46,6 +54,39 @@ fn rotating_addresses_neither_flush_a_denial_nor_grow_the_store() {
             assert!(stats.keys <= max_keys && stats.keys * 10 >= max_keys * 8, "{stats:?} of {max_keys}");
             assert_eq!(stats.dropped, (max_keys * 10 + 1 - stats.keys) as u64);
         }
+    }
+}
+
+#[test]
+fn rotating_addresses_flush_no_denial_of_values_and_no_lock_that_is_held() {
+    for algorithm in [Distinct, Concurrency] {
+        for max_keys in [2, 100, 5_000] {
+            let policy = policy("p", algorithm, &[(2, MINUTE)]);
+            let (clock, store) = store(max_keys);
+            assert!(enter(&store, &policy, "ip:denied", 1) && enter(&store, &policy, "ip:denied", 2));
+            assert!(!enter(&store, &policy, "ip:denied", 3), "{algorithm:?}");
+            clock.advance(1);
+            for i in 0..max_keys * 10 {
+                assert!(enter(&store, &policy, &format!("ip:{i}"), 1));
+            }
+            assert!(!enter(&store, &policy, "ip:denied", 4), "{algorithm:?} among {max_keys}");
+            assert!(store.stats().keys <= max_keys, "{:?} of {max_keys}", store.stats());
+        }
+    }
+}
+
+#[test]
+fn a_sweep_removes_what_is_over_of_every_algorithm_and_nothing_before() {
+    for algorithm in ALGORITHMS.into_iter().chain([Distinct, Concurrency]) {
+        let policy = policy("p", algorithm, &[(2, SECOND)]);
+        let (clock, store) = store(100);
+        for member in 1..=2 {
+            assert!(enter(&store, &policy, "ip:1", member), "{algorithm:?}");
+        }
+        clock.set(999_999);
+        assert_eq!((store.sweep(1_000), store.stats().keys), (0, 1), "{algorithm:?}");
+        clock.set(5_000_000);
+        assert_eq!((store.sweep(1_000), store.stats().keys), (1, 0), "{algorithm:?}");
     }
 }
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
 use compact_str::CompactString;
+use ipnet::IpNet;
 
 use super::{
     super::{
@@ -16,7 +17,8 @@ use super::{
 };
 use crate::{
     abuse::{self, Limited, Record},
-    config::model::KeyPart,
+    config::model::{Condition, KeyPart},
+    limit::{Policy, PolicyId},
     telemetry::time::{duration, rfc3339},
 };
 
@@ -33,16 +35,22 @@ pub(in super::super) async fn evidence(
         .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
     let mut limits = Vec::new();
     for (policy, key) in keys(&shared, &client.shown, &limited) {
-        let peek = shared.desk.peek(policy, &key).await?;
-        limits.push(shapes::Limit {
-            policy: shared.policy(policy).to_owned(),
-            key: key.into_string(),
-            used: peek.used,
-            limit: peek.verdict.limit,
-            remaining: peek.verdict.remaining,
-            // To the second, rounded up, as clients are told.
-            reset: duration((peek.verdict.reset + 999_999) / 1_000_000 * 1_000_000),
-        });
+        for (nth, variant) in variants(&shared.state.policies, policy, address).into_iter().enumerate() {
+            let peek = shared.desk.peek(policy, variant, &key).await?;
+            // Whether somebody behind the address has other limits shows by what was taken of them.
+            if nth > 0 && peek.used == 0 {
+                continue;
+            }
+            limits.push(shapes::Limit {
+                policy: shared.policy(policy).to_owned(),
+                key: key.to_string(),
+                used: peek.used,
+                limit: peek.verdict.limit,
+                remaining: peek.verdict.remaining,
+                // To the second, rounded up, as clients are told.
+                reset: duration((peek.verdict.reset + 999_999) / 1_000_000 * 1_000_000),
+            });
+        }
     }
     let record = |Record { policy, entry }: &Record| shapes::Record {
         time: rfc3339(entry.time),
@@ -57,6 +65,20 @@ pub(in super::super) async fn evidence(
         limits,
         bans: Vec::new(),
     }))
+}
+
+/// Which of a policy's [`Policy::variants`] may hold requests from this address back: first that for the address itself,
+/// then others, for users behind it, that count apart.
+fn variants(policies: &[Policy], policy: usize, address: IpNet) -> Vec<usize> {
+    let Some(policy) = policies.get(policy) else { return Vec::new() };
+    let is_own = |of: &Condition| matches!(of, Condition::Address(net) if net.contains(&address));
+    let own = policy.overrides.iter().position(|(of, _)| is_own(of)).map_or(0, |place| place + 1);
+    let ids: Vec<PolicyId> = policy.variants().map(|variant| variant.id).collect();
+    let counts_apart = |&other: &usize| {
+        let id = ids.get(other);
+        id != ids.get(own) && ids.iter().position(|known| Some(known) == id) == Some(other)
+    };
+    std::iter::once(own).chain((0..ids.len()).filter(counts_apart)).collect()
 }
 
 /// The limits of an address: of every policy that is keyed by it alone, and whichever others of its own

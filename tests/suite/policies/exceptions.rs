@@ -1,7 +1,7 @@
 //! Whom a policy holds for, and what it costs them: `cost`, `exempt`, `overrides`, `preflight`.
 
 use super::{ANYONE, TRUSTED, on_both, start};
-use crate::harness::{Client, Origin, get, get_from, request};
+use crate::harness::{Client, Origin, eventually, get, get_from, request};
 
 fn remaining(tollgate: &crate::harness::Tollgate, headers: &[(&str, &str)]) -> Option<u64> {
     let reply = get(tollgate.address, "/", headers);
@@ -114,6 +114,28 @@ fn overrides_have_limits_of_their_own_under_the_same_name() {
 }
 
 /// An address is limited, and one of those behind it may do more: what is remembered of the one says nothing of the other.
+/// Whoever asks why an address is denied is told of the limits that deny it, not of those that hold for others.
+#[test]
+fn evidence_shows_the_limits_that_hold_for_the_address() {
+    const POLICY: &str = "p: { algorithm: single_counter, key: ip, limit: 5/1h, overrides: [{ 'header:x-plan': gold, \
+                          limit: 2/1d }, { ip: 127.0.0.0/8, limit: 1/1h }] }";
+    on_both(|redis| {
+        let origin = Origin::ok();
+        let tollgate = start(&origin, redis, &[POLICY], TRUSTED);
+        let status = |headers: &[(&str, &str)]| get(tollgate.address, "/", headers).status;
+        let limits = || {
+            let told = tollgate.admin("GET", "/v1/blocked/127.0.0.1").json()["limits"].clone();
+            let limits = told.as_array().expect("a list").iter();
+            limits.map(|limit| ["used", "limit"].map(|name| limit[name].as_u64())).collect::<Vec<_>>()
+        };
+        assert_eq!([status(&[]), status(&[])], [200, 429]);
+        eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200);
+        assert_eq!(limits(), [[Some(1), Some(1)]], "what nobody has used is left out");
+        assert_eq!(status(&[("x-plan", "gold")]), 200);
+        assert_eq!(limits(), [[Some(1), Some(1)], [Some(1), Some(2)]]);
+    });
+}
+
 #[test]
 fn a_denial_that_is_remembered_is_no_denial_of_an_override() {
     const POLICY: &str =
