@@ -213,8 +213,6 @@ fn shape(algorithm: model::Algorithm, rates: &[model::Rate]) -> String {
     match algorithm {
         // Another number of buckets is another ring.
         Algorithm::SlidingWindow { buckets } if buckets != 10 => shape.push_str(&buckets.to_string()),
-        // How long a lease lasts stands in each.
-        Algorithm::Concurrency => return shape,
         _ => {}
     }
     for rate in rates {
@@ -259,7 +257,7 @@ mod tests {
             (SlidingWindow { buckets: 10 }, 1_000, "sw.1s"),
             (SlidingWindow { buckets: 20 }, 1_000, "sw20.1s"),
             (Distinct, 600_000, "di.10m"),
-            (Concurrency, 60_000, "cc"),
+            (Concurrency, 60_000, "cc.1m"),
             (SingleCounter, 10_000, "sc.10s"),
             (FixedWindow, 3_600_000, "fw.1h"),
             (SlidingLog, 1_000, "sl.1s"),

@@ -119,7 +119,7 @@ fn every_key_reads_as_the_design_says_and_ends() {
     }
     assert_eq!(get(&tollgate, "/fw", &[("x-key", "{a}+b:c%\td*?[e]é")]), 200);
     // Whoever is under way holds a lease.
-    let lease = "ratelimit:{ip:127.0.0.1}:cc:cc";
+    let lease = "ratelimit:{ip:127.0.0.1}:cc:cc.5m";
     let _under_way = under_way(&tollgate);
     eventually("it holds a lease", || redis.keys().iter().any(|key| key == lease));
 
@@ -215,7 +215,7 @@ fn state_from_the_future_is_counted_when_it_is_discarded() {
         assert_eq!([200, 200, 429], [(); 3].map(|()| get(&tollgate, path, &[])), "{path}");
     }
     for (path, key, header) in
-        [("/di", "ratelimit:{ip:127.0.0.1}:di:di.1d", "a"), ("/cc", "ratelimit:{ip:127.0.0.1}:cc:cc", "a")]
+        [("/di", "ratelimit:{ip:127.0.0.1}:di:di.1d", "a"), ("/cc", "ratelimit:{ip:127.0.0.1}:cc:cc.5m", "a")]
     {
         let before = tollgate.metric("tollgate_store_discarded_total");
         let add = format!(

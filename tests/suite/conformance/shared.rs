@@ -193,7 +193,7 @@ fn what_somebody_else_wrote_is_as_good_as_nothing() {
         assert_eq!(harness.take(&window, "ip:1", 1).remaining, 1, "{text:?}");
         assert_eq!(harness.take(&window, "ip:1", 1).remaining, 0, "{text:?}");
     }
-    for (algorithm, shape) in [(Algorithm::Distinct, "di.1s"), (Algorithm::Concurrency, "cc")] {
+    for (algorithm, shape) in [(Algorithm::Distinct, "di.1s"), (Algorithm::Concurrency, "cc.1s")] {
         let policy = policy("p", algorithm, &[(2, SECOND)]);
         let key = format!("{prefix}:{{ip:1}}:p:{shape}");
         SERVER.cli(&["set", &key, "foreign"]);
@@ -209,7 +209,7 @@ fn what_somebody_else_wrote_is_as_good_as_nothing() {
 
 #[test]
 fn members_that_count_no_longer_are_removed_by_the_next_write() {
-    for (algorithm, shape) in [(Algorithm::Distinct, "di.1s"), (Algorithm::Concurrency, "cc")] {
+    for (algorithm, shape) in [(Algorithm::Distinct, "di.1s"), (Algorithm::Concurrency, "cc.1s")] {
         let harness = Harness::<Shared>::new();
         let policy = policy("p", algorithm, &[(2, SECOND)]);
         let key = format!("{}:{{ip:1}}:p:{shape}", harness.place.config.prefix);

@@ -12,7 +12,7 @@ const CLIENTS: usize = 1_000;
 const OTHERS: usize = 5;
 const LEASE: Duration = Duration::from_secs(3);
 const POLICY: &str = "many: { algorithm: concurrency, key: global, limit: 2000, lease: 3s }";
-const KEY: &str = "ratelimit:{global}:many:cc";
+const KEY: &str = "ratelimit:{global}:many:cc.3s";
 
 fn begin(tollgate: &Tollgate, clients: usize) -> Vec<Client> {
     let begun = (0..clients).map(|_| {

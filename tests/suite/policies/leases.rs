@@ -208,7 +208,7 @@ store: {{ redis: {{ url: \"{url}\", timeout: 200ms, breaker: {{ {breaker} }} }} 
 
 /// The leases of one policy and address in Redis.
 fn held(redis: &Redis) -> String {
-    redis.cli(&["zcard", "ratelimit:{ip:127.0.0.1}:one:cc"])
+    redis.cli(&["zcard", "ratelimit:{ip:127.0.0.1}:one:cc.1m"])
 }
 
 #[test]
