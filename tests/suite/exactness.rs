@@ -172,6 +172,22 @@ mod exactly_the_limit_passes {
     super::each_algorithm!(super::Stage::Alone);
 }
 
+/// Of 64 users who come at once, at two instances, as many pass as the limit says, each as often as he comes.
+#[test]
+fn as_many_different_users_as_the_limit_pass_at_all_instances_together() {
+    const ROUNDS: usize = 8;
+    let origin = Origin::ok();
+    let site = Site::start(
+        Stage::Shared,
+        &origin,
+        "algorithm: distinct, key: 'header:x-round', value: 'header:x-client', limit: 50/1d",
+        "algorithm: single_counter, key: global, limit: 1000000/1d",
+    );
+    let admitted =
+        site.race(ROUNDS, |round, client| [("x-round", round.to_string()), ("x-client", client.to_string())]);
+    assert_eq!(admitted, [50 * EACH; ROUNDS]);
+}
+
 #[test]
 fn a_denial_by_one_policy_takes_nothing_of_the_other() {
     one_policy_takes_nothing_of_the_other(Stage::Alone);
