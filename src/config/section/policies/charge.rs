@@ -46,7 +46,7 @@ pub(super) fn charge(
         report_of_another(at, "slice", "fixed_window", kind);
     }
     if of_units {
-        report_contradictions(at, count_denied, settings.has_delay(), slice > 0.0, limits);
+        report_contradictions(at, count_denied, settings.has_delay(), slice, limits);
     }
     Charge { cost: cost.unwrap_or(Cost::Fixed(1)), count, count_denied, slice }
 }
@@ -64,9 +64,10 @@ fn report_contradictions(
     at: &Mapping<'_>,
     count_denied: bool,
     delay: bool,
-    slice: bool,
+    share: f64,
     limits: Option<(Algorithm, &[Rate])>,
 ) {
+    let slice = share > 0.0;
     let report = |key: &str, message: &str, help: &str| {
         if let Some(place) = at.place_of(key) {
             at.report_at(place, message, help.to_owned());
@@ -104,6 +105,18 @@ fn report_contradictions(
     }
     if slice && limits.is_some_and(|(_, tiers)| tiers.len() > 1) {
         report("slice", "`slice` is for a policy with one limit", "write a policy for each limit");
+    } else if slice
+        && !count_denied
+        && at.place_of("count").is_none()
+        && limits.is_some_and(|(of, tiers)| {
+            of == Algorithm::FixedWindow && tiers.iter().any(|tier| share * (tier.limit as f64) < 2.0)
+        })
+    {
+        report(
+            "slice",
+            "a slice of this limit is less than two units, and spares nothing",
+            "take a larger share of a limit that is as small, or leave it out",
+        );
     }
 }
 
