@@ -86,17 +86,18 @@ pub struct App {
     _collector: Collector,
 }
 
-/// Builds everything and starts it. Where a socket was inherited for an address, none is bound.
+/// Builds everything and starts it. Where a socket was inherited for an address, none is bound. `warnings`: what of
+/// the configuration may not be meant, for the admin port to tell.
 ///
 /// # Errors
 /// A port is taken, a file can't be opened, a thread can't be started; nothing runs then.
-pub fn start(config: Config, inherited: Inherited) -> Result<App, StartError> {
+pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Result<App, StartError> {
     raise_descriptor_limit();
     let clock = SystemClock::new();
     let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
     let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
-    let ground = Ground { policies, clock, metrics, registry };
+    let ground = Ground { policies, clock, metrics, registry, warnings };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -124,7 +125,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry } = ground;
+    let Ground { policies, clock, metrics, registry, warnings } = ground;
     let config = Arc::new(config);
     let workers = metrics.workers();
 
@@ -161,7 +162,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             configuration_hash: fingerprint(&config),
             configuration_loaded: clock.now(),
             listeners: addresses.clone(),
-            warnings: Vec::new(),
+            warnings,
         },
     };
     let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;

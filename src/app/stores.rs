@@ -23,6 +23,8 @@ pub(super) struct Ground {
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
+    /// What of the configuration may not be meant.
+    pub(super) warnings: Vec<String>,
 }
 
 /// The process' own store.

@@ -27,11 +27,12 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Err(errors) => return misconfigured(&errors),
     };
     let _messages = log::init(config.log);
-    for warning in warnings.lines() {
+    let warnings: Vec<String> = warnings.lines().collect();
+    for warning in &warnings {
         tracing::warn!("{warning}");
     }
     until_told_to_end(|| {
-        app::start(config, inherited).map_err(|error| {
+        app::start(config, warnings, inherited).map_err(|error| {
             tracing::error!("{error}");
             ExitCode::FAILURE
         })

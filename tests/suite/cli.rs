@@ -70,6 +70,9 @@ fn check_and_run_warn_of_what_is_right_and_may_not_be_meant() {
     let warnings: Vec<_> = log.iter().filter(|line| line.contains("WARN")).collect();
     assert!(warnings.iter().any(|line| line.contains("all limits of route `/*`")), "{log:#?}");
     assert!(warnings.iter().any(|line| line.contains("; add `ip`")), "{log:#?}");
+    let status = tollgate.admin("GET", "/v1/status").json();
+    let told = status["warnings"][0].as_str().unwrap_or_default();
+    assert!(told.contains("all limits of route `/*`"), "{status}");
 }
 
 #[test]
