@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use compact_str::CompactString;
 use indexmap::{Equivalent, IndexMap};
-
 use smallvec::SmallVec;
 
 use super::{
