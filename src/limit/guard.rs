@@ -93,8 +93,12 @@ impl<S: Store, L: Store> Guard<S, L> {
         let is_local = |check: &&Check<'_>| check.policy.on_store_error == OnStoreError::Local;
         let policies: SmallVec<[Arc<Policy>; 2]> =
             checks.iter().filter(is_local).map(|check| self.share(check.policy)).collect();
-        let local: SmallVec<[Check<'_>; 2]> =
-            checks.iter().filter(is_local).zip(&policies).map(|(check, policy)| of(check, policy)).collect();
+        let local: SmallVec<[Check<'_>; 2]> = checks
+            .iter()
+            .filter(is_local)
+            .zip(&policies)
+            .map(|(check, policy)| under(check, policy))
+            .collect();
         let decision = self.local.decide(&local).await?;
         let mut decided = decision.verdicts.into_iter();
         let verdicts = checks.iter().map(|check| match is_local(&check) {
@@ -127,8 +131,8 @@ impl<S: Store, L: Store> Guard<S, L> {
     }
 }
 
-/// The same check under another policy, which has the same limit.
-fn of<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
+/// The same check, held against `policy`: an instance's share of its own.
+fn under<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
     let (identifier, detail) = (check.identifier.clone(), check.detail.clone());
     Check { policy, identifier, cost: check.cost, detail }
 }
@@ -174,7 +178,7 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
                 let policies: SmallVec<[Arc<Policy>; 2]> =
                     checks.iter().map(|check| self.share(check.policy)).collect();
                 let local: SmallVec<[Check<'_>; 2]> =
-                    checks.iter().zip(&policies).map(|(check, policy)| of(check, policy)).collect();
+                    checks.iter().zip(&policies).map(|(check, policy)| under(check, policy)).collect();
                 self.local.give_back(&local, receipt).await
             }
             // A denial has taken nothing, and of slices nothing is given back.

@@ -18,7 +18,7 @@ use crate::{
 /// The answer, but for the fields that tell of quotas.
 pub(super) fn reply(quotas: &Quotas, said: &[Said], decisive: Option<Said>) -> Reply {
     let words = decisive.and_then(|decisive| quotas.words(decisive));
-    let status = words.map_or(StatusCode::TOO_MANY_REQUESTS, |words| words.status());
+    let status = words.map_or(StatusCode::TOO_MANY_REQUESTS, |words| words.status);
     let retry_after = decisive
         .and_then(|decisive| decisive.verdict.retry_after)
         // To come back at once is to be denied again.

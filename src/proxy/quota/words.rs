@@ -23,8 +23,10 @@ pub(super) const NEVER: &str = "This policy never admits such a request.";
 pub(super) struct Words {
     /// The policy's name.
     pub(super) name: String,
-    /// In the place of 429 and problem details.
+    /// In the place of problem details.
     pub(super) reply: Option<DenialReply>,
+    /// That of its denials.
+    pub(super) status: StatusCode,
     /// Its own quota, then those of its overrides.
     variants: Vec<Quota>,
 }
@@ -56,17 +58,12 @@ impl Words {
         let status = reply.as_ref().map_or(StatusCode::TOO_MANY_REQUESTS, |reply| reply.status);
         let variants =
             policy.variants().map(|variant| Quota::new(variant, status)).collect::<Result<_, _>>()?;
-        Ok(Self { name: policy.name.clone(), reply, variants })
+        Ok(Self { name: policy.name.clone(), reply, status, variants })
     }
 
     /// The words for one of its variants.
     pub(super) fn variant(&self, index: usize) -> Option<&Quota> {
         self.variants.get(index)
-    }
-
-    /// The status of its denials.
-    pub(super) fn status(&self) -> StatusCode {
-        self.reply.as_ref().map_or(StatusCode::TOO_MANY_REQUESTS, |reply| reply.status)
     }
 }
 
