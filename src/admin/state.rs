@@ -13,7 +13,7 @@ use crate::{
     abuse::Registry,
     config::model::Secret,
     limit::{Clock, Policy},
-    telemetry::metrics::Metrics,
+    telemetry::{Events, metrics::Metrics},
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -25,6 +25,8 @@ pub struct State {
     pub policies: Arc<[Policy]>,
     pub metrics: Arc<Metrics>,
     pub readiness: Arc<Readiness>,
+    /// What happens, for whoever watches.
+    pub events: Events,
     /// The same that stamps denials.
     pub clock: Arc<dyn Clock>,
     /// How much of an IPv6 address identifies a client.

@@ -27,6 +27,7 @@ use crate::{
         redis::{Monitor, ServerError, records::Records},
     },
     telemetry::{
+        Events,
         access_log::{AccessLog, OpenError},
         metrics::Metrics,
     },
@@ -97,7 +98,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
     let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
-    let ground = Ground { policies, clock, metrics, registry, warnings };
+    let ground = Ground { policies, clock, metrics, registry, events: Events::new(), warnings };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -125,7 +126,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, warnings } = ground;
+    let Ground { policies, clock, metrics, registry, events, warnings } = ground;
     let config = Arc::new(config);
     let workers = metrics.workers();
 
@@ -156,6 +157,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         policies: Arc::clone(&policies),
         metrics: Arc::clone(&metrics),
         readiness: Arc::clone(&readiness),
+        events,
         clock: Arc::new(clock.clone()),
         ipv6_prefix: config.client_address.ipv6_prefix,
         facts: admin::Facts {

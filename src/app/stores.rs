@@ -11,7 +11,10 @@ use crate::{
         memory::MemoryStore,
         redis::{Duties, Monitor, RedisStore, Server, records::Scope},
     },
-    telemetry::metrics::{MemoryFacts, Metrics},
+    telemetry::{
+        Event, Events,
+        metrics::{MemoryFacts, Metrics},
+    },
 };
 
 /// How often Redis is asked what it is, and what the user may do there.
@@ -23,6 +26,7 @@ pub(super) struct Ground {
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
+    pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
 }
@@ -108,10 +112,12 @@ impl Shared {
 fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + Send> {
     let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
     let (registry, clock) = (Arc::clone(&ground.registry), ground.clock.clone());
+    let events = ground.events.clone();
     Box::new(move |identifier| {
         memory.reset_now(&policies, identifier);
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
+            events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });
         }
     })
 }

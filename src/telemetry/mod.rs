@@ -1,6 +1,7 @@
 //! What Tollgate tells of itself: metrics for Prometheus, a line a request, its own messages.
 
 pub mod access_log;
+mod events;
 pub mod log;
 pub mod metrics;
 #[cfg(test)]
@@ -8,4 +9,5 @@ pub(crate) mod testing;
 mod throttle;
 pub mod time;
 
+pub use events::{Event, Events, Heard, Listener};
 pub use throttle::Throttle;

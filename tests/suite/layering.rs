@@ -62,7 +62,7 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli"]),
-    ("tokio", &["app", "listener", "proxy", "upstream", "admin", "cli", "store::redis"]),
+    ("tokio", &["app", "listener", "proxy", "upstream", "admin", "cli", "store::redis", "telemetry"]),
     ("redis", &["store::redis"]),
     ("jsonwebtoken", &["identity"]),
 ];

@@ -13,7 +13,7 @@ use tollgate::{
         memory::MemoryStore,
         redis::records::{self, Records, Scope},
     },
-    telemetry::metrics::Metrics,
+    telemetry::{Events, metrics::Metrics},
 };
 
 use crate::{
@@ -67,6 +67,7 @@ impl Instance {
             policies,
             metrics,
             readiness: Arc::new(Readiness::default()),
+            events: Events::new(),
             clock: Arc::clone(&clock),
             ipv6_prefix: 64,
             facts: admin::Facts::default(),
