@@ -103,13 +103,289 @@ pub struct Limit {
     pub reset: String,
 }
 
+/// Somebody who is shut out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ban {
+    /// `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`
     pub key: String,
+    pub since: String,
     pub until: String,
     pub reason: String,
+    /// The operator, or the ladder of `bans` that it comes from.
     pub by: String,
+    /// How often the ladder has banned this key in a row; 0 where an operator did.
     pub level: u32,
+    /// `enforce`, or `shadow`: nobody is shut out.
+    pub mode: String,
+}
+
+/// `GET /v1/bans`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bans {
+    /// Those that hold, the one that ends last first.
+    pub bans: Vec<Ban>,
+    pub cursor: Option<String>,
+}
+
+/// What `POST /v1/bans` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewBan {
+    pub key: String,
+    /// A duration as in proxy.yaml.
+    #[serde(rename = "for")]
+    pub lasts: String,
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// `DELETE /v1/bans?key=`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lifted {
+    pub key: String,
+    pub bans_lifted: u64,
+}
+
+/// `GET /v1/users/{user}`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    pub user: String,
+    /// Most lately denied first.
+    pub addresses: Vec<UserAddress>,
+}
+
+/// An address that a user was limited from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UserAddress {
+    pub address: String,
+    /// Requests of this user from there.
+    pub denied: u64,
+    pub last: String,
+}
+
+/// `GET /v1/audit`: the newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Audit {
+    pub entries: Vec<AuditEntry>,
+    pub cursor: Option<String>,
+}
+
+/// Something that was changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    pub time: String,
+    /// Who: `operator at 127.0.0.1`, `bans.hammering`.
+    pub by: String,
+    /// `unblock`, `ban`, `lift`, `reset`, `reload`
+    pub action: String,
+    /// What: an address, a key, a policy with a key, a configuration.
+    pub target: String,
+    pub detail: String,
+    /// The instance that did it.
+    pub instance: String,
+}
+
+/// `GET /v1/routes`, in the order in which they are tried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Routes {
+    pub routes: Vec<Route>,
+}
+
+/// A route, and what came of its requests since the start of this instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Route {
+    pub name: String,
+    pub hosts: Vec<String>,
+    pub path: String,
+    pub methods: Vec<String>,
+    pub upstream: String,
+    /// All that hold for it, those of its upstream among them.
+    pub policies: Vec<String>,
+    pub requests: u64,
+    pub denied: u64,
+    /// By class, 1xx first.
+    pub statuses: [u64; 5],
+    /// Seconds, estimated from the histogram; `null` without requests.
+    pub latency: Option<Latency>,
+}
+
+/// Seconds by quantile.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+}
+
+/// `GET /v1/upstreams`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upstreams {
+    pub upstreams: Vec<Upstream>,
+}
+
+/// An upstream, and how the attempts at it ended since the start of this instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Upstream {
+    pub name: String,
+    pub policies: Vec<String>,
+    pub endpoints: Vec<Endpoint>,
+    /// By outcome, as the metric names it: `ok`, `connect_error`, `timeout` …
+    pub attempts: std::collections::BTreeMap<String, u64>,
+    pub connections: Connections,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    pub url: String,
+    pub weight: u32,
+    /// `false`: it could not be reached lately, and rests.
+    pub healthy: bool,
+    /// Requests that it has under way, all workers' together.
+    pub active: u64,
+}
+
+/// Open connections to an upstream, all workers' together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connections {
+    pub active: u64,
+    pub idle: u64,
+}
+
+/// `GET /v1/policies`, in the configuration's order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policies {
+    pub policies: Vec<Policy>,
+}
+
+/// A policy, and what it said since the start of this instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    pub name: String,
+    pub algorithm: String,
+    /// As in proxy.yaml: `ip`, `ip+path`
+    pub keys: Vec<String>,
+    /// `100/1s`
+    pub limits: Vec<String>,
+    /// `enforce` or `shadow`
+    pub mode: String,
+    pub overrides: usize,
+    /// The routes that it holds for.
+    pub routes: Vec<String>,
+    pub allowed: u64,
+    pub denied: u64,
+    pub shadow_denied: u64,
+    pub errors: u64,
+}
+
+/// `GET /v1/limits?policy=&key=`: one limit, by each variant of its policy that counts apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    pub limits: Vec<Limit>,
+}
+
+/// `DELETE /v1/limits?policy=&key=`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResetLimits {
+    pub cleared: Vec<ClearedLimit>,
+}
+
+/// What `POST /v1/explain` takes: a request as it would come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainedRequest {
+    #[serde(default = "get")]
+    pub method: String,
+    /// Absolute, or a path with the host in `headers`.
+    pub url: String,
+    #[serde(default)]
+    pub headers: std::collections::BTreeMap<String, HeaderValues>,
+    /// The address that the connection comes from; 127.0.0.1 where it is left out.
+    #[serde(default)]
+    pub peer: Option<String>,
+}
+
+/// One value, or several lines of one field.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum HeaderValues {
+    One(String),
+    Many(Vec<String>),
+}
+
+fn get() -> String {
+    "GET".to_owned()
+}
+
+/// What would become of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    pub client_address: ExplainedAddress,
+    /// Who is asking, where that is known, and from which source.
+    pub user: Option<ExplainedUser>,
+    /// `null`: no route matches, and `verdict` says what is answered.
+    pub route: Option<ExplainedRoute>,
+    pub upstream: Option<String>,
+    /// `allowed`, `denied`, `banned`, `undecided` (the store can't be asked), `refused` (no route, or no request that
+    /// would be forwarded).
+    pub verdict: String,
+    /// In words: which policy, or what is wrong with the request.
+    pub because: String,
+    pub checks: Vec<ExplainedCheck>,
+    pub bans: Vec<Ban>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedAddress {
+    pub address: String,
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedUser {
+    pub user: String,
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedRoute {
+    pub name: String,
+    pub because: String,
+    /// The routes before it, and why each did not match.
+    pub passed_over: Vec<PassedOver>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedOver {
+    pub name: String,
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExplainedCheck {
+    pub policy: String,
+    pub key: String,
+    pub algorithm: String,
+    pub cost: u64,
+    pub limit: u64,
+    pub used: u64,
+    pub remaining: u64,
+    /// `null` where it would admit, or never will.
+    pub retry_after: Option<String>,
+    /// `allowed` or `denied`; of an exempt request `exempt`, of one that lacks the key `skipped`.
+    pub verdict: String,
+    /// `enforce` or `shadow`
+    pub mode: String,
+}
+
+/// `POST /v1/reload`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reloaded {
+    pub configuration: Configuration,
+    /// What is in force now and was not before, in words.
+    pub changed: Vec<String>,
+    /// What has changed in the file and needs a restart.
+    pub needs_restart: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// `DELETE /v1/blocked/{ip}`
