@@ -133,7 +133,7 @@ mod tests {
         events.tell(|| unreachable!("nobody listens"));
         let mut listener = events.listen();
         assert_eq!(heard(&mut listener), None);
-        events.clone().tell(|| event(1));
+        events.tell(|| event(1));
         assert_eq!(heard(&mut listener), Some(Heard::Event(Arc::new(event(1)))));
         drop(events);
         assert_eq!(heard(&mut listener), Some(Heard::End));
