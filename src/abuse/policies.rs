@@ -9,7 +9,7 @@ use crate::limit::Policy;
 const FOREIGN: Bounds = Bounds { keep: 50, retain: 3_600_000_000 };
 
 /// Names of policies, and what each keeps of its records.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Policies(Vec<(Arc<str>, Bounds)>);
 
 impl Policies {

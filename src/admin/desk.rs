@@ -17,8 +17,8 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
 
 /// For the store.
 pub(super) enum Question {
-    Peek { policy: usize, variant: usize, identifier: String, answer: Answer<Peek> },
-    Reset { identifier: String, answer: Answer<Vec<Cleared>> },
+    Peek { policies: Arc<[Policy]>, policy: usize, variant: usize, identifier: String, answer: Answer<Peek> },
+    Reset { policies: Arc<[Policy]>, identifier: String, answer: Answer<Vec<Cleared>> },
 }
 
 /// For the archive.
@@ -46,21 +46,26 @@ impl Desk {
         (Self { store, archive }, questions, errands)
     }
 
-    /// [`Store::peek`] for a policy by its index, and by that of [`Policy::variants`].
+    /// [`Store::peek`] for one of `policies` by its index, and by that of [`Policy::variants`].
     pub(super) async fn peek(
         &self,
+        policies: &Arc<[Policy]>,
         policy: usize,
         variant: usize,
         identifier: &str,
     ) -> Result<Peek, Unavailable> {
-        let identifier = identifier.to_owned();
-        ask(&self.store, |answer| Question::Peek { policy, variant, identifier, answer }).await
+        let (policies, identifier) = (Arc::clone(policies), identifier.to_owned());
+        ask(&self.store, |answer| Question::Peek { policies, policy, variant, identifier, answer }).await
     }
 
-    /// [`Store::reset`] for all policies.
-    pub(super) async fn reset(&self, identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
-        let identifier = identifier.to_owned();
-        ask(&self.store, |answer| Question::Reset { identifier, answer }).await
+    /// [`Store::reset`] for these policies.
+    pub(super) async fn reset(
+        &self,
+        policies: &Arc<[Policy]>,
+        identifier: &str,
+    ) -> Result<Vec<Cleared>, Unavailable> {
+        let (policies, identifier) = (Arc::clone(policies), identifier.to_owned());
+        ask(&self.store, |answer| Question::Reset { policies, identifier, answer }).await
     }
 
     /// Brings what other instances hold of limited clients, as far as it can be had.
@@ -99,22 +104,18 @@ fn told_from_memory(result: Result<(), Unavailable>) {
 }
 
 /// Answers until every desk is gone.
-pub(super) async fn serve<S: Store>(
-    store: S,
-    policies: Arc<[Policy]>,
-    mut questions: mpsc::Receiver<Question>,
-) {
+pub(super) async fn serve<S: Store>(store: S, mut questions: mpsc::Receiver<Question>) {
     while let Some(question) = questions.recv().await {
         // Whoever asked may have gone: then nobody wants the answer.
         match question {
-            Question::Peek { policy, variant, identifier, answer } => {
+            Question::Peek { policies, policy, variant, identifier, answer } => {
                 let peek = match policies.get(policy).and_then(|policy| policy.variants().nth(variant)) {
                     Some(policy) => store.peek(policy, &identifier).await,
                     None => Err(Unavailable("there is no such policy".to_owned())),
                 };
                 let _gone = answer.send(peek);
             }
-            Question::Reset { identifier, answer } => {
+            Question::Reset { policies, identifier, answer } => {
                 let _gone = answer.send(store.reset(&policies, &identifier).await);
             }
         }

@@ -8,8 +8,10 @@ mod blocked;
 mod desk;
 mod guard;
 mod health;
+mod in_force;
 mod params;
 mod problem;
+mod reload;
 mod router;
 mod server;
 pub mod shapes;
@@ -20,5 +22,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use in_force::{Configured, InForce};
+pub use reload::{ReloadRequest, Reloads};
 pub use server::{AdminHandle, spawn};
 pub use state::{Facts, Phase, Readiness, State};

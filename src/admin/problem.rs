@@ -7,6 +7,7 @@ use axum::{
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 use serde_json::json;
 
+use super::shapes::ConfigurationError;
 use crate::limit::Unavailable;
 
 /// What went wrong, for people; the status is for programs.
@@ -14,11 +15,13 @@ use crate::limit::Unavailable;
 pub(super) struct Problem {
     status: StatusCode,
     detail: String,
+    /// Of a configuration.
+    errors: Vec<ConfigurationError>,
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into() }
+        Self { status, detail: detail.into(), errors: Vec::new() }
     }
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
@@ -27,6 +30,12 @@ impl Problem {
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// A configuration can't be used: the one in force stays.
+    pub(super) fn misconfigured(errors: Vec<ConfigurationError>) -> Self {
+        let detail = "the configuration has errors; the one in force stays";
+        Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
     }
 }
 
@@ -38,14 +47,18 @@ impl From<Unavailable> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = Json(json!({
+        let mut body = json!({
             // Nothing more than the status says (RFC 9457, 4.2.1).
             "type": "about:blank",
             "title": self.status.canonical_reason().unwrap_or_default(),
             "status": self.status.as_u16(),
             "detail": self.detail,
-        }));
-        let mut response = (self.status, body).into_response();
+        });
+        if !self.errors.is_empty() {
+            // An extension (RFC 9457, 3.2).
+            body["errors"] = json!(self.errors);
+        }
+        let mut response = (self.status, Json(body)).into_response();
         let content_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, content_type);
         response

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::{Router, middleware, routing::get};
+use axum::{
+    Router, middleware,
+    routing::{get, post},
+};
 use http::{Method, StatusCode, Uri};
 
-use super::{blocked, guard::guard, health, problem::Problem, state::Shared, status};
+use super::{blocked, guard::guard, health, problem::Problem, reload, state::Shared, status};
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -15,6 +18,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/status", get(status::status))
         .route("/v1/blocked", get(blocked::list))
         .route("/v1/blocked/{ip}", get(blocked::evidence).delete(blocked::unblock))
+        .route("/v1/reload", post(reload::reload))
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))

@@ -22,6 +22,16 @@ pub struct Status {
 pub struct Configuration {
     pub hash: String,
     pub loaded: String,
+    /// `null`: it was read at the start, and not since.
+    pub last_reload: Option<LastReload>,
+}
+
+/// What became of reading the configuration again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastReload {
+    pub time: String,
+    /// `null`: it is in force. Else the first error; the configuration before it is.
+    pub error: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -388,6 +398,29 @@ pub struct Reloaded {
     pub warnings: Vec<String>,
 }
 
+/// What is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigurationError {
+    /// From 1, as the column; `null` where the file as a whole is meant.
+    pub line: Option<usize>,
+    pub column: Option<usize>,
+    pub message: String,
+    /// As `tollgate check` prints it, with the line and a caret.
+    pub text: String,
+}
+
+impl ConfigurationError {
+    /// Of the configuration as a whole.
+    pub fn of_all(message: String) -> Self {
+        Self { line: None, column: None, text: message.clone(), message }
+    }
+
+    /// Its place and what is wrong there, in one line.
+    pub fn summary(&self) -> &str {
+        self.text.lines().next().unwrap_or(&self.message)
+    }
+}
+
 /// `DELETE /v1/blocked/{ip}`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unblocked {
@@ -411,4 +444,7 @@ pub struct ProblemDetails {
     pub title: String,
     #[serde(default)]
     pub detail: String,
+    /// Of a configuration that can't be used.
+    #[serde(default)]
+    pub errors: Vec<ConfigurationError>,
 }

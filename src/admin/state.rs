@@ -8,11 +8,11 @@ use std::{
     },
 };
 
-use super::desk::Desk;
+use super::{InForce, Reloads, desk::Desk};
 use crate::{
     abuse::Registry,
     config::model::Secret,
-    limit::{Clock, Policy},
+    limit::Clock,
     telemetry::{Events, metrics::Metrics},
 };
 
@@ -21,47 +21,30 @@ pub struct State {
     /// `None`: only loopback may ask.
     pub token: Option<Secret>,
     pub registry: Arc<Registry>,
-    /// Those whose names the registry knows.
-    pub policies: Arc<[Policy]>,
+    /// What goes by the configuration.
+    pub in_force: Arc<InForce>,
+    /// Where a reload is asked for.
+    pub reloads: Reloads,
     pub metrics: Arc<Metrics>,
     pub readiness: Arc<Readiness>,
     /// What happens, for whoever watches.
     pub events: Events,
     /// The same that stamps denials.
     pub clock: Arc<dyn Clock>,
-    /// How much of an IPv6 address identifies a client.
-    pub ipv6_prefix: u8,
     pub facts: Facts,
 }
 
 /// What is known once everything has been built.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    pub configuration_hash: String,
-    /// When the configuration was loaded, in microseconds since the Unix epoch.
-    pub configuration_loaded: i64,
     /// Where clients are served: the addresses as they were bound.
     pub listeners: Vec<SocketAddr>,
-    /// What an operator should know, in words.
-    pub warnings: Vec<String>,
 }
 
 /// What the handlers share.
 pub(super) struct Shared {
     pub(super) state: State,
     pub(super) desk: Desk,
-}
-
-impl Shared {
-    /// The name of a policy by its index.
-    pub(super) fn policy(&self, index: usize) -> &str {
-        self.state.policies.get(index).map_or("", |policy| policy.name.as_str())
-    }
-
-    /// The index of a policy by its name.
-    pub(super) fn policy_named(&self, name: &str) -> Option<usize> {
-        self.state.policies.iter().position(|policy| policy.name == name)
-    }
 }
 
 /// Where the process is in its life.

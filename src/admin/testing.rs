@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
+use super::{AdminHandle, Configured, Facts, InForce, Phase, Readiness, State, spawn};
 use crate::{
     abuse::{self, Archive, Collector, Denial, Recorder, Registry, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
@@ -109,21 +109,23 @@ impl Harness {
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
+        let in_force = Arc::new(InForce::new(Configured {
+            policies: policies.into(),
+            ipv6_prefix: 64,
+            hash: "abc123".into(),
+            loaded: NOW,
+            warnings: vec!["mind the gap".into()],
+        }));
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
-            policies: policies.into(),
+            in_force,
+            reloads: super::Reloads::channel().0,
             metrics,
             readiness: Arc::clone(&readiness),
             events: Events::new(),
             clock: Arc::new(clock()),
-            ipv6_prefix: 64,
-            facts: Facts {
-                configuration_hash: "abc123".into(),
-                configuration_loaded: NOW,
-                listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
-                warnings: vec!["mind the gap".into()],
-            },
+            facts: Facts { listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))] },
         };
         let store = Arc::new(Lists::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

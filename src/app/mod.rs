@@ -1,5 +1,8 @@
 //! The composition root: builds everything, starts it, ends it. A checklist, not a place for logic.
 
+mod difference;
+mod generation;
+mod reload;
 mod stores;
 mod workers;
 
@@ -10,18 +13,16 @@ use std::{
     time::Duration,
 };
 
-use sha2::{Digest, Sha256};
-
 use tokio::sync::{mpsc, watch};
 
 use crate::{
     abuse::{Archive, Collector, Registry},
-    admin::{self, AdminHandle, Readiness},
-    config::model::Config,
-    identity::{UnusableKeys, Verifier},
-    limit::{Clock, Policy, Store, SystemClock},
+    admin::{self, AdminHandle, InForce, Readiness, ReloadRequest},
+    config::model::{AccessLogFormat, Config},
+    identity::UnusableKeys,
+    limit::{Clock, Policy, PolicyIds, Store, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
-    proxy::{Parts, Rules},
+    proxy::Parts,
     store::{
         memory::MemoryStore,
         redis::{Monitor, ServerError, records::Records},
@@ -31,11 +32,13 @@ use crate::{
         access_log::{AccessLog, OpenError},
         metrics::Metrics,
     },
-    upstream,
 };
+use generation::Generation;
+use reload::Elsewhere;
 use stores::{Ground, Shared};
 
 pub use crate::listener::Inherited;
+pub use reload::Loaded;
 
 /// How often a worker hands on what it has gathered.
 const TICK: Duration = Duration::from_millis(100);
@@ -73,7 +76,8 @@ pub enum StartError {
 pub struct App {
     /// Where clients are served, with the real ports.
     pub addresses: Vec<SocketAddr>,
-    config: Arc<Config>,
+    parts: reload::Parts,
+    reload_requests: Option<mpsc::Receiver<ReloadRequest>>,
     memory: Arc<MemoryStore>,
     /// Where instances share their limits.
     monitor: Option<Monitor>,
@@ -84,7 +88,6 @@ pub struct App {
     phase: watch::Sender<Phase>,
     ended: mpsc::Receiver<()>,
     admin: AdminHandle,
-    _collector: Collector,
 }
 
 /// Builds everything and starts it. Where a socket was inherited for an address, none is bound. `warnings`: what of
@@ -95,22 +98,27 @@ pub struct App {
 pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Result<App, StartError> {
     raise_descriptor_limit();
     let clock = SystemClock::new();
-    let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
+    let mut ids = PolicyIds::default();
+    let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
     let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
-    let ground = Ground { policies, clock, metrics, registry, events: Events::new(), warnings };
+    let generation = Generation::new(config, policies, None)?;
+    let config = Arc::clone(&generation.config);
+    let in_force = Arc::new(InForce::new(generation.told(warnings, clock.now())));
+    let ground = Ground { in_force, clock, metrics, registry, events: Events::new() };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
             let end = Arc::clone(&memory);
-            launch(config, inherited, ground, memory, None, move || Arc::clone(&end), || ())
+            launch((generation, ids), inherited, ground, memory, None, move || Arc::clone(&end), || ())
         }
         Some(redis) => {
             let (shared, monitor) = Shared::open(redis, config.abuse.retain, &memory, &ground)?;
             let (scope, server) = shared.records();
             let archive = move || Records::new(scope, async move || server.reach().await);
+            let far = Some((monitor, shared.elsewhere()));
             let shared = Arc::new(shared);
-            launch(config, inherited, ground, memory, Some(monitor), move || shared.end(), archive)
+            launch((generation, ids), inherited, ground, memory, far, move || shared.end(), archive)
         }
     }
 }
@@ -118,16 +126,17 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
 /// Starts whatever asks the store, each thread with an end of its own, which `end` makes. `archive` makes what
 /// the admin port reads the records of other instances from.
 fn launch<S: Store + 'static, A: Archive + 'static>(
-    config: Config,
+    (generation, ids): (Generation, PolicyIds),
     mut inherited: Inherited,
     ground: Ground,
     memory: Arc<MemoryStore>,
-    monitor: Option<Monitor>,
+    far: Option<(Monitor, Elsewhere)>,
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, events, warnings } = ground;
-    let config = Arc::new(config);
+    let Ground { in_force, clock, metrics, registry, events } = ground;
+    let config = Arc::clone(&generation.config);
+    let (monitor, elsewhere) = far.unzip();
     let workers = metrics.workers();
 
     let configured: Vec<SocketAddr> = config.listeners.iter().map(|listener| listener.address).collect();
@@ -141,50 +150,57 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
 
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
-    let upstreams: Vec<Arc<upstream::Shared>> =
-        config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
-    let verifier = Arc::new(Verifier::new(&config.user)?);
-    verifier.watch()?;
-    let rules = Arc::new(Rules::new(Arc::clone(&config), Arc::clone(&policies), verifier)?);
     let slots = Slots::new(config.client_limits.connections);
     let pulses = Pulses::new(workers);
     let (phase, watched) = watch::channel(Phase::Serving);
     let (working, ended) = mpsc::channel(1);
 
     let readiness = Arc::new(Readiness::default());
+    let (reloads, reload_requests) = admin::Reloads::channel();
     let state = admin::State {
         token: config.admin.token.clone(),
-        registry,
-        policies: Arc::clone(&policies),
+        registry: Arc::clone(&registry),
+        in_force: Arc::clone(&in_force),
+        reloads,
         metrics: Arc::clone(&metrics),
         readiness: Arc::clone(&readiness),
-        events,
+        events: events.clone(),
         clock: Arc::new(clock.clone()),
-        ipv6_prefix: config.client_address.ipv6_prefix,
-        facts: admin::Facts {
-            configuration_hash: fingerprint(&config),
-            configuration_loaded: clock.now(),
-            listeners: addresses.clone(),
-            warnings,
-        },
+        facts: admin::Facts { listeners: addresses.clone() },
     };
     let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;
 
     // Last of all, so that no client is let in where anything else can't start.
+    let is_logged = config.access_log.format != AccessLogFormat::Off;
+    let mut parts = reload::Parts {
+        ids,
+        generation,
+        in_force,
+        metrics: Arc::clone(&metrics),
+        registry,
+        collector,
+        slots: Arc::clone(&slots),
+        events,
+        clock: clock.clone(),
+        renewals: Vec::with_capacity(workers),
+        elsewhere,
+        is_logged,
+    };
     for ((index, sockets), pulse) in
         workers::sockets(bound, workers).into_iter().enumerate().zip(pulses.each())
     {
-        let parts = Parts {
+        let worker = Parts {
             index,
-            rules: Arc::clone(&rules),
             store: Box::new(end.clone()),
-            upstreams: upstreams.clone(),
-            metrics: metrics.worker(index),
+            metrics: Arc::clone(&metrics),
             access_log: access_log.worker(),
-            recorder: collector.recorder(),
             clock: clock.clone(),
+            generation: parts.of_worker(&parts.generation, index),
         };
-        workers::spawn(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
+        let (renewals, received) = mpsc::unbounded_channel();
+        let shift = workers::Shift { sockets, slots: Arc::clone(&slots), phase: watched.clone(), pulse };
+        workers::spawn(worker, received, shift, working.clone())?;
+        parts.renewals.push(renewals);
     }
     readiness.enter(admin::Phase::Ready);
 
@@ -194,7 +210,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     tracing::info!(address = %admin.address(), "admin port");
     Ok(App {
         addresses,
-        config,
+        parts,
+        reload_requests: Some(reload_requests),
         memory,
         monitor,
         slots,
@@ -204,7 +221,6 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         phase,
         ended,
         admin,
-        _collector: collector,
     })
 }
 
@@ -252,7 +268,7 @@ impl App {
 
     /// How long requests may run on (`shutdown.drain`).
     pub fn drain_limit(&self) -> Duration {
-        self.config.shutdown.drain
+        self.parts.generation.config.shutdown.drain
     }
 
     /// Waits until the last request has ended, for `shutdown.drain` at most. Says whether it has.
@@ -291,10 +307,4 @@ fn raise_descriptor_limit() {
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         tracing::warn!("can't raise the limit of open files: {error}");
     }
-}
-
-/// Tells two configurations apart; what is secret is masked before.
-fn fingerprint(config: &Config) -> String {
-    let hash = Sha256::digest(format!("{config:?}"));
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::StartError;
+use super::{StartError, reload::Elsewhere};
 use crate::{
     abuse::{self, Registry},
+    admin::InForce,
     config::model::{Config, Redis},
-    limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
+    limit::{Breaker, Clock, Common, Fleet, Guard, Slices, Slicing, SystemClock},
     store::{
         memory::MemoryStore,
         redis::{Duties, Monitor, RedisStore, Server, records::Scope},
@@ -22,13 +23,11 @@ const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 /// What limits stand on, whichever store it is.
 pub(super) struct Ground {
-    pub(super) policies: Arc<[Policy]>,
+    pub(super) in_force: Arc<InForce>,
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
     pub(super) events: Events,
-    /// What of the configuration may not be meant.
-    pub(super) warnings: Vec<String>,
 }
 
 /// The process' own store.
@@ -68,7 +67,6 @@ impl Shared {
     ) -> Result<(Self, Monitor), StartError> {
         let server = Server::new(config)?;
         let common = Common {
-            policies: Arc::clone(&ground.policies),
             breaker: Arc::new(Breaker::new(config.breaker.failures)),
             fleet: Arc::new(Fleet::default()),
             clock: ground.clock.clone(),
@@ -99,6 +97,11 @@ impl Shared {
         (self.scope.clone(), self.server.clone())
     }
 
+    /// What of it goes by the configuration.
+    pub(super) fn elsewhere(&self) -> Elsewhere {
+        Elsewhere { scope: self.scope.clone(), fleet: Arc::clone(&self.common.fleet) }
+    }
+
     /// An end of it, for the thread that asks.
     pub(super) fn end(&self) -> Guard<Slicing<RedisStore>, Arc<MemoryStore>> {
         let breaker = Arc::clone(&self.common.breaker);
@@ -110,11 +113,11 @@ impl Shared {
 
 /// What another instance has taken back is taken back here.
 fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + Send> {
-    let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
+    let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
     let (registry, clock) = (Arc::clone(&ground.registry), ground.clock.clone());
     let events = ground.events.clone();
     Box::new(move |identifier| {
-        memory.reset_now(&policies, identifier);
+        memory.reset_now(&in_force.now().policies, identifier);
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
             events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });

@@ -4,6 +4,7 @@ mod blocked;
 mod check;
 mod client;
 mod demo;
+mod reload;
 mod run;
 mod service_manager;
 mod terminal;
@@ -44,6 +45,8 @@ enum Command {
     Blocked(blocked::Args),
     /// Take back what limits an address
     Unblock(unblock::Args),
+    /// Have a running Tollgate read its configuration again, and show what has changed
+    Reload(reload::Args),
 }
 
 /// Runs the command that the process was called with.
@@ -55,6 +58,7 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Blocked(args) => blocked::run(&args),
         Command::Unblock(args) => unblock::run(&args),
+        Command::Reload(args) => reload::run(&args),
     }
 }
 

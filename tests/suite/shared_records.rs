@@ -61,15 +61,22 @@ impl Instance {
         let registry = Arc::new(Registry::new(&policies, HOUR, Arc::clone(&metrics)));
         let collector =
             Collector::spawn(Arc::clone(&registry), Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
+        let in_force = Arc::new(admin::InForce::new(admin::Configured {
+            policies,
+            ipv6_prefix: 64,
+            hash: String::new(),
+            loaded: 0,
+            warnings: Vec::new(),
+        }));
         let state = admin::State {
             token: None,
             registry: Arc::clone(&registry),
-            policies,
+            in_force,
+            reloads: admin::Reloads::channel().0,
             metrics,
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
             clock: Arc::clone(&clock),
-            ipv6_prefix: 64,
             facts: admin::Facts::default(),
         };
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));

@@ -36,9 +36,10 @@ pub(in super::super) async fn list(
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::Blocked>, Problem> {
     let state = &shared.state;
+    let configured = state.in_force.now();
     let policy = wanted.policy.as_deref().map(|name| {
         let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
-        shared.policy_named(name).map(|_| name).ok_or_else(unknown)
+        configured.policy_named(name).map(|_| name).ok_or_else(unknown)
     });
     let prefix = wanted.prefix.as_deref().map(|text| {
         let malformed = || format!("not an address or a prefix: {}", text.escape_debug());

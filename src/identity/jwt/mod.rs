@@ -90,7 +90,8 @@ impl Verifier {
         verified
     }
 
-    fn look_at_files(&self) {
+    /// Reads key files again that have changed. Blocks, so it is not for a thread that serves.
+    pub fn look_at_files(&self) {
         self.sources.iter().for_each(Source::look_at_file);
     }
 }

@@ -5,6 +5,7 @@
 
 mod cell;
 mod exposition;
+mod generation;
 mod histogram;
 mod registry;
 mod store;
@@ -13,4 +14,4 @@ mod worker;
 pub use cell::{Counter, Gauge};
 pub use registry::{MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
-pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};
+pub use worker::{Outcome, PoolMetrics, PoolState, Source, ThreadMetrics, Verdict, WorkerMetrics};

@@ -1,6 +1,6 @@
 //! What one worker counts. Only its own thread may call these; anyone may read.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 
@@ -112,10 +112,77 @@ pub(super) struct PolicyRow {
 pub(super) struct UpstreamRow {
     pub(super) requests: [Counter; Outcome::ALL.len()],
     pub(super) retries: Counter,
-    pub(super) connections: [Gauge; PoolState::ALL.len()],
 }
 
-/// The counters of one worker, by the indexes of the configuration.
+impl RouteRow {
+    pub(super) fn add(&self, other: &Self) {
+        add_each(&self.requests, &other.requests);
+        self.duration.add(&other.duration);
+    }
+}
+
+impl PolicyRow {
+    pub(super) fn add(&self, other: &Self) {
+        self.decisions.iter().zip(&other.decisions).for_each(|(sums, counted)| add_each(sums, counted));
+    }
+}
+
+impl UpstreamRow {
+    pub(super) fn add(&self, other: &Self) {
+        add_each(&self.requests, &other.requests);
+        self.retries.add(other.retries.value());
+    }
+}
+
+fn add_each(sums: &[Counter], counted: &[Counter]) {
+    sums.iter().zip(counted).for_each(|(sum, counted)| sum.add(counted.value()));
+}
+
+/// What of a worker no configuration names.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct ThreadMetrics {
+    connections: Gauge,
+    leases: Gauge,
+    refused: Counter,
+    bad_requests: Counter,
+}
+
+impl ThreadMetrics {
+    /// The client connections that this worker has open.
+    pub fn connections(&self) -> &Gauge {
+        &self.connections
+    }
+
+    /// The leases of `concurrency` that this worker's requests hold.
+    pub fn leases(&self) -> &Gauge {
+        &self.leases
+    }
+
+    /// The client connections closed at once, because there were too many.
+    pub fn connections_refused(&self) -> &Counter {
+        &self.refused
+    }
+
+    /// The heads that are no request, or are too large: refused before a request could be made of them.
+    pub fn bad_requests(&self) -> &Counter {
+        &self.bad_requests
+    }
+}
+
+/// The connections of one worker to one upstream, for as long as it has any to do with it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct PoolMetrics([Gauge; PoolState::ALL.len()]);
+
+impl PoolMetrics {
+    /// Those that do this.
+    pub fn connections(&self, state: PoolState) -> &Gauge {
+        &self.0[state as usize]
+    }
+}
+
+/// The counters of one worker, by the indexes of one configuration.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct WorkerMetrics {
@@ -123,23 +190,12 @@ pub struct WorkerMetrics {
     pub(super) routes: Box<[RouteRow]>,
     pub(super) policies: Box<[PolicyRow]>,
     pub(super) upstreams: Box<[UpstreamRow]>,
-    connections: Gauge,
-    leases: Gauge,
-    refused: Counter,
-    bad_requests: Counter,
+    thread: Arc<ThreadMetrics>,
 }
 
 impl WorkerMetrics {
-    pub(super) fn new(routes: usize, policies: usize, upstreams: usize) -> Self {
-        Self {
-            routes: rows(routes + 1),
-            policies: rows(policies),
-            upstreams: rows(upstreams),
-            connections: Gauge::default(),
-            leases: Gauge::default(),
-            refused: Counter::default(),
-            bad_requests: Counter::default(),
-        }
+    pub(super) fn new(routes: usize, policies: usize, upstreams: usize, thread: Arc<ThreadMetrics>) -> Self {
+        Self { routes: rows(routes + 1), policies: rows(policies), upstreams: rows(upstreams), thread }
     }
 
     /// A request was answered with `status` after `elapsed`. `route`: index into `Config::routes`, `None`
@@ -174,29 +230,9 @@ impl WorkerMetrics {
         }
     }
 
-    /// This worker's connections to `Config::upstreams[upstream]`; `None` where there is no such upstream.
-    pub fn upstream_connections(&self, upstream: usize, state: PoolState) -> Option<&Gauge> {
-        self.upstreams.get(upstream).map(|row| &row.connections[state as usize])
-    }
-
-    /// The client connections that this worker has open.
-    pub fn connections(&self) -> &Gauge {
-        &self.connections
-    }
-
-    /// The leases of `concurrency` that this worker's requests hold.
-    pub fn leases(&self) -> &Gauge {
-        &self.leases
-    }
-
-    /// The client connections closed at once, because there were too many.
-    pub fn connections_refused(&self) -> &Counter {
-        &self.refused
-    }
-
-    /// The heads that are no request, or are too large: refused before a request could be made of them.
-    pub fn bad_requests(&self) -> &Counter {
-        &self.bad_requests
+    /// What is counted of the worker whatever its configuration.
+    pub fn thread(&self) -> &Arc<ThreadMetrics> {
+        &self.thread
     }
 }
 

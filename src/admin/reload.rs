@@ -1,0 +1,60 @@
+//! `POST /v1/reload`: reads the configuration again.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    params::{Nothing, Params},
+    problem::Problem,
+    shapes::{ConfigurationError, Reloaded},
+    state::Shared,
+};
+
+/// Reloads that may wait for those before them.
+const QUEUE: usize = 16;
+
+type Outcome = Result<Reloaded, Vec<ConfigurationError>>;
+
+/// Where handlers ask for a reload. They are done one after another, by whoever has the other end.
+#[derive(Debug, Clone)]
+pub struct Reloads(mpsc::Sender<ReloadRequest>);
+
+/// Somebody asks for a reload, and waits.
+#[derive(Debug)]
+pub struct ReloadRequest(oneshot::Sender<Outcome>);
+
+impl Reloads {
+    /// Where to ask, and what has to be answered.
+    pub fn channel() -> (Self, mpsc::Receiver<ReloadRequest>) {
+        let (asked, requests) = mpsc::channel(QUEUE);
+        (Self(asked), requests)
+    }
+
+    async fn ask(&self) -> Option<Outcome> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(ReloadRequest(answer)).await.ok()?;
+        answered.await.ok()
+    }
+}
+
+impl ReloadRequest {
+    /// Tells what came of it.
+    pub fn answer(self, outcome: Outcome) {
+        // Whoever asked may have gone.
+        let _gone = self.0.send(outcome);
+    }
+}
+
+pub(super) async fn reload(
+    State(shared): State<Arc<Shared>>,
+    _: Params<Nothing>,
+) -> Result<Json<Reloaded>, Problem> {
+    match shared.state.reloads.ask().await {
+        Some(Ok(reloaded)) => Ok(Json(reloaded)),
+        Some(Err(errors)) => Err(Problem::misconfigured(errors)),
+        None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Tollgate is ending")),
+    }
+}
