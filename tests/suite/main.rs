@@ -49,3 +49,4 @@ mod shared_records;
 mod slices;
 mod token_limits;
 mod tokens;
+mod traces;

@@ -14,6 +14,7 @@ mod route_names;
 mod routes;
 mod shadowed;
 mod state;
+mod tracing;
 mod upstreams;
 mod user;
 
@@ -55,6 +56,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
     let forwarded = clients::forwarded(at.take("forwarded"));
     let access_log = logs::access_log(at.take("access_log"));
     let log = logs::log(at.take("log"));
+    let tracing = at.take("tracing").and_then(tracing::tracing);
     let shutdown = shutdown(at.take("shutdown"));
     at.finish_besides(|key| key.starts_with("x-"));
     Some(Config {
@@ -75,6 +77,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
         forwarded,
         access_log,
         log,
+        tracing,
         shutdown,
     })
 }

@@ -2,6 +2,7 @@
 
 mod address;
 mod choice;
+mod collector;
 mod condition;
 mod endpoint;
 mod field;
@@ -19,6 +20,7 @@ mod token_key;
 
 pub(super) use address::{network, socket};
 pub(super) use choice::{choice, switch};
+pub(super) use collector::collector;
 pub(super) use condition::{condition, condition_of};
 pub(super) use endpoint::endpoint_url;
 pub(super) use field::{
