@@ -9,6 +9,7 @@ mod desk;
 mod guard;
 mod health;
 mod in_force;
+mod openapi;
 mod params;
 mod problem;
 mod reload;

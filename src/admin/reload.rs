@@ -7,6 +7,7 @@ use http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    openapi::{Changes, Misconfigured},
     params::{Nothing, Params},
     problem::Problem,
     shapes::{ConfigurationError, Reloaded},
@@ -48,6 +49,13 @@ impl ReloadRequest {
     }
 }
 
+/// Reads the configuration again, and puts it into force: what has changed. Where it has errors, they are told each with its
+/// place, and the one in force stays.
+#[utoipa::path(
+    post,
+    path = "/v1/reload",
+    responses((status = 200, body = Reloaded), Changes, Misconfigured)
+)]
 pub(super) async fn reload(
     State(shared): State<Arc<Shared>>,
     _: Params<Nothing>,

@@ -6,6 +6,7 @@ use axum::{Json, extract::State};
 
 use super::{
     Configured,
+    openapi::Refusals,
     params::{Nothing, Params},
     shapes::{Configuration, SharedStore, Status, StoreStatus},
     state::{self, Phase, Shared},
@@ -15,6 +16,8 @@ use crate::telemetry::{
     time::{duration, rfc3339},
 };
 
+/// How the process stands: version, configuration, store, and what an operator should know.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), Refusals))]
 pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Status> {
     let state = &shared.state;
     let configured = state.in_force.now();

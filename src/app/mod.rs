@@ -31,6 +31,7 @@ use crate::{
         Events,
         access_log::{AccessLog, OpenError},
         metrics::Metrics,
+        traces::{self, Traces},
     },
 };
 use generation::Generation;
@@ -61,6 +62,9 @@ pub enum StartError {
     /// A file that Redis takes can't be read.
     #[error(transparent)]
     Redis(#[from] ServerError),
+    /// Traces can't be sent.
+    #[error(transparent)]
+    Traces(#[from] traces::OpenError),
     /// The keys of a token can't be read.
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
@@ -84,6 +88,7 @@ pub struct App {
     slots: Arc<Slots>,
     pulses: Pulses,
     access_log: AccessLog,
+    traces: Option<Traces>,
     readiness: Arc<Readiness>,
     phase: watch::Sender<Phase>,
     ended: mpsc::Receiver<()>,
@@ -105,7 +110,9 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let generation = Generation::new(config, policies, None)?;
     let config = Arc::clone(&generation.config);
     let in_force = Arc::new(InForce::new(generation.told(warnings, clock.now())));
-    let ground = Ground { in_force, clock, metrics, registry, events: Events::new() };
+    // A new one at each start: what an instance wrote before is another's to it.
+    let instance = format!("{:016x}", fastrand::u64(..));
+    let ground = Ground { in_force, clock, metrics, registry, events: Events::new(), instance };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -134,7 +141,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { in_force, clock, metrics, registry, events } = ground;
+    let Ground { in_force, clock, metrics, registry, events, instance } = ground;
     let config = Arc::clone(&generation.config);
     let (monitor, elsewhere) = far.unzip();
     let workers = metrics.workers();
@@ -149,6 +156,10 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
 
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
+    let store = if config.store.redis.is_some() { "redis" } else { "memory" };
+    let traces = config.tracing.as_ref();
+    let traces =
+        traces.map(|tracing| Traces::open(tracing, store, instance, Arc::clone(&metrics))).transpose()?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     let slots = Slots::new(config.client_limits.connections);
     let pulses = Pulses::new(workers);
@@ -194,6 +205,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             store: Box::new(end.clone()),
             metrics: Arc::clone(&metrics),
             access_log: access_log.worker(),
+            tracer: traces.as_ref().map(Traces::tracer),
             clock: clock.clone(),
             generation: parts.of_worker(&parts.generation, index),
         };
@@ -217,6 +229,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         slots,
         pulses,
         access_log,
+        traces,
         readiness,
         phase,
         ended,
@@ -289,6 +302,9 @@ impl App {
     pub fn close(self) {
         if !self.access_log.close(LAST_LINES) {
             tracing::warn!("the last lines of the access log could not be written");
+        }
+        if !self.traces.is_none_or(Traces::close) {
+            tracing::warn!("the last spans could not be sent");
         }
         self.admin.stop();
         if let Some(monitor) = self.monitor {

@@ -15,6 +15,7 @@ use crate::{
         Throttle,
         access_log::WorkerLog,
         metrics::{Metrics, WorkerMetrics},
+        traces::Tracer,
     },
     upstream::{Shared, Upstream},
 };
@@ -29,6 +30,8 @@ pub struct Parts<S> {
     pub metrics: Arc<Metrics>,
     /// The worker's end of the access log.
     pub access_log: WorkerLog,
+    /// The worker's end of the traces; `None`: requests are not traced.
+    pub tracer: Option<Tracer>,
     /// The time.
     pub clock: SystemClock,
     /// What it begins with.
@@ -65,7 +68,7 @@ pub struct Worker<S> {
 impl<S> Worker<S> {
     /// Puts a thread's first worker together. To be called on that thread, in its runtime.
     pub fn new(parts: Parts<S>) -> Self {
-        let Parts { index, store, metrics, access_log, clock, generation } = parts;
+        let Parts { index, store, metrics, access_log, tracer, clock, generation } = parts;
         let pools = Rc::new(Pools::new(index, metrics));
         let access_log = Rc::new(access_log);
         Self {
@@ -74,7 +77,11 @@ impl<S> Worker<S> {
             settlements: Rc::default(),
             upstreams: pools.adopt(generation.upstreams),
             recorder: generation.recorder,
-            ledger: Rc::new(ledger(&generation.rules, generation.metrics, access_log, clock)),
+            ledger: Rc::new(ledger(
+                &generation.rules,
+                generation.metrics,
+                Books { access_log, tracer, clock },
+            )),
             rules: generation.rules,
             pools,
             number: 0,
@@ -87,13 +94,15 @@ impl<S> Worker<S> {
         let Generation { rules, upstreams, metrics, recorder } = generation;
         let access_log = Rc::clone(&self.ledger.access_log);
         access_log.reconfigure(rules.config.access_log.format, rules.config.access_log.sample);
+        let (tracer, clock) = (self.ledger.tracer.clone(), self.ledger.clock.clone());
+        let books = Books { access_log, tracer, clock };
         Self {
             store: Rc::clone(&self.store),
             tokens: Rc::clone(&self.tokens),
             settlements: Rc::clone(&self.settlements),
             upstreams: self.pools.adopt(upstreams),
             recorder,
-            ledger: Rc::new(ledger(&rules, metrics, access_log, self.ledger.clock.clone())),
+            ledger: Rc::new(ledger(&rules, metrics, books)),
             rules,
             pools: Rc::clone(&self.pools),
             number: self.number + 1,
@@ -142,16 +151,20 @@ impl<S> Worker<S> {
     }
 }
 
-fn ledger(
-    rules: &Rules,
-    metrics: Arc<WorkerMetrics>,
+/// What of a ledger no configuration changes.
+struct Books {
     access_log: Rc<WorkerLog>,
+    tracer: Option<Tracer>,
     clock: SystemClock,
-) -> Ledger {
+}
+
+fn ledger(rules: &Rules, metrics: Arc<WorkerMetrics>, books: Books) -> Ledger {
+    let Books { access_log, tracer, clock } = books;
     let config = &rules.config;
     Ledger {
         metrics,
         access_log,
+        tracer,
         clock,
         routes: config.routes.iter().map(|route| route.name.clone()).collect(),
         policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),

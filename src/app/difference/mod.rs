@@ -3,7 +3,6 @@
 mod parts;
 mod words;
 
-
 use crate::config::model::{Abuse, AccessLog, Admin, ClientLimits, Config, Store};
 use words::{plain, time, without_credentials};
 
@@ -64,6 +63,9 @@ fn keep(old: &Config, new: Config, is_logged: bool, lines: &mut Lines) -> Config
     stores(&old.store, &new.store, lines);
     let access_log = access_log(&old.access_log, &new.access_log, is_logged, lines);
     lines.compare("log", &old.log, &new.log, |log| format!("{}, {}", plain(&log.level), plain(&log.format)));
+    lines.compare("tracing", &old.tracing, &new.tracing, |tracing| {
+        tracing.as_ref().map_or_else(|| "none".to_owned(), |to| format!("{} of {}", to.otlp, to.sample))
+    });
     Config {
         listeners: old.listeners.clone(),
         admin: old.admin.clone(),
@@ -71,6 +73,7 @@ fn keep(old: &Config, new: Config, is_logged: bool, lines: &mut Lines) -> Config
         store: old.store.clone(),
         access_log,
         log: old.log,
+        tracing: old.tracing.clone(),
         ..new
     }
 }
@@ -118,6 +121,7 @@ fn changed(old: &Config, new: &Config) -> Vec<String> {
         user,
         store: _,
         policies: _,
+        bans,
         abuse,
         upstreams: _,
         routes: _,
@@ -126,9 +130,11 @@ fn changed(old: &Config, new: &Config) -> Vec<String> {
         forwarded,
         access_log,
         log: _,
+        tracing: _,
         shutdown,
     } = new;
     parts::policies(old, new, &mut lines);
+    parts::bans(&old.bans, bans, &mut lines);
     parts::upstreams(old, new, &mut lines);
     parts::routes(old, new, &mut lines);
     lines.compare("trusted_proxies", &old.trusted_proxies, trusted_proxies, |nets| words::list(nets));

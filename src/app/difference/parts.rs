@@ -1,10 +1,12 @@
 //! Policies, upstreams and routes: known by their names, whatever their places.
 
+use std::sync::Arc;
+
 use super::{
     Lines,
     words::{algorithm, endpoints, hosts, keys, limits, list, path, plain, time},
 };
-use crate::config::model::{Config, Policy, Route, Timeouts, Upstream};
+use crate::config::model::{BanRule, Config, Policy, Route, Timeouts, Upstream};
 
 /// Tells what came and what went, and has `compare` tell what became of the rest.
 fn named<T>(
@@ -87,6 +89,23 @@ fn policy(old: &Policy, new: &Policy, lines: &mut Lines) {
     lines.within("slice", &old.slice, slice, |slice| format!("{}%", slice * 100.0));
     lines.other("exempt", &old.exempt, exempt);
     lines.other("overrides", &old.overrides, overrides);
+    lines.other("reply", &old.reply, reply);
+}
+
+pub(super) fn bans(old: &[Arc<BanRule>], new: &[Arc<BanRule>], lines: &mut Lines) {
+    named("ban", (old, new), |rule| &rule.name, |old, new, lines| ban(old, new, lines), lines);
+}
+
+fn ban(old: &BanRule, new: &BanRule, lines: &mut Lines) {
+    let BanRule { name: _, key, after, lasts, factor, jitter, max, mode, exempt, reply } = new;
+    lines.within("key", &old.key, key, plain);
+    lines.within("after", &old.after, after, |rate| limits(&[*rate]));
+    lines.within("for", &old.lasts, lasts, time);
+    lines.within("factor", &old.factor, factor, f64::to_string);
+    lines.within("jitter", &old.jitter, jitter, f64::to_string);
+    lines.within("max", &old.max, max, time);
+    lines.within("mode", &old.mode, mode, plain);
+    lines.other("exempt", &old.exempt, exempt);
     lines.other("reply", &old.reply, reply);
 }
 
