@@ -1,6 +1,8 @@
 //! What another configuration changes, in words; and what of it can't be changed while requests are served.
 
 mod parts;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use crate::config::model::{Abuse, AccessLog, Admin, ClientLimits, Config, Store};

@@ -1,6 +1,11 @@
 //! The configuration is read again while requests are served.
 
 mod errors;
+mod limits;
+mod metrics;
+mod requests;
+mod settings;
+mod stamina;
 
 use std::{fs, net::SocketAddr, path::PathBuf};
 
