@@ -4,27 +4,21 @@ use std::{cell::RefCell, net::SocketAddr, rc::Rc};
 
 use crate::proxy::{Client, Patience, Worker};
 
-/// A connection, and its client as the last worker saw it: another configuration may trust him, or call him, otherwise.
-pub(super) struct Visitor {
-    peer: SocketAddr,
-    patience: Rc<Patience>,
-    /// With the worker's number.
-    seen: RefCell<(u64, Rc<Client>)>,
-}
+/// A connection's client as the last worker saw him: another configuration may trust him, or call him, otherwise.
+pub(super) struct Visitor(RefCell<(u64, Rc<Client>)>);
 
 impl Visitor {
     /// A connection from `peer`, accepted under `worker`.
     pub(super) fn new<S>(worker: &Worker<S>, peer: SocketAddr, patience: Rc<Patience>) -> Self {
-        let client = Rc::new(worker.client(peer, Rc::clone(&patience)));
-        Self { peer, patience, seen: RefCell::new((worker.number(), client)) }
+        Self(RefCell::new((worker.number(), Rc::new(worker.client(peer, patience)))))
     }
 
-    /// As this worker sees it.
+    /// As this worker sees him.
     pub(super) fn client<S>(&self, worker: &Worker<S>) -> Rc<Client> {
-        let (number, client) = &mut *self.seen.borrow_mut();
+        let (number, client) = &mut *self.0.borrow_mut();
         if *number != worker.number() {
-            *number = worker.number();
-            *client = Rc::new(worker.client(self.peer, Rc::clone(&self.patience)));
+            let patience = Rc::clone(client.patience());
+            (*number, *client) = (worker.number(), Rc::new(worker.client(client.peer(), patience)));
         }
         Rc::clone(client)
     }
