@@ -79,9 +79,7 @@ fn whatever_it_is_asked_it_answers_as_it_is_described() {
     for user in ["ann", "bob", "ann", "bob"] {
         client.request("GET", "/", &[("x-user-id", user)], b"");
     }
-    eventually("somebody is limited", || {
-        authorized(&tollgate, "GET", "/v1/blocked/127.0.0.1").status == 200
-    });
+    eventually("somebody is limited", || authorized(&tollgate, "GET", "/v1/blocked/127.0.0.1").status == 200);
     let mut schemathesis: Command = program("python3", "python3");
     let output = schemathesis
         .env("PYTHONPATH", &directory)
@@ -96,7 +94,8 @@ fn whatever_it_is_asked_it_answers_as_it_is_described() {
         .arg(format!("http://{}/v1/openapi.json", tollgate.admin))
         .output()
         .unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}\n{:#?}", tollgate.log());
     assert!(said.contains("Fuzzing"), "{said}");
     assert_eq!(authorized(&tollgate, "GET", "/readyz").status, 200);
