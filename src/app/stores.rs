@@ -29,6 +29,8 @@ pub(super) struct Ground {
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
+    /// How this instance is told from others.
+    pub(super) instance: String,
 }
 
 /// The process' own store.
@@ -73,8 +75,7 @@ impl Shared {
             fleet: Arc::new(Fleet::default()),
             clock: ground.clock.clone(),
         };
-        // A new one at each start: what an instance wrote before is another's to it.
-        let instance = format!("{:016x}", fastrand::u64(..));
+        let instance = ground.instance.clone();
         let scope = Scope::new(&config.prefix, &instance, retain);
         let monitor = Monitor::spawn(Duties {
             server: server.clone(),

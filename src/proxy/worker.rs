@@ -15,6 +15,7 @@ use crate::{
         Throttle,
         access_log::WorkerLog,
         metrics::{PoolState, WorkerMetrics},
+        traces::Tracer,
     },
     upstream::{Shared, Upstream},
 };
@@ -33,6 +34,8 @@ pub struct Parts<S> {
     pub metrics: Arc<WorkerMetrics>,
     /// The worker's end of the access log.
     pub access_log: WorkerLog,
+    /// The worker's end of the traces; `None`: requests are not traced.
+    pub tracer: Option<Tracer>,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
     /// The time.
@@ -57,6 +60,7 @@ impl<S> Worker<S> {
         let ledger = Ledger {
             metrics: parts.metrics,
             access_log: parts.access_log,
+            tracer: parts.tracer,
             clock: parts.clock,
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
             policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),

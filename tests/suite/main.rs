@@ -51,3 +51,4 @@ mod shared_records;
 mod slices;
 mod token_limits;
 mod tokens;
+mod traces;
