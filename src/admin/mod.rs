@@ -6,12 +6,17 @@
 mod archivist;
 mod blocked;
 mod desk;
+mod events;
 mod guard;
+mod guesses;
 mod health;
+mod page;
 mod params;
 mod problem;
+mod rounds;
 mod router;
 mod server;
+mod session;
 pub mod shapes;
 mod state;
 mod status;

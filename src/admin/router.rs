@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Router, middleware, routing::get};
 use http::{Method, StatusCode, Uri};
 
-use super::{blocked, guard::guard, health, problem::Problem, state::Shared, status};
+use super::{blocked, events, guard::guard, health, page, problem::Problem, state::Shared, status};
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -15,6 +15,8 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/status", get(status::status))
         .route("/v1/blocked", get(blocked::list))
         .route("/v1/blocked/{ip}", get(blocked::evidence).delete(blocked::unblock))
+        .route("/v1/events", get(events::events))
+        .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))

@@ -55,6 +55,7 @@ pub struct Exchange {
     route: Option<usize>,
     status: Option<StatusCode>,
     sent: u64,
+    is_denied: bool,
     log: Option<Box<Logged>>,
     /// Dropped with the exchange, which is what gives it back.
     held: Option<Held>,
@@ -107,6 +108,7 @@ impl Exchange {
             route: None,
             status: None,
             sent: 0,
+            is_denied: false,
             log,
             held: None,
         }
@@ -137,6 +139,7 @@ impl Exchange {
 
     /// Notes the policy that held it back.
     pub fn limited(&mut self, policy: usize) {
+        self.is_denied = true;
         if let Some(log) = &mut self.log {
             log.limited = Some(policy);
         }
@@ -235,6 +238,9 @@ impl Drop for Exchange {
         let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
         let status = self.status.unwrap_or(closed);
         self.ledger.metrics.request(self.route, status, elapsed);
+        if self.is_denied {
+            self.ledger.metrics.denied(self.route);
+        }
         if let Some(log) = &self.log {
             self.log(log, status, elapsed);
         }

@@ -14,7 +14,7 @@ use crate::abuse::{self, Client};
 /// By what addresses are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Sort {
+pub(in super::super) enum Sort {
     /// Most lately denied first.
     #[default]
     Last,
@@ -39,7 +39,7 @@ impl Sort {
         (Reverse(number), client.address)
     }
 
-    fn name(self) -> &'static str {
+    pub(in super::super) fn name(self) -> &'static str {
         match self {
             Self::Last => "last",
             Self::First => "first",

@@ -18,23 +18,28 @@ use crate::{
 const LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
     /// Held back by this policy.
-    policy: Option<String>,
+    pub(in super::super) policy: Option<String>,
     /// Within this prefix.
-    prefix: Option<String>,
+    pub(in super::super) prefix: Option<String>,
     #[serde(default)]
-    sort: Sort,
-    limit: Option<usize>,
-    cursor: Option<String>,
+    pub(in super::super) sort: Sort,
+    pub(in super::super) limit: Option<usize>,
+    pub(in super::super) cursor: Option<String>,
 }
 
 pub(in super::super) async fn list(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::Blocked>, Problem> {
+    listed(&shared, &wanted).await.map(Json)
+}
+
+/// A page of the list.
+pub(in super::super) async fn listed(shared: &Shared, wanted: &Wanted) -> Result<shapes::Blocked, Problem> {
     let state = &shared.state;
     let policy = wanted.policy.as_deref().map(|name| {
         let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
@@ -65,7 +70,7 @@ pub(in super::super) async fn list(
     clients.truncate(limit);
     let cursor = clients.last().filter(|_| more).map(|last| wanted.sort.cursor(wanted.sort.place(last)));
     let blocked = clients.iter().map(told).collect();
-    Ok(Json(shapes::Blocked { blocked, cursor }))
+    Ok(shapes::Blocked { blocked, cursor })
 }
 
 /// One address as lists and evidence tell it.

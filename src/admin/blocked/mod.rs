@@ -5,6 +5,7 @@ mod evidence;
 mod list;
 mod unblock;
 
-pub(super) use evidence::evidence;
-pub(super) use list::list;
+pub(super) use cursor::Sort;
+pub(super) use evidence::{evidence, found};
+pub(super) use list::{Wanted, list, listed};
 pub(super) use unblock::unblock;
