@@ -10,6 +10,7 @@ mod events;
 mod guard;
 mod guesses;
 mod health;
+mod openapi;
 mod page;
 mod params;
 mod problem;

@@ -42,6 +42,10 @@ impl Store for Lists {
         Err(Unavailable("nothing is decided here".to_owned()))
     }
 
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        self.decide(checks).await
+    }
+
     async fn give_back(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
         Err(Unavailable("nothing was taken here".to_owned()))
     }
@@ -77,6 +81,16 @@ impl Store for Lists {
             }
             !hit
         });
+        Ok(cleared)
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        let mut cleared = Vec::new();
+        for policy in policies {
+            if self.0.lock().remove(&(policy.name.clone(), identifier.to_owned())).is_some() {
+                cleared.push(Cleared { policy: policy.name.clone(), identifier: identifier.to_owned() });
+            }
+        }
         Ok(cleared)
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn config() -> Config {
         user: Vec::new(),
         store: Store { memory: MemoryStore { max_keys: 1000 }, redis: None },
         policies: vec![Arc::new(policy)],
+        bans: Vec::new(),
         abuse: Abuse { retain: Duration::from_secs(86_400) },
         upstreams: vec![Upstream {
             name: "api".into(),
@@ -72,6 +73,7 @@ pub(crate) fn config() -> Config {
         forwarded: Forwarded::XForwarded,
         access_log: AccessLog { format: AccessLogFormat::Off, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
+        tracing: None,
         shutdown: Shutdown { drain: Duration::from_secs(1) },
     }
 }

@@ -1,11 +1,11 @@
 //! `/v1/blocked`: who was limited, who was behind it, and letting them go.
 
+pub(super) mod evidence;
+pub(super) mod list;
+pub(super) mod unblock;
+
 mod cursor;
-mod evidence;
-mod list;
-mod unblock;
 
 pub(super) use cursor::Sort;
-pub(super) use evidence::{evidence, found};
-pub(super) use list::{Wanted, list, listed};
-pub(super) use unblock::unblock;
+pub(super) use evidence::found;
+pub(super) use list::{Wanted, listed};

@@ -19,6 +19,7 @@ use futures_util::Stream;
 use http::StatusCode;
 
 use super::{
+    openapi::LookUps,
     params::{Nothing, Params},
     problem::Problem,
     server::Ending,
@@ -30,6 +31,14 @@ pub(super) const STREAMS: usize = 32;
 /// Without an event, so that nobody between takes the connection for dead.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
+/// What happens, as server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `reloaded`, `not_reloaded`, `health`,
+/// `warning`, and every two seconds how things stand as `tick`. Whoever reads too slowly is told how many passed by as
+/// `missed`.
+#[utoipa::path(
+    get,
+    path = "/v1/events",
+    responses((status = 200, body = String, content_type = "text/event-stream"), LookUps)
+)]
 pub(super) async fn events(
     State(shared): State<Arc<Shared>>,
     Extension(ending): Extension<Ending>,
