@@ -99,6 +99,7 @@ pub(crate) struct Harness {
     pub(crate) address: SocketAddr,
     pub(crate) store: Arc<Lists>,
     pub(crate) readiness: Arc<Readiness>,
+    pub(crate) events: Events,
     registry: Arc<Registry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -123,13 +124,14 @@ impl Harness {
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
+        let events = Events::new();
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
             policies: policies.into(),
             metrics,
             readiness: Arc::clone(&readiness),
-            events: Events::new(),
+            events: events.clone(),
             clock: Arc::new(clock()),
             ipv6_prefix: 64,
             facts: Facts {
@@ -144,7 +146,7 @@ impl Harness {
         let lists = Arc::clone(&store);
         let handle = spawn(listener, state, move || lists, move || archive).unwrap();
         let recorder = collector.recorder();
-        Self { address: handle.address(), store, readiness, registry, recorder, handle }
+        Self { address: handle.address(), store, readiness, events, registry, recorder, handle }
     }
 
     /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.
