@@ -10,7 +10,7 @@ use std::{
 
 use super::desk::Desk;
 use crate::{
-    abuse::Registry,
+    abuse::{AuditLog, Registry, bans::Bans},
     config::model::Secret,
     limit::{Clock, Policy},
     telemetry::{Events, metrics::Metrics},
@@ -21,6 +21,8 @@ pub struct State {
     /// `None`: only loopback may ask.
     pub token: Option<Secret>,
     pub registry: Arc<Registry>,
+    pub bans: Arc<Bans>,
+    pub audit: Arc<AuditLog>,
     /// Those whose names the registry knows.
     pub policies: Arc<[Policy]>,
     pub metrics: Arc<Metrics>,

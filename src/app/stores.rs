@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::StartError;
 use crate::{
-    abuse::{self, Registry},
+    abuse::{self, AuditLog, Registry, bans::Bans},
     config::model::{Config, Redis},
     limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
     store::{
@@ -22,10 +22,14 @@ const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 /// What limits stand on, whichever store it is.
 pub(super) struct Ground {
+    /// How this instance is told from others.
+    pub(super) instance: String,
     pub(super) policies: Arc<[Policy]>,
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
+    pub(super) bans: Arc<Bans>,
+    pub(super) audit: Arc<AuditLog>,
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
@@ -73,14 +77,12 @@ impl Shared {
             fleet: Arc::new(Fleet::default()),
             clock: ground.clock.clone(),
         };
-        // A new one at each start: what an instance wrote before is another's to it.
-        let instance = format!("{:016x}", fastrand::u64(..));
-        let scope = Scope::new(&config.prefix, &instance, retain);
+        let scope = Scope::new(&config.prefix, &ground.instance, retain);
         let monitor = Monitor::spawn(Duties {
             server: server.clone(),
             config: config.clone(),
             audit_every: AUDIT_EVERY,
-            instance,
+            instance: ground.instance.clone(),
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),
             clock: ground.clock.clone(),
