@@ -7,7 +7,9 @@ use http::{Method, StatusCode, Uri};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{blocked, guard::guard, health, openapi::Description, problem::Problem, state::Shared, status};
+use super::{
+    audit, bans, blocked, guard::guard, health, openapi::Description, problem::Problem, state::Shared, status,
+};
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     let (router, described) = OpenApiRouter::with_openapi(Description::openapi())
@@ -17,6 +19,8 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(status::status))
         .routes(routes!(blocked::list::list))
         .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
+        .routes(routes!(bans::list::list, bans::give::give, bans::lift::lift))
+        .routes(routes!(audit::audit))
         .split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(described)))

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
 use crate::{
-    abuse::{self, Archive, Collector, Denial, Recorder, Registry, testing::policy},
+    abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
@@ -40,6 +40,10 @@ impl Lists {
 impl Store for Lists {
     async fn decide(&self, _: &[Check<'_>]) -> Result<Decision, Unavailable> {
         Err(Unavailable("nothing is decided here".to_owned()))
+    }
+
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        self.decide(checks).await
     }
 
     async fn give_back(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
@@ -79,12 +83,23 @@ impl Store for Lists {
         });
         Ok(cleared)
     }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        let mut cleared = Vec::new();
+        for policy in policies {
+            if self.0.lock().remove(&(policy.name.clone(), identifier.to_owned())).is_some() {
+                cleared.push(Cleared { policy: policy.name.clone(), identifier: identifier.to_owned() });
+            }
+        }
+        Ok(cleared)
+    }
 }
 
 pub(crate) struct Harness {
     pub(crate) address: SocketAddr,
     pub(crate) store: Arc<Lists>,
     pub(crate) readiness: Arc<Readiness>,
+    pub(crate) bans: Arc<Bans>,
     registry: Arc<Registry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -109,9 +124,16 @@ impl Harness {
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
+        let audit = Arc::new(AuditLog::new(Arc::new(clock()), "one", false));
+        let bans = {
+            let (clock, audit, metrics) = (Arc::new(clock()), Arc::clone(&audit), Arc::clone(&metrics));
+            Arc::new(Bans::new(clock, Events::new(), audit, metrics, false))
+        };
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
+            bans: Arc::clone(&bans),
+            audit,
             policies: policies.into(),
             metrics,
             readiness: Arc::clone(&readiness),
@@ -130,7 +152,7 @@ impl Harness {
         let lists = Arc::clone(&store);
         let handle = spawn(listener, state, move || lists, move || archive).unwrap();
         let recorder = collector.recorder();
-        Self { address: handle.address(), store, readiness, registry, recorder, handle }
+        Self { address: handle.address(), store, readiness, bans, registry, recorder, handle }
     }
 
     /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.

@@ -34,6 +34,7 @@ use crate::{
         Events,
         access_log::{AccessLog, OpenError},
         metrics::Metrics,
+        traces::{self, Traces},
     },
     upstream,
 };
@@ -62,6 +63,9 @@ pub enum StartError {
     /// A file that Redis takes can't be read.
     #[error(transparent)]
     Redis(#[from] ServerError),
+    /// Traces can't be sent.
+    #[error(transparent)]
+    Traces(#[from] traces::OpenError),
     /// The keys of a token can't be read.
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
@@ -85,6 +89,7 @@ pub struct App {
     slots: Arc<Slots>,
     pulses: Pulses,
     access_log: AccessLog,
+    traces: Option<Traces>,
     readiness: Arc<Readiness>,
     phase: watch::Sender<Phase>,
     ended: mpsc::Receiver<()>,
@@ -138,7 +143,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, bans, audit, events, warnings, .. } = ground;
+    let Ground { policies, clock, metrics, registry, bans, audit, events, warnings, instance } = ground;
     let config = Arc::new(config);
     let workers = metrics.workers();
 
@@ -152,6 +157,10 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
 
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
+    let store = if config.store.redis.is_some() { "redis" } else { "memory" };
+    let traces = config.tracing.as_ref();
+    let traces =
+        traces.map(|tracing| Traces::open(tracing, store, instance, Arc::clone(&metrics))).transpose()?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     let upstreams: Vec<Arc<upstream::Shared>> =
         config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
@@ -195,6 +204,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             upstreams: upstreams.clone(),
             metrics: metrics.worker(index),
             access_log: access_log.worker(),
+            tracer: traces.as_ref().map(Traces::tracer),
             recorder: collector.recorder(),
             bans: Arc::clone(&bans),
             clock: clock.clone(),
@@ -216,6 +226,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         slots,
         pulses,
         access_log,
+        traces,
         readiness,
         phase,
         ended,
@@ -290,6 +301,9 @@ impl App {
     pub fn close(self) {
         if !self.access_log.close(LAST_LINES) {
             tracing::warn!("the last lines of the access log could not be written");
+        }
+        if !self.traces.is_none_or(Traces::close) {
+            tracing::warn!("the last spans could not be sent");
         }
         self.admin.stop();
         if let Some(monitor) = self.monitor {

@@ -22,8 +22,6 @@ const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 /// What limits stand on, whichever store it is.
 pub(super) struct Ground {
-    /// How this instance is told from others.
-    pub(super) instance: String,
     pub(super) policies: Arc<[Policy]>,
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
@@ -33,6 +31,8 @@ pub(super) struct Ground {
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
+    /// How this instance is told from others.
+    pub(super) instance: String,
 }
 
 /// The process' own store.
@@ -77,18 +77,20 @@ impl Shared {
             fleet: Arc::new(Fleet::default()),
             clock: ground.clock.clone(),
         };
-        let scope = Scope::new(&config.prefix, &ground.instance, retain);
+        let instance = ground.instance.clone();
+        let scope = Scope::new(&config.prefix, &instance, retain);
         let monitor = Monitor::spawn(Duties {
             server: server.clone(),
             config: config.clone(),
             audit_every: AUDIT_EVERY,
-            instance: ground.instance.clone(),
+            instance,
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),
             clock: ground.clock.clone(),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
             unblocked: unblocked(memory, ground),
+            cleared: cleared(memory, ground),
         })?;
         ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
@@ -120,6 +122,16 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
             events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });
+        }
+    })
+}
+
+/// A limit that another instance has cleared is cleared here.
+fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str, &str) + Send> {
+    let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
+    Box::new(move |name, identifier| {
+        if let Some(policy) = policies.iter().find(|policy| policy.name == name) {
+            memory.clear_now(std::slice::from_ref(policy), identifier);
         }
     })
 }

@@ -73,6 +73,7 @@ pub(super) async fn admit<S: Store + 'static>(
         return Admission::Admitted(Admitted::default());
     }
 
+    exchange.deciding(checks.all.len());
     let decided = if checks.give_back() {
         let (decided, held) = settle::decide(worker, &checks).await;
         exchange.hold(held);
@@ -80,6 +81,7 @@ pub(super) async fn admit<S: Store + 'static>(
     } else {
         worker.store.decide(&checks.all).await
     };
+    exchange.decided(decided.as_ref().ok().map(|decision| counted(decision.source)));
     let Ok(decision) = decided else {
         let mut policies: SmallVec<[usize; 2]> = checks.limits.iter().map(|limits| limits.policy).collect();
         policies.dedup();
@@ -90,6 +92,7 @@ pub(super) async fn admit<S: Store + 'static>(
     };
     let said = heed(worker, exchange, &checks, &decision);
     if decision.admitted {
+        exchange.admitted();
         let delay = said.iter().map(|said| said.verdict.delay).max().unwrap_or(0);
         let delay = Duration::from_micros(u64::try_from(delay).unwrap_or(0));
         return Admission::Admitted(Admitted { said, delay });

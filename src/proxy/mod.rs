@@ -13,6 +13,7 @@ mod forwarded;
 mod headers;
 mod held;
 mod incoming;
+mod judged;
 mod outgoing;
 mod patience;
 mod quota;
@@ -27,6 +28,7 @@ mod settle;
 mod settlements;
 mod taken;
 mod tokens;
+mod traced;
 mod worker;
 
 pub use client::Client;

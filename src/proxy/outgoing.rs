@@ -39,6 +39,7 @@ pub(super) fn request<S>(
         head.headers.insert(header::HOST, host.field().clone());
     }
     forwarded::tell(&mut head.headers, client, config.forwarded, &worker.rules.claims);
+    exchange.tell_trace(&mut head.headers);
     headers::append_via(&mut head.headers, &worker.rules.via, received);
     head.headers.insert(&config.request_id, exchange.request_id().clone());
     head.uri = Uri::from(target.path_and_query().clone());

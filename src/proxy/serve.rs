@@ -86,12 +86,16 @@ pub async fn serve<S: Store + 'static>(
 
     // To the upstream, and back.
     let (request, progress) = outgoing::request(&worker, &client, &exchange, route, &target, request, body);
+    let upstream = &config.upstreams[route.upstream];
+    exchange.forwarding(&upstream.name);
     let answer = match forward(Way::to(&worker, &client, route), request, progress).await {
         Ok(answer) => answer,
-        Err(reply) => return Ok(exchange.reply(reply)),
+        Err(reply) => {
+            exchange.unanswered(reply.status);
+            return Ok(exchange.reply(reply));
+        }
     };
-    let endpoint = &config.upstreams[route.upstream].endpoints[answer.endpoint];
-    exchange.answered_by(endpoint.authority.as_str());
+    exchange.answered_by(&upstream.endpoints[answer.endpoint].authority, answer.response.status());
 
     // Does this answer count?
     settle::charge(&rules.policies, &exchange, &mut said, answer.response.status()).await;

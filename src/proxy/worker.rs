@@ -18,6 +18,7 @@ use crate::{
         Throttle,
         access_log::WorkerLog,
         metrics::{PoolState, WorkerMetrics},
+        traces::Tracer,
     },
     upstream::{Shared, Upstream},
 };
@@ -36,6 +37,8 @@ pub struct Parts<S> {
     pub metrics: Arc<WorkerMetrics>,
     /// The worker's end of the access log.
     pub access_log: WorkerLog,
+    /// The worker's end of the traces; `None`: requests are not traced.
+    pub tracer: Option<Tracer>,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
     /// Who is shut out.
@@ -64,6 +67,7 @@ impl<S> Worker<S> {
         let ledger = Ledger {
             metrics: parts.metrics,
             access_log: parts.access_log,
+            tracer: parts.tracer,
             clock: parts.clock,
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
             policies: names(&parts.rules),

@@ -73,6 +73,7 @@ pub(crate) fn config() -> Config {
         forwarded: Forwarded::XForwarded,
         access_log: AccessLog { format: AccessLogFormat::Off, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
+        tracing: None,
         shutdown: Shutdown { drain: Duration::from_secs(1) },
     }
 }

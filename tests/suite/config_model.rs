@@ -11,7 +11,7 @@ use tollgate::config::{
         Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe,
         Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern,
         Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment,
-        Shutdown, Statuses, Store, TemplatePart, Timeouts, Upstream, UserSource, Workers,
+        Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Workers,
     },
 };
 
@@ -105,6 +105,7 @@ fn smallest() -> Config {
         forwarded: Forwarded::XForwarded,
         access_log: AccessLog { format: AccessLogFormat::Json, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
+        tracing: None,
         shutdown: Shutdown { drain: secs(30) },
     }
 }
@@ -235,6 +236,7 @@ reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
 access_log: { format: combined, to: /var/log/tollgate.log, sample: 12.5% }
 log: { level: debug, format: json }
+tracing: { otlp: http://collector:4318/otlp, sample: 0.5% }
 shutdown: { drain: 0s }
 "#;
 
@@ -515,6 +517,10 @@ fn everything_that_is_said_counts() {
             sample: 0.125,
         },
         log: Log { level: LogLevel::Debug, format: LogFormat::Json },
+        tracing: Some(Tracing {
+            otlp: "http://collector:4318/otlp/v1/traces".parse().unwrap(),
+            sample: 0.005,
+        }),
         shutdown: Shutdown { drain: secs(0) },
     };
     assert_eq!(parse(EVERYTHING), expected);
@@ -632,6 +638,8 @@ fn short_forms_mean_the_same() {
     assert_eq!(with("\u{feff}# a byte order mark").routes, smallest().routes);
     let off = AccessLog { format: AccessLogFormat::Off, ..smallest().access_log };
     assert_eq!(with("access_log: off"), Config { access_log: off, ..smallest() });
+    let tracing = with("tracing: { otlp: http://127.0.0.1:4318 }").tracing.unwrap();
+    assert_eq!((tracing.otlp.path(), tracing.sample), ("/v1/traces", 0.01));
     assert_eq!(with("forwarded: off").forwarded, Forwarded::Off);
     assert_eq!(with("client_address: { header: Forwarded }").client_address.header, AddressHeader::Forwarded);
 }

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{
+        bans,
         openapi::LookUps,
         params::{Address, Nothing, Params},
         problem::Problem,
@@ -71,7 +72,7 @@ pub(in super::super) async fn evidence(
         address: told(&client),
         records: records.iter().map(record).collect(),
         limits,
-        bans: Vec::new(),
+        bans: state.bans.over(address).iter().map(|ban| bans::list::told(ban)).collect(),
     }))
 }
 

@@ -39,6 +39,8 @@ pub struct Config {
     pub forwarded: Forwarded,
     pub access_log: AccessLog,
     pub log: Log,
+    /// `None`: nothing is traced.
+    pub tracing: Option<Tracing>,
     pub shutdown: Shutdown,
 }
 
@@ -396,6 +398,15 @@ pub enum LogLevel {
 pub enum LogFormat {
     Text,
     Json,
+}
+
+/// Where traces go, and of how many requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tracing {
+    /// Scheme `http`, an authority, and the path that takes spans: `/v1/traces`.
+    pub otlp: Uri,
+    /// The share of requests that is traced where nobody before us has decided it, 0 to 1.
+    pub sample: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,6 +15,7 @@ mod route_names;
 mod routes;
 mod shadowed;
 mod state;
+mod tracing;
 mod upstreams;
 mod user;
 
@@ -57,6 +58,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
     let forwarded = clients::forwarded(at.take("forwarded"));
     let access_log = logs::access_log(at.take("access_log"));
     let log = logs::log(at.take("log"));
+    let tracing = at.take("tracing").and_then(tracing::tracing);
     let shutdown = shutdown(at.take("shutdown"));
     at.finish_besides(|key| key.starts_with("x-"));
     Some(Config {
@@ -78,6 +80,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
         forwarded,
         access_log,
         log,
+        tracing,
         shutdown,
     })
 }

@@ -2,6 +2,7 @@
 
 mod address;
 mod choice;
+mod collector;
 mod condition;
 mod endpoint;
 mod factor;
@@ -20,6 +21,7 @@ mod token_key;
 
 pub(super) use address::{network, socket};
 pub(super) use choice::{choice, switch};
+pub(super) use collector::collector;
 pub(super) use condition::{condition, condition_of};
 pub(super) use endpoint::endpoint_url;
 pub(super) use factor::factor;

@@ -204,6 +204,8 @@ impl Metrics {
                 self.abuse_evicted(),
             ),
             ("tollgate_access_log_dropped", "Lines of the access log not written", self.access_log_dropped()),
+            ("tollgate_spans_exported", "Spans of traces taken by the collector", self.spans_exported()),
+            ("tollgate_spans_dropped", "Spans of traces not taken by it", self.spans_dropped()),
         ];
         for (name, help, value) in counters {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;

@@ -50,6 +50,11 @@ impl Source {
         (Self::LocalDenial, "local_denial"),
         (Self::Fallback, "fallback"),
     ];
+
+    /// The word for it: `local_denial`
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
 }
 
 /// How one attempt at an upstream ended.
