@@ -54,9 +54,11 @@ impl Registry {
         Self { in_force, metrics, held: Mutex::default() }
     }
 
-    /// Goes by another configuration from now on. What was noted under the last one keeps its names.
-    pub fn reconfigure(&self, policies: &[Policy], retain: Duration) {
-        *self.in_force.write() = InForce::new(policies, retain);
+    /// Goes by another configuration from now on: as [`Registry::new`] with [`Registry::with_names`]. What was noted under
+    /// the last one keeps its names.
+    pub fn reconfigure(&self, policies: &[Policy], names: &[String], retain: Duration) {
+        let policies = Arc::new(Policies::new(policies).with_names(names));
+        *self.in_force.write() = InForce { policies, retain: micros(retain) };
     }
 
     /// Those that are in force.
@@ -66,6 +68,15 @@ impl Registry {
 
     fn retain(&self) -> i64 {
         self.in_force.read().retain
+    }
+
+    /// The same with names of what else denies, whose indexes follow those of the policies.
+    #[must_use]
+    pub fn with_names(self, names: &[String]) -> Self {
+        let Self { in_force, metrics, held } = self;
+        let InForce { policies, retain } = in_force.into_inner();
+        let policies = Arc::new(Arc::unwrap_or_clone(policies).with_names(names));
+        Self { in_force: RwLock::new(InForce { policies, retain }), metrics, held }
     }
 
     /// Merges what a worker hands over.
@@ -354,7 +365,7 @@ mod tests {
         let registry = registry();
         let noted = batch("203.0.113.7", 5);
         let other = Policy { name: "other".into(), ..policy() };
-        registry.reconfigure(&[other], Duration::from_secs(20));
+        registry.reconfigure(&[other], &[], Duration::from_secs(20));
         registry.record(noted, 6);
         let address = address::parse("203.0.113.7").unwrap();
         let named = |now| registry.client(address, now).map(|(client, ..)| client.policies);

@@ -4,17 +4,25 @@
 //! shapes of its answers are in [`shapes`]; errors are `application/problem+json` (RFC 9457).
 
 mod archivist;
+mod audit;
+mod bans;
 mod blocked;
+mod body;
 mod desk;
+mod events;
 mod guard;
+mod guesses;
 mod health;
 mod in_force;
 mod openapi;
+mod page;
 mod params;
 mod problem;
 mod reload;
+mod rounds;
 mod router;
 mod server;
+mod session;
 pub mod shapes;
 mod state;
 mod status;

@@ -8,7 +8,8 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    blocked, guard::guard, health, openapi::Description, problem::Problem, reload, state::Shared, status,
+    audit, bans, blocked, events, guard::guard, health, openapi::Description, page, problem::Problem, reload,
+    state::Shared, status,
 };
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
@@ -20,9 +21,13 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(blocked::list::list))
         .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
         .routes(routes!(reload::reload))
+        .routes(routes!(events::events))
+        .routes(routes!(bans::list::list, bans::give::give, bans::lift::lift))
+        .routes(routes!(audit::audit))
         .split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(described)))
+        .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))

@@ -8,12 +8,18 @@ use std::{
     },
 };
 
-use super::{InForce, Reloads, desk::Desk};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+
+use super::{InForce, Reloads, desk::Desk, events::STREAMS, guesses::Guesses, shapes::Tick};
 use crate::{
-    abuse::Registry,
+    abuse::{AuditLog, Registry, bans::Bans},
     config::model::Secret,
     limit::Clock,
-    telemetry::{Events, metrics::Metrics},
+    telemetry::{
+        Events,
+        metrics::{History, Metrics},
+    },
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -21,6 +27,8 @@ pub struct State {
     /// `None`: only loopback may ask.
     pub token: Option<Secret>,
     pub registry: Arc<Registry>,
+    pub bans: Arc<Bans>,
+    pub audit: Arc<AuditLog>,
     /// What goes by the configuration.
     pub in_force: Arc<InForce>,
     /// Where a reload is asked for.
@@ -45,6 +53,25 @@ pub struct Facts {
 pub(super) struct Shared {
     pub(super) state: State,
     pub(super) desk: Desk,
+    /// Places for those who listen to events.
+    pub(super) streams: Arc<Semaphore>,
+    /// How things stand; `None` as long as nobody listens.
+    pub(super) ticks: watch::Sender<Option<Arc<Tick>>>,
+    pub(super) history: Mutex<History>,
+    pub(super) guesses: Guesses,
+}
+
+impl Shared {
+    pub(super) fn new(state: State, desk: Desk) -> Self {
+        Self {
+            state,
+            desk,
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            ticks: watch::Sender::new(None),
+            history: Mutex::default(),
+            guesses: Guesses::default(),
+        }
+    }
 }
 
 /// Where the process is in its life.

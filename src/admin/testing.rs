@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{AdminHandle, Configured, Facts, InForce, Phase, Readiness, State, spawn};
 use crate::{
-    abuse::{self, Archive, Collector, Denial, Recorder, Registry, testing::policy},
+    abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
@@ -99,6 +99,8 @@ pub(crate) struct Harness {
     pub(crate) address: SocketAddr,
     pub(crate) store: Arc<Lists>,
     pub(crate) readiness: Arc<Readiness>,
+    pub(crate) events: Events,
+    pub(crate) bans: Arc<Bans>,
     registry: Arc<Registry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -130,14 +132,22 @@ impl Harness {
             loaded: NOW,
             warnings: vec!["mind the gap".into()],
         }));
+        let events = Events::new();
+        let audit = Arc::new(AuditLog::new(Arc::new(clock()), "one", false));
+        let bans = {
+            let (clock, audit, metrics) = (Arc::new(clock()), Arc::clone(&audit), Arc::clone(&metrics));
+            Arc::new(Bans::new(clock, events.clone(), audit, metrics, false))
+        };
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
+            bans: Arc::clone(&bans),
+            audit,
             in_force,
             reloads: super::Reloads::channel().0,
             metrics,
             readiness: Arc::clone(&readiness),
-            events: Events::new(),
+            events: events.clone(),
             clock: Arc::new(clock()),
             facts: Facts { listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))] },
         };
@@ -146,7 +156,7 @@ impl Harness {
         let lists = Arc::clone(&store);
         let handle = spawn(listener, state, move || lists, move || archive).unwrap();
         let recorder = collector.recorder();
-        Self { address: handle.address(), store, readiness, registry, recorder, handle }
+        Self { address: handle.address(), store, readiness, events, bans, registry, recorder, handle }
     }
 
     /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.

@@ -1,5 +1,6 @@
 //! The composition root: builds everything, starts it, ends it. A checklist, not a place for logic.
 
+mod bans;
 mod difference;
 mod generation;
 mod reload;
@@ -16,7 +17,7 @@ use std::{
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    abuse::{Archive, Collector, Registry},
+    abuse::{Archive, Collector, Registry, bans::Bans},
     admin::{self, AdminHandle, InForce, Readiness, ReloadRequest},
     config::model::{AccessLogFormat, Config},
     identity::UnusableKeys,
@@ -83,6 +84,7 @@ pub struct App {
     parts: reload::Parts,
     reload_requests: Option<mpsc::Receiver<ReloadRequest>>,
     memory: Arc<MemoryStore>,
+    bans: Arc<Bans>,
     /// Where instances share their limits.
     monitor: Option<Monitor>,
     slots: Arc<Slots>,
@@ -106,13 +108,16 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let mut ids = PolicyIds::default();
     let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
-    let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
+    let registry = Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics));
+    let registry = Arc::new(registry.with_names(&bans::names(&config)));
     let generation = Generation::new(config, policies, None)?;
     let config = Arc::clone(&generation.config);
     let in_force = Arc::new(InForce::new(generation.told(warnings, clock.now())));
+    let events = Events::new();
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
-    let ground = Ground { in_force, clock, metrics, registry, events: Events::new(), instance };
+    let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());
+    let ground = Ground { instance, in_force, clock, metrics, registry, bans, audit, events };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -141,7 +146,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { in_force, clock, metrics, registry, events, instance } = ground;
+    let Ground { in_force, clock, metrics, registry, bans, audit, events, instance } = ground;
     let config = Arc::clone(&generation.config);
     let (monitor, elsewhere) = far.unzip();
     let workers = metrics.workers();
@@ -171,6 +176,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let state = admin::State {
         token: config.admin.token.clone(),
         registry: Arc::clone(&registry),
+        bans: Arc::clone(&bans),
+        audit,
         in_force: Arc::clone(&in_force),
         reloads,
         metrics: Arc::clone(&metrics),
@@ -206,6 +213,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             metrics: Arc::clone(&metrics),
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
+            bans: Arc::clone(&bans),
             clock: clock.clone(),
             generation: parts.of_worker(&parts.generation, index),
         };
@@ -225,6 +233,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         parts,
         reload_requests: Some(reload_requests),
         memory,
+        bans,
         monitor,
         slots,
         pulses,
@@ -258,6 +267,7 @@ impl App {
     pub async fn housekeeping(&mut self) -> bool {
         let working = tokio::time::timeout(TICK, self.workers_ended()).await.is_err();
         self.memory.sweep(SWEEP);
+        self.bans.tend();
         working
     }
 

@@ -10,7 +10,7 @@ use tokio::{
     time::timeout,
 };
 
-use super::{App, difference::Difference, generation::Generation};
+use super::{App, bans, difference::Difference, generation::Generation};
 use crate::{
     abuse::{Collector, Registry},
     admin::{
@@ -107,7 +107,7 @@ impl Parts {
         let policies: &[Policy] = generation.rules.policies();
 
         self.metrics.reconfigure(config);
-        self.registry.reconfigure(policies, config.abuse.retain);
+        self.registry.reconfigure(policies, &bans::names(config), config.abuse.retain);
         self.slots.set_limit(config.client_limits.connections);
         let configured = generation.told(warnings.clone(), now);
         let hash = configured.hash.clone();

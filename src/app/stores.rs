@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{StartError, reload::Elsewhere};
 use crate::{
-    abuse::{self, Registry},
+    abuse::{self, AuditLog, Registry, bans::Bans},
     admin::InForce,
     config::model::{Config, Redis},
     limit::{Breaker, Clock, Common, Fleet, Guard, Slices, Slicing, SystemClock},
@@ -27,6 +27,8 @@ pub(super) struct Ground {
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
+    pub(super) bans: Arc<Bans>,
+    pub(super) audit: Arc<AuditLog>,
     pub(super) events: Events,
     /// How this instance is told from others.
     pub(super) instance: String,

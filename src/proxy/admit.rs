@@ -1,12 +1,12 @@
 //! Whether a request may go on: its checks, in one decision of the store, and what follows from that.
 
-use std::{net::IpAddr, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
-use compact_str::CompactString;
 use http::header;
 use smallvec::SmallVec;
 
 use super::{
+    ban::{address, strike},
     checks::{Asked, Checks, Supplies, Unidentified},
     client::Client,
     exchange::Exchange,
@@ -17,8 +17,8 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    identity::address_text,
-    limit::{Decision, Source, Store, algorithm::Verdict},
+    identity::Facts,
+    limit::{Decision, Source, Store},
     telemetry::metrics,
 };
 
@@ -61,9 +61,9 @@ pub(super) async fn admit<S: Store + 'static>(
     let address = address(worker, client, asked.address);
     let facts = asked.facts(&address);
     let supplies = Supplies { time: || exchange.time(), tokens: &worker.tokens };
-    let checks = match Checks::of(&worker.rules, &supplies, asked, &facts) {
+    let checks = match Checks::of(&worker.rules, &supplies, asked, &facts, |_, _| ()) {
         Ok(checks) => checks,
-        Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &address, policy),
+        Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &facts, policy),
     };
     for &policy in &checks.denied_in_shadow {
         worker.metrics().decision(policy, metrics::Verdict::ShadowDenied, metrics::Source::Store);
@@ -103,6 +103,7 @@ pub(super) async fn admit<S: Store + 'static>(
     for (nth, ((check, limits), verdict)) in denying.enumerate() {
         denied.record(worker, limits.policy, check, verdict.retry_after, decision.source, nth == 0);
     }
+    strike(worker, exchange, asked, &facts);
     deny(worker, asked, &said)
 }
 
@@ -129,7 +130,7 @@ fn heed<S>(
             worker.metrics().decision(policy, counted, source);
         }
         if !check.policy.is_shadow {
-            heeded.push(Said { policy, variant: limits.variant, cost: check.cost, verdict: *verdict });
+            heeded.push(Said::of(check, *limits, *verdict));
         } else if !verdict.admitted {
             let frees = verdict.retry_after.unwrap_or(i64::MAX);
             shadow = shadow.max(Some((frees, policy)));
@@ -150,35 +151,19 @@ fn counted(source: Source) -> metrics::Source {
     }
 }
 
-/// The client's address as it identifies a client: mostly the peer's, which is written already.
-fn address<S>(worker: &Worker<S>, client: &Client, address: IpAddr) -> CompactString {
-    if client.peer().ip() == address {
-        client.address().clone()
-    } else {
-        address_text(address, worker.config().client_address.ipv6_prefix)
-    }
-}
-
 /// `missing: deny`, and something is missing: no quota is asked, and none will ever admit it.
 fn unidentified<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
     asked: &Asked<'_>,
-    address: &str,
+    facts: &Facts<'_>,
     policy: usize,
 ) -> Admission {
     worker.metrics().decision(policy, metrics::Verdict::Denied, metrics::Source::Store);
-    Denied { exchange, asked, address }.record_unidentified(worker, policy);
-    let verdict = Verdict {
-        admitted: false,
-        tier: 0,
-        limit: worker.rules.policies[policy].tiers[0].limit,
-        remaining: 0,
-        reset: 0,
-        retry_after: None,
-        delay: 0,
-    };
-    let reply = worker.rules.quotas.unidentified(Said { policy, variant: 0, cost: 0, verdict });
+    Denied { exchange, asked, address: facts.address }.record_unidentified(worker, policy);
+    strike(worker, exchange, asked, facts);
+    let said = Said::unidentified(policy, &worker.rules.policies[policy]);
+    let reply = worker.rules.quotas.unidentified(said);
     Admission::Denied { policy, reply }
 }
 

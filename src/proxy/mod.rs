@@ -1,12 +1,14 @@
 //! The way of a request: [`serve`] reads as the list of what happens to it.
 
 mod admit;
+mod ban;
 mod checks;
 mod client;
 mod cost;
 mod discard;
 mod exchange;
 mod expect;
+pub mod explain;
 mod forward;
 mod forwarded;
 mod headers;

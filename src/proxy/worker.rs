@@ -7,7 +7,10 @@ use super::{
     rules::Rules, settlements::Settlements, tokens::Tokens,
 };
 use crate::{
-    abuse::Recorder,
+    abuse::{
+        Recorder,
+        bans::{Bans, HAND, Strikes},
+    },
     config::model::Config,
     identity::address_text,
     limit::SystemClock,
@@ -32,6 +35,8 @@ pub struct Parts<S> {
     pub access_log: WorkerLog,
     /// The worker's end of the traces; `None`: requests are not traced.
     pub tracer: Option<Tracer>,
+    /// Who is shut out.
+    pub bans: Arc<Bans>,
     /// The time.
     pub clock: SystemClock,
     /// What it begins with.
@@ -59,6 +64,8 @@ pub struct Worker<S> {
     pub(super) settlements: Rc<Settlements>,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
     pub(super) recorder: Recorder,
+    pub(super) bans: Arc<Bans>,
+    pub(super) strikes: Rc<Strikes>,
     pub(super) ledger: Rc<Ledger>,
     pools: Rc<Pools>,
     /// How many there were before it in this thread.
@@ -68,7 +75,7 @@ pub struct Worker<S> {
 impl<S> Worker<S> {
     /// Puts a thread's first worker together. To be called on that thread, in its runtime.
     pub fn new(parts: Parts<S>) -> Self {
-        let Parts { index, store, metrics, access_log, tracer, clock, generation } = parts;
+        let Parts { index, store, metrics, access_log, tracer, bans, clock, generation } = parts;
         let pools = Rc::new(Pools::new(index, metrics));
         let access_log = Rc::new(access_log);
         Self {
@@ -77,6 +84,8 @@ impl<S> Worker<S> {
             settlements: Rc::default(),
             upstreams: pools.adopt(generation.upstreams),
             recorder: generation.recorder,
+            strikes: Rc::new(Strikes::new(Arc::clone(&bans))),
+            bans,
             ledger: Rc::new(ledger(
                 &generation.rules,
                 generation.metrics,
@@ -102,6 +111,8 @@ impl<S> Worker<S> {
             settlements: Rc::clone(&self.settlements),
             upstreams: self.pools.adopt(upstreams),
             recorder,
+            bans: Arc::clone(&self.bans),
+            strikes: Rc::clone(&self.strikes),
             ledger: Rc::new(ledger(&rules, metrics, books)),
             rules,
             pools: Rc::clone(&self.pools),
@@ -134,6 +145,7 @@ impl<S> Worker<S> {
     /// a few times a second, with the number of open client connections.
     pub fn tick(&self, now: Instant, connections: usize) {
         self.hand_on();
+        self.strikes.flush();
         self.ledger.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);
         self.pools.tick(now);
@@ -167,9 +179,16 @@ fn ledger(rules: &Rules, metrics: Arc<WorkerMetrics>, books: Books) -> Ledger {
         tracer,
         clock,
         routes: config.routes.iter().map(|route| route.name.clone()).collect(),
-        policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
+        policies: names(rules),
         request_id: config.request_id.clone(),
         idle_timeout: config.client_limits.idle_timeout,
         complaints: Throttle::default(),
     }
+}
+
+/// What may deny a request, by the index that it has in records: policies, rules of bans, bans by hand.
+fn names(rules: &Rules) -> Vec<String> {
+    let policies = rules.config.policies.iter().map(|policy| policy.name.clone());
+    let bans = rules.bans.iter().map(|rule| rule.name.to_string());
+    policies.chain(bans).chain([HAND.to_owned()]).collect()
 }

@@ -5,7 +5,7 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 use redis::{RedisResult, aio::MultiplexedConnection};
 use serde_json::{Value, json};
 use tollgate::{
-    abuse::{self, Collector, Denial, Recorder, Registry},
+    abuse::{self, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans},
     admin::{self, AdminHandle, Readiness},
     config,
     limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
@@ -68,9 +68,14 @@ impl Instance {
             loaded: 0,
             warnings: Vec::new(),
         }));
+        let audit = Arc::new(AuditLog::new(Arc::clone(&clock), id, true));
+        let bans =
+            Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let state = admin::State {
             token: None,
             registry: Arc::clone(&registry),
+            bans: Arc::new(bans),
+            audit,
             in_force,
             reloads: admin::Reloads::channel().0,
             metrics,

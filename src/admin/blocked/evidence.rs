@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{
-        Configured,
+        Configured, bans,
         openapi::LookUps,
         params::{Address, Nothing, Params},
         problem::Problem,
@@ -36,6 +36,11 @@ pub(in super::super) async fn evidence(
     address: Address,
     _: Params<Nothing>,
 ) -> Result<Json<shapes::Evidence>, Problem> {
+    found(&shared, &address).await.map(Json)
+}
+
+/// What is known of an address.
+pub(in super::super) async fn found(shared: &Shared, address: &Address) -> Result<shapes::Evidence, Problem> {
     let state = &shared.state;
     let configured = state.in_force.now();
     let address = address.client(configured.ipv6_prefix)?;
@@ -69,12 +74,12 @@ pub(in super::super) async fn evidence(
         path: entry.path.to_string(),
         policy: policy.to_string(),
     };
-    Ok(Json(shapes::Evidence {
+    Ok(shapes::Evidence {
         address: told(&client),
         records: records.iter().map(record).collect(),
         limits,
-        bans: Vec::new(),
-    }))
+        bans: state.bans.over(address).iter().map(|ban| bans::list::told(ban)).collect(),
+    })
 }
 
 /// Which of a policy's [`Policy::variants`] may hold requests from this address back: first that for the address itself,

@@ -10,9 +10,11 @@ use ipnet::IpNet;
 
 mod ban;
 mod policy;
+mod words;
 
 pub use ban::*;
 pub use policy::*;
+pub use words::unit;
 
 /// Everything `proxy.yaml` says, checked and resolved.
 #[derive(Debug, Clone, PartialEq)]

@@ -10,8 +10,8 @@ use prometheus_client::{
 };
 
 use super::{
-    Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, ThreadMetrics, Verdict,
-    generation::Totals, histogram::Total,
+    BanVerdict, Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, ThreadMetrics, Verdict,
+    bans::BanRow, generation::Totals, histogram::Total,
 };
 
 impl Metrics {
@@ -43,6 +43,30 @@ impl Metrics {
                 let value = self.upstream_connections(upstream, state);
                 family.encode_family(&labels)?.encode_gauge(&value)?;
             }
+        }
+        Ok(())
+    }
+
+    fn bans(&self, totals: &Totals, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = counter(out, "tollgate_ban_denials", "Requests that bans denied, by rule")?;
+        for (ban, BanRow(counters)) in &totals.bans {
+            for (verdict, name) in BanVerdict::ALL {
+                let value = counters[verdict as usize].value();
+                count(&mut family, [("ban", ban.as_str()), ("verdict", name)], value)?;
+            }
+        }
+        let mut family = counter(out, "tollgate_bans_issued", "Bans that this instance gave, by rule")?;
+        for (ban, issued) in self.bans.issued() {
+            count(&mut family, [("ban", &ban)], issued)?;
+        }
+        let dropped = self.bans.dropped.load(std::sync::atomic::Ordering::Relaxed);
+        let help = "Bans not given or given up for being too many";
+        counter(out, "tollgate_bans_dropped", help)?.encode_counter::<NoLabelSet, _, u64>(&dropped, None)?;
+        let facts = self.bans.facts();
+        let mut family =
+            out.encode_descriptor("tollgate_bans", "Bans that hold, by mode", None, MetricType::Gauge)?;
+        for (mode, value) in [("enforce", facts.enforced), ("shadow", facts.shadow)] {
+            family.encode_family(&[("mode", mode)])?.encode_gauge(&value)?;
         }
         Ok(())
     }
@@ -141,6 +165,15 @@ impl Totals {
         Ok(())
     }
 
+    fn denied(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family =
+            counter(out, "tollgate_requests_denied", "Requests that a policy held back, by route")?;
+        for (route, row) in &self.routes {
+            count(&mut family, [("route", route)], row.denied.value())?;
+        }
+        Ok(())
+    }
+
     fn durations(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let name = "tollgate_request_duration_seconds";
         let help = "From the head of a request to the end of its answer, by route";
@@ -194,8 +227,10 @@ impl Collector for Metrics {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
         let totals = self.totals();
         totals.requests(&mut out)?;
+        totals.denied(&mut out)?;
         totals.durations(&mut out)?;
         totals.decisions(&mut out)?;
+        self.bans(&totals, &mut out)?;
         totals.upstream_requests(&mut out)?;
         totals.upstream_retries(&mut out)?;
         self.upstream_connections_of(&totals, &mut out)?;
@@ -238,6 +273,7 @@ mod tests {
             let worker = metrics.worker(index);
             worker.request(Some(0), StatusCode::OK, Duration::from_millis(3));
             worker.request(None, StatusCode::NOT_FOUND, Duration::from_secs(40));
+            worker.denied(Some(0));
             worker.decision(0, Verdict::Denied, Source::Store);
             worker.upstream(0, Outcome::Timeout);
             worker.thread().connections().inc();
@@ -249,6 +285,8 @@ mod tests {
         for line in [
             r#"tollgate_requests_total{route="all",status="2xx"} 2"#,
             r#"tollgate_requests_total{route="",status="4xx"} 2"#,
+            r#"tollgate_requests_denied_total{route="all"} 2"#,
+            r#"tollgate_requests_denied_total{route=""} 0"#,
             r#"tollgate_request_duration_seconds_bucket{le="0.0025",route="all"} 0"#,
             r#"tollgate_request_duration_seconds_bucket{le="0.005",route="all"} 2"#,
             r#"tollgate_request_duration_seconds_bucket{le="30.0",route=""} 0"#,

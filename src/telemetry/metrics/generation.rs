@@ -10,20 +10,23 @@ use indexmap::IndexMap;
 
 use super::{
     WorkerMetrics,
+    bans::{self, BanRow},
     worker::{PolicyRow, RouteRow, ThreadMetrics, UpstreamRow},
 };
 use crate::config::model::Config;
 
 /// Names that are remembered of each kind though the configuration has them no longer. Of more, those that came first
 /// are forgotten.
-const GONE: usize = 1_000;
+pub(super) const GONE: usize = 1_000;
 
 /// The names of a configuration, in its order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Names {
-    routes: Vec<String>,
-    policies: Vec<String>,
-    upstreams: Vec<String>,
+    pub(super) routes: Vec<String>,
+    pub(super) policies: Vec<String>,
+    pub(super) upstreams: Vec<String>,
+    /// With the name of bans by hand.
+    pub(super) bans: Vec<String>,
 }
 
 impl Names {
@@ -32,6 +35,7 @@ impl Names {
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
             policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
             upstreams: config.upstreams.iter().map(|upstream| upstream.name.clone()).collect(),
+            bans: bans::names(config),
         }
     }
 }
@@ -43,6 +47,9 @@ pub(super) struct Totals {
     pub(super) routes: IndexMap<String, RouteRow>,
     pub(super) policies: IndexMap<String, PolicyRow>,
     pub(super) upstreams: IndexMap<String, UpstreamRow>,
+    pub(super) bans: IndexMap<String, BanRow>,
+    /// Of the routes, those that are in force, and what matched none: they come first.
+    pub(super) present: usize,
 }
 
 impl Totals {
@@ -58,6 +65,10 @@ impl Totals {
         for name in &names.upstreams {
             row(&mut totals.upstreams, name);
         }
+        for name in &names.bans {
+            row(&mut totals.bans, name);
+        }
+        totals.present = totals.routes.len();
         totals
     }
 
@@ -65,9 +76,10 @@ impl Totals {
         other.routes.iter().for_each(|(name, counted)| row(&mut self.routes, name).add(counted));
         other.policies.iter().for_each(|(name, counted)| row(&mut self.policies, name).add(counted));
         other.upstreams.iter().for_each(|(name, counted)| row(&mut self.upstreams, name).add(counted));
+        other.bans.iter().for_each(|(name, counted)| row(&mut self.bans, name).add(counted));
     }
 
-    fn add(&mut self, Names { routes, policies, upstreams }: &Names, worker: &WorkerMetrics) {
+    fn add(&mut self, Names { routes, policies, upstreams, bans }: &Names, worker: &WorkerMetrics) {
         for (name, counted) in routes.iter().map(String::as_str).chain([""]).zip(&worker.routes) {
             row(&mut self.routes, name).add(counted);
         }
@@ -77,6 +89,9 @@ impl Totals {
         for (name, counted) in upstreams.iter().zip(&worker.upstreams) {
             row(&mut self.upstreams, name).add(counted);
         }
+        for (name, counted) in bans.iter().zip(&worker.bans) {
+            row(&mut self.bans, name).add(counted);
+        }
     }
 
     /// Forgets the oldest of those that are too many.
@@ -84,6 +99,7 @@ impl Totals {
         shorten(&mut self.routes, names.routes.len() + 1);
         shorten(&mut self.policies, names.policies.len());
         shorten(&mut self.upstreams, names.upstreams.len());
+        shorten(&mut self.bans, names.bans.len());
     }
 }
 
@@ -108,11 +124,7 @@ struct Generation {
 
 impl Generation {
     fn new(names: Names, threads: &[Arc<ThreadMetrics>]) -> Self {
-        let Names { routes, policies, upstreams } = &names;
-        let cells = |thread: &Arc<ThreadMetrics>| {
-            let thread = Arc::clone(thread);
-            Arc::new(WorkerMetrics::new(routes.len(), policies.len(), upstreams.len(), thread))
-        };
+        let cells = |thread: &Arc<ThreadMetrics>| Arc::new(WorkerMetrics::new(&names, Arc::clone(thread)));
         Self { workers: threads.iter().map(cells).collect(), names }
     }
 
@@ -188,7 +200,12 @@ mod tests {
 
     fn names(routes: &[&str], policies: &[&str]) -> Names {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        Names { routes: owned(routes), policies: owned(policies), upstreams: owned(&["api"]) }
+        Names {
+            routes: owned(routes),
+            policies: owned(policies),
+            upstreams: owned(&["api"]),
+            bans: Vec::new(),
+        }
     }
 
     fn requests(totals: &Totals) -> Vec<(&str, u64)> {

@@ -12,7 +12,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    PoolMetrics, PoolState, StoreMetrics, ThreadMetrics, WorkerMetrics,
+    BanFacts, PoolMetrics, PoolState, StoreMetrics, ThreadMetrics, WorkerMetrics,
+    bans::BanMetrics,
     generation::{Generations, Names, Totals},
 };
 use crate::config::model::Config;
@@ -55,6 +56,7 @@ pub struct Metrics {
     generations: Mutex<Generations>,
     /// By the names of their upstreams.
     pools: Mutex<Vec<(String, Arc<PoolMetrics>)>>,
+    pub(super) bans: BanMetrics,
     memory: OnceLock<MemorySource>,
     store: OnceLock<StoreSource>,
     /// The ways to it.
@@ -76,6 +78,7 @@ impl Metrics {
             generations: Mutex::new(Generations::new(Names::of(config), &threads)),
             threads,
             pools: Mutex::default(),
+            bans: BanMetrics::new(config),
             memory: OnceLock::new(),
             store: OnceLock::new(),
             ways: Mutex::default(),
@@ -91,6 +94,7 @@ impl Metrics {
     /// Counts by the names of `config` from now on: whoever asks for [`Metrics::worker`] has its indexes. What was
     /// counted is kept, and those that go by the last one go on.
     pub fn reconfigure(&self, config: &Config) {
+        self.bans.reconfigure(config);
         self.generations.lock().go_on(Names::of(config), &self.threads);
     }
 
@@ -166,6 +170,21 @@ impl Metrics {
     /// Limited clients that were forgotten early, to make room for others.
     pub fn add_abuse_evicted(&self, count: u64) {
         self.abuse_evicted.fetch_add(count, Relaxed);
+    }
+
+    /// A ban was given: by a rule (`bans.hammering`) or by hand (`ban`).
+    pub fn ban_issued(&self, name: &str) {
+        self.bans.issue(name);
+    }
+
+    /// A ban was not given, or given up, because there were too many.
+    pub fn add_ban_dropped(&self) {
+        self.bans.dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Names the source of how many bans there are. The first call holds.
+    pub fn watch_bans(&self, source: impl Fn() -> BanFacts + Send + Sync + 'static) {
+        self.bans.watch(source);
     }
 
     /// Lines of the access log that were not written.

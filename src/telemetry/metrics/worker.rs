@@ -5,7 +5,9 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 
 use super::{
-    Counter, Gauge,
+    BanVerdict, Counter, Gauge,
+    bans::BanRow,
+    generation::Names,
     histogram::{Histogram, RequestTime},
 };
 
@@ -103,6 +105,7 @@ impl PoolState {
 pub(super) struct RouteRow {
     /// By status class, 1xx first.
     pub(super) requests: [Counter; 5],
+    pub(super) denied: Counter,
     pub(super) duration: Histogram<RequestTime>,
 }
 
@@ -122,6 +125,7 @@ pub(super) struct UpstreamRow {
 impl RouteRow {
     pub(super) fn add(&self, other: &Self) {
         add_each(&self.requests, &other.requests);
+        self.denied.add(other.denied.value());
         self.duration.add(&other.duration);
     }
 }
@@ -129,6 +133,12 @@ impl RouteRow {
 impl PolicyRow {
     pub(super) fn add(&self, other: &Self) {
         self.decisions.iter().zip(&other.decisions).for_each(|(sums, counted)| add_each(sums, counted));
+    }
+}
+
+impl BanRow {
+    pub(super) fn add(&self, other: &Self) {
+        add_each(&self.0, &other.0);
     }
 }
 
@@ -195,12 +205,20 @@ pub struct WorkerMetrics {
     pub(super) routes: Box<[RouteRow]>,
     pub(super) policies: Box<[PolicyRow]>,
     pub(super) upstreams: Box<[UpstreamRow]>,
+    /// One a rule, and a last one for bans by hand.
+    pub(super) bans: Box<[BanRow]>,
     thread: Arc<ThreadMetrics>,
 }
 
 impl WorkerMetrics {
-    pub(super) fn new(routes: usize, policies: usize, upstreams: usize, thread: Arc<ThreadMetrics>) -> Self {
-        Self { routes: rows(routes + 1), policies: rows(policies), upstreams: rows(upstreams), thread }
+    pub(super) fn new(names: &Names, thread: Arc<ThreadMetrics>) -> Self {
+        Self {
+            routes: rows(names.routes.len() + 1),
+            policies: rows(names.policies.len()),
+            upstreams: rows(names.upstreams.len()),
+            bans: rows(names.bans.len()),
+            thread,
+        }
     }
 
     /// A request was answered with `status` after `elapsed`. `route`: index into `Config::routes`, `None`
@@ -214,10 +232,24 @@ impl WorkerMetrics {
         }
     }
 
+    /// A request that was answered was one that a policy held back. `route` as for [`WorkerMetrics::request`].
+    pub fn denied(&self, route: Option<usize>) {
+        if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
+            row.denied.inc();
+        }
+    }
+
     /// `Config::policies[policy]` decided over a request.
     pub fn decision(&self, policy: usize, verdict: Verdict, source: Source) {
         if let Some(row) = self.policies.get(policy) {
             row.decisions[verdict as usize][source as usize].inc();
+        }
+    }
+
+    /// A ban said this to a request: one of `Config::bans[ban]`, or, behind all of these, one by hand.
+    pub fn ban_denial(&self, ban: usize, verdict: BanVerdict) {
+        if let Some(BanRow(counters)) = self.bans.get(ban) {
+            counters[verdict as usize].inc();
         }
     }
 

@@ -1,0 +1,105 @@
+//! What is counted of bans.
+
+use std::{
+    fmt,
+    sync::{OnceLock, atomic::AtomicU64},
+};
+
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+
+use super::{Counter, generation::GONE};
+use crate::config::model::Config;
+
+/// What bans by hand are counted as.
+const HAND: &str = "ban";
+
+/// What a ban said to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BanVerdict {
+    Denied,
+    /// It would have, but comes from a shadow rule.
+    ShadowDenied,
+}
+
+impl BanVerdict {
+    pub(super) const ALL: [(Self, &'static str); 2] =
+        [(Self::Denied, "denied"), (Self::ShadowDenied, "shadow_denied")];
+}
+
+/// How many bans there are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BanFacts {
+    pub enforced: u64,
+    pub shadow: u64,
+}
+
+/// The requests that the bans of one rule denied in one worker.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct BanRow(pub(super) [Counter; BanVerdict::ALL.len()]);
+
+type Source = Box<dyn Fn() -> BanFacts + Send + Sync>;
+
+/// What is counted of bans for the whole process.
+#[derive(Default)]
+pub(super) struct BanMetrics {
+    /// By the names of rules, and of bans by hand.
+    issued: Mutex<IndexMap<String, u64>>,
+    pub(super) dropped: AtomicU64,
+    source: OnceLock<Source>,
+}
+
+/// Of the rules, in the configuration's order, and last of bans by hand.
+pub(super) fn names(config: &Config) -> Vec<String> {
+    let rules = config.bans.iter().map(|rule| format!("bans.{}", rule.name));
+    rules.chain([HAND.to_owned()]).collect()
+}
+
+impl BanMetrics {
+    pub(super) fn new(config: &Config) -> Self {
+        let metrics = Self::default();
+        metrics.reconfigure(config);
+        metrics
+    }
+
+    /// Counts by these names as well.
+    pub(super) fn reconfigure(&self, config: &Config) {
+        let mut issued = self.issued.lock();
+        let present = names(config);
+        let excess = issued.len().saturating_sub(GONE);
+        let gone = issued.keys().filter(|name| !present.contains(name)).take(excess).cloned();
+        for name in gone.collect::<Vec<_>>() {
+            issued.shift_remove(&name);
+        }
+        for name in present {
+            issued.entry(name).or_default();
+        }
+    }
+
+    /// One was given under this name. Those of rules that only others have they count.
+    pub(super) fn issue(&self, name: &str) {
+        if let Some(issued) = self.issued.lock().get_mut(name) {
+            *issued += 1;
+        }
+    }
+
+    pub(super) fn issued(&self) -> Vec<(String, u64)> {
+        self.issued.lock().iter().map(|(name, count)| (name.clone(), *count)).collect()
+    }
+
+    /// The first call holds.
+    pub(super) fn watch(&self, source: impl Fn() -> BanFacts + Send + Sync + 'static) {
+        let _already = self.source.set(Box::new(source));
+    }
+
+    pub(super) fn facts(&self) -> BanFacts {
+        self.source.get().map(|source| source()).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for BanMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BanMetrics").field("issued", &self.issued).finish_non_exhaustive()
+    }
+}
