@@ -8,6 +8,7 @@ mod blocked;
 mod desk;
 mod guard;
 mod health;
+mod openapi;
 mod params;
 mod problem;
 mod router;

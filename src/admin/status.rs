@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 
 use super::{
+    openapi::Refusals,
     params::{Nothing, Params},
     shapes::{Configuration, SharedStore, Status, StoreStatus},
     state::{self, Phase, Shared},
@@ -14,6 +15,8 @@ use crate::telemetry::{
     time::{duration, rfc3339},
 };
 
+/// How the process stands: version, configuration, store, and what an operator should know.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), Refusals))]
 pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Status> {
     let state = &shared.state;
     let started = i64::try_from(state.metrics.started().as_micros()).unwrap_or(i64::MAX);

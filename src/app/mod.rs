@@ -21,7 +21,7 @@ use crate::{
     identity::{UnusableKeys, Verifier},
     limit::{Clock, Policy, Store, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
-    proxy::{Parts, Quotas, Via},
+    proxy::{Parts, Rules},
     store::{
         memory::MemoryStore,
         redis::{Monitor, ServerError, records::Records},
@@ -156,6 +156,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
     let verifier = Arc::new(Verifier::new(&config.user)?);
     verifier.watch()?;
+    let rules = Arc::new(Rules::new(Arc::clone(&config), Arc::clone(&policies), verifier)?);
     let slots = Slots::new(config.client_limits.connections);
     let pulses = Pulses::new(workers);
     let (phase, watched) = watch::channel(Phase::Serving);
@@ -181,25 +182,19 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;
 
     // Last of all, so that no client is let in where anything else can't start.
-    let quotas = Arc::new(Quotas::new(&policies, &config.policies, config.reply_headers.ratelimit)?);
-    let via = Via::new(&config.reply_headers.via)?;
     for ((index, sockets), pulse) in
         workers::sockets(bound, workers).into_iter().enumerate().zip(pulses.each())
     {
         let parts = Parts {
             index,
-            config: Arc::clone(&config),
-            policies: Arc::clone(&policies),
+            rules: Arc::clone(&rules),
             store: Box::new(end.clone()),
-            verifier: Arc::clone(&verifier),
             upstreams: upstreams.clone(),
             metrics: metrics.worker(index),
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
             recorder: collector.recorder(),
             clock: clock.clone(),
-            quotas: Arc::clone(&quotas),
-            via: via.clone(),
         };
         workers::spawn(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
     }

@@ -7,7 +7,7 @@ use http::header;
 use smallvec::SmallVec;
 
 use super::{
-    checks::{Asked, Checks, Unidentified},
+    checks::{Asked, Checks, Supplies, Unidentified},
     client::Client,
     exchange::Exchange,
     quota::Said,
@@ -17,9 +17,8 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    identity::{Facts, address_text},
+    identity::address_text,
     limit::{Decision, Source, Store, algorithm::Verdict},
-    router::Host,
     telemetry::metrics,
 };
 
@@ -60,8 +59,9 @@ pub(super) async fn admit<S: Store + 'static>(
         return Admission::Admitted(Admitted::default());
     }
     let address = address(worker, client, asked.address);
-    let facts = facts(&address, client, asked);
-    let checks = match Checks::of(worker, exchange, asked, &facts) {
+    let facts = asked.facts(&address);
+    let supplies = Supplies { time: || exchange.time(), tokens: &worker.tokens };
+    let checks = match Checks::of(&worker.rules, &supplies, asked, &facts) {
         Ok(checks) => checks,
         Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &address, policy),
     };
@@ -150,28 +150,12 @@ fn counted(source: Source) -> metrics::Source {
     }
 }
 
-fn facts<'a>(address: &'a str, client: &Client, asked: &'a Asked<'_>) -> Facts<'a> {
-    Facts {
-        address,
-        user: asked.identity.user.as_deref(),
-        is_user_verified: asked.identity.is_verified,
-        claims: asked.identity.claims.as_deref(),
-        is_peer_trusted: client.is_trusted(),
-        method: &asked.request.method,
-        host: asked.target.host().map(Host::name),
-        path: asked.target.loosest_path(),
-        query: asked.target.query(),
-        headers: &asked.request.headers,
-        route: &asked.route.name,
-    }
-}
-
 /// The client's address as it identifies a client: mostly the peer's, which is written already.
 fn address<S>(worker: &Worker<S>, client: &Client, address: IpAddr) -> CompactString {
     if client.peer().ip() == address {
         client.address().clone()
     } else {
-        address_text(address, worker.config.client_address.ipv6_prefix)
+        address_text(address, worker.config().client_address.ipv6_prefix)
     }
 }
 
@@ -188,18 +172,18 @@ fn unidentified<S>(
     let verdict = Verdict {
         admitted: false,
         tier: 0,
-        limit: worker.policies[policy].tiers[0].limit,
+        limit: worker.rules.policies[policy].tiers[0].limit,
         remaining: 0,
         reset: 0,
         retry_after: None,
         delay: 0,
     };
-    let reply = worker.quotas.unidentified(Said { policy, variant: 0, cost: 0, verdict });
+    let reply = worker.rules.quotas.unidentified(Said { policy, variant: 0, cost: 0, verdict });
     Admission::Denied { policy, reply }
 }
 
 fn deny<S>(worker: &Worker<S>, asked: &Asked<'_>, said: &[Said]) -> Admission {
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
-    let (policy, reply) = worker.quotas.denial(said, cross_origin);
+    let (policy, reply) = worker.rules.quotas.denial(said, cross_origin);
     Admission::Denied { policy, reply }
 }

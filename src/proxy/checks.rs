@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, header, request};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use super::{cost, exchange::Exchange, record::written_down, worker::Worker};
+use super::{cost, record::written_down, rules::Rules, tokens::Tokens};
 use crate::{
     config::model::Route,
     identity::{Facts, Identity, MissingIdentifier, applies, identifiers, value},
@@ -15,7 +15,7 @@ use crate::{
         Check, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
     },
-    router::Target,
+    router::{Host, Target},
 };
 
 /// What is known of a request once its route is found.
@@ -25,6 +25,34 @@ pub(super) struct Asked<'a> {
     pub(super) route: &'a Route,
     pub(super) address: IpAddr,
     pub(super) identity: &'a Identity,
+    /// Whether it came over a trusted proxy.
+    pub(super) is_peer_trusted: bool,
+}
+
+impl<'a> Asked<'a> {
+    /// What of it may identify it. `address`: the client's, as it identifies a client.
+    pub(super) fn facts(&self, address: &'a str) -> Facts<'a> {
+        Facts {
+            address,
+            user: self.identity.user.as_deref(),
+            is_user_verified: self.identity.is_verified,
+            claims: self.identity.claims.as_deref(),
+            is_peer_trusted: self.is_peer_trusted,
+            method: &self.request.method,
+            host: self.target.host().map(Host::name),
+            path: self.target.loosest_path(),
+            query: self.target.query(),
+            headers: &self.request.headers,
+            route: &self.route.name,
+        }
+    }
+}
+
+/// What checks take that is no part of the request.
+pub(super) struct Supplies<'a, T> {
+    /// When the request came, in microseconds since the Unix epoch.
+    pub(super) time: T,
+    pub(super) tokens: &'a Tokens,
 }
 
 /// A policy's limits: its own or an override's.
@@ -60,18 +88,17 @@ impl<'a> Checks<'a> {
     ///
     /// # Errors
     /// The request lacks what a policy demands.
-    pub(super) fn of<S>(
-        worker: &'a Worker<S>,
-        exchange: &Exchange,
+    pub(super) fn of<T: Fn() -> i64>(
+        rules: &'a Rules,
+        supplies: &Supplies<'_, T>,
         asked: &Asked<'_>,
         facts: &Facts<'_>,
     ) -> Result<Self, Unidentified> {
         let is_preflight = is_preflight(&asked.request.method, &asked.request.headers);
-        let details =
-            Details { worker, exchange, asked, facts, entry: OnceCell::new(), token: OnceCell::new() };
+        let details = Details { supplies, asked, facts, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
         for &index in &asked.route.policies {
-            let Some(policy) = worker.policies.get(index) else { continue };
+            let Some(policy) = rules.policies.get(index) else { continue };
             let is_exempt = || policy.exempt.iter().any(|of| applies(of, facts, asked.address));
             if is_preflight && !policy.preflight || is_exempt() {
                 continue;
@@ -90,11 +117,11 @@ impl<'a> Checks<'a> {
         self.all.iter().any(|check| check.policy.gives_back())
     }
 
-    fn add<S>(
+    fn add<T: Fn() -> i64>(
         &mut self,
         index: usize,
         policy: &'a Policy,
-        details: &Details<'_, S>,
+        details: &Details<'_, T>,
     ) -> Result<(), MissingIdentifier> {
         let Details { asked, facts, .. } = *details;
         let place = policy.overrides.iter().position(|(of, _)| applies(of, facts, asked.address));
@@ -113,23 +140,23 @@ impl<'a> Checks<'a> {
 }
 
 /// What checks take beside their cost: one entry and one token a request, made when they are needed.
-struct Details<'a, S> {
-    worker: &'a Worker<S>,
-    exchange: &'a Exchange,
+struct Details<'a, T> {
+    supplies: &'a Supplies<'a, T>,
     asked: &'a Asked<'a>,
     facts: &'a Facts<'a>,
     entry: OnceCell<Arc<Entry>>,
     token: OnceCell<Member>,
 }
 
-impl<S> Details<'_, S> {
+impl<T: Fn() -> i64> Details<'_, T> {
     /// What checks of this policy take. `None`: there is nothing to check.
     fn of(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
             Kind::MetadataList => {
-                Detail::Entry(Arc::clone(self.entry.get_or_init(|| written_down(self.exchange, self.asked))))
+                let written_down = || written_down((self.supplies.time)(), self.asked);
+                Detail::Entry(Arc::clone(self.entry.get_or_init(written_down)))
             }
-            Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.worker.tokens.draw())),
+            Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.supplies.tokens.draw())),
             Kind::Distinct => match &policy.value {
                 Some(recipe) => match value(recipe, policy.missing, self.facts)? {
                     Some(value) => Detail::Member(hashed(value.as_bytes())),

@@ -37,8 +37,13 @@ impl Denied<'_> {
     ) {
         let denial = self.denial(policy, &check.identifier, retry_after);
         let new = if first {
-            let entry =
-                || check.detail.entry().cloned().unwrap_or_else(|| written_down(self.exchange, self.asked));
+            let entry = || {
+                check
+                    .detail
+                    .entry()
+                    .cloned()
+                    .unwrap_or_else(|| written_down(self.exchange.time(), self.asked))
+            };
             worker.recorder.denied(&denial, entry)
         } else {
             worker.recorder.also(&denial)
@@ -52,7 +57,7 @@ impl Denied<'_> {
     /// Notes that it lacks what a policy demands.
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
         let denial = self.denial(policy, "", None);
-        worker.recorder.denied(&denial, || written_down(self.exchange, self.asked));
+        worker.recorder.denied(&denial, || written_down(self.exchange.time(), self.asked));
     }
 
     fn denial<'a>(&'a self, policy: usize, identifier: &'a str, retry_after: Option<i64>) -> Denial<'a> {
@@ -69,10 +74,10 @@ impl Denied<'_> {
     }
 }
 
-/// The request as evidence. What clients make long is cut: it is kept for a while.
-pub(super) fn written_down(exchange: &Exchange, asked: &Asked<'_>) -> Arc<Entry> {
+/// The request, which came at `time`, as evidence. What clients make long is cut: it is kept for a while.
+pub(super) fn written_down(time: i64, asked: &Asked<'_>) -> Arc<Entry> {
     Arc::new(Entry {
-        time: exchange.time(),
+        time,
         user: asked.identity.user.as_deref().map(|user| cut(user, LONGEST_USER).into()),
         method: asked.request.method.clone(),
         path: cut(asked.target.path(), LONGEST_PATH).into(),
@@ -89,7 +94,7 @@ fn record_evidence<S: Store + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'
     let Denial { policy, now, until, .. } = *denial;
     let (address, identifier) = (CompactString::from(denial.address), CompactString::from(denial.identifier));
     task::spawn_local(async move {
-        let Some(of) = worker.policies.get(policy) else { return };
+        let Some(of) = worker.rules.policies.get(policy) else { return };
         if let Ok(entries) = worker.store.entries(of, &identifier).await {
             let (address, identifier) = (address.as_str(), identifier.as_str());
             worker

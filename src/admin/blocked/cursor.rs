@@ -8,11 +8,12 @@ use std::cmp::Reverse;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use ipnet::IpNet;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use crate::abuse::{self, Client};
 
 /// By what addresses are sorted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Sort {
     /// Most lately denied first.

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{
+        openapi::LookUps,
         params::{Address, Nothing, Params},
         problem::Problem,
         shapes,
@@ -22,6 +23,13 @@ use crate::{
     telemetry::time::{duration, rfc3339},
 };
 
+/// Who was behind an address: the last records, the limits that hold it, its bans.
+#[utoipa::path(
+    get,
+    path = "/v1/blocked/{ip}",
+    params(("ip" = String, Path, description = "an address, or the prefix that a client is known by", example = "203.0.113.7")),
+    responses((status = 200, body = shapes::Evidence), LookUps)
+)]
 pub(in super::super) async fn evidence(
     State(shared): State<Arc<Shared>>,
     address: Address,

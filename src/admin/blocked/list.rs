@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::{
-    super::{params::Params, problem::Problem, shapes, state::Shared},
+    super::{openapi::LookUps, params::Params, problem::Problem, shapes, state::Shared},
     cursor::Sort,
 };
 use crate::{
@@ -18,7 +19,8 @@ use crate::{
 const LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
     /// Held back by this policy.
@@ -26,11 +28,17 @@ pub(in super::super) struct Wanted {
     /// Within this prefix.
     prefix: Option<String>,
     #[serde(default)]
+    #[param(inline)]
     sort: Sort,
+    /// Addresses a page, 100 unless asked otherwise.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
+    /// Where the page begins, as the one before it said.
     cursor: Option<String>,
 }
 
+/// Addresses limited now or lately, a page of them.
+#[utoipa::path(get, path = "/v1/blocked", params(Wanted), responses((status = 200, body = shapes::Blocked), LookUps))]
 pub(in super::super) async fn list(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,
