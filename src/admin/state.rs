@@ -13,7 +13,7 @@ use crate::{
     abuse::Registry,
     config::model::Secret,
     limit::{Clock, Policy},
-    telemetry::{Events, metrics::Metrics},
+    telemetry::{Events, doctor::Warnings, metrics::Metrics},
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -27,6 +27,8 @@ pub struct State {
     pub readiness: Arc<Readiness>,
     /// What happens, for whoever watches.
     pub events: Events,
+    /// What was found out since the start, in words.
+    pub warnings: Warnings,
     /// The same that stamps denials.
     pub clock: Arc<dyn Clock>,
     /// How much of an IPv6 address identifies a client.

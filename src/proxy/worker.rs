@@ -14,6 +14,7 @@ use crate::{
     telemetry::{
         Throttle,
         access_log::WorkerLog,
+        doctor::Watch,
         metrics::{PoolState, WorkerMetrics},
         traces::Tracer,
     },
@@ -36,6 +37,8 @@ pub struct Parts<S> {
     pub access_log: WorkerLog,
     /// The worker's end of the traces; `None`: requests are not traced.
     pub tracer: Option<Tracer>,
+    /// What it counts for warnings.
+    pub watch: Watch,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
     /// The time.
@@ -49,6 +52,7 @@ pub struct Worker<S> {
     pub(super) tokens: Tokens,
     pub(super) settlements: Settlements,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
+    pub(super) watch: Watch,
     pub(super) recorder: Recorder,
     pub(super) ledger: Rc<Ledger>,
 }
@@ -75,6 +79,7 @@ impl<S> Worker<S> {
             tokens: Tokens::new(),
             settlements: Settlements::default(),
             upstreams,
+            watch: parts.watch,
             recorder: parts.recorder,
             ledger: Rc::new(ledger),
             rules: parts.rules,
@@ -106,6 +111,7 @@ impl<S> Worker<S> {
     /// a few times a second, with the number of open client connections.
     pub fn tick(&self, now: Instant, connections: usize) {
         self.recorder.flush();
+        self.watch.flush();
         self.ledger.access_log.flush();
         self.metrics().connections().set(connections as u64);
         for (index, upstream) in self.upstreams.iter().enumerate() {

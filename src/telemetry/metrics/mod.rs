@@ -11,6 +11,6 @@ mod store;
 mod worker;
 
 pub use cell::{Counter, Gauge};
-pub use registry::{MemoryFacts, Metrics, StoreFacts};
+pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
 pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};
