@@ -7,7 +7,10 @@ use http::{Method, StatusCode, Uri};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{blocked, guard::guard, health, openapi::Description, problem::Problem, state::Shared, status};
+use super::{
+    blocked, events, guard::guard, health, openapi::Description, page, problem::Problem, state::Shared,
+    status,
+};
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     let (router, described) = OpenApiRouter::with_openapi(Description::openapi())
@@ -17,9 +20,11 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(status::status))
         .routes(routes!(blocked::list::list))
         .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
+        .routes(routes!(events::events))
         .split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(described)))
+        .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))

@@ -94,6 +94,7 @@ impl Shared {
                 move || hash.clone()
             }),
             unblocked: unblocked(memory, ground),
+            cleared: cleared(memory, ground),
         })?;
         ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
@@ -125,6 +126,16 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
             events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });
+        }
+    })
+}
+
+/// A limit that another instance has cleared is cleared here.
+fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str, &str) + Send> {
+    let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
+    Box::new(move |name, identifier| {
+        if let Some(policy) = policies.iter().find(|policy| policy.name == name) {
+            memory.clear_now(std::slice::from_ref(policy), identifier);
         }
     })
 }

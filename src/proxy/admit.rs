@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     identity::address_text,
-    limit::{Decision, Source, Store, algorithm::Verdict},
+    limit::{Decision, Source, Store},
     telemetry::metrics,
 };
 
@@ -61,7 +61,7 @@ pub(super) async fn admit<S: Store + 'static>(
     let address = address(worker, client, asked.address);
     let facts = asked.facts(&address);
     let supplies = Supplies { time: || exchange.time(), tokens: &worker.tokens };
-    let checks = match Checks::of(&worker.rules, &supplies, asked, &facts) {
+    let checks = match Checks::of(&worker.rules, &supplies, asked, &facts, |_, _| ()) {
         Ok(checks) => checks,
         Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &address, policy),
     };
@@ -129,7 +129,7 @@ fn heed<S>(
             worker.metrics().decision(policy, counted, source);
         }
         if !check.policy.is_shadow {
-            heeded.push(Said { policy, variant: limits.variant, cost: check.cost, verdict: *verdict });
+            heeded.push(Said::of(check, *limits, *verdict));
         } else if !verdict.admitted {
             let frees = verdict.retry_after.unwrap_or(i64::MAX);
             shadow = shadow.max(Some((frees, policy)));
@@ -169,16 +169,8 @@ fn unidentified<S>(
 ) -> Admission {
     worker.metrics().decision(policy, metrics::Verdict::Denied, metrics::Source::Store);
     Denied { exchange, asked, address }.record_unidentified(worker, policy);
-    let verdict = Verdict {
-        admitted: false,
-        tier: 0,
-        limit: worker.rules.policies[policy].tiers[0].limit,
-        remaining: 0,
-        reset: 0,
-        retry_after: None,
-        delay: 0,
-    };
-    let reply = worker.rules.quotas.unidentified(Said { policy, variant: 0, cost: 0, verdict });
+    let said = Said::unidentified(policy, &worker.rules.policies[policy]);
+    let reply = worker.rules.quotas.unidentified(said);
     Admission::Denied { policy, reply }
 }
 

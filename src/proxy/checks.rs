@@ -7,12 +7,12 @@ use http::{HeaderMap, Method, header, request};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use super::{cost, record::written_down, rules::Rules, tokens::Tokens};
+use super::{cost, quota::Said, record::written_down, rules::Rules, tokens::Tokens};
 use crate::{
-    config::model::Route,
+    config::model::{Condition, Route},
     identity::{Facts, Identity, MissingIdentifier, applies, identifiers, value},
     limit::{
-        Check, Policy,
+        Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
     },
     router::{Host, Target},
@@ -80,11 +80,22 @@ pub(super) struct Checks<'a> {
     pub(super) denied_in_shadow: SmallVec<[usize; 1]>,
 }
 
+/// Why a policy of its route does not hold for a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Passed<'a> {
+    /// It is a CORS preflight.
+    Preflight,
+    Exempt(&'a Condition),
+    /// It lacks the value that `distinct` counts.
+    NoValue,
+}
+
 /// `missing: deny`, and something is missing: what this policy goes by.
 pub(super) struct Unidentified(pub(super) usize);
 
 impl<'a> Checks<'a> {
-    /// All that hold for a request, of which these `facts` are known.
+    /// All that hold for a request, of which these `facts` are known. `passed` is told the policies that do not hold for
+    /// it, and why.
     ///
     /// # Errors
     /// The request lacks what a policy demands.
@@ -93,23 +104,36 @@ impl<'a> Checks<'a> {
         supplies: &Supplies<'_, T>,
         asked: &Asked<'_>,
         facts: &Facts<'_>,
+        mut passed: impl FnMut(usize, Passed<'a>),
     ) -> Result<Self, Unidentified> {
         let is_preflight = is_preflight(&asked.request.method, &asked.request.headers);
         let details = Details { supplies, asked, facts, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
         for &index in &asked.route.policies {
             let Some(policy) = rules.policies.get(index) else { continue };
-            let is_exempt = || policy.exempt.iter().any(|of| applies(of, facts, asked.address));
-            if is_preflight && !policy.preflight || is_exempt() {
+            if is_preflight && !policy.preflight {
+                passed(index, Passed::Preflight);
+                continue;
+            }
+            if let Some(of) = policy.exempt.iter().find(|of| applies(of, facts, asked.address)) {
+                passed(index, Passed::Exempt(of));
                 continue;
             }
             match checks.add(index, policy, &details) {
                 Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
                 Err(MissingIdentifier) => return Err(Unidentified(index)),
-                Ok(()) => {}
+                Ok(true) => {}
+                Ok(false) => passed(index, Passed::NoValue),
             }
         }
         Ok(checks)
+    }
+
+    /// What the policies that are enforced say, as `decision` has it.
+    pub(super) fn said(&self, decision: &Decision) -> impl Iterator<Item = Said> {
+        let each = self.all.iter().zip(&self.limits).zip(&decision.verdicts);
+        let enforced = each.filter(|((check, _), _)| !check.policy.is_shadow);
+        enforced.map(|((check, limits), verdict)| Said::of(check, *limits, *verdict))
     }
 
     /// Whether something of what they take may have to be given back.
@@ -117,25 +141,26 @@ impl<'a> Checks<'a> {
         self.all.iter().any(|check| check.policy.gives_back())
     }
 
+    /// Whether there was something to check.
     fn add<T: Fn() -> i64>(
         &mut self,
         index: usize,
         policy: &'a Policy,
         details: &Details<'_, T>,
-    ) -> Result<(), MissingIdentifier> {
+    ) -> Result<bool, MissingIdentifier> {
         let Details { asked, facts, .. } = *details;
         let place = policy.overrides.iter().position(|(of, _)| applies(of, facts, asked.address));
         let variant = place.map_or(0, |place| place + 1);
         let policy =
             place.and_then(|place| policy.overrides.get(place)).map_or(policy, |(_, variant)| variant);
         let identifiers = identifiers(&policy.keys, policy.missing, facts)?;
-        let Some(detail) = details.of(policy)? else { return Ok(()) };
+        let Some(detail) = details.of(policy)? else { return Ok(false) };
         let cost = cost::units(&policy.cost, facts.headers, facts.is_peer_trusted);
         for identifier in identifiers {
             self.all.push(Check { policy, identifier, cost, detail: detail.clone() });
             self.limits.push(Limits { policy: index, variant });
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -7,6 +7,7 @@ mod cost;
 mod discard;
 mod exchange;
 mod expect;
+pub mod explain;
 mod forward;
 mod forwarded;
 mod headers;

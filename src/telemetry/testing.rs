@@ -32,6 +32,7 @@ pub(crate) fn config() -> Config {
         user: Vec::new(),
         store: Store { memory: MemoryStore { max_keys: 1000 }, redis: None },
         policies: vec![Arc::new(policy)],
+        bans: Vec::new(),
         abuse: Abuse { retain: Duration::from_secs(86_400) },
         upstreams: vec![Upstream {
             name: "api".into(),

@@ -6,12 +6,12 @@ use http::{Method, StatusCode};
 use tollgate::config::{
     self, Config, Sources, System,
     model::{
-        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, Breaker, ClientAddress,
-        ClientLimits, Condition, Cost, DenialBody, DenialReply, Destination, Endpoint, Forwarded, HeaderFrom,
-        HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel,
-        MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern, Policy, Rate, RateLimitFields,
-        Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
-        TemplatePart, Timeouts, Tracing, Upstream, UserSource, Workers,
+        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
+        Breaker, ClientAddress, ClientLimits, Condition, Cost, DenialBody, DenialReply, Destination,
+        Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe,
+        Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern,
+        Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment,
+        Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Workers,
     },
 };
 
@@ -73,6 +73,7 @@ fn smallest() -> Config {
             overrides: vec![],
             reply: None,
         })],
+        bans: vec![],
         abuse: Abuse { retain: secs(86_400) },
         upstreams: vec![Upstream {
             name: "api".to_owned(),
@@ -193,6 +194,18 @@ policies:
       headers: { X-Reason: slow-down }
       body: '{"error":"slow down","retry_after":{{retry_after}},"of":"{{policy}}: {{ limit }}"}'
   costly: { algorithm: gcra, key: ip, limit: 100/1m, cost: 5, reply: { body: "wait", content_type: text/html } }
+bans:
+  hammering:
+    key: ip
+    after: 20/1m
+    for: 5m
+    factor: 1.5
+    jitter: 50%
+    max: 1h
+    mode: shadow
+    exempt: [10.0.0.0/8, "user:monitor"]
+    reply: { headers: { x-reason: hammering } }
+  guessing: { key: user, after: 5/s, for: 2d }
 abuse: { retain: 30d }
 upstreams:
   api:
@@ -403,6 +416,39 @@ fn everything_that_is_said_counts() {
                     vec![one(KeyPart::Ip)],
                     vec![rate(100, 60)],
                 )
+            }),
+        ],
+        bans: vec![
+            Arc::new(BanRule {
+                name: "hammering".to_owned(),
+                key: BanKey::Ip,
+                after: rate(20, 60),
+                lasts: secs(300),
+                factor: 1.5,
+                jitter: 0.5,
+                max: secs(3_600),
+                mode: Mode::Shadow,
+                exempt: vec![
+                    Condition::Address("10.0.0.0/8".parse().unwrap()),
+                    Condition::User("monitor".to_owned()),
+                ],
+                reply: DenialReply {
+                    status: StatusCode::FORBIDDEN,
+                    headers: vec![("x-reason".parse().unwrap(), "hammering".parse().unwrap())],
+                    body: None,
+                },
+            }),
+            Arc::new(BanRule {
+                name: "guessing".to_owned(),
+                key: BanKey::User,
+                after: rate(5, 1),
+                lasts: secs(2 * 86_400),
+                factor: 2.0,
+                jitter: 0.1,
+                max: secs(2 * 86_400),
+                mode: Mode::Enforce,
+                exempt: vec![],
+                reply: DenialReply { status: StatusCode::FORBIDDEN, headers: vec![], body: None },
             }),
         ],
         abuse: Abuse { retain: secs(30 * 86_400) },

@@ -59,6 +59,7 @@ impl Watched {
             fleet: Arc::clone(&fleet),
             configuration: Box::new(|| "1a2b".to_owned()),
             unblocked: Box::new(|_| {}),
+            cleared: Box::new(|_, _| {}),
         })
         .unwrap();
         let facts = Box::new(monitor.facts(breaker, fleet));

@@ -8,9 +8,13 @@ use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use http::{HeaderName, HeaderValue, Method, Uri, uri::Authority};
 use ipnet::IpNet;
 
+mod ban;
 mod policy;
+mod words;
 
+pub use ban::*;
 pub use policy::*;
+pub use words::unit;
 
 /// Everything `proxy.yaml` says, checked and resolved.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +31,7 @@ pub struct Config {
     pub user: Vec<UserSource>,
     pub store: Store,
     pub policies: Vec<Arc<Policy>>,
+    pub bans: Vec<Arc<BanRule>>,
     pub abuse: Abuse,
     pub upstreams: Vec<Upstream>,
     /// Tried in order; the first that matches is taken.

@@ -4,6 +4,7 @@
 //! the configuration, with the defaults for what is left out. What is wrong it reports, and goes on
 //! with the default, so that one reading finds every error.
 
+mod bans;
 mod chosen;
 mod clients;
 mod listeners;
@@ -48,6 +49,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
     let (user, known) = user::sources(at.take("user"), trusts);
     let store = state::store(at.take("store"));
     let policies = policies::policies(at.take("policies"), known);
+    let bans = bans::bans(at.take("bans"), known);
     let abuse = state::abuse(at.take("abuse"));
     let upstreams = upstreams::upstreams(at.require("upstreams", UPSTREAMS), &policies.names);
     let routes = routes::routes(at.require("routes", ROUTES), &policies, &upstreams, known);
@@ -69,6 +71,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
         user,
         store,
         policies: policies.resolved?,
+        bans: bans?,
         abuse,
         upstreams: upstreams.resolved?,
         routes: routes?,

@@ -181,6 +181,7 @@ mod tests {
             watch.request(address(text), None);
         }
         watch.flush();
-        assert_eq!((tally.lock().requests, tally.lock().private), (12, private.len() as u64));
+        let tally = tally.lock();
+        assert_eq!((tally.requests, tally.private), (12, private.len() as u64));
     }
 }
