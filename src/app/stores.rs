@@ -31,6 +31,8 @@ pub(super) struct Ground {
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
+    /// The hash of the configuration.
+    pub(super) configuration: String,
     /// How this instance is told from others.
     pub(super) instance: String,
 }
@@ -89,6 +91,10 @@ impl Shared {
             clock: ground.clock.clone(),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
+            configuration: Box::new({
+                let hash = ground.configuration.clone();
+                move || hash.clone()
+            }),
             unblocked: unblocked(memory, ground),
             cleared: cleared(memory, ground),
         })?;

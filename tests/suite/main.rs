@@ -22,6 +22,7 @@ mod config_robust;
 mod conformance;
 mod demo;
 mod deploy;
+mod doctor;
 mod environment;
 mod exactness;
 mod forwarding;

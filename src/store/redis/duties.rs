@@ -22,6 +22,8 @@ pub struct Duties {
     pub clock: SystemClock,
     pub breaker: Arc<Breaker>,
     pub fleet: Arc<Fleet>,
+    /// The hash of the configuration, which may change.
+    pub configuration: Box<dyn Fn() -> String + Send>,
     /// Told the identifier whose limits were taken back, by whatever instance.
     pub unblocked: Box<dyn Fn(&str) + Send>,
     /// Told the policy and the identifier of which alone the limit was taken back.

@@ -19,6 +19,7 @@ mod pardons;
 mod pulse;
 pub mod records;
 mod rights;
+mod roll;
 mod script;
 mod standing;
 mod store;

@@ -80,7 +80,10 @@ impl Monitor {
                 role,
                 version,
                 latency: seen.latency,
-                warnings: away.chain(far).chain(warnings).collect(),
+                warnings: away.chain(far).chain(seen.evictions()).chain(warnings).collect(),
+                clock_offset: seen.fleet.own.as_ref().map(|own| own.clock_offset),
+                own: seen.fleet.own.clone(),
+                others: seen.fleet.others.clone(),
             }
         }
     }
