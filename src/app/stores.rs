@@ -88,6 +88,8 @@ impl Shared {
             instance,
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),
+            bans: Arc::clone(&ground.bans),
+            audit: Arc::clone(&ground.audit),
             clock: ground.clock.clone(),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
