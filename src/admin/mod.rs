@@ -5,9 +5,13 @@
 
 mod archivist;
 mod blocked;
+mod body;
 mod desk;
+mod explain;
 mod guard;
 mod health;
+mod in_force;
+mod limits;
 mod openapi;
 mod params;
 mod problem;

@@ -7,7 +7,10 @@ use http::{Method, StatusCode, Uri};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{blocked, guard::guard, health, openapi::Description, problem::Problem, state::Shared, status};
+use super::{
+    blocked, explain, guard::guard, health, in_force, limits, openapi::Description, problem::Problem,
+    state::Shared, status,
+};
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
     let (router, described) = OpenApiRouter::with_openapi(Description::openapi())
@@ -17,6 +20,12 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(status::status))
         .routes(routes!(blocked::list::list))
         .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
+        .routes(routes!(explain::explain))
+        .routes(routes!(limits::peek::peek, limits::clear::clear))
+        .routes(routes!(in_force::routes::routes))
+        .routes(routes!(in_force::upstreams::upstreams))
+        .routes(routes!(in_force::policies::policies))
+        .routes(routes!(in_force::config::config))
         .split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(described)))

@@ -39,7 +39,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const LIFETIME: Duration = Duration::from_secs(300);
 /// For answers under way when it ends.
 const GRACE: Duration = Duration::from_secs(1);
-/// Bytes of a request's head. No page takes a body, so none is read.
+/// Bytes of a request's head.
 const HEAD: usize = 32 << 10;
 /// No file descriptor left, say: trying again at once would only burn the CPU.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
@@ -85,8 +85,8 @@ pub fn spawn<S: Store + 'static, A: Archive + 'static>(
     let run = move || {
         let (desk, questions, errands) = Desk::open();
         let local = LocalSet::new();
-        let policies = Arc::clone(&state.policies);
-        local.spawn_local(async move { desk::serve(store(), policies, questions).await });
+        let (rules, clock) = (Arc::clone(&state.rules), Arc::clone(&state.clock));
+        local.spawn_local(async move { desk::serve(store(), rules, clock, questions).await });
         let (registry, clock) = (Arc::clone(&state.registry), Arc::clone(&state.clock));
         local.spawn_local(async move { Archivist::new(archive(), registry, clock).serve(errands).await });
         let router = router(Arc::new(Shared { state, desk }));

@@ -13,7 +13,9 @@ use crate::{
     abuse::Registry,
     config::model::Secret,
     limit::{Clock, Policy},
+    proxy::Rules,
     telemetry::{Events, metrics::Metrics},
+    upstream,
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -24,6 +26,10 @@ pub struct State {
     /// Those whose names the registry knows.
     pub policies: Arc<[Policy]>,
     pub metrics: Arc<Metrics>,
+    /// What requests are held against.
+    pub rules: Arc<Rules>,
+    /// In the configuration's order.
+    pub upstreams: Vec<Arc<upstream::Shared>>,
     pub readiness: Arc<Readiness>,
     /// What happens, for whoever watches.
     pub events: Events,

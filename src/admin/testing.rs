@@ -14,10 +14,12 @@ use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
 use crate::{
     abuse::{self, Archive, Collector, Denial, Recorder, Registry, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
+    identity::Verifier,
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
+    proxy::Rules,
     telemetry::{Events, metrics::Metrics, testing::config},
 };
 
@@ -123,11 +125,16 @@ impl Harness {
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
+        let verifier = Arc::new(Verifier::new(&[]).unwrap());
+        let policies: Arc<[Policy]> = policies.into();
+        let rules = Rules::new(Arc::new(config()), Arc::clone(&policies), verifier).unwrap();
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
-            policies: policies.into(),
+            policies,
             metrics,
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
             readiness: Arc::clone(&readiness),
             events: Events::new(),
             clock: Arc::new(clock()),

@@ -168,6 +168,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         registry,
         policies: Arc::clone(&policies),
         metrics: Arc::clone(&metrics),
+        rules: Arc::clone(&rules),
+        upstreams: upstreams.clone(),
         readiness: Arc::clone(&readiness),
         events,
         clock: Arc::new(clock.clone()),

@@ -75,5 +75,6 @@ pub(crate) fn config() -> Config {
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
         tracing: None,
         shutdown: Shutdown { drain: Duration::from_secs(1) },
+        source: Source::default(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use tokio::sync::{Notify, Semaphore};
@@ -22,6 +22,8 @@ pub struct Shared {
     pub(super) wanted: Notify,
     /// Requests under way, one counter an endpoint.
     in_flight: Vec<AtomicUsize>,
+    /// Whether the last connection that any worker tried to make could not be made, by endpoint.
+    unreachable: Vec<AtomicBool>,
 }
 
 impl Shared {
@@ -33,6 +35,7 @@ impl Shared {
             waiting: AtomicUsize::new(0),
             wanted: Notify::new(),
             in_flight: config.endpoints.iter().map(|_| AtomicUsize::new(0)).collect(),
+            unreachable: config.endpoints.iter().map(|_| AtomicBool::new(false)).collect(),
             config,
         })
     }
@@ -44,6 +47,18 @@ impl Shared {
 
     pub(super) fn end(&self, endpoint: usize) {
         self.in_flight[endpoint].fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes whether a connection to `endpoint` could be made.
+    pub(super) fn reached(&self, endpoint: usize, reached: bool) {
+        if let Some(unreachable) = self.unreachable.get(endpoint) {
+            unreachable.store(!reached, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last connection to `endpoint` that was tried could be made; true before one was.
+    pub fn is_reachable(&self, endpoint: usize) -> bool {
+        self.unreachable.get(endpoint).is_none_or(|unreachable| !unreachable.load(Ordering::Relaxed))
     }
 
     /// Requests under way on one endpoint.

@@ -61,11 +61,15 @@ impl Instance {
         let registry = Arc::new(Registry::new(&policies, HOUR, Arc::clone(&metrics)));
         let collector =
             Collector::spawn(Arc::clone(&registry), Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
+        let verifier = Arc::new(Verifier::new(&config.user).unwrap());
+        let rules = Rules::new(Arc::new(config), Arc::clone(&policies), verifier).unwrap();
         let state = admin::State {
             token: None,
             registry: Arc::clone(&registry),
             policies,
             metrics,
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
             clock: Arc::clone(&clock),

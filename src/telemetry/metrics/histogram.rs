@@ -90,6 +90,28 @@ impl Total {
     }
 }
 
+impl Total {
+    /// What a `share` of all values, 0 to 1, are at most: as if those of a bucket were spread evenly over it. Of what
+    /// lies above all bounds only the highest bound is known. 0 without values.
+    #[expect(clippy::cast_precision_loss, reason = "what is told is a float")]
+    pub(super) fn quantile(&self, share: f64) -> f64 {
+        let rank = share.clamp(0.0, 1.0) * self.count as f64;
+        let (mut below, mut lower) = (0.0, 0.0);
+        for &(upper, count) in &self.buckets {
+            let count = count as f64;
+            if count > 0.0 && below + count >= rank {
+                if upper.is_infinite() {
+                    return lower;
+                }
+                return lower + (upper - lower) * ((rank - below) / count).max(0.0);
+            }
+            below += count;
+            lower = upper;
+        }
+        0.0
+    }
+}
+
 /// Divided, not multiplied: 2.5 ms is then 0.0025 exactly as it is written.
 fn told(value: f64, unit: f64) -> f64 {
     value / (1.0 / unit).round()
@@ -120,5 +142,23 @@ mod tests {
         histogram.observe(64);
         let total = Total::of(std::iter::once(&histogram));
         assert_eq!((total.buckets[13], total.sum), ((64.0, 1), 64.0));
+    }
+
+    #[test]
+    fn quantiles_lie_where_their_values_do() {
+        let total = |buckets: &[(f64, u64)]| Total {
+            buckets: buckets.to_vec(),
+            sum: 0.0,
+            count: buckets.iter().map(|(_, count)| count).sum(),
+        };
+        let even = total(&[(1.0, 10), (2.0, 10), (f64::INFINITY, 0)]);
+        for (share, value) in [(0.0, 0.0), (0.25, 0.5), (0.5, 1.0), (0.75, 1.5), (1.0, 2.0)] {
+            assert!((even.quantile(share) - value).abs() < 1e-9, "{share}");
+        }
+        let gap = total(&[(1.0, 1), (2.0, 0), (4.0, 1), (f64::INFINITY, 0)]);
+        assert!((gap.quantile(0.75) - 3.0).abs() < 1e-9, "nothing lies in the bucket between");
+        let beyond = total(&[(1.0, 1), (30.0, 0), (f64::INFINITY, 99)]);
+        assert!((beyond.quantile(0.5) - 30.0).abs() < 1e-9, "no more is known than that it took longer");
+        assert!(total(&[(1.0, 0)]).quantile(0.5).abs() < 1e-9);
     }
 }

@@ -8,9 +8,11 @@ mod exposition;
 mod histogram;
 mod registry;
 mod store;
+mod totals;
 mod worker;
 
 pub use cell::{Counter, Gauge};
 pub use registry::{MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
+pub use totals::{PolicyTotals, RouteTotals, UpstreamTotals};
 pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};
