@@ -30,6 +30,16 @@ impl Problem {
     }
 }
 
+impl Problem {
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
 impl From<Unavailable> for Problem {
     fn from(error: Unavailable) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())

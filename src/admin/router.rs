@@ -8,8 +8,8 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    blocked, explain, guard::guard, health, in_force, limits, openapi::Description, problem::Problem,
-    state::Shared, status,
+    blocked, events, explain, guard::guard, health, in_force, limits, openapi::Description, page,
+    problem::Problem, state::Shared, status,
 };
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
@@ -26,9 +26,11 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(in_force::upstreams::upstreams))
         .routes(routes!(in_force::policies::policies))
         .routes(routes!(in_force::config::config))
+        .routes(routes!(events::events))
         .split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(described)))
+        .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))

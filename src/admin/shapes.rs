@@ -452,3 +452,24 @@ pub struct ProblemDetails {
     #[serde(default)]
     pub detail: String,
 }
+
+/// How things stand: the data of the event `tick` of `GET /v1/events`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tick {
+    pub time: String,
+    /// By this instance, in the last seconds.
+    pub requests_per_second: f64,
+    pub denied_per_second: f64,
+    /// Addresses with a limit that is not over.
+    pub blocked: usize,
+    pub ready: bool,
+    pub draining: bool,
+    pub store: StoreStatus,
+}
+
+/// What `POST /login` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Login {
+    pub token: String,
+}

@@ -101,6 +101,7 @@ pub(crate) struct Harness {
     pub(crate) address: SocketAddr,
     pub(crate) store: Arc<Lists>,
     pub(crate) readiness: Arc<Readiness>,
+    pub(crate) events: Events,
     registry: Arc<Registry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -128,6 +129,7 @@ impl Harness {
         let verifier = Arc::new(Verifier::new(&[]).unwrap());
         let policies: Arc<[Policy]> = policies.into();
         let rules = Rules::new(Arc::new(config()), Arc::clone(&policies), verifier).unwrap();
+        let events = Events::new();
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
@@ -136,7 +138,7 @@ impl Harness {
             rules: Arc::new(rules),
             upstreams: Vec::new(),
             readiness: Arc::clone(&readiness),
-            events: Events::new(),
+            events: events.clone(),
             clock: Arc::new(clock()),
             ipv6_prefix: 64,
             facts: Facts {
@@ -151,7 +153,7 @@ impl Harness {
         let lists = Arc::clone(&store);
         let handle = spawn(listener, state, move || lists, move || archive).unwrap();
         let recorder = collector.recorder();
-        Self { address: handle.address(), store, readiness, registry, recorder, handle }
+        Self { address: handle.address(), store, readiness, events, registry, recorder, handle }
     }
 
     /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.

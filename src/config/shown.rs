@@ -86,7 +86,7 @@ fn words(config: &Config) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::{Sources, parse}, *};
+    use super::super::{Sources, parse};
 
     struct Inserted;
 

@@ -261,6 +261,9 @@ impl Drop for Exchange {
         let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
         let status = self.status.unwrap_or(closed);
         self.ledger.metrics.request(self.route, status, elapsed);
+        if self.judged.verdict() == Some(Verdict::Denied) {
+            self.ledger.metrics.denied(self.route);
+        }
         if let Some(log) = &self.log {
             self.log(log, status, elapsed);
         }

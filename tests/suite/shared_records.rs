@@ -8,7 +8,9 @@ use tollgate::{
     abuse::{self, Collector, Denial, Recorder, Registry},
     admin::{self, AdminHandle, Readiness},
     config,
+    identity::Verifier,
     limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
+    proxy::Rules,
     store::{
         memory::MemoryStore,
         redis::records::{self, Records, Scope},

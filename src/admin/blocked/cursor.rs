@@ -15,7 +15,7 @@ use crate::abuse::{self, Client};
 /// By what addresses are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Sort {
+pub(in super::super) enum Sort {
     /// Most lately denied first.
     #[default]
     Last,
@@ -40,7 +40,7 @@ impl Sort {
         (Reverse(number), client.address)
     }
 
-    fn name(self) -> &'static str {
+    pub(in super::super) fn name(self) -> &'static str {
         match self {
             Self::Last => "last",
             Self::First => "first",

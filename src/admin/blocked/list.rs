@@ -19,22 +19,22 @@ use crate::{
 const LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-#[derive(Debug, Deserialize, IntoParams)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
     /// Held back by this policy.
-    policy: Option<String>,
+    pub(in super::super) policy: Option<String>,
     /// Within this prefix.
-    prefix: Option<String>,
+    pub(in super::super) prefix: Option<String>,
     #[serde(default)]
     #[param(inline)]
-    sort: Sort,
+    pub(in super::super) sort: Sort,
     /// Addresses a page, 100 unless asked otherwise.
     #[param(minimum = 1, maximum = 1000)]
-    limit: Option<usize>,
+    pub(in super::super) limit: Option<usize>,
     /// Where the page begins, as the one before it said.
-    cursor: Option<String>,
+    pub(in super::super) cursor: Option<String>,
 }
 
 /// Addresses limited now or lately, a page of them.
@@ -43,6 +43,11 @@ pub(in super::super) async fn list(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::Blocked>, Problem> {
+    listed(&shared, &wanted).await.map(Json)
+}
+
+/// A page of the list.
+pub(in super::super) async fn listed(shared: &Shared, wanted: &Wanted) -> Result<shapes::Blocked, Problem> {
     let state = &shared.state;
     let policy = wanted.policy.as_deref().map(|name| {
         let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
@@ -73,7 +78,7 @@ pub(in super::super) async fn list(
     clients.truncate(limit);
     let cursor = clients.last().filter(|_| more).map(|last| wanted.sort.cursor(wanted.sort.place(last)));
     let blocked = clients.iter().map(told).collect();
-    Ok(Json(shapes::Blocked { blocked, cursor }))
+    Ok(shapes::Blocked { blocked, cursor })
 }
 
 /// One address as lists and evidence tell it.

@@ -5,3 +5,7 @@ pub(super) mod list;
 pub(super) mod unblock;
 
 mod cursor;
+
+pub(super) use cursor::Sort;
+pub(super) use evidence::found;
+pub(super) use list::{Wanted, listed};

@@ -6,12 +6,14 @@
 mod cell;
 mod exposition;
 mod histogram;
+mod history;
 mod registry;
 mod store;
 mod totals;
 mod worker;
 
 pub use cell::{Counter, Gauge};
+pub use history::{History, Sample, Track};
 pub use registry::{MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
 pub use totals::{PolicyTotals, RouteTotals, UpstreamTotals};

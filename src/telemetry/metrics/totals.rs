@@ -2,7 +2,7 @@
 
 use super::{
     Metrics, WorkerMetrics,
-    histogram::Total,
+    histogram::{Total, quantile},
     worker::{Outcome, PoolState, Source, Verdict},
 };
 
@@ -43,8 +43,9 @@ impl Metrics {
         let statuses =
             std::array::from_fn(|class| rows.clone().map(|row| row.requests[class].value()).sum::<u64>());
         let denied = rows.clone().map(|row| row.denied.value()).sum();
-        let durations = Total::of(rows.map(|row| &row.duration));
-        let latency = (durations.count > 0).then(|| [0.5, 0.9, 0.99].map(|share| durations.quantile(share)));
+        let durations = Total::of(rows.map(|row| &row.duration)).buckets;
+        let at = |share| quantile(&durations, share);
+        let latency = at(0.5).zip(at(0.9)).zip(at(0.99)).map(|((p50, p90), p99)| [p50, p90, p99]);
         RouteTotals { statuses, denied, latency }
     }
 

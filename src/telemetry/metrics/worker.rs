@@ -103,6 +103,7 @@ impl PoolState {
 pub(super) struct RouteRow {
     /// By status class, 1xx first.
     pub(super) requests: [Counter; 5],
+    pub(super) denied: Counter,
     pub(super) duration: Histogram<RequestTime>,
 }
 
@@ -155,6 +156,13 @@ impl WorkerMetrics {
             let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
             row.requests[class].inc();
             row.duration.observe_time(elapsed);
+        }
+    }
+
+    /// A request that was answered was one that a policy held back. `route` as for [`WorkerMetrics::request`].
+    pub fn denied(&self, route: Option<usize>) {
+        if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
+            row.denied.inc();
         }
     }
 
