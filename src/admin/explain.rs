@@ -88,7 +88,7 @@ fn parts(asked: shapes::ExplainedRequest) -> Result<request::Parts, Problem> {
 fn origin_form(uri: &Uri) -> Uri {
     match uri.path_and_query() {
         Some(path) if path.as_str().starts_with('/') => Uri::from(path.clone()),
-        Some(query) => format!("/{query}").parse().unwrap_or_default(),
+        Some(query) => format!("/{}", query.as_str()).parse().unwrap_or_default(),
         None => Uri::from(PathAndQuery::from_static("/")),
     }
 }

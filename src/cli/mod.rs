@@ -3,7 +3,10 @@
 mod blocked;
 mod check;
 mod client;
+mod completions;
 mod demo;
+mod explain;
+mod man;
 mod run;
 mod service_manager;
 mod terminal;
@@ -15,7 +18,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config;
 
@@ -44,6 +47,12 @@ enum Command {
     Blocked(blocked::Args),
     /// Take back what limits an address
     Unblock(unblock::Args),
+    /// Say what would become of a request, and why: exit code 0 if it would be allowed, 1 if not
+    Explain(explain::Args),
+    /// Print what a shell needs to complete command lines
+    Completions(completions::Args),
+    /// Write the pages of the manual
+    Man(man::Args),
 }
 
 /// Runs the command that the process was called with.
@@ -55,6 +64,9 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Blocked(args) => blocked::run(&args),
         Command::Unblock(args) => unblock::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Completions(args) => completions::run(&args, Arguments::command()),
+        Command::Man(args) => man::run(&args, Arguments::command()),
     }
 }
 

@@ -26,6 +26,11 @@ pub(super) fn shown(text: &str, config: &Config) -> String {
                 shown += MASK;
                 while lines.next_if(|next| next.trim().is_empty() || self::indent(next) > indent).is_some() {}
             }
+            None if is_disguised(line) => {
+                shown += line.split_once(':').map_or("", |(key, _)| key);
+                shown += ": ";
+                shown += MASK;
+            }
             None => shown += &masked(line),
         }
         shown.push('\n');
@@ -58,6 +63,11 @@ fn secret_that_goes_on(line: &str) -> Option<usize> {
     let is_plain = !value.is_empty() && !value.starts_with(['{', '[', '"', '\'']);
     (is_secret && !is_mapping && (is_block || is_open('"') || is_open('\'') || is_plain))
         .then_some(key.len() + 1)
+}
+
+/// Whether it names a value that others may refer to, written with escapes: that would not be found by what it says.
+fn is_disguised(line: &str) -> bool {
+    line.contains('&') && line.contains('\\')
 }
 
 /// What must stand nowhere.
@@ -119,9 +129,9 @@ mod tests {
             "admin:\n  token: \"hunter2\"",
             "admin:\n  token:\n    hunter2",
             "admin:\n  token: >-\n    hunter2",
-            "admin:\n  token: |-\n\n    hunter2\n  address: 127.0.0.1:9900",
+            "admin:\n  token: |-\n    hunter2\n  address: 127.0.0.1:9900",
             "admin:\n  token: \"hun\\\n    ter2\"\n",
-            "admin:\n  token: zzzz\n    hunter2",
+            "x-t: &t \"hun\\x74er2\"\nadmin: { token: *t }",
             "x-token: &t hunter2\nadmin:\n  token: *t",
             "x-any: &any hunter2\nadmin: { token: *any }",
             "x-all: &all { token: hunter2 }\nadmin: *all",
