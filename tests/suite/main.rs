@@ -13,6 +13,7 @@ mod admin;
 mod attack;
 mod broken_answers;
 mod broken_uploads;
+mod browser;
 mod cli;
 mod client_limits;
 mod commands;
