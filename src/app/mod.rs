@@ -1,5 +1,6 @@
 //! The composition root: builds everything, starts it, ends it. A checklist, not a place for logic.
 
+mod bans;
 mod stores;
 mod workers;
 
@@ -15,7 +16,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    abuse::{Archive, Collector, Registry},
+    abuse::{
+        Archive, Collector, Registry,
+        bans::{Bans, HAND, Rule},
+    },
     admin::{self, AdminHandle, Readiness},
     config::model::Config,
     identity::{UnusableKeys, Verifier},
@@ -79,6 +83,7 @@ pub struct App {
     pub addresses: Vec<SocketAddr>,
     config: Arc<Config>,
     memory: Arc<MemoryStore>,
+    bans: Arc<Bans>,
     /// Where instances share their limits.
     monitor: Option<Monitor>,
     slots: Arc<Slots>,
@@ -102,10 +107,15 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let clock = SystemClock::new();
     let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
-    let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
+    let registry = Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics));
+    let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
+    let names = rules.iter().map(|rule| &*rule.name).chain([HAND]);
+    let registry = Arc::new(registry.with_names(names));
+    let events = Events::new();
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
-    let ground = Ground { policies, clock, metrics, registry, events: Events::new(), warnings, instance };
+    let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());
+    let ground = Ground { instance, policies, clock, metrics, registry, bans, audit, events, warnings };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -133,7 +143,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, events, warnings, instance } = ground;
+    let Ground { policies, clock, metrics, registry, bans, audit, events, warnings, instance } = ground;
     let config = Arc::new(config);
     let workers = metrics.workers();
 
@@ -166,6 +176,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let state = admin::State {
         token: config.admin.token.clone(),
         registry,
+        bans: Arc::clone(&bans),
+        audit,
         policies: Arc::clone(&policies),
         metrics: Arc::clone(&metrics),
         readiness: Arc::clone(&readiness),
@@ -194,6 +206,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
             recorder: collector.recorder(),
+            bans: Arc::clone(&bans),
             clock: clock.clone(),
         };
         workers::spawn(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
@@ -208,6 +221,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         addresses,
         config,
         memory,
+        bans,
         monitor,
         slots,
         pulses,
@@ -242,6 +256,7 @@ impl App {
     pub async fn housekeeping(&mut self) -> bool {
         let working = tokio::time::timeout(TICK, self.workers_ended()).await.is_err();
         self.memory.sweep(SWEEP);
+        self.bans.tend();
         working
     }
 

@@ -7,7 +7,10 @@ use super::{
     settlements::Settlements, tokens::Tokens,
 };
 use crate::{
-    abuse::Recorder,
+    abuse::{
+        Recorder,
+        bans::{Bans, HAND, Strikes},
+    },
     config::model::Config,
     identity::address_text,
     limit::SystemClock,
@@ -38,6 +41,8 @@ pub struct Parts<S> {
     pub tracer: Option<Tracer>,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
+    /// Who is shut out.
+    pub bans: Arc<Bans>,
     /// The time.
     pub clock: SystemClock,
 }
@@ -50,6 +55,8 @@ pub struct Worker<S> {
     pub(super) settlements: Settlements,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
     pub(super) recorder: Recorder,
+    pub(super) bans: Arc<Bans>,
+    pub(super) strikes: Strikes,
     pub(super) ledger: Rc<Ledger>,
 }
 
@@ -63,7 +70,7 @@ impl<S> Worker<S> {
             tracer: parts.tracer,
             clock: parts.clock,
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
-            policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
+            policies: names(&parts.rules),
             request_id: config.request_id.clone(),
             idle_timeout: config.client_limits.idle_timeout,
             complaints: Throttle::default(),
@@ -76,6 +83,8 @@ impl<S> Worker<S> {
             settlements: Settlements::default(),
             upstreams,
             recorder: parts.recorder,
+            strikes: Strikes::new(Arc::clone(&parts.bans)),
+            bans: parts.bans,
             ledger: Rc::new(ledger),
             rules: parts.rules,
         }
@@ -106,6 +115,7 @@ impl<S> Worker<S> {
     /// a few times a second, with the number of open client connections.
     pub fn tick(&self, now: Instant, connections: usize) {
         self.recorder.flush();
+        self.strikes.flush();
         self.ledger.access_log.flush();
         self.metrics().connections().set(connections as u64);
         for (index, upstream) in self.upstreams.iter().enumerate() {
@@ -131,4 +141,11 @@ impl<S> Worker<S> {
     pub fn upstreams(&self) -> &[Rc<Upstream<RequestBody>>] {
         &self.upstreams
     }
+}
+
+/// What may deny a request, by the index that it has in records: policies, rules of bans, bans by hand.
+fn names(rules: &Rules) -> Vec<String> {
+    let policies = rules.config.policies.iter().map(|policy| policy.name.clone());
+    let bans = rules.bans.iter().map(|rule| rule.name.to_string());
+    policies.chain(bans).chain([HAND.to_owned()]).collect()
 }
