@@ -3,7 +3,7 @@
 use super::{is_content, limit, start};
 use crate::harness::{Browser, Origin, Tollgate, eventually, get};
 
-const PAGES: [&str; 3] = ["/", "/blocked", "/blocked/127.0.0.5"];
+const PAGES: [&str; 5] = ["/", "/blocked", "/blocked/127.0.0.5", "/bans", "/audit"];
 const HOSTILE: [&str; 5] = [
     "<script>window.hacked = 1</script>",
     "\"><img src=x onerror=window.hacked=1>",

@@ -80,3 +80,38 @@ fn without_scripts_everything_can_be_read() {
     // What only a script can do is not shown without one.
     assert!(page.contains("<div class=\"actions js\">"));
 }
+
+#[test]
+fn somebody_is_banned_and_let_back_in() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    let browser = Browser::open(tollgate.admin, "/blocked/127.0.0.5");
+    browser.shows("main", "It was not limited lately");
+    browser.click("[data-dialog=ban]");
+    browser.shows("#ban", "Ban ip:127.0.0.5?");
+    browser.write("#ban [name=reason]", "scrapes <prices>");
+    browser.click("#ban [type=submit]");
+    browser.shows("#said", "ip:127.0.0.5 is banned until");
+    browser.shows("main", "scrapes <prices>");
+    eventually("its requests are refused", || ask_as(&tollgate, "127.0.0.5", &["ann"]) == [403]);
+
+    browser.click("a[href='/bans']");
+    browser.comes_to("/bans");
+    browser.write("form.stack [name=key]", "user:eve");
+    browser.click("form.stack [type=submit]");
+    browser.shows("main table", "user:eve");
+    browser.write("form.stack [name=key]", "nonsense");
+    browser.click("form.stack [type=submit]");
+    browser.shows("form.stack .error", "nonsense");
+    // The browser itself complains about the answer 400.
+    assert!(browser.logged().iter().all(|line| line.contains("400")));
+
+    browser.click("[data-about='ip:127.0.0.5']");
+    browser.shows("#lift", "Lift the ban of ip:127.0.0.5?");
+    browser.click("#lift [type=submit]");
+    browser.shows("#said", "ip:127.0.0.5: 1 ban lifted");
+    eventually("its requests are let through", || ask_as(&tollgate, "127.0.0.5", &["ann"]) == [200]);
+    browser.go("/audit");
+    browser.shows("table", "scrapes <prices>");
+    is_content(&browser);
+}
