@@ -18,7 +18,7 @@ use crate::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
-    telemetry::{Events, metrics::Metrics, testing::config},
+    telemetry::{Events, doctor::Warnings, metrics::Metrics, testing::config},
 };
 
 /// 2026-07-03T12:00:01Z
@@ -140,6 +140,7 @@ impl Harness {
             metrics,
             readiness: Arc::clone(&readiness),
             events: events.clone(),
+            warnings: Warnings::default(),
             clock: Arc::new(clock()),
             ipv6_prefix: 64,
             facts: Facts {

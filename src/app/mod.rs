@@ -33,6 +33,7 @@ use crate::{
     telemetry::{
         Events,
         access_log::{AccessLog, OpenError},
+        doctor::{Pace, Practice, attend},
         metrics::Metrics,
         traces::{self, Traces},
     },
@@ -95,6 +96,7 @@ pub struct App {
     ended: mpsc::Receiver<()>,
     admin: AdminHandle,
     _collector: Collector,
+    _practice: Practice,
 }
 
 /// Builds everything and starts it. Where a socket was inherited for an address, none is bound. `warnings`: what of
@@ -114,8 +116,10 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let events = Events::new();
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
+    let configuration = fingerprint(&config);
     let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());
-    let ground = Ground { instance, policies, clock, metrics, registry, bans, audit, events, warnings };
+    let ground =
+        Ground { instance, policies, clock, metrics, registry, bans, audit, events, warnings, configuration };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -143,7 +147,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, bans, audit, events, warnings, instance } = ground;
+    let Ground { policies, clock, metrics, registry, bans, audit, events, warnings, configuration, instance } =
+        ground;
     let config = Arc::new(config);
     let workers = metrics.workers();
 
@@ -157,13 +162,15 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
 
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
-    let store = if config.store.redis.is_some() { "redis" } else { "memory" };
-    let traces = config.tracing.as_ref();
-    let traces =
-        traces.map(|tracing| Traces::open(tracing, store, instance, Arc::clone(&metrics))).transpose()?;
+    let traces = Traces::open(&config, instance, Arc::clone(&metrics))?;
+    let practice = attend(&config, Arc::clone(&metrics), events.clone(), Pace::from_environment())?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     let upstreams: Vec<Arc<upstream::Shared>> =
         config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
+    metrics.watch_endpoints({
+        let upstreams = upstreams.clone();
+        move || upstreams.iter().flat_map(|upstream| upstream.facts()).collect()
+    });
     let verifier = Arc::new(Verifier::new(&config.user)?);
     verifier.watch()?;
     let rules = Arc::new(Rules::new(Arc::clone(&config), Arc::clone(&policies), verifier)?);
@@ -182,10 +189,11 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         metrics: Arc::clone(&metrics),
         readiness: Arc::clone(&readiness),
         events,
+        warnings: practice.warnings(),
         clock: Arc::new(clock.clone()),
         ipv6_prefix: config.client_address.ipv6_prefix,
         facts: admin::Facts {
-            configuration_hash: fingerprint(&config),
+            configuration_hash: configuration,
             configuration_loaded: clock.now(),
             listeners: addresses.clone(),
             warnings,
@@ -205,6 +213,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             metrics: metrics.worker(index),
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
+            watch: practice.watch(),
             recorder: collector.recorder(),
             bans: Arc::clone(&bans),
             clock: clock.clone(),
@@ -232,6 +241,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         ended,
         admin,
         _collector: collector,
+        _practice: practice,
     })
 }
 

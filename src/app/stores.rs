@@ -31,6 +31,8 @@ pub(super) struct Ground {
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
+    /// The hash of the configuration.
+    pub(super) configuration: String,
     /// How this instance is told from others.
     pub(super) instance: String,
 }
@@ -86,9 +88,15 @@ impl Shared {
             instance,
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),
+            bans: Arc::clone(&ground.bans),
+            audit: Arc::clone(&ground.audit),
             clock: ground.clock.clone(),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
+            configuration: Box::new({
+                let hash = ground.configuration.clone();
+                move || hash.clone()
+            }),
             unblocked: unblocked(memory, ground),
             cleared: cleared(memory, ground),
         })?;

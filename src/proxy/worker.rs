@@ -17,6 +17,7 @@ use crate::{
     telemetry::{
         Throttle,
         access_log::WorkerLog,
+        doctor::Watch,
         metrics::{PoolState, WorkerMetrics},
         traces::Tracer,
     },
@@ -39,6 +40,8 @@ pub struct Parts<S> {
     pub access_log: WorkerLog,
     /// The worker's end of the traces; `None`: requests are not traced.
     pub tracer: Option<Tracer>,
+    /// What it counts for warnings.
+    pub watch: Watch,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
     /// Who is shut out.
@@ -54,6 +57,7 @@ pub struct Worker<S> {
     pub(super) tokens: Tokens,
     pub(super) settlements: Settlements,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
+    pub(super) watch: Watch,
     pub(super) recorder: Recorder,
     pub(super) bans: Arc<Bans>,
     pub(super) strikes: Strikes,
@@ -82,6 +86,7 @@ impl<S> Worker<S> {
             tokens: Tokens::new(),
             settlements: Settlements::default(),
             upstreams,
+            watch: parts.watch,
             recorder: parts.recorder,
             strikes: Strikes::new(Arc::clone(&parts.bans)),
             bans: parts.bans,
@@ -116,6 +121,7 @@ impl<S> Worker<S> {
     pub fn tick(&self, now: Instant, connections: usize) {
         self.recorder.flush();
         self.strikes.flush();
+        self.watch.flush();
         self.ledger.access_log.flush();
         self.metrics().connections().set(connections as u64);
         for (index, upstream) in self.upstreams.iter().enumerate() {

@@ -73,6 +73,7 @@ impl Instance {
             metrics,
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
+            warnings: tollgate::telemetry::doctor::Warnings::default(),
             clock: Arc::clone(&clock),
             ipv6_prefix: 64,
             facts: admin::Facts::default(),

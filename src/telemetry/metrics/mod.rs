@@ -15,6 +15,6 @@ mod worker;
 pub use bans::{BanFacts, BanVerdict};
 pub use cell::{Counter, Gauge};
 pub use history::{History, Sample, Track};
-pub use registry::{MemoryFacts, Metrics, StoreFacts};
+pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
 pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};
