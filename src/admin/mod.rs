@@ -8,12 +8,15 @@ mod audit;
 mod bans;
 mod blocked;
 mod body;
+mod current;
 mod desk;
 mod events;
+mod explain;
 mod guard;
 mod guesses;
 mod health;
 mod in_force;
+mod limits;
 mod openapi;
 mod page;
 mod params;
@@ -31,7 +34,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use in_force::{Configured, InForce};
+pub use current::{Configured, InForce};
 pub use reload::{ReloadRequest, Reloads};
 pub use server::{AdminHandle, spawn};
 pub use state::{Facts, Phase, Readiness, State};

@@ -7,6 +7,7 @@ use http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    audit::Operator,
     openapi::{Changes, Misconfigured},
     params::{Nothing, Params},
     problem::Problem,
@@ -25,7 +26,10 @@ pub struct Reloads(mpsc::Sender<ReloadRequest>);
 
 /// Somebody asks for a reload, and waits.
 #[derive(Debug)]
-pub struct ReloadRequest(oneshot::Sender<Outcome>);
+pub struct ReloadRequest {
+    by: String,
+    answer: oneshot::Sender<Outcome>,
+}
 
 impl Reloads {
     /// Where to ask, and what has to be answered.
@@ -34,18 +38,23 @@ impl Reloads {
         (Self(asked), requests)
     }
 
-    async fn ask(&self) -> Option<Outcome> {
+    async fn ask(&self, by: String) -> Option<Outcome> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(ReloadRequest(answer)).await.ok()?;
+        self.0.send(ReloadRequest { by, answer }).await.ok()?;
         answered.await.ok()
     }
 }
 
 impl ReloadRequest {
+    /// Who asks, as the audit list names him.
+    pub fn by(&self) -> &str {
+        &self.by
+    }
+
     /// Tells what came of it.
     pub fn answer(self, outcome: Outcome) {
         // Whoever asked may have gone.
-        let _gone = self.0.send(outcome);
+        let _gone = self.answer.send(outcome);
     }
 }
 
@@ -58,9 +67,10 @@ impl ReloadRequest {
 )]
 pub(super) async fn reload(
     State(shared): State<Arc<Shared>>,
+    by: Operator,
     _: Params<Nothing>,
 ) -> Result<Json<Reloaded>, Problem> {
-    match shared.state.reloads.ask().await {
+    match shared.state.reloads.ask(by.0).await {
         Some(Ok(reloaded)) => Ok(Json(reloaded)),
         Some(Err(errors)) => Err(Problem::misconfigured(errors)),
         None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Tollgate is ending")),

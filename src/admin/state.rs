@@ -18,6 +18,7 @@ use crate::{
     limit::Clock,
     telemetry::{
         Events,
+        doctor::Warnings,
         metrics::{History, Metrics},
     },
 };
@@ -37,6 +38,8 @@ pub struct State {
     pub readiness: Arc<Readiness>,
     /// What happens, for whoever watches.
     pub events: Events,
+    /// What was found out since the start, in words.
+    pub warnings: Warnings,
     /// The same that stamps denials.
     pub clock: Arc<dyn Clock>,
     pub facts: Facts,

@@ -14,11 +14,13 @@ use super::{AdminHandle, Configured, Facts, InForce, Phase, Readiness, State, sp
 use crate::{
     abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
+    identity::Verifier,
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
-    telemetry::{Events, metrics::Metrics, testing::config},
+    proxy::Rules,
+    telemetry::{Events, doctor::Warnings, metrics::Metrics, testing::config},
 };
 
 /// 2026-07-03T12:00:01Z
@@ -125,9 +127,11 @@ impl Harness {
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
+        let verifier = Arc::new(Verifier::new(&[]).unwrap());
+        let rules = Rules::new(Arc::new(config()), policies.into(), verifier).unwrap();
         let in_force = Arc::new(InForce::new(Configured {
-            policies: policies.into(),
-            ipv6_prefix: 64,
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
             hash: "abc123".into(),
             loaded: NOW,
             warnings: vec!["mind the gap".into()],
@@ -148,6 +152,7 @@ impl Harness {
             metrics,
             readiness: Arc::clone(&readiness),
             events: events.clone(),
+            warnings: Warnings::default(),
             clock: Arc::new(clock()),
             facts: Facts { listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))] },
         };

@@ -11,6 +11,7 @@ use crate::{
     identity::Verifier,
     limit::Policy,
     proxy::Rules,
+    telemetry::metrics::Metrics,
     upstream::Shared,
 };
 
@@ -52,11 +53,17 @@ impl Generation {
         Ok(Self { config, rules, upstreams, verifier })
     }
 
+    /// Has how its endpoints stand told among what is counted.
+    pub(super) fn watch_endpoints(&self, metrics: &Metrics) {
+        let upstreams = self.upstreams.clone();
+        metrics.watch_endpoints(move || upstreams.iter().flat_map(|upstream| upstream.facts()).collect());
+    }
+
     /// What the admin port shows of it. `loaded`: when, in microseconds since the Unix epoch.
     pub(super) fn told(&self, warnings: Vec<String>, loaded: i64) -> Configured {
         Configured {
-            policies: Arc::clone(self.rules.policies()),
-            ipv6_prefix: self.config.client_address.ipv6_prefix,
+            rules: Arc::clone(&self.rules),
+            upstreams: self.upstreams.clone(),
             hash: fingerprint(&self.config),
             loaded,
             warnings,

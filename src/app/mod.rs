@@ -31,6 +31,7 @@ use crate::{
     telemetry::{
         Events,
         access_log::{AccessLog, OpenError},
+        doctor::{Pace, Practice, attend},
         metrics::Metrics,
         traces::{self, Traces},
     },
@@ -95,6 +96,7 @@ pub struct App {
     phase: watch::Sender<Phase>,
     ended: mpsc::Receiver<()>,
     admin: AdminHandle,
+    _practice: Practice,
 }
 
 /// Builds everything and starts it. Where a socket was inherited for an address, none is bound. `warnings`: what of
@@ -161,11 +163,10 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
 
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
-    let store = if config.store.redis.is_some() { "redis" } else { "memory" };
-    let traces = config.tracing.as_ref();
-    let traces =
-        traces.map(|tracing| Traces::open(tracing, store, instance, Arc::clone(&metrics))).transpose()?;
+    let traces = Traces::open(&config, instance, Arc::clone(&metrics))?;
+    let practice = attend(&config, Arc::clone(&metrics), events.clone(), Pace::from_environment())?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
+    generation.watch_endpoints(&metrics);
     let slots = Slots::new(config.client_limits.connections);
     let pulses = Pulses::new(workers);
     let (phase, watched) = watch::channel(Phase::Serving);
@@ -177,12 +178,13 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         token: config.admin.token.clone(),
         registry: Arc::clone(&registry),
         bans: Arc::clone(&bans),
-        audit,
+        audit: Arc::clone(&audit),
         in_force: Arc::clone(&in_force),
         reloads,
         metrics: Arc::clone(&metrics),
         readiness: Arc::clone(&readiness),
         events: events.clone(),
+        warnings: practice.warnings(),
         clock: Arc::new(clock.clone()),
         facts: admin::Facts { listeners: addresses.clone() },
     };
@@ -198,6 +200,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         registry,
         collector,
         slots: Arc::clone(&slots),
+        audit,
         events,
         clock: clock.clone(),
         renewals: Vec::with_capacity(workers),
@@ -213,6 +216,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             metrics: Arc::clone(&metrics),
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
+            watch: practice.watch(),
             bans: Arc::clone(&bans),
             clock: clock.clone(),
             generation: parts.of_worker(&parts.generation, index),
@@ -243,6 +247,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         phase,
         ended,
         admin,
+        _practice: practice,
     })
 }
 

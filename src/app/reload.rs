@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{App, bans, difference::Difference, generation::Generation};
 use crate::{
-    abuse::{Collector, Registry},
+    abuse::{AuditLog, Collector, Registry},
     admin::{
         InForce, ReloadRequest,
         shapes::{Configuration, ConfigurationError, Reloaded},
@@ -41,6 +41,7 @@ pub(super) struct Parts {
     pub(super) registry: Arc<Registry>,
     pub(super) collector: Collector,
     pub(super) slots: Arc<Slots>,
+    pub(super) audit: Arc<AuditLog>,
     pub(super) events: Events,
     pub(super) clock: SystemClock,
     /// One a worker.
@@ -64,18 +65,22 @@ impl App {
         self.reload_requests.take()
     }
 
-    /// Goes by the configuration that was `loaded`, unless something is wrong with it: then the one in force stays, and the
+    /// Goes by the configuration that was `loaded` for `by`, as the audit list names him, unless something is wrong with it: then the one in force stays, and the
     /// errors are given back. Ready once new requests go by it. No request is broken off, and no connection of a client
     /// closed.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub async fn reload(&mut self, loaded: Loaded) -> Result<Reloaded, Vec<ConfigurationError>> {
+    pub async fn reload(&mut self, loaded: Loaded, by: &str) -> Result<Reloaded, Vec<ConfigurationError>> {
         let parts = &mut self.parts;
         let now = parts.clock.now();
         let prepared = loaded.and_then(|(config, warnings)| Ok((parts.prepare(config)?, warnings)));
         let reloaded = match prepared {
-            Ok((prepared, warnings)) => Ok(parts.swap(prepared, warnings, now).await),
+            Ok((prepared, warnings)) => {
+                let reloaded = parts.swap(prepared, warnings, now).await;
+                parts.tell(&reloaded, by);
+                Ok(reloaded)
+            }
             Err(errors) => Err(parts.refuse(errors)),
         };
         let error = reloaded.as_ref().err().and_then(|errors| errors.first());
@@ -107,6 +112,7 @@ impl Parts {
         let policies: &[Policy] = generation.rules.policies();
 
         self.metrics.reconfigure(config);
+        generation.watch_endpoints(&self.metrics);
         self.registry.reconfigure(policies, &bans::names(config), config.abuse.retain);
         self.slots.set_limit(config.client_limits.connections);
         let configured = generation.told(warnings.clone(), now);
@@ -122,16 +128,26 @@ impl Parts {
         }
         self.generation = generation;
 
-        tracing::info!(hash, ?changed, "the configuration was read again");
-        for line in &needs_restart {
-            tracing::warn!("needs a restart: {line}");
-        }
-        for warning in &warnings {
-            tracing::warn!("{warning}");
-        }
-        self.events.tell(|| Event::Reloaded { configuration_hash: hash.clone(), changed: changed.clone() });
         let configuration = Configuration { hash, loaded: rfc3339(now), last_reload: None };
         Reloaded { configuration, changed, needs_restart, warnings }
+    }
+
+    /// In the audit list, in the log, and to whoever watches.
+    fn tell(&self, reloaded: &Reloaded, by: &str) {
+        let Reloaded { configuration, changed, needs_restart, warnings } = reloaded;
+        let what = if changed.is_empty() { "nothing has changed".to_owned() } else { changed.join("; ") };
+        let detail = format!("the configuration was read again: {what}");
+        self.audit.write(by, "reload", &format!("configuration {}", configuration.hash), &detail);
+        for line in needs_restart {
+            tracing::warn!("needs a restart: {line}");
+        }
+        for warning in warnings {
+            tracing::warn!("{warning}");
+        }
+        self.events.tell(|| Event::Reloaded {
+            configuration_hash: configuration.hash.clone(),
+            changed: changed.clone(),
+        });
     }
 
     /// Brings it to every worker, and waits until new requests go by it.

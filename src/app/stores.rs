@@ -84,9 +84,15 @@ impl Shared {
             instance,
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),
+            bans: Arc::clone(&ground.bans),
+            audit: Arc::clone(&ground.audit),
             clock: ground.clock.clone(),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
+            configuration: Box::new({
+                let in_force = Arc::clone(&ground.in_force);
+                move || in_force.now().hash.clone()
+            }),
             unblocked: unblocked(memory, ground),
             cleared: cleared(memory, ground),
         })?;
@@ -121,7 +127,7 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
     let (registry, clock) = (Arc::clone(&ground.registry), ground.clock.clone());
     let events = ground.events.clone();
     Box::new(move |identifier| {
-        memory.reset_now(&in_force.now().policies, identifier);
+        memory.reset_now(in_force.now().policies(), identifier);
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
             events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });
@@ -133,7 +139,7 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
 fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str, &str) + Send> {
     let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
     Box::new(move |name, identifier| {
-        if let Some(policy) = in_force.now().policies.iter().find(|policy| policy.name == name) {
+        if let Some(policy) = in_force.now().policies().iter().find(|policy| policy.name == name) {
             memory.clear_now(std::slice::from_ref(policy), identifier);
         }
     })

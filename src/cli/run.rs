@@ -104,12 +104,13 @@ async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> Exi
                 tracing::info!("SIGHUP: reading the configuration again");
                 manager.reloading();
                 // What is wrong with it is in the log.
-                let _told = app.reload(load()).await;
+                let _told = app.reload(load(), "SIGHUP").await;
                 manager.ready(&app);
             }
             Some(request) = next(&mut asked) => {
                 manager.reloading();
-                request.answer(app.reload(load()).await);
+                let outcome = app.reload(load(), request.by()).await;
+                request.answer(outcome);
                 manager.ready(&app);
             }
             working = app.housekeeping() => {

@@ -8,7 +8,9 @@ use tollgate::{
     abuse::{self, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans},
     admin::{self, AdminHandle, Readiness},
     config,
+    identity::Verifier,
     limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
+    proxy::Rules,
     store::{
         memory::MemoryStore,
         redis::records::{self, Records, Scope},
@@ -61,16 +63,18 @@ impl Instance {
         let registry = Arc::new(Registry::new(&policies, HOUR, Arc::clone(&metrics)));
         let collector =
             Collector::spawn(Arc::clone(&registry), Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
+        let audit = Arc::new(AuditLog::new(Arc::clone(&clock), id, true));
+        let bans =
+            Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
+        let verifier = Arc::new(Verifier::new(&config.user).unwrap());
+        let rules = Rules::new(Arc::new(config), policies, verifier).unwrap();
         let in_force = Arc::new(admin::InForce::new(admin::Configured {
-            policies,
-            ipv6_prefix: 64,
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
             hash: String::new(),
             loaded: 0,
             warnings: Vec::new(),
         }));
-        let audit = Arc::new(AuditLog::new(Arc::clone(&clock), id, true));
-        let bans =
-            Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let state = admin::State {
             token: None,
             registry: Arc::clone(&registry),
@@ -81,6 +85,7 @@ impl Instance {
             metrics,
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
+            warnings: tollgate::telemetry::doctor::Warnings::default(),
             clock: Arc::clone(&clock),
             facts: admin::Facts::default(),
         };

@@ -43,15 +43,15 @@ pub(in super::super) async fn evidence(
 pub(in super::super) async fn found(shared: &Shared, address: &Address) -> Result<shapes::Evidence, Problem> {
     let state = &shared.state;
     let configured = state.in_force.now();
-    let address = address.client(configured.ipv6_prefix)?;
+    let address = address.client(configured.ipv6_prefix())?;
     shared.desk.look_up(address).await;
     let known = state.registry.client(address, state.clock.now());
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
     let mut limits = Vec::new();
     for (policy, key) in keys(&configured, &client.shown, &limited) {
-        for (nth, variant) in variants(&configured.policies, policy, address).into_iter().enumerate() {
-            let peek = shared.desk.peek(&configured.policies, policy, variant, &key).await?;
+        for (nth, variant) in variants(configured.policies(), policy, address).into_iter().enumerate() {
+            let peek = shared.desk.peek(configured.policies(), policy, variant, &key).await?;
             // Whether somebody behind the address has other limits shows by what was taken of them.
             if nth > 0 && peek.used == 0 {
                 continue;
@@ -100,7 +100,7 @@ fn variants(policies: &[Policy], policy: usize, address: IpNet) -> Vec<usize> {
 /// held it back (composites, and what fell back to the address).
 fn keys(configured: &Configured, shown: &str, limited: &[Limited]) -> BTreeSet<(usize, CompactString)> {
     let own = abuse::identifier(shown);
-    let policies = configured.policies.iter().enumerate();
+    let policies = configured.policies().iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
     let denied = limited.iter().filter(|limit| abuse::is_of(&limit.identifier, shown));
     // Policies that only another instance has can't be asked about here.

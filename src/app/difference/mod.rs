@@ -134,6 +134,7 @@ fn changed(old: &Config, new: &Config) -> Vec<String> {
         log: _,
         tracing: _,
         shutdown,
+        source: _,
     } = new;
     parts::policies(old, new, &mut lines);
     parts::bans(&old.bans, bans, &mut lines);

@@ -71,6 +71,24 @@ impl Metrics {
         Ok(())
     }
 
+    fn upstream_endpoints(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let endpoints = self.endpoints();
+        let (name, help) =
+            ("tollgate_upstream_endpoint_healthy", "Whether an endpoint could be reached the last time");
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for endpoint in &endpoints {
+            let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
+            family.encode_family(&labels)?.encode_gauge(&u64::from(endpoint.is_healthy))?;
+        }
+        let help = "How often an endpoint was put to rest because it could not be reached";
+        let mut family = counter(out, "tollgate_upstream_ejections", help)?;
+        for endpoint in &endpoints {
+            let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
+            count(&mut family, labels, endpoint.ejections)?;
+        }
+        Ok(())
+    }
+
     /// The store that instances share, where there is one.
     fn store_metrics(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Some(facts) = self.store() else { return Ok(()) };
@@ -234,6 +252,7 @@ impl Collector for Metrics {
         totals.upstream_requests(&mut out)?;
         totals.upstream_retries(&mut out)?;
         self.upstream_connections_of(&totals, &mut out)?;
+        self.upstream_endpoints(&mut out)?;
         self.store_metrics(&mut out)?;
         self.process(&mut out)
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use indexmap::IndexMap;
 
 use super::{
-    WorkerMetrics,
+    PoolMetrics, WorkerMetrics,
     bans::{self, BanRow},
     worker::{PolicyRow, RouteRow, ThreadMetrics, UpstreamRow},
 };
@@ -40,9 +40,9 @@ impl Names {
     }
 }
 
-/// A row for each name.
+/// What was counted under all configurations: a row for each name.
 #[derive(Debug, Default)]
-pub(super) struct Totals {
+pub struct Totals {
     /// Requests that matched none are counted under the empty name.
     pub(super) routes: IndexMap<String, RouteRow>,
     pub(super) policies: IndexMap<String, PolicyRow>,
@@ -50,6 +50,8 @@ pub(super) struct Totals {
     pub(super) bans: IndexMap<String, BanRow>,
     /// Of the routes, those that are in force, and what matched none: they come first.
     pub(super) present: usize,
+    /// The connections to upstreams, by their names.
+    pub(super) pools: Vec<(String, PoolMetrics)>,
 }
 
 impl Totals {

@@ -11,11 +11,14 @@ mod histogram;
 mod history;
 mod registry;
 mod store;
+mod totals;
 mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
 pub use cell::{Counter, Gauge};
+pub use generation::Totals;
 pub use history::{History, Sample, Track};
-pub use registry::{MemoryFacts, Metrics, StoreFacts};
+pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
+pub use totals::{PolicyTotals, RouteTotals, UpstreamTotals};
 pub use worker::{Outcome, PoolMetrics, PoolState, Source, ThreadMetrics, Verdict, WorkerMetrics};

@@ -44,8 +44,37 @@ pub struct StoreFacts {
     pub latency: Option<u64>,
     /// What an operator should know, in words.
     pub warnings: Vec<String>,
+    /// By how many microseconds this instance's clock is ahead of the store's.
+    pub clock_offset: Option<i64>,
+    /// What this instance tells the others of itself; `None` until it has.
+    pub own: Option<InstanceFacts>,
+    /// What the other instances tell of themselves.
+    pub others: Vec<InstanceFacts>,
 }
 
+/// What instances that share a store tell each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InstanceFacts {
+    /// By how many microseconds its clock is ahead of the store's.
+    pub clock_offset: i64,
+    /// The hash of its configuration.
+    pub configuration: String,
+    pub version: String,
+}
+
+/// How an endpoint of an upstream stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EndpointFacts {
+    pub upstream: String,
+    /// `http://127.0.0.1:3000`
+    pub url: String,
+    /// Whether it could be reached the last time that it was tried.
+    pub is_healthy: bool,
+    /// How often it was put to rest since the start.
+    pub ejections: u64,
+}
+
+type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;
 type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
 type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
 
@@ -59,6 +88,7 @@ pub struct Metrics {
     pub(super) bans: BanMetrics,
     memory: OnceLock<MemorySource>,
     store: OnceLock<StoreSource>,
+    endpoints: Mutex<Option<EndpointSource>>,
     /// The ways to it.
     pub(super) ways: Mutex<Vec<Arc<StoreMetrics>>>,
     // Rare, and of no one worker: these may be locked.
@@ -81,6 +111,7 @@ impl Metrics {
             bans: BanMetrics::new(config),
             memory: OnceLock::new(),
             store: OnceLock::new(),
+            endpoints: Mutex::default(),
             ways: Mutex::default(),
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
@@ -123,8 +154,13 @@ impl Metrics {
     }
 
     /// By name, what was counted under all configurations: first the names of the one in force.
-    pub(super) fn totals(&self) -> Totals {
-        self.generations.lock().totals()
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.generations.lock().totals();
+        // Copied: whoever holds one of these counts as a pool that is still there.
+        let mut pools = self.pools.lock();
+        pools.retain(|(_, pool)| Arc::strong_count(pool) > 1);
+        totals.pools = pools.iter().map(|(name, pool)| (name.clone(), pool.copied())).collect();
+        totals
     }
 
     /// The connections to an upstream, all workers' together.
@@ -153,6 +189,16 @@ impl Metrics {
     /// How the shared store stands; `None` where there is none.
     pub fn store(&self) -> Option<StoreFacts> {
         self.store.get().map(|source| source())
+    }
+
+    /// Names the source of how endpoints stand. The last call holds.
+    pub fn watch_endpoints(&self, source: impl Fn() -> Vec<EndpointFacts> + Send + Sync + 'static) {
+        *self.endpoints.lock() = Some(Box::new(source));
+    }
+
+    /// How the endpoints of all upstreams stand.
+    pub fn endpoints(&self) -> Vec<EndpointFacts> {
+        self.endpoints.lock().as_ref().map(|source| source()).unwrap_or_default()
     }
 
     /// The counters of another way to the shared store. Only one thread may write to them.

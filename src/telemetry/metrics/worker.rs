@@ -191,6 +191,13 @@ impl ThreadMetrics {
 pub struct PoolMetrics([Gauge; PoolState::ALL.len()]);
 
 impl PoolMetrics {
+    /// As it stands now.
+    pub(super) fn copied(&self) -> Self {
+        let copy = Self::default();
+        copy.0.iter().zip(&self.0).for_each(|(copy, gauge)| copy.set(gauge.value()));
+        copy
+    }
+
     /// Those that do this.
     pub fn connections(&self, state: PoolState) -> &Gauge {
         &self.0[state as usize]

@@ -105,6 +105,14 @@ fn a_signal_does_the_same() {
     eventually("it was read again", || logged("the configuration was read again"));
     let statuses: Vec<_> = (0..3).map(|_| get(tollgate.address, "/", &[]).status).collect();
     assert_eq!(statuses, [200, 200, 429]);
+    reload(&tollgate, &yaml("3/1h"));
+    let audited = tollgate.admin("GET", "/v1/audit").json();
+    let entry = |n: usize, field: &str| audited["entries"][n][field].as_str().unwrap().to_owned();
+    assert_eq!((entry(0, "by"), entry(0, "action")), ("operator at 127.0.0.1".into(), "reload".into()));
+    assert_eq!(
+        (entry(1, "by"), entry(1, "detail")),
+        ("SIGHUP".into(), "the configuration was read again: policy p: limits 1/1h → 2/1h".into())
+    );
     fs::write(file(&tollgate), "routes: 7").unwrap();
     tollgate.signal("HUP");
     eventually("it was refused", || logged("the configuration stays as it was"));

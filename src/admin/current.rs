@@ -5,15 +5,14 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 use super::shapes::LastReload;
-use crate::limit::Policy;
+use crate::{limit::Policy, proxy::Rules, upstream};
 
 /// What of the configuration the admin port goes by. Immutable: a reload brings another.
-#[derive(Debug)]
 pub struct Configured {
+    /// What requests are held against.
+    pub rules: Arc<Rules>,
     /// In the configuration's order.
-    pub policies: Arc<[Policy]>,
-    /// How much of an IPv6 address identifies a client.
-    pub ipv6_prefix: u8,
+    pub upstreams: Vec<Arc<upstream::Shared>>,
     /// Tells two configurations apart.
     pub hash: String,
     /// When it was loaded, in microseconds since the Unix epoch.
@@ -23,19 +22,28 @@ pub struct Configured {
 }
 
 impl Configured {
+    /// In the configuration's order.
+    pub fn policies(&self) -> &Arc<[Policy]> {
+        self.rules.policies()
+    }
+
+    /// How much of an IPv6 address identifies a client.
+    pub(super) fn ipv6_prefix(&self) -> u8 {
+        self.rules.config().client_address.ipv6_prefix
+    }
+
     /// The name of a policy by its index.
     pub(super) fn policy(&self, index: usize) -> &str {
-        self.policies.get(index).map_or("", |policy| policy.name.as_str())
+        self.policies().get(index).map_or("", |policy| policy.name.as_str())
     }
 
     /// The index of a policy by its name.
     pub(super) fn policy_named(&self, name: &str) -> Option<usize> {
-        self.policies.iter().position(|policy| policy.name == name)
+        self.policies().iter().position(|policy| policy.name == name)
     }
 }
 
 /// What is in force, and what became of the last reload.
-#[derive(Debug)]
 pub struct InForce {
     configured: RwLock<Arc<Configured>>,
     last_reload: RwLock<Option<LastReload>>,
