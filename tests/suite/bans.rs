@@ -251,7 +251,9 @@ fn counts(tollgate: &Tollgate) {
     others.iter().for_each(|address| deny(address, 6));
     eventually("all are banned", || others.iter().all(|address| is_banned(address)));
     let time = |time: &Value| time.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond();
-    let lasts: Vec<_> = bans(tollgate).iter().map(|ban| time(&ban["until"]) - time(&ban["since"])).collect();
+    let given = bans(tollgate);
+    let given = given.iter().filter(|ban| ban["by"] == "bans.hammering");
+    let lasts: Vec<_> = given.map(|ban| time(&ban["until"]) - time(&ban["since"])).collect();
     assert!(lasts.iter().all(|lasts| (49_000..=151_000).contains(lasts)), "{lasts:?}");
     assert!(lasts.iter().max().unwrap() - lasts.iter().min().unwrap() > 10_000, "{lasts:?}");
 }
@@ -307,10 +309,10 @@ fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
         println!("{what} after {took:?}");
         assert!(took < Duration::from_secs(1), "{what} after {took:?}");
     };
-    let is_out = |address: &'static str| (status(&other, address, "ann") == 403) as u8;
-    timed("a ban holds elsewhere", &|| ban(&one, "ip:203.0.113.0/24"), &|| is_out("203.0.113.9") == 1);
+    let is_out = |address: &'static str| status(&other, address, "ann") == 403;
+    timed("a ban holds elsewhere", &|| ban(&one, "ip:203.0.113.0/24"), &|| is_out("203.0.113.9"));
     let lift = || assert_eq!(one.admin("DELETE", "/v1/bans?key=ip:203.0.113.0/24").status, 200);
-    timed("a ban is lifted elsewhere", &lift, &|| is_out("203.0.113.9") == 0);
+    timed("a ban is lifted elsewhere", &lift, &|| !is_out("203.0.113.9"));
     ban(&other, "ip:203.0.113.7");
     let unblock = || assert_eq!(other.admin("DELETE", "/v1/blocked/203.0.113.7").json()["bans_lifted"], 1);
     timed("an unblock lifts elsewhere", &unblock, &|| keys(&one) == ["ip:192.0.2.1"]);
@@ -412,7 +414,7 @@ fn a_hundred_thousand_bans_are_read_and_held() {
     ban(&tollgate, "ip:203.0.113.7");
     assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 403);
     eventually("there is one more", || {
-        redis.cli(&["zscore", "ratelimit:{bans}:ends", "e ip:203.0.113.7"]) != ""
+        !redis.cli(&["zscore", "ratelimit:{bans}:ends", "e ip:203.0.113.7"]).is_empty()
     });
     assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:ends"]), MOST.to_string());
     eventually("the first has gone", || status(&tollgate, "10.0.0.0", "ann") == 200);

@@ -485,6 +485,13 @@ mod tests {
         Key::User(n.to_string().into())
     }
 
+    /// Gives bans of this length to the first few users.
+    fn give_first(bans: &Bans, users: usize, seconds: i64) {
+        for n in 0..users {
+            give(bans, key(n), seconds);
+        }
+    }
+
     fn give(bans: &Bans, key: Key, seconds: i64) -> bool {
         bans.give(key, seconds * SECOND, String::new(), "operator".into()).1
     }
@@ -551,7 +558,7 @@ mod tests {
     #[test]
     fn others_are_told_in_order_and_once() {
         let (bans, _) = bans(true);
-        (0..3).for_each(|n| drop(give(&bans, key(n), 60)));
+        give_first(&bans, 3, 60);
         let (some, mark) = bans.orders(2);
         bans.lift(&key(0));
         bans.told(some.len(), mark);
@@ -566,7 +573,7 @@ mod tests {
     #[test]
     fn what_is_read_takes_the_place_of_all_but_what_is_still_to_be_told() {
         let (bans, _) = bans(true);
-        (0..3).for_each(|n| drop(give(&bans, key(n), 60)));
+        give_first(&bans, 3, 60);
         let known = |n: usize, until| Ban {
             key: key(n),
             since: NOW,
