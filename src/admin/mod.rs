@@ -4,6 +4,8 @@
 //! shapes of its answers are in [`shapes`]; errors are `application/problem+json` (RFC 9457).
 
 mod archivist;
+mod audit;
+mod bans;
 mod blocked;
 mod body;
 mod desk;

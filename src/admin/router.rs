@@ -8,8 +8,8 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    blocked, events, explain, guard::guard, health, in_force, limits, openapi::Description, page,
-    problem::Problem, state::Shared, status,
+    audit, bans, blocked, events, explain, guard::guard, health, in_force, limits, openapi::Description,
+    page, problem::Problem, state::Shared, status,
 };
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
@@ -27,6 +27,8 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(in_force::policies::policies))
         .routes(routes!(in_force::config::config))
         .routes(routes!(events::events))
+        .routes(routes!(bans::list::list, bans::give::give, bans::lift::lift))
+        .routes(routes!(audit::audit))
         .split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(described)))

@@ -61,8 +61,6 @@ pub struct SharedStore {
     /// Those alive, this one among them.
     #[schema(required = false)]
     pub instances: u32,
-    #[schema(required = false)]
-    pub warnings: Vec<String>,
 }
 
 /// `GET /v1/blocked`

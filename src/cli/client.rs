@@ -177,7 +177,7 @@ async fn ask(
     let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
     let body = body.map_err(|error| broken(&error))?.to_bytes();
     match status {
-        StatusCode::OK => Ok(body),
+        StatusCode::OK | StatusCode::CREATED => Ok(body),
         StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_string())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) if !problem.detail.is_empty() => Err(Failure::Refused(problem.detail)),

@@ -2,12 +2,12 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use tokio::sync::{Notify, Semaphore};
 
-use crate::config::model;
+use crate::{config::model, telemetry::metrics::EndpointFacts};
 
 /// One upstream, as the whole process sees it.
 #[derive(Debug)]
@@ -22,8 +22,17 @@ pub struct Shared {
     pub(super) wanted: Notify,
     /// Requests under way, one counter an endpoint.
     in_flight: Vec<AtomicUsize>,
-    /// Whether the last connection that any worker tried to make could not be made, by endpoint.
-    unreachable: Vec<AtomicBool>,
+    /// How the last attempts to connect went, one an endpoint.
+    health: Vec<Health>,
+}
+
+/// How an endpoint can be reached.
+#[derive(Debug, Default)]
+struct Health {
+    /// Whether the last attempt failed.
+    is_down: AtomicBool,
+    /// How often it was put to rest after it could be reached.
+    ejections: AtomicU64,
 }
 
 impl Shared {
@@ -34,8 +43,8 @@ impl Shared {
             connections: Arc::new(Semaphore::new(permits)),
             waiting: AtomicUsize::new(0),
             wanted: Notify::new(),
+            health: config.endpoints.iter().map(|_| Health::default()).collect(),
             in_flight: config.endpoints.iter().map(|_| AtomicUsize::new(0)).collect(),
-            unreachable: config.endpoints.iter().map(|_| AtomicBool::new(false)).collect(),
             config,
         })
     }
@@ -49,20 +58,48 @@ impl Shared {
         self.in_flight[endpoint].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Notes whether a connection to `endpoint` could be made.
-    pub(super) fn reached(&self, endpoint: usize, reached: bool) {
-        if let Some(unreachable) = self.unreachable.get(endpoint) {
-            unreachable.store(!reached, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether the last connection to `endpoint` that was tried could be made; true before one was.
-    pub fn is_reachable(&self, endpoint: usize) -> bool {
-        self.unreachable.get(endpoint).is_none_or(|unreachable| !unreachable.load(Ordering::Relaxed))
-    }
-
     /// Requests under way on one endpoint.
     pub fn in_flight(&self, endpoint: usize) -> usize {
         self.in_flight.get(endpoint).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// Notes that `endpoint` was reached.
+    pub(super) fn reached(&self, endpoint: usize) {
+        if let Some(health) = self.health.get(endpoint) {
+            // It mostly was before: the line of the cache stays everybody's.
+            if health.is_down.load(Ordering::Relaxed) {
+                health.is_down.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Notes that `endpoint` could not be reached, and is put to rest.
+    pub(super) fn failed(&self, endpoint: usize) {
+        if let Some(health) = self.health.get(endpoint)
+            && !health.is_down.swap(true, Ordering::Relaxed)
+        {
+            health.ejections.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last attempt to reach `endpoint` went well. One that was never tried is taken to be.
+    pub fn is_healthy(&self, endpoint: usize) -> bool {
+        self.health.get(endpoint).is_none_or(|health| !health.is_down.load(Ordering::Relaxed))
+    }
+
+    /// How often `endpoint` was put to rest since the start.
+    pub fn ejections(&self, endpoint: usize) -> u64 {
+        self.health.get(endpoint).map_or(0, |health| health.ejections.load(Ordering::Relaxed))
+    }
+
+    /// How each endpoint stands.
+    pub fn facts(&self) -> Vec<EndpointFacts> {
+        let facts = |(index, endpoint): (usize, &model::Endpoint)| EndpointFacts {
+            upstream: self.config.name.clone(),
+            url: format!("http://{}", endpoint.authority),
+            is_healthy: self.is_healthy(index),
+            ejections: self.ejections(index),
+        };
+        self.config.endpoints.iter().enumerate().map(facts).collect()
     }
 }

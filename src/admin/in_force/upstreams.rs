@@ -30,7 +30,7 @@ pub(in super::super) fn told(shared: &Shared) -> Upstreams {
         let endpoints = upstream.config.endpoints.iter().enumerate().map(|(nth, endpoint)| Endpoint {
             url: endpoint.url.to_string(),
             weight: endpoint.weight,
-            healthy: upstream.is_reachable(nth),
+            healthy: upstream.is_healthy(nth),
             active: upstream.in_flight(nth) as u64,
         });
         // All that hold for any request to it.
