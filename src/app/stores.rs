@@ -98,7 +98,7 @@ impl Shared {
                 move || hash.clone()
             }),
             unblocked: unblocked(memory, ground),
-            cleared: cleared(memory, ground),
+            cleared: Box::new(cleared(memory, ground)),
         })?;
         ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
@@ -135,11 +135,11 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
 }
 
 /// A limit that another instance has cleared is cleared here.
-fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str, &str) + Send> {
+fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> impl Fn(&str, &str) + Send + use<> {
     let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
-    Box::new(move |name, identifier| {
+    move |name, identifier| {
         if let Some(policy) = policies.iter().find(|policy| policy.name == name) {
             memory.clear_now(std::slice::from_ref(policy), identifier);
         }
-    })
+    }
 }

@@ -6,7 +6,9 @@ use jsonwebtoken::Algorithm;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Client, Config, Issuer, Origin, Redis, Reply, Tollgate, eventually, in_seconds, request};
+use crate::harness::{
+    Client, Config, Issuer, Origin, Redis, Reply, Tollgate, eventually, in_seconds, request,
+};
 
 /// Every kind of route, user, policy. Only 127.0.0.1 is trusted. `store`: a line of YAML, or nothing.
 fn config(origin: &Origin, keys: &str, store: &str) -> Config {
@@ -350,6 +352,29 @@ fn exempt_skipped_shadow_and_override_are_told() {
 }
 
 #[test]
+fn a_ban_is_told_before_all_checks_and_is_what_happens() {
+    let (_origin, _directory, _issuer, tollgate) = start();
+    let json = [("content-type", "application/json")];
+    let ban = json!({ "key": "ip:127.0.0.2", "for": "1h", "reason": "scraping" }).to_string();
+    let given = request(tollgate.admin, "POST", "/v1/bans", &json, ban.as_bytes());
+    assert!(matches!(given.status, 200 | 201), "{}", given.text());
+    let banned = case("127.0.0.2", "GET", "/a/1", &[]);
+    let told = banned.explained(&tollgate);
+    assert_eq!(told["verdict"], "banned", "{told:#}");
+    assert_eq!(told["status"], banned.send(&tollgate).status);
+    assert!(told["because"].as_str().unwrap().starts_with("ip:127.0.0.2 is banned by "), "{told:#}");
+    assert_eq!(
+        (&told["bans"][0]["reason"], &told["checks"][0]["verdict"]),
+        (&json!("scraping"), &json!("allowed"))
+    );
+    let other = case("127.0.0.3", "GET", "/a/1", &[]).explained(&tollgate);
+    assert_eq!((&other["verdict"], &other["bans"]), (&json!("allowed"), &json!([])));
+    let printed = tollgate.command(&["explain", "--peer", "127.0.0.2", "http://h/a/1"]);
+    assert_eq!(printed.code, Some(1));
+    assert!(printed.stdout.contains("\nban       ip:127.0.0.2 until "), "{}", printed.stdout);
+}
+
+#[test]
 fn asking_takes_and_notes_nothing() {
     let (_origin, _directory, _issuer, tollgate) = start();
     let counted = || {
@@ -361,7 +386,9 @@ fn asking_takes_and_notes_nothing() {
     for _ in 0..5 {
         case("127.0.0.2", "GET", "/a/1", &[]).send(&tollgate);
     }
-    let of_all = |status: &str, count: u8| format!("tollgate_requests_total{{route=\"all\",status=\"{status}\"}} {count}");
+    let of_all = |status: &str, count: u8| {
+        format!("tollgate_requests_total{{route=\"all\",status=\"{status}\"}} {count}")
+    };
     let all = [of_all("2xx", 4), of_all("4xx", 1)];
     eventually("all are counted", || all.iter().all(|line| counted().contains(line)));
     let before = counted();

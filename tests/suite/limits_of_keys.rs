@@ -58,6 +58,9 @@ fn a_limit_is_looked_at_and_cleared_by_its_key() {
 
     let cleared = clear(&tollgate, "policy=one&key=ip:127.0.0.1").json();
     assert_eq!(cleared, json!({ "cleared": [{ "policy": "one", "key": "ip:127.0.0.1" }] }));
+    let entry = tollgate.admin("GET", "/v1/audit").json()["entries"][0].clone();
+    let written = [&entry["action"], &entry["target"], &entry["detail"]];
+    assert_eq!(written, ["reset", "ip:127.0.0.1", "one"]);
     assert_eq!(status(&tollgate), 429, "the composite is another limit");
     let cleared = clear(&tollgate, "key=ip:127.0.0.1+path:/a").json();
     assert_eq!(cleared["cleared"].as_array().unwrap().len(), 1);
