@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    abuse::bans::Bans,
     limit::{Cleared, Clock, Peek, Policy, Store, Unavailable},
     proxy::{
         Rules,
@@ -136,6 +137,7 @@ fn told_from_memory(result: Result<(), Unavailable>) {
 /// Answers until every desk is gone.
 pub(super) async fn serve<S: Store>(
     store: S,
+    bans: Arc<Bans>,
     clock: Arc<dyn Clock>,
     mut questions: mpsc::Receiver<Question>,
 ) {
@@ -156,7 +158,8 @@ pub(super) async fn serve<S: Store>(
                 let _gone = answer.send(store.clear(&policies, &identifier).await);
             }
             Question::Explain { rules, request, peer, answer } => {
-                let _gone = answer.send(Ok(explain(&rules, &store, &request, peer, clock.now()).await));
+                let explained = explain(&rules, &store, &bans, &request, peer, clock.now()).await;
+                let _gone = answer.send(Ok(explained));
             }
         }
     }

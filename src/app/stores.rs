@@ -94,7 +94,7 @@ impl Shared {
                 move || in_force.now().hash.clone()
             }),
             unblocked: unblocked(memory, ground),
-            cleared: cleared(memory, ground),
+            cleared: Box::new(cleared(memory, ground)),
         })?;
         ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
@@ -136,11 +136,11 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
 }
 
 /// A limit that another instance has cleared is cleared here.
-fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str, &str) + Send> {
+fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> impl Fn(&str, &str) + Send + use<> {
     let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
-    Box::new(move |name, identifier| {
+    move |name, identifier| {
         if let Some(policy) = in_force.now().policies().iter().find(|policy| policy.name == name) {
             memory.clear_now(std::slice::from_ref(policy), identifier);
         }
-    })
+    }
 }

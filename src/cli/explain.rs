@@ -10,7 +10,7 @@ use http::Method;
 
 use super::{
     client::{self, Failure, Options},
-    terminal::{printable, table},
+    terminal::{moment, printable, table},
 };
 use crate::admin::shapes::{
     ExplainedCheck, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation, HeaderValues,
@@ -112,6 +112,17 @@ fn page(told: &Explanation, colour: bool) -> String {
             "NOTE",
         ];
         text += &format!("\n{}", table(head, told.checks.iter().map(row)));
+    }
+    for ban in &told.bans {
+        let mode = if ban.mode == "shadow" { ", shadow" } else { "" };
+        let until = moment(&ban.until);
+        text += &format!(
+            "\nban       {} until {} UTC, by {}{mode}: {}\n",
+            printable(&ban.key),
+            printable(&until),
+            printable(&ban.by),
+            printable(&ban.reason)
+        );
     }
     let status = told.status.map(|status| format!(" with {status}")).unwrap_or_default();
     let verdict = painted(&told.verdict, colour);

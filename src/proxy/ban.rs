@@ -10,14 +10,15 @@ use http::header;
 use smallvec::SmallVec;
 
 use super::{
-    checks::Asked, client::Client, exchange::Exchange, quota, record::Denied, reply::Reply, worker::Worker,
+    checks::Asked, client::Client, exchange::Exchange, quota, record::Denied, reply::Reply, rules::Rules,
+    worker::Worker,
 };
 use crate::{
     abuse::{
         self,
-        bans::{Ban, Key},
+        bans::{Ban, Bans, Key},
     },
-    config::model::{BanKey, BanRule, KeyPart, KeyRecipe},
+    config::model::{BanKey, BanRule, Config, KeyPart, KeyRecipe},
     identity::{Facts, address_text, applies, identifier},
     telemetry::metrics::BanVerdict,
 };
@@ -25,11 +26,11 @@ use crate::{
 static USER: LazyLock<KeyRecipe> = LazyLock::new(|| KeyRecipe(vec![KeyPart::User]));
 
 /// A ban that holds for a request.
-struct Found {
-    ban: Arc<Ban>,
+pub(super) struct Found {
+    pub(super) ban: Arc<Ban>,
     /// The index of the rule that it comes from; behind all of them where an operator gave it, or a rule that is not
     /// configured here.
-    rule: usize,
+    pub(super) rule: usize,
 }
 
 /// Whether a ban holds for the request, and then what the client is told. A request that is shut out is noted as one that
@@ -44,25 +45,16 @@ pub(super) fn shut_out<S>(
         return None;
     }
     let config = worker.config();
-    let found = found(worker, asked, exchange.time());
+    let found = found(&worker.rules, &worker.bans, asked, exchange.time());
     if found.is_empty() {
         return None;
     }
     let address = address(worker, client, asked.address);
     let facts = asked.facts(&address);
-    let mut decisive: Option<Found> = None;
-    for found in found {
-        if config.bans.get(found.rule).is_some_and(|rule| is_exempt(rule, &facts, asked.address)) {
-            continue;
-        }
-        if found.ban.is_shadow {
-            worker.metrics().ban_denial(found.rule, BanVerdict::ShadowDenied);
-            exchange.shadow_limited(config.policies.len() + found.rule);
-        } else if decisive.as_ref().is_none_or(|known| known.ban.until < found.ban.until) {
-            // The one that ends last: whoever comes back before it is shut out again.
-            decisive = Some(found);
-        }
-    }
+    let decisive = decisive(config, found, asked, &facts, |shadow| {
+        worker.metrics().ban_denial(shadow.rule, BanVerdict::ShadowDenied);
+        exchange.shadow_limited(config.policies.len() + shadow.rule);
+    });
     let Found { ban, rule } = decisive?;
     worker.metrics().ban_denial(rule, BanVerdict::Denied);
     let policy = config.policies.len() + rule;
@@ -72,11 +64,35 @@ pub(super) fn shut_out<S>(
     Some(quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin))
 }
 
-fn found<S>(worker: &Worker<S>, asked: &Asked<'_>, now: i64) -> SmallVec<[Found; 2]> {
-    let rules = &worker.rules.bans;
+/// Of the bans that were found, the one that shuts the request out. `shadow` is told those that would have.
+pub(super) fn decisive(
+    config: &Config,
+    found: impl IntoIterator<Item = Found>,
+    asked: &Asked<'_>,
+    facts: &Facts<'_>,
+    mut shadow: impl FnMut(&Found),
+) -> Option<Found> {
+    let mut decisive: Option<Found> = None;
+    for found in found {
+        if config.bans.get(found.rule).is_some_and(|rule| is_exempt(rule, facts, asked.address)) {
+            continue;
+        }
+        if found.ban.is_shadow {
+            shadow(&found);
+        } else if decisive.as_ref().is_none_or(|known| known.ban.until < found.ban.until) {
+            // The one that ends last: whoever comes back before it is shut out again.
+            decisive = Some(found);
+        }
+    }
+    decisive
+}
+
+/// The bans that hold at `now` for whoever asks, whether he is exempt from them or not.
+pub(super) fn found(rules: &Rules, bans: &Bans, asked: &Asked<'_>, now: i64) -> SmallVec<[Found; 2]> {
+    let rules = &rules.bans;
     let mut found = SmallVec::new();
     let user = || Key::read(&identifier(&USER, &asked.facts(""))?);
-    worker.bans.of(asked.address, user, now, |ban| {
+    bans.of(asked.address, user, now, |ban| {
         let of = |rule: &Arc<abuse::bans::Rule>| !ban.is_by_hand() && *rule.name == *ban.by;
         let rule = rules.iter().position(of).unwrap_or(rules.len());
         found.push(Found { ban: Arc::clone(ban), rule });

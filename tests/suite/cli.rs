@@ -259,3 +259,35 @@ admin: {{ address: \"127.0.0.1:0\" }}\n{VALID}"
     let output = child.wait_with_output().unwrap();
     assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.stdout.len()), ("", 0));
 }
+
+#[test]
+fn shells_are_told_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = tollgate(&["completions", shell]);
+        assert_eq!(script.code, Some(0), "{script:?}");
+        for command in ["check", "blocked", "unblock", "explain", "completions", "man"] {
+            assert!(script.stdout.contains(command), "{shell} does not know {command}");
+        }
+    }
+    assert_eq!(tollgate(&["completions", "none"]).code, Some(2));
+}
+
+#[test]
+fn each_command_has_a_page_of_the_manual() {
+    let page = tollgate(&["man"]);
+    assert_eq!(page.code, Some(0), "{page:?}");
+    assert!(page.stdout.contains(".TH tollgate 1"), "{}", page.stdout);
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().join("man1");
+    assert_eq!(tollgate(&["man", target.to_str().unwrap()]).code, Some(0));
+    for name in ["tollgate.1", "tollgate-run.1", "tollgate-explain.1", "tollgate-unblock.1"] {
+        let text =
+            std::fs::read_to_string(target.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(text.contains(".SH SYNOPSIS"), "{name}");
+    }
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let refused = tollgate(&["man", file.to_str().unwrap()]);
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.starts_with("tollgate: the manual can't be written: "), "{}", refused.stderr);
+}

@@ -1,11 +1,11 @@
 //! `DELETE /v1/limits`: what was used of a limit was not.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
 
 use super::{
-    super::{openapi::Changes, params::Params, problem::Problem, shapes, state::Shared},
+    super::{audit::Operator, openapi::Changes, params::Params, problem::Problem, shapes, state::Shared},
     Wanted, read,
 };
 
@@ -19,6 +19,7 @@ use super::{
 )]
 pub(in super::super) async fn clear(
     State(shared): State<Arc<Shared>>,
+    by: Operator,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::ResetLimits>, Problem> {
     let configured = shared.state.in_force.now();
@@ -26,6 +27,8 @@ pub(in super::super) async fn clear(
     let policies =
         policies.into_iter().filter_map(|index| configured.policies().get(index)).cloned().collect();
     let cleared = shared.desk.clear(policies, &key.text).await?;
+    let names: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
+    shared.audit(&by, "reset", &key.text, &names.into_iter().collect::<Vec<_>>().join(", "));
     tracing::info!(key = %key.text, cleared = cleared.len(), "limits were cleared");
     let cleared =
         cleared.into_iter().map(|limit| shapes::ClearedLimit { policy: limit.policy, key: limit.identifier });

@@ -67,7 +67,7 @@ pub(super) async fn explain<S: Store>(
         Err(Unidentified(index)) => {
             if let Some(policy) = rules.policies.get(index) {
                 let reply = rules.quotas.unidentified(Said::unidentified(index, policy));
-                explained.denied(&policy.name, reply.status, LACKS.to_owned());
+                explained.denied(&policy.name, reply.status, LACKS);
                 rows.push(lacking(index, policy));
             }
             explained.checks = in_order(rows, asked);
@@ -108,7 +108,7 @@ fn conclude(rules: &Rules, checks: &Checks<'_>, decision: &Decision, explained: 
     let said: Vec<Said> = checks.said(decision).collect();
     let (index, reply) = rules.quotas.denial(&said, false);
     let by = rules.policies.get(index).map_or("", |policy| policy.name.as_str());
-    explained.denied(by, reply.status, format!("its limit is reached{away}"));
+    explained.denied(by, reply.status, &format!("its limit is reached{away}"));
 }
 
 /// In the order in which the route names its policies.

@@ -3,7 +3,7 @@
 mod checks;
 mod who;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
 use http::{StatusCode, request};
@@ -11,12 +11,15 @@ use http::{StatusCode, request};
 pub use checks::{Standing, Stood};
 
 use super::{
+    ban::{self, Found},
     checks::Asked,
+    quota,
     reply::Reply,
     rules::{Rules, target},
     tokens::Tokens,
 };
 use crate::{
+    abuse::bans::{Ban, Bans},
     config::model::Route,
     identity::{Identity, address_text},
     limit::Store,
@@ -37,8 +40,11 @@ pub struct Explained {
     /// What the proxy answers itself; `None`: it asks the upstream.
     pub status: Option<StatusCode>,
     pub because: String,
-    /// In the order of the route's policies.
+    /// In the order of the route's policies. They are told where a ban shuts the request out, too, though nobody asks
+    /// them then.
     pub checks: Vec<Standing>,
+    /// Those that hold, whether they shut the request out or not.
+    pub bans: Vec<Arc<Ban>>,
 }
 
 /// How it came to its route.
@@ -56,6 +62,8 @@ pub struct Routed {
 pub enum Verdict {
     Allowed,
     Denied,
+    /// Whoever asks is shut out.
+    Banned,
     /// The store can't be asked, and a policy says that then nobody passes.
     Undecided,
     /// There is no route for it, or it is no request that would be forwarded.
@@ -66,6 +74,7 @@ pub enum Verdict {
 pub async fn explain<S: Store>(
     rules: &Rules,
     store: &S,
+    bans: &Bans,
     request: &request::Parts,
     peer: IpAddr,
     now: i64,
@@ -83,6 +92,7 @@ pub async fn explain<S: Store>(
         status: None,
         because: String::new(),
         checks: Vec::new(),
+        bans: Vec::new(),
     };
     let (target, route) = match destination(rules, request, &mut explained) {
         Ok(found) => found,
@@ -95,7 +105,27 @@ pub async fn explain<S: Store>(
     let identity: &Identity = &identity;
     let asked = Asked { request, target: &target, route, address, identity, is_peer_trusted };
     checks::explain(rules, store, &asked, &identifying, (&Tokens::new(), now), &mut explained).await;
+    shut_out(rules, bans, &asked, now, &mut explained);
     explained
+}
+
+/// Whether a ban holds, which comes before all checks.
+fn shut_out(rules: &Rules, bans: &Bans, asked: &Asked<'_>, now: i64, explained: &mut Explained) {
+    let found = ban::found(rules, bans, asked, now);
+    explained.bans = found.iter().map(|found| Arc::clone(&found.ban)).collect();
+    let address = explained.address.0.clone();
+    let Some(Found { ban, rule }) =
+        ban::decisive(&rules.config, found, asked, &asked.facts(&address), |_| ())
+    else {
+        return;
+    };
+    let rule = rules.config.bans.get(rule).map(|rule| &**rule);
+    let reply = quota::banned(rule, &ban, now, false);
+    (explained.verdict, explained.status) = (Verdict::Banned, Some(reply.status));
+    explained.because = format!("{} is banned by {}", ban.key, ban.by);
+    if !ban.reason.is_empty() {
+        explained.because += &format!(": {}", ban.reason);
+    }
 }
 
 /// Where the request goes.
@@ -164,7 +194,7 @@ impl Explained {
         "the store can't be asked, and a policy says on_store_error: deny".clone_into(&mut self.because);
     }
 
-    fn denied(&mut self, by: &str, status: StatusCode, because: String) {
+    fn denied(&mut self, by: &str, status: StatusCode, because: &str) {
         (self.verdict, self.status) = (Verdict::Denied, Some(status));
         self.because = format!("denied by {by}: {because}");
     }

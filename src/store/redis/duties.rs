@@ -9,6 +9,9 @@ use crate::{
     limit::{Breaker, Fleet, SystemClock},
 };
 
+/// Takes a policy's name and an identifier.
+type OfOne = Box<dyn Fn(&str, &str) + Send>;
+
 /// What the monitor works with.
 pub struct Duties {
     pub server: Server,
@@ -29,5 +32,5 @@ pub struct Duties {
     /// Told the identifier whose limits were taken back, by whatever instance.
     pub unblocked: Box<dyn Fn(&str) + Send>,
     /// Told the policy and the identifier of which alone the limit was taken back.
-    pub cleared: Box<dyn Fn(&str, &str) + Send>,
+    pub cleared: OfOne,
 }

@@ -1,0 +1,448 @@
+//! What would become of a request: what is told is what happens, and telling it takes nothing.
+
+use std::{fs, net::IpAddr};
+
+use jsonwebtoken::Algorithm;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::{
+    Client, Config, Issuer, Origin, Redis, Reply, Tollgate, eventually, in_seconds, request,
+};
+
+/// Every kind of route, user, policy. Only 127.0.0.1 is trusted. `store`: a line of YAML, or nothing.
+fn config(origin: &Origin, keys: &str, store: &str) -> Config {
+    Config::yaml(format!(
+        "
+{store}
+trusted_proxies: [127.0.0.1]
+user:
+  - jwt: {{ header: authorization, claim: sub, key: {{ file: {keys} }}, algorithm: ES256 }}
+  - header: x-user-id
+  - cookie: session
+  - basic
+policies:
+  per-ip: {{ algorithm: sliding_log, key: ip, limit: 4/1h, exempt: [198.51.100.0/24] }}
+  per-user:
+    algorithm: gcra
+    key: user
+    limit: 3/1h
+    overrides: [{{ user: acme, limit: 5/1h }}]
+  both: {{ algorithm: fixed_window, key: [ip, user, ip+path], limits: [5/30d, 6/60d] }}
+  shadow: {{ algorithm: sliding_counter, key: ip, limit: 1/1h, mode: shadow }}
+  key: {{ algorithm: single_counter, key: \"header:x-api-key\", limit: 2/1h, missing: deny }}
+  cost: {{ algorithm: sliding_window, key: ip, limit: 9/1h, cost: {{ header: x-cost, default: 2, max: 20 }} }}
+  again: {{ algorithm: sliding_log, key: ip, limit: 2/1h, count_denied: true }}
+  values: {{ algorithm: distinct, key: ip, value: user, limit: 2/1h }}
+  list: {{ algorithm: metadata_list, key: ip, limit: 3/1h }}
+  lock: {{ algorithm: concurrency, key: ip, limit: 2, lease: 60s }}
+upstreams:
+  origin: {{ endpoints: [\"http://{origin}\"] }}
+routes:
+  - {{ name: elsewhere, hosts: [api.example.com], path: /*, upstream: origin, policies: [both] }}
+  - {{ name: posts, path: /*, methods: [POST], upstream: origin, policies: [per-user] }}
+  - {{ name: versioned, path: /*, headers: {{ x-version: \"2\" }}, upstream: origin, policies: [cost, again] }}
+  - {{ name: keyed, path: /keyed, upstream: origin, policies: [per-ip, key] }}
+  - {{ name: members, path: /members, upstream: origin, policies: [values, list, lock] }}
+  - {{ name: user, path: \"/users/{{id}}\", upstream: origin, policies: [per-user, shadow] }}
+  - {{ name: all, path: /a/*, upstream: origin, policies: [per-ip, shadow] }}
+",
+        origin = origin.address
+    ))
+}
+
+struct Case {
+    from: &'static str,
+    method: &'static str,
+    path: &'static str,
+    headers: Vec<(&'static str, String)>,
+}
+
+fn case(
+    from: &'static str,
+    method: &'static str,
+    path: &'static str,
+    headers: &[(&'static str, &str)],
+) -> Case {
+    let headers = headers.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    Case { from, method, path, headers }
+}
+
+fn cases(issuer: &Issuer) -> Vec<Case> {
+    let (proxy, stranger) = ("127.0.0.1", "127.0.0.2");
+    let chain = ("x-forwarded-for", "192.0.2.1, 203.0.113.7, 127.0.0.1");
+    let (acme, bob) = (issuer.bearer("acme"), issuer.bearer("bob"));
+    let expired = format!("Bearer {}", issuer.sign(&json!({ "sub": "acme", "exp": in_seconds(-3_600) })));
+    vec![
+        case(stranger, "GET", "/a/1", &[]),
+        case(stranger, "GET", "/a/1", &[chain]),
+        case(proxy, "GET", "/a/1", &[chain]),
+        case(proxy, "GET", "/a/1", &[("x-forwarded-for", "203.0.113.7, nonsense, 127.0.0.1")]),
+        case(proxy, "GET", "/a/1", &[("x-forwarded-for", "198.51.100.9")]),
+        case(proxy, "GET", "/a/1", &[("x-forwarded-for", "2001:db8:1:2:3::4")]),
+        case(proxy, "GET", "/users/7", &[("x-user-id", "acme")]),
+        case(stranger, "GET", "/users/7", &[("x-user-id", "acme")]),
+        case(stranger, "GET", "/users/7", &[("cookie", "session=acme")]),
+        case(stranger, "POST", "/users/7", &[("authorization", "Basic YWNtZTpw")]),
+        case(stranger, "POST", "/x", &[("authorization", &acme)]),
+        case(stranger, "POST", "/x", &[("authorization", &bob)]),
+        case(stranger, "POST", "/x", &[("authorization", &expired)]),
+        case(stranger, "GET", "/x", &[("host", "api.example.com:80")]),
+        case(stranger, "GET", "/x?y=1", &[("host", "API.example.com"), ("cookie", "session=eve")]),
+        case(proxy, "GET", "/x", &[("x-version", "2"), ("x-cost", "4"), ("x-forwarded-for", "192.0.2.9")]),
+        case(stranger, "GET", "/x", &[("x-version", "2"), ("x-cost", "4")]),
+        case(stranger, "GET", "/keyed", &[]),
+        case(stranger, "GET", "/keyed", &[("x-api-key", "k1")]),
+        case(stranger, "GET", "/members", &[("cookie", "session=a")]),
+        case(stranger, "GET", "/members", &[("cookie", "session=b")]),
+        case(stranger, "GET", "/members", &[("cookie", "session=c")]),
+        case(stranger, "GET", "/members", &[]),
+        case(stranger, "GET", "/nowhere", &[]),
+        case(stranger, "GET", "/a%2Fb", &[]),
+        case(stranger, "GET", "/a/..%2Fb", &[]),
+        case(stranger, "OPTIONS", "*", &[]),
+        case(
+            stranger,
+            "OPTIONS",
+            "/a/1",
+            &[("origin", "http://a.example"), ("access-control-request-method", "PUT")],
+        ),
+    ]
+}
+
+impl Case {
+    /// As it is really sent.
+    fn send(&self, tollgate: &Tollgate) -> Reply {
+        let mut headers: Vec<(&str, &str)> =
+            self.headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        if !headers.iter().any(|(name, _)| *name == "host") {
+            headers.push(("host", "localhost"));
+        }
+        let source: IpAddr = self.from.parse().unwrap();
+        Client::connect_from(source, tollgate.address).request(self.method, self.path, &headers, b"")
+    }
+
+    fn explained(&self, tollgate: &Tollgate) -> Value {
+        let mut headers: serde_json::Map<String, Value> =
+            self.headers.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        headers.entry("host").or_insert(json!("localhost"));
+        explain(
+            tollgate,
+            &json!({ "method": self.method, "url": self.path, "peer": self.from, "headers": headers }),
+        )
+    }
+
+    fn told(&self) -> String {
+        format!("{} {} from {} with {:?}", self.method, self.path, self.from, self.headers)
+    }
+}
+
+#[track_caller]
+fn explain(tollgate: &Tollgate, request_told: &Value) -> Value {
+    let reply = ask(tollgate, &request_told.to_string());
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.json()
+}
+
+fn ask(tollgate: &Tollgate, body: &str) -> Reply {
+    let json = [("content-type", "application/json")];
+    request(tollgate.admin, "POST", "/v1/explain", &json, body.as_bytes())
+}
+
+/// `"per-ip";r=3`, as a client is told.
+fn remaining(reply: &Reply) -> Option<(String, u64)> {
+    let field = reply.header("ratelimit")?;
+    let name = field.split('"').nth(1)?.to_owned();
+    let left = field.split("r=").nth(1)?.split(';').next()?.parse().ok()?;
+    Some((name, left))
+}
+
+/// Each request is asked about, and then sent: again and again, until its limits are reached.
+fn what_is_told_is_what_happens(store: &str) {
+    let (origin, directory, issuer) = (Origin::ok(), TempDir::new().unwrap(), Issuer::new(Algorithm::ES256));
+    let keys = directory.path().join("keys.pem");
+    fs::write(&keys, issuer.public()).unwrap();
+    let tollgate = Tollgate::start(config(&origin, keys.to_str().unwrap(), store));
+    let (mut denied, mut refused, mut allowed) = (0, 0, 0);
+    for round in 0..7 {
+        for case in cases(&issuer) {
+            let what = format!("round {round}: {}", case.told());
+            let told = case.explained(&tollgate);
+            let reply = case.send(&tollgate);
+            assert_eq!(told["status"].as_u64().unwrap_or(200), u64::from(reply.status), "{what}\n{told:#}");
+            match told["verdict"].as_str().unwrap() {
+                "allowed" => allowed += 1,
+                "denied" => {
+                    denied += 1;
+                    let policies = reply.json()["violated-policies"].to_string();
+                    let by = told["because"].as_str().unwrap();
+                    let by = by.strip_prefix("denied by ").and_then(|by| by.split(':').next()).unwrap();
+                    assert!(policies.contains(by), "{what}\n{told:#}\n{policies}");
+                }
+                "refused" => {
+                    refused += 1;
+                    assert_eq!(reply.json()["detail"], told["because"], "{what}");
+                }
+                other => panic!("{what}: {other}"),
+            }
+            if let Some((name, left)) = remaining(&reply) {
+                let checks = told["checks"].as_array().unwrap();
+                // Where there are several tiers, the name has the tier behind it.
+                let of = |check: &&Value| name.starts_with(check["policy"].as_str().unwrap());
+                let told_left: Vec<_> =
+                    checks.iter().filter(of).filter_map(|check| check["remaining"].as_u64()).collect();
+                assert!(told_left.contains(&left), "{what}: {left} of {name}\n{told:#}");
+            }
+            for check in told["checks"].as_array().unwrap() {
+                let (Some(used), Some(policy)) = (check["used"].as_u64(), check["policy"].as_str()) else {
+                    continue;
+                };
+                // What was told of a key is what is used of it then. A lock is given back by now, and what a denial
+                // by others left alone may be another's.
+                if policy == "lock" || told["verdict"] != "allowed" && policy != "again" {
+                    continue;
+                }
+                let key = percent_encoding::utf8_percent_encode(
+                    check["key"].as_str().unwrap(),
+                    percent_encoding::NON_ALPHANUMERIC,
+                );
+                let peeked = tollgate.admin("GET", &format!("/v1/limits?policy={policy}&key={key}")).json();
+                let limits = peeked["limits"].as_array().unwrap();
+                let same = |limit: &&Value| limit["limit"] == check["limit"];
+                let found = limits.iter().find(same).map(|limit| limit["used"].as_u64());
+                // Of an override's limit, which counts with its policy's, only one is told.
+                assert!(
+                    found.is_none_or(|found| found == Some(used)),
+                    "{what}: {policy} {check:#}\n{peeked:#}"
+                );
+            }
+        }
+    }
+    assert!(allowed > 40 && denied > 40 && refused > 20, "{allowed} {denied} {refused}");
+}
+
+#[test]
+fn what_is_told_is_what_happens_in_memory() {
+    what_is_told_is_what_happens("");
+}
+
+#[test]
+fn what_is_told_is_what_happens_with_redis() {
+    let redis = Redis::start();
+    // A decision takes as long as it takes on a machine that has much else to do.
+    what_is_told_is_what_happens(&format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url()));
+}
+
+fn start() -> (Origin, TempDir, Issuer, Tollgate) {
+    let (origin, directory, issuer) = (Origin::ok(), TempDir::new().unwrap(), Issuer::new(Algorithm::ES256));
+    let keys = directory.path().join("keys.pem");
+    fs::write(&keys, issuer.public()).unwrap();
+    let tollgate = Tollgate::start(config(&origin, keys.to_str().unwrap(), ""));
+    (origin, directory, issuer, tollgate)
+}
+
+#[test]
+fn the_address_is_told_with_how_it_came_about() {
+    let (_origin, _directory, _issuer, tollgate) = start();
+    let told = |peer: &str, chain: &str| {
+        let request = json!({ "url": "http://h/a/1", "peer": peer, "headers": { "X-Forwarded-For": chain } });
+        explain(&tollgate, &request)["client_address"].clone()
+    };
+    for (peer, chain, address, because) in [
+        ("203.0.113.9", "192.0.2.1", "203.0.113.9", "the peer itself; its x-forwarded-for does not count"),
+        (
+            "127.0.0.1",
+            "192.0.2.1, 203.0.113.7",
+            "203.0.113.7",
+            "said in x-forwarded-for by the trusted proxy 127.0.0.1",
+        ),
+        ("127.0.0.1", "203.0.113.7, 127.0.0.1", "203.0.113.7", "and the trusted proxy 127.0.0.1 before it"),
+    ] {
+        let told = told(peer, chain);
+        assert_eq!(told["address"], address, "{told}");
+        assert!(told["because"].as_str().unwrap().contains(because), "{told}");
+    }
+    let malformed = told("127.0.0.1", "1.1.1.1, unknown");
+    assert_eq!(malformed["address"], "127.0.0.1");
+    assert!(
+        malformed["because"].as_str().unwrap().contains("`unknown` before it, which is no address"),
+        "{malformed}"
+    );
+}
+
+#[test]
+fn whoever_is_nobody_is_told_why() {
+    let (_origin, _directory, issuer, tollgate) = start();
+    let told = |peer: &str, headers: Value| {
+        let told =
+            explain(&tollgate, &json!({ "url": "http://h/users/1", "peer": peer, "headers": headers }));
+        told["user"].clone()
+    };
+    let expired = issuer.sign(&json!({ "sub": "acme", "exp": in_seconds(-3_600) }));
+    let foreign = Issuer::new(Algorithm::ES256).token("acme");
+    for (headers, because) in [
+        (json!({ "authorization": format!("Bearer {expired}") }), "the token has expired"),
+        (json!({ "authorization": format!("Bearer {foreign}") }), "the token's signature is wrong"),
+        (json!({ "authorization": "Bearer x" }), "the token is malformed"),
+        (json!({ "x-user-id": "acme" }), "it comes from a peer that is no trusted proxy"),
+        (json!({}), "cookie session: it is not there"),
+    ] {
+        let told = told("203.0.113.9", headers);
+        assert_eq!(told["user"], Value::Null, "{told}");
+        assert!(told["because"].as_str().unwrap().contains(because), "{told}");
+    }
+    let verified = told("203.0.113.9", json!({ "authorization": issuer.bearer("acme") }));
+    assert_eq!(
+        (&verified["user"], &verified["because"]),
+        (&json!("acme"), &json!("claim sub of the token in authorization, verified"))
+    );
+    let said = told("127.0.0.1", json!({ "x-user-id": "acme" }));
+    assert!(
+        said["because"].as_str().unwrap().starts_with("header x-user-id of a trusted proxy, verified"),
+        "{said}"
+    );
+}
+
+#[test]
+fn routes_are_told_with_those_that_were_passed_over() {
+    let (_origin, _directory, _issuer, tollgate) = start();
+    let told = explain(&tollgate, &json!({ "url": "http://h/a/1" }));
+    assert_eq!((&told["route"]["name"], &told["upstream"]), (&json!("all"), &json!("origin")));
+    let passed_over: Vec<_> = told["route"]["passed_over"].as_array().unwrap().iter().collect();
+    let because: Vec<_> = passed_over.iter().map(|route| route["because"].as_str().unwrap()).collect();
+    assert_eq!(
+        because,
+        [
+            "the host is none of api.example.com",
+            "the method is none of POST",
+            "x-version is not 2",
+            "the path does not match /keyed",
+            "the path does not match /members",
+            "the path does not match /users/{id}",
+        ]
+    );
+    let nowhere = explain(&tollgate, &json!({ "url": "http://h/nowhere" }));
+    assert_eq!((&nowhere["verdict"], &nowhere["status"]), (&json!("refused"), &json!(404)));
+    assert_eq!(nowhere["route"]["passed_over"].as_array().unwrap().len(), 7);
+}
+
+#[test]
+fn exempt_skipped_shadow_and_override_are_told() {
+    let (_origin, _directory, issuer, tollgate) = start();
+    let checks = |request: Value| explain(&tollgate, &request)["checks"].clone();
+    let exempt = checks(json!({ "url": "http://h/a/1", "peer": "198.51.100.9" }));
+    assert_eq!(
+        (&exempt[0]["verdict"], &exempt[0]["because"]),
+        (&json!("exempt"), &json!("exempt: 198.51.100.0/24"))
+    );
+    assert_eq!((&exempt[1]["verdict"], &exempt[1]["mode"]), (&json!("allowed"), &json!("shadow")));
+    let skipped = checks(json!({ "url": "http://api.example.com/", "peer": "203.0.113.9" }));
+    let keys: Vec<_> = skipped.as_array().unwrap().iter().map(|check| &check["key"]).collect();
+    assert_eq!(keys, ["ip:203.0.113.9", "ip:203.0.113.9+path:/", "user"]);
+    assert_eq!(skipped[2]["verdict"], "skipped");
+    let gold = checks(
+        json!({ "method": "POST", "url": "http://h/", "headers": { "authorization": issuer.bearer("acme") } }),
+    );
+    assert_eq!(
+        (&gold[0]["limit"], &gold[0]["because"]),
+        (&json!(5), &json!("by the override for user:acme"))
+    );
+    let lacks = explain(&tollgate, &json!({ "url": "http://h/keyed" }));
+    assert_eq!((&lacks["verdict"], &lacks["status"]), (&json!("denied"), &json!(429)));
+}
+
+#[test]
+fn a_ban_is_told_before_all_checks_and_is_what_happens() {
+    let (_origin, _directory, _issuer, tollgate) = start();
+    let json = [("content-type", "application/json")];
+    let ban = json!({ "key": "ip:127.0.0.2", "for": "1h", "reason": "scraping" }).to_string();
+    let given = request(tollgate.admin, "POST", "/v1/bans", &json, ban.as_bytes());
+    assert!(matches!(given.status, 200 | 201), "{}", given.text());
+    let banned = case("127.0.0.2", "GET", "/a/1", &[]);
+    let told = banned.explained(&tollgate);
+    assert_eq!(told["verdict"], "banned", "{told:#}");
+    assert_eq!(told["status"], banned.send(&tollgate).status);
+    assert!(told["because"].as_str().unwrap().starts_with("ip:127.0.0.2 is banned by "), "{told:#}");
+    assert_eq!(
+        (&told["bans"][0]["reason"], &told["checks"][0]["verdict"]),
+        (&json!("scraping"), &json!("allowed"))
+    );
+    let other = case("127.0.0.3", "GET", "/a/1", &[]).explained(&tollgate);
+    assert_eq!((&other["verdict"], &other["bans"]), (&json!("allowed"), &json!([])));
+    let printed = tollgate.command(&["explain", "--peer", "127.0.0.2", "http://h/a/1"]);
+    assert_eq!(printed.code, Some(1));
+    assert!(printed.stdout.contains("\nban       ip:127.0.0.2 until "), "{}", printed.stdout);
+}
+
+#[test]
+fn asking_takes_and_notes_nothing() {
+    let (_origin, _directory, _issuer, tollgate) = start();
+    let counted = || {
+        let text = tollgate.admin("GET", "/metrics").text();
+        // What is counted once and for all: connections come and go, and time passes.
+        let counts = text.lines().filter(|line| line.contains("_total"));
+        counts.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for _ in 0..5 {
+        case("127.0.0.2", "GET", "/a/1", &[]).send(&tollgate);
+    }
+    let of_all = |status: &str, count: u8| {
+        format!("tollgate_requests_total{{route=\"all\",status=\"{status}\"}} {count}")
+    };
+    let all = [of_all("2xx", 4), of_all("4xx", 1)];
+    eventually("all are counted", || all.iter().all(|line| counted().contains(line)));
+    let before = counted();
+    for path in ["/a/1", "/keyed", "/members", "/nowhere"] {
+        for _ in 0..20 {
+            explain(&tollgate, &json!({ "url": format!("http://h{path}"), "peer": "127.0.0.3" }));
+        }
+    }
+    assert_eq!(counted(), before);
+    assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.3").status, 404);
+    assert_eq!(case("127.0.0.3", "GET", "/a/1", &[]).send(&tollgate).status, 200);
+}
+
+#[test]
+fn what_is_no_request_is_a_problem() {
+    let (_origin, _directory, _issuer, tollgate) = start();
+    for body in [
+        "",
+        "{}",
+        "[]",
+        "{\"url\":\"/\",\"x\":1}",
+        "{\"url\":\"ftp://h/\"}",
+        "{\"url\":\"http://h/ x\"}",
+        "{\"url\":\"/\",\"method\":\"G T\"}",
+        "{\"url\":\"/\",\"headers\":{\"a b\":\"c\"}}",
+        "{\"url\":\"/\",\"headers\":{\"a\":\"\\n\"}}",
+        "{\"url\":\"/\",\"peer\":\"nobody\"}",
+    ] {
+        let reply = ask(&tollgate, body);
+        assert!(matches!(reply.status, 400 | 415), "{body}: {}", reply.text());
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{body}");
+    }
+}
+
+#[test]
+fn the_command_line_asks_as_curl_does() {
+    let (_origin, _directory, _issuer, tollgate) = start();
+    let url = "http://h/users/7";
+    let allowed = tollgate.command(&["explain", "-H", "X-User-Id: acme", "--peer", "127.0.0.1", url]);
+    assert_eq!(allowed.code, Some(0), "{allowed:?}");
+    assert!(allowed.stdout.contains("route     user: the path matches /users/{id}"), "{}", allowed.stdout);
+    assert!(
+        allowed.stdout.contains("user:acme") && allowed.stdout.ends_with("admits it\n"),
+        "{}",
+        allowed.stdout
+    );
+    assert!(!allowed.stdout.contains('\x1b'), "no colours where nobody sees them");
+    let denied = tollgate.command(&["explain", "http://h/keyed"]);
+    assert_eq!(denied.code, Some(1), "{denied:?}");
+    assert!(denied.stdout.contains("denied with 429: denied by key: "), "{}", denied.stdout);
+    let json = tollgate.command(&["explain", "-X", "POST", "--json", "http://h/keyed"]);
+    assert_eq!(serde_json::from_str::<Value>(&json.stdout).unwrap()["route"]["name"], "posts");
+    assert_eq!(json.code, Some(0));
+    let wrong = tollgate.command(&["explain", "--peer", "nobody", url]);
+    assert_eq!((wrong.code, wrong.stdout.as_str()), (Some(2), ""));
+    assert_eq!(wrong.stderr, "tollgate: peer is not an address: nobody\n");
+}
