@@ -8,11 +8,13 @@ mod bans;
 mod blocked;
 mod chart;
 mod dialogs;
+mod explain;
 mod headers;
 mod layout;
 mod login;
 mod overview;
 mod parts;
+mod policies;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -35,6 +37,8 @@ pub(super) fn routes() -> Router<Arc<Shared>> {
         .route("/blocked", get(blocked::blocked))
         .route("/blocked/{ip}", get(address::address))
         .route("/bans", get(bans::bans))
+        .route("/policies", get(policies::policies))
+        .route("/explain", get(explain::explain))
         .route("/audit", get(audit::audit))
         .route("/login", get(login::page).post(login::log_in))
         .route("/logout", axum::routing::post(login::log_out))

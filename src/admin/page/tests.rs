@@ -5,7 +5,7 @@ use super::super::testing::Harness;
 #[test]
 fn pages_bring_nothing_from_elsewhere_and_nothing_written_into_them() {
     let harness = Harness::with_shared_address(None);
-    for path in ["/", "/blocked", "/blocked/203.0.113.7", "/bans", "/audit"] {
+    for path in ["/", "/blocked", "/blocked/203.0.113.7", "/bans", "/policies", "/explain", "/audit"] {
         let page = harness.get(path);
         assert_eq!(page.status, 200, "{page:?}");
         assert!(page.head.contains("content-type: text/html; charset=utf-8"));
