@@ -112,19 +112,19 @@ fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> 
 fn form(asked: &Asked) -> Markup {
     html! {
         form.card.pad.stack method="get" action="/explain" data-keep {
+            label { span { "URL" }
+                input type="text" name="url" required value=(asked.url) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false" aria-describedby="seen";
+            }
             div.pair {
                 label { span { "Method" }
                     select name="method" { @for method in METHODS { option selected[asked.method == method] { (method) } } }
                 }
-                label { span { "URL" }
-                    input type="text" name="url" required value=(asked.url) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false";
+                label { span { "Connection from" }
+                    input type="text" name="peer" value=(asked.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false";
                 }
             }
             label { span { "Headers, one a line" }
                 textarea name="headers" spellcheck="false" autocomplete="off" placeholder="x-user-id: alice" { (asked.headers) }
-            }
-            label { span { "The connection comes from" }
-                input type="text" name="peer" value=(asked.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false" aria-describedby="seen";
             }
             p.faint.small #seen { "What is asked stands in the address of the page: leave secrets out." }
             div.buttons { button.primary type="submit" { "Explain" } }

@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::{
     super::{problem::Problem, session, state::Shared},
-    assets,
+    assets, headers,
 };
 
 /// The cookie of a browser that wants another theme than the system's.
@@ -59,7 +59,7 @@ pub(super) struct Page {
 
 /// How the one who asks sees pages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(in super::super) struct Look {
     /// `light` or `dark`; `None`: as the system.
     theme: Option<&'static str>,
     /// There is a token, so there is a way out.
@@ -88,6 +88,12 @@ impl Look {
             Ok(page) => self.framed(Some(place), &page).into_response(),
             Err(problem) => (problem.status(), self.framed(Some(place), &told(&problem))).into_response(),
         }
+    }
+
+    /// For what is at no path.
+    pub(in super::super) fn lost(self, problem: &Problem) -> Response {
+        let page = self.framed(None, &told(problem));
+        headers::marked((problem.status(), page).into_response())
     }
 
     /// A page without the navigation, for whoever is not let in yet.

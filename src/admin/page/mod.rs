@@ -28,6 +28,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::state::Shared;
 
+pub(super) use layout::Look;
+
 /// Where pages are, but for the first.
 const PAGES: [&str; 6] = ["blocked", "users", "policies", "bans", "explain", "audit"];
 

@@ -106,6 +106,18 @@ fn an_address_that_is_not_limited_has_a_page_too() {
 }
 
 #[test]
+fn what_is_at_no_path_is_told_as_it_was_asked_for() {
+    let harness = Harness::start(None);
+    harness.get("/nothing").is_problem(404);
+    let page = harness.send("GET", "/<i>", "accept: text/html,*/*\r\n");
+    assert_eq!(page.status, 404);
+    assert!(
+        page.head.contains("text/html") && page.head.contains("content-security-policy: default-src 'none'")
+    );
+    assert!(page.body.contains("there is nothing at /&lt;i&gt;"), "{page:?}");
+}
+
+#[test]
 fn a_page_without_the_token_leads_to_the_login_and_data_does_not() {
     let harness = Harness::with_shared_address(Some("s3cret"));
     for (path, to) in [("/", "/login"), ("/blocked?sort=denied", "/login?next=%2Fblocked%3Fsort%3Ddenied")] {
