@@ -21,7 +21,10 @@ pub(in super::super) async fn clear(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::ResetLimits>, Problem> {
-    let (key, policies, _) = read(&shared, &wanted)?;
+    let configured = shared.state.in_force.now();
+    let (key, policies, _) = read(&configured, &wanted)?;
+    let policies =
+        policies.into_iter().filter_map(|index| configured.policies().get(index)).cloned().collect();
     let cleared = shared.desk.clear(policies, &key.text).await?;
     tracing::info!(key = %key.text, cleared = cleared.len(), "limits were cleared");
     let cleared =
