@@ -73,7 +73,10 @@ pub(super) fn lasting(duration: &str) -> String {
         "d" => 86_400_000_000,
         // Nobody counts beyond seconds in these; rounded up, so that nobody comes too early.
         "ms" if digits.len() > 3 => {
-            return digits.parse().map_or_else(|_| duration.to_owned(), |ms: i64| span((ms + 999) * 1_000));
+            return digits.parse().map_or_else(
+                |_| duration.to_owned(),
+                |ms: i64| span(ms.saturating_add(999).saturating_mul(1_000)),
+            );
         }
         "ms" => return format!("{digits} ms"),
         _ => return duration.to_owned(),
