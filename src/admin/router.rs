@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::{Json, Router, middleware, routing::get};
-use http::{Method, StatusCode, Uri};
+use axum::{
+    Json, Router, middleware,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::{HeaderMap, Method, StatusCode, Uri, header::ACCEPT};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -40,8 +44,14 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn unknown_path(uri: Uri) -> Problem {
-    Problem::not_found(format!("there is nothing at {}", uri.path().escape_debug()))
+/// As a page to whoever asks for one.
+async fn unknown_path(look: page::Look, uri: Uri, headers: HeaderMap) -> Response {
+    let problem = Problem::not_found(format!("there is nothing at {}", uri.path().escape_debug()));
+    let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    match accepts {
+        Some(accept) if accept.contains("text/html") => look.lost(&problem),
+        _ => problem.into_response(),
+    }
 }
 
 /// The router adds Allow (RFC 9110, 15.5.6).

@@ -52,7 +52,7 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
                                 td data-label="When" { (parts::ago(&entry.time, now)) }
                                 td data-label="What" { span.chip { (entry.action) } }
                                 td.mono data-label="Whom or which" { (parts::foreign(&entry.target)) }
-                                td data-label="Detail" { (parts::foreign(&entry.detail)) }
+                                td.wrap data-label="Detail" { (parts::foreign(&entry.detail)) }
                                 td data-label="By" { (parts::foreign(&entry.by)) }
                                 td.mono data-label="Instance" { (parts::foreign(&entry.instance)) }
                             }

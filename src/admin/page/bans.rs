@@ -35,22 +35,20 @@ fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
         div.head {
             div {
                 h1 { "Bans" }
-                p.meta { "Who is shut out, on all instances, by an operator or by the ladders of " code { "bans" } " in proxy.yaml." }
+                p.meta { "Who is shut out, on all instances, by an operator or by the ladders under bans in proxy.yaml." }
             }
         }
-        div.columns {
-            section aria-labelledby="holding" {
-                div.bar-head { h2 #holding { "In force" } }
-                div.card {
-                    @if bans.bans.is_empty() { (parts::nothing("Nobody is banned", "Bans by hand and those of ladders are listed here until they end.")) }
-                    @else { (table(&bans.bans, now, true)) }
-                }
-                (pages(is_first, bans.cursor.as_deref()))
+        section.js aria-labelledby="new" {
+            div.bar-head { h2 #new { "New ban" } }
+            (new())
+        }
+        section aria-labelledby="holding" {
+            div.bar-head { h2 #holding { "In force" } }
+            div.card {
+                @if bans.bans.is_empty() { (parts::nothing("Nobody is banned", "Bans by hand and those of ladders are listed here until they end.")) }
+                @else { (table(&bans.bans, now, true)) }
             }
-            section.js aria-labelledby="new" {
-                div.bar-head { h2 #new { "New ban" } }
-                (new())
-            }
+            (pages(is_first, bans.cursor.as_deref()))
         }
         (dialogs::lift())
     };
@@ -71,7 +69,7 @@ pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
                 @for ban in bans {
                     tr data-key=(ban.key) {
                         th scope="row" { (key(&ban.key)) @if ban.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
-                        td data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none given" } } @else { (parts::foreign(&ban.reason)) } }
+                        td.wrap data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none given" } } @else { (parts::foreign(&ban.reason)) } }
                         td data-label="By" { (parts::foreign(&ban.by)) @if ban.level > 0 { span.faint { " level " (ban.level) } } }
                         td.num data-label="Since" { (parts::ago(&ban.since, now)) }
                         td.num data-label="Time left" { (parts::left(&ban.until, now)) }
@@ -111,13 +109,15 @@ fn pages(is_first: bool, next: Option<&str>) -> Markup {
 fn new() -> Markup {
     html! {
         form.card.pad.stack data-api="POST" action="/v1/bans" data-said="ban" data-keep {
-            label { span { "Key" }
-                input type="text" name="key" required maxlength="300" autocomplete="off" spellcheck="false" placeholder="ip:203.0.113.7" aria-describedby="keys";
+            div.row {
+                label { span { "Key" }
+                    input type="text" name="key" required maxlength="300" autocomplete="off" spellcheck="false" placeholder="ip:203.0.113.7" aria-describedby="keys";
+                }
+                (dialogs::lasts())
+                button.danger type="submit" { "Ban" }
             }
             p.faint.small #keys { "An address, a prefix or a user: " code { "ip:203.0.113.7" } ", " code { "ip:10.0.0.0/8" } ", " code { "user:acme" } }
-            (dialogs::lasts())
             p.error role="alert" hidden {}
-            div.buttons { button.danger type="submit" { "Ban" } }
         }
     }
 }

@@ -1,20 +1,41 @@
 //! `GET /explain`: what would become of a request.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
+use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::{
     super::{
+        explain::explanation,
+        params::Params,
         problem::Problem,
         shapes::{ExplainedCheck, ExplainedRequest, ExplainedRoute, Explanation, HeaderValues},
+        state::Shared,
     },
     bans,
-    layout::Page,
+    layout::{Look, Page, Place},
     parts,
     words::{count, lasting},
 };
+
+pub(super) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    look: Look,
+    query: Result<Params<Asked>, Problem>,
+) -> Response {
+    let page = async {
+        let Params(asked) = query?;
+        let told = match asked.request() {
+            None => None,
+            Some(Err(problem)) => Some(Err(problem)),
+            Some(Ok(request)) => Some(explanation(&shared, request).await),
+        };
+        Ok(view(&asked, told, shared.state.clock.now()))
+    };
+    look.show(Place::Explain, page.await)
+}
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
@@ -35,7 +56,7 @@ pub(super) struct Asked {
 
 impl Asked {
     /// The request that is asked about. `None`: nothing was asked yet.
-    pub(super) fn request(&self) -> Option<Result<ExplainedRequest, Problem>> {
+    fn request(&self) -> Option<Result<ExplainedRequest, Problem>> {
         let url = self.url.trim();
         let whole = |headers| ExplainedRequest {
             method: if self.method.is_empty() { "GET".to_owned() } else { self.method.clone() },
@@ -62,7 +83,7 @@ fn fields(text: &str) -> Result<BTreeMap<String, HeaderValues>, Problem> {
     Ok(fields.into_iter().map(|(name, values)| (name, HeaderValues::Many(values))).collect())
 }
 
-pub(super) fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> Page {
+fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> Page {
     let body = html! {
         div.head {
             div {
@@ -91,19 +112,19 @@ pub(super) fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, no
 fn form(asked: &Asked) -> Markup {
     html! {
         form.card.pad.stack method="get" action="/explain" data-keep {
+            label { span { "URL" }
+                input type="text" name="url" required value=(asked.url) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false" aria-describedby="seen";
+            }
             div.pair {
                 label { span { "Method" }
                     select name="method" { @for method in METHODS { option selected[asked.method == method] { (method) } } }
                 }
-                label { span { "URL" }
-                    input type="text" name="url" required value=(asked.url) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false";
+                label { span { "Connection from" }
+                    input type="text" name="peer" value=(asked.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false";
                 }
             }
             label { span { "Headers, one a line" }
                 textarea name="headers" spellcheck="false" autocomplete="off" placeholder="x-user-id: alice" { (asked.headers) }
-            }
-            label { span { "The connection comes from" }
-                input type="text" name="peer" value=(asked.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false" aria-describedby="seen";
             }
             p.faint.small #seen { "What is asked stands in the address of the page: leave secrets out." }
             div.buttons { button.primary type="submit" { "Explain" } }
@@ -117,12 +138,13 @@ fn explained(told: &Explanation, now: i64) -> Markup {
             div.verdict {
                 (verdict(&told.verdict))
                 p { (parts::foreign(&told.because)) }
+                @if let Some(status) = told.status { span.faint { "answered " (status) } }
             }
             dl.facts.reasons {
                 (fact("Client address", &html! { (parts::address(&told.client_address.address)) }, &told.client_address.because))
                 (fact("User", &parts::user(told.user.user.as_deref()), &told.user.because))
                 @if let Some(route) = &told.route {
-                    (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { "none" } }, &route.because))
+                    (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { span.faint { "none" } } }, &route.because))
                 }
                 @if let Some(upstream) = &told.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
             }
@@ -169,7 +191,7 @@ fn checks(checks: &[ExplainedCheck]) -> Markup {
                         th scope="row" {
                             (check.policy)
                             p.faint { (check.algorithm) @if check.cost != 1 { ", costs " (count(check.cost)) } }
-                            @if !check.because.is_empty() { p.faint { (parts::foreign(&check.because)) } }
+                            @if !check.because.is_empty() { p.faint.wrap { (parts::foreign(&check.because)) } }
                         }
                         td.mono data-label="Key" { (parts::foreign(&check.key)) }
                         td.wide data-label="Used" {
@@ -178,7 +200,7 @@ fn checks(checks: &[ExplainedCheck]) -> Markup {
                                     (parts::bar(used, check.limit, if remaining == 0 { "fill bad" } else { "fill" }))
                                     span.num { (count(used)) " of " (count(check.limit)) }
                                 }
-                            } @else { "–" }
+                            } @else { span.faint { "not asked, of " (count(check.limit)) } }
                         }
                         td.num data-label="Come back in" { (check.retry_after.as_deref().map_or("–".to_owned(), lasting)) }
                         td data-label="Verdict" {

@@ -11,7 +11,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::{
     super::{problem::Problem, session, state::Shared},
-    assets,
+    assets, headers,
 };
 
 /// The cookie of a browser that wants another theme than the system's.
@@ -23,15 +23,29 @@ pub(super) enum Place {
     Overview,
     Blocked,
     Bans,
+    Policies,
+    Explain,
     Audit,
 }
 
 impl Place {
     /// In order; with the outline of an icon.
-    const ALL: [(Self, &'static str, &'static str, &'static str); 4] = [
+    const ALL: [(Self, &'static str, &'static str, &'static str); 6] = [
         (Self::Overview, "/", "Overview", "M2 13.5h12M4 11V7.5M8 11V3M12 11V5.5"),
         (Self::Blocked, "/blocked", "Blocked", "M8 1.8l5 1.9v4c0 3.2-2.1 5.4-5 6.5-2.9-1.1-5-3.3-5-6.5v-4z"),
         (Self::Bans, "/bans", "Bans", "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4"),
+        (
+            Self::Policies,
+            "/policies",
+            "Policies",
+            "M2.5 4.5h6M12 4.5h1.5M2.5 11.5h1.5M8 11.5h5.5M10.2 2.8v3.4M6 9.8v3.4",
+        ),
+        (
+            Self::Explain,
+            "/explain",
+            "Explain",
+            "M7 2.5a4.5 4.5 0 1 0 0 9 4.5 4.5 0 0 0 0-9zM10.4 10.4l3.1 3.1",
+        ),
         (Self::Audit, "/audit", "Audit", "M3 3.5h10M3 8h10M3 12.5h6"),
     ];
 }
@@ -45,7 +59,7 @@ pub(super) struct Page {
 
 /// How the one who asks sees pages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(in super::super) struct Look {
     /// `light` or `dark`; `None`: as the system.
     theme: Option<&'static str>,
     /// There is a token, so there is a way out.
@@ -74,6 +88,12 @@ impl Look {
             Ok(page) => self.framed(Some(place), &page).into_response(),
             Err(problem) => (problem.status(), self.framed(Some(place), &told(&problem))).into_response(),
         }
+    }
+
+    /// For what is at no path.
+    pub(in super::super) fn lost(self, problem: &Problem) -> Response {
+        let page = self.framed(None, &told(problem));
+        headers::marked((problem.status(), page).into_response())
     }
 
     /// A page without the navigation, for whoever is not let in yet.

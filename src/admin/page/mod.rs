@@ -8,11 +8,13 @@ mod bans;
 mod blocked;
 mod chart;
 mod dialogs;
+mod explain;
 mod headers;
 mod layout;
 mod login;
 mod overview;
 mod parts;
+mod policies;
 #[cfg(test)]
 mod tests;
 mod timeline;
@@ -26,6 +28,8 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::state::Shared;
 
+pub(super) use layout::Look;
+
 /// Where pages are, but for the first.
 const PAGES: [&str; 6] = ["blocked", "users", "policies", "bans", "explain", "audit"];
 
@@ -35,6 +39,8 @@ pub(super) fn routes() -> Router<Arc<Shared>> {
         .route("/blocked", get(blocked::blocked))
         .route("/blocked/{ip}", get(address::address))
         .route("/bans", get(bans::bans))
+        .route("/policies", get(policies::policies))
+        .route("/explain", get(explain::explain))
         .route("/audit", get(audit::audit))
         .route("/login", get(login::page).post(login::log_in))
         .route("/logout", axum::routing::post(login::log_out))

@@ -8,9 +8,10 @@ use maud::{Markup, html};
 use super::{
     super::{
         blocked::{Sort, Wanted, listed},
+        in_force,
         params::{Nothing, Params},
         problem::Problem,
-        shapes::{Blocked, Status, StoreStatus},
+        shapes::{Blocked, Route, Status, StoreStatus, Upstream},
         state::Shared,
         status,
     },
@@ -46,9 +47,12 @@ async fn page(shared: &Shared) -> Result<Page, Problem> {
         (head(&status, now))
         (warnings(&status.warnings))
         (tiles(shared, blocked))
-        (routes(&shared.history.lock()))
+        (routes(&in_force::routes::told(shared).routes, &shared.history.lock()))
         div.columns {
-            (addresses(&top, now))
+            div {
+                (addresses(&top, now))
+                (upstreams(&in_force::upstreams::told(shared).upstreams))
+            }
             (store(&status.store))
         }
     };
@@ -111,36 +115,47 @@ fn per_second(requests: u64) -> f64 {
     requests as f64 / History::EVERY.as_secs_f64()
 }
 
-fn routes(history: &History) -> Markup {
-    let tracks: Vec<_> = history
-        .tracks()
-        .map(|(name, track)| (name, track.samples().copied().collect::<Vec<Sample>>()))
-        // Whoever asks for what there is no route to is of interest only where there is somebody.
-        .filter(|(name, samples)| !name.is_empty() || samples.iter().any(|sample| sample.requests > 0))
-        .collect();
+fn routes(routes: &[Route], history: &History) -> Markup {
+    let samples = |name: &str| -> Vec<Sample> {
+        history.track(name).map(|track| track.samples().copied().collect()).unwrap_or_default()
+    };
+    let unmatched = samples("");
     html! {
         section aria-labelledby="routes" {
             div.bar-head {
-                h2 #routes { "Routes" span.faint { " last hour, this instance" } }
+                h2 #routes { "Routes" span.faint { " this instance" } }
                 p.legend aria-hidden="true" {
                     span.key.requests { "Requests" } span.key.denied { "Denied" } span.key.slow { "p99" } span.key.usual { "p50" }
                 }
             }
             div.card {
-                @for (id, (name, samples)) in tracks.iter().enumerate() { (route(id, name, samples, history.taken())) }
-                @if tracks.is_empty() { (parts::nothing("No samples yet", "The first comes within ten seconds.")) }
+                @for (id, of) in routes.iter().enumerate() {
+                    (route(id, &of.name, &matches(of), &samples(&of.name), history.taken()))
+                }
+                // Whoever asks for what there is no route to is of interest only where there is somebody.
+                @if unmatched.iter().any(|sample| sample.requests > 0) {
+                    (route(routes.len(), "no route", "what no route matches", &unmatched, history.taken()))
+                }
+                @if routes.is_empty() { (parts::nothing("There are no routes", "Without one, every request is answered with 404.")) }
             }
         }
     }
 }
 
-fn route(id: usize, name: &str, samples: &[Sample], end: i64) -> Markup {
+/// What a route is for, in a few words: `POST api.example.com /login`.
+fn matches(route: &Route) -> String {
+    let listed = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
+    let parts = [listed(&route.methods), listed(&route.hosts), Some(route.path.clone())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+fn route(id: usize, name: &str, matches: &str, samples: &[Sample], end: i64) -> Markup {
     let last = samples.last().copied().unwrap_or_default();
-    let name = if name.is_empty() { "no route matched" } else { name };
     html! {
         article.route data-key={ "route " (name) } {
             div.what {
                 h3 { (name) }
+                @if matches != name { p.faint.mono.matches { (matches) } }
                 dl {
                     div { dt { "Requests" } dd { (rate(per_second(last.requests))) "/s" } }
                     div { dt { "Denied" } dd { (rate(per_second(last.denied))) "/s" } }
@@ -148,6 +163,35 @@ fn route(id: usize, name: &str, samples: &[Sample], end: i64) -> Markup {
                 }
             }
             div.drawn { (chart::charts(id, name, samples, end)) }
+        }
+    }
+}
+
+fn upstreams(upstreams: &[Upstream]) -> Markup {
+    html! {
+        section aria-labelledby="upstreams" {
+            div.bar-head { h2 #upstreams { "Upstreams" } }
+            div.card {
+                table.cards {
+                    thead { tr {
+                        th scope="col" { "Endpoint" } th scope="col" { "Upstream" } th scope="col" { "Health" } th.num scope="col" { "Under way" }
+                    } }
+                    tbody {
+                        @for upstream in upstreams {
+                            @for endpoint in &upstream.endpoints {
+                                tr data-key={ (upstream.name) " " (endpoint.url) } {
+                                    th.mono scope="row" { (parts::foreign(&endpoint.url)) }
+                                    td data-label="Upstream" { (upstream.name) }
+                                    td data-label="Health" {
+                                        @if endpoint.healthy { span.badge.good { "healthy" } } @else { span.badge.bad { "can't be reached" } }
+                                    }
+                                    td.num data-label="Under way" { (count(endpoint.active)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
         }
     }
 }

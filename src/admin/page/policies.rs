@@ -1,15 +1,32 @@
 //! `GET /policies`: what is held back by which rule, and what each said.
 
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 
 use super::{
-    super::shapes::{Policies, Policy},
-    layout::Page,
+    super::{
+        in_force,
+        params::{Nothing, Params},
+        problem::Problem,
+        shapes::{Policies, Policy},
+        state::Shared,
+    },
+    layout::{Look, Page, Place},
     parts,
     words::count,
 };
 
-pub(super) fn view(policies: &Policies) -> Page {
+pub(super) async fn policies(
+    State(shared): State<Arc<Shared>>,
+    look: Look,
+    query: Result<Params<Nothing>, Problem>,
+) -> Response {
+    look.show(Place::Policies, query.map(|_| view(&in_force::policies::told(&shared))))
+}
+
+fn view(policies: &Policies) -> Page {
     let body = html! {
         div.head {
             div {

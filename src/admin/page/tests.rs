@@ -5,7 +5,7 @@ use super::super::testing::Harness;
 #[test]
 fn pages_bring_nothing_from_elsewhere_and_nothing_written_into_them() {
     let harness = Harness::with_shared_address(None);
-    for path in ["/", "/blocked", "/blocked/203.0.113.7", "/bans", "/audit"] {
+    for path in ["/", "/blocked", "/blocked/203.0.113.7", "/bans", "/policies", "/explain", "/audit"] {
         let page = harness.get(path);
         assert_eq!(page.status, 200, "{page:?}");
         assert!(page.head.contains("content-type: text/html; charset=utf-8"));
@@ -103,6 +103,18 @@ fn an_address_that_is_not_limited_has_a_page_too() {
     assert!(harness.get("/bans").body.contains("ip:10.0.0.0/8"));
     let audit = harness.get("/audit").body;
     assert!(audit.contains("ip:10.0.0.0/8") && audit.contains("operator at 127.0.0.1"), "{audit}");
+}
+
+#[test]
+fn what_is_at_no_path_is_told_as_it_was_asked_for() {
+    let harness = Harness::start(None);
+    harness.get("/nothing").is_problem(404);
+    let page = harness.send("GET", "/<i>", "accept: text/html,*/*\r\n");
+    assert_eq!(page.status, 404);
+    assert!(
+        page.head.contains("text/html") && page.head.contains("content-security-policy: default-src 'none'")
+    );
+    assert!(page.body.contains("there is nothing at /&lt;i&gt;"), "{page:?}");
 }
 
 #[test]

@@ -1,16 +1,46 @@
 //! `GET /users/{user}`: the addresses that a user was limited from.
 
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use http::StatusCode;
 use maud::html;
 
 use super::{
-    super::shapes::User,
+    super::{
+        params::{Nothing, Params},
+        problem::Problem,
+        shapes::User,
+        state::Shared,
+        users::{self, whereabouts},
+    },
     dialogs,
-    layout::Page,
+    layout::{Look, Page, Place},
     parts,
     words::{count, visible},
 };
 
-pub(super) fn view(user: &User, now: i64) -> Page {
+pub(super) async fn user(
+    State(shared): State<Arc<Shared>>,
+    look: Look,
+    user: Result<users::User, Problem>,
+    query: Result<Params<Nothing>, Problem>,
+) -> Response {
+    let page = async {
+        query?;
+        let users::User(user) = user?;
+        let found = match whereabouts(&shared, &user).await {
+            Ok(found) => found,
+            // Somebody who was not limited can be banned all the same.
+            Err(problem) if problem.status() == StatusCode::NOT_FOUND => User { user, addresses: Vec::new() },
+            Err(problem) => return Err(problem),
+        };
+        Ok(view(&found, shared.state.clock.now()))
+    };
+    look.show(Place::Blocked, page.await)
+}
+
+fn view(user: &User, now: i64) -> Page {
     let denied = user.addresses.iter().map(|address| address.denied).sum();
     let body = html! {
         p.crumbs { a href="/blocked" { "Blocked addresses" } }

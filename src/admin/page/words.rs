@@ -71,6 +71,13 @@ pub(super) fn lasting(duration: &str) -> String {
         "m" => 60_000_000,
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,
+        // Nobody counts beyond seconds in these; rounded up, so that nobody comes too early.
+        "ms" if digits.len() > 3 => {
+            return digits.parse().map_or_else(
+                |_| duration.to_owned(),
+                |ms: i64| span(ms.saturating_add(999).saturating_mul(1_000)),
+            );
+        }
         "ms" => return format!("{digits} ms"),
         _ => return duration.to_owned(),
     };
@@ -115,8 +122,8 @@ mod tests {
     #[test]
     fn durations_are_put_in_words() {
         assert_eq!(
-            ["113s", "250ms", "90m", "0s", "soon", ""].map(lasting),
-            ["1 min 53 s", "250 ms", "1 h 30 min", "0 s", "soon", ""]
+            ["113s", "250ms", "3242ms", "90m", "0s", "soon", ""].map(lasting),
+            ["1 min 53 s", "250 ms", "4 s", "1 h 30 min", "0 s", "soon", ""]
         );
     }
 

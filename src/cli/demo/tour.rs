@@ -147,6 +147,7 @@ fn tour() -> Result<(app::App, SocketAddr), Ended> {
     let elsewhere = elsewhere(admin);
     say(format_args!(
         "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\n\
+         Look:     http://{admin}/ in a browser shows all of this, live\n\
          Unblock:  tollgate unblock {ABUSER}{elsewhere}\n\
          Metrics:  curl http://{admin}/metrics\n\
          Ctrl-C ends the demo."

@@ -100,11 +100,6 @@ impl History {
         self.taken
     }
 
-    /// Every route that there is, by its name, and its past.
-    pub fn tracks(&self) -> impl Iterator<Item = (&str, &Track)> {
-        self.tracks.iter().map(|(name, track)| (name.as_str(), track))
-    }
-
     /// The past of all routes together.
     pub fn total(&self) -> &Track {
         &self.total

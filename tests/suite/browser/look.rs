@@ -3,7 +3,16 @@
 use super::{is_content, limit, start};
 use crate::harness::{Browser, Origin, Tollgate, eventually, get};
 
-const PAGES: [&str; 5] = ["/", "/blocked", "/blocked/127.0.0.5", "/bans", "/audit"];
+const PAGES: [&str; 8] = [
+    "/",
+    "/blocked",
+    "/bans",
+    "/policies",
+    "/explain",
+    "/explain?url=http%3A%2F%2Fa%2Forders%2F7&headers=x-user-id%3A+%3Cb%3E&peer=127.0.0.5",
+    "/audit",
+    "/blocked/127.0.0.5",
+];
 const HOSTILE: [&str; 5] = [
     "<script>window.hacked = 1</script>",
     "\"><img src=x onerror=window.hacked=1>",

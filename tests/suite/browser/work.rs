@@ -115,3 +115,42 @@ fn somebody_is_banned_and_let_back_in() {
     browser.shows("table", "scrapes <prices>");
     is_content(&browser);
 }
+
+#[test]
+fn what_would_become_of_a_request_is_told_and_nothing_is_counted() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    limit(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve"]);
+    let browser = Browser::open(tollgate.admin, "/");
+    browser.click("a[href='/explain']");
+    browser.comes_to("/explain");
+    for (peer, verdict) in [("127.0.0.6", "allowed"), ("127.0.0.5", "denied"), ("127.0.0.6", "allowed")] {
+        browser.write("[name=url]", "http://shop.example/orders/7");
+        browser.write("[name=headers]", "x-user-id: zoe");
+        browser.write("[name=peer]", peer);
+        browser.click("form.stack [type=submit]");
+        browser.shows(".verdict", verdict);
+        for told in [peer, "zoe", "orders", "inspect", "metadata_list", "ip:127.0.0."] {
+            browser.shows("main", told);
+        }
+    }
+    browser.write("[name=headers]", "no colon");
+    browser.click("form.stack [type=submit]");
+    browser.shows("[role=alert]", "a header is written as name: value");
+    is_content(&browser);
+    assert_eq!(ask_as(&tollgate, "127.0.0.6", &["ann"]), [200]);
+}
+
+#[test]
+fn policies_tell_what_they_said() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    limit(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve"]);
+    let browser = Browser::open(tollgate.admin, "/policies");
+    browser.shows("[data-key=inspect]", "metadata_list");
+    browser.shows("[data-key=inspect]", "Denied\n1");
+    browser.shows("[data-key=trial]", "shadow: denies nobody");
+    browser.go("/");
+    browser.shows("main", &format!("http://{}", origin.address));
+    is_content(&browser);
+}
