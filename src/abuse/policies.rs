@@ -21,6 +21,11 @@ impl Policies {
         Self(known.collect())
     }
 
+    /// Names of what else denies, whose indexes follow those of the policies.
+    pub(super) fn name_more<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        self.0.extend(names.into_iter().map(|name| (Arc::from(name), FOREIGN)));
+    }
+
     /// The name of the policy that has this index in a denial.
     pub(super) fn name(&self, index: usize) -> Option<&Arc<str>> {
         self.0.get(index).map(|(name, _)| name)

@@ -48,6 +48,13 @@ impl Registry {
         Self { policies, retain: micros(retain), metrics, held: Mutex::default() }
     }
 
+    /// The same with names of what else denies, whose indexes follow those of the policies.
+    #[must_use]
+    pub fn with_names<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.policies.name_more(names);
+        self
+    }
+
     /// Merges what a worker hands over.
     pub(super) fn record(&self, batch: Batch, now: i64) {
         let mut clients = self.held.lock();

@@ -4,7 +4,10 @@
 //! shapes of its answers are in [`shapes`]; errors are `application/problem+json` (RFC 9457).
 
 mod archivist;
+mod audit;
+mod bans;
 mod blocked;
+mod body;
 mod desk;
 mod events;
 mod guard;

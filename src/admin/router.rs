@@ -8,8 +8,8 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    blocked, events, guard::guard, health, openapi::Description, page, problem::Problem, state::Shared,
-    status,
+    audit, bans, blocked, events, guard::guard, health, openapi::Description, page, problem::Problem,
+    state::Shared, status,
 };
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
@@ -21,6 +21,8 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(blocked::list::list))
         .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
         .routes(routes!(events::events))
+        .routes(routes!(bans::list::list, bans::give::give, bans::lift::lift))
+        .routes(routes!(audit::audit))
         .split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(described)))

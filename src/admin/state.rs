@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{desk::Desk, events::STREAMS, guesses::Guesses, shapes::Tick};
 use crate::{
-    abuse::Registry,
+    abuse::{AuditLog, Registry, bans::Bans},
     config::model::Secret,
     limit::{Clock, Policy},
     telemetry::{
@@ -28,6 +28,8 @@ pub struct State {
     /// `None`: only loopback may ask.
     pub token: Option<Secret>,
     pub registry: Arc<Registry>,
+    pub bans: Arc<Bans>,
+    pub audit: Arc<AuditLog>,
     /// Those whose names the registry knows.
     pub policies: Arc<[Policy]>,
     pub metrics: Arc<Metrics>,

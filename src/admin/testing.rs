@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
 use crate::{
-    abuse::{self, Archive, Collector, Denial, Recorder, Registry, testing::policy},
+    abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
@@ -100,6 +100,7 @@ pub(crate) struct Harness {
     pub(crate) store: Arc<Lists>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) events: Events,
+    pub(crate) bans: Arc<Bans>,
     registry: Arc<Registry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -125,9 +126,16 @@ impl Harness {
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
         let events = Events::new();
+        let audit = Arc::new(AuditLog::new(Arc::new(clock()), "one", false));
+        let bans = {
+            let (clock, audit, metrics) = (Arc::new(clock()), Arc::clone(&audit), Arc::clone(&metrics));
+            Arc::new(Bans::new(clock, events.clone(), audit, metrics, false))
+        };
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
+            bans: Arc::clone(&bans),
+            audit,
             policies: policies.into(),
             metrics,
             readiness: Arc::clone(&readiness),
@@ -147,7 +155,7 @@ impl Harness {
         let lists = Arc::clone(&store);
         let handle = spawn(listener, state, move || lists, move || archive).unwrap();
         let recorder = collector.recorder();
-        Self { address: handle.address(), store, readiness, events, registry, recorder, handle }
+        Self { address: handle.address(), store, readiness, events, bans, registry, recorder, handle }
     }
 
     /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.

@@ -1,5 +1,6 @@
 //! The composition root: builds everything, starts it, ends it. A checklist, not a place for logic.
 
+mod bans;
 mod stores;
 mod workers;
 
@@ -15,7 +16,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    abuse::{Archive, Collector, Registry},
+    abuse::{
+        Archive, Collector, Registry,
+        bans::{Bans, HAND, Rule},
+    },
     admin::{self, AdminHandle, Readiness},
     config::model::Config,
     identity::{UnusableKeys, Verifier},
@@ -80,6 +84,7 @@ pub struct App {
     pub addresses: Vec<SocketAddr>,
     config: Arc<Config>,
     memory: Arc<MemoryStore>,
+    bans: Arc<Bans>,
     /// Where instances share their limits.
     monitor: Option<Monitor>,
     slots: Arc<Slots>,
@@ -104,11 +109,17 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let clock = SystemClock::new();
     let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
-    let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
+    let registry = Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics));
+    let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
+    let names = rules.iter().map(|rule| &*rule.name).chain([HAND]);
+    let registry = Arc::new(registry.with_names(names));
+    let events = Events::new();
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
-    let (events, configuration) = (Events::new(), fingerprint(&config));
-    let ground = Ground { policies, clock, metrics, registry, events, warnings, configuration, instance };
+    let configuration = fingerprint(&config);
+    let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());
+    let ground =
+        Ground { instance, policies, clock, metrics, registry, bans, audit, events, warnings, configuration };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -136,7 +147,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, events, warnings, configuration, instance } = ground;
+    let Ground { policies, clock, metrics, registry, bans, audit, events, warnings, configuration, instance } =
+        ground;
     let config = Arc::new(config);
     let workers = metrics.workers();
 
@@ -171,6 +183,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let state = admin::State {
         token: config.admin.token.clone(),
         registry,
+        bans: Arc::clone(&bans),
+        audit,
         policies: Arc::clone(&policies),
         metrics: Arc::clone(&metrics),
         readiness: Arc::clone(&readiness),
@@ -201,6 +215,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             tracer: traces.as_ref().map(Traces::tracer),
             watch: practice.watch(),
             recorder: collector.recorder(),
+            bans: Arc::clone(&bans),
             clock: clock.clone(),
         };
         workers::spawn(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
@@ -215,6 +230,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         addresses,
         config,
         memory,
+        bans,
         monitor,
         slots,
         pulses,
@@ -250,6 +266,7 @@ impl App {
     pub async fn housekeeping(&mut self) -> bool {
         let working = tokio::time::timeout(TICK, self.workers_ended()).await.is_err();
         self.memory.sweep(SWEEP);
+        self.bans.tend();
         working
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::StartError;
 use crate::{
-    abuse::{self, Registry},
+    abuse::{self, AuditLog, Registry, bans::Bans},
     config::model::{Config, Redis},
     limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
     store::{
@@ -26,6 +26,8 @@ pub(super) struct Ground {
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
+    pub(super) bans: Arc<Bans>,
+    pub(super) audit: Arc<AuditLog>,
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
@@ -86,6 +88,8 @@ impl Shared {
             instance,
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),
+            bans: Arc::clone(&ground.bans),
+            audit: Arc::clone(&ground.audit),
             clock: ground.clock.clone(),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),

@@ -9,14 +9,14 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderValue, Method, Request, StatusCode, Uri,
-    header::{AUTHORIZATION, HOST},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST},
     uri::{Authority, Scheme},
 };
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::{net::TcpStream, runtime, time};
 
 use super::{
@@ -76,9 +76,21 @@ pub(super) fn answer<T: DeserializeOwned>(
     target: &str,
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, Failure> {
+    answer_to(options, method, target, None::<&()>, show)
+}
+
+/// [`answer`], with something to say besides, in JSON.
+pub(super) fn answer_to<T: DeserializeOwned>(
+    options: &Options,
+    method: Method,
+    target: &str,
+    said: Option<&impl Serialize>,
+    show: impl FnOnce(&T) -> String,
+) -> Result<String, Failure> {
+    let said = said.map(serde_json::to_vec).transpose().map_err(io::Error::other)?;
     let authority = authority(&options.admin)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let asked = ask(options, &authority, method, target);
+    let asked = ask(options, &authority, method, target, said);
     let late = |_| Failure::Timeout(authority.to_string());
     let body = runtime.block_on(async { time::timeout(TIMEOUT, asked).await.map_err(late)? })?;
     let foreign = |reason: &dyn ToString| Failure::Foreign {
@@ -125,6 +137,7 @@ async fn ask(
     authority: &Authority,
     method: Method,
     target: &str,
+    said: Option<Vec<u8>>,
 ) -> Result<Bytes, Failure> {
     let broken = |reason: &dyn ToString| Failure::Broken {
         authority: authority.to_string(),
@@ -135,7 +148,11 @@ async fn ask(
         let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| Failure::Token)?;
         request = request.header(AUTHORIZATION, value);
     }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| broken(&error))?;
+    if said.is_some() {
+        request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    let body = Full::new(Bytes::from(said.unwrap_or_default()));
+    let request = request.body(body).map_err(|error| broken(&error))?;
 
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80)))
@@ -150,7 +167,7 @@ async fn ask(
     let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
     let body = body.map_err(|error| broken(&error))?.to_bytes();
     match status {
-        StatusCode::OK => Ok(body),
+        StatusCode::OK | StatusCode::CREATED => Ok(body),
         StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_string())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) if !problem.detail.is_empty() => Err(Failure::Refused(problem.detail)),

@@ -1,5 +1,7 @@
 //! The commands: arguments in, exit code out.
 
+mod ban;
+mod bans;
 mod blocked;
 mod check;
 mod client;
@@ -7,6 +9,7 @@ mod demo;
 mod run;
 mod service_manager;
 mod terminal;
+mod unban;
 mod unblock;
 
 use std::{
@@ -44,6 +47,12 @@ enum Command {
     Blocked(blocked::Args),
     /// Take back what limits an address
     Unblock(unblock::Args),
+    /// Shut out an address, a prefix or a user for a while
+    Ban(ban::Args),
+    /// List who is shut out
+    Bans(bans::Args),
+    /// Lift a ban
+    Unban(unban::Args),
 }
 
 /// Runs the command that the process was called with.
@@ -55,6 +64,9 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Blocked(args) => blocked::run(&args),
         Command::Unblock(args) => unblock::run(&args),
+        Command::Ban(args) => ban::run(&args),
+        Command::Bans(args) => bans::run(&args),
+        Command::Unban(args) => unban::run(&args),
     }
 }
 

@@ -19,6 +19,7 @@ use super::{
     quota::Quotas,
 };
 use crate::{
+    abuse::bans,
     config::model::{AddressHeader, Config},
     identity::{TrustedProxies, Verifier},
     limit::Policy,
@@ -33,6 +34,8 @@ pub struct Rules {
     pub(super) verifier: Arc<Verifier>,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
+    /// Likewise.
+    pub(super) bans: Vec<Arc<bans::Rule>>,
     /// What clients are told of the policies.
     pub(super) quotas: Quotas,
     /// How the proxy calls itself.
@@ -58,6 +61,7 @@ impl Rules {
             quotas: Quotas::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
             claims: forwarded::claims(&config),
+            bans: bans::Rule::all(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,
         })

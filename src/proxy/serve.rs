@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 
 use super::{
     admit::{Admission, Admitted, admit},
+    ban::shut_out,
     checks::Asked,
     client::Client,
     discard::discard,
@@ -64,9 +65,14 @@ pub async fn serve<S: Store + 'static>(
     exchange.routed(route);
     let route = &config.routes[route];
 
-    // Do all its policies admit it?
+    // Is whoever asks shut out?
     let identity = &identity;
     let asked = Asked { request: &request, target: &target, route, address, identity, is_peer_trusted };
+    if let Some(reply) = shut_out(&worker, &client, &mut exchange, &asked) {
+        return Ok(refuse(exchange, &request, body, reply));
+    }
+
+    // Do all its policies admit it?
     let Admitted { mut said, delay } = match admit(&worker, &client, &mut exchange, &asked).await {
         Admission::Admitted(admitted) => admitted,
         Admission::Denied { policy, reply } => {

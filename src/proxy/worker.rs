@@ -7,7 +7,10 @@ use super::{
     settlements::Settlements, tokens::Tokens,
 };
 use crate::{
-    abuse::Recorder,
+    abuse::{
+        Recorder,
+        bans::{Bans, HAND, Strikes},
+    },
     config::model::Config,
     identity::address_text,
     limit::SystemClock,
@@ -41,6 +44,8 @@ pub struct Parts<S> {
     pub watch: Watch,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
+    /// Who is shut out.
+    pub bans: Arc<Bans>,
     /// The time.
     pub clock: SystemClock,
 }
@@ -54,6 +59,8 @@ pub struct Worker<S> {
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
     pub(super) watch: Watch,
     pub(super) recorder: Recorder,
+    pub(super) bans: Arc<Bans>,
+    pub(super) strikes: Strikes,
     pub(super) ledger: Rc<Ledger>,
 }
 
@@ -67,7 +74,7 @@ impl<S> Worker<S> {
             tracer: parts.tracer,
             clock: parts.clock,
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
-            policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
+            policies: names(&parts.rules),
             request_id: config.request_id.clone(),
             idle_timeout: config.client_limits.idle_timeout,
             complaints: Throttle::default(),
@@ -81,6 +88,8 @@ impl<S> Worker<S> {
             upstreams,
             watch: parts.watch,
             recorder: parts.recorder,
+            strikes: Strikes::new(Arc::clone(&parts.bans)),
+            bans: parts.bans,
             ledger: Rc::new(ledger),
             rules: parts.rules,
         }
@@ -111,6 +120,7 @@ impl<S> Worker<S> {
     /// a few times a second, with the number of open client connections.
     pub fn tick(&self, now: Instant, connections: usize) {
         self.recorder.flush();
+        self.strikes.flush();
         self.watch.flush();
         self.ledger.access_log.flush();
         self.metrics().connections().set(connections as u64);
@@ -137,4 +147,11 @@ impl<S> Worker<S> {
     pub fn upstreams(&self) -> &[Rc<Upstream<RequestBody>>] {
         &self.upstreams
     }
+}
+
+/// What may deny a request, by the index that it has in records: policies, rules of bans, bans by hand.
+fn names(rules: &Rules) -> Vec<String> {
+    let policies = rules.config.policies.iter().map(|policy| policy.name.clone());
+    let bans = rules.bans.iter().map(|rule| rule.name.to_string());
+    policies.chain(bans).chain([HAND.to_owned()]).collect()
 }

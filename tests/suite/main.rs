@@ -11,6 +11,7 @@ mod access_log;
 mod activation;
 mod admin;
 mod attack;
+mod bans;
 mod broken_answers;
 mod broken_uploads;
 mod cli;

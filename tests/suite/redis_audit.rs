@@ -3,11 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use tollgate::{
-    abuse::Registry,
+    abuse::{AuditLog, Registry, bans::Bans},
     config::{self, model},
-    limit::{Breaker, Fleet, SystemClock},
+    limit::{Breaker, Clock, Fleet, SystemClock},
     store::redis::{Duties, Monitor, Server, records::Scope},
-    telemetry::metrics::{Metrics, StoreFacts},
+    telemetry::{
+        Events,
+        metrics::{Metrics, StoreFacts},
+    },
 };
 
 use crate::{
@@ -47,13 +50,18 @@ impl Watched {
             &config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}")),
             1,
         );
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let audit = Arc::new(AuditLog::new(Arc::clone(&clock), &instance, true));
+        let bans = Bans::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let monitor = Monitor::spawn(Duties {
             server: Server::new(&config).unwrap(),
             config,
             audit_every: Duration::from_millis(10),
             scope: Scope::new(prefix, &instance, retain),
             instance,
-            registry: Arc::new(Registry::new(&[], retain, metrics)),
+            registry: Arc::new(Registry::new(&[], retain, Arc::clone(&metrics))),
+            bans: Arc::new(bans),
+            audit,
             clock: SystemClock::new(),
             breaker: Arc::clone(&breaker),
             fleet: Arc::clone(&fleet),

@@ -5,7 +5,7 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 use redis::{RedisResult, aio::MultiplexedConnection};
 use serde_json::{Value, json};
 use tollgate::{
-    abuse::{self, Collector, Denial, Recorder, Registry},
+    abuse::{self, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans},
     admin::{self, AdminHandle, Readiness},
     config,
     limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
@@ -61,9 +61,14 @@ impl Instance {
         let registry = Arc::new(Registry::new(&policies, HOUR, Arc::clone(&metrics)));
         let collector =
             Collector::spawn(Arc::clone(&registry), Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
+        let audit = Arc::new(AuditLog::new(Arc::clone(&clock), id, true));
+        let bans =
+            Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let state = admin::State {
             token: None,
             registry: Arc::clone(&registry),
+            bans: Arc::new(bans),
+            audit,
             policies,
             metrics,
             readiness: Arc::new(Readiness::default()),

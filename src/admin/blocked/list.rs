@@ -11,7 +11,7 @@ use super::{
     cursor::Sort,
 };
 use crate::{
-    abuse::{self, Client},
+    abuse::{self, Client, bans::HAND},
     telemetry::time::rfc3339,
 };
 
@@ -51,7 +51,9 @@ pub(in super::super) async fn listed(shared: &Shared, wanted: &Wanted) -> Result
     let state = &shared.state;
     let policy = wanted.policy.as_deref().map(|name| {
         let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
-        shared.policy_named(name).map(|_| name).ok_or_else(unknown)
+        // What bans deny is listed by their rules' names.
+        let is_ban = name == HAND || name.starts_with("bans.");
+        shared.policy_named(name).map(|_| name).or(is_ban.then_some(name)).ok_or_else(unknown)
     });
     let prefix = wanted.prefix.as_deref().map(|text| {
         let malformed = || format!("not an address or a prefix: {}", text.escape_debug());

@@ -17,7 +17,7 @@ use super::{
     dialogs,
     layout::{Look, Page, Place},
     parts, timeline,
-    words::count,
+    words::{count, lasting},
 };
 use crate::abuse;
 
@@ -124,7 +124,7 @@ fn row(limit: &Limit) -> Markup {
                 div.used { (parts::bar(limit.used, limit.limit, class)) span.num { (count(limit.used)) " of " (count(limit.limit)) } }
             }
             td.num data-label="Remaining" { (count(limit.remaining)) }
-            td.num data-label="Free again in" { (limit.reset) }
+            td.num data-label="Free again in" { (lasting(&limit.reset)) }
         }
     }
 }

@@ -37,6 +37,8 @@ fn form() -> Page {
             p { "This port asks for its token: " code { "admin.token" } " in proxy.yaml." }
             noscript { p.error { "Signing in needs JavaScript. Everything else can be read without." } }
             form #login action="/login" {
+                // For what keeps passwords: under which name.
+                input type="text" name="username" value="tollgate" autocomplete="username" hidden;
                 label { span { "Token" }
                     input type="password" name="token" required autocomplete="current-password" autofocus aria-describedby="wrong";
                 }

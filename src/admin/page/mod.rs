@@ -3,17 +3,22 @@
 
 mod address;
 mod assets;
+mod audit;
+mod bans;
 mod blocked;
 mod chart;
 mod dialogs;
+mod explain;
 mod headers;
 mod layout;
 mod login;
 mod overview;
 mod parts;
+mod policies;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod user;
 mod words;
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{connection::Server, records::Scope};
 use crate::{
-    abuse::Registry,
+    abuse::{AuditLog, Registry, bans::Bans},
     config::model,
     limit::{Breaker, Fleet, SystemClock},
 };
@@ -19,6 +19,8 @@ pub struct Duties {
     pub audit_every: Duration,
     pub scope: Scope,
     pub registry: Arc<Registry>,
+    pub bans: Arc<Bans>,
+    pub audit: Arc<AuditLog>,
     pub clock: SystemClock,
     pub breaker: Arc<Breaker>,
     pub fleet: Arc<Fleet>,

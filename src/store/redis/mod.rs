@@ -5,6 +5,7 @@
 //! with the server, so that no request has to.
 
 mod audit;
+mod bans;
 mod batch;
 mod connection;
 mod description;

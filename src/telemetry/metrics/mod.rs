@@ -3,6 +3,7 @@
 //! A worker bumps its own counters without a locked instruction; whoever scrapes adds them up. No label
 //! takes a value that a client chose.
 
+mod bans;
 mod cell;
 mod exposition;
 mod histogram;
@@ -11,6 +12,7 @@ mod registry;
 mod store;
 mod worker;
 
+pub use bans::{BanFacts, BanVerdict};
 pub use cell::{Counter, Gauge};
 pub use history::{History, Sample, Track};
 pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};

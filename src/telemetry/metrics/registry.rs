@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{StoreMetrics, WorkerMetrics};
+use super::{BanFacts, StoreMetrics, WorkerMetrics, bans::BanMetrics};
 use crate::config::model::Config;
 
 /// How the memory store stands.
@@ -80,6 +80,7 @@ pub struct Metrics {
     pub(super) policies: Vec<String>,
     pub(super) upstreams: Vec<String>,
     pub(super) workers: Vec<Arc<WorkerMetrics>>,
+    pub(super) bans: BanMetrics,
     memory: OnceLock<MemorySource>,
     store: OnceLock<StoreSource>,
     endpoints: Mutex<Option<EndpointSource>>,
@@ -100,12 +101,15 @@ impl Metrics {
         let routes: Vec<_> = config.routes.iter().map(|route| route.name.clone()).collect();
         let policies: Vec<_> = config.policies.iter().map(|policy| policy.name.clone()).collect();
         let upstreams: Vec<_> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
-        let set = || Arc::new(WorkerMetrics::new(routes.len(), policies.len(), upstreams.len()));
+        let bans = BanMetrics::new(config);
+        let set =
+            || Arc::new(WorkerMetrics::new(routes.len(), policies.len(), upstreams.len(), bans.names.len()));
         Arc::new(Self {
             workers: std::iter::repeat_with(set).take(workers).collect(),
             routes,
             policies,
             upstreams,
+            bans,
             memory: OnceLock::new(),
             store: OnceLock::new(),
             endpoints: Mutex::default(),
@@ -177,6 +181,21 @@ impl Metrics {
     /// Limited clients that were forgotten early, to make room for others.
     pub fn add_abuse_evicted(&self, count: u64) {
         self.abuse_evicted.fetch_add(count, Relaxed);
+    }
+
+    /// A ban was given: by a rule (`bans.hammering`) or by hand (`ban`).
+    pub fn ban_issued(&self, name: &str) {
+        self.bans.issue(name);
+    }
+
+    /// A ban was not given, or given up, because there were too many.
+    pub fn add_ban_dropped(&self) {
+        self.bans.dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Names the source of how many bans there are. The first call holds.
+    pub fn watch_bans(&self, source: impl Fn() -> BanFacts + Send + Sync + 'static) {
+        self.bans.watch(source);
     }
 
     /// Lines of the access log that were not written.
