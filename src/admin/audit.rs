@@ -52,7 +52,7 @@ pub(super) struct Wanted {
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// Where the page begins, as the one before it said.
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
 }
 
 /// Who changed what, on all instances, the newest first: the last thousand changes.
@@ -61,7 +61,12 @@ pub(super) async fn audit(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::Audit>, Problem> {
-    page(&shared, wanted.limit.unwrap_or(LIMIT), wanted.cursor.as_deref()).map(Json)
+    listed(&shared, &wanted).map(Json)
+}
+
+/// The page that is wanted.
+pub(super) fn listed(shared: &Shared, wanted: &Wanted) -> Result<shapes::Audit, Problem> {
+    page(shared, wanted.limit.unwrap_or(LIMIT), wanted.cursor.as_deref())
 }
 
 /// A page of the list, behind the cursor of the one before it.

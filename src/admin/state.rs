@@ -16,11 +16,13 @@ use crate::{
     abuse::{AuditLog, Registry, bans::Bans},
     config::model::Secret,
     limit::{Clock, Policy},
+    proxy::Rules,
     telemetry::{
         Events,
         doctor::Warnings,
         metrics::{History, Metrics},
     },
+    upstream,
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -33,6 +35,10 @@ pub struct State {
     /// Those whose names the registry knows.
     pub policies: Arc<[Policy]>,
     pub metrics: Arc<Metrics>,
+    /// What requests are held against.
+    pub rules: Arc<Rules>,
+    /// In the configuration's order.
+    pub upstreams: Vec<Arc<upstream::Shared>>,
     pub readiness: Arc<Readiness>,
     /// What happens, for whoever watches.
     pub events: Events,

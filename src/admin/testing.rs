@@ -14,10 +14,12 @@ use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
 use crate::{
     abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
+    identity::Verifier,
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
+    proxy::Rules,
     telemetry::{Events, doctor::Warnings, metrics::Metrics, testing::config},
 };
 
@@ -125,6 +127,9 @@ impl Harness {
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
+        let verifier = Arc::new(Verifier::new(&[]).unwrap());
+        let policies: Arc<[Policy]> = policies.into();
+        let rules = Rules::new(Arc::new(config()), Arc::clone(&policies), verifier).unwrap();
         let events = Events::new();
         let audit = Arc::new(AuditLog::new(Arc::new(clock()), "one", false));
         let bans = {
@@ -136,8 +141,10 @@ impl Harness {
             registry: Arc::clone(&registry),
             bans: Arc::clone(&bans),
             audit,
-            policies: policies.into(),
+            policies,
             metrics,
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
             readiness: Arc::clone(&readiness),
             events: events.clone(),
             warnings: Warnings::default(),

@@ -187,6 +187,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         audit,
         policies: Arc::clone(&policies),
         metrics: Arc::clone(&metrics),
+        rules: Arc::clone(&rules),
+        upstreams: upstreams.clone(),
         readiness: Arc::clone(&readiness),
         events,
         warnings: practice.warnings(),

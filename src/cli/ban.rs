@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
 fn output(args: &Args) -> Result<String, Failure> {
     let Args { key, lasts, reason, options } = args.clone();
     let wanted = NewBan { key, lasts, reason };
-    client::answer_to(&options, Method::POST, "/v1/bans", Some(&wanted), told)
+    client::answer_to(&options, Method::POST, "/v1/bans", &wanted, told)
 }
 
 fn told(ban: &Ban) -> String {

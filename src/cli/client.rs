@@ -76,32 +76,43 @@ pub(super) fn answer<T: DeserializeOwned>(
     target: &str,
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, Failure> {
-    answer_to(options, method, target, None::<&()>, show)
+    shown(options, method, target, Bytes::new(), show)
 }
 
-/// [`answer`], with something to say besides, in JSON.
+/// The same, with `body` in JSON.
 pub(super) fn answer_to<T: DeserializeOwned>(
     options: &Options,
     method: Method,
     target: &str,
-    said: Option<&impl Serialize>,
+    body: &impl Serialize,
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, Failure> {
-    let said = said.map(serde_json::to_vec).transpose().map_err(io::Error::other)?;
+    let body = serde_json::to_vec(body).map_err(io::Error::from)?;
+    shown(options, method, target, body.into(), show)
+}
+
+fn shown<T: DeserializeOwned>(
+    options: &Options,
+    method: Method,
+    target: &str,
+    body: Bytes,
+    show: impl FnOnce(&T) -> String,
+) -> Result<String, Failure> {
     let authority = authority(&options.admin)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let asked = ask(options, &authority, method, target, said);
+    let asked = ask(options, &authority, method, target, body);
     let late = |_| Failure::Timeout(authority.to_string());
     let body = runtime.block_on(async { time::timeout(TIMEOUT, asked).await.map_err(late)? })?;
     let foreign = |reason: &dyn ToString| Failure::Foreign {
         authority: authority.to_string(),
         reason: reason.to_string(),
     };
+    let shown = serde_json::from_slice(&body).map(|answer| show(&answer));
     if options.json {
         let text = std::str::from_utf8(&body).map_err(|error| foreign(&error))?;
         return Ok(printable_json(text.trim_end()) + "\n");
     }
-    serde_json::from_slice(&body).map(|answer| show(&answer)).map_err(|error| foreign(&error))
+    shown.map_err(|error| foreign(&error))
 }
 
 /// Prints what there is to say, and gives the exit code.
@@ -137,7 +148,7 @@ async fn ask(
     authority: &Authority,
     method: Method,
     target: &str,
-    said: Option<Vec<u8>>,
+    body: Bytes,
 ) -> Result<Bytes, Failure> {
     let broken = |reason: &dyn ToString| Failure::Broken {
         authority: authority.to_string(),
@@ -148,11 +159,10 @@ async fn ask(
         let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| Failure::Token)?;
         request = request.header(AUTHORIZATION, value);
     }
-    if said.is_some() {
-        request = request.header(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if !body.is_empty() {
+        request = request.header(CONTENT_TYPE, "application/json");
     }
-    let body = Full::new(Bytes::from(said.unwrap_or_default()));
-    let request = request.body(body).map_err(|error| broken(&error))?;
+    let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
 
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80)))

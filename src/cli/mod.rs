@@ -5,7 +5,10 @@ mod bans;
 mod blocked;
 mod check;
 mod client;
+mod completions;
 mod demo;
+mod explain;
+mod man;
 mod run;
 mod service_manager;
 mod terminal;
@@ -18,7 +21,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config;
 
@@ -53,6 +56,12 @@ enum Command {
     Bans(bans::Args),
     /// Lift a ban
     Unban(unban::Args),
+    /// Say what would become of a request, and why: exit code 0 if it would be allowed, 1 if not
+    Explain(explain::Args),
+    /// Print what a shell needs to complete command lines
+    Completions(completions::Args),
+    /// Write the pages of the manual
+    Man(man::Args),
 }
 
 /// Runs the command that the process was called with.
@@ -67,6 +76,9 @@ pub fn main() -> ExitCode {
         Command::Ban(args) => ban::run(&args),
         Command::Bans(args) => bans::run(&args),
         Command::Unban(args) => unban::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Completions(args) => completions::run(&args, Arguments::command()),
+        Command::Man(args) => man::run(&args, Arguments::command()),
     }
 }
 

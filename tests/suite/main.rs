@@ -14,6 +14,7 @@ mod attack;
 mod bans;
 mod broken_answers;
 mod broken_uploads;
+mod browser;
 mod cli;
 mod client_limits;
 mod commands;

@@ -8,7 +8,9 @@ use tollgate::{
     abuse::{self, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans},
     admin::{self, AdminHandle, Readiness},
     config,
+    identity::Verifier,
     limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
+    proxy::Rules,
     store::{
         memory::MemoryStore,
         redis::records::{self, Records, Scope},
@@ -64,6 +66,8 @@ impl Instance {
         let audit = Arc::new(AuditLog::new(Arc::clone(&clock), id, true));
         let bans =
             Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
+        let verifier = Arc::new(Verifier::new(&config.user).unwrap());
+        let rules = Rules::new(Arc::new(config), Arc::clone(&policies), verifier).unwrap();
         let state = admin::State {
             token: None,
             registry: Arc::clone(&registry),
@@ -71,6 +75,8 @@ impl Instance {
             audit,
             policies,
             metrics,
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
             warnings: tollgate::telemetry::doctor::Warnings::default(),

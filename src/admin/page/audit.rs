@@ -1,14 +1,35 @@
 //! `GET /audit`: who changed what.
 
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
 use maud::html;
 
 use super::{
-    super::shapes::Audit,
-    layout::Page,
+    super::{
+        audit::{self, Wanted},
+        params::Params,
+        problem::Problem,
+        shapes::Audit,
+        state::Shared,
+    },
+    layout::{Look, Page, Place},
     parts::{self, encoded},
 };
 
-pub(super) fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
+pub(super) async fn audit(
+    State(shared): State<Arc<Shared>>,
+    look: Look,
+    query: Result<Params<Wanted>, Problem>,
+) -> Response {
+    let page = query.and_then(|Params(wanted)| {
+        let audit = audit::listed(&shared, &wanted)?;
+        Ok(view(&audit, wanted.cursor.is_none(), shared.state.clock.now()))
+    });
+    look.show(Place::Audit, page)
+}
+
+fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
     let body = html! {
         div.head {
             div {

@@ -1,15 +1,36 @@
 //! `GET /bans`: who is shut out, and shutting out.
 
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
 use maud::{Markup, html};
 
 use super::{
-    super::shapes::{Ban, Bans},
+    super::{
+        bans::list::{Wanted, page},
+        params::Params,
+        problem::Problem,
+        shapes::{Ban, Bans},
+        state::Shared,
+    },
     dialogs,
-    layout::Page,
+    layout::{Look, Page, Place},
     parts::{self, encoded},
 };
 
-pub(super) fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
+pub(super) async fn bans(
+    State(shared): State<Arc<Shared>>,
+    look: Look,
+    query: Result<Params<Wanted>, Problem>,
+) -> Response {
+    let page = query.and_then(|Params(wanted)| {
+        let bans = page(&shared, &wanted)?;
+        Ok(view(&bans, wanted.cursor.is_none(), shared.state.clock.now()))
+    });
+    look.show(Place::Bans, page)
+}
+
+fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
     let body = html! {
         div.head {
             div {

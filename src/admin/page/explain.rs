@@ -120,11 +120,10 @@ fn explained(told: &Explanation, now: i64) -> Markup {
             }
             dl.facts.reasons {
                 (fact("Client address", &html! { (parts::address(&told.client_address.address)) }, &told.client_address.because))
-                @match &told.user {
-                    Some(user) => (fact("User", &parts::user(Some(&user.user)), &user.because)),
-                    None => (fact("User", &parts::user(None), "")),
+                (fact("User", &parts::user(told.user.user.as_deref()), &told.user.because))
+                @if let Some(route) = &told.route {
+                    (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { "none" } }, &route.because))
                 }
-                @if let Some(route) = &told.route { (fact("Route", &html! { (route.name) }, &route.because)) }
                 @if let Some(upstream) = &told.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
             }
         }
@@ -167,13 +166,19 @@ fn checks(checks: &[ExplainedCheck]) -> Markup {
             tbody {
                 @for check in checks {
                     tr {
-                        th scope="row" { (check.policy) p.faint { (check.algorithm) @if check.cost != 1 { ", costs " (count(check.cost)) } } }
+                        th scope="row" {
+                            (check.policy)
+                            p.faint { (check.algorithm) @if check.cost != 1 { ", costs " (count(check.cost)) } }
+                            @if !check.because.is_empty() { p.faint { (parts::foreign(&check.because)) } }
+                        }
                         td.mono data-label="Key" { (parts::foreign(&check.key)) }
                         td.wide data-label="Used" {
-                            div.used {
-                                (parts::bar(check.used, check.limit, if check.remaining == 0 { "fill bad" } else { "fill" }))
-                                span.num { (count(check.used)) " of " (count(check.limit)) }
-                            }
+                            @if let (Some(used), Some(remaining)) = (check.used, check.remaining) {
+                                div.used {
+                                    (parts::bar(used, check.limit, if remaining == 0 { "fill bad" } else { "fill" }))
+                                    span.num { (count(used)) " of " (count(check.limit)) }
+                                }
+                            } @else { "–" }
                         }
                         td.num data-label="Come back in" { (check.retry_after.as_deref().map_or("–".to_owned(), lasting)) }
                         td data-label="Verdict" {

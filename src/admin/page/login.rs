@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use axum::{
-    Json,
-    extract::{State, rejection::JsonRejection},
+    extract::State,
     response::{IntoResponse, Redirect, Response},
 };
 use http::{
@@ -15,7 +14,7 @@ use maud::html;
 use subtle::ConstantTimeEq;
 
 use super::{
-    super::{problem::Problem, session, shapes::Login, state::Shared},
+    super::{body::Body, problem::Problem, session, shapes::Login, state::Shared},
     assets,
     layout::{Look, Page},
 };
@@ -54,13 +53,11 @@ fn form() -> Page {
 pub(super) async fn log_in(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    login: Result<Json<Login>, JsonRejection>,
+    Body(Login { token: given }): Body<Login>,
 ) -> Result<Response, Problem> {
     let Some(token) = &shared.state.token else {
         return Err(Problem::not_found("there is no token, so nobody has to sign in"));
     };
-    let Json(Login { token: given }) =
-        login.map_err(|rejection| Problem::bad_request(rejection.body_text()))?;
     if !shared.guesses.may_guess(Instant::now()) {
         let problem =
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a second");

@@ -10,6 +10,7 @@ mod histogram;
 mod history;
 mod registry;
 mod store;
+mod totals;
 mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
@@ -17,4 +18,5 @@ pub use cell::{Counter, Gauge};
 pub use history::{History, Sample, Track};
 pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
+pub use totals::{PolicyTotals, RouteTotals, UpstreamTotals};
 pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};
