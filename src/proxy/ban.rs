@@ -58,7 +58,7 @@ pub(super) fn shut_out<S>(
     let Found { ban, rule } = decisive?;
     worker.metrics().ban_denial(rule, BanVerdict::Denied);
     let policy = config.policies.len() + rule;
-    exchange.limited(policy);
+    exchange.banned(policy);
     Denied { exchange, asked, address: &address }.record_banned(worker, policy, &ban);
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
     Some(quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin))

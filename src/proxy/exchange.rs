@@ -147,6 +147,11 @@ impl Exchange {
         self.judged.deny(policy);
     }
 
+    /// Notes the ban that shut it out, by its index behind the policies.
+    pub fn banned(&mut self, rule: usize) {
+        self.judged.ban(rule);
+    }
+
     /// Notes the shadow policy that would have.
     pub fn shadow_limited(&mut self, policy: usize) {
         self.judged.deny_in_shadow(policy);

@@ -19,6 +19,11 @@ impl Judged {
         (self.verdict, self.limited) = (Some(Verdict::Denied), Some(policy));
     }
 
+    /// A ban did.
+    pub(super) fn ban(&mut self, rule: usize) {
+        (self.verdict, self.limited) = (Some(Verdict::Banned), Some(rule));
+    }
+
     /// A shadow policy would have.
     pub(super) fn deny_in_shadow(&mut self, policy: usize) {
         self.shadow_limited = Some(policy);

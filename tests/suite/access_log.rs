@@ -249,3 +249,18 @@ fn off_and_a_share_of_nothing_write_nothing() {
         assert_eq!((lines(&file), tollgate.stdout()), (vec![], vec![]), "{access_log}");
     }
 }
+
+#[test]
+fn whoever_is_banned_has_a_line_that_says_so() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, TO_FILE);
+    let banned = tollgate.command(&["ban", "127.0.0.1", "--for", "5m"]);
+    assert_eq!(banned.code, Some(0), "{banned:?}");
+    eventually("it holds", || get(tollgate.address, "/", &[]).status == 403);
+    let file = log_file(&tollgate);
+    let is_told = |line: &String| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        (&line["verdict"], &line["policy"]) == (&"banned".into(), &"ban".into())
+    };
+    eventually("it is told", || lines(&file).iter().any(is_told));
+}

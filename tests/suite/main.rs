@@ -22,6 +22,7 @@ mod config_golden;
 mod config_model;
 mod config_robust;
 mod conformance;
+mod dashboards;
 mod demo;
 mod deploy;
 mod doctor;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::harness::{Client, Config, Origin, Tollgate, eventually, get, request};
+use crate::harness::{Client, Config, Origin, Tollgate, eventually, get, nobody, request};
 
 /// The page, sample by sample: name and labels as they stand there, and the value.
 struct Page(BTreeMap<String, f64>);
@@ -183,4 +183,29 @@ fn open_connections_are_a_gauge() {
     eventually("they are counted", || tollgate.metric("tollgate_connections ") == 7.0);
     drop(clients);
     eventually("they are gone", || tollgate.metric("tollgate_connections ") == 0.0);
+}
+
+#[test]
+fn endpoints_that_can_not_be_reached_are_seen() {
+    let (origin, gone) = (Origin::ok(), nobody());
+    let tollgate = Tollgate::start(Config::new(&[origin.address, gone], ""));
+    let about = |name: &str, endpoint: std::net::SocketAddr| {
+        let labels = format!("upstream=\"origin\",endpoint=\"http://{endpoint}\"");
+        Page::of(&tollgate).value(&format!("{name}{{{labels}}}"))
+    };
+    let (healthy, ejections) = ("tollgate_upstream_endpoint_healthy", "tollgate_upstream_ejections_total");
+    assert_eq!([origin.address, gone].map(|endpoint| about(healthy, endpoint)), [1.0, 1.0]);
+    eventually("it was tried", || {
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+        about(healthy, gone) == 0.0
+    });
+    assert_eq!((about(ejections, gone), about(ejections, origin.address)), (1.0, 0.0));
+    let listener = std::net::TcpListener::bind(gone).unwrap();
+    eventually("it is tried again", || {
+        // Whoever gets to it waits for an answer in vain, and is not waited for.
+        Client::connect(tollgate.address).send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        about(healthy, gone) == 1.0
+    });
+    drop(listener);
+    assert_eq!(about(ejections, gone), 1.0);
 }

@@ -7,6 +7,8 @@ pub enum Verdict {
     Allowed,
     /// One held it back.
     Denied,
+    /// Whoever asks is shut out.
+    Banned,
     /// None held it back, but a shadow policy would have.
     ShadowDenied,
     /// The store could not be asked, and a policy says that then nobody passes.
@@ -19,6 +21,7 @@ impl Verdict {
         match self {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
+            Self::Banned => "banned",
             Self::ShadowDenied => "shadow_denied",
             Self::Undecided => "undecided",
         }

@@ -58,7 +58,7 @@ fn busiest(facts: &Facts) -> Option<Finding> {
     let share = requests * 100 / traffic.requests;
     let told = if address.is_ipv6() { format!("{address} (its prefix)") } else { address.to_string() };
     let text = format!(
-        "{share} % of all requests of the last minute come from {told}: either one client hammers, or it is a proxy that trusted_proxies does not name, and then limits by address hold back everybody behind it at once"
+        "at least {share} % of all requests of the last minute come from {told}: either one client hammers, or it is a proxy that trusted_proxies does not name, and then limits by address hold back everybody behind it at once"
     );
     Some(Finding { subject: Subject::Busiest(address), text })
 }
@@ -194,7 +194,10 @@ mod tests {
 
     #[test]
     fn one_client_that_makes_most_requests_is_named_with_its_share() {
-        says(&facts(tally(1_000, 830)), &["83 % of all requests of the last minute come from 203.0.113.7:"]);
+        says(
+            &facts(tally(1_000, 830)),
+            &["at least 83 % of all requests of the last minute come from 203.0.113.7:"],
+        );
         says(&facts(tally(1_000, 500)), &[]);
         says(&facts(tally(999, 999)), &[]);
         says(&facts(Tally::default()), &[]);
