@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
+    abuse::bans::Bans,
     limit::{Cleared, Clock, Peek, Policy, Store, Unavailable},
     proxy::{
         Rules,
@@ -131,6 +132,7 @@ fn told_from_memory(result: Result<(), Unavailable>) {
 pub(super) async fn serve<S: Store>(
     store: S,
     rules: Arc<Rules>,
+    bans: Arc<Bans>,
     clock: Arc<dyn Clock>,
     mut questions: mpsc::Receiver<Question>,
 ) {
@@ -154,7 +156,8 @@ pub(super) async fn serve<S: Store>(
                 let _gone = answer.send(store.clear(&wanted, &identifier).await);
             }
             Question::Explain { request, peer, answer } => {
-                let _gone = answer.send(Ok(explain(&rules, &store, &request, peer, clock.now()).await));
+                let _gone =
+                    answer.send(Ok(explain(&rules, &store, &bans, &request, peer, clock.now()).await));
             }
         }
     }

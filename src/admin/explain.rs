@@ -6,6 +6,7 @@ use axum::{Json, extract::State};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, request, uri::PathAndQuery};
 
 use super::{
+    bans,
     body::Body,
     openapi::Changes,
     params::{Nothing, Params},
@@ -101,6 +102,7 @@ fn told(explained: Explained) -> shapes::Explanation {
     let verdict = match explained.verdict {
         Verdict::Allowed => "allowed",
         Verdict::Denied => "denied",
+        Verdict::Banned => "banned",
         Verdict::Undecided => "undecided",
         Verdict::Refused => "refused",
     };
@@ -113,7 +115,7 @@ fn told(explained: Explained) -> shapes::Explanation {
         status: explained.status.map(|status| status.as_u16()),
         because: explained.because,
         checks: explained.checks.into_iter().map(check).collect(),
-        bans: Vec::new(),
+        bans: explained.bans.iter().map(|ban| bans::list::told(ban)).collect(),
     }
 }
 

@@ -10,12 +10,13 @@ use http::header;
 use smallvec::SmallVec;
 
 use super::{
-    checks::Asked, client::Client, exchange::Exchange, quota, record::Denied, reply::Reply, worker::Worker,
+    checks::Asked, client::Client, exchange::Exchange, quota, record::Denied, reply::Reply, rules::Rules,
+    worker::Worker,
 };
 use crate::{
     abuse::{
         self,
-        bans::{Ban, Key},
+        bans::{Ban, Bans, Key},
     },
     config::model::{BanKey, BanRule, KeyPart, KeyRecipe},
     identity::{Facts, address_text, applies, identifier},
@@ -25,11 +26,18 @@ use crate::{
 static USER: LazyLock<KeyRecipe> = LazyLock::new(|| KeyRecipe(vec![KeyPart::User]));
 
 /// A ban that holds for a request.
-struct Found {
-    ban: Arc<Ban>,
+pub(super) struct Found {
+    pub(super) ban: Arc<Ban>,
     /// The index of the rule that it comes from; behind all of them where an operator gave it, or a rule that is not
     /// configured here.
-    rule: usize,
+    pub(super) rule: usize,
+}
+
+impl Found {
+    /// Whether its rule is not for this request.
+    pub(super) fn is_exempt(&self, rules: &Rules, facts: &Facts<'_>, address: IpAddr) -> bool {
+        rules.config.bans.get(self.rule).is_some_and(|rule| is_exempt(rule, facts, address))
+    }
 }
 
 /// Whether a ban holds for the request, and then what the client is told. A request that is shut out is noted as one that
@@ -43,42 +51,38 @@ pub(super) fn shut_out<S>(
     if worker.bans.is_empty() {
         return None;
     }
-    let config = worker.config();
-    let found = found(worker, asked, exchange.time());
+    let (rules, now) = (&*worker.rules, exchange.time());
+    let found = found(rules, &worker.bans, asked, now);
     if found.is_empty() {
         return None;
     }
     let address = address(worker, client, asked.address);
     let facts = asked.facts(&address);
-    let mut decisive: Option<Found> = None;
-    for found in found {
-        if config.bans.get(found.rule).is_some_and(|rule| is_exempt(rule, &facts, asked.address)) {
-            continue;
-        }
-        if found.ban.is_shadow {
-            worker.metrics().ban_denial(found.rule, BanVerdict::ShadowDenied);
-            exchange.shadow_limited(config.policies.len() + found.rule);
-        } else if decisive.as_ref().is_none_or(|known| known.ban.until < found.ban.until) {
-            // The one that ends last: whoever comes back before it is shut out again.
-            decisive = Some(found);
-        }
+    let holding = found.into_iter().filter(|found| !found.is_exempt(rules, &facts, asked.address));
+    let (shadow, enforced): (SmallVec<[Found; 2]>, SmallVec<[Found; 2]>) =
+        holding.partition(|found| found.ban.is_shadow);
+    let policies = rules.config.policies.len();
+    for Found { rule, .. } in shadow {
+        worker.metrics().ban_denial(rule, BanVerdict::ShadowDenied);
+        exchange.shadow_limited(policies + rule);
     }
-    let Found { ban, rule } = decisive?;
+    // The one that ends last: whoever comes back before it is shut out again.
+    let Found { ban, rule } = enforced.into_iter().max_by_key(|found| found.ban.until)?;
     worker.metrics().ban_denial(rule, BanVerdict::Denied);
-    let policy = config.policies.len() + rule;
-    exchange.limited(policy);
-    Denied { exchange, asked, address: &address }.record_banned(worker, policy, &ban);
+    exchange.limited(policies + rule);
+    Denied { exchange, asked, address: &address }.record_banned(worker, policies + rule, &ban);
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
-    Some(quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin))
+    let rule = rules.config.bans.get(rule).map(Arc::as_ref);
+    Some(quota::banned(rule, &ban, now, cross_origin))
 }
 
-fn found<S>(worker: &Worker<S>, asked: &Asked<'_>, now: i64) -> SmallVec<[Found; 2]> {
-    let rules = &worker.rules.bans;
+/// All bans of the request's address and user, those among them whose rule is not for it.
+pub(super) fn found(rules: &Rules, bans: &Bans, asked: &Asked<'_>, now: i64) -> SmallVec<[Found; 2]> {
     let mut found = SmallVec::new();
     let user = || Key::read(&identifier(&USER, &asked.facts(""))?);
-    worker.bans.of(asked.address, user, now, |ban| {
+    bans.of(asked.address, user, now, |ban| {
         let of = |rule: &Arc<abuse::bans::Rule>| !ban.is_by_hand() && *rule.name == *ban.by;
-        let rule = rules.iter().position(of).unwrap_or(rules.len());
+        let rule = rules.bans.iter().position(of).unwrap_or(rules.bans.len());
         found.push(Found { ban: Arc::clone(ban), rule });
     });
     found

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 
 use super::{
-    super::{openapi::Changes, params::Params, problem::Problem, shapes, state::Shared},
+    super::{audit::Operator, openapi::Changes, params::Params, problem::Problem, shapes, state::Shared},
     Wanted, read,
 };
 
@@ -19,11 +19,12 @@ use super::{
 )]
 pub(in super::super) async fn clear(
     State(shared): State<Arc<Shared>>,
+    by: Operator,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::ResetLimits>, Problem> {
     let (key, policies, _) = read(&shared, &wanted)?;
     let cleared = shared.desk.clear(policies, &key.text).await?;
-    tracing::info!(key = %key.text, cleared = cleared.len(), "limits were cleared");
+    shared.audit(&by, "reset", &key.text, &format!("{} limits cleared", cleared.len()));
     let cleared =
         cleared.into_iter().map(|limit| shapes::ClearedLimit { policy: limit.policy, key: limit.identifier });
     Ok(Json(shapes::ResetLimits { cleared: cleared.collect() }))

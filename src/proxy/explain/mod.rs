@@ -3,7 +3,7 @@
 mod checks;
 mod who;
 
-use std::net::IpAddr;
+use std::{net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
 use http::{StatusCode, request};
@@ -11,16 +11,19 @@ use http::{StatusCode, request};
 pub use checks::{Standing, Stood};
 
 use super::{
+    ban::{self, Found},
     checks::Asked,
     reply::Reply,
     rules::{Rules, target},
     tokens::Tokens,
 };
 use crate::{
+    abuse::bans::{Ban, Bans},
     config::model::Route,
     identity::{Identity, address_text},
     limit::Store,
     router::{Misfit, Refused, Target},
+    telemetry::time::rfc3339,
 };
 
 /// What would become of a request.
@@ -39,6 +42,8 @@ pub struct Explained {
     pub because: String,
     /// In the order of the route's policies.
     pub checks: Vec<Standing>,
+    /// Those that hold for it, shadow ones among them.
+    pub bans: Vec<Arc<Ban>>,
 }
 
 /// How it came to its route.
@@ -56,6 +61,8 @@ pub struct Routed {
 pub enum Verdict {
     Allowed,
     Denied,
+    /// Whoever asks is shut out.
+    Banned,
     /// The store can't be asked, and a policy says that then nobody passes.
     Undecided,
     /// There is no route for it, or it is no request that would be forwarded.
@@ -66,6 +73,7 @@ pub enum Verdict {
 pub async fn explain<S: Store>(
     rules: &Rules,
     store: &S,
+    bans: &Bans,
     request: &request::Parts,
     peer: IpAddr,
     now: i64,
@@ -83,6 +91,7 @@ pub async fn explain<S: Store>(
         status: None,
         because: String::new(),
         checks: Vec::new(),
+        bans: Vec::new(),
     };
     let (target, route) = match destination(rules, request, &mut explained) {
         Ok(found) => found,
@@ -95,7 +104,30 @@ pub async fn explain<S: Store>(
     let identity: &Identity = &identity;
     let asked = Asked { request, target: &target, route, address, identity, is_peer_trusted };
     checks::explain(rules, store, &asked, &identifying, (&Tokens::new(), now), &mut explained).await;
+    shut_out(rules, bans, &asked, &identifying, now, &mut explained);
     explained
+}
+
+/// Which bans hold for the request: they are looked for before any policy.
+fn shut_out(
+    rules: &Rules,
+    bans: &Bans,
+    asked: &Asked<'_>,
+    address: &str,
+    now: i64,
+    explained: &mut Explained,
+) {
+    let facts = asked.facts(address);
+    let mut found = ban::found(rules, bans, asked, now);
+    found.retain(|found| !found.is_exempt(rules, &facts, asked.address));
+    let enforced = found.iter().filter(|found| !found.ban.is_shadow);
+    if let Some(Found { ban, rule }) = enforced.max_by_key(|found| found.ban.until) {
+        let rule = rules.config.bans.get(*rule);
+        explained.verdict = Verdict::Banned;
+        explained.status = Some(rule.map_or(StatusCode::FORBIDDEN, |rule| rule.reply.status));
+        explained.because = format!("{} shuts out {} until {}", ban.name(), ban.key, rfc3339(ban.until));
+    }
+    explained.bans = found.into_iter().map(|found| found.ban).collect();
 }
 
 /// Where the request goes.
