@@ -130,6 +130,13 @@ fn addresses_prefixes_and_users_are_shut_out_by_hand() {
     );
     assert_eq!(tollgate.admin("GET", "/v1/blocked?policy=ban").status, 200);
 
+    let asked =
+        json!({"url": "http://api.example.com/a", "headers": {"x-forwarded-for": "10.9.9.9"}}).to_string();
+    let fields = [("content-type", "application/json")];
+    let told = request(tollgate.admin, "POST", "/v1/explain", &fields, asked.as_bytes()).json();
+    assert_eq!((&told["verdict"], &told["status"]), (&json!("banned"), &json!(403)), "{told}");
+    assert_eq!(told["bans"][0]["key"], "ip:10.0.0.0/8");
+
     assert_eq!(tollgate.command(&["unban", "user:a:b"]).code, Some(0));
     assert_eq!(tollgate.command(&["unban", "user:a:b"]).code, Some(1));
     assert_eq!(status(&tollgate, "192.0.2.2", "a:b"), 200);
@@ -266,7 +273,7 @@ fn exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long() {
         Tollgate::start(Config::new(&[origin.address], &rest).with_policy("strict"))
     };
     counts(&strict(""));
-    let shared = strict(&format!("store: {{ redis: {{ url: \"{}\" }} }}\n", redis.url()));
+    let shared = strict(&format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}\n", redis.url()));
     eventually("it is in touch", || shared.log().iter().any(|line| line.contains("connected to Redis")));
     ban(&shared, "user:first");
     eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));

@@ -25,7 +25,7 @@ use crate::{
 const ROUND: Duration = Duration::from_millis(50);
 /// How often the number of the last change is looked at.
 const LOOK: Duration = Duration::from_millis(750);
-/// For one call.
+/// For one call, unless decisions may take longer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// After a call that failed.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -99,19 +99,19 @@ impl<'a> Keeper<'a> {
     async fn round(&self, connection: &mut MultiplexedConnection, look: bool) -> Result<(), Failure> {
         if look {
             self.look(connection).await?;
-            bounded(self.journal.read(connection, &self.keys, &self.duties.audit)).await?;
+            self.bounded(self.journal.read(connection, &self.keys, &self.duties.audit)).await?;
         }
         self.tell(connection).await?;
         if self.is_behind.get() {
             self.read(connection).await?;
         }
         self.count(connection).await?;
-        bounded(self.journal.write(connection, &self.keys, &self.duties.audit)).await
+        self.bounded(self.journal.write(connection, &self.keys, &self.duties.audit)).await
     }
 
     /// Looks whether something was missed, or lost.
     async fn look(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
-        let version = bounded(read::version(connection, &self.keys)).await?;
+        let version = self.bounded(read::version(connection, &self.keys)).await?;
         let seen = self.seen.borrow().clone();
         let Some(seen) = seen.filter(|seen| *seen != version) else { return Ok(()) };
         self.is_behind.set(true);
@@ -132,7 +132,7 @@ impl<'a> Keeper<'a> {
                 break;
             }
             let told = write::order(connection, &self.keys, &orders, clock.now());
-            let outcome = bounded(told).await?;
+            let outcome = self.bounded(told).await?;
             bans.told(orders.len(), mark);
             self.heed(&outcome);
         }
@@ -146,7 +146,7 @@ impl<'a> Keeper<'a> {
         while !strikes.is_empty() {
             let some = strikes.split_off(strikes.len().saturating_sub(CHUNK));
             let now = clock.now();
-            match bounded(write::strike(connection, &self.keys, &some, now)).await {
+            match self.bounded(write::strike(connection, &self.keys, &some, now)).await {
                 Ok(outcome) => {
                     self.heed(&outcome);
                     self.given(&outcome, now);
@@ -211,16 +211,17 @@ impl<'a> Keeper<'a> {
 
     async fn read_all(&self, connection: &mut MultiplexedConnection) -> Result<(Version, Vec<Ban>), Failure> {
         let clock = &self.duties.clock;
-        let mut page = bounded(read::page(connection, &self.keys, "", PAGE, clock.now())).await?;
+        let mut page = self.bounded(read::page(connection, &self.keys, "", PAGE, clock.now())).await?;
         let (version, mut bans) = (page.version, page.bans);
         while let Some(from) = page.next {
-            page = bounded(read::page(connection, &self.keys, &from, PAGE, clock.now())).await?;
+            page = self.bounded(read::page(connection, &self.keys, &from, PAGE, clock.now())).await?;
             bans.extend(page.bans);
         }
         Ok((version, bans))
     }
-}
 
-async fn bounded<T>(call: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
-    Ok(timeout(TIMEOUT, call).await.map_err(|_| Failure::timeout())??)
+    async fn bounded<T>(&self, call: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
+        let longest = TIMEOUT.max(self.duties.config.timeout);
+        Ok(timeout(longest, call).await.map_err(|_| Failure::timeout())??)
+    }
 }
