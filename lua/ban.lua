@@ -10,10 +10,10 @@ local WIDTH = 8
 local channel, fresh, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused = 0
 
--- One that ends later stays.
+-- One that ends later stays, and so does one that is the same but for the clocks that it was told by.
 local function merge(key, ban, lasts, since, level, rule, json)
   local known = tonumber(redis.call('ZSCORE', ends, ban) or 0) or 0
-  if known >= now + lasts then
+  if known + 1000000 >= now + lasts then
     return
   end
   if not give(channel, fresh, ban, lasts, since, level, json, most, false) then

@@ -23,6 +23,7 @@ const SWEEP: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Collector {
     queue: SyncSender<Batch>,
+    registry: Arc<Registry>,
     metrics: Arc<Metrics>,
 }
 
@@ -37,13 +38,15 @@ impl Collector {
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let (queue, batches) = sync_channel(QUEUE);
-        thread::Builder::new().name("abuse".into()).spawn(move || collect(&batches, &registry, &clock))?;
-        Ok(Self { queue, metrics })
+        let merged = Arc::clone(&registry);
+        thread::Builder::new().name("abuse".into()).spawn(move || collect(&batches, &merged, &clock))?;
+        Ok(Self { queue, registry, metrics })
     }
 
-    /// The notes of one worker.
+    /// The notes of one worker, which names policies by the indexes that hold now: after a new configuration it needs
+    /// another.
     pub fn recorder(&self) -> Recorder {
-        Recorder::new(self.queue.clone(), Arc::clone(&self.metrics))
+        Recorder::new(self.queue.clone(), self.registry.policies(), Arc::clone(&self.metrics))
     }
 }
 

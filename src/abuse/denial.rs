@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
+use super::policies::Policies;
 use crate::limit::algorithm::metadata_list::Entry;
 
 /// A policy held a request back.
@@ -58,6 +59,8 @@ pub(super) struct Evidence {
 pub(super) struct Batch {
     pub(super) tallies: Vec<(CompactString, Tally)>,
     pub(super) evidence: Vec<Evidence>,
+    /// Those whose indexes are in it.
+    pub(super) policies: Arc<Policies>,
 }
 
 impl Batch {

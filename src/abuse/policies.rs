@@ -9,7 +9,7 @@ use crate::limit::Policy;
 const FOREIGN: Bounds = Bounds { keep: 50, retain: 3_600_000_000 };
 
 /// Names of policies, and what each keeps of its records.
-#[derive(Debug)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Policies(Vec<(Arc<str>, Bounds)>);
 
 impl Policies {
@@ -22,8 +22,9 @@ impl Policies {
     }
 
     /// Names of what else denies, whose indexes follow those of the policies.
-    pub(super) fn name_more<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
-        self.0.extend(names.into_iter().map(|name| (Arc::from(name), FOREIGN)));
+    pub(super) fn with_names(mut self, names: &[String]) -> Self {
+        self.0.extend(names.iter().map(|name| (Arc::from(name.as_str()), FOREIGN)));
+        self
     }
 
     /// The name of the policy that has this index in a denial.

@@ -12,6 +12,7 @@ use compact_str::CompactString;
 use super::{
     Denial, address,
     denial::{Batch, Evidence, Limit, Tally},
+    policies::Policies,
 };
 use crate::{limit::algorithm::metadata_list::Entry, telemetry::metrics::Metrics};
 
@@ -31,6 +32,8 @@ const EVIDENCE: usize = 32;
 pub struct Recorder {
     pending: RefCell<Pending>,
     queue: SyncSender<Batch>,
+    /// Those whose indexes denials name.
+    policies: Arc<Policies>,
     metrics: Arc<Metrics>,
 }
 
@@ -42,8 +45,8 @@ struct Pending {
 }
 
 impl Recorder {
-    pub(super) fn new(queue: SyncSender<Batch>, metrics: Arc<Metrics>) -> Self {
-        Self { pending: RefCell::default(), queue, metrics }
+    pub(super) fn new(queue: SyncSender<Batch>, policies: Arc<Policies>, metrics: Arc<Metrics>) -> Self {
+        Self { pending: RefCell::default(), queue, policies, metrics }
     }
 
     /// Notes that a request was held back, once a request. `entry` is called only where it is written
@@ -100,6 +103,7 @@ impl Recorder {
             let batch = Batch {
                 tallies: pending.tallies.drain().collect(),
                 evidence: std::mem::take(&mut pending.evidence),
+                policies: Arc::clone(&self.policies),
             };
             let denied = batch.denied();
             if self.queue.try_send(batch).is_err() {
@@ -174,7 +178,7 @@ mod tests {
     fn recorder() -> (Recorder, Receiver<Batch>, Arc<Metrics>) {
         let metrics = Metrics::new(&testing::config(), 1);
         let (queue, batches) = sync_channel(1);
-        (Recorder::new(queue, Arc::clone(&metrics)), batches, metrics)
+        (Recorder::new(queue, Arc::default(), Arc::clone(&metrics)), batches, metrics)
     }
 
     fn denial<'a>(address: &'a str, identifier: &'a str, user: &'a str) -> Denial<'a> {

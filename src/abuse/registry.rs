@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ipnet::IpNet;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::{
     Client, Limited, Others, Record, Snapshot,
@@ -23,11 +23,17 @@ const PUBLISHED: usize = 1 << 20;
 /// taken by the collector, by whoever publishes, and by the admin port, never by a worker.
 #[derive(Debug)]
 pub struct Registry {
-    policies: Policies,
-    /// Microseconds.
-    retain: i64,
+    in_force: RwLock<InForce>,
     metrics: Arc<Metrics>,
     held: Mutex<Clients>,
+}
+
+/// What of the configuration its records go by.
+#[derive(Debug, Clone)]
+struct InForce {
+    policies: Arc<Policies>,
+    /// Microseconds.
+    retain: i64,
 }
 
 /// What the archive is to be told of a client.
@@ -44,15 +50,33 @@ pub struct Unpublished {
 impl Registry {
     /// `policies`: those whose indexes denials name. `retain`: how long a client stays after its last denial.
     pub fn new(policies: &[Policy], retain: Duration, metrics: Arc<Metrics>) -> Self {
-        let policies = Policies::new(policies);
-        Self { policies, retain: micros(retain), metrics, held: Mutex::default() }
+        let in_force = RwLock::new(InForce::new(policies, retain));
+        Self { in_force, metrics, held: Mutex::default() }
+    }
+
+    /// Goes by another configuration from now on: as [`Registry::new`] with [`Registry::with_names`]. What was noted under
+    /// the last one keeps its names.
+    pub fn reconfigure(&self, policies: &[Policy], names: &[String], retain: Duration) {
+        let policies = Arc::new(Policies::new(policies).with_names(names));
+        *self.in_force.write() = InForce { policies, retain: micros(retain) };
+    }
+
+    /// Those that are in force.
+    pub(super) fn policies(&self) -> Arc<Policies> {
+        Arc::clone(&self.in_force.read().policies)
+    }
+
+    fn retain(&self) -> i64 {
+        self.in_force.read().retain
     }
 
     /// The same with names of what else denies, whose indexes follow those of the policies.
     #[must_use]
-    pub fn with_names<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
-        self.policies.name_more(names);
-        self
+    pub fn with_names(self, names: &[String]) -> Self {
+        let Self { in_force, metrics, held } = self;
+        let InForce { policies, retain } = in_force.into_inner();
+        let policies = Arc::new(Arc::unwrap_or_clone(policies).with_names(names));
+        Self { in_force: RwLock::new(InForce { policies, retain }), metrics, held }
     }
 
     /// Merges what a worker hands over.
@@ -61,12 +85,12 @@ impl Registry {
         let mut dropped = 0;
         for (shown, tally) in batch.tallies {
             match address::parse(&shown) {
-                Some(address) => clients.add(address, tally, &self.policies, now),
+                Some(address) => clients.add(address, tally, &batch.policies, now),
                 None => dropped += tally.denied,
             }
         }
         for evidence in &batch.evidence {
-            clients.add_evidence(evidence, &self.policies, now);
+            clients.add_evidence(evidence, &batch.policies, now);
         }
         let evicted = clients.make_room();
         drop(clients);
@@ -78,35 +102,40 @@ impl Registry {
 
     /// Forgets some of what has expired. A few calls reach everything.
     pub(super) fn sweep(&self, now: i64) {
-        self.held.lock().sweep(&self.policies, self.retain, now);
+        let InForce { policies, retain } = self.in_force.read().clone();
+        self.held.lock().sweep(&policies, retain, now);
     }
 
     /// All clients that `wanted` lets through, in order of their addresses.
     pub fn clients(&self, now: i64, wanted: impl Fn(&Client) -> bool) -> Vec<Client> {
+        let retain = self.retain();
         let clients = self.held.lock();
-        let current = clients.iter().filter(|(_, held)| !self.expired(held, now));
+        let current = clients.iter().filter(|(_, held)| !expired(held, retain, now));
         current.map(|(_, held)| held.told()).filter(wanted).collect()
     }
 
     /// One client with its records, newest first, and the limits that held it back.
     pub fn client(&self, address: IpNet, now: i64) -> Option<(Client, Vec<Record>, Vec<Limited>)> {
+        let InForce { policies, retain } = self.in_force.read().clone();
         let mut clients = self.held.lock();
-        clients.change(address, |held| held.expire(&self.policies, now));
-        let held = clients.get(address).filter(|held| !self.expired(held, now))?;
-        let (records, limits) = held.evidence(&self.policies, now);
+        clients.change(address, |held| held.expire(&policies, now));
+        let held = clients.get(address).filter(|held| !expired(held, retain, now))?;
+        let (records, limits) = held.evidence(&policies, now);
         Some((held.told(), records, limits))
     }
 
     /// Forgets a client, and what was noted of it until `since`. Gives the limits that held it back, `None`
     /// where it was not known.
     pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<Limited>> {
-        let held = self.held.lock().forget(address, since).filter(|held| !self.expired(held, since))?;
-        Some(held.evidence(&self.policies, since).1)
+        let InForce { policies, retain } = self.in_force.read().clone();
+        let held = self.held.lock().forget(address, since).filter(|held| !expired(held, retain, since))?;
+        Some(held.evidence(&policies, since).1)
     }
 
     /// Clients that have changed since they were published, those that wait longest first: `max` of them,
     /// or fewer where they are large. Each is there again until [`Registry::published`] is told of it.
     pub fn unpublished(&self, now: i64, max: usize) -> Vec<Unpublished> {
+        let retain = self.retain();
         let mut room = PUBLISHED;
         let clients = self.held.lock();
         let due = clients.due(now).filter_map(|(address, held)| Some((address, held, held.own()?)));
@@ -117,7 +146,7 @@ impl Registry {
             fits
         });
         let unpublished = due.map(|(address, held, own)| {
-            let left = own.last.saturating_add(self.retain).saturating_sub(now);
+            let left = own.last.saturating_add(retain).saturating_sub(now);
             Unpublished {
                 address,
                 snapshot: Snapshot::of(own),
@@ -166,9 +195,10 @@ impl Registry {
     pub(super) fn replace_others(&self, address: IpNet, found: Others, read: Option<i64>, now: i64) {
         let Others { forgotten, snapshots } = found;
         let shown = address::shown(address);
-        let accounts = snapshots.into_iter().map(|found| found.into_account(&shown, &self.policies, now));
+        let policies = self.policies();
+        let accounts = snapshots.into_iter().map(|found| found.into_account(&shown, &policies, now));
         let others = accounts.reduce(|mut all: Account, account| {
-            all.merge(&account, &shown, &self.policies, now);
+            all.merge(&account, &shown, &policies, now);
             all
         });
         let mut clients = self.held.lock();
@@ -184,10 +214,16 @@ impl Registry {
             self.metrics.add_abuse_evicted(evicted);
         }
     }
+}
 
-    fn expired(&self, held: &Held, now: i64) -> bool {
-        held.last().saturating_add(self.retain) <= now
+impl InForce {
+    fn new(policies: &[Policy], retain: Duration) -> Self {
+        Self { policies: Arc::new(Policies::new(policies)), retain: micros(retain) }
     }
+}
+
+fn expired(held: &Held, retain: i64, now: i64) -> bool {
+    held.last().saturating_add(retain) <= now
 }
 
 #[cfg(test)]
@@ -218,7 +254,11 @@ mod tests {
             limits: vec![limit],
             records: vec![(0, entry(time, "acme"))],
         };
-        Batch { tallies: vec![(address.into(), tally)], evidence: Vec::new() }
+        Batch {
+            tallies: vec![(address.into(), tally)],
+            evidence: Vec::new(),
+            policies: Arc::new(Policies::new(&[policy()])),
+        }
     }
 
     /// As another instance tells of a client that it denied once.
@@ -316,8 +356,22 @@ mod tests {
             registry.sweep(5 * SECOND);
         }
         let clients = registry.held.lock();
-        let records = |held: &Held| held.evidence(&registry.policies, 0).0.len();
+        let records = |held: &Held| held.evidence(&registry.policies(), 0).0.len();
         assert!(clients.iter().all(|(_, held)| records(held) == 1));
+    }
+
+    #[test]
+    fn what_was_noted_under_the_last_configuration_keeps_its_name() {
+        let registry = registry();
+        let noted = batch("203.0.113.7", 5);
+        let other = Policy { name: "other".into(), ..policy() };
+        registry.reconfigure(&[other], &[], Duration::from_secs(20));
+        registry.record(noted, 6);
+        let address = address::parse("203.0.113.7").unwrap();
+        let named = |now| registry.client(address, now).map(|(client, ..)| client.policies);
+        assert_eq!(named(6), Some(vec![Arc::from("per-ip")]));
+        assert!(named(15 * SECOND).is_some(), "it is retained for longer now");
+        assert_eq!(named(20 * SECOND + 5), None);
     }
 
     #[test]

@@ -25,10 +25,10 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
 
 /// For the store.
 pub(super) enum Question {
-    Peek { policy: usize, variant: usize, identifier: String, answer: Answer<Peek> },
-    Reset { identifier: String, answer: Answer<Vec<Cleared>> },
-    Clear { policies: Vec<usize>, identifier: String, answer: Answer<Vec<Cleared>> },
-    Explain { request: Box<request::Parts>, peer: IpAddr, answer: Answer<Explained> },
+    Peek { policies: Arc<[Policy]>, policy: usize, variant: usize, identifier: String, answer: Answer<Peek> },
+    Reset { policies: Arc<[Policy]>, identifier: String, answer: Answer<Vec<Cleared>> },
+    Clear { policies: Vec<Policy>, identifier: String, answer: Answer<Vec<Cleared>> },
+    Explain { rules: Arc<Rules>, request: Box<request::Parts>, peer: IpAddr, answer: Answer<Explained> },
 }
 
 /// For the archive.
@@ -56,41 +56,47 @@ impl Desk {
         (Self { store, archive }, questions, errands)
     }
 
-    /// [`Store::peek`] for a policy by its index, and by that of [`Policy::variants`].
+    /// [`Store::peek`] for one of `policies` by its index, and by that of [`Policy::variants`].
     pub(super) async fn peek(
         &self,
+        policies: &Arc<[Policy]>,
         policy: usize,
         variant: usize,
         identifier: &str,
     ) -> Result<Peek, Unavailable> {
-        let identifier = identifier.to_owned();
-        ask(&self.store, |answer| Question::Peek { policy, variant, identifier, answer }).await
+        let (policies, identifier) = (Arc::clone(policies), identifier.to_owned());
+        ask(&self.store, |answer| Question::Peek { policies, policy, variant, identifier, answer }).await
     }
 
-    /// [`Store::reset`] for all policies.
-    pub(super) async fn reset(&self, identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
-        let identifier = identifier.to_owned();
-        ask(&self.store, |answer| Question::Reset { identifier, answer }).await
+    /// [`Store::reset`] for these policies.
+    pub(super) async fn reset(
+        &self,
+        policies: &Arc<[Policy]>,
+        identifier: &str,
+    ) -> Result<Vec<Cleared>, Unavailable> {
+        let (policies, identifier) = (Arc::clone(policies), identifier.to_owned());
+        ask(&self.store, |answer| Question::Reset { policies, identifier, answer }).await
     }
 
-    /// [`Store::clear`] for the policies with these indexes.
+    /// [`Store::clear`] for these policies.
     pub(super) async fn clear(
         &self,
-        policies: Vec<usize>,
+        policies: Vec<Policy>,
         identifier: &str,
     ) -> Result<Vec<Cleared>, Unavailable> {
         let identifier = identifier.to_owned();
         ask(&self.store, |answer| Question::Clear { policies, identifier, answer }).await
     }
 
-    /// What would become of a request from `peer`.
+    /// What would become of a request from `peer` under these rules.
     pub(super) async fn explain(
         &self,
+        rules: &Arc<Rules>,
         request: request::Parts,
         peer: IpAddr,
     ) -> Result<Explained, Unavailable> {
-        let request = Box::new(request);
-        ask(&self.store, |answer| Question::Explain { request, peer, answer }).await
+        let (rules, request) = (Arc::clone(rules), Box::new(request));
+        ask(&self.store, |answer| Question::Explain { rules, request, peer, answer }).await
     }
 
     /// Brings what other instances hold of limited clients, as far as it can be had.
@@ -131,31 +137,27 @@ fn told_from_memory(result: Result<(), Unavailable>) {
 /// Answers until every desk is gone.
 pub(super) async fn serve<S: Store>(
     store: S,
-    rules: Arc<Rules>,
     bans: Arc<Bans>,
     clock: Arc<dyn Clock>,
     mut questions: mpsc::Receiver<Question>,
 ) {
-    let policies = Arc::clone(rules.policies());
     while let Some(question) = questions.recv().await {
         // Whoever asked may have gone: then nobody wants the answer.
         match question {
-            Question::Peek { policy, variant, identifier, answer } => {
+            Question::Peek { policies, policy, variant, identifier, answer } => {
                 let peek = match policies.get(policy).and_then(|policy| policy.variants().nth(variant)) {
                     Some(policy) => store.peek(policy, &identifier).await,
                     None => Err(Unavailable("there is no such policy".to_owned())),
                 };
                 let _gone = answer.send(peek);
             }
-            Question::Reset { identifier, answer } => {
+            Question::Reset { policies, identifier, answer } => {
                 let _gone = answer.send(store.reset(&policies, &identifier).await);
             }
-            Question::Clear { policies: wanted, identifier, answer } => {
-                let wanted: Vec<Policy> =
-                    wanted.into_iter().filter_map(|index| policies.get(index)).cloned().collect();
-                let _gone = answer.send(store.clear(&wanted, &identifier).await);
+            Question::Clear { policies, identifier, answer } => {
+                let _gone = answer.send(store.clear(&policies, &identifier).await);
             }
-            Question::Explain { request, peer, answer } => {
+            Question::Explain { rules, request, peer, answer } => {
                 let _gone =
                     answer.send(Ok(explain(&rules, &store, &bans, &request, peer, clock.now()).await));
             }

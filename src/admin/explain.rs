@@ -40,7 +40,7 @@ pub(super) async fn explanation(
     request: shapes::ExplainedRequest,
 ) -> Result<shapes::Explanation, Problem> {
     let peer = peer(request.peer.as_deref())?;
-    let explained = shared.desk.explain(parts(request)?, peer).await?;
+    let explained = shared.desk.explain(&shared.state.in_force.now().rules, parts(request)?, peer).await?;
     Ok(told(explained))
 }
 

@@ -8,6 +8,7 @@ mod audit;
 mod bans;
 mod blocked;
 mod body;
+mod current;
 mod desk;
 mod events;
 mod explain;
@@ -20,6 +21,7 @@ mod openapi;
 mod page;
 mod params;
 mod problem;
+mod reload;
 mod rounds;
 mod router;
 mod server;
@@ -32,5 +34,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use current::{Configured, InForce};
+pub use reload::{ReloadRequest, Reloads};
 pub use server::{AdminHandle, spawn};
 pub use state::{Facts, Phase, Readiness, State};

@@ -59,6 +59,8 @@ problems! {
     LookUps: ["400", "401", "403", "404", "503"];
     /// The same where something is changed.
     Changes: ["400", "401", "403", "404", "415", "503"];
+    /// Where what is read may be wrong.
+    Misconfigured: ["422"];
 }
 
 fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {

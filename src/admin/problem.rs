@@ -6,7 +6,7 @@ use axum::{
 };
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
 
-use super::shapes::ProblemDetails;
+use super::shapes::{ConfigurationError, ProblemDetails};
 use crate::limit::Unavailable;
 
 /// What went wrong, for people; the status is for programs.
@@ -14,11 +14,13 @@ use crate::limit::Unavailable;
 pub(super) struct Problem {
     status: StatusCode,
     detail: String,
+    /// Of a configuration.
+    errors: Vec<ConfigurationError>,
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into() }
+        Self { status, detail: detail.into(), errors: Vec::new() }
     }
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
@@ -27,6 +29,12 @@ impl Problem {
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// A configuration can't be used: the one in force stays.
+    pub(super) fn misconfigured(errors: Vec<ConfigurationError>) -> Self {
+        let detail = "the configuration has errors; the one in force stays";
+        Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
     }
 }
 
@@ -54,6 +62,7 @@ impl IntoResponse for Problem {
             title: self.status.canonical_reason().unwrap_or_default().to_owned(),
             status: self.status.as_u16(),
             detail: self.detail,
+            errors: self.errors,
         });
         let mut response = (self.status, body).into_response();
         let content_type = HeaderValue::from_static("application/problem+json");

@@ -104,9 +104,8 @@ pub fn spawn<S: Store + 'static, A: Archive + 'static>(
     let run = move || {
         let (desk, questions, errands) = Desk::open();
         let local = LocalSet::new();
-        let (rules, bans) = (Arc::clone(&state.rules), Arc::clone(&state.bans));
-        let clock = Arc::clone(&state.clock);
-        local.spawn_local(async move { desk::serve(store(), rules, bans, clock, questions).await });
+        let (bans, clock) = (Arc::clone(&state.bans), Arc::clone(&state.clock));
+        local.spawn_local(async move { desk::serve(store(), bans, clock, questions).await });
         let (registry, clock) = (Arc::clone(&state.registry), Arc::clone(&state.clock));
         local.spawn_local(async move { Archivist::new(archive(), registry, clock).serve(errands).await });
         let shared = Arc::new(Shared::new(state, desk));

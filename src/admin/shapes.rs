@@ -30,6 +30,16 @@ pub struct Status {
 pub struct Configuration {
     pub hash: String,
     pub loaded: String,
+    /// `null`: it was read at the start, and not since.
+    pub last_reload: Option<LastReload>,
+}
+
+/// What became of reading the configuration again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LastReload {
+    pub time: String,
+    /// `null`: it is in force. Else the first error; the configuration before it is.
+    pub error: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -420,6 +430,29 @@ pub struct Reloaded {
     pub warnings: Vec<String>,
 }
 
+/// What is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ConfigurationError {
+    /// From 1, as the column; `null` where the file as a whole is meant.
+    pub line: Option<usize>,
+    pub column: Option<usize>,
+    pub message: String,
+    /// As `tollgate check` prints it, with the line and a caret.
+    pub text: String,
+}
+
+impl ConfigurationError {
+    /// Of the configuration as a whole.
+    pub fn of_all(message: String) -> Self {
+        Self { line: None, column: None, text: message.clone(), message }
+    }
+
+    /// Its place and what is wrong there, in one line.
+    pub fn summary(&self) -> &str {
+        self.text.lines().next().unwrap_or(&self.message)
+    }
+}
+
 /// `DELETE /v1/blocked/{ip}`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unblocked {
@@ -449,6 +482,9 @@ pub struct ProblemDetails {
     /// What went wrong, in words.
     #[serde(default)]
     pub detail: String,
+    /// Of a configuration that can't be used; else left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<ConfigurationError>,
 }
 
 /// How things stand: the data of the event `tick` of `GET /v1/events`.

@@ -11,18 +11,16 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
-use super::{desk::Desk, events::STREAMS, guesses::Guesses, shapes::Tick};
+use super::{InForce, Reloads, desk::Desk, events::STREAMS, guesses::Guesses, shapes::Tick};
 use crate::{
     abuse::{AuditLog, Registry, bans::Bans},
     config::model::Secret,
-    limit::{Clock, Policy},
-    proxy::Rules,
+    limit::Clock,
     telemetry::{
         Events,
         doctor::Warnings,
         metrics::{History, Metrics},
     },
-    upstream,
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -32,13 +30,11 @@ pub struct State {
     pub registry: Arc<Registry>,
     pub bans: Arc<Bans>,
     pub audit: Arc<AuditLog>,
-    /// Those whose names the registry knows.
-    pub policies: Arc<[Policy]>,
+    /// What goes by the configuration.
+    pub in_force: Arc<InForce>,
+    /// Where a reload is asked for.
+    pub reloads: Reloads,
     pub metrics: Arc<Metrics>,
-    /// What requests are held against.
-    pub rules: Arc<Rules>,
-    /// In the configuration's order.
-    pub upstreams: Vec<Arc<upstream::Shared>>,
     pub readiness: Arc<Readiness>,
     /// What happens, for whoever watches.
     pub events: Events,
@@ -46,21 +42,14 @@ pub struct State {
     pub warnings: Warnings,
     /// The same that stamps denials.
     pub clock: Arc<dyn Clock>,
-    /// How much of an IPv6 address identifies a client.
-    pub ipv6_prefix: u8,
     pub facts: Facts,
 }
 
 /// What is known once everything has been built.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    pub configuration_hash: String,
-    /// When the configuration was loaded, in microseconds since the Unix epoch.
-    pub configuration_loaded: i64,
     /// Where clients are served: the addresses as they were bound.
     pub listeners: Vec<SocketAddr>,
-    /// What an operator should know, in words.
-    pub warnings: Vec<String>,
 }
 
 /// What the handlers share.
@@ -85,16 +74,6 @@ impl Shared {
             history: Mutex::default(),
             guesses: Guesses::default(),
         }
-    }
-
-    /// The name of a policy by its index.
-    pub(super) fn policy(&self, index: usize) -> &str {
-        self.state.policies.get(index).map_or("", |policy| policy.name.as_str())
-    }
-
-    /// The index of a policy by its name.
-    pub(super) fn policy_named(&self, name: &str) -> Option<usize> {
-        self.state.policies.iter().position(|policy| policy.name == name)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 
 use super::{
+    Configured,
     openapi::Refusals,
     params::{Nothing, Params},
     shapes::{Configuration, SharedStore, Status, StoreStatus},
@@ -23,6 +24,7 @@ pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>
 
 /// How it stands now.
 pub(super) fn told(state: &state::State) -> Status {
+    let configured = state.in_force.now();
     let started = i64::try_from(state.metrics.started().as_micros()).unwrap_or(i64::MAX);
     let uptime = state.clock.now().saturating_sub(started).max(0);
     let phase = state.readiness.phase();
@@ -34,20 +36,21 @@ pub(super) fn told(state: &state::State) -> Status {
         ready: phase == Phase::Ready,
         draining: phase == Phase::Draining,
         configuration: Configuration {
-            hash: state.facts.configuration_hash.clone(),
-            loaded: rfc3339(state.facts.configuration_loaded),
+            hash: configured.hash.clone(),
+            loaded: rfc3339(configured.loaded),
+            last_reload: state.in_force.last_reload(),
         },
         store: store(&state.metrics),
         workers: state.metrics.workers(),
         listeners: state.facts.listeners.iter().map(ToString::to_string).collect(),
-        warnings: warnings(state),
+        warnings: warnings(state, &configured),
     }
 }
 
 /// Of the configuration, of the store that instances share as it stands now, and of what else was found.
-fn warnings(state: &state::State) -> Vec<String> {
+fn warnings(state: &state::State, configured: &Configured) -> Vec<String> {
     let store = state.metrics.store().map(|store| store.warnings).unwrap_or_default();
-    state.facts.warnings.iter().cloned().chain(store).chain(state.warnings.list()).collect()
+    configured.warnings.iter().cloned().chain(store).chain(state.warnings.list()).collect()
 }
 
 fn store(metrics: &Metrics) -> StoreStatus {

@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
+use super::{AdminHandle, Configured, Facts, InForce, Phase, Readiness, State, spawn};
 use crate::{
     abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
@@ -128,8 +128,14 @@ impl Harness {
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
         let verifier = Arc::new(Verifier::new(&[]).unwrap());
-        let policies: Arc<[Policy]> = policies.into();
-        let rules = Rules::new(Arc::new(config()), Arc::clone(&policies), verifier).unwrap();
+        let rules = Rules::new(Arc::new(config()), policies.into(), verifier).unwrap();
+        let in_force = Arc::new(InForce::new(Configured {
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
+            hash: "abc123".into(),
+            loaded: NOW,
+            warnings: vec!["mind the gap".into()],
+        }));
         let events = Events::new();
         let audit = Arc::new(AuditLog::new(Arc::new(clock()), "one", false));
         let bans = {
@@ -141,21 +147,14 @@ impl Harness {
             registry: Arc::clone(&registry),
             bans: Arc::clone(&bans),
             audit,
-            policies,
+            in_force,
+            reloads: super::Reloads::channel().0,
             metrics,
-            rules: Arc::new(rules),
-            upstreams: Vec::new(),
             readiness: Arc::clone(&readiness),
             events: events.clone(),
             warnings: Warnings::default(),
             clock: Arc::new(clock()),
-            ipv6_prefix: 64,
-            facts: Facts {
-                configuration_hash: "abc123".into(),
-                configuration_loaded: NOW,
-                listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
-                warnings: vec!["mind the gap".into()],
-            },
+            facts: Facts { listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))] },
         };
         let store = Arc::new(Lists::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -217,7 +217,10 @@ fn status_and_metrics_are_told() {
     let harness = Harness::start(None);
     let status = harness.get("/v1/status").json();
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(status["configuration"], json!({"hash": "abc123", "loaded": "2026-07-03T12:00:01.000Z"}));
+    assert_eq!(
+        status["configuration"],
+        json!({"hash": "abc123", "loaded": "2026-07-03T12:00:01.000Z", "last_reload": null})
+    );
     assert_eq!(status["store"], json!({"topology": "memory", "keys": 0, "evicted": 0}));
     assert_eq!(status["workers"], 1);
     assert_eq!(status["listeners"], json!(["127.0.0.1:8080"]));

@@ -3,13 +3,23 @@
 use std::sync::Arc;
 
 use crate::{
-    abuse::{AuditLog, bans::Bans},
+    abuse::{
+        AuditLog,
+        bans::{Bans, HAND, Rule},
+    },
+    config::model::Config,
     limit::{Clock, SystemClock},
     telemetry::{
         Events,
         metrics::{BanFacts, Metrics},
     },
 };
+
+/// What denies beside policies, in the order of its indexes in records.
+pub(super) fn names(config: &Config) -> Vec<String> {
+    let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
+    rules.iter().map(|rule| &*rule.name).chain([HAND]).map(str::to_owned).collect()
+}
 
 /// Nobody is banned, and nothing was changed. `instance`: how this one is told from others. `is_shared`: whether there may
 /// be others, which are told.

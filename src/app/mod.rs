@@ -1,6 +1,9 @@
 //! The composition root: builds everything, starts it, ends it. A checklist, not a place for logic.
 
 mod bans;
+mod difference;
+mod generation;
+mod reload;
 mod stores;
 mod workers;
 
@@ -11,21 +14,16 @@ use std::{
     time::Duration,
 };
 
-use sha2::{Digest, Sha256};
-
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    abuse::{
-        Archive, Collector, Registry,
-        bans::{Bans, HAND, Rule},
-    },
-    admin::{self, AdminHandle, Readiness},
-    config::model::Config,
-    identity::{UnusableKeys, Verifier},
-    limit::{Clock, Policy, Store, SystemClock},
+    abuse::{Archive, Collector, Registry, bans::Bans},
+    admin::{self, AdminHandle, InForce, Readiness, ReloadRequest},
+    config::model::{AccessLogFormat, Config},
+    identity::UnusableKeys,
+    limit::{Clock, Policy, PolicyIds, Store, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
-    proxy::{Parts, Rules},
+    proxy::Parts,
     store::{
         memory::MemoryStore,
         redis::{Monitor, ServerError, records::Records},
@@ -37,11 +35,13 @@ use crate::{
         metrics::Metrics,
         traces::{self, Traces},
     },
-    upstream,
 };
+use generation::Generation;
+use reload::Elsewhere;
 use stores::{Ground, Shared};
 
 pub use crate::listener::Inherited;
+pub use reload::Loaded;
 
 /// How often a worker hands on what it has gathered.
 const TICK: Duration = Duration::from_millis(100);
@@ -82,7 +82,8 @@ pub enum StartError {
 pub struct App {
     /// Where clients are served, with the real ports.
     pub addresses: Vec<SocketAddr>,
-    config: Arc<Config>,
+    parts: reload::Parts,
+    reload_requests: Option<mpsc::Receiver<ReloadRequest>>,
     memory: Arc<MemoryStore>,
     bans: Arc<Bans>,
     /// Where instances share their limits.
@@ -95,7 +96,6 @@ pub struct App {
     phase: watch::Sender<Phase>,
     ended: mpsc::Receiver<()>,
     admin: AdminHandle,
-    _collector: Collector,
     _practice: Practice,
 }
 
@@ -107,31 +107,32 @@ pub struct App {
 pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Result<App, StartError> {
     raise_descriptor_limit();
     let clock = SystemClock::new();
-    let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
+    let mut ids = PolicyIds::default();
+    let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
     let registry = Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics));
-    let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
-    let names = rules.iter().map(|rule| &*rule.name).chain([HAND]);
-    let registry = Arc::new(registry.with_names(names));
+    let registry = Arc::new(registry.with_names(&bans::names(&config)));
+    let generation = Generation::new(config, policies, None)?;
+    let config = Arc::clone(&generation.config);
+    let in_force = Arc::new(InForce::new(generation.told(warnings, clock.now())));
     let events = Events::new();
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
-    let configuration = fingerprint(&config);
     let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());
-    let ground =
-        Ground { instance, policies, clock, metrics, registry, bans, audit, events, warnings, configuration };
+    let ground = Ground { instance, in_force, clock, metrics, registry, bans, audit, events };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
             let end = Arc::clone(&memory);
-            launch(config, inherited, ground, memory, None, move || Arc::clone(&end), || ())
+            launch((generation, ids), inherited, ground, memory, None, move || Arc::clone(&end), || ())
         }
         Some(redis) => {
             let (shared, monitor) = Shared::open(redis, config.abuse.retain, &memory, &ground)?;
             let (scope, server) = shared.records();
             let archive = move || Records::new(scope, async move || server.reach().await);
+            let far = Some((monitor, shared.elsewhere()));
             let shared = Arc::new(shared);
-            launch(config, inherited, ground, memory, Some(monitor), move || shared.end(), archive)
+            launch((generation, ids), inherited, ground, memory, far, move || shared.end(), archive)
         }
     }
 }
@@ -139,17 +140,17 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
 /// Starts whatever asks the store, each thread with an end of its own, which `end` makes. `archive` makes what
 /// the admin port reads the records of other instances from.
 fn launch<S: Store + 'static, A: Archive + 'static>(
-    config: Config,
+    (generation, ids): (Generation, PolicyIds),
     mut inherited: Inherited,
     ground: Ground,
     memory: Arc<MemoryStore>,
-    monitor: Option<Monitor>,
+    far: Option<(Monitor, Elsewhere)>,
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, bans, audit, events, warnings, configuration, instance } =
-        ground;
-    let config = Arc::new(config);
+    let Ground { in_force, clock, metrics, registry, bans, audit, events, instance } = ground;
+    let config = Arc::clone(&generation.config);
+    let (monitor, elsewhere) = far.unzip();
     let workers = metrics.workers();
 
     let configured: Vec<SocketAddr> = config.listeners.iter().map(|listener| listener.address).collect();
@@ -165,62 +166,65 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let traces = Traces::open(&config, instance, Arc::clone(&metrics))?;
     let practice = attend(&config, Arc::clone(&metrics), events.clone(), Pace::from_environment())?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
-    let upstreams: Vec<Arc<upstream::Shared>> =
-        config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
-    metrics.watch_endpoints({
-        let upstreams = upstreams.clone();
-        move || upstreams.iter().flat_map(|upstream| upstream.facts()).collect()
-    });
-    let verifier = Arc::new(Verifier::new(&config.user)?);
-    verifier.watch()?;
-    let rules = Arc::new(Rules::new(Arc::clone(&config), Arc::clone(&policies), verifier)?);
+    generation.watch_endpoints(&metrics);
     let slots = Slots::new(config.client_limits.connections);
     let pulses = Pulses::new(workers);
     let (phase, watched) = watch::channel(Phase::Serving);
     let (working, ended) = mpsc::channel(1);
 
     let readiness = Arc::new(Readiness::default());
+    let (reloads, reload_requests) = admin::Reloads::channel();
     let state = admin::State {
         token: config.admin.token.clone(),
-        registry,
+        registry: Arc::clone(&registry),
         bans: Arc::clone(&bans),
-        audit,
-        policies: Arc::clone(&policies),
+        audit: Arc::clone(&audit),
+        in_force: Arc::clone(&in_force),
+        reloads,
         metrics: Arc::clone(&metrics),
-        rules: Arc::clone(&rules),
-        upstreams: upstreams.clone(),
         readiness: Arc::clone(&readiness),
-        events,
+        events: events.clone(),
         warnings: practice.warnings(),
         clock: Arc::new(clock.clone()),
-        ipv6_prefix: config.client_address.ipv6_prefix,
-        facts: admin::Facts {
-            configuration_hash: configuration,
-            configuration_loaded: clock.now(),
-            listeners: addresses.clone(),
-            warnings,
-        },
+        facts: admin::Facts { listeners: addresses.clone() },
     };
     let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;
 
     // Last of all, so that no client is let in where anything else can't start.
+    let is_logged = config.access_log.format != AccessLogFormat::Off;
+    let mut parts = reload::Parts {
+        ids,
+        generation,
+        in_force,
+        metrics: Arc::clone(&metrics),
+        registry,
+        collector,
+        slots: Arc::clone(&slots),
+        audit,
+        events,
+        clock: clock.clone(),
+        renewals: Vec::with_capacity(workers),
+        elsewhere,
+        is_logged,
+    };
     for ((index, sockets), pulse) in
         workers::sockets(bound, workers).into_iter().enumerate().zip(pulses.each())
     {
-        let parts = Parts {
+        let worker = Parts {
             index,
-            rules: Arc::clone(&rules),
             store: Box::new(end.clone()),
-            upstreams: upstreams.clone(),
-            metrics: metrics.worker(index),
+            metrics: Arc::clone(&metrics),
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
             watch: practice.watch(),
-            recorder: collector.recorder(),
             bans: Arc::clone(&bans),
             clock: clock.clone(),
+            generation: parts.of_worker(&parts.generation, index),
         };
-        workers::spawn(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
+        let (renewals, received) = mpsc::unbounded_channel();
+        let shift = workers::Shift { sockets, slots: Arc::clone(&slots), phase: watched.clone(), pulse };
+        workers::spawn(worker, received, shift, working.clone())?;
+        parts.renewals.push(renewals);
     }
     readiness.enter(admin::Phase::Ready);
 
@@ -230,7 +234,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     tracing::info!(address = %admin.address(), "admin port");
     Ok(App {
         addresses,
-        config,
+        parts,
+        reload_requests: Some(reload_requests),
         memory,
         bans,
         monitor,
@@ -242,7 +247,6 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         phase,
         ended,
         admin,
-        _collector: collector,
         _practice: practice,
     })
 }
@@ -292,7 +296,7 @@ impl App {
 
     /// How long requests may run on (`shutdown.drain`).
     pub fn drain_limit(&self) -> Duration {
-        self.config.shutdown.drain
+        self.parts.generation.config.shutdown.drain
     }
 
     /// Waits until the last request has ended, for `shutdown.drain` at most. Says whether it has.
@@ -334,10 +338,4 @@ fn raise_descriptor_limit() {
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         tracing::warn!("can't raise the limit of open files: {error}");
     }
-}
-
-/// Tells two configurations apart; what is secret is masked before.
-fn fingerprint(config: &Config) -> String {
-    let hash = Sha256::digest(format!("{config:?}"));
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

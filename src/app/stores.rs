@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::StartError;
+use super::{StartError, reload::Elsewhere};
 use crate::{
     abuse::{self, AuditLog, Registry, bans::Bans},
+    admin::InForce,
     config::model::{Config, Redis},
-    limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
+    limit::{Breaker, Clock, Common, Fleet, Guard, Slices, Slicing, SystemClock},
     store::{
         memory::MemoryStore,
         redis::{Duties, Monitor, RedisStore, Server, records::Scope},
@@ -22,17 +23,13 @@ const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 /// What limits stand on, whichever store it is.
 pub(super) struct Ground {
-    pub(super) policies: Arc<[Policy]>,
+    pub(super) in_force: Arc<InForce>,
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
     pub(super) bans: Arc<Bans>,
     pub(super) audit: Arc<AuditLog>,
     pub(super) events: Events,
-    /// What of the configuration may not be meant.
-    pub(super) warnings: Vec<String>,
-    /// The hash of the configuration.
-    pub(super) configuration: String,
     /// How this instance is told from others.
     pub(super) instance: String,
 }
@@ -74,7 +71,6 @@ impl Shared {
     ) -> Result<(Self, Monitor), StartError> {
         let server = Server::new(config)?;
         let common = Common {
-            policies: Arc::clone(&ground.policies),
             breaker: Arc::new(Breaker::new(config.breaker.failures)),
             fleet: Arc::new(Fleet::default()),
             clock: ground.clock.clone(),
@@ -94,8 +90,8 @@ impl Shared {
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
             configuration: Box::new({
-                let hash = ground.configuration.clone();
-                move || hash.clone()
+                let in_force = Arc::clone(&ground.in_force);
+                move || in_force.now().hash.clone()
             }),
             unblocked: unblocked(memory, ground),
             cleared: Box::new(cleared(memory, ground)),
@@ -111,6 +107,11 @@ impl Shared {
         (self.scope.clone(), self.server.clone())
     }
 
+    /// What of it goes by the configuration.
+    pub(super) fn elsewhere(&self) -> Elsewhere {
+        Elsewhere { scope: self.scope.clone(), fleet: Arc::clone(&self.common.fleet) }
+    }
+
     /// An end of it, for the thread that asks.
     pub(super) fn end(&self) -> Guard<Slicing<RedisStore>, Arc<MemoryStore>> {
         let breaker = Arc::clone(&self.common.breaker);
@@ -122,11 +123,11 @@ impl Shared {
 
 /// What another instance has taken back is taken back here.
 fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + Send> {
-    let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
+    let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
     let (registry, clock) = (Arc::clone(&ground.registry), ground.clock.clone());
     let events = ground.events.clone();
     Box::new(move |identifier| {
-        memory.reset_now(&policies, identifier);
+        memory.reset_now(in_force.now().policies(), identifier);
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
             events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });
@@ -136,9 +137,9 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
 
 /// A limit that another instance has cleared is cleared here.
 fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> impl Fn(&str, &str) + Send + use<> {
-    let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
+    let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
     move |name, identifier| {
-        if let Some(policy) = policies.iter().find(|policy| policy.name == name) {
+        if let Some(policy) = in_force.now().policies().iter().find(|policy| policy.name == name) {
             memory.clear_now(std::slice::from_ref(policy), identifier);
         }
     }

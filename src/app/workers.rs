@@ -1,6 +1,6 @@
 //! The workers' threads.
 
-use std::{io, net::TcpListener, num::NonZeroUsize, rc::Rc, sync::Arc, thread};
+use std::{io, net::TcpListener, num::NonZeroUsize, sync::Arc, thread};
 
 use tokio::{
     runtime::{self, LocalOptions},
@@ -10,8 +10,8 @@ use tokio::{
 use crate::{
     config::model::Workers,
     limit::Store,
-    listener::{self, Bound, Phase, Pulse, Slots},
-    proxy::{Parts, Worker},
+    listener::{self, Bound, Phase, Pulse, Renewal, Slots},
+    proxy::Parts,
 };
 
 /// Transposes sockets a listener into sockets a worker.
@@ -25,13 +25,19 @@ pub(super) fn sockets(bound: Vec<Bound>, workers: usize) -> Vec<Vec<TcpListener>
     all
 }
 
+/// Where a worker serves, and how long.
+pub(super) struct Shift {
+    pub(super) sockets: Vec<TcpListener>,
+    pub(super) slots: Arc<Slots>,
+    pub(super) phase: watch::Receiver<Phase>,
+    pub(super) pulse: Pulse,
+}
+
 /// Starts a worker's thread, and waits until it has its runtime. `working` is dropped when it ends.
 pub(super) fn spawn<S: Store + 'static>(
     parts: Parts<S>,
-    sockets: Vec<TcpListener>,
-    slots: Arc<Slots>,
-    phase: watch::Receiver<Phase>,
-    pulse: Pulse,
+    renewals: mpsc::UnboundedReceiver<Renewal>,
+    shift: Shift,
     working: mpsc::Sender<()>,
 ) -> io::Result<()> {
     let index = parts.index;
@@ -44,8 +50,9 @@ pub(super) fn spawn<S: Store + 'static>(
             Err(error) => return drop(report.send(Err(error))),
         };
         drop(report.send(Ok(())));
-        let worker = Rc::new(Worker::new(parts));
-        if let Err(error) = runtime.block_on(listener::run(worker, sockets, slots, phase, pulse)) {
+        let Shift { sockets, slots, phase, pulse } = shift;
+        let run = listener::run(parts, renewals, sockets, slots, phase, pulse);
+        if let Err(error) = runtime.block_on(run) {
             tracing::error!("worker {index} can't listen: {error}");
         }
         drop(working);

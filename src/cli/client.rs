@@ -23,7 +23,7 @@ use super::{
     complain,
     terminal::{printable, printable_json},
 };
-use crate::admin::shapes::ProblemDetails;
+use crate::admin::shapes::{ConfigurationError, ProblemDetails};
 
 /// For an answer, from the connection on.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -63,6 +63,9 @@ pub(super) enum Failure {
     Unauthorized(String),
     #[error("{0}")]
     Refused(String),
+    /// The configuration that it was to read has errors. `problem`: what it said of them, in JSON.
+    #[error("the configuration has errors")]
+    Misconfigured { errors: Vec<ConfigurationError>, problem: String },
     #[error("what answers at {authority} is not Tollgate's admin port: {reason}")]
     Foreign { authority: String, reason: String },
     #[error("{0}")]
@@ -180,6 +183,10 @@ async fn ask(
         StatusCode::OK | StatusCode::CREATED => Ok(body),
         StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_string())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
+            Ok(problem) if !problem.errors.is_empty() => Err(Failure::Misconfigured {
+                errors: problem.errors,
+                problem: String::from_utf8_lossy(&body).into_owned(),
+            }),
             Ok(problem) if !problem.detail.is_empty() => Err(Failure::Refused(problem.detail)),
             _ => Err(Failure::Foreign {
                 authority: authority.to_string(),

@@ -9,6 +9,7 @@ mod completions;
 mod demo;
 mod explain;
 mod man;
+mod reload;
 mod run;
 mod service_manager;
 mod terminal;
@@ -62,6 +63,8 @@ enum Command {
     Completions(completions::Args),
     /// Write the pages of the manual
     Man(man::Args),
+    /// Have a running Tollgate read its configuration again, and show what has changed
+    Reload(reload::Args),
 }
 
 /// Runs the command that the process was called with.
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Explain(args) => explain::run(&args),
         Command::Completions(args) => completions::run(&args, Arguments::command()),
         Command::Man(args) => man::run(&args, Arguments::command()),
+        Command::Reload(args) => reload::run(&args),
     }
 }
 

@@ -1,13 +1,21 @@
 //! `tollgate run`: serves until it is told to end.
 
-use std::{io, path::PathBuf, process::ExitCode};
+use std::{
+    io,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc::Receiver,
+};
 
 use super::{misconfigured, service_manager::ServiceManager};
 use crate::{
-    app::{self, App, Inherited},
-    config,
+    admin::{ReloadRequest, shapes::ConfigurationError},
+    app::{self, App, Inherited, Loaded},
+    config::{self, Config},
     telemetry::log,
 };
 
@@ -22,34 +30,55 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> ExitCode {
     // Before anything is opened.
     let inherited = Inherited::from_environment();
-    let (config, warnings) = match config::load_warning(&args.config) {
+    let (config, warnings) = match load(&args.config) {
         Ok(loaded) => loaded,
         Err(errors) => return misconfigured(&errors),
     };
     let _messages = log::init(config.log);
-    let warnings: Vec<String> = warnings.lines().collect();
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
-    until_told_to_end(|| {
+    // The same file, wherever the process may be by then.
+    let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
+    let start = || {
         app::start(config, warnings, inherited).map_err(|error| {
             tracing::error!("{error}");
             ExitCode::FAILURE
         })
-    })
+    };
+    until_told_to_end(start, || load(&path).map_err(|errors| told(&errors)))
+}
+
+/// With what may not be meant in it.
+fn load(path: &Path) -> Result<(Config, Vec<String>), config::Errors> {
+    config::load_warning(path).map(|(config, warnings)| (config, warnings.lines().collect()))
+}
+
+/// As the admin port tells them.
+pub(super) fn told(errors: &config::Errors) -> Vec<ConfigurationError> {
+    let told = |(problem, text): (&config::Problem, String)| ConfigurationError {
+        line: problem.place.map(|place| place.line),
+        column: problem.place.map(|place| place.column),
+        message: problem.message.clone(),
+        text,
+    };
+    errors.each().map(told).collect()
 }
 
 /// Serves with what `start` gives until SIGTERM or SIGINT, finishes what runs, and ends. A second signal
 /// ends at once. Signals are watched before the start: one that comes as soon as clients are let in
-/// does not break them off.
-pub(super) fn until_told_to_end(start: impl FnOnce() -> Result<App, ExitCode>) -> ExitCode {
+/// does not break them off. `load` reads the configuration again, whenever that is asked for.
+pub(super) fn until_told_to_end(
+    start: impl FnOnce() -> Result<App, ExitCode>,
+    load: impl Fn() -> Loaded,
+) -> ExitCode {
     let prepared = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
         let signals = runtime.block_on(async { Signals::listen() })?;
         Ok((runtime, signals))
     });
     match prepared {
         Ok((runtime, signals)) => match start() {
-            Ok(app) => runtime.block_on(serve(app, signals)),
+            Ok(app) => runtime.block_on(serve(app, signals, load)),
             Err(code) => code,
         },
         Err(error) => {
@@ -59,8 +88,9 @@ pub(super) fn until_told_to_end(start: impl FnOnce() -> Result<App, ExitCode>) -
     }
 }
 
-async fn serve(mut app: App, signals: Signals) -> ExitCode {
-    let Signals { mut end, mut reopen } = signals;
+async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> ExitCode {
+    let Signals { mut end, mut reload, mut reopen } = signals;
+    let mut asked = app.reload_requests();
     let mut manager = ServiceManager::from_environment();
     manager.ready(&app);
     loop {
@@ -70,6 +100,19 @@ async fn serve(mut app: App, signals: Signals) -> ExitCode {
                 break;
             }
             _ = reopen.recv() => app.reopen_access_log(),
+            _ = reload.recv() => {
+                tracing::info!("SIGHUP: reading the configuration again");
+                manager.reloading();
+                // What is wrong with it is in the log.
+                let _told = app.reload(load(), "SIGHUP").await;
+                manager.ready(&app);
+            }
+            Some(request) = next(&mut asked) => {
+                manager.reloading();
+                let outcome = app.reload(load(), request.by()).await;
+                request.answer(outcome);
+                manager.ready(&app);
+            }
             working = app.housekeeping() => {
                 if !working {
                     tracing::error!("all workers have ended");
@@ -99,8 +142,14 @@ async fn serve(mut app: App, signals: Signals) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// The next who asks at the admin port.
+async fn next(asked: &mut Option<Receiver<ReloadRequest>>) -> Option<ReloadRequest> {
+    asked.as_mut()?.recv().await
+}
+
 struct Signals {
     end: End,
+    reload: Signal,
     reopen: Signal,
 }
 
@@ -114,7 +163,7 @@ impl Signals {
     fn listen() -> io::Result<Self> {
         let end =
             End { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
-        Ok(Self { end, reopen: signal(SignalKind::user_defined1())? })
+        Ok(Self { end, reload: signal(SignalKind::hangup())?, reopen: signal(SignalKind::user_defined1())? })
     }
 }
 

@@ -47,6 +47,14 @@ impl ServiceManager {
         tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
+    /// The configuration is read again; [`ServiceManager::ready`] follows, whatever comes of it.
+    pub(super) fn reloading(&self) {
+        match NotifyState::monotonic_usec_now() {
+            Ok(now) => tell(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::warn!("can't tell the service manager of a reload: {error}"),
+        }
+    }
+
     /// No more clients are let in. The manager is to wait for as long as the configuration lets requests
     /// run on, even where its own patience (`TimeoutStopSec`) is shorter.
     pub(super) fn draining(&self, app: &App) {

@@ -24,6 +24,11 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
+/// Several lines of it.
+pub(super) fn printable_lines(text: &str) -> String {
+    text.lines().map(printable).collect::<Vec<_>>().join("\n")
+}
+
 /// A JSON text that means the same, harmless likewise. Outside its strings JSON has no such characters but
 /// line breaks.
 pub(super) fn printable_json(text: &str) -> String {

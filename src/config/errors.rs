@@ -76,6 +76,15 @@ impl Errors {
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
+
+    /// Each error, and itself as it is displayed.
+    pub fn each(&self) -> impl Iterator<Item = (&Problem, String)> {
+        self.problems.iter().zip(&self.lines).map(|(problem, line)| {
+            let alone =
+                Self { file: self.file.clone(), problems: vec![problem.clone()], lines: vec![line.clone()] };
+            (problem, alone.to_string())
+        })
+    }
 }
 
 impl fmt::Display for Errors {

@@ -1,13 +1,13 @@
 //! A store that may be far away, and what stands before it: local denials, the breaker, and what holds while
 //! the store can't be asked.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use smallvec::SmallVec;
 
 use super::{
-    Breaker, Check, Cleared, Clock, Decision, Fleet, Peek, Policy, Receipt, Source, Store, SystemClock,
-    Unavailable,
+    Breaker, Check, Cleared, Clock, Decision, Fleet, Peek, Policy, PolicyId, Receipt, Source, Store,
+    SystemClock, Unavailable,
     algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
     denials::Denials,
 };
@@ -27,20 +27,37 @@ pub struct Guard<S, L> {
 /// What all workers of a process share.
 #[derive(Debug, Clone)]
 pub struct Common {
-    /// Those whose checks are decided, by their IDs.
-    pub policies: Arc<[Policy]>,
     pub breaker: Arc<Breaker>,
     pub fleet: Arc<Fleet>,
     pub clock: SystemClock,
 }
 
-/// The policies and their overrides with an instance's share of their limits, as many as there were when it was last
-/// needed.
+/// Policies and overrides with an instance's share of their limits, as many instances as there were when it was last
+/// needed, and since limits were last taken back: a new configuration leaves none of an old one's behind.
 #[derive(Debug, Default)]
 struct Shares {
     instances: u32,
-    /// One each of [`Common::policies`]' variants, in their order.
-    policies: Vec<Arc<Policy>>,
+    pardons: u64,
+    /// By what its share was made of.
+    policies: HashMap<Basis, Arc<Policy>>,
+}
+
+/// What of a policy its share and the decisions by it depend on.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Basis {
+    id: PolicyId,
+    kind: Kind,
+    tiers: SmallVec<[Tier; 2]>,
+    lowest: u64,
+    is_shadow: bool,
+    count_denied: bool,
+}
+
+impl Basis {
+    fn of(policy: &Policy) -> Self {
+        let Policy { id, kind, lowest, is_shadow, count_denied, .. } = *policy;
+        Self { id, kind, tiers: SmallVec::from_slice(&policy.tiers), lowest, is_shadow, count_denied }
+    }
 }
 
 impl<S: Store, L: Store> Guard<S, L> {
@@ -132,18 +149,13 @@ impl<S: Store, L: Store> Guard<S, L> {
     /// A policy with this instance's share of its limits: together, instances admit what one would, but for
     /// the 1 that each admits at least.
     fn share(&self, policy: &Policy) -> Arc<Policy> {
-        let instances = self.common.fleet.instances();
+        let (instances, pardons) = (self.common.fleet.instances(), self.common.fleet.pardons());
         let mut shares = self.shares.borrow_mut();
-        let variants = || self.common.policies.iter().flat_map(Policy::variants);
-        if shares.instances != instances {
-            let policies = variants().map(|policy| shared(policy, instances)).collect();
-            *shares = Shares { instances, policies };
+        if (shares.instances, shares.pardons) != (instances, pardons) {
+            *shares = Shares { instances, pardons, policies: HashMap::new() };
         }
-        let is_same = |known: &Policy| {
-            known.id == policy.id && known.kind == policy.kind && known.tiers == policy.tiers
-        };
-        let known = variants().zip(&shares.policies).find(|(known, _)| is_same(known));
-        known.map_or_else(|| shared(policy, instances), |(_, share)| Arc::clone(share))
+        let share = shares.policies.entry(Basis::of(policy)).or_insert_with(|| shared(policy, instances));
+        Arc::clone(share)
     }
 }
 
@@ -271,14 +283,10 @@ mod tests {
         Policy::all([&config]).remove(0)
     }
 
-    fn guard(policy: &Policy, instances: u32) -> Guard<MemoryStore, MemoryStore> {
+    fn guard(instances: u32) -> Guard<MemoryStore, MemoryStore> {
         let store = || MemoryStore::new(100, Arc::new(SystemClock::new()));
-        let common = Common {
-            policies: vec![policy.clone()].into(),
-            breaker: Arc::new(Breaker::new(1)),
-            fleet: Arc::default(),
-            clock: SystemClock::new(),
-        };
+        let common =
+            Common { breaker: Arc::new(Breaker::new(1)), fleet: Arc::default(), clock: SystemClock::new() };
         common.fleet.set_instances(instances);
         Guard::new(store(), store(), common)
     }
@@ -292,7 +300,7 @@ mod tests {
             Algorithm::Gcra { burst: 40, delay: Duration::ZERO },
         ] {
             let policy = policy(algorithm, 10, 100);
-            let guard = guard(&policy, 3);
+            let guard = guard(3);
             let limits: Vec<u64> =
                 policy.variants().map(|variant| guard.share(variant).tiers[0].limit).collect();
             assert_eq!(limits, [3, 33], "{algorithm:?}");
@@ -316,7 +324,7 @@ mod tests {
     #[test]
     fn what_stands_in_for_the_store_takes_back_what_it_gave() {
         let policy = policy(Algorithm::Concurrency, 4, 8);
-        let guard = guard(&policy, 2);
+        let guard = guard(2);
         assert!(guard.common.breaker.failed(), "the store is away");
         let check = |token| Check {
             policy: &policy,
@@ -340,7 +348,7 @@ mod tests {
             ..policy(Algorithm::SingleCounter, 1, 9)
         };
         let real = Policy { is_shadow: false, id: PolicyId(9), ..watched.clone() };
-        let guard = guard(&watched, 1);
+        let guard = guard(1);
         assert!(guard.common.breaker.failed(), "the store is away");
         let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
         for _ in 0..3 {
@@ -354,7 +362,7 @@ mod tests {
     fn a_request_that_counts_its_denials_is_not_denied_from_memory() {
         let plain = policy(Algorithm::SingleCounter, 1, 9);
         let counting = Policy { count_denied: true, id: PolicyId(9), ..plain.clone() };
-        let guard = guard(&plain, 1);
+        let guard = guard(1);
         let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
         let source = |checks: &[Check<'_>]| now(guard.decide(checks)).unwrap().source;
         assert_eq!(

@@ -21,7 +21,7 @@ pub use check::Check;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use fleet::Fleet;
 pub use guard::{Common, Guard};
-pub use policy::{Policy, PolicyId};
+pub use policy::{Policy, PolicyId, PolicyIds};
 pub use slices::Slices;
 pub use slicing::Slicing;
 pub use store::{Cleared, Decision, Peek, Receipt, Source, Store, Unavailable};

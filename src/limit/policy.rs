@@ -1,6 +1,6 @@
 //! A policy as the stores see it: an algorithm with its tiers, and the names by which it is known.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use crate::{
     config::model::{self, unit},
@@ -11,6 +11,32 @@ use crate::{
 /// are the same, so that a policy whose algorithm or windows change starts afresh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PolicyId(pub u32);
+
+/// Gives each name and shape its ID, the same one for as long as the process lives: a policy that a new configuration
+/// has kept goes on counting where it was.
+#[derive(Debug, Default)]
+pub struct PolicyIds(HashMap<(String, String), PolicyId>);
+
+impl PolicyIds {
+    /// All policies of a configuration, in its order, their overrides within them.
+    pub fn policies<'a>(&mut self, configs: impl IntoIterator<Item = &'a model::Policy>) -> Vec<Policy> {
+        configs.into_iter().map(|config| self.identified(config)).collect()
+    }
+
+    fn identified(&mut self, config: &model::Policy) -> Policy {
+        let mut policy = Policy::new(config, PolicyId(0));
+        policy.id = self.of(&policy);
+        for (_, variant) in &mut policy.overrides {
+            variant.id = self.of(variant);
+        }
+        policy
+    }
+
+    fn of(&mut self, policy: &Policy) -> PolicyId {
+        let next = PolicyId(u32::try_from(self.0.len()).unwrap_or(u32::MAX));
+        *self.0.entry((policy.name.clone(), policy.shape.clone())).or_insert(next)
+    }
+}
 
 /// What a store needs to know of a policy, and what clients are told of it.
 #[derive(Debug, Clone)]
@@ -54,26 +80,9 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// All policies of a configuration, in its order, their overrides within them.
+    /// All policies of the only configuration that there is: see [`PolicyIds::policies`].
     pub fn all<'a>(configs: impl IntoIterator<Item = &'a model::Policy>) -> Vec<Self> {
-        let mut known: Vec<(String, String)> = Vec::new();
-        let mut id = |policy: &Self| {
-            let key = (policy.name.clone(), policy.shape.clone());
-            let place = known.iter().position(|other| *other == key).unwrap_or_else(|| {
-                known.push(key);
-                known.len() - 1
-            });
-            PolicyId(u32::try_from(place).unwrap_or(u32::MAX))
-        };
-        let identified = |config| {
-            let mut policy = Self::new(config, PolicyId(0));
-            policy.id = id(&policy);
-            for (_, variant) in &mut policy.overrides {
-                variant.id = id(variant);
-            }
-            policy
-        };
-        configs.into_iter().map(identified).collect()
+        PolicyIds::default().policies(configs)
     }
 
     /// The policy that `config` describes. Whoever gives out `id` sees to it that it stands for this
@@ -279,6 +288,24 @@ mod tests {
             assert_eq!(policy(algorithm, &[(5, millis)]).shape, shape);
         }
         assert_eq!(unit(Duration::from_micros(1_500)), "1500us");
+    }
+
+    #[test]
+    fn a_name_and_shape_keeps_its_id_from_one_configuration_to_the_next() {
+        let keys = || vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+        let of = |name: &str, algorithm, limit, seconds| {
+            let window = Duration::from_secs(seconds);
+            model::Policy::new(name, algorithm, keys(), vec![model::Rate { limit, window }])
+        };
+        let mut ids = PolicyIds::default();
+        let mut given = |configs: &[model::Policy]| {
+            ids.policies(configs).into_iter().map(|policy| policy.id.0).collect::<Vec<_>>()
+        };
+        let (log, counter) = (model::Algorithm::SlidingLog, model::Algorithm::SingleCounter);
+        assert_eq!(given(&[of("a", log, 10, 1), of("b", log, 10, 1)]), [0, 1]);
+        assert_eq!(given(&[of("b", log, 99, 1), of("c", log, 10, 1)]), [1, 2], "its limit is no part of it");
+        assert_eq!(given(&[of("b", counter, 99, 1), of("b", log, 99, 2)]), [3, 4]);
+        assert_eq!(given(&[of("a", log, 10, 1)]), [0], "it was away, and is known");
     }
 
     #[test]

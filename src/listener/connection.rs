@@ -17,7 +17,7 @@ use tokio::{net::TcpStream, time::Sleep};
 use super::io::ClientIo;
 use crate::{
     proxy::{Patience, ResponseBody, Waiting},
-    telemetry::metrics::WorkerMetrics,
+    telemetry::metrics::ThreadMetrics,
 };
 
 /// After so long without a request a connection gives its buffers back.
@@ -32,7 +32,7 @@ where
     state: State<S>,
     builder: Rc<http1::Builder>,
     patience: Rc<Patience>,
-    metrics: Arc<WorkerMetrics>,
+    metrics: Arc<ThreadMetrics>,
     timer: Pin<Box<Sleep>>,
     /// Whether the timer knows whom to wake.
     armed: bool,
@@ -59,7 +59,7 @@ where
         service: S,
         builder: Rc<http1::Builder>,
         patience: Rc<Patience>,
-        metrics: Arc<WorkerMetrics>,
+        metrics: Arc<ThreadMetrics>,
     ) -> Self {
         let timer = Box::pin(tokio::time::sleep_until(patience.deadline().into()));
         let state = State::Parked { io, service };

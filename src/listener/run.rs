@@ -13,19 +13,26 @@ use std::{
 };
 
 use http::Request;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper::{body::Incoming, service::service_fn};
 use slab::Slab;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Notify, watch},
+    sync::{Notify, mpsc::UnboundedReceiver, watch},
     task::{AbortHandle, JoinSet},
     time::MissedTickBehavior,
 };
 
-use super::{connection::Connection, io::ClientIo, linger::linger, pulse::Pulse};
+use super::{
+    connection::Connection,
+    current::{Current, Renewal},
+    io::ClientIo,
+    linger::linger,
+    pulse::Pulse,
+    visitor::Visitor,
+};
 use crate::{
     limit::Store,
-    proxy::{self, Patience, Waiting, Worker},
+    proxy::{self, Parts, Patience, Waiting, Worker},
 };
 
 /// How often a worker hands on what it has gathered.
@@ -49,13 +56,18 @@ pub enum Phase {
 #[derive(Debug)]
 pub struct Slots {
     taken: AtomicUsize,
-    limit: usize,
+    limit: AtomicUsize,
 }
 
 impl Slots {
     /// Room for `limit` connections.
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { taken: AtomicUsize::new(0), limit })
+        Arc::new(Self { taken: AtomicUsize::new(0), limit: AtomicUsize::new(limit) })
+    }
+
+    /// Has room for `limit` from now on. Whoever has a place keeps it.
+    pub fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
     }
 
     /// Connections open now.
@@ -64,10 +76,9 @@ impl Slots {
     }
 
     fn take(self: &Arc<Self>) -> Option<Slot> {
+        let limit = self.limit.load(Ordering::Relaxed);
         self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| {
-                (taken < self.limit).then_some(taken + 1)
-            })
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < limit).then_some(taken + 1))
             .ok()
             .map(|_| Slot(Arc::clone(self)))
     }
@@ -150,39 +161,33 @@ impl Drop for Registered {
     }
 }
 
-/// Serves `sockets` with `worker` until `phase` says to drain, and the last connection has ended or `phase` says to break
+/// Serves `sockets` with a worker of `parts`, and with those of `renewals` that come, until `phase` says to drain, and the last connection has ended or `phase` says to break
 /// them off. What requests have held of their limits is given back before it returns.
 ///
 /// # Errors
 /// A socket can't be registered with the runtime.
 pub async fn run<S: Store + 'static>(
-    worker: Rc<Worker<S>>,
+    parts: Parts<S>,
+    renewals: UnboundedReceiver<Renewal>,
     sockets: Vec<std::net::TcpListener>,
     slots: Arc<Slots>,
     mut phase: watch::Receiver<Phase>,
     pulse: Pulse,
 ) -> io::Result<()> {
+    let current = Rc::new(Current::new(Worker::new(parts)));
     let connections = Rc::<Connections>::default();
     let mut accepting = JoinSet::new();
     for socket in sockets {
         let listener = TcpListener::from_std(socket)?;
         let acceptor = Acceptor {
-            worker: Rc::clone(&worker),
+            current: Rc::clone(&current),
             slots: Arc::clone(&slots),
             connections: Rc::clone(&connections),
-            http: Rc::new(http(&worker)),
         };
         accepting.spawn_local(acceptor.accept(listener, phase.clone()));
     }
-    let housekeeping: JoinSet<()> = worker
-        .upstreams()
-        .iter()
-        .map(|upstream| Rc::clone(upstream).yield_to_others())
-        .fold(JoinSet::new(), |mut tasks, task| {
-            tasks.spawn_local(task);
-            tasks
-        });
-    let ticking = tokio::task::spawn_local(tick(Rc::clone(&worker), Rc::clone(&connections), pulse));
+    let renewing = tokio::task::spawn_local(Rc::clone(&current).renew(renewals));
+    let ticking = tokio::task::spawn_local(tick(Rc::clone(&current), Rc::clone(&connections), pulse));
     // A sender that is gone means the same: the process is ending.
     let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
     accepting.join_all().await;
@@ -193,41 +198,27 @@ pub async fn run<S: Store + 'static>(
     if !is_drained {
         connections.break_off().await;
     }
-    worker.settled().await;
-    drop(housekeeping);
+    current.worker().settled().await;
+    renewing.abort();
     ticking.abort();
-    worker.tick(Instant::now(), 0);
+    current.tick(Instant::now(), 0);
     Ok(())
 }
 
-async fn tick<S>(worker: Rc<Worker<S>>, connections: Rc<Connections>, pulse: Pulse) {
+async fn tick<S: Store>(current: Rc<Current<S>>, connections: Rc<Connections>, pulse: Pulse) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let now = ticks.tick().await.into_std();
-        worker.tick(now, connections.open.borrow().len());
+        current.tick(now, connections.open.borrow().len());
         pulse.beat();
     }
 }
 
-/// hyper's settings for all connections of a worker.
-fn http<S: Store>(worker: &Worker<S>) -> http1::Builder {
-    let limits = &worker.config().client_limits;
-    let mut http = http1::Builder::new();
-    // Measured: to copy a small body behind its head costs less than a vectored write.
-    http.writev(false).max_header_size(limits.header_size).max_buf_size(limits.header_size.max(64 << 10));
-    // hyper's own default of 100 costs no allocation; another number does.
-    if limits.headers != 100 {
-        http.max_headers(limits.headers);
-    }
-    http
-}
-
 struct Acceptor<S> {
-    worker: Rc<Worker<S>>,
+    current: Rc<Current<S>>,
     slots: Arc<Slots>,
     connections: Rc<Connections>,
-    http: Rc<http1::Builder>,
 }
 
 impl<S: Store + 'static> Acceptor<S> {
@@ -258,7 +249,7 @@ impl<S: Store + 'static> Acceptor<S> {
         match accepted {
             Ok((stream, peer)) => match self.slots.take() {
                 Some(slot) => self.serve(stream, peer, slot),
-                None => self.worker.metrics().connections_refused().inc(),
+                None => self.current.worker().metrics().thread().connections_refused().inc(),
             },
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
@@ -270,18 +261,21 @@ impl<S: Store + 'static> Acceptor<S> {
     }
 
     fn serve(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
-        let limits = &self.worker.config().client_limits;
+        let worker = self.current.worker();
+        let limits = &worker.config().client_limits;
         let patience = Rc::new(Patience::new(limits.header_timeout));
         let io = ClientIo::new(stream, Rc::clone(&patience), limits.header_timeout, limits.idle_timeout);
-        let client = Rc::new(self.worker.client(peer, Rc::clone(&patience)));
-        let worker = Rc::clone(&self.worker);
+        let visitor = Visitor::new(&worker, peer, Rc::clone(&patience));
+        let current = Rc::clone(&self.current);
         let service = service_fn(move |request: Request<Incoming>| {
-            proxy::serve(request, Rc::clone(&worker), Rc::clone(&client))
+            let worker = current.worker();
+            let client = visitor.client(&worker);
+            proxy::serve(request, worker, client)
         });
         let registered = self.connections.register(&patience);
         let key = registered.key;
-        let connection =
-            Connection::new(io, service, Rc::clone(&self.http), patience, self.worker.shared_metrics());
+        let metrics = Arc::clone(worker.metrics().thread());
+        let connection = Connection::new(io, service, self.current.http(), patience, metrics);
         let task = tokio::task::spawn_local(async move {
             if let Some(stream) = connection.await {
                 // Boxed: it is rare, and has a buffer that every connection would pay for.

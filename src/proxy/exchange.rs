@@ -30,7 +30,7 @@ pub struct Ledger {
     /// The worker's counters.
     pub metrics: Arc<WorkerMetrics>,
     /// The worker's end of the access log.
-    pub access_log: WorkerLog,
+    pub access_log: Rc<WorkerLog>,
     /// Tells the time that is logged.
     pub clock: SystemClock,
     /// By index.

@@ -215,13 +215,13 @@ struct Counted<'a> {
 impl<'a> Counted<'a> {
     fn new(metrics: &'a WorkerMetrics, leases: usize) -> Self {
         let leases = leases as u64;
-        metrics.leases().add(leases);
+        metrics.thread().leases().add(leases);
         Self { metrics, leases }
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.metrics.leases().sub(self.leases);
+        self.metrics.thread().leases().sub(self.leases);
     }
 }

@@ -40,6 +40,8 @@ pub struct Upstream<B: RequestBody> {
     waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
     /// Requests of this worker that wait, or have just been handed what they waited for.
     waiting: Cell<usize>,
+    /// No more requests are to come: what they have given back is closed.
+    retired: Cell<bool>,
 }
 
 struct Idle<B: RequestBody> {
@@ -79,6 +81,7 @@ impl<B: RequestBody> Upstream<B> {
             open: Rc::default(),
             waiters: RefCell::new(VecDeque::new()),
             waiting: Cell::new(0),
+            retired: Cell::new(false),
             shared,
         })
     }
@@ -207,7 +210,7 @@ impl<B: RequestBody> Upstream<B> {
             }
         }
         let full = self.idle_count.get() >= self.shared.config.idle_connections;
-        if full || elsewhere > 0 {
+        if full || elsewhere > 0 || self.retired.get() {
             return; // and it is closed
         }
         self.idle_count.set(self.idle_count.get() + 1);
@@ -247,6 +250,15 @@ impl<B: RequestBody> Upstream<B> {
             kept += queue.len();
         }
         self.idle_count.set(kept);
+    }
+
+    /// Closes idle connections, and the others once their requests have ended: the configuration has this upstream no
+    /// longer, or another in its place.
+    pub fn retire(&self) {
+        self.retired.set(true);
+        while let Some(link) = self.take_any_idle() {
+            drop(link);
+        }
     }
 
     /// Requests of other workers that wait for a connection.

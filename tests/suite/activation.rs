@@ -221,6 +221,27 @@ fn the_service_manager_is_told_when_it_serves_and_when_it_stops() {
 }
 
 #[test]
+fn the_service_manager_is_told_when_a_reload_begins_and_when_it_is_over() {
+    let origin = Origin::ok();
+    let manager = Manager::new();
+    let tollgate = manager.start(&[], Config::new(&[origin.address], ""));
+    let serving = manager.next();
+    let file = tollgate.directory().join("proxy.yaml");
+    for (what, yaml) in
+        [("good", std::fs::read_to_string(&file).unwrap()), ("bad", "routes: none".to_owned())]
+    {
+        std::fs::write(&file, yaml).unwrap();
+        tollgate.signal("HUP");
+        let reloading = manager.next();
+        assert_eq!(reloading[0], "RELOADING=1", "{what}: {reloading:?}");
+        let since: u64 = reloading[1].strip_prefix("MONOTONIC_USEC=").unwrap().parse().unwrap();
+        assert!(since > 0);
+        assert_eq!(manager.next(), serving, "{what}");
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    }
+}
+
+#[test]
 fn the_watchdog_is_fed_while_workers_go_on() {
     let origin = Origin::ok();
     let manager = Manager::new();

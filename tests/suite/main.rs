@@ -52,6 +52,7 @@ mod redis_audit;
 mod redis_rights;
 mod redis_tls;
 mod refused_uploads;
+mod reload;
 mod shared_limits;
 mod shared_records;
 mod slices;

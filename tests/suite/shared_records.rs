@@ -67,21 +67,26 @@ impl Instance {
         let bans =
             Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let verifier = Arc::new(Verifier::new(&config.user).unwrap());
-        let rules = Rules::new(Arc::new(config), Arc::clone(&policies), verifier).unwrap();
+        let rules = Rules::new(Arc::new(config), policies, verifier).unwrap();
+        let in_force = Arc::new(admin::InForce::new(admin::Configured {
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
+            hash: String::new(),
+            loaded: 0,
+            warnings: Vec::new(),
+        }));
         let state = admin::State {
             token: None,
             registry: Arc::clone(&registry),
             bans: Arc::new(bans),
             audit,
-            policies,
+            in_force,
+            reloads: admin::Reloads::channel().0,
             metrics,
-            rules: Arc::new(rules),
-            upstreams: Vec::new(),
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
             warnings: tollgate::telemetry::doctor::Warnings::default(),
             clock: Arc::clone(&clock),
-            ipv6_prefix: 64,
             facts: admin::Facts::default(),
         };
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));

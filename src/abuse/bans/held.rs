@@ -405,7 +405,11 @@ impl Bans {
     /// These are all that there are, but for what the others are still to be told. `is_first`: nothing was known before.
     pub fn replace(&self, bans: impl IntoIterator<Item = Ban>, is_first: bool) {
         let mut fresh = Index::default();
-        bans.into_iter().take(MOST).for_each(|ban| drop(fresh.put(Arc::new(ban))));
+        for ban in bans {
+            if fresh.len() < MOST || fresh.get(&ban.key, ban.is_shadow).is_some() {
+                fresh.put(Arc::new(ban));
+            }
+        }
         for order in &self.desk.lock().orders {
             match order {
                 Order::Give(ban) => drop(fresh.put(Arc::clone(ban))),
@@ -455,5 +459,138 @@ fn is_same(one: &Ban, other: &Ban) -> bool {
 impl std::fmt::Debug for Bans {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Bans").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{Strikes, rule::testing::rule},
+        *,
+    };
+    use crate::{limit::ManualClock, telemetry::testing};
+
+    const SECOND: i64 = 1_000_000;
+    const NOW: i64 = 1_783_080_001 * SECOND;
+
+    fn bans(is_shared: bool) -> (Arc<Bans>, Arc<ManualClock>) {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let audit = AuditLog::new(Arc::clone(&clock) as Arc<dyn Clock>, "one", false);
+        let metrics = Metrics::new(&testing::config(), 1);
+        let of = Arc::clone(&clock) as Arc<dyn Clock>;
+        (Arc::new(Bans::new(of, Events::new(), Arc::new(audit), metrics, is_shared)), clock)
+    }
+
+    fn key(n: usize) -> Key {
+        Key::User(n.to_string().into())
+    }
+
+    /// Gives bans of this length to the first few users.
+    fn give_first(bans: &Bans, users: usize, seconds: i64) {
+        for n in 0..users {
+            give(bans, key(n), seconds);
+        }
+    }
+
+    fn give(bans: &Bans, key: Key, seconds: i64) -> bool {
+        bans.give(key, seconds * SECOND, String::new(), "operator".into()).1
+    }
+
+    fn held(bans: &Bans) -> Vec<String> {
+        bans.page(None, MOST, |_| true).bans.iter().map(|ban| ban.key.to_string()).collect()
+    }
+
+    #[test]
+    fn what_workers_note_bans_and_the_next_ban_is_longer() {
+        let (bans, clock) = bans(false);
+        let strikes = Strikes::new(Arc::clone(&bans));
+        let mut lasts = Vec::new();
+        for _ in 0..3 {
+            for n in 0..3 {
+                assert!(held(&bans).is_empty(), "{n} are too few");
+                strikes.note(&rule(), "ip:203.0.113.7".into(), clock.now());
+                strikes.flush();
+                bans.tend();
+            }
+            let ban = Arc::clone(&bans.page(None, 1, |_| true).bans[0]);
+            lasts.push(((ban.until - ban.since) / SECOND, ban.level));
+            clock.set(ban.until);
+            bans.tend();
+            assert!(bans.is_empty());
+        }
+        assert_eq!(lasts, [(10, 1), (20, 2), (40, 3)]);
+        assert_eq!(bans.audit.entries(None, 9).len(), 3);
+    }
+
+    #[test]
+    fn lifting_forgets_what_was_counted() {
+        let (bans, clock) = bans(false);
+        let strikes = Strikes::new(Arc::clone(&bans));
+        for _ in 0..2 {
+            for _ in 0..2 {
+                strikes.note(&rule(), "ip:203.0.113.7".into(), clock.now());
+            }
+            strikes.flush();
+            bans.tend();
+            assert_eq!(bans.lift(&Key::read("ip:203.0.113.7").unwrap()), 0);
+        }
+        assert!(bans.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_the_one_that_ends_first_goes() {
+        let (bans, _) = bans(false);
+        for n in 0..MOST {
+            give(&bans, key(n), 60 + n as i64);
+        }
+        let ban = |seconds| {
+            let until = NOW + seconds * SECOND;
+            let (reason, by) = (String::new(), "bans.hammering".to_owned());
+            Arc::new(Ban { key: key(MOST), since: NOW, until, reason, by, level: 1, is_shadow: false })
+        };
+        assert!(!bans.put(&ban(60)), "all others end later");
+        assert!(bans.put(&ban(61)));
+        assert!(bans.by_key(&key(0)).is_empty() && !bans.by_key(&key(MOST)).is_empty());
+        assert!(!give(&bans, Key::read("user:x").unwrap(), 1), "a hand's ban finds room");
+        assert_eq!(bans.totals(), [MOST as u64, 0]);
+    }
+
+    #[test]
+    fn others_are_told_in_order_and_once() {
+        let (bans, _) = bans(true);
+        give_first(&bans, 3, 60);
+        let (some, mark) = bans.orders(2);
+        bans.lift(&key(0));
+        bans.told(some.len(), mark);
+        let left: Vec<_> = bans.orders(9).0.iter().map(|order| order.key().to_string()).collect();
+        assert_eq!(left, ["user:2", "user:0"]);
+        let (_, mark) = bans.orders(9);
+        bans.told(2, mark);
+        bans.told(2, mark);
+        assert_eq!(bans.orders(9).0, []);
+    }
+
+    #[test]
+    fn what_is_read_takes_the_place_of_all_but_what_is_still_to_be_told() {
+        let (bans, _) = bans(true);
+        give_first(&bans, 3, 60);
+        let known = |n: usize, until| Ban {
+            key: key(n),
+            since: NOW,
+            until: NOW + until * SECOND,
+            reason: String::new(),
+            by: "operator".into(),
+            level: 0,
+            is_shadow: false,
+        };
+        let (orders, mark) = bans.orders(9);
+        bans.told(orders.len(), mark);
+        give(&bans, key(3), 50);
+        bans.lift(&key(4));
+        bans.replace([known(1, 70), known(4, 80)], false);
+        assert_eq!(held(&bans), ["user:1", "user:3"]);
+        bans.learn(Change::Lifted(key(1)));
+        bans.learn(Change::Dropped { key: key(3), is_shadow: false });
+        assert!(bans.is_empty());
     }
 }

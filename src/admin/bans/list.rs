@@ -73,7 +73,8 @@ pub(in super::super) fn page(shared: &Shared, wanted: &Wanted) -> Result<shapes:
 
 /// The key that an operator means.
 pub(super) fn key(shared: &Shared, text: &str) -> Result<Key, Problem> {
-    Key::parse(text, shared.state.ipv6_prefix).map_err(|error| Problem::bad_request(error.to_string()))
+    Key::parse(text, shared.state.in_force.now().ipv6_prefix())
+        .map_err(|error| Problem::bad_request(error.to_string()))
 }
 
 /// As the admin port tells of a ban.

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{
-        bans,
+        Configured, bans,
         openapi::LookUps,
         params::{Address, Nothing, Params},
         problem::Problem,
@@ -42,21 +42,22 @@ pub(in super::super) async fn evidence(
 /// What is known of an address.
 pub(in super::super) async fn found(shared: &Shared, address: &Address) -> Result<shapes::Evidence, Problem> {
     let state = &shared.state;
-    let address = address.client(state.ipv6_prefix)?;
+    let configured = state.in_force.now();
+    let address = address.client(configured.ipv6_prefix())?;
     shared.desk.look_up(address).await;
     let known = state.registry.client(address, state.clock.now());
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
     let mut limits = Vec::new();
-    for (policy, key) in keys(shared, &client.shown, &limited) {
-        for (nth, variant) in variants(&shared.state.policies, policy, address).into_iter().enumerate() {
-            let peek = shared.desk.peek(policy, variant, &key).await?;
+    for (policy, key) in keys(&configured, &client.shown, &limited) {
+        for (nth, variant) in variants(configured.policies(), policy, address).into_iter().enumerate() {
+            let peek = shared.desk.peek(configured.policies(), policy, variant, &key).await?;
             // Whether somebody behind the address has other limits shows by what was taken of them.
             if nth > 0 && peek.used == 0 {
                 continue;
             }
             limits.push(shapes::Limit {
-                policy: shared.policy(policy).to_owned(),
+                policy: configured.policy(policy).to_owned(),
                 key: key.to_string(),
                 used: peek.used,
                 limit: peek.verdict.limit,
@@ -97,13 +98,13 @@ fn variants(policies: &[Policy], policy: usize, address: IpNet) -> Vec<usize> {
 
 /// The limits of an address: of every policy that is keyed by it alone, and whichever others of its own
 /// held it back (composites, and what fell back to the address).
-fn keys(shared: &Shared, shown: &str, limited: &[Limited]) -> BTreeSet<(usize, CompactString)> {
+fn keys(configured: &Configured, shown: &str, limited: &[Limited]) -> BTreeSet<(usize, CompactString)> {
     let own = abuse::identifier(shown);
-    let policies = shared.state.policies.iter().enumerate();
+    let policies = configured.policies().iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
     let denied = limited.iter().filter(|limit| abuse::is_of(&limit.identifier, shown));
     // Policies that only another instance has can't be asked about here.
     let known =
-        denied.filter_map(|limit| Some((shared.policy_named(&limit.policy)?, limit.identifier.clone())));
+        denied.filter_map(|limit| Some((configured.policy_named(&limit.policy)?, limit.identifier.clone())));
     by_address.map(|(index, _)| (index, own.clone())).chain(known).collect()
 }

@@ -49,11 +49,12 @@ pub(in super::super) async fn list(
 /// A page of the list.
 pub(in super::super) async fn listed(shared: &Shared, wanted: &Wanted) -> Result<shapes::Blocked, Problem> {
     let state = &shared.state;
+    let configured = state.in_force.now();
     let policy = wanted.policy.as_deref().map(|name| {
         let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
         // What bans deny is listed by their rules' names.
         let is_ban = name == HAND || name.starts_with("bans.");
-        shared.policy_named(name).map(|_| name).or(is_ban.then_some(name)).ok_or_else(unknown)
+        configured.policy_named(name).map(|_| name).or(is_ban.then_some(name)).ok_or_else(unknown)
     });
     let prefix = wanted.prefix.as_deref().map(|text| {
         let malformed = || format!("not an address or a prefix: {}", text.escape_debug());

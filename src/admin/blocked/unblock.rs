@@ -32,14 +32,15 @@ pub(in super::super) async fn unblock(
     _: Params<Nothing>,
 ) -> Result<Json<shapes::Unblocked>, Problem> {
     let state = &shared.state;
-    let address = address.client(state.ipv6_prefix)?;
+    let configured = state.in_force.now();
+    let address = address.client(configured.ipv6_prefix())?;
     let shown = abuse::shown(address);
     // It may be known to others alone.
     shared.desk.look_up(address).await;
     // Every instance hears that limits were cleared, this one, too, and has forgotten the address by the end.
     let known = state.registry.client(address, state.clock.now()).map(|(_, _, limited)| limited);
     // The limits first: forgotten first, it would be listed again by the next request that they deny.
-    let cleared = shared.desk.reset(&abuse::identifier(&shown)).await?;
+    let cleared = shared.desk.reset(configured.policies(), &abuse::identifier(&shown)).await?;
     // Then by everybody, or it would come back from them.
     shared.desk.forget(address).await?;
     let known = known.or(state.registry.forget(address, state.clock.now()));

@@ -15,10 +15,11 @@ use crate::telemetry::time::rfc3339;
 /// The configuration in force as it was written, with its secrets masked. What `${…}` inserts is not told.
 #[utoipa::path(get, path = "/v1/config", responses((status = 200, body = InForce), Refusals))]
 pub(in super::super) async fn config(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<InForce> {
-    let (facts, source) = (&shared.state.facts, &shared.state.rules.config().source);
+    let configured = shared.state.in_force.now();
+    let source = &configured.rules.config().source;
     Json(InForce {
-        hash: facts.configuration_hash.clone(),
-        loaded: rfc3339(facts.configuration_loaded),
+        hash: configured.hash.clone(),
+        loaded: rfc3339(configured.loaded),
         path: source.path.clone(),
         yaml: source.shown.clone(),
     })

@@ -21,9 +21,10 @@ pub(in super::super) async fn policies(
 }
 
 pub(in super::super) fn told(shared: &Shared) -> Policies {
-    let (rules, metrics) = (&shared.state.rules, &shared.state.metrics);
+    let configured = shared.state.in_force.now();
+    let (rules, counted) = (&configured.rules, shared.state.metrics.totals());
     let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
-        let totals = metrics.policy(index);
+        let totals = counted.policy(&policy.name);
         let routes = rules.config().routes.iter().filter(|route| route.policies.contains(&index));
         Policy {
             name: policy.name.clone(),

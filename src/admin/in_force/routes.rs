@@ -21,9 +21,10 @@ pub(in super::super) async fn routes(State(shared): State<Arc<Shared>>, _: Param
 }
 
 pub(in super::super) fn told(shared: &Shared) -> Routes {
-    let (config, metrics) = (shared.state.rules.config(), &shared.state.metrics);
-    let routes = config.routes.iter().enumerate().map(|(index, route)| {
-        let totals = metrics.route(index);
+    let configured = shared.state.in_force.now();
+    let (config, counted) = (configured.rules.config(), shared.state.metrics.totals());
+    let routes = config.routes.iter().map(|route| {
+        let totals = counted.route(&route.name);
         Route {
             name: route.name.clone(),
             hosts: route.hosts.iter().map(ToString::to_string).collect(),

@@ -24,9 +24,10 @@ pub(in super::super) async fn upstreams(
 }
 
 pub(in super::super) fn told(shared: &Shared) -> Upstreams {
-    let (config, metrics) = (shared.state.rules.config(), &shared.state.metrics);
-    let upstreams = shared.state.upstreams.iter().enumerate().map(|(index, upstream)| {
-        let totals = metrics.upstream(index);
+    let configured = shared.state.in_force.now();
+    let (config, counted) = (configured.rules.config(), shared.state.metrics.totals());
+    let upstreams = configured.upstreams.iter().enumerate().map(|(index, upstream)| {
+        let totals = counted.upstream(&upstream.config.name);
         let endpoints = upstream.config.endpoints.iter().enumerate().map(|(nth, endpoint)| Endpoint {
             url: endpoint.url.to_string(),
             weight: endpoint.weight,

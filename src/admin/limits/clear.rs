@@ -22,7 +22,10 @@ pub(in super::super) async fn clear(
     by: Operator,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::ResetLimits>, Problem> {
-    let (key, policies, _) = read(&shared, &wanted)?;
+    let configured = shared.state.in_force.now();
+    let (key, policies, _) = read(&configured, &wanted)?;
+    let policies =
+        policies.into_iter().filter_map(|index| configured.policies().get(index)).cloned().collect();
     let cleared = shared.desk.clear(policies, &key.text).await?;
     let names: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
     shared.audit(&by, "reset", &key.text, &names.into_iter().collect::<Vec<_>>().join(", "));

@@ -8,7 +8,7 @@ mod key;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{problem::Problem, state::Shared};
+use super::{Configured, problem::Problem};
 use key::Key;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -23,11 +23,11 @@ pub(super) struct Wanted {
 }
 
 /// The key, and the policies, by index, that can have it; and whether the one was asked for by its name.
-fn read(shared: &Shared, wanted: &Wanted) -> Result<(Key, Vec<usize>, bool), Problem> {
-    let key = Key::read(&wanted.key, shared.state.ipv6_prefix).map_err(Problem::bad_request)?;
-    let policies = &shared.state.policies;
+fn read(configured: &Configured, wanted: &Wanted) -> Result<(Key, Vec<usize>, bool), Problem> {
+    let key = Key::read(&wanted.key, configured.ipv6_prefix()).map_err(Problem::bad_request)?;
+    let policies = configured.policies();
     if let Some(name) = &wanted.policy {
-        let index = shared
+        let index = configured
             .policy_named(name)
             .ok_or_else(|| Problem::bad_request(format!("there is no policy {}", name.escape_debug())))?;
         let may = policies.get(index).is_some_and(|policy| key.may_be_of(policy));

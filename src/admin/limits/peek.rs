@@ -20,12 +20,13 @@ pub(in super::super) async fn peek(
 }
 
 async fn limits(shared: &Shared, wanted: &Wanted) -> Result<shapes::Limits, Problem> {
-    let (key, policies, is_named) = read(shared, wanted)?;
+    let configured = shared.state.in_force.now();
+    let (key, policies, is_named) = read(&configured, wanted)?;
     let mut limits = Vec::new();
     for index in policies {
-        let Some(policy) = shared.state.policies.get(index) else { continue };
+        let Some(policy) = configured.policies().get(index) else { continue };
         for (nth, variant) in key.variants(policy).into_iter().enumerate() {
-            let peek = shared.desk.peek(index, variant, &key.text).await?;
+            let peek = shared.desk.peek(configured.policies(), index, variant, &key.text).await?;
             // Whether anybody has other limits, or lacks what the policy goes by, shows by what was used of them.
             if peek.used == 0 && (nth > 0 || !is_named && !key.is_keyed(policy)) {
                 continue;

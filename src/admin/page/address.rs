@@ -36,7 +36,7 @@ pub(super) async fn address(
 }
 
 async fn page(shared: &Shared, address: &Address) -> Result<Page, Problem> {
-    let client = address.client(shared.state.ipv6_prefix)?;
+    let client = address.client(shared.state.in_force.now().ipv6_prefix())?;
     let shown = abuse::shown(client);
     let now = shared.state.clock.now();
     let body = match found(shared, address).await {

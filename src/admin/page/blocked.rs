@@ -72,7 +72,7 @@ fn filter(shared: &Shared, wanted: &Wanted) -> Markup {
             label { span { "Policy" }
                 select name="policy" {
                     option value="" { "All policies" }
-                    @for policy in shared.state.policies.iter() {
+                    @for policy in shared.state.in_force.now().policies().iter() {
                         option value=(policy.name) selected[wanted.policy.as_deref() == Some(policy.name.as_str())] { (policy.name) }
                     }
                 }

@@ -18,7 +18,12 @@ use super::{
 };
 use crate::{
     app,
-    cli::{blocked, client::Options, complain, misconfigured, run::until_told_to_end},
+    cli::{
+        blocked,
+        client::Options,
+        complain, misconfigured,
+        run::{told, until_told_to_end},
+    },
     config::{
         self, Sources, System,
         model::{AccessLogFormat, Config, Log, LogFormat, LogLevel},
@@ -79,12 +84,12 @@ const SCRIPTS: [Script; 4] = [
 pub(in crate::cli) fn run(args: &Args) -> ExitCode {
     let _messages = log::init(Log { level: LogLevel::Warn, format: LogFormat::Text });
     match tour() {
-        Ok(app) if args.once => {
+        Ok((app, _)) if args.once => {
             app.drain();
             app.close();
             ExitCode::SUCCESS
         }
-        Ok(app) => until_told_to_end(|| Ok(app)),
+        Ok((app, origin)) => until_told_to_end(|| Ok(app), || again(origin)),
         Err(Ended::Configuration(errors)) => misconfigured(&errors),
         Err(Ended::Start(error)) => {
             complain(format_args!(
@@ -113,7 +118,7 @@ impl From<io::Error> for Ended {
     }
 }
 
-fn tour() -> Result<app::App, Ended> {
+fn tour() -> Result<(app::App, SocketAddr), Ended> {
     let origin = origin::start()?;
     let config = configuration(origin).map_err(Ended::Configuration)?;
     let app = app::start(config, Vec::new(), app::Inherited::none()).map_err(Ended::Start)?;
@@ -146,7 +151,12 @@ fn tour() -> Result<app::App, Ended> {
          Metrics:  curl http://{admin}/metrics\n\
          Ctrl-C ends the demo."
     ))?;
-    Ok(app)
+    Ok((app, origin))
+}
+
+/// Nothing changes but what comes from the environment, and that can't.
+fn again(origin: SocketAddr) -> app::Loaded {
+    configuration(origin).map(|config| (config, Vec::new())).map_err(|errors| told(&errors))
 }
 
 /// The shipped configuration, with the demo's origin behind it. The access log would drown the tour.

@@ -99,7 +99,8 @@ impl Verifier {
         source.verify(token, &source.keys()).err().unwrap_or_else(|| Doubt::Lacks(source.claim().to_owned()))
     }
 
-    fn look_at_files(&self) {
+    /// Reads key files again that have changed. Blocks, so it is not for a thread that serves.
+    pub fn look_at_files(&self) {
         self.sources.iter().for_each(Source::look_at_file);
     }
 }

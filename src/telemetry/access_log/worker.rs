@@ -1,7 +1,7 @@
 //! A worker's end of the access log: a buffer of lines, handed over when it is full or when it is time.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     sync::{
         Arc,
         mpsc::{SyncSender, TrySendError},
@@ -17,8 +17,8 @@ const FULL: usize = 64 << 10;
 /// What a worker writes its lines to. Belongs to one thread.
 #[derive(Debug)]
 pub struct WorkerLog {
-    format: AccessLogFormat,
-    sample: f64,
+    format: Cell<AccessLogFormat>,
+    sample: Cell<f64>,
     buffer: RefCell<Buffer>,
     /// `None` where nothing is logged.
     queue: Option<SyncSender<Message>>,
@@ -40,20 +40,29 @@ impl WorkerLog {
         metrics: Arc<Metrics>,
     ) -> Self {
         let buffer = Buffer { text: Vec::new(), lines: 0, stamp: Stamp::new() };
+        let (format, sample) = (Cell::new(format), Cell::new(sample));
         Self { format, sample, buffer: RefCell::new(buffer), queue, metrics }
+    }
+
+    /// Logs this share of requests in this format from now on. Where nothing was logged from the start, nothing is.
+    pub fn reconfigure(&self, format: AccessLogFormat, sample: f64) {
+        self.format.set(format);
+        self.sample.set(sample);
     }
 
     /// Whether the request at hand is to be logged: draws lots where only a share is. Ask once a request,
     /// before gathering what a line needs.
     pub fn wants(&self) -> bool {
-        self.queue.is_some() && (self.sample >= 1.0 || fastrand::f64() < self.sample)
+        let sample = self.sample.get();
+        let is_on = self.queue.is_some() && self.format.get() != AccessLogFormat::Off;
+        is_on && (sample >= 1.0 || fastrand::f64() < sample)
     }
 
     /// Writes one line down. Never waits.
     pub fn write(&self, line: &Line<'_>) {
         let mut buffer = self.buffer.borrow_mut();
         let Buffer { text, lines, stamp } = &mut *buffer;
-        match self.format {
+        match self.format.get() {
             AccessLogFormat::Off => return,
             AccessLogFormat::Json => json::write(text, line, stamp),
             AccessLogFormat::Combined => combined::write(text, line, stamp),

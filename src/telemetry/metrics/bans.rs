@@ -2,14 +2,14 @@
 
 use std::{
     fmt,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{OnceLock, atomic::AtomicU64},
 };
 
-use super::Counter;
-use crate::config::model::{BanRule, Config};
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+
+use super::{Counter, generation::GONE};
+use crate::config::model::Config;
 
 /// What bans by hand are counted as.
 const HAND: &str = "ban";
@@ -44,32 +44,48 @@ type Source = Box<dyn Fn() -> BanFacts + Send + Sync>;
 /// What is counted of bans for the whole process.
 #[derive(Default)]
 pub(super) struct BanMetrics {
-    /// Of the rules, in the configuration's order, and last of bans by hand.
-    pub(super) names: Vec<String>,
-    issued: Vec<AtomicU64>,
+    /// By the names of rules, and of bans by hand.
+    issued: Mutex<IndexMap<String, u64>>,
     pub(super) dropped: AtomicU64,
     source: OnceLock<Source>,
 }
 
+/// Of the rules, in the configuration's order, and last of bans by hand.
+pub(super) fn names(config: &Config) -> Vec<String> {
+    let rules = config.bans.iter().map(|rule| format!("bans.{}", rule.name));
+    rules.chain([HAND.to_owned()]).collect()
+}
+
 impl BanMetrics {
     pub(super) fn new(config: &Config) -> Self {
-        let rules = config.bans.iter().map(|rule| -> &BanRule { rule });
-        let names: Vec<_> =
-            rules.map(|rule| format!("bans.{}", rule.name)).chain([HAND.to_owned()]).collect();
-        let issued = names.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { names, issued, ..Self::default() }
+        let metrics = Self::default();
+        metrics.reconfigure(config);
+        metrics
+    }
+
+    /// Counts by these names as well.
+    pub(super) fn reconfigure(&self, config: &Config) {
+        let mut issued = self.issued.lock();
+        let present = names(config);
+        let excess = issued.len().saturating_sub(GONE);
+        let gone = issued.keys().filter(|name| !present.contains(name)).take(excess).cloned();
+        for name in gone.collect::<Vec<_>>() {
+            issued.shift_remove(&name);
+        }
+        for name in present {
+            issued.entry(name).or_default();
+        }
     }
 
     /// One was given under this name. Those of rules that only others have they count.
     pub(super) fn issue(&self, name: &str) {
-        let place = self.names.iter().position(|known| known == name);
-        if let Some(issued) = place.and_then(|place| self.issued.get(place)) {
-            issued.fetch_add(1, Relaxed);
+        if let Some(issued) = self.issued.lock().get_mut(name) {
+            *issued += 1;
         }
     }
 
-    pub(super) fn issued(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.names.iter().map(String::as_str).zip(self.issued.iter().map(|count| count.load(Relaxed)))
+    pub(super) fn issued(&self) -> Vec<(String, u64)> {
+        self.issued.lock().iter().map(|(name, count)| (name.clone(), *count)).collect()
     }
 
     /// The first call holds.
@@ -84,6 +100,6 @@ impl BanMetrics {
 
 impl fmt::Debug for BanMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BanMetrics").field("names", &self.names).finish_non_exhaustive()
+        f.debug_struct("BanMetrics").field("issued", &self.issued).finish_non_exhaustive()
     }
 }

@@ -10,8 +10,8 @@ use prometheus_client::{
 };
 
 use super::{
-    BanVerdict, Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, Verdict, WorkerMetrics,
-    histogram::{Histogram, RequestTime, Total},
+    BanVerdict, Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, ThreadMetrics, Verdict,
+    bans::BanRow, generation::Totals, histogram::Total,
 };
 
 impl Metrics {
@@ -30,110 +30,34 @@ impl Metrics {
         Ok(page)
     }
 
-    fn sum(&self, value: impl Fn(&WorkerMetrics) -> u64) -> u64 {
-        self.workers.iter().map(|worker| value(worker)).sum()
+    fn sum(&self, value: impl Fn(&ThreadMetrics) -> u64) -> u64 {
+        self.threads.iter().map(|thread| value(thread)).sum()
     }
 
-    fn requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = counter(out, "tollgate_requests", "Requests answered, by route and status class")?;
-        for (index, route) in self.routes.iter().map(String::as_str).chain([""]).enumerate() {
-            for (class, status) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().enumerate() {
-                let value = self.sum(|worker| worker.routes[index].requests[class].value());
-                count(&mut family, [("route", route), ("status", status)], value)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn denied(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family =
-            counter(out, "tollgate_requests_denied", "Requests that a policy held back, by route")?;
-        for (index, route) in self.routes.iter().map(String::as_str).chain([""]).enumerate() {
-            let value = self.sum(|worker| worker.routes[index].denied.value());
-            count(&mut family, [("route", route)], value)?;
-        }
-        Ok(())
-    }
-
-    fn durations(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let name = "tollgate_request_duration_seconds";
-        let help = "From the head of a request to the end of its answer, by route";
-        let mut family = out.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for (index, route) in self.routes.iter().map(String::as_str).chain([""]).enumerate() {
-            let histograms = self
-                .workers
-                .iter()
-                .map(|worker| -> &Histogram<RequestTime> { &worker.routes[index].duration });
-            let total = Total::of(histograms);
-            let labels = [("route", route)];
-            let mut metric = family.encode_family(&labels)?;
-            metric.encode_histogram::<NoLabelSet>(total.sum, total.count, &total.buckets, None)?;
-        }
-        Ok(())
-    }
-
-    fn decisions(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "What policies said, by where it was decided";
-        let mut family = counter(out, "tollgate_decisions", help)?;
-        for (index, policy) in self.policies.iter().enumerate() {
-            for (verdict, name) in Verdict::ALL {
-                for (source, place) in Source::ALL {
-                    let cell = |worker: &WorkerMetrics| {
-                        worker.policies[index].decisions[verdict as usize][source as usize].value()
-                    };
-                    let labels = [("policy", policy.as_str()), ("verdict", name), ("source", place)];
-                    count(&mut family, labels, self.sum(cell))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn upstream_requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Attempts at upstreams, by how they ended";
-        let mut family = counter(out, "tollgate_upstream_requests", help)?;
-        for (index, upstream) in self.upstreams.iter().enumerate() {
-            for (outcome, name) in Outcome::ALL {
-                let value = self.sum(|worker| worker.upstreams[index].requests[outcome as usize].value());
-                count(&mut family, [("upstream", upstream.as_str()), ("result", name)], value)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn upstream_retries(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = counter(out, "tollgate_upstream_retries", "Requests tried again")?;
-        for (index, upstream) in self.upstreams.iter().enumerate() {
-            let value = self.sum(|worker| worker.upstreams[index].retries.value());
-            count(&mut family, [("upstream", upstream.as_str())], value)?;
-        }
-        Ok(())
-    }
-
-    fn upstream_connections(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn upstream_connections_of(&self, totals: &Totals, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (name, help) = ("tollgate_upstream_connections", "Connections to upstreams, by what they do");
         let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for (index, upstream) in self.upstreams.iter().enumerate() {
+        for upstream in totals.upstreams.keys() {
             for (state, name) in PoolState::ALL {
-                let value = self.sum(|worker| worker.upstreams[index].connections[state as usize].value());
                 let labels = [("upstream", upstream.as_str()), ("state", name)];
+                let value = self.upstream_connections(upstream, state);
                 family.encode_family(&labels)?.encode_gauge(&value)?;
             }
         }
         Ok(())
     }
 
-    fn bans(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn bans(&self, totals: &Totals, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut family = counter(out, "tollgate_ban_denials", "Requests that bans denied, by rule")?;
-        for (index, ban) in self.bans.names.iter().enumerate() {
+        for (ban, BanRow(counters)) in &totals.bans {
             for (verdict, name) in BanVerdict::ALL {
-                let value = self.sum(|worker| worker.bans[index].0[verdict as usize].value());
+                let value = counters[verdict as usize].value();
                 count(&mut family, [("ban", ban.as_str()), ("verdict", name)], value)?;
             }
         }
         let mut family = counter(out, "tollgate_bans_issued", "Bans that this instance gave, by rule")?;
         for (ban, issued) in self.bans.issued() {
-            count(&mut family, [("ban", ban)], issued)?;
+            count(&mut family, [("ban", &ban)], issued)?;
         }
         let dropped = self.bans.dropped.load(std::sync::atomic::Ordering::Relaxed);
         let help = "Bans not given or given up for being too many";
@@ -248,16 +172,86 @@ impl Metrics {
     }
 }
 
+impl Totals {
+    fn requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = counter(out, "tollgate_requests", "Requests answered, by route and status class")?;
+        for (route, row) in &self.routes {
+            for (status, counted) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(&row.requests) {
+                count(&mut family, [("route", route), ("status", status)], counted.value())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn denied(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family =
+            counter(out, "tollgate_requests_denied", "Requests that a policy held back, by route")?;
+        for (route, row) in &self.routes {
+            count(&mut family, [("route", route)], row.denied.value())?;
+        }
+        Ok(())
+    }
+
+    fn durations(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let name = "tollgate_request_duration_seconds";
+        let help = "From the head of a request to the end of its answer, by route";
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (route, row) in &self.routes {
+            let total = Total::of(std::iter::once(&row.duration));
+            let labels = [("route", route.as_str())];
+            let mut metric = family.encode_family(&labels)?;
+            metric.encode_histogram::<NoLabelSet>(total.sum, total.count, &total.buckets, None)?;
+        }
+        Ok(())
+    }
+
+    fn decisions(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "What policies said, by where it was decided";
+        let mut family = counter(out, "tollgate_decisions", help)?;
+        for (policy, row) in &self.policies {
+            for (verdict, name) in Verdict::ALL {
+                for (source, place) in Source::ALL {
+                    let counted = &row.decisions[verdict as usize][source as usize];
+                    let labels = [("policy", policy.as_str()), ("verdict", name), ("source", place)];
+                    count(&mut family, labels, counted.value())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn upstream_requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Attempts at upstreams, by how they ended";
+        let mut family = counter(out, "tollgate_upstream_requests", help)?;
+        for (upstream, row) in &self.upstreams {
+            for (outcome, name) in Outcome::ALL {
+                let labels = [("upstream", upstream.as_str()), ("result", name)];
+                count(&mut family, labels, row.requests[outcome as usize].value())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn upstream_retries(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = counter(out, "tollgate_upstream_retries", "Requests tried again")?;
+        for (upstream, row) in &self.upstreams {
+            count(&mut family, [("upstream", upstream.as_str())], row.retries.value())?;
+        }
+        Ok(())
+    }
+}
+
 impl Collector for Metrics {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
-        self.requests(&mut out)?;
-        self.denied(&mut out)?;
-        self.durations(&mut out)?;
-        self.decisions(&mut out)?;
-        self.bans(&mut out)?;
-        self.upstream_requests(&mut out)?;
-        self.upstream_retries(&mut out)?;
-        self.upstream_connections(&mut out)?;
+        let totals = self.totals();
+        totals.requests(&mut out)?;
+        totals.denied(&mut out)?;
+        totals.durations(&mut out)?;
+        totals.decisions(&mut out)?;
+        self.bans(&totals, &mut out)?;
+        totals.upstream_requests(&mut out)?;
+        totals.upstream_retries(&mut out)?;
+        self.upstream_connections_of(&totals, &mut out)?;
         self.upstream_endpoints(&mut out)?;
         self.store_metrics(&mut out)?;
         self.process(&mut out)
@@ -293,17 +287,16 @@ mod tests {
     #[test]
     fn workers_are_summed() {
         let metrics = Metrics::new(&testing::config(), 2);
-        for index in 0..2 {
+        let pools = [metrics.pool("api"), metrics.pool("api")];
+        for (index, pool) in pools.iter().enumerate() {
             let worker = metrics.worker(index);
             worker.request(Some(0), StatusCode::OK, Duration::from_millis(3));
             worker.request(None, StatusCode::NOT_FOUND, Duration::from_secs(40));
             worker.denied(Some(0));
             worker.decision(0, Verdict::Denied, Source::Store);
             worker.upstream(0, Outcome::Timeout);
-            worker.connections().inc();
-            if let Some(idle) = worker.upstream_connections(0, PoolState::Idle) {
-                idle.set(3);
-            }
+            worker.thread().connections().inc();
+            pool.connections(PoolState::Idle).set(3);
         }
         metrics.add_abuse_dropped(7);
         metrics.watch_memory(|| MemoryFacts { keys: 11, evicted: 2, discarded: 5 });

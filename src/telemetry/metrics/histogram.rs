@@ -63,6 +63,12 @@ impl<S: Scale> Histogram<S> {
         self.sum.add(value);
     }
 
+    /// Counts what another has counted.
+    pub(super) fn add(&self, other: &Self) {
+        self.buckets.iter().zip(&other.buckets).for_each(|(sum, counted)| sum.add(counted.value()));
+        self.sum.add(other.sum.value());
+    }
+
     /// For a scale that is counted in microseconds.
     pub(super) fn observe_time(&self, elapsed: Duration) {
         self.observe(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Counter, Metrics,
-    histogram::{Histogram, RequestTime, Total, quantile},
+    histogram::{Total, quantile},
 };
 
 /// One point of a [`Track`].
@@ -119,20 +119,20 @@ impl History {
 impl Metrics {
     /// Requests that were answered since the start, and those among them that a policy held back.
     pub fn answered(&self) -> (u64, u64) {
-        let rows = self.workers.iter().flat_map(|worker| &worker.routes);
-        rows.fold((0, 0), |(requests, denied), row| {
+        let totals = self.totals();
+        totals.routes.values().fold((0, 0), |(requests, denied), row| {
             (requests + row.requests.iter().map(Counter::value).sum::<u64>(), denied + row.denied.value())
         })
     }
 
-    /// The counters of every route by its name, and of requests that matched none.
+    /// The counters of every route in force by its name, and of requests that matched none.
     fn counted(&self) -> Vec<(String, Counted)> {
-        let names = self.routes.iter().map(String::as_str).chain([""]).enumerate();
-        let counted = names.map(|(index, name)| {
-            let rows = self.workers.iter().map(|worker| &worker.routes[index]);
-            let denied = rows.clone().map(|row| row.denied.value()).sum();
-            let total = Total::of(rows.map(|row| -> &Histogram<RequestTime> { &row.duration }));
-            (name.to_owned(), Counted { denied, duration: total.buckets })
+        let mut totals = self.totals();
+        // Those that are gone stand behind.
+        totals.routes.truncate(totals.present);
+        let counted = totals.routes.into_iter().map(|(name, row)| {
+            let total = Total::of(std::iter::once(&row.duration));
+            (name, Counted { denied: row.denied.value(), duration: total.buckets })
         });
         counted.collect()
     }

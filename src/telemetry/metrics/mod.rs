@@ -6,6 +6,7 @@
 mod bans;
 mod cell;
 mod exposition;
+mod generation;
 mod histogram;
 mod history;
 mod registry;
@@ -15,8 +16,9 @@ mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
 pub use cell::{Counter, Gauge};
+pub use generation::Totals;
 pub use history::{History, Sample, Track};
 pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
 pub use totals::{PolicyTotals, RouteTotals, UpstreamTotals};
-pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};
+pub use worker::{Outcome, PoolMetrics, PoolState, Source, ThreadMetrics, Verdict, WorkerMetrics};

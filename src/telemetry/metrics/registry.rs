@@ -11,7 +11,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{BanFacts, StoreMetrics, WorkerMetrics, bans::BanMetrics};
+use super::{
+    BanFacts, PoolMetrics, PoolState, StoreMetrics, ThreadMetrics, WorkerMetrics,
+    bans::BanMetrics,
+    generation::{Generations, Names, Totals},
+};
 use crate::config::model::Config;
 
 /// How the memory store stands.
@@ -76,10 +80,11 @@ type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
 
 /// Everything that is counted. One a process.
 pub struct Metrics {
-    pub(super) routes: Vec<String>,
-    pub(super) policies: Vec<String>,
-    pub(super) upstreams: Vec<String>,
-    pub(super) workers: Vec<Arc<WorkerMetrics>>,
+    /// One a worker.
+    pub(super) threads: Vec<Arc<ThreadMetrics>>,
+    generations: Mutex<Generations>,
+    /// By the names of their upstreams.
+    pools: Mutex<Vec<(String, Arc<PoolMetrics>)>>,
     pub(super) bans: BanMetrics,
     memory: OnceLock<MemorySource>,
     store: OnceLock<StoreSource>,
@@ -98,18 +103,12 @@ pub struct Metrics {
 impl Metrics {
     /// Counters for the names of `config`, one set for each of `workers`.
     pub fn new(config: &Config, workers: usize) -> Arc<Self> {
-        let routes: Vec<_> = config.routes.iter().map(|route| route.name.clone()).collect();
-        let policies: Vec<_> = config.policies.iter().map(|policy| policy.name.clone()).collect();
-        let upstreams: Vec<_> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
-        let bans = BanMetrics::new(config);
-        let set =
-            || Arc::new(WorkerMetrics::new(routes.len(), policies.len(), upstreams.len(), bans.names.len()));
+        let threads: Vec<_> = std::iter::repeat_with(Arc::default).take(workers).collect();
         Arc::new(Self {
-            workers: std::iter::repeat_with(set).take(workers).collect(),
-            routes,
-            policies,
-            upstreams,
-            bans,
+            generations: Mutex::new(Generations::new(Names::of(config), &threads)),
+            threads,
+            pools: Mutex::default(),
+            bans: BanMetrics::new(config),
             memory: OnceLock::new(),
             store: OnceLock::new(),
             endpoints: Mutex::default(),
@@ -123,17 +122,53 @@ impl Metrics {
         })
     }
 
-    /// The set of one worker. Only that worker's thread may write to it.
+    /// Counts by the names of `config` from now on: whoever asks for [`Metrics::worker`] has its indexes. What was
+    /// counted is kept, and those that go by the last one go on.
+    pub fn reconfigure(&self, config: &Config) {
+        self.bans.reconfigure(config);
+        self.generations.lock().go_on(Names::of(config), &self.threads);
+    }
+
+    /// The set of one worker, by the configuration in force. Only that worker's thread may write to it.
     ///
     /// # Panics
     /// There is no such worker.
     pub fn worker(&self, index: usize) -> Arc<WorkerMetrics> {
-        Arc::clone(&self.workers[index])
+        let generations = self.generations.lock();
+        #[expect(clippy::expect_used, reason = "said above")]
+        Arc::clone(generations.worker(index).expect("a worker of those that there are"))
     }
 
     /// How many workers there are.
     pub fn workers(&self) -> usize {
-        self.workers.len()
+        self.threads.len()
+    }
+
+    /// The gauges of one worker's connections to an upstream. Dropped by it, they count no longer.
+    pub fn pool(&self, upstream: &str) -> Arc<PoolMetrics> {
+        let pool = Arc::new(PoolMetrics::default());
+        let mut pools = self.pools.lock();
+        pools.retain(|(_, pool)| Arc::strong_count(pool) > 1);
+        pools.push((upstream.to_owned(), Arc::clone(&pool)));
+        pool
+    }
+
+    /// By name, what was counted under all configurations: first the names of the one in force.
+    pub fn totals(&self) -> Totals {
+        let mut totals = self.generations.lock().totals();
+        // Copied: whoever holds one of these counts as a pool that is still there.
+        let mut pools = self.pools.lock();
+        pools.retain(|(_, pool)| Arc::strong_count(pool) > 1);
+        totals.pools = pools.iter().map(|(name, pool)| (name.clone(), pool.copied())).collect();
+        totals
+    }
+
+    /// The connections to an upstream, all workers' together.
+    pub(super) fn upstream_connections(&self, upstream: &str, state: PoolState) -> u64 {
+        let mut pools = self.pools.lock();
+        pools.retain(|(_, pool)| Arc::strong_count(pool) > 1);
+        let its = pools.iter().filter(|(name, _)| name == upstream);
+        its.map(|(_, pool)| pool.connections(state).value()).sum()
     }
 
     /// Names the source of the memory store's figures. The first call holds.
@@ -246,6 +281,6 @@ impl Metrics {
 
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").field("workers", &self.workers.len()).finish_non_exhaustive()
+        f.debug_struct("Metrics").field("workers", &self.threads.len()).finish_non_exhaustive()
     }
 }

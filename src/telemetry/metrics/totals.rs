@@ -1,9 +1,9 @@
 //! What all workers counted of one route, policy or upstream since the start.
 
 use super::{
-    Metrics, WorkerMetrics,
+    Counter, Totals,
     histogram::{Total, quantile},
-    worker::{Outcome, PoolState, Source, Verdict},
+    worker::{Outcome, PoolState, Verdict},
 };
 
 /// The requests of one route.
@@ -36,30 +36,24 @@ pub struct UpstreamTotals {
     pub idle: u64,
 }
 
-impl Metrics {
-    /// Of the route with this index; zeros where there is none.
-    pub fn route(&self, index: usize) -> RouteTotals {
-        let rows = self.workers.iter().filter_map(|worker| worker.routes.get(index));
-        let statuses =
-            std::array::from_fn(|class| rows.clone().map(|row| row.requests[class].value()).sum::<u64>());
-        let denied = rows.clone().map(|row| row.denied.value()).sum();
-        let durations = Total::of(rows.map(|row| &row.duration)).buckets;
+impl Totals {
+    /// Of the route of this name; zeros where there is none.
+    pub fn route(&self, name: &str) -> RouteTotals {
+        let Some(row) = self.routes.get(name) else { return RouteTotals::default() };
+        let durations = Total::of(std::iter::once(&row.duration)).buckets;
         let at = |share| quantile(&durations, share);
         let latency = at(0.5).zip(at(0.9)).zip(at(0.99)).map(|((p50, p90), p99)| [p50, p90, p99]);
-        RouteTotals { statuses, denied, latency }
+        RouteTotals {
+            statuses: row.requests.each_ref().map(Counter::value),
+            denied: row.denied.value(),
+            latency,
+        }
     }
 
-    /// Of the policy with this index; zeros where there is none.
-    pub fn policy(&self, index: usize) -> PolicyTotals {
-        let said = |verdict: Verdict| {
-            let of = |worker: &WorkerMetrics| {
-                let row = worker.policies.get(index)?;
-                let counts =
-                    Source::ALL.iter().map(|&(source, _)| &row.decisions[verdict as usize][source as usize]);
-                Some(counts.map(super::Counter::value).sum::<u64>())
-            };
-            self.workers.iter().filter_map(|worker| of(worker)).sum()
-        };
+    /// Of the policy of this name; zeros where there is none.
+    pub fn policy(&self, name: &str) -> PolicyTotals {
+        let Some(row) = self.policies.get(name) else { return PolicyTotals::default() };
+        let said = |verdict: Verdict| row.decisions[verdict as usize].iter().map(Counter::value).sum();
         PolicyTotals {
             allowed: said(Verdict::Allowed),
             denied: said(Verdict::Denied),
@@ -68,13 +62,15 @@ impl Metrics {
         }
     }
 
-    /// Of the upstream with this index; zeros where there is none.
-    pub fn upstream(&self, index: usize) -> UpstreamTotals {
-        let rows = || self.workers.iter().filter_map(|worker| worker.upstreams.get(index));
-        let attempts = Outcome::ALL.iter().map(|&(outcome, name)| {
-            (name, rows().map(|row| row.requests[outcome as usize].value()).sum::<u64>())
-        });
-        let open = |state: PoolState| rows().map(|row| row.connections[state as usize].value()).sum();
+    /// Of the upstream of this name; zeros where there is none.
+    pub fn upstream(&self, name: &str) -> UpstreamTotals {
+        let Some(row) = self.upstreams.get(name) else { return UpstreamTotals::default() };
+        let attempts =
+            Outcome::ALL.iter().map(|&(outcome, name)| (name, row.requests[outcome as usize].value()));
+        let open = |state: PoolState| {
+            let pools = self.pools.iter().filter(|(of, _)| of == name);
+            pools.map(|(_, pool)| pool.connections(state).value()).sum()
+        };
         UpstreamTotals {
             attempts: attempts.collect(),
             active: open(PoolState::Active),
@@ -90,7 +86,10 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::telemetry::testing::config;
+    use crate::telemetry::{
+        metrics::{Metrics, Source},
+        testing::config,
+    };
 
     #[test]
     fn all_workers_count_together() {
@@ -103,12 +102,12 @@ mod tests {
             worker.decision(0, Verdict::Denied, Source::Store);
             worker.upstream(0, Outcome::ConnectError);
         }
-        assert_eq!(metrics.route(0).statuses, [0, 2, 0, 2, 0]);
-        let [half, _, most] = metrics.route(0).latency.unwrap();
+        assert_eq!(metrics.totals().route("all").statuses, [0, 2, 0, 2, 0]);
+        let [half, _, most] = metrics.totals().route("all").latency.unwrap();
         assert!(half > 0.001 && most <= 0.0025, "{half} {most}");
-        assert_eq!(metrics.policy(0), PolicyTotals { denied: 4, ..PolicyTotals::default() });
-        let upstream = metrics.upstream(0);
+        assert_eq!(metrics.totals().policy("per-ip"), PolicyTotals { denied: 4, ..PolicyTotals::default() });
+        let upstream = metrics.totals().upstream("api");
         assert!(upstream.attempts.contains(&("connect_error", 2)) && upstream.attempts.contains(&("ok", 0)));
-        assert_eq!((metrics.route(99), metrics.policy(99)), Default::default());
+        assert_eq!((metrics.totals().route("no"), metrics.totals().policy("no")), Default::default());
     }
 }

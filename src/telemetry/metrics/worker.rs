@@ -1,12 +1,13 @@
 //! What one worker counts. Only its own thread may call these; anyone may read.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 
 use super::{
     BanVerdict, Counter, Gauge,
     bans::BanRow,
+    generation::Names,
     histogram::{Histogram, RequestTime},
 };
 
@@ -119,10 +120,91 @@ pub(super) struct PolicyRow {
 pub(super) struct UpstreamRow {
     pub(super) requests: [Counter; Outcome::ALL.len()],
     pub(super) retries: Counter,
-    pub(super) connections: [Gauge; PoolState::ALL.len()],
 }
 
-/// The counters of one worker, by the indexes of the configuration.
+impl RouteRow {
+    pub(super) fn add(&self, other: &Self) {
+        add_each(&self.requests, &other.requests);
+        self.denied.add(other.denied.value());
+        self.duration.add(&other.duration);
+    }
+}
+
+impl PolicyRow {
+    pub(super) fn add(&self, other: &Self) {
+        self.decisions.iter().zip(&other.decisions).for_each(|(sums, counted)| add_each(sums, counted));
+    }
+}
+
+impl BanRow {
+    pub(super) fn add(&self, other: &Self) {
+        add_each(&self.0, &other.0);
+    }
+}
+
+impl UpstreamRow {
+    pub(super) fn add(&self, other: &Self) {
+        add_each(&self.requests, &other.requests);
+        self.retries.add(other.retries.value());
+    }
+}
+
+fn add_each(sums: &[Counter], counted: &[Counter]) {
+    sums.iter().zip(counted).for_each(|(sum, counted)| sum.add(counted.value()));
+}
+
+/// What of a worker no configuration names.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct ThreadMetrics {
+    connections: Gauge,
+    leases: Gauge,
+    refused: Counter,
+    bad_requests: Counter,
+}
+
+impl ThreadMetrics {
+    /// The client connections that this worker has open.
+    pub fn connections(&self) -> &Gauge {
+        &self.connections
+    }
+
+    /// The leases of `concurrency` that this worker's requests hold.
+    pub fn leases(&self) -> &Gauge {
+        &self.leases
+    }
+
+    /// The client connections closed at once, because there were too many.
+    pub fn connections_refused(&self) -> &Counter {
+        &self.refused
+    }
+
+    /// The heads that are no request, or are too large: refused before a request could be made of them.
+    pub fn bad_requests(&self) -> &Counter {
+        &self.bad_requests
+    }
+}
+
+/// The connections of one worker to one upstream, for as long as it has any to do with it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct PoolMetrics([Gauge; PoolState::ALL.len()]);
+
+impl PoolMetrics {
+    /// As it stands now.
+    pub(super) fn copied(&self) -> Self {
+        let copy = Self::default();
+        copy.0.iter().zip(&self.0).for_each(|(copy, gauge)| copy.set(gauge.value()));
+        copy
+    }
+
+    /// Those that do this.
+    pub fn connections(&self, state: PoolState) -> &Gauge {
+        &self.0[state as usize]
+    }
+}
+
+/// The counters of one worker, by the indexes of one configuration.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct WorkerMetrics {
@@ -132,23 +214,17 @@ pub struct WorkerMetrics {
     pub(super) upstreams: Box<[UpstreamRow]>,
     /// One a rule, and a last one for bans by hand.
     pub(super) bans: Box<[BanRow]>,
-    connections: Gauge,
-    leases: Gauge,
-    refused: Counter,
-    bad_requests: Counter,
+    thread: Arc<ThreadMetrics>,
 }
 
 impl WorkerMetrics {
-    pub(super) fn new(routes: usize, policies: usize, upstreams: usize, bans: usize) -> Self {
+    pub(super) fn new(names: &Names, thread: Arc<ThreadMetrics>) -> Self {
         Self {
-            routes: rows(routes + 1),
-            policies: rows(policies),
-            upstreams: rows(upstreams),
-            bans: rows(bans),
-            connections: Gauge::default(),
-            leases: Gauge::default(),
-            refused: Counter::default(),
-            bad_requests: Counter::default(),
+            routes: rows(names.routes.len() + 1),
+            policies: rows(names.policies.len()),
+            upstreams: rows(names.upstreams.len()),
+            bans: rows(names.bans.len()),
+            thread,
         }
     }
 
@@ -198,29 +274,9 @@ impl WorkerMetrics {
         }
     }
 
-    /// This worker's connections to `Config::upstreams[upstream]`; `None` where there is no such upstream.
-    pub fn upstream_connections(&self, upstream: usize, state: PoolState) -> Option<&Gauge> {
-        self.upstreams.get(upstream).map(|row| &row.connections[state as usize])
-    }
-
-    /// The client connections that this worker has open.
-    pub fn connections(&self) -> &Gauge {
-        &self.connections
-    }
-
-    /// The leases of `concurrency` that this worker's requests hold.
-    pub fn leases(&self) -> &Gauge {
-        &self.leases
-    }
-
-    /// The client connections closed at once, because there were too many.
-    pub fn connections_refused(&self) -> &Counter {
-        &self.refused
-    }
-
-    /// The heads that are no request, or are too large: refused before a request could be made of them.
-    pub fn bad_requests(&self) -> &Counter {
-        &self.bad_requests
+    /// What is counted of the worker whatever its configuration.
+    pub fn thread(&self) -> &Arc<ThreadMetrics> {
+        &self.thread
     }
 }
 

@@ -38,7 +38,9 @@ pub(super) fn json(reason: &str, by: &str) -> String {
 
 /// A change and its version. `now`: microseconds since the Unix epoch, by this instance's clock.
 pub(super) fn read(message: &[u8], now: i64) -> Option<(Version, Change)> {
-    let parts: Vec<&str> = serde_json::from_slice(message).ok()?;
+    // What stands in a text as an escape can't be borrowed.
+    let parts: Vec<String> = serde_json::from_slice(message).ok()?;
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let (&[epoch, n], rest) = parts.split_first_chunk()?;
     let version = Version { epoch: epoch.to_owned(), n: n.parse().ok()? };
     let change = match rest {

@@ -1,6 +1,12 @@
 //! Whose records, and by what keys they are found.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use ipnet::IpNet;
 
@@ -18,14 +24,24 @@ pub(super) const FORGOTTEN: &str = "forgotten";
 pub struct Scope {
     prefix: String,
     pub(super) instance: String,
-    pub(super) retain: Duration,
+    /// Milliseconds; all clones have the same.
+    retain: Arc<AtomicU64>,
 }
 
 impl Scope {
     /// `prefix`: that of all keys of this set of instances. `instance`: this one's id, which no other has,
     /// nor it itself after a restart. `retain`: how long a client stays after its last denial.
     pub fn new(prefix: &str, instance: &str, retain: Duration) -> Self {
-        Self { prefix: prefix.to_owned(), instance: instance.to_owned(), retain }
+        Self {
+            prefix: prefix.to_owned(),
+            instance: instance.to_owned(),
+            retain: Arc::new(AtomicU64::new(millis(retain))),
+        }
+    }
+
+    /// Retains clients for so long from now on: those that are published after it.
+    pub fn set_retain(&self, retain: Duration) {
+        self.retain.store(millis(retain), Relaxed);
     }
 
     /// The key of the index.
@@ -40,7 +56,7 @@ impl Scope {
 
     /// Milliseconds.
     pub(super) fn retain_millis(&self) -> u64 {
-        millis(self.retain)
+        self.retain.load(Relaxed)
     }
 }
 

@@ -1,0 +1,78 @@
+//! `POST /v1/reload`: reads the configuration again.
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    audit::Operator,
+    openapi::{Changes, Misconfigured},
+    params::{Nothing, Params},
+    problem::Problem,
+    shapes::{ConfigurationError, Reloaded},
+    state::Shared,
+};
+
+/// Reloads that may wait for those before them.
+const QUEUE: usize = 16;
+
+type Outcome = Result<Reloaded, Vec<ConfigurationError>>;
+
+/// Where handlers ask for a reload. They are done one after another, by whoever has the other end.
+#[derive(Debug, Clone)]
+pub struct Reloads(mpsc::Sender<ReloadRequest>);
+
+/// Somebody asks for a reload, and waits.
+#[derive(Debug)]
+pub struct ReloadRequest {
+    by: String,
+    answer: oneshot::Sender<Outcome>,
+}
+
+impl Reloads {
+    /// Where to ask, and what has to be answered.
+    pub fn channel() -> (Self, mpsc::Receiver<ReloadRequest>) {
+        let (asked, requests) = mpsc::channel(QUEUE);
+        (Self(asked), requests)
+    }
+
+    async fn ask(&self, by: String) -> Option<Outcome> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(ReloadRequest { by, answer }).await.ok()?;
+        answered.await.ok()
+    }
+}
+
+impl ReloadRequest {
+    /// Who asks, as the audit list names him.
+    pub fn by(&self) -> &str {
+        &self.by
+    }
+
+    /// Tells what came of it.
+    pub fn answer(self, outcome: Outcome) {
+        // Whoever asked may have gone.
+        let _gone = self.answer.send(outcome);
+    }
+}
+
+/// Reads the configuration again, and puts it into force: what has changed. Where it has errors, they are told each with its
+/// place, and the one in force stays.
+#[utoipa::path(
+    post,
+    path = "/v1/reload",
+    responses((status = 200, body = Reloaded), Changes, Misconfigured)
+)]
+pub(super) async fn reload(
+    State(shared): State<Arc<Shared>>,
+    by: Operator,
+    _: Params<Nothing>,
+) -> Result<Json<Reloaded>, Problem> {
+    match shared.state.reloads.ask(by.0).await {
+        Some(Ok(reloaded)) => Ok(Json(reloaded)),
+        Some(Err(errors)) => Err(Problem::misconfigured(errors)),
+        None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Tollgate is ending")),
+    }
+}

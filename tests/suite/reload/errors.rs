@@ -1,0 +1,159 @@
+//! A wrong configuration never replaces a good one.
+
+use std::{fs, sync::Mutex, thread};
+
+use super::{file, limited, plain, reload, start, words, write_and_reload};
+use crate::harness::{Origin, eventually, get};
+
+#[test]
+fn every_error_is_told_with_its_place_and_the_old_configuration_stays() {
+    let origin = Origin::ok();
+    let good = limited(origin.address, "algorithm: single_counter, key: ip, limit: 2/1h", "");
+    let tollgate = start(&good);
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    let before = tollgate.admin("GET", "/v1/status").json()["configuration"].clone();
+    assert_eq!(before["last_reload"], serde_json::Value::Null);
+
+    let bad = good.replace("limit: 2/1h", "limit: lots").replace("upstream: origin }", "upstream: nowhere }");
+    let refused = write_and_reload(&tollgate, &bad);
+    assert_eq!(refused.status, 422);
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    let errors = refused.json()["errors"].as_array().unwrap().clone();
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    let line = |wanted: &str| bad.lines().position(|line| line.contains(wanted)).unwrap() as u64 + 1;
+    assert_eq!(errors[0]["line"], line("lots"));
+    assert_eq!(errors[1]["line"], line("nowhere"));
+    assert!(errors.iter().all(|error| error["column"].as_u64().unwrap() > 1));
+
+    // As `tollgate check` prints them.
+    let checked = crate::harness::tollgate(&["check", file(&tollgate).to_str().unwrap()]);
+    assert_eq!(checked.code, Some(78));
+    let texts: Vec<_> = errors.iter().map(|error| error["text"].as_str().unwrap()).collect();
+    assert_eq!(texts.join("\n"), checked.stderr);
+
+    let status = tollgate.admin("GET", "/v1/status").json()["configuration"].clone();
+    assert_eq!((&status["hash"], &status["loaded"]), (&before["hash"], &before["loaded"]));
+    assert_eq!(status["last_reload"]["error"], texts[0].lines().next().unwrap());
+    let statuses: Vec<_> = (0..2).map(|_| get(tollgate.address, "/", &[]).status).collect();
+    assert_eq!(statuses, [200, 429], "the old limit, and its counts");
+
+    reload(&tollgate, &good);
+    let status = tollgate.admin("GET", "/v1/status").json()["configuration"].clone();
+    assert_eq!(status["last_reload"]["error"], serde_json::Value::Null, "it goes away");
+    assert_eq!(status["hash"], before["hash"]);
+}
+
+#[test]
+fn a_file_that_is_gone_or_no_text_changes_nothing() {
+    let origin = Origin::ok();
+    let tollgate = start(&plain(origin.address, ""));
+    fs::remove_file(file(&tollgate)).unwrap();
+    let refused = tollgate.admin("POST", "/v1/reload");
+    assert_eq!(refused.status, 422);
+    assert_eq!(refused.json()["errors"][0]["line"], serde_json::Value::Null);
+    assert!(refused.text().contains("cannot be read"), "{}", refused.text());
+    fs::write(file(&tollgate), b"\xff\xfe").unwrap();
+    assert_eq!(tollgate.admin("POST", "/v1/reload").status, 422);
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+}
+
+#[test]
+fn the_command_tells_what_changed_or_every_error() {
+    let origin = Origin::ok();
+    let yaml = |limit: &str| {
+        limited(origin.address, &format!("algorithm: single_counter, key: ip, limit: {limit}"), "")
+    };
+    let tollgate = start(&yaml("2/1h"));
+    let command = |arguments: &[&str]| tollgate.command(&[&["reload"], arguments].concat());
+
+    let ended = command(&[]);
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), "The configuration was read again; nothing has changed.\n")
+    );
+    fs::write(file(&tollgate), yaml("3/1h")).unwrap();
+    let ended = command(&[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "Changed:\n  policy p: limits 2/1h → 3/1h\n"));
+    fs::write(file(&tollgate), yaml("4/1h").replace("workers: 2", "workers: 3")).unwrap();
+    let ended = command(&["--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(words(&answer, "changed"), ["policy p: limits 3/1h → 4/1h"]);
+    assert_eq!(words(&answer, "needs_restart"), ["workers: 2 → 3"]);
+
+    fs::write(file(&tollgate), yaml("many")).unwrap();
+    let ended = command(&[]);
+    assert_eq!(ended.code, Some(78));
+    let name = file(&tollgate).display().to_string();
+    assert!(ended.stderr.contains(&format!("{name}:")) && ended.stderr.contains("many"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("\n\nThe configuration in force stays.\n"), "{}", ended.stderr);
+    let ended = command(&["--json"]);
+    assert_eq!(ended.code, Some(78));
+    let problem: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert!(problem["errors"][0]["line"].as_u64().is_some());
+}
+
+#[test]
+fn a_signal_does_the_same() {
+    let origin = Origin::ok();
+    let yaml = |limit: &str| {
+        limited(origin.address, &format!("algorithm: single_counter, key: ip, limit: {limit}"), "")
+    };
+    let tollgate = start(&yaml("1/1h"));
+    fs::write(file(&tollgate), yaml("2/1h")).unwrap();
+    tollgate.signal("HUP");
+    let logged = |what: &str| tollgate.log().iter().any(|line| line.contains(what));
+    eventually("it was read again", || logged("the configuration was read again"));
+    let statuses: Vec<_> = (0..3).map(|_| get(tollgate.address, "/", &[]).status).collect();
+    assert_eq!(statuses, [200, 200, 429]);
+    reload(&tollgate, &yaml("3/1h"));
+    let audited = tollgate.admin("GET", "/v1/audit").json();
+    let entry = |n: usize, field: &str| audited["entries"][n][field].as_str().unwrap().to_owned();
+    assert_eq!((entry(0, "by"), entry(0, "action")), ("operator at 127.0.0.1".into(), "reload".into()));
+    assert_eq!(
+        (entry(1, "by"), entry(1, "detail")),
+        ("SIGHUP".into(), "the configuration was read again: policy p: limits 1/1h → 2/1h".into())
+    );
+    fs::write(file(&tollgate), "routes: 7").unwrap();
+    tollgate.signal("HUP");
+    eventually("it was refused", || logged("the configuration stays as it was"));
+    let status = tollgate.admin("GET", "/v1/status").json();
+    assert!(status["configuration"]["last_reload"]["error"].is_string());
+}
+
+#[test]
+fn reloads_at_once_run_one_after_the_other() {
+    let origin = Origin::ok();
+    let yaml = |limit: u64| {
+        limited(origin.address, &format!("algorithm: single_counter, key: ip, limit: {limit}/1h"), "")
+    };
+    let tollgate = start(&yaml(1));
+    let answers = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for n in 0..8 {
+            let (tollgate, answers) = (&tollgate, &answers);
+            let text = yaml(10 + n % 2);
+            scope.spawn(move || {
+                // Written whole: a reader finds one or the other.
+                let own = file(tollgate).with_extension(n.to_string());
+                fs::write(&own, text).unwrap();
+                fs::rename(&own, file(tollgate)).unwrap();
+                answers.lock().unwrap().push(tollgate.admin("POST", "/v1/reload"));
+            });
+        }
+    });
+    let answers = answers.into_inner().unwrap();
+    assert!(answers.iter().all(|reply| reply.status == 200));
+    let changes = answers.iter().flat_map(|reply| words(&reply.json(), "changed"));
+    // Each goes from where another has left: 1 → a, a → b, b → a …
+    let mut limits: Vec<(String, String)> = changes
+        .map(|line| {
+            let (from, to) = line.trim_start_matches("policy p: limits ").split_once(" → ").unwrap();
+            (from.to_owned(), to.to_owned())
+        })
+        .collect();
+    let mut at = "1/1h".to_owned();
+    while let Some(next) = limits.iter().position(|(from, _)| *from == at) {
+        at = limits.swap_remove(next).1;
+    }
+    assert!(limits.is_empty(), "a change from what was never in force: {limits:?}");
+}

@@ -1,0 +1,118 @@
+//! What takes effect at once, and what is told to need a restart.
+
+use std::{fs, io::Write};
+
+use super::{HEAD, file, plain, reload, start, words};
+use crate::harness::{Client, Origin, eventually, get, tollgate_in};
+
+#[test]
+fn what_needs_a_restart_is_told_with_both_values_and_the_rest_holds() {
+    let origin = Origin::ok();
+    let tollgate = start(&plain(origin.address, ""));
+    let hash = || tollgate.admin("GET", "/v1/status").json()["configuration"]["hash"].clone();
+    let before = hash();
+    let other = HEAD
+        .replace("listeners: [{ address: \"127.0.0.1:0\" }]", "listeners: [{ address: \"127.0.0.1:1\" }]")
+        .replace(
+            "admin: { address: \"127.0.0.1:0\" }",
+            "admin: { address: \"127.0.0.1:2\", token: hush-hush }",
+        )
+        .replace("workers: 2", "workers: auto")
+        .replace("access_log: off", "access_log: { format: json, to: /nonexistent/log }")
+        .replace("level: debug", "level: info");
+    let store = "store: { memory: { max_keys: 5 }, redis: { url: \"redis://me:pass-word@localhost:9\" } }\n";
+    let yaml = plain(origin.address, store).replace(HEAD, &other);
+    let answer = reload(&tollgate, &format!("{yaml}request_id: x-id\n"));
+    assert_eq!(words(&answer, "changed"), ["request_id: x-request-id → x-id"]);
+    assert_eq!(
+        words(&answer, "needs_restart"),
+        [
+            "listeners: 127.0.0.1:0 → 127.0.0.1:1",
+            "admin.address: 127.0.0.1:0 → 127.0.0.1:2",
+            "admin.token: changed",
+            "workers: 2 → auto",
+            "store.memory.max_keys: 1000000 → 5",
+            "store: memory → redis://***@localhost:9",
+            "access_log.format: off → json",
+            "log: debug, text → info, text",
+        ]
+    );
+    assert!(!answer.to_string().contains("hush") && !answer.to_string().contains("pass-word"));
+    let logged = |what: &str| tollgate.log().iter().any(|line| line.contains(what));
+    eventually("it is in the log", || logged("needs a restart: log: debug"));
+    assert!(!logged("hush") && !logged("pass-word"));
+    assert!(get(tollgate.address, "/", &[]).header("x-id").is_some());
+    assert_ne!(hash(), before);
+    // As long as it stands there, it is told.
+    let again = reload(&tollgate, &format!("{yaml}request_id: x-id\n"));
+    assert_eq!((words(&again, "changed").len(), words(&again, "needs_restart").len()), (0, 8));
+    reload(&tollgate, &plain(origin.address, ""));
+    assert_eq!(hash(), before, "as it was");
+}
+
+#[test]
+fn limits_of_clients_hold_for_the_connections_that_come() {
+    let origin = Origin::ok();
+    let tollgate = start(&plain(origin.address, ""));
+    let long = "x".repeat(3_000);
+    let mut kept = Client::connect(tollgate.address);
+    let ask = |client: &mut Client| client.request("GET", "/", &[("x-long", long.as_str())], b"").status;
+    assert_eq!(ask(&mut kept), 200);
+    let limits = "client_limits: { header_size: 2KiB, connections: 2 }\n";
+    assert_eq!(words(&reload(&tollgate, &plain(origin.address, limits)), "changed").len(), 2);
+    assert_eq!(ask(&mut kept), 200, "it came before");
+    let mut next = Client::connect(tollgate.address);
+    assert_eq!(ask(&mut next), 431);
+    drop(next);
+    let mut second = None;
+    eventually("its place is free", || {
+        let mut client = Client::connect(tollgate.address);
+        let sent = client.stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        second = sent.and_then(|()| client.try_reply()).ok().map(|_| client);
+        second.is_some()
+    });
+    eventually("a third is refused", || Client::try_get(tollgate.address).is_err());
+    reload(&tollgate, &plain(origin.address, ""));
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200, "there is room for it");
+}
+
+#[test]
+fn the_access_log_changes_its_format_and_can_be_turned_off_and_on() {
+    let origin = Origin::ok();
+    let yaml =
+        |log: &str| plain(origin.address, "").replace("access_log: off", &format!("access_log: {log}"));
+    let tollgate = start(&yaml("{ format: combined }"));
+    let lines = |with: &str| tollgate.stdout().iter().filter(|line| line.contains(with)).count();
+    assert_eq!(get(tollgate.address, "/combined", &[]).status, 200);
+    eventually("it is logged", || lines("\"GET /combined HTTP/1.1\"") == 1);
+    let answer = reload(&tollgate, &yaml("{ format: json, to: /nonexistent/log }"));
+    assert_eq!(words(&answer, "changed"), ["access_log.format: combined → json"]);
+    assert_eq!(words(&answer, "needs_restart"), ["access_log.to: stdout → /nonexistent/log"]);
+    assert_eq!(get(tollgate.address, "/json", &[]).status, 200);
+    eventually("it is logged in JSON", || lines("\"path\":\"/json\"") == 1);
+    reload(&tollgate, &yaml("off"));
+    assert_eq!(get(tollgate.address, "/unseen", &[]).status, 200);
+    reload(&tollgate, &yaml("{ format: json }"));
+    assert_eq!(get(tollgate.address, "/seen", &[]).status, 200);
+    eventually("it is logged again", || lines("/seen") == 1);
+    assert_eq!(lines("/unseen"), 0);
+}
+
+#[test]
+fn the_file_is_the_one_of_the_start_and_the_environment_likewise() {
+    let origin = Origin::ok();
+    let yaml = plain(origin.address, "request_id: \"${ID_FIELD:-x-first}\"\n");
+    let tollgate = start(&yaml);
+    assert!(get(tollgate.address, "/", &[]).header("x-first").is_some());
+    let told = tollgate.command(&["reload", "--json"]);
+    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    fs::write(file(&tollgate), yaml.replace("x-first", "x-second")).unwrap();
+    // Whoever asks has an environment of his own, which is not the proxy's.
+    let admin = format!("--admin=http://{}", tollgate.admin);
+    let ended = tollgate_in(tollgate.directory(), &[("ID_FIELD", "x-other")], &["reload", &admin]);
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), "Changed:\n  request_id: x-first → x-second\n")
+    );
+    assert!(get(tollgate.address, "/", &[]).header("x-second").is_some());
+}
