@@ -61,8 +61,7 @@ pub(super) fn shut_out<S>(
     exchange.banned(policy);
     Denied { exchange, asked, address: &address }.record_banned(worker, policy, &ban);
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
-    let rule = rules.config.bans.get(rule).map(Arc::as_ref);
-    Some(quota::banned(rule, &ban, now, cross_origin))
+    Some(quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin))
 }
 
 /// Of the bans that were found, the one that shuts the request out. `shadow` is told those that would have.
@@ -95,7 +94,7 @@ pub(super) fn found(rules: &Rules, bans: &Bans, asked: &Asked<'_>, now: i64) -> 
     let user = || Key::read(&identifier(&USER, &asked.facts(""))?);
     bans.of(asked.address, user, now, |ban| {
         let of = |rule: &Arc<abuse::bans::Rule>| !ban.is_by_hand() && *rule.name == *ban.by;
-        let rule = rules.bans.iter().position(of).unwrap_or(rules.bans.len());
+        let rule = rules.iter().position(of).unwrap_or(rules.len());
         found.push(Found { ban: Arc::clone(ban), rule });
     });
     found

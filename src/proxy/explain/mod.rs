@@ -24,7 +24,6 @@ use crate::{
     identity::{Identity, address_text},
     limit::Store,
     router::{Misfit, Refused, Target},
-    telemetry::time::rfc3339,
 };
 
 /// What would become of a request.
