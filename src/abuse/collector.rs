@@ -24,6 +24,7 @@ const SWEEP: Duration = Duration::from_millis(100);
 pub struct Collector {
     queue: SyncSender<Batch>,
     metrics: Arc<Metrics>,
+    registry: Arc<Registry>,
 }
 
 impl Collector {
@@ -37,13 +38,15 @@ impl Collector {
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
         let (queue, batches) = sync_channel(QUEUE);
-        thread::Builder::new().name("abuse".into()).spawn(move || collect(&batches, &registry, &clock))?;
-        Ok(Self { queue, metrics })
+        let merged = Arc::clone(&registry);
+        thread::Builder::new().name("abuse".into()).spawn(move || collect(&batches, &merged, &clock))?;
+        Ok(Self { queue, metrics, registry })
     }
 
     /// The notes of one worker.
     pub fn recorder(&self) -> Recorder {
-        Recorder::new(self.queue.clone(), Arc::clone(&self.metrics))
+        let names = Arc::clone(self.registry.names());
+        Recorder::new(self.queue.clone(), Arc::clone(&self.metrics), names, self.registry.keeps())
     }
 }
 

@@ -1,18 +1,20 @@
 //! The last records of one policy at one address.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
+
+use compact_str::CompactString;
 
 use crate::limit::algorithm::metadata_list::Entry;
+
+/// What counts the owners of an entry.
+const COUNTED: usize = 2 * size_of::<usize>();
 
 /// At most `keep` records, each for `retain` microseconds, oldest first.
 ///
 /// When it is full, the record to go is the oldest of the user with the most: a flood by one user never
 /// hides the others behind the address.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept(VecDeque<Arc<Entry>>);
+pub(super) struct Kept(Vec<Arc<Entry>>);
 
 /// What a policy says of its records.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +34,10 @@ impl Kept {
             return;
         }
         let after = self.0.partition_point(|record| record.time <= entry.time);
+        if self.0.is_empty() {
+            // Most addresses have one.
+            self.0.reserve_exact(1);
+        }
         self.0.insert(after, Arc::clone(entry));
         while self.0.len() > bounds.keep {
             self.shrink();
@@ -54,6 +60,16 @@ impl Kept {
         self.0.drain(..count);
     }
 
+    /// About how much memory it takes, itself left out.
+    pub(super) fn bytes(&self) -> usize {
+        let heap = |text: &CompactString| if text.is_heap_allocated() { text.capacity() } else { 0 };
+        let entry = |entry: &Arc<Entry>| heap(&entry.path) + entry.user.as_ref().map_or(0, heap);
+        let each = COUNTED + size_of::<Entry>();
+        self.0.capacity() * size_of::<Arc<Entry>>()
+            + self.0.len() * each
+            + self.0.iter().map(entry).sum::<usize>()
+    }
+
     /// Oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.0.iter()
@@ -62,7 +78,7 @@ impl Kept {
     /// The records of this time.
     fn at(&self, time: i64) -> impl Iterator<Item = &Arc<Entry>> {
         let from = self.0.partition_point(|record| record.time < time);
-        self.0.range(from..).take_while(move |record| record.time == time)
+        self.0[from..].iter().take_while(move |record| record.time == time)
     }
 
     fn shrink(&mut self) {

@@ -23,6 +23,8 @@ const FRESH: Duration = Duration::from_millis(200);
 /// Runs errands, one at a time: what one brought serves those that waited behind it.
 pub(super) struct Archivist<A> {
     archive: A,
+    /// The same that stamps denials.
+    clock: Arc<dyn Clock>,
     mirror: Mirror,
     refreshed: Option<Instant>,
     failed: Option<Instant>,
@@ -30,7 +32,8 @@ pub(super) struct Archivist<A> {
 
 impl<A: Archive> Archivist<A> {
     pub(super) fn new(archive: A, registry: Arc<Registry>, clock: Arc<dyn Clock>) -> Self {
-        Self { archive, mirror: Mirror::new(registry, clock), refreshed: None, failed: None }
+        let mirror = Mirror::new(registry, Arc::clone(&clock));
+        Self { archive, clock, mirror, refreshed: None, failed: None }
     }
 
     /// Runs errands until every desk is gone.
@@ -41,7 +44,7 @@ impl<A: Archive> Archivist<A> {
                 Errand::Refresh { answer } => answer.send(self.refresh().await),
                 Errand::LookUp { address, answer } => answer.send(self.look_up(address).await),
                 Errand::Forget { address, answer } => {
-                    answer.send(bounded(self.archive.forget(address)).await)
+                    answer.send(bounded(self.archive.forget(address, self.clock.now())).await)
                 }
             };
         }

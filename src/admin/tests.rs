@@ -137,7 +137,9 @@ fn mistakes_are_told() {
         "/v1/blocked?polcy=per-ip",
         "/v1/blocked?policy=unknown",
         "/v1/blocked?prefix=300.0.0.0/8",
-        "/v1/blocked?sort=users",
+        "/v1/blocked?sort=user",
+        "/v1/blocked?hint=two",
+        "/v1/blocked?active=yes",
         "/v1/blocked?limit=0",
         "/v1/blocked?limit=1001",
         "/v1/blocked?limit=-1",
@@ -275,11 +277,11 @@ impl Archive for Away {
         self.answer().await
     }
 
-    async fn read(&self, _: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
+    async fn read(&self, _: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
         self.answer().await
     }
 
-    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+    async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
         self.answer().await
     }
 }

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    abuse::{Archive, Collector, Registry},
+    abuse::{Archive, Collector},
     admin::{self, AdminHandle, Readiness},
     config::model::Config,
     identity::{UnusableKeys, Verifier},
@@ -97,8 +97,9 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let clock = SystemClock::new();
     let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
-    let registry = Arc::new(Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics)));
-    let ground = Ground { policies, clock, metrics, registry, events: Events::new(), warnings };
+    let events = Events::new();
+    let registry = Arc::new(stores::registry(&config, &policies, &metrics, &events));
+    let ground = Ground { policies, clock, metrics, registry, events, warnings };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {

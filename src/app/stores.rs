@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::StartError;
 use crate::{
-    abuse::{self, Registry},
+    abuse::{self, Names, Registry},
     config::model::{Config, Redis},
     limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
     store::{
@@ -29,6 +29,19 @@ pub(super) struct Ground {
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
+}
+
+/// What is known of limited clients.
+pub(super) fn registry(
+    config: &Config,
+    policies: &[Policy],
+    metrics: &Arc<Metrics>,
+    events: &Events,
+) -> Registry {
+    let registry = Registry::new(policies, config.abuse.retain, Arc::clone(metrics))
+        .naming(Names::new(&config.abuse))
+        .telling(events.clone());
+    if config.store.redis.is_some() { registry } else { registry.alone() }
 }
 
 /// The process' own store.

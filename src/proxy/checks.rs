@@ -126,9 +126,9 @@ impl<S> Details<'_, S> {
     /// What checks of this policy take. `None`: there is nothing to check.
     fn of(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
-            Kind::MetadataList => {
-                Detail::Entry(Arc::clone(self.entry.get_or_init(|| written_down(self.exchange, self.asked))))
-            }
+            Kind::MetadataList => Detail::Entry(Arc::clone(
+                self.entry.get_or_init(|| written_down(self.worker, self.exchange, self.asked)),
+            )),
             Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.worker.tokens.draw())),
             Kind::Distinct => match &policy.value {
                 Some(recipe) => match value(recipe, policy.missing, self.facts)? {

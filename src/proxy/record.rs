@@ -11,8 +11,7 @@ use crate::{
     limit::{Check, Source, Store, algorithm::metadata_list::Entry},
 };
 
-/// Bytes of a user ID and of a path that evidence keeps.
-const LONGEST_USER: usize = 128;
+/// Bytes of a path that evidence keeps.
 const LONGEST_PATH: usize = 512;
 
 /// A request that was denied.
@@ -37,8 +36,13 @@ impl Denied<'_> {
     ) {
         let denial = self.denial(policy, &check.identifier, retry_after);
         let new = if first {
-            let entry =
-                || check.detail.entry().cloned().unwrap_or_else(|| written_down(self.exchange, self.asked));
+            let entry = || {
+                check
+                    .detail
+                    .entry()
+                    .cloned()
+                    .unwrap_or_else(|| written_down(worker, self.exchange, self.asked))
+            };
             worker.recorder.denied(&denial, entry)
         } else {
             worker.recorder.also(&denial)
@@ -52,7 +56,7 @@ impl Denied<'_> {
     /// Notes that it lacks what a policy demands.
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
         let denial = self.denial(policy, "", None);
-        worker.recorder.denied(&denial, || written_down(self.exchange, self.asked));
+        worker.recorder.denied(&denial, || written_down(worker, self.exchange, self.asked));
     }
 
     fn denial<'a>(&'a self, policy: usize, identifier: &'a str, retry_after: Option<i64>) -> Denial<'a> {
@@ -69,11 +73,13 @@ impl Denied<'_> {
     }
 }
 
-/// The request as evidence. What clients make long is cut: it is kept for a while.
-pub(super) fn written_down(exchange: &Exchange, asked: &Asked<'_>) -> Arc<Entry> {
+/// The request as evidence, with the user as he may be written down. What clients make long is cut: it is kept for a
+/// while.
+pub(super) fn written_down<S>(worker: &Worker<S>, exchange: &Exchange, asked: &Asked<'_>) -> Arc<Entry> {
+    let user = asked.identity.user.as_deref().and_then(|user| worker.recorder.names().written(user));
     Arc::new(Entry {
         time: exchange.time(),
-        user: asked.identity.user.as_deref().map(|user| cut(user, LONGEST_USER).into()),
+        user: user.map(Into::into),
         method: asked.request.method.clone(),
         path: cut(asked.target.path(), LONGEST_PATH).into(),
     })

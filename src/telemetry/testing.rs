@@ -8,7 +8,7 @@ use crate::config::model::{
     Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
     Config, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
     MemoryStore, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Store, Timeouts,
-    Upstream, Workers,
+    Upstream, Users, Workers,
 };
 
 /// One route `all`, one upstream `api`, one policy `per-ip`.
@@ -32,7 +32,7 @@ pub(crate) fn config() -> Config {
         user: Vec::new(),
         store: Store { memory: MemoryStore { max_keys: 1000 }, redis: None },
         policies: vec![Arc::new(policy)],
-        abuse: Abuse { retain: Duration::from_secs(86_400) },
+        abuse: Abuse { retain: Duration::from_secs(86_400), users: Users::Plain, secret: None },
         upstreams: vec![Upstream {
             name: "api".into(),
             endpoints: url

@@ -11,7 +11,7 @@ use tollgate::config::{
         HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel,
         MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern, Policy, Rate, RateLimitFields,
         Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
-        TemplatePart, Timeouts, Upstream, UserSource, Workers,
+        TemplatePart, Timeouts, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -73,7 +73,7 @@ fn smallest() -> Config {
             overrides: vec![],
             reply: None,
         })],
-        abuse: Abuse { retain: secs(86_400) },
+        abuse: Abuse { retain: secs(86_400), users: Users::Plain, secret: None },
         upstreams: vec![Upstream {
             name: "api".to_owned(),
             endpoints: vec![endpoint("127.0.0.1:3000", 3000, 1)],
@@ -192,7 +192,7 @@ policies:
       headers: { X-Reason: slow-down }
       body: '{"error":"slow down","retry_after":{{retry_after}},"of":"{{policy}}: {{ limit }}"}'
   costly: { algorithm: gcra, key: ip, limit: 100/1m, cost: 5, reply: { body: "wait", content_type: text/html } }
-abuse: { retain: 30d }
+abuse: { retain: 30d, users: hashed, secret: "${TOKEN}" }
 upstreams:
   api:
     endpoints:
@@ -403,7 +403,11 @@ fn everything_that_is_said_counts() {
                 )
             }),
         ],
-        abuse: Abuse { retain: secs(30 * 86_400) },
+        abuse: Abuse {
+            retain: secs(30 * 86_400),
+            users: Users::Hashed,
+            secret: Some(Secret::new("hunter2-token")),
+        },
         upstreams: vec![
             Upstream {
                 name: "api".to_owned(),

@@ -384,7 +384,7 @@ fn what_no_instance_wrote_is_passed_over() {
         ("empty", String::new()),
         ("text", "nonsense".to_owned()),
         ("number", "7".to_owned()),
-        ("version", with("version", json!(2))),
+        ("version", with("version", json!(1))),
         ("negative", with("denied", json!(-1))),
         ("nested", "[".repeat(10_000)),
         ("long", with("padding", json!("x".repeat(300 << 10)))),
@@ -471,11 +471,11 @@ fn many_clients_are_read_in_pages() {
 fn as_many_instances_and_clients_as_there_may_be_redis_holds_a_bounded_number() {
     let redis = Redis::start();
     let a = Instance::start(&redis, "a");
-    let fill = "for n = 1, 10005 do
+    let fill = "for n = 1, 100005 do
         local address = string.format('10.0.%d.%d', n / 256, n % 256)
         redis.call('ZADD', KEYS[1], ARGV[1] + n, address)
         redis.call('HSET', 'ratelimit:{abuse}:' .. address, 'x', '{}')
-        redis.call('PEXPIRE', 'ratelimit:{abuse}:' .. address, 100000)
+        redis.call('PEXPIRE', 'ratelimit:{abuse}:' .. address, 300000)
     end
     for n = 1, 256 do
         redis.call('HSET', 'ratelimit:{abuse}:203.0.113.7', 'instance-' .. n, '{\"last\":' .. (n + 5) % 256 .. '}')
@@ -484,7 +484,7 @@ fn as_many_instances_and_clients_as_there_may_be_redis_holds_a_bounded_number() 
     redis.cli(&["EVAL", fill, "1", "ratelimit:{abuse}:changed", &lately]);
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
-    assert_eq!(redis.cli(&["ZCARD", "ratelimit:{abuse}:changed"]), "10000");
+    assert_eq!(redis.cli(&["ZCARD", "ratelimit:{abuse}:changed"]), "100000");
     let exists = |address: &str| redis.cli(&["EXISTS", &format!("ratelimit:{{abuse}}:{address}")]) == "1";
     assert!(!exists("10.0.0.1") && !exists("10.0.0.6"), "those that changed longest ago go");
     assert!(exists("10.0.0.7") && exists("203.0.113.7"));

@@ -7,10 +7,10 @@ use serde::Deserialize;
 
 use super::{
     super::{params::Params, problem::Problem, shapes, state::Shared},
-    cursor::Sort,
+    cursor,
 };
 use crate::{
-    abuse::{self, Client},
+    abuse::{self, Client, Sort, Walk},
     telemetry::time::rfc3339,
 };
 
@@ -18,54 +18,86 @@ use crate::{
 const LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
     /// Held back by this policy.
-    policy: Option<String>,
+    pub(in super::super) policy: Option<String>,
     /// Within this prefix.
-    prefix: Option<String>,
+    pub(in super::super) prefix: Option<String>,
+    /// Limited still, or no longer.
+    pub(in super::super) active: Option<bool>,
+    /// How many users were behind it.
+    pub(in super::super) hint: Option<Hint>,
     #[serde(default)]
-    sort: Sort,
-    limit: Option<usize>,
-    cursor: Option<String>,
+    pub(in super::super) sort: Sort,
+    pub(in super::super) limit: Option<usize>,
+    pub(in super::super) cursor: Option<String>,
+}
+
+/// What is said of an address by how many users were behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(in super::super) enum Hint {
+    /// None that is known.
+    None,
+    One,
+    Many,
 }
 
 pub(in super::super) async fn list(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::Blocked>, Problem> {
+    listed(&shared, &wanted).await.map(Json)
+}
+
+/// A page of the list.
+pub(in super::super) async fn listed(shared: &Shared, wanted: &Wanted) -> Result<shapes::Blocked, Problem> {
     let state = &shared.state;
-    let policy = wanted.policy.as_deref().map(|name| {
-        let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
-        shared.policy_named(name).map(|_| name).ok_or_else(unknown)
-    });
-    let prefix = wanted.prefix.as_deref().map(|text| {
-        let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
-        abuse::parse(text).ok_or_else(|| Problem::bad_request(malformed()))
-    });
-    let after = wanted.cursor.as_deref().map(|cursor| {
-        let malformed = "the cursor is not one that this list gave, or was given for another sort";
-        wanted.sort.read(cursor).ok_or_else(|| Problem::bad_request(malformed))
-    });
-    let (policy, prefix, after) = (policy.transpose()?, prefix.transpose()?, after.transpose()?);
     let limit = wanted.limit.unwrap_or(LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
         return Err(Problem::bad_request(format!("limit must be 1 to {MAX_LIMIT}")));
     }
-
+    let mut walk = Walk::new(wanted.read(shared)?, limit);
     shared.desk.refresh().await;
-    let mut clients = state.registry.clients(state.clock.now(), |client| {
-        policy.is_none_or(|policy| client.policies.iter().any(|name| **name == *policy))
-            && prefix.is_none_or(|prefix| prefix.contains(&client.address))
-            && after.is_none_or(|after| wanted.sort.place(client) > after)
-    });
-    clients.sort_by_key(|client| wanted.sort.place(client));
-    let more = clients.len() > limit;
-    clients.truncate(limit);
-    let cursor = clients.last().filter(|_| more).map(|last| wanted.sort.cursor(wanted.sort.place(last)));
-    let blocked = clients.iter().map(told).collect();
-    Ok(Json(shapes::Blocked { blocked, cursor }))
+    let now = state.clock.now();
+    while state.registry.step(&mut walk, now) {
+        // Others who ask have their turn: among a million addresses it may take a while to find those that are wanted.
+        tokio::task::yield_now().await;
+    }
+    let (clients, next) = walk.page();
+    let cursor = next.map(|place| cursor::cursor(wanted.sort, place));
+    Ok(shapes::Blocked { blocked: clients.iter().map(told).collect(), cursor })
+}
+
+impl Wanted {
+    fn read(&self, shared: &Shared) -> Result<abuse::Wanted, Problem> {
+        let policy = self.policy.as_deref().map(|name| {
+            let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
+            shared.policy_named(name).map(|_| name.into()).ok_or_else(unknown)
+        });
+        let prefix = self.prefix.as_deref().map(|text| {
+            let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
+            abuse::parse(text).ok_or_else(|| Problem::bad_request(malformed()))
+        });
+        let after = self.cursor.as_deref().map(|cursor| {
+            let malformed = "the cursor is not one that this list gave, or was given for another sort";
+            cursor::read(self.sort, cursor).ok_or_else(|| Problem::bad_request(malformed))
+        });
+        Ok(abuse::Wanted {
+            sort: self.sort,
+            after: after.transpose()?,
+            policy: policy.transpose()?,
+            prefix: prefix.transpose()?,
+            is_active: self.active,
+            users: self.hint.map(|hint| match hint {
+                Hint::None => (0, 0),
+                Hint::One => (1, 1),
+                Hint::Many => (2, u64::MAX),
+            }),
+        })
+    }
 }
 
 /// One address as lists and evidence tell it.
@@ -82,7 +114,7 @@ pub(super) fn told(client: &Client) -> shapes::BlockedAddress {
         last: rfc3339(client.last),
         until: rfc3339(client.until),
         denied: client.denied,
-        distinct_users: client.users,
+        distinct_users: usize::try_from(client.users).unwrap_or(usize::MAX),
         hint: hint.to_owned(),
     }
 }

@@ -211,6 +211,20 @@ pub struct MemoryStore {
 pub struct Abuse {
     /// How long a limited client stays listed.
     pub retain: Duration,
+    pub users: Users,
+    /// By which users are hashed. [`Users::Hashed`] always has one.
+    pub secret: Option<Secret>,
+}
+
+/// How users are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Users {
+    /// By their names.
+    Plain,
+    /// By a keyed hash of their names.
+    Hashed,
+    /// Not at all.
+    Off,
 }
 
 /// A service behind the proxy.

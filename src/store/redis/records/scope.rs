@@ -38,6 +38,16 @@ impl Scope {
         format!("{}:{{abuse}}:{}", self.prefix, abuse::shown(address))
     }
 
+    /// The key of the users who were seen behind a client in a slice of time.
+    pub(super) fn users(&self, address: IpNet, slice: u32) -> String {
+        format!("{}:{{abuse}}:users:{}:{slice}", self.prefix, abuse::shown(address))
+    }
+
+    /// [`Scope::users`] for all slices that count now.
+    pub(super) fn all_users(&self, address: IpNet, now: i64) -> Vec<String> {
+        abuse::slices(self.retain, now).map(|slice| self.users(address, slice)).collect()
+    }
+
     /// Milliseconds.
     pub(super) fn retain_millis(&self) -> u64 {
         millis(self.retain)
