@@ -13,6 +13,7 @@
 --           of each request: the number of its checks; of each: its limit (not twice in a request), its policy (from 1),
 --           its cost, and what else the algorithm takes. Limits that are strings are numbered 1, 2, 3 …; the others,
 --           which come behind them, -1, -2, -3 …
+-- ARGV[3] whatever it is, nothing is written: the reply is what it would be otherwise, but for a lack of memory
 -- reply   integers: how many states lay so far in the future that they were discarded; the time; of each request: 1 if it
 --         is admitted, 0 if it is denied, 2 if it would be admitted but for memory, which the server has none of to write
 --         that down; then of each check what its algorithm says of how it stands (see there; times are relative to
@@ -152,6 +153,7 @@ while at <= size do
   end
 end
 
+if ARGV[3] then count = 0 end
 for i = 1, count do
   local limit = changes[i]
   local index, key = changed[limit], KEYS[limit > 0 and limit or strings - limit]

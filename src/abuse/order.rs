@@ -4,11 +4,12 @@ use std::{collections::BTreeSet, ops::Bound};
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::client::Held;
 
 /// By what addresses are sorted.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Sort {
     /// Most lately denied first.

@@ -1,4 +1,4 @@
-//! Who may ask. Every path but those of health stands behind this.
+//! Who may ask. Every path but those of health, and what it takes to sign in, stands behind this.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -18,26 +18,42 @@ use http::{
 use http_body::Body as _;
 use subtle::ConstantTimeEq;
 
-use super::{problem::Problem, state::Shared};
+use super::{page, problem::Problem, session, state::Shared};
 use crate::config::model::Secret;
 
 /// Refuses whoever may not ask; marks answers as nothing to keep or to guess at.
 pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let open = matches!(request.uri().path(), "/healthz" | "/readyz");
-    let refused = if open { None } else { refuse(shared.state.token.as_ref(), &request) };
+    let now = shared.state.clock.now();
+    let refused = if open { None } else { refuse(shared.state.token.as_ref(), &request, now) };
     let mut response = match refused {
         Some(response) => response,
         None => next.run(request).await,
     };
     let headers = response.headers_mut();
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 
-fn refuse(token: Option<&Secret>, request: &Request) -> Option<Response> {
+fn refuse(token: Option<&Secret>, request: &Request, now: i64) -> Option<Response> {
+    let headers = request.headers();
+    let admitted = |token: &Secret| {
+        page::is_for_strangers(request.uri().path())
+            || bears(headers, token)
+            || session::holds(token, headers, now)
+    };
     match token {
-        Some(token) if !bears(request.headers(), token) => Some(unauthorized()),
+        Some(token) if !admitted(token) => {
+            let asks_for_page = matches!(*request.method(), Method::GET | Method::HEAD)
+                && page::is_page(request.uri().path());
+            Some(if asks_for_page { page::to_login(request.uri()) } else { unauthorized() })
+        }
+        // Whoever bears the token is a program; a browser sends its cookie along, whoever's page it shows.
+        Some(token) if !bears(headers, token) && !is_same_origin(headers) => {
+            let detail = "a page from elsewhere may not ask: Origin must be the same as Host";
+            Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response())
+        }
         None if !is_local(request.uri(), request.headers()) => {
             let detail = "without a token only loopback may ask: Host and Origin must be 127.0.0.1, [::1] or localhost";
             Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response())
@@ -87,6 +103,18 @@ fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
         && hosts.all(host)
         && uri.host().is_none_or(is_loopback)
         && headers.get_all(ORIGIN).iter().all(origin)
+}
+
+/// Browsers leave out the port in both where it is the scheme's own.
+fn is_same_origin(headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST).map(HeaderValue::as_bytes);
+    let same = |origin: &HeaderValue| {
+        let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        authority.is_some_and(|(_, authority)| {
+            host.is_some_and(|host| host.eq_ignore_ascii_case(authority.as_bytes()))
+        })
+    };
+    headers.get_all(ORIGIN).iter().all(same)
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -147,6 +175,25 @@ mod tests {
         for origin in ["http://evil.example", "null", "", "http://127.0.0.1.evil.example"] {
             assert!(!local("/", &[(HOST, "localhost"), (ORIGIN, origin)]), "{origin}");
         }
+    }
+
+    #[test]
+    fn an_origin_is_that_of_the_host_or_foreign() {
+        let same = |origin: &str, host: &str| {
+            let headers = [(ORIGIN, origin), (HOST, host)]
+                .map(|(name, value)| (name, HeaderValue::from_str(value).unwrap()));
+            is_same_origin(&HeaderMap::from_iter(headers))
+        };
+        assert!(same("https://proxy.internal", "proxy.internal"));
+        assert!(same("http://Proxy.internal:9900", "proxy.internal:9900"));
+        assert!(is_same_origin(&HeaderMap::new()), "programs send none");
+        for origin in
+            ["https://evil.example", "http://proxy.internal:9901", "null", "", "proxy.internal:9900"]
+        {
+            assert!(!same(origin, "proxy.internal:9900"), "{origin}");
+        }
+        let lonely = HeaderMap::from_iter([(ORIGIN, HeaderValue::from_static("http://"))]);
+        assert!(!is_same_origin(&lonely));
     }
 
     #[test]

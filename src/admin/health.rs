@@ -8,29 +8,46 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{StatusCode, header::CONTENT_TYPE};
-use serde_json::{Value, json};
 
 use super::{
+    openapi::Refusals,
     problem::Problem,
+    shapes::{Health, ProblemDetails},
     state::{Phase, Shared},
 };
 use crate::telemetry::metrics::Metrics;
 
 /// The process lives.
-pub(super) async fn alive() -> Json<Value> {
-    Json(json!({"status": "alive"}))
+#[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = Health)))]
+pub(super) async fn alive() -> Json<Health> {
+    Json(Health { status: "alive".to_owned() })
 }
 
 /// The configuration is loaded, listeners are bound, and it is not draining.
-pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<Json<Value>, Problem> {
+#[utoipa::path(
+    get,
+    path = "/readyz",
+    security(()),
+    responses(
+        (status = 200, body = Health),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "starting, or draining"),
+    )
+)]
+pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<Json<Health>, Problem> {
     let not = |why| Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why));
     match shared.state.readiness.phase() {
-        Phase::Ready => Ok(Json(json!({"status": "ready"}))),
+        Phase::Ready => Ok(Json(Health { status: "ready".to_owned() })),
         Phase::Starting => not("starting"),
         Phase::Draining => not("draining"),
     }
 }
 
+/// Everything that is counted, for Prometheus.
+#[utoipa::path(
+    get,
+    path = "/metrics",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text"), Refusals)
+)]
 pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
     let page = shared.state.metrics.expose();
     let page = page.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;

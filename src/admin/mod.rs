@@ -6,12 +6,18 @@
 mod archivist;
 mod blocked;
 mod desk;
+mod events;
 mod guard;
+mod guesses;
 mod health;
+mod openapi;
+mod page;
 mod params;
 mod problem;
+mod rounds;
 mod router;
 mod server;
+mod session;
 pub mod shapes;
 mod state;
 mod status;

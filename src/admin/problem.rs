@@ -5,8 +5,8 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::{HeaderValue, StatusCode, header::CONTENT_TYPE};
-use serde_json::json;
 
+use super::shapes::ProblemDetails;
 use crate::limit::Unavailable;
 
 /// What went wrong, for people; the status is for programs.
@@ -30,6 +30,16 @@ impl Problem {
     }
 }
 
+impl Problem {
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
+    }
+}
+
 impl From<Unavailable> for Problem {
     fn from(error: Unavailable) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
@@ -38,13 +48,13 @@ impl From<Unavailable> for Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let body = Json(json!({
+        let body = Json(ProblemDetails {
             // Nothing more than the status says (RFC 9457, 4.2.1).
-            "type": "about:blank",
-            "title": self.status.canonical_reason().unwrap_or_default(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        }));
+            kind: "about:blank".to_owned(),
+            title: self.status.canonical_reason().unwrap_or_default().to_owned(),
+            status: self.status.as_u16(),
+            detail: self.detail,
+        });
         let mut response = (self.status, body).into_response();
         let content_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(CONTENT_TYPE, content_type);

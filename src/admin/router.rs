@@ -2,19 +2,29 @@
 
 use std::sync::Arc;
 
-use axum::{Router, middleware, routing::get};
+use axum::{Json, Router, middleware, routing::get};
 use http::{Method, StatusCode, Uri};
+use utoipa::OpenApi;
+use utoipa_axum::{router::OpenApiRouter, routes};
 
-use super::{blocked, guard::guard, health, problem::Problem, state::Shared, status};
+use super::{
+    blocked, events, guard::guard, health, openapi::Description, page, problem::Problem, state::Shared,
+    status,
+};
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
-        .route("/v1/status", get(status::status))
-        .route("/v1/blocked", get(blocked::list))
-        .route("/v1/blocked/{ip}", get(blocked::evidence).delete(blocked::unblock))
+    let (router, described) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(health::alive))
+        .routes(routes!(health::ready))
+        .routes(routes!(health::metrics))
+        .routes(routes!(status::status))
+        .routes(routes!(blocked::list::list))
+        .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
+        .routes(routes!(events::events))
+        .split_for_parts();
+    router
+        .route("/v1/openapi.json", get(async move || Json(described)))
+        .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
         .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))

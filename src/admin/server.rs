@@ -10,7 +10,12 @@ use std::{
 };
 
 use axum::Router;
-use hyper::server::conn::http1;
+use http::Request;
+use hyper::{
+    body::Incoming,
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -26,6 +31,7 @@ use tokio::{
 use super::{
     archivist::Archivist,
     desk::{self, Desk},
+    rounds,
     router::router,
     state::{Shared, State},
 };
@@ -67,6 +73,18 @@ impl AdminHandle {
     }
 }
 
+/// Tells an answer that goes on and on when it has to end, so that it ends well.
+#[derive(Debug, Clone)]
+pub(super) struct Ending(watch::Receiver<bool>);
+
+impl Ending {
+    /// Ready once the connection or the process is to end.
+    pub(super) async fn ended(&mut self) {
+        // Nobody left who could tell: it has ended.
+        let _gone = self.0.wait_for(|&ended| ended).await;
+    }
+}
+
 /// Starts the admin port on a socket that is bound already. `store` makes its end of the store, and `archive`
 /// that of the archive, on its own thread.
 ///
@@ -89,7 +107,11 @@ pub fn spawn<S: Store + 'static, A: Archive + 'static>(
         local.spawn_local(async move { desk::serve(store(), policies, questions).await });
         let (registry, clock) = (Arc::clone(&state.registry), Arc::clone(&state.clock));
         local.spawn_local(async move { Archivist::new(archive(), registry, clock).serve(errands).await });
-        let router = router(Arc::new(Shared { state, desk }));
+        let shared = Arc::new(Shared::new(state, desk));
+        local.spawn_local(rounds::sample(Arc::clone(&shared)));
+        local.spawn_local(rounds::refresh(Arc::clone(&shared)));
+        local.spawn_local(rounds::tick(Arc::clone(&shared)));
+        let router = router(shared);
         let result = local.block_on(&runtime, async {
             let listener = TcpListener::from_std(listener)?;
             accept(listener, router, stopped).await;
@@ -140,8 +162,13 @@ async fn serve(stream: TcpStream, router: Router, mut stopped: watch::Receiver<b
     let _unsupported = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD);
-    let mut connection =
-        pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)));
+    let (end, ending) = watch::channel(false);
+    let service = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Ending(ending.clone()));
+        service.call(request)
+    });
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = &mut connection => Some(ended),
         _ = stopped.changed() => None,
@@ -150,6 +177,7 @@ async fn serve(stream: TcpStream, router: Router, mut stopped: watch::Receiver<b
     let ended = match ended {
         Some(ended) => ended,
         None => {
+            end.send_replace(true);
             connection.as_mut().graceful_shutdown();
             time::timeout(GRACE, connection).await.unwrap_or(Ok(()))
         }

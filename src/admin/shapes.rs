@@ -2,9 +2,17 @@
 //! UTC, durations as in proxy.yaml, keys as in the store (`ip:203.0.113.7`).
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `GET /healthz`, `GET /readyz`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// `alive`, `ready`
+    pub status: String,
+}
 
 /// `GET /v1/status`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     pub version: String,
     pub started: String,
@@ -18,13 +26,13 @@ pub struct Status {
     pub warnings: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Configuration {
     pub hash: String,
     pub loaded: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoreStatus {
     /// `memory` or `redis`.
     pub topology: String,
@@ -32,33 +40,40 @@ pub struct StoreStatus {
     pub keys: u64,
     pub evicted: u64,
     #[serde(flatten)]
+    #[schema(value_type = SharedStore)]
     pub shared: Option<SharedStore>,
 }
 
-/// The store that instances share, as this one sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The store that instances share, as this one sees it. None of it is told where limits are kept in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SharedStore {
     /// `master` or `slave`; `null`, like the version, until it was reached.
+    #[schema(required = false)]
     pub role: Option<String>,
+    #[schema(required = false)]
     pub version: Option<String>,
     /// Of the last heartbeat; `null` if that was not answered.
+    #[schema(required = false)]
     pub latency: Option<String>,
     /// `closed`, or `open`: it is not asked.
+    #[schema(required = false)]
     pub breaker: String,
     /// Those alive, this one among them.
+    #[schema(required = false)]
     pub instances: u32,
+    #[schema(required = false)]
     pub warnings: Vec<String>,
 }
 
 /// `GET /v1/blocked`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Blocked {
     pub blocked: Vec<BlockedAddress>,
     /// Where the next page begins; `null` on the last.
     pub cursor: Option<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockedAddress {
     pub address: String,
     pub policies: Vec<String>,
@@ -72,7 +87,7 @@ pub struct BlockedAddress {
 }
 
 /// `GET /v1/blocked/{ip}`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Evidence {
     #[serde(flatten)]
     pub address: BlockedAddress,
@@ -83,7 +98,7 @@ pub struct Evidence {
 }
 
 /// A request that filled a limit, or one that was held back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Record {
     pub time: String,
     pub user: Option<String>,
@@ -93,7 +108,7 @@ pub struct Record {
 }
 
 /// How a limit of the address stands: its tightest tier.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Limit {
     pub policy: String,
     pub key: String,
@@ -104,7 +119,7 @@ pub struct Limit {
 }
 
 /// Somebody who is shut out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ban {
     /// `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`
     pub key: String,
@@ -120,7 +135,7 @@ pub struct Ban {
 }
 
 /// `GET /v1/bans`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Bans {
     /// Those that hold, the one that ends last first.
     pub bans: Vec<Ban>,
@@ -128,7 +143,7 @@ pub struct Bans {
 }
 
 /// What `POST /v1/bans` takes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBan {
     pub key: String,
@@ -140,14 +155,14 @@ pub struct NewBan {
 }
 
 /// `DELETE /v1/bans?key=`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lifted {
     pub key: String,
     pub bans_lifted: u64,
 }
 
 /// `GET /v1/users/{user}`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct User {
     pub user: String,
     /// Most lately denied first.
@@ -155,7 +170,7 @@ pub struct User {
 }
 
 /// An address that a user was limited from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UserAddress {
     pub address: String,
     /// Requests of this user from there.
@@ -164,14 +179,14 @@ pub struct UserAddress {
 }
 
 /// `GET /v1/audit`: the newest first.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Audit {
     pub entries: Vec<AuditEntry>,
     pub cursor: Option<String>,
 }
 
 /// Something that was changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     pub time: String,
     /// Who: `operator at 127.0.0.1`, `bans.hammering`.
@@ -186,13 +201,13 @@ pub struct AuditEntry {
 }
 
 /// `GET /v1/routes`, in the order in which they are tried.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Routes {
     pub routes: Vec<Route>,
 }
 
 /// A route, and what came of its requests since the start of this instance.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Route {
     pub name: String,
     pub hosts: Vec<String>,
@@ -210,7 +225,7 @@ pub struct Route {
 }
 
 /// Seconds by quantile.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Latency {
     pub p50: f64,
     pub p90: f64,
@@ -218,13 +233,13 @@ pub struct Latency {
 }
 
 /// `GET /v1/upstreams`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Upstreams {
     pub upstreams: Vec<Upstream>,
 }
 
 /// An upstream, and how the attempts at it ended since the start of this instance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Upstream {
     pub name: String,
     pub policies: Vec<String>,
@@ -234,7 +249,7 @@ pub struct Upstream {
     pub connections: Connections,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Endpoint {
     pub url: String,
     pub weight: u32,
@@ -245,20 +260,20 @@ pub struct Endpoint {
 }
 
 /// Open connections to an upstream, all workers' together.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Connections {
     pub active: u64,
     pub idle: u64,
 }
 
 /// `GET /v1/policies`, in the configuration's order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policies {
     pub policies: Vec<Policy>,
 }
 
 /// A policy, and what it said since the start of this instance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policy {
     pub name: String,
     pub algorithm: String,
@@ -278,19 +293,19 @@ pub struct Policy {
 }
 
 /// `GET /v1/limits?policy=&key=`: one limit, by each variant of its policy that counts apart.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Limits {
     pub limits: Vec<Limit>,
 }
 
 /// `DELETE /v1/limits?policy=&key=`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResetLimits {
     pub cleared: Vec<ClearedLimit>,
 }
 
 /// What `POST /v1/explain` takes: a request as it would come.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainedRequest {
     #[serde(default = "get")]
@@ -305,7 +320,7 @@ pub struct ExplainedRequest {
 }
 
 /// One value, or several lines of one field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum HeaderValues {
     One(String),
@@ -317,7 +332,7 @@ fn get() -> String {
 }
 
 /// What would become of a request.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
     pub client_address: ExplainedAddress,
     /// Who is asking, where that is known, and from which source.
@@ -334,19 +349,19 @@ pub struct Explanation {
     pub bans: Vec<Ban>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedAddress {
     pub address: String,
     pub because: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedUser {
     pub user: String,
     pub because: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedRoute {
     pub name: String,
     pub because: String,
@@ -354,13 +369,13 @@ pub struct ExplainedRoute {
     pub passed_over: Vec<PassedOver>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PassedOver {
     pub name: String,
     pub because: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedCheck {
     pub policy: String,
     pub key: String,
@@ -378,7 +393,7 @@ pub struct ExplainedCheck {
 }
 
 /// `POST /v1/reload`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Reloaded {
     pub configuration: Configuration,
     /// What is in force now and was not before, in words.
@@ -389,7 +404,7 @@ pub struct Reloaded {
 }
 
 /// `DELETE /v1/blocked/{ip}`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unblocked {
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
@@ -398,17 +413,44 @@ pub struct Unblocked {
     pub other_keys: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ClearedLimit {
     pub policy: String,
     pub key: String,
 }
 
 /// What went wrong (RFC 9457).
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
+    /// `about:blank`: nothing more than the status says.
+    #[serde(rename = "type", default)]
+    pub kind: String,
     #[serde(default)]
     pub title: String,
     #[serde(default)]
+    pub status: u16,
+    /// What went wrong, in words.
+    #[serde(default)]
     pub detail: String,
+}
+
+/// How things stand: the data of the event `tick` of `GET /v1/events`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Tick {
+    pub time: String,
+    /// By this instance, in the last seconds.
+    pub requests_per_second: f64,
+    pub denied_per_second: f64,
+    /// Addresses with a limit that is not over.
+    pub blocked: usize,
+    pub ready: bool,
+    pub draining: bool,
+    pub store: StoreStatus,
+}
+
+/// What `POST /login` takes.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Login {
+    pub token: String,
 }

@@ -8,12 +8,18 @@ use std::{
     },
 };
 
-use super::desk::Desk;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+
+use super::{desk::Desk, events::STREAMS, guesses::Guesses, shapes::Tick};
 use crate::{
     abuse::Registry,
     config::model::Secret,
     limit::{Clock, Policy},
-    telemetry::{Events, metrics::Metrics},
+    telemetry::{
+        Events,
+        metrics::{History, Metrics},
+    },
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -50,9 +56,26 @@ pub struct Facts {
 pub(super) struct Shared {
     pub(super) state: State,
     pub(super) desk: Desk,
+    /// Places for those who listen to events.
+    pub(super) streams: Arc<Semaphore>,
+    /// How things stand; `None` as long as nobody listens.
+    pub(super) ticks: watch::Sender<Option<Arc<Tick>>>,
+    pub(super) history: Mutex<History>,
+    pub(super) guesses: Guesses,
 }
 
 impl Shared {
+    pub(super) fn new(state: State, desk: Desk) -> Self {
+        Self {
+            state,
+            desk,
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            ticks: watch::Sender::new(None),
+            history: Mutex::default(),
+            guesses: Guesses::default(),
+        }
+    }
+
     /// The name of a policy by its index.
     pub(super) fn policy(&self, index: usize) -> &str {
         self.state.policies.get(index).map_or("", |policy| policy.name.as_str())

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 
 use super::{
+    openapi::Refusals,
     params::{Nothing, Params},
     shapes::{Configuration, SharedStore, Status, StoreStatus},
     state::{self, Phase, Shared},
@@ -14,12 +15,18 @@ use crate::telemetry::{
     time::{duration, rfc3339},
 };
 
+/// How the process stands: version, configuration, store, and what an operator should know.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), Refusals))]
 pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Status> {
-    let state = &shared.state;
+    Json(told(&shared.state))
+}
+
+/// How it stands now.
+pub(super) fn told(state: &state::State) -> Status {
     let started = i64::try_from(state.metrics.started().as_micros()).unwrap_or(i64::MAX);
     let uptime = state.clock.now().saturating_sub(started).max(0);
     let phase = state.readiness.phase();
-    Json(Status {
+    Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: rfc3339(started),
         // To the second.
@@ -34,7 +41,7 @@ pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>
         workers: state.metrics.workers(),
         listeners: state.facts.listeners.iter().map(ToString::to_string).collect(),
         warnings: warnings(state),
-    })
+    }
 }
 
 /// Of the configuration, and of the store that instances share as it stands now.

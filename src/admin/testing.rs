@@ -42,6 +42,10 @@ impl Store for Lists {
         Err(Unavailable("nothing is decided here".to_owned()))
     }
 
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        self.decide(checks).await
+    }
+
     async fn give_back(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
         Err(Unavailable("nothing was taken here".to_owned()))
     }
@@ -79,12 +83,23 @@ impl Store for Lists {
         });
         Ok(cleared)
     }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        let mut cleared = Vec::new();
+        for policy in policies {
+            if self.0.lock().remove(&(policy.name.clone(), identifier.to_owned())).is_some() {
+                cleared.push(Cleared { policy: policy.name.clone(), identifier: identifier.to_owned() });
+            }
+        }
+        Ok(cleared)
+    }
 }
 
 pub(crate) struct Harness {
     pub(crate) address: SocketAddr,
     pub(crate) store: Arc<Lists>,
     pub(crate) readiness: Arc<Readiness>,
+    pub(crate) events: Events,
     registry: Arc<Registry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -109,13 +124,14 @@ impl Harness {
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
+        let events = Events::new();
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
             policies: policies.into(),
             metrics,
             readiness: Arc::clone(&readiness),
-            events: Events::new(),
+            events: events.clone(),
             clock: Arc::new(clock()),
             ipv6_prefix: 64,
             facts: Facts {
@@ -130,7 +146,7 @@ impl Harness {
         let lists = Arc::clone(&store);
         let handle = spawn(listener, state, move || lists, move || archive).unwrap();
         let recorder = collector.recorder();
-        Self { address: handle.address(), store, readiness, registry, recorder, handle }
+        Self { address: handle.address(), store, readiness, events, registry, recorder, handle }
     }
 
     /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.

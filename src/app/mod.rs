@@ -21,7 +21,7 @@ use crate::{
     identity::{UnusableKeys, Verifier},
     limit::{Clock, Policy, Store, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
-    proxy::{Parts, Quotas, Via},
+    proxy::{Parts, Rules},
     store::{
         memory::MemoryStore,
         redis::{Monitor, ServerError, records::Records},
@@ -30,6 +30,7 @@ use crate::{
         Events,
         access_log::{AccessLog, OpenError},
         metrics::Metrics,
+        traces::{self, Traces},
     },
     upstream,
 };
@@ -58,6 +59,9 @@ pub enum StartError {
     /// A file that Redis takes can't be read.
     #[error(transparent)]
     Redis(#[from] ServerError),
+    /// Traces can't be sent.
+    #[error(transparent)]
+    Traces(#[from] traces::OpenError),
     /// The keys of a token can't be read.
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
@@ -80,6 +84,7 @@ pub struct App {
     slots: Arc<Slots>,
     pulses: Pulses,
     access_log: AccessLog,
+    traces: Option<Traces>,
     readiness: Arc<Readiness>,
     phase: watch::Sender<Phase>,
     ended: mpsc::Receiver<()>,
@@ -99,7 +104,9 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let metrics = Metrics::new(&config, workers::count(config.workers));
     let events = Events::new();
     let registry = Arc::new(stores::registry(&config, &policies, &metrics, &events));
-    let ground = Ground { policies, clock, metrics, registry, events, warnings };
+    // A new one at each start: what an instance wrote before is another's to it.
+    let instance = format!("{:016x}", fastrand::u64(..));
+    let ground = Ground { policies, clock, metrics, registry, events, warnings, instance };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -127,7 +134,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, events, warnings } = ground;
+    let Ground { policies, clock, metrics, registry, events, warnings, instance } = ground;
     let config = Arc::new(config);
     let workers = metrics.workers();
 
@@ -141,11 +148,16 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
 
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
+    let store = if config.store.redis.is_some() { "redis" } else { "memory" };
+    let traces = config.tracing.as_ref();
+    let traces =
+        traces.map(|tracing| Traces::open(tracing, store, instance, Arc::clone(&metrics))).transpose()?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     let upstreams: Vec<Arc<upstream::Shared>> =
         config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
     let verifier = Arc::new(Verifier::new(&config.user)?);
     verifier.watch()?;
+    let rules = Arc::new(Rules::new(Arc::clone(&config), Arc::clone(&policies), verifier)?);
     let slots = Slots::new(config.client_limits.connections);
     let pulses = Pulses::new(workers);
     let (phase, watched) = watch::channel(Phase::Serving);
@@ -171,24 +183,19 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;
 
     // Last of all, so that no client is let in where anything else can't start.
-    let quotas = Arc::new(Quotas::new(&policies, &config.policies, config.reply_headers.ratelimit)?);
-    let via = Via::new(&config.reply_headers.via)?;
     for ((index, sockets), pulse) in
         workers::sockets(bound, workers).into_iter().enumerate().zip(pulses.each())
     {
         let parts = Parts {
             index,
-            config: Arc::clone(&config),
-            policies: Arc::clone(&policies),
+            rules: Arc::clone(&rules),
             store: Box::new(end.clone()),
-            verifier: Arc::clone(&verifier),
             upstreams: upstreams.clone(),
             metrics: metrics.worker(index),
             access_log: access_log.worker(),
+            tracer: traces.as_ref().map(Traces::tracer),
             recorder: collector.recorder(),
             clock: clock.clone(),
-            quotas: Arc::clone(&quotas),
-            via: via.clone(),
         };
         workers::spawn(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
     }
@@ -206,6 +213,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         slots,
         pulses,
         access_log,
+        traces,
         readiness,
         phase,
         ended,
@@ -279,6 +287,9 @@ impl App {
     pub fn close(self) {
         if !self.access_log.close(LAST_LINES) {
             tracing::warn!("the last lines of the access log could not be written");
+        }
+        if !self.traces.is_none_or(Traces::close) {
+            tracing::warn!("the last spans could not be sent");
         }
         self.admin.stop();
         if let Some(monitor) = self.monitor {

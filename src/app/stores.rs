@@ -29,6 +29,8 @@ pub(super) struct Ground {
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
+    /// How this instance is told from others.
+    pub(super) instance: String,
 }
 
 /// What is known of limited clients.
@@ -86,8 +88,7 @@ impl Shared {
             fleet: Arc::new(Fleet::default()),
             clock: ground.clock.clone(),
         };
-        // A new one at each start: what an instance wrote before is another's to it.
-        let instance = format!("{:016x}", fastrand::u64(..));
+        let instance = ground.instance.clone();
         let scope = Scope::new(&config.prefix, &instance, retain);
         let monitor = Monitor::spawn(Duties {
             server: server.clone(),
@@ -100,6 +101,7 @@ impl Shared {
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
             unblocked: unblocked(memory, ground),
+            cleared: cleared(memory, ground),
         })?;
         ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
@@ -131,6 +133,16 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
             events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });
+        }
+    })
+}
+
+/// A limit that another instance has cleared is cleared here.
+fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str, &str) + Send> {
+    let (memory, policies) = (Arc::clone(memory), Arc::clone(&ground.policies));
+    Box::new(move |name, identifier| {
+        if let Some(policy) = policies.iter().find(|policy| policy.name == name) {
+            memory.clear_now(std::slice::from_ref(policy), identifier);
         }
     })
 }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 use ipnet::{IpNet, Ipv4Net};
 
 use super::address_field::{forwarded_for, last_part, node_address};
@@ -11,13 +11,26 @@ use crate::config::model::AddressHeader;
 /// Parts of forwarding fields that are looked at. Real chains are shorter by far.
 const MOST_HOPS: usize = 64;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Peers whose forwarding fields count, and the field that is read.
 #[derive(Debug, Clone)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
     header: AddressHeader,
+}
+
+/// What is met on the way to the client's address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hop<'h> {
+    /// A trusted proxy: whoever stands left of it counts.
+    Proxy(IpAddr),
+    /// The client.
+    Client(IpAddr),
+    /// What is no address: whoever was met before it is the client.
+    NoAddress(&'h [u8]),
+    /// A field of one address stands there several times, and counts for nothing.
+    SeveralLines,
 }
 
 impl TrustedProxies {
@@ -40,32 +53,60 @@ impl TrustedProxies {
     /// own say. Where the walk ends before, at the list's end or at what is no address, it is the last
     /// one seen.
     pub fn client_address(&self, peer: IpAddr, peer_is_trusted: bool, headers: &HeaderMap) -> IpAddr {
+        self.walk(peer, peer_is_trusted, headers, |_| ())
+    }
+
+    /// The same; `met` is told what it goes by, in order. Nothing: the peer stands for itself.
+    pub fn walk<'h>(
+        &self,
+        peer: IpAddr,
+        peer_is_trusted: bool,
+        headers: &'h HeaderMap,
+        met: impl FnMut(Hop<'h>),
+    ) -> IpAddr {
         let peer = peer.to_canonical();
         if !peer_is_trusted {
             return peer;
         }
         match &self.header {
-            AddressHeader::XForwardedFor => self.walk(peer, headers, &X_FORWARDED_FOR, node_address),
-            AddressHeader::Forwarded => self.walk(peer, headers, &http::header::FORWARDED, forwarded_for),
-            AddressHeader::Single(name) => single(headers, name).unwrap_or(peer),
+            AddressHeader::XForwardedFor => {
+                self.walk_list(peer, headers, &X_FORWARDED_FOR, node_address, met)
+            }
+            AddressHeader::Forwarded => self.walk_list(peer, headers, &FORWARDED, forwarded_for, met),
+            AddressHeader::Single(name) => single(headers, name, met).unwrap_or(peer),
         }
     }
 
-    fn walk(
+    /// The field in which trusted proxies tell the client's address.
+    pub fn field(&self) -> &HeaderName {
+        match &self.header {
+            AddressHeader::XForwardedFor => &X_FORWARDED_FOR,
+            AddressHeader::Forwarded => &FORWARDED,
+            AddressHeader::Single(name) => name,
+        }
+    }
+
+    fn walk_list<'h>(
         &self,
         peer: IpAddr,
-        headers: &HeaderMap,
+        headers: &'h HeaderMap,
         name: &HeaderName,
         address: impl Fn(&[u8]) -> Option<IpAddr>,
+        mut met: impl FnMut(Hop<'h>),
     ) -> IpAddr {
         let lines = headers.get_all(name).iter().rev();
         let mut client = peer;
         for part in lines.flat_map(parts_from_right).take(MOST_HOPS) {
-            let Some(hop) = address(part) else { break };
+            let Some(hop) = address(part) else {
+                met(Hop::NoAddress(part));
+                break;
+            };
             client = hop;
             if !self.contains(hop) {
+                met(Hop::Client(hop));
                 break;
             }
+            met(Hop::Proxy(hop));
         }
         client
     }
@@ -80,13 +121,16 @@ fn parts_from_right(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-fn single(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
+fn single<'h>(headers: &'h HeaderMap, name: &HeaderName, mut met: impl FnMut(Hop<'h>)) -> Option<IpAddr> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?;
     if lines.next().is_some() {
+        met(Hop::SeveralLines);
         return None;
     }
-    node_address(line.as_bytes())
+    let address = node_address(line.as_bytes());
+    met(address.map_or(Hop::NoAddress(line.as_bytes()), Hop::Client));
+    address
 }
 
 /// `::ffff:10.0.0.0/104` as `10.0.0.0/8`: addresses are compared in their canonical form.

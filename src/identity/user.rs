@@ -46,10 +46,22 @@ pub fn identify(
     headers: &HeaderMap,
     peer_is_trusted: bool,
 ) -> Identity {
+    identify_telling(sources, verifier, headers, peer_is_trusted, |_| ())
+}
+
+/// The same; `asked` is told the index of each source that is asked. The last of them names the user, if any does.
+pub fn identify_telling(
+    sources: &[UserSource],
+    verifier: &Verifier,
+    headers: &HeaderMap,
+    peer_is_trusted: bool,
+    mut asked: impl FnMut(usize),
+) -> Identity {
     let verified = verifier.verified(headers);
     let claims = verified.iter().flatten().next().map(|token| Arc::clone(&token.claims));
     let mut tokens = verified.into_iter();
-    let found = sources.iter().find_map(|source| {
+    let found = sources.iter().enumerate().find_map(|(index, source)| {
+        asked(index);
         let (user, is_verified) = match source {
             UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !peer_is_trusted => return None,
             UserSource::Header { name, from } => {

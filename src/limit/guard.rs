@@ -79,11 +79,12 @@ impl<S: Store, L: Store> Guard<S, L> {
         }
     }
 
-    /// As each policy says in `on_store_error`.
+    /// As each policy says in `on_store_error`. `ask`: what is asked of the process' own store.
     async fn without_the_store(
         &self,
         checks: &[Check<'_>],
         unavailable: Unavailable,
+        ask: impl AsyncFnOnce(&L, &[Check<'_>]) -> Result<Decision, Unavailable>,
     ) -> Result<Decision, Unavailable> {
         // A shadow policy denies nobody, with the store or without it.
         let denies = |policy: &Policy| policy.on_store_error == OnStoreError::Deny && !policy.is_shadow;
@@ -99,7 +100,7 @@ impl<S: Store, L: Store> Guard<S, L> {
             .zip(&policies)
             .map(|(check, policy)| under(check, policy))
             .collect();
-        let decision = self.local.decide(&local).await?;
+        let decision = ask(&self.local, &local).await?;
         let mut decided = decision.verdicts.into_iter();
         let verdicts = checks.iter().map(|check| match is_local(&check) {
             true => decided.next().unwrap_or(Verdict::UNKNOWN),
@@ -111,6 +112,21 @@ impl<S: Store, L: Store> Guard<S, L> {
             time: decision.time,
             verdicts: verdicts.collect(),
         })
+    }
+
+    /// What was forgotten `here` and `there`, once.
+    fn pardoned(
+        &self,
+        here: Vec<Cleared>,
+        there: Result<Vec<Cleared>, Unavailable>,
+    ) -> Result<Vec<Cleared>, Unavailable> {
+        // Now, not before: until the store has forgotten, it denies, and that would be remembered.
+        self.common.fleet.pardon();
+        let mut cleared = here;
+        cleared.extend(there?);
+        cleared.sort_by(|a, b| (&a.policy, &a.identifier).cmp(&(&b.policy, &b.identifier)));
+        cleared.dedup();
+        Ok(cleared)
     }
 
     /// A policy with this instance's share of its limits: together, instances admit what one would, but for
@@ -129,6 +145,10 @@ impl<S: Store, L: Store> Guard<S, L> {
         let known = variants().zip(&shares.policies).find(|(known, _)| is_same(known));
         known.map_or_else(|| shared(policy, instances), |(_, share)| Arc::clone(share))
     }
+}
+
+fn is_open() -> Unavailable {
+    Unavailable("the breaker is open".to_owned())
 }
 
 /// The same check, held against `policy`: an instance's share of its own.
@@ -157,7 +177,7 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
             return Ok(decision);
         }
         if self.common.breaker.is_open() {
-            return self.without_the_store(checks, Unavailable("the breaker is open".to_owned())).await;
+            return self.without_the_store(checks, is_open(), L::decide).await;
         }
         let pardons = self.common.fleet.pardons();
         match self.store.decide(checks).await {
@@ -167,7 +187,18 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
                 }
                 Ok(decision)
             }
-            Err(unavailable) => self.without_the_store(checks, unavailable).await,
+            Err(unavailable) => self.without_the_store(checks, unavailable, L::decide).await,
+        }
+    }
+
+    /// Of what workers remember of denials nothing is known here. It says what the store said to them.
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        if self.common.breaker.is_open() {
+            return self.without_the_store(checks, is_open(), L::look).await;
+        }
+        match self.store.look(checks).await {
+            Err(unavailable) => self.without_the_store(checks, unavailable, L::look).await,
+            decided => decided,
         }
     }
 
@@ -205,14 +236,13 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
     }
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
-        let mut cleared = self.local.reset(policies, identifier).await?;
-        let there = self.store.reset(policies, identifier).await;
-        // Now, not before: until the store has forgotten, it denies, and that would be remembered.
-        self.common.fleet.pardon();
-        cleared.extend(there?);
-        cleared.sort_by(|a, b| (&a.policy, &a.identifier).cmp(&(&b.policy, &b.identifier)));
-        cleared.dedup();
-        Ok(cleared)
+        let here = self.local.reset(policies, identifier).await?;
+        self.pardoned(here, self.store.reset(policies, identifier).await)
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        let here = self.local.clear(policies, identifier).await?;
+        self.pardoned(here, self.store.clear(policies, identifier).await)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    config::model,
+    config::model::{self, unit},
     limit::algorithm::{Kind, Rule, Tier},
 };
 
@@ -163,6 +163,27 @@ impl Policy {
         self.kind == Kind::Concurrency || self.count.as_ref().is_none_or(|count| count.contains(status))
     }
 
+    /// The name of its algorithm in proxy.yaml.
+    pub fn algorithm(&self) -> &'static str {
+        match self.kind {
+            Kind::SingleCounter => "single_counter",
+            Kind::FixedWindow => "fixed_window",
+            Kind::MetadataList => "metadata_list",
+            Kind::SlidingWindow { .. } => "sliding_window",
+            Kind::SlidingLog => "sliding_log",
+            Kind::SlidingCounter => "sliding_counter",
+            Kind::Gcra { .. } => "gcra",
+            Kind::Concurrency => "concurrency",
+            Kind::Distinct => "distinct",
+        }
+    }
+
+    /// Its limits as proxy.yaml writes them: `100/1s`.
+    pub fn rates(&self) -> impl Iterator<Item = model::Rate> {
+        let window = |tier: &Tier| Duration::from_micros(u64::try_from(tier.window).unwrap_or_default());
+        self.tiers.iter().map(move |tier| model::Rate { limit: tier.limit, window: window(tier) })
+    }
+
     /// The policy itself and its overrides: whatever limits it has.
     pub fn variants(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.overrides.iter().map(|(_, variant)| variant))
@@ -220,17 +241,6 @@ fn shape(algorithm: model::Algorithm, rates: &[model::Rate]) -> String {
         shape.push_str(&unit(rate.window));
     }
     shape
-}
-
-/// A duration in the largest unit that is exact: `90s`, `1m`, `1h`, `30d`.
-fn unit(duration: Duration) -> String {
-    const UNITS: [(u128, &str); 5] =
-        [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
-    let micros = duration.as_micros();
-    match UNITS.iter().find(|(unit, _)| micros >= *unit && micros.is_multiple_of(*unit)) {
-        Some((unit, name)) => format!("{}{name}", micros / unit),
-        None => format!("{micros}us"),
-    }
 }
 
 #[cfg(test)]

@@ -106,6 +106,16 @@ impl Slices {
         Spent::Refill(era)
     }
 
+    /// How the limit would stand once the check's units were taken of the slice that is held `now`; `None` if it has not
+    /// as many.
+    pub(super) fn look(&self, check: &Check<'_>, now: i64) -> Option<Verdict> {
+        let limit = limit(check);
+        let shard = self.shard(&limit);
+        let slice = shard.slices.get(&limit).filter(|slice| slice.units >= check.cost && slice.end > now)?;
+        let verdict = slice.verdict(check, now);
+        Some(Verdict { remaining: verdict.remaining.saturating_sub(check.cost), ..verdict })
+    }
+
     /// The store gave `units` for the check and its slice when it was `asked`, and said `verdict`. Takes the check's
     /// own, and says how the limit stands.
     pub(super) fn refill(

@@ -70,8 +70,7 @@ impl<S: Store> Slicing<S> {
     }
 
     fn part<'a>(&'a self, check: &'a Check<'_>, now: i64) -> Part<'a> {
-        let policy = check.policy;
-        if policy.slice <= check.cost || check.cost == 0 || policy.is_shadow {
+        if !is_sliced(check) {
             return Part::Plain;
         }
         match self.slices.spend(check, now) {
@@ -150,6 +149,11 @@ impl<S: Store> Slicing<S> {
     }
 }
 
+/// Whether its units may be taken of a slice.
+fn is_sliced(check: &Check<'_>) -> bool {
+    check.policy.slice > check.cost && check.cost > 0 && !check.policy.is_shadow
+}
+
 /// What is said of a limit that denied more than the request asks for.
 fn as_it_stands(verdict: Verdict) -> Verdict {
     Verdict { admitted: true, retry_after: Some(0), ..verdict }
@@ -181,6 +185,32 @@ impl<S: Store> Store for Slicing<S> {
         self.decide_in_parts(checks).await
     }
 
+    /// What is left of a slice that the check does not fit into is not told.
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        let now = self.clock.now();
+        let spent: SmallVec<[Option<Verdict>; 2]> = checks
+            .iter()
+            .map(|check| if is_sliced(check) { self.slices.look(check, now) } else { None })
+            .collect();
+        let asked: SmallVec<[Check<'_>; 2]> = checks
+            .iter()
+            .zip(&spent)
+            .filter(|(_, spent)| spent.is_none())
+            .map(|(check, _)| check.clone())
+            .collect();
+        if asked.is_empty() && !checks.is_empty() {
+            let verdicts = spent.into_iter().flatten().collect();
+            return Ok(Decision { admitted: true, source: Source::Slice, time: now, verdicts });
+        }
+        let decision = self.store.look(&asked).await?;
+        let mut said = decision.verdicts.iter().copied();
+        let verdicts = spent
+            .into_iter()
+            .map(|spent| spent.or_else(|| said.next()).unwrap_or(Verdict::UNKNOWN))
+            .collect();
+        Ok(Decision { verdicts, ..decision })
+    }
+
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         self.store.give_back(checks, receipt).await
     }
@@ -195,5 +225,9 @@ impl<S: Store> Store for Slicing<S> {
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
         self.store.reset(policies, identifier).await
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        self.store.clear(policies, identifier).await
     }
 }

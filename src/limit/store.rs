@@ -21,6 +21,13 @@ pub trait Store {
     /// The store cannot be asked; nothing may be concluded.
     fn decide(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
+    /// What [`Store::decide`] would say to exactly these checks now, taking nothing: not one byte changes. Only whether
+    /// there is memory to write something down shows when it is written.
+    ///
+    /// # Errors
+    /// As [`Store::decide`].
+    fn look(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
+
     /// Gives back what a decision took of these checks: each that was written, and no other, in one call. What
     /// no longer counts is left alone. A lease is known by its token; anything else must be given back once.
     ///
@@ -58,12 +65,26 @@ pub trait Store {
         policies: &[Policy],
         identifier: &str,
     ) -> impl Future<Output = Result<Vec<Cleared>, Unavailable>>;
+
+    /// Forgets the limits of these policies whose identifier is exactly `identifier`, and says which there were.
+    ///
+    /// # Errors
+    /// As [`Store::decide`].
+    fn clear(
+        &self,
+        policies: &[Policy],
+        identifier: &str,
+    ) -> impl Future<Output = Result<Vec<Cleared>, Unavailable>>;
 }
 
 /// Whoever shares a store has it.
 impl<S: Store> Store for Arc<S> {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         S::decide(self, checks).await
+    }
+
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        S::look(self, checks).await
     }
 
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
@@ -80,6 +101,10 @@ impl<S: Store> Store for Arc<S> {
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
         S::reset(self, policies, identifier).await
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        S::clear(self, policies, identifier).await
     }
 }
 

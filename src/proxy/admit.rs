@@ -7,7 +7,7 @@ use http::header;
 use smallvec::SmallVec;
 
 use super::{
-    checks::{Asked, Checks, Unidentified},
+    checks::{Asked, Checks, Supplies, Unidentified},
     client::Client,
     exchange::Exchange,
     quota::Said,
@@ -17,9 +17,8 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    identity::{Facts, address_text},
-    limit::{Decision, Source, Store, algorithm::Verdict},
-    router::Host,
+    identity::address_text,
+    limit::{Decision, Source, Store},
     telemetry::metrics,
 };
 
@@ -60,8 +59,10 @@ pub(super) async fn admit<S: Store + 'static>(
         return Admission::Admitted(Admitted::default());
     }
     let address = address(worker, client, asked.address);
-    let facts = facts(&address, client, asked);
-    let checks = match Checks::of(worker, exchange, asked, &facts) {
+    let facts = asked.facts(&address);
+    let supplies =
+        Supplies { time: || exchange.time(), tokens: &worker.tokens, names: worker.recorder.names() };
+    let checks = match Checks::of(&worker.rules, &supplies, asked, &facts, |_, _| ()) {
         Ok(checks) => checks,
         Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &address, policy),
     };
@@ -73,6 +74,7 @@ pub(super) async fn admit<S: Store + 'static>(
         return Admission::Admitted(Admitted::default());
     }
 
+    exchange.deciding(checks.all.len());
     let decided = if checks.give_back() {
         let (decided, held) = settle::decide(worker, &checks).await;
         exchange.hold(held);
@@ -80,6 +82,7 @@ pub(super) async fn admit<S: Store + 'static>(
     } else {
         worker.store.decide(&checks.all).await
     };
+    exchange.decided(decided.as_ref().ok().map(|decision| counted(decision.source)));
     let Ok(decision) = decided else {
         let mut policies: SmallVec<[usize; 2]> = checks.limits.iter().map(|limits| limits.policy).collect();
         policies.dedup();
@@ -90,6 +93,7 @@ pub(super) async fn admit<S: Store + 'static>(
     };
     let said = heed(worker, exchange, &checks, &decision);
     if decision.admitted {
+        exchange.admitted();
         let delay = said.iter().map(|said| said.verdict.delay).max().unwrap_or(0);
         let delay = Duration::from_micros(u64::try_from(delay).unwrap_or(0));
         return Admission::Admitted(Admitted { said, delay });
@@ -126,7 +130,7 @@ fn heed<S>(
             worker.metrics().decision(policy, counted, source);
         }
         if !check.policy.is_shadow {
-            heeded.push(Said { policy, variant: limits.variant, cost: check.cost, verdict: *verdict });
+            heeded.push(Said::of(check, *limits, *verdict));
         } else if !verdict.admitted {
             let frees = verdict.retry_after.unwrap_or(i64::MAX);
             shadow = shadow.max(Some((frees, policy)));
@@ -147,28 +151,12 @@ fn counted(source: Source) -> metrics::Source {
     }
 }
 
-fn facts<'a>(address: &'a str, client: &Client, asked: &'a Asked<'_>) -> Facts<'a> {
-    Facts {
-        address,
-        user: asked.identity.user.as_deref(),
-        is_user_verified: asked.identity.is_verified,
-        claims: asked.identity.claims.as_deref(),
-        is_peer_trusted: client.is_trusted(),
-        method: &asked.request.method,
-        host: asked.target.host().map(Host::name),
-        path: asked.target.loosest_path(),
-        query: asked.target.query(),
-        headers: &asked.request.headers,
-        route: &asked.route.name,
-    }
-}
-
 /// The client's address as it identifies a client: mostly the peer's, which is written already.
 fn address<S>(worker: &Worker<S>, client: &Client, address: IpAddr) -> CompactString {
     if client.peer().ip() == address {
         client.address().clone()
     } else {
-        address_text(address, worker.config.client_address.ipv6_prefix)
+        address_text(address, worker.config().client_address.ipv6_prefix)
     }
 }
 
@@ -182,21 +170,13 @@ fn unidentified<S>(
 ) -> Admission {
     worker.metrics().decision(policy, metrics::Verdict::Denied, metrics::Source::Store);
     Denied { exchange, asked, address }.record_unidentified(worker, policy);
-    let verdict = Verdict {
-        admitted: false,
-        tier: 0,
-        limit: worker.policies[policy].tiers[0].limit,
-        remaining: 0,
-        reset: 0,
-        retry_after: None,
-        delay: 0,
-    };
-    let reply = worker.quotas.unidentified(Said { policy, variant: 0, cost: 0, verdict });
+    let said = Said::unidentified(policy, &worker.rules.policies[policy]);
+    let reply = worker.rules.quotas.unidentified(said);
     Admission::Denied { policy, reply }
 }
 
 fn deny<S>(worker: &Worker<S>, asked: &Asked<'_>, said: &[Said]) -> Admission {
     let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
-    let (policy, reply) = worker.quotas.denial(said, cross_origin);
+    let (policy, reply) = worker.rules.quotas.denial(said, cross_origin);
     Admission::Denied { policy, reply }
 }

@@ -8,16 +8,19 @@ use http::{HeaderValue, Method, Response, StatusCode, Uri, Version, header, requ
 use super::{
     client::Client,
     held::Held,
+    judged::Judged,
     patience::Waiting,
     reply::Reply,
     response_body::{BodyError, ResponseBody, Source},
+    traced,
 };
 use crate::{
     limit::SystemClock,
     telemetry::{
         Throttle,
-        access_log::{Line, WorkerLog},
+        access_log::{Line, Verdict, WorkerLog},
         metrics::WorkerMetrics,
+        traces::{End, Trace, Tracer},
     },
 };
 
@@ -34,6 +37,8 @@ pub struct Ledger {
     pub routes: Vec<String>,
     /// By index.
     pub policies: Vec<String>,
+    /// `None`: requests are not traced.
+    pub tracer: Option<Tracer>,
     /// The field that carries the request's ID.
     pub request_id: header::HeaderName,
     /// Until the next request begins.
@@ -48,7 +53,7 @@ const CLIENT_CLOSED_REQUEST: u16 = 499;
 /// Counts and logs its request when it is dropped.
 #[derive(Debug)]
 pub struct Exchange {
-    ledger: Rc<Ledger>,
+    pub(super) ledger: Rc<Ledger>,
     client: Rc<Client>,
     started: Instant,
     request_id: HeaderValue,
@@ -56,6 +61,10 @@ pub struct Exchange {
     status: Option<StatusCode>,
     sent: u64,
     log: Option<Box<Logged>>,
+    /// The client's address, as far as it is known.
+    address: IpAddr,
+    pub(super) judged: Judged,
+    pub(super) trace: Option<Trace>,
     /// Dropped with the exchange, which is what gives it back.
     held: Option<Held>,
 }
@@ -63,7 +72,6 @@ pub struct Exchange {
 /// What the access log tells beside what is counted anyway.
 #[derive(Debug)]
 struct Logged {
-    client: IpAddr,
     method: Method,
     uri: Uri,
     version: Version,
@@ -72,8 +80,6 @@ struct Logged {
     user_agent: Option<HeaderValue>,
     user: Option<CompactString>,
     upstream: Option<String>,
-    limited: Option<usize>,
-    shadow_limited: Option<usize>,
 }
 
 impl Exchange {
@@ -86,7 +92,6 @@ impl Exchange {
     ) -> Self {
         let log = ledger.access_log.wants().then(|| {
             Box::new(Logged {
-                client: client.peer().ip().to_canonical(),
                 method: request.method.clone(),
                 uri: request.uri.clone(),
                 version: request.version,
@@ -95,10 +100,9 @@ impl Exchange {
                 user_agent: request.headers.get(header::USER_AGENT).cloned(),
                 user: None,
                 upstream: None,
-                limited: None,
-                shadow_limited: None,
             })
         });
+        let trace = traced::begin(ledger, client, request, &request_id);
         Self {
             ledger: Rc::clone(ledger),
             client: Rc::clone(client),
@@ -108,6 +112,9 @@ impl Exchange {
             status: None,
             sent: 0,
             log,
+            address: client.peer().ip().to_canonical(),
+            judged: Judged::default(),
+            trace,
             held: None,
         }
     }
@@ -124,8 +131,8 @@ impl Exchange {
 
     /// Notes who is behind the request.
     pub fn identified(&mut self, address: IpAddr, user: Option<&CompactString>) {
+        self.address = address;
         if let Some(log) = &mut self.log {
-            log.client = address;
             log.user = user.cloned();
         }
     }
@@ -137,16 +144,17 @@ impl Exchange {
 
     /// Notes the policy that held it back.
     pub fn limited(&mut self, policy: usize) {
-        if let Some(log) = &mut self.log {
-            log.limited = Some(policy);
-        }
+        self.judged.deny(policy);
     }
 
     /// Notes the shadow policy that would have.
     pub fn shadow_limited(&mut self, policy: usize) {
-        if let Some(log) = &mut self.log {
-            log.shadow_limited = Some(policy);
-        }
+        self.judged.deny_in_shadow(policy);
+    }
+
+    /// Notes that its policies let it pass.
+    pub fn admitted(&mut self) {
+        self.judged.allow();
     }
 
     /// Keeps what the request holds of its limits until it ends.
@@ -159,8 +167,8 @@ impl Exchange {
         self.held.as_ref()
     }
 
-    /// Notes the endpoint that answered.
-    pub fn answered_by(&mut self, endpoint: &str) {
+    /// Notes the endpoint that answered, for the access log.
+    pub(super) fn log_upstream(&mut self, endpoint: &str) {
         if let Some(log) = &mut self.log {
             log.upstream = Some(endpoint.to_owned());
         }
@@ -200,6 +208,10 @@ impl Exchange {
         Response::from_parts(head, ResponseBody::new(body, self))
     }
 
+    fn route_name(&self) -> Option<&str> {
+        self.ledger.routes.get(self.route?).map(String::as_str)
+    }
+
     fn policy(&self, index: Option<usize>) -> Option<&str> {
         self.ledger.policies.get(index?).map(String::as_str)
     }
@@ -208,22 +220,36 @@ impl Exchange {
         let path = log.uri.path_and_query().map_or(log.uri.path(), |path| path.as_str());
         self.ledger.access_log.write(&Line {
             time: self.time(),
-            client: log.client,
+            client: self.address,
             method: &log.method,
             path: path.as_bytes(),
             version: log.version,
             status,
             bytes: self.sent,
             elapsed,
-            route: self.route.and_then(|route| self.ledger.routes.get(route)).map(String::as_str),
+            route: self.route_name(),
             upstream: log.upstream.as_deref(),
             request_id: Some(self.request_id.as_bytes()),
             user: log.user.as_ref().map(|user| user.as_bytes()),
             host: log.host.as_ref().map(HeaderValue::as_bytes),
             referer: log.referer.as_ref().map(HeaderValue::as_bytes),
             user_agent: log.user_agent.as_ref().map(HeaderValue::as_bytes),
-            limited: self.policy(log.limited),
-            shadow_limited: self.policy(log.shadow_limited),
+            verdict: self.judged.verdict(),
+            policy: self.policy(self.judged.policy()),
+            shadow_policy: self.policy(self.judged.shadow_policy()),
+            source: self.judged.source(),
+            trace_id: self.trace.as_ref().map(Trace::id),
+        });
+    }
+
+    fn end_trace(&self, trace: Trace) {
+        trace.end(&End {
+            time: self.ledger.clock.at(Instant::now()),
+            status: self.status,
+            client: self.address,
+            route: self.route_name(),
+            policy: self.policy(self.judged.policy()),
+            verdict: self.judged.verdict().map(Verdict::name),
         });
     }
 }
@@ -235,8 +261,14 @@ impl Drop for Exchange {
         let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
         let status = self.status.unwrap_or(closed);
         self.ledger.metrics.request(self.route, status, elapsed);
+        if self.judged.verdict() == Some(Verdict::Denied) {
+            self.ledger.metrics.denied(self.route);
+        }
         if let Some(log) = &self.log {
             self.log(log, status, elapsed);
+        }
+        if let Some(trace) = self.trace.take().filter(Trace::is_sampled) {
+            self.end_trace(trace);
         }
         patience.wait(Waiting::Request, self.ledger.idle_timeout);
     }

@@ -30,8 +30,8 @@ pub(super) fn answer<S>(
     let (mut head, body) = response.into_parts();
     headers::remove_hop_by_hop(&mut head.headers);
     headers::merge_lengths(&mut head.headers);
-    headers::append_via(&mut head.headers, &worker.via, head.version);
-    worker.quotas.tell(&mut head.headers, said);
+    headers::append_via(&mut head.headers, &worker.rules.via, head.version);
+    worker.rules.quotas.tell(&mut head.headers, said);
     if !lease.is_request_sent() {
         // Nobody may be left to read the rest: what the client sent after it would be lost.
         head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -41,7 +41,7 @@ pub(super) fn answer<S>(
         Source::Whole(Bytes::new())
     } else {
         let patience = Rc::clone(client.patience());
-        let reader = worker.config.client_limits.idle_timeout;
+        let reader = worker.config().client_limits.idle_timeout;
         Source::Upstream(Streaming::new(body, lease, patience, route.timeouts.idle, reader))
     };
     exchange.respond(head, source)

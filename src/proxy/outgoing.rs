@@ -28,7 +28,7 @@ pub(super) fn request<S>(
     mut head: request::Parts,
     body: Incoming,
 ) -> (Request<RequestBody>, Option<Rc<Progress>>) {
-    let config = &worker.config;
+    let config = worker.config();
     let received = head.version;
     let gate = (!body.is_end_stream() && expect::wants_continue(received, &head.headers)).then(Gate::new);
     headers::remove_hop_by_hop(&mut head.headers);
@@ -38,8 +38,9 @@ pub(super) fn request<S>(
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         head.headers.insert(header::HOST, host.field().clone());
     }
-    forwarded::tell(&mut head.headers, client, config.forwarded, &worker.claims);
-    headers::append_via(&mut head.headers, &worker.via, received);
+    forwarded::tell(&mut head.headers, client, config.forwarded, &worker.rules.claims);
+    exchange.tell_trace(&mut head.headers);
+    headers::append_via(&mut head.headers, &worker.rules.via, received);
     head.headers.insert(&config.request_id, exchange.request_id().clone());
     head.uri = Uri::from(target.path_and_query().clone());
     head.version = Version::HTTP_11;

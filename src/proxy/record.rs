@@ -7,7 +7,7 @@ use tokio::task;
 
 use super::{checks::Asked, exchange::Exchange, worker::Worker};
 use crate::{
-    abuse::Denial,
+    abuse::{Denial, Names},
     limit::{Check, Source, Store, algorithm::metadata_list::Entry},
 };
 
@@ -37,11 +37,9 @@ impl Denied<'_> {
         let denial = self.denial(policy, &check.identifier, retry_after);
         let new = if first {
             let entry = || {
-                check
-                    .detail
-                    .entry()
-                    .cloned()
-                    .unwrap_or_else(|| written_down(worker, self.exchange, self.asked))
+                check.detail.entry().cloned().unwrap_or_else(|| {
+                    written_down(self.exchange.time(), self.asked, worker.recorder.names())
+                })
             };
             worker.recorder.denied(&denial, entry)
         } else {
@@ -56,7 +54,8 @@ impl Denied<'_> {
     /// Notes that it lacks what a policy demands.
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
         let denial = self.denial(policy, "", None);
-        worker.recorder.denied(&denial, || written_down(worker, self.exchange, self.asked));
+        let names = worker.recorder.names();
+        worker.recorder.denied(&denial, || written_down(self.exchange.time(), self.asked, names));
     }
 
     fn denial<'a>(&'a self, policy: usize, identifier: &'a str, retry_after: Option<i64>) -> Denial<'a> {
@@ -73,12 +72,11 @@ impl Denied<'_> {
     }
 }
 
-/// The request as evidence, with the user as he may be written down. What clients make long is cut: it is kept for a
-/// while.
-pub(super) fn written_down<S>(worker: &Worker<S>, exchange: &Exchange, asked: &Asked<'_>) -> Arc<Entry> {
-    let user = asked.identity.user.as_deref().and_then(|user| worker.recorder.names().written(user));
+/// The request, which came at `time`, as evidence, with the user as he may be written down. What clients make long is cut: it is kept for a while.
+pub(super) fn written_down(time: i64, asked: &Asked<'_>, names: &Names) -> Arc<Entry> {
+    let user = asked.identity.user.as_deref().and_then(|user| names.written(user));
     Arc::new(Entry {
-        time: exchange.time(),
+        time,
         user: user.map(Into::into),
         method: asked.request.method.clone(),
         path: cut(asked.target.path(), LONGEST_PATH).into(),
@@ -95,7 +93,7 @@ fn record_evidence<S: Store + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'
     let Denial { policy, now, until, .. } = *denial;
     let (address, identifier) = (CompactString::from(denial.address), CompactString::from(denial.identifier));
     task::spawn_local(async move {
-        let Some(of) = worker.policies.get(policy) else { return };
+        let Some(of) = worker.rules.policies.get(policy) else { return };
         if let Ok(entries) = worker.store.entries(of, &identifier).await {
             let (address, identifier) = (address.as_str(), identifier.as_str());
             worker

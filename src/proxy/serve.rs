@@ -2,7 +2,7 @@
 
 use std::{convert::Infallible, rc::Rc};
 
-use http::{HeaderMap, Request, Response, StatusCode, request};
+use http::{Request, Response, request};
 use http_body::Body;
 use hyper::body::Incoming;
 
@@ -13,18 +13,15 @@ use super::{
     discard::discard,
     exchange::Exchange,
     forward::{Way, forward},
-    headers, incoming, outgoing,
+    incoming, outgoing,
     reply::Reply,
     request_id,
     response_body::ResponseBody,
+    rules::target,
     settle,
     worker::Worker,
 };
-use crate::{
-    identity::identify,
-    limit::Store,
-    router::{Refused, Target},
-};
+use crate::{identity::identify, limit::Store, router::Refused};
 
 /// Serves one request of `client`.
 ///
@@ -37,7 +34,8 @@ pub async fn serve<S: Store + 'static>(
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (request, body) = request.into_parts();
     client.patience().expect_body(!body.is_end_stream());
-    let config = &worker.config;
+    let rules = &*worker.rules;
+    let config = &rules.config;
     let request_id = request_id::of(&request.headers, &config.request_id, client.is_trusted());
     let mut exchange = Exchange::begin(&worker.ledger, &client, &request, request_id);
 
@@ -50,13 +48,13 @@ pub async fn serve<S: Store + 'static>(
     };
 
     // Who asks?
-    let address =
-        worker.trusted_proxies.client_address(client.peer().ip(), client.is_trusted(), &request.headers);
-    let identity = identify(&config.user, &worker.verifier, &request.headers, client.is_trusted());
+    let is_peer_trusted = client.is_trusted();
+    let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
+    let identity = identify(&config.user, &rules.verifier, &request.headers, is_peer_trusted);
     exchange.identified(address, identity.user.as_ref());
 
     // Where does it go?
-    let route = match worker.router.find(&request.method, &target, &request.headers) {
+    let route = match rules.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
         Err(Refused { status, detail }) => {
             return Ok(refuse(exchange, &request, body, Reply::problem(status, detail)));
@@ -66,7 +64,8 @@ pub async fn serve<S: Store + 'static>(
     let route = &config.routes[route];
 
     // Do all its policies admit it?
-    let asked = Asked { request: &request, target: &target, route, address, identity: &identity };
+    let identity = &identity;
+    let asked = Asked { request: &request, target: &target, route, address, identity, is_peer_trusted };
     let Admitted { mut said, delay } = match admit(&worker, &client, &mut exchange, &asked).await {
         Admission::Admitted(admitted) => admitted,
         Admission::Denied { policy, reply } => {
@@ -81,15 +80,19 @@ pub async fn serve<S: Store + 'static>(
 
     // To the upstream, and back.
     let (request, progress) = outgoing::request(&worker, &client, &exchange, route, &target, request, body);
+    let upstream = &config.upstreams[route.upstream];
+    exchange.forwarding(&upstream.name);
     let answer = match forward(Way::to(&worker, &client, route), request, progress).await {
         Ok(answer) => answer,
-        Err(reply) => return Ok(exchange.reply(reply)),
+        Err(reply) => {
+            exchange.unanswered(reply.status);
+            return Ok(exchange.reply(reply));
+        }
     };
-    let endpoint = &config.upstreams[route.upstream].endpoints[answer.endpoint];
-    exchange.answered_by(endpoint.authority.as_str());
+    exchange.answered_by(&upstream.endpoints[answer.endpoint].authority, answer.response.status());
 
     // Does this answer count?
-    settle::charge(&worker.policies, &exchange, &mut said, answer.response.status()).await;
+    settle::charge(&rules.policies, &exchange, &mut said, answer.response.status()).await;
 
     // The answer, with what the client should know of its limits.
     Ok(incoming::answer(&worker, &client, exchange, route, answer, &said))
@@ -105,21 +108,5 @@ fn refuse(
     match discard(request, body) {
         true => exchange.reply(reply),
         false => exchange.reply(reply.closing()),
-    }
-}
-
-/// What the request is for, if it can be read in one way only.
-fn target(request: &request::Parts) -> Result<Target, Refused> {
-    framing(&request.headers)?;
-    Target::of(&request.method, &request.uri, request.version, &request.headers)
-}
-
-fn framing(headers: &HeaderMap) -> Result<(), Refused> {
-    match headers::is_coded(headers) {
-        false => Ok(()),
-        true => Err(Refused {
-            status: StatusCode::NOT_IMPLEMENTED,
-            detail: "No transfer coding but chunked is supported.",
-        }),
     }
 }

@@ -69,7 +69,7 @@ async fn accompany<S: Store + 'static>(
 ) {
     let _open = worker.settlements.open();
     let checks: SmallVec<[Check<'_>; 2]> =
-        orders.iter().filter_map(|order| order.check(&worker.policies)).collect();
+        orders.iter().filter_map(|order| order.check(&worker.rules.policies)).collect();
     let decided = worker.store.decide(&checks).await;
     let taken = Taken::of(&worker, &checks, &decided);
     let (held, stage) = Held::new();

@@ -2,22 +2,20 @@
 
 use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
 
-use http::HeaderName;
-
 use super::{
-    client::Client, exchange::Ledger, forwarded, headers::Via, patience::Patience, quota::Quotas,
-    request_body::RequestBody, settlements::Settlements, tokens::Tokens,
+    client::Client, exchange::Ledger, patience::Patience, request_body::RequestBody, rules::Rules,
+    settlements::Settlements, tokens::Tokens,
 };
 use crate::{
     abuse::Recorder,
     config::model::Config,
-    identity::{TrustedProxies, Verifier, address_text},
-    limit::{Policy, SystemClock},
-    router::Router,
+    identity::address_text,
+    limit::SystemClock,
     telemetry::{
         Throttle,
         access_log::WorkerLog,
         metrics::{PoolState, WorkerMetrics},
+        traces::Tracer,
     },
     upstream::{Shared, Upstream},
 };
@@ -26,56 +24,43 @@ use crate::{
 pub struct Parts<S> {
     /// The worker's number, from 0.
     pub index: usize,
-    /// What is configured.
-    pub config: Arc<Config>,
-    /// The policies, in the configuration's order.
-    pub policies: Arc<[Policy]>,
+    /// What requests are held against.
+    pub rules: Arc<Rules>,
     /// Makes the worker's end of the store, on its own thread.
     pub store: Box<dyn FnOnce() -> S + Send>,
-    /// Verifies the tokens of users.
-    pub verifier: Arc<Verifier>,
     /// The upstreams, in the configuration's order.
     pub upstreams: Vec<Arc<Shared>>,
     /// The worker's counters.
     pub metrics: Arc<WorkerMetrics>,
     /// The worker's end of the access log.
     pub access_log: WorkerLog,
+    /// The worker's end of the traces; `None`: requests are not traced.
+    pub tracer: Option<Tracer>,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
     /// The time.
     pub clock: SystemClock,
-    /// What clients are told of the policies.
-    pub quotas: Arc<Quotas>,
-    /// How the proxy calls itself.
-    pub via: Via,
 }
 
 /// One worker: everything that a request needs, in one thread.
 pub struct Worker<S> {
-    pub(super) config: Arc<Config>,
-    pub(super) router: Router,
-    pub(super) trusted_proxies: TrustedProxies,
-    pub(super) verifier: Arc<Verifier>,
-    pub(super) policies: Arc<[Policy]>,
+    pub(super) rules: Arc<Rules>,
     pub(super) store: S,
     pub(super) tokens: Tokens,
     pub(super) settlements: Settlements,
-    pub(super) quotas: Arc<Quotas>,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
     pub(super) recorder: Recorder,
     pub(super) ledger: Rc<Ledger>,
-    pub(super) via: Via,
-    /// The fields that only trusted peers may send.
-    pub(super) claims: Vec<HeaderName>,
 }
 
 impl<S> Worker<S> {
     /// Puts a worker together.
     pub fn new(parts: Parts<S>) -> Self {
-        let config = parts.config;
+        let config = &parts.rules.config;
         let ledger = Ledger {
             metrics: parts.metrics,
             access_log: parts.access_log,
+            tracer: parts.tracer,
             clock: parts.clock,
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
             policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
@@ -86,26 +71,19 @@ impl<S> Worker<S> {
         let upstreams =
             parts.upstreams.into_iter().map(|shared| Upstream::new(shared, parts.index)).collect();
         Self {
-            router: Router::new(&config.routes),
-            trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
-            verifier: parts.verifier,
-            quotas: parts.quotas,
-            via: parts.via,
-            claims: forwarded::claims(&config),
-            policies: parts.policies,
             store: (parts.store)(),
             tokens: Tokens::new(),
             settlements: Settlements::default(),
             upstreams,
             recorder: parts.recorder,
             ledger: Rc::new(ledger),
-            config,
+            rules: parts.rules,
         }
     }
 
     /// What is configured.
     pub fn config(&self) -> &Config {
-        &self.config
+        &self.rules.config
     }
 
     /// The worker's counters.
@@ -120,8 +98,8 @@ impl<S> Worker<S> {
 
     /// A connection from `peer`.
     pub fn client(&self, peer: SocketAddr, patience: Rc<Patience>) -> Client {
-        let address = address_text(peer.ip(), self.config.client_address.ipv6_prefix);
-        Client::new(peer, self.trusted_proxies.contains(peer.ip()), address, patience)
+        let address = address_text(peer.ip(), self.config().client_address.ipv6_prefix);
+        Client::new(peer, self.rules.trusts(peer), address, patience)
     }
 
     /// Hands on what has been gathered, and closes connections that were idle for too long. Called

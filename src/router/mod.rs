@@ -15,5 +15,5 @@ mod target;
 
 pub use host::Host;
 pub use refused::Refused;
-pub use table::Router;
+pub use table::{Account, Misfit, Router};
 pub use target::Target;

@@ -58,6 +58,17 @@ impl Router {
         Ok(found)
     }
 
+    /// The route whose pattern and conditions the request fits first, as its path reads literally, and those before it
+    /// with what did not fit: by index. It goes by what [`Router::find`] goes by.
+    pub fn account(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Account {
+        let asked = Asked { method, host: target.host().map(Host::name), headers };
+        let taken = self.first(&asked, target.literal_path());
+        let before = self.routes.iter().enumerate().take(taken.unwrap_or(self.routes.len()));
+        let passed_over =
+            before.filter_map(|(index, route)| Some((index, route.misfit(&asked, target.literal_path())?)));
+        Account { taken, passed_over: passed_over.collect() }
+    }
+
     fn first(&self, asked: &Asked<'_>, path: &str) -> Option<usize> {
         let exact = self.exact.get(path).map_or(&[][..], SmallVec::as_slice);
         let exact = exact.iter().copied().find(|&index| self.routes[index].admits(asked));
@@ -65,6 +76,25 @@ impl Router {
             self.scanned.iter().copied().take_while(|&index| exact.is_none_or(|exact| index < exact));
         before.into_iter().find(|&index| self.routes[index].matches(asked, path)).or(exact)
     }
+}
+
+/// How a request came to its route, or to none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// The first route that fits.
+    pub taken: Option<usize>,
+    /// The routes before it, and what of each did not fit.
+    pub passed_over: Vec<(usize, Misfit)>,
+}
+
+/// What of a route a request does not fit, of all the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Misfit {
+    Path,
+    Host,
+    Method,
+    /// The field of this index in [`Route::headers`].
+    Header(usize),
 }
 
 /// What of a request decides besides its path.
@@ -94,18 +124,33 @@ impl Entry {
     }
 
     fn matches(&self, asked: &Asked<'_>, path: &str) -> bool {
-        self.path.matches(path) && self.admits(asked)
+        self.misfit(asked, path).is_none()
     }
 
     /// Whether all holds but the path.
     fn admits(&self, asked: &Asked<'_>) -> bool {
-        (self.hosts.is_empty()
-            || asked.host.is_some_and(|host| self.hosts.iter().any(|pattern| is_host(pattern, host))))
-            && (self.methods.is_empty() || self.methods.contains(asked.method))
-            && self
-                .headers
-                .iter()
-                .all(|(name, value)| asked.headers.get_all(name).iter().any(|sent| sent == value))
+        self.misfit_apart_from_path(asked).is_none()
+    }
+
+    fn misfit(&self, asked: &Asked<'_>, path: &str) -> Option<Misfit> {
+        if !self.path.matches(path) {
+            return Some(Misfit::Path);
+        }
+        self.misfit_apart_from_path(asked)
+    }
+
+    fn misfit_apart_from_path(&self, asked: &Asked<'_>) -> Option<Misfit> {
+        let is_host = |host: &str| self.hosts.iter().any(|pattern| is_host(pattern, host));
+        if !self.hosts.is_empty() && !asked.host.is_some_and(is_host) {
+            return Some(Misfit::Host);
+        }
+        if !self.methods.is_empty() && !self.methods.contains(asked.method) {
+            return Some(Misfit::Method);
+        }
+        let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
+            asked.headers.get_all(name).iter().any(|sent| sent == value)
+        };
+        self.headers.iter().position(|field| !is_sent(field)).map(Misfit::Header)
     }
 }
 
@@ -313,6 +358,12 @@ mod tests {
             let asked = Asked { method: &method, host: None, headers: &headers };
             let scan = routes.iter().position(|route| Entry::new(route).matches(&asked, &path));
             prop_assert_eq!(Router::new(&routes).first(&asked, &path), scan);
+            let uri = path.parse().unwrap();
+            if let Ok(target) = Target::of(&method, &uri, Version::HTTP_10, &headers) {
+                let account = Router::new(&routes).account(&method, &target, &headers);
+                let passed_over: Vec<usize> = account.passed_over.iter().map(|(index, _)| *index).collect();
+                prop_assert_eq!(&passed_over, &(0..account.taken.unwrap_or(routes.len())).collect::<Vec<_>>());
+            }
         }
     }
 }

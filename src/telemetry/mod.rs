@@ -8,6 +8,7 @@ pub mod metrics;
 pub(crate) mod testing;
 mod throttle;
 pub mod time;
+pub mod traces;
 
 pub use events::{Event, Events, Heard, Listener};
 pub use throttle::Throttle;

@@ -33,6 +33,7 @@ pub(crate) fn config() -> Config {
         store: Store { memory: MemoryStore { max_keys: 1000 }, redis: None },
         policies: vec![Arc::new(policy)],
         abuse: Abuse { retain: Duration::from_secs(86_400), users: Users::Plain, secret: None },
+        bans: Vec::new(),
         upstreams: vec![Upstream {
             name: "api".into(),
             endpoints: url
@@ -72,6 +73,7 @@ pub(crate) fn config() -> Config {
         forwarded: Forwarded::XForwarded,
         access_log: AccessLog { format: AccessLogFormat::Off, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
+        tracing: None,
         shutdown: Shutdown { drain: Duration::from_secs(1) },
     }
 }

@@ -76,8 +76,8 @@ fn a_line_tells_exactly_what_happened() {
             "client": "127.0.0.1", "method": "GET", "path": "/a/../b?c=%20d", "protocol": "HTTP/1.1",
             "status": 200, "bytes": 2, "route": "all", "upstream": origin.address.to_string(),
             "request_id": reply.header("x-request-id").unwrap(), "user": "acme", "host": "api.example",
-            "referer": "http://r/", "user_agent": "test/1", "limited": null,
-            "shadow_limited": null,
+            "referer": "http://r/", "user_agent": "test/1", "verdict": null, "policy": null,
+            "shadow_policy": null, "source": null,
         })
     );
 }
@@ -124,8 +124,11 @@ fn combined_lines_have_apache_s_form_whatever_clients_send() {
     assert_eq!(client, r"127.0.0.1 - a\x20\x5bb\x5d\x20\x22c");
     let (time, rest) = rest.split_once("] ").unwrap();
     assert!(time.ends_with(" +0000") && time.len() == "03/Jul/2026:12:00:01 +0000".len(), "{time}");
-    assert_eq!(rest, r#""GET /a?b HTTP/1.1" 200 2 "-" "x\x22 200 1 \x22\x09\x5c.""#);
-    assert!(lines[1].starts_with("127.0.0.1 - - [") && lines[1].ends_with(r#" 200 2 "-" "-""#), "{lines:?}");
+    assert_eq!(rest, r#""GET /a?b HTTP/1.1" 200 2 "-" "x\x22 200 1 \x22\x09\x5c." - - -"#);
+    assert!(
+        lines[1].starts_with("127.0.0.1 - - [") && lines[1].ends_with(r#" 200 2 "-" "-" - - -"#),
+        "{lines:?}"
+    );
 }
 
 #[test]
@@ -137,10 +140,13 @@ fn what_was_denied_unmatched_or_refused_has_its_line() {
     request(tollgate.address, "GET", "/refused", &[("host", "a b")], b"");
     let lines = logged(&log_file(&tollgate), 3);
     let line = &lines[1];
+    assert_eq!((&line["status"], &line["user"]), (&429.into(), &"eve".into()));
     assert_eq!(
-        (&line["status"], &line["limited"], &line["user"]),
-        (&429.into(), &"once".into(), &"eve".into())
+        (&line["verdict"], &line["policy"], &line["source"]),
+        (&"denied".into(), &"once".into(), &"store".into())
     );
+    assert_eq!((&lines[0]["verdict"], &lines[0]["policy"]), (&"allowed".into(), &Value::Null));
+    assert_eq!((&lines[2]["verdict"], &lines[2]["source"]), (&Value::Null, &Value::Null));
     assert_eq!((&line["route"], &line["upstream"]), (&"limited".into(), &Value::Null));
     assert_eq!(line["bytes"], denied.body.len());
     assert_eq!((&lines[2]["status"], &lines[2]["route"]), (&400.into(), &Value::Null));

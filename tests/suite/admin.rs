@@ -63,7 +63,7 @@ fn without_a_token_a_page_in_the_operator_s_browser_is_told_nothing() {
 #[test]
 fn what_is_not_there_or_not_meant_is_refused_as_a_problem() {
     let (_origin, tollgate) = start("");
-    for path in ["/", "/v1", "/v1/nothing", "/v1/blocked/127.0.0.1/x"] {
+    for path in ["/v1", "/nothing", "/v1/nothing", "/v1/blocked/127.0.0.1/x"] {
         is_problem(&tollgate.admin("GET", path), 404);
     }
     let wrong = tollgate.admin("POST", "/v1/status");

@@ -6,12 +6,12 @@ use http::{Method, StatusCode};
 use tollgate::config::{
     self, Config, Sources, System,
     model::{
-        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, Breaker, ClientAddress,
-        ClientLimits, Condition, Cost, DenialBody, DenialReply, Destination, Endpoint, Forwarded, HeaderFrom,
-        HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel,
-        MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern, Policy, Rate, RateLimitFields,
-        Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
-        TemplatePart, Timeouts, Upstream, UserSource, Users, Workers,
+        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
+        Breaker, ClientAddress, ClientLimits, Condition, Cost, DenialBody, DenialReply, Destination,
+        Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe,
+        Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern,
+        Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment,
+        Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -73,6 +73,7 @@ fn smallest() -> Config {
             overrides: vec![],
             reply: None,
         })],
+        bans: vec![],
         abuse: Abuse { retain: secs(86_400), users: Users::Plain, secret: None },
         upstreams: vec![Upstream {
             name: "api".to_owned(),
@@ -104,6 +105,7 @@ fn smallest() -> Config {
         forwarded: Forwarded::XForwarded,
         access_log: AccessLog { format: AccessLogFormat::Json, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
+        tracing: None,
         shutdown: Shutdown { drain: secs(30) },
     }
 }
@@ -192,6 +194,18 @@ policies:
       headers: { X-Reason: slow-down }
       body: '{"error":"slow down","retry_after":{{retry_after}},"of":"{{policy}}: {{ limit }}"}'
   costly: { algorithm: gcra, key: ip, limit: 100/1m, cost: 5, reply: { body: "wait", content_type: text/html } }
+bans:
+  hammering:
+    key: ip
+    after: 20/1m
+    for: 5m
+    factor: 1.5
+    jitter: 50%
+    max: 1h
+    mode: shadow
+    exempt: [10.0.0.0/8, "user:monitor"]
+    reply: { headers: { x-reason: hammering } }
+  guessing: { key: user, after: 5/s, for: 2d }
 abuse: { retain: 30d, users: hashed, secret: "${TOKEN}" }
 upstreams:
   api:
@@ -222,6 +236,7 @@ reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
 access_log: { format: combined, to: /var/log/tollgate.log, sample: 12.5% }
 log: { level: debug, format: json }
+tracing: { otlp: http://collector:4318/otlp, sample: 0.5% }
 shutdown: { drain: 0s }
 "#;
 
@@ -403,6 +418,39 @@ fn everything_that_is_said_counts() {
                 )
             }),
         ],
+        bans: vec![
+            Arc::new(BanRule {
+                name: "hammering".to_owned(),
+                key: BanKey::Ip,
+                after: rate(20, 60),
+                lasts: secs(300),
+                factor: 1.5,
+                jitter: 0.5,
+                max: secs(3_600),
+                mode: Mode::Shadow,
+                exempt: vec![
+                    Condition::Address("10.0.0.0/8".parse().unwrap()),
+                    Condition::User("monitor".to_owned()),
+                ],
+                reply: DenialReply {
+                    status: StatusCode::FORBIDDEN,
+                    headers: vec![("x-reason".parse().unwrap(), "hammering".parse().unwrap())],
+                    body: None,
+                },
+            }),
+            Arc::new(BanRule {
+                name: "guessing".to_owned(),
+                key: BanKey::User,
+                after: rate(5, 1),
+                lasts: secs(2 * 86_400),
+                factor: 2.0,
+                jitter: 0.1,
+                max: secs(2 * 86_400),
+                mode: Mode::Enforce,
+                exempt: vec![],
+                reply: DenialReply { status: StatusCode::FORBIDDEN, headers: vec![], body: None },
+            }),
+        ],
         abuse: Abuse {
             retain: secs(30 * 86_400),
             users: Users::Hashed,
@@ -473,6 +521,10 @@ fn everything_that_is_said_counts() {
             sample: 0.125,
         },
         log: Log { level: LogLevel::Debug, format: LogFormat::Json },
+        tracing: Some(Tracing {
+            otlp: "http://collector:4318/otlp/v1/traces".parse().unwrap(),
+            sample: 0.005,
+        }),
         shutdown: Shutdown { drain: secs(0) },
     };
     assert_eq!(parse(EVERYTHING), expected);
@@ -590,6 +642,8 @@ fn short_forms_mean_the_same() {
     assert_eq!(with("\u{feff}# a byte order mark").routes, smallest().routes);
     let off = AccessLog { format: AccessLogFormat::Off, ..smallest().access_log };
     assert_eq!(with("access_log: off"), Config { access_log: off, ..smallest() });
+    let tracing = with("tracing: { otlp: http://127.0.0.1:4318 }").tracing.unwrap();
+    assert_eq!((tracing.otlp.path(), tracing.sample), ("/v1/traces", 0.01));
     assert_eq!(with("forwarded: off").forwarded, Forwarded::Off);
     assert_eq!(with("client_address: { header: Forwarded }").client_address.header, AddressHeader::Forwarded);
 }

@@ -51,7 +51,7 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 13] = [
+const MAY_USE: [(&str, &[&str]); 17] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("axum", &["admin"]),
@@ -60,11 +60,15 @@ const MAY_USE: [(&str, &[&str]); 13] = [
     ("socket2", &["listener"]),
     ("listenfd", &["listener"]),
     ("sd_notify", &["cli"]),
-    ("hyper", &["listener", "proxy", "upstream", "admin", "cli"]),
-    ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli"]),
+    ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
+    ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
     ("tokio", &["app", "listener", "proxy", "upstream", "admin", "cli", "store::redis", "telemetry"]),
     ("redis", &["store::redis"]),
     ("jsonwebtoken", &["identity"]),
+    ("opentelemetry", &["telemetry"]),
+    ("opentelemetry_sdk", &["telemetry::traces"]),
+    ("opentelemetry_otlp", &["telemetry::traces"]),
+    ("opentelemetry_http", &["telemetry::traces"]),
 ];
 
 /// All that the algorithms may use from outside the crate. Of `http` it is the method of an entry.

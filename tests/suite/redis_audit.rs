@@ -58,6 +58,7 @@ impl Watched {
             breaker: Arc::clone(&breaker),
             fleet: Arc::clone(&fleet),
             unblocked: Box::new(|_| {}),
+            cleared: Box::new(|_, _| {}),
         })
         .unwrap();
         let facts = Box::new(monitor.facts(breaker, fleet));

@@ -54,6 +54,10 @@ impl Store for Counting {
         decision
     }
 
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        self.store.look(checks).await
+    }
+
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         self.store.give_back(checks, receipt).await
     }
@@ -68,6 +72,10 @@ impl Store for Counting {
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
         self.store.reset(policies, identifier).await
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        self.store.clear(policies, identifier).await
     }
 }
 

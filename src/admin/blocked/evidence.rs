@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{
+        openapi::LookUps,
         params::{Address, Nothing, Params},
         problem::Problem,
         shapes,
@@ -22,11 +23,23 @@ use crate::{
     telemetry::time::{duration, rfc3339},
 };
 
+/// Who was behind an address: the last records, the limits that hold it, its bans.
+#[utoipa::path(
+    get,
+    path = "/v1/blocked/{ip}",
+    params(("ip" = String, Path, description = "an address, or the prefix that a client is known by", example = "203.0.113.7")),
+    responses((status = 200, body = shapes::Evidence), LookUps)
+)]
 pub(in super::super) async fn evidence(
     State(shared): State<Arc<Shared>>,
     address: Address,
     _: Params<Nothing>,
 ) -> Result<Json<shapes::Evidence>, Problem> {
+    found(&shared, &address).await.map(Json)
+}
+
+/// What is known of an address.
+pub(in super::super) async fn found(shared: &Shared, address: &Address) -> Result<shapes::Evidence, Problem> {
     let state = &shared.state;
     let address = address.client(state.ipv6_prefix)?;
     shared.desk.look_up(address).await;
@@ -34,7 +47,7 @@ pub(in super::super) async fn evidence(
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
     let mut limits = Vec::new();
-    for (policy, key) in keys(&shared, &client.shown, &limited) {
+    for (policy, key) in keys(shared, &client.shown, &limited) {
         for (nth, variant) in variants(&shared.state.policies, policy, address).into_iter().enumerate() {
             let peek = shared.desk.peek(policy, variant, &key).await?;
             // Whether somebody behind the address has other limits shows by what was taken of them.
@@ -59,12 +72,12 @@ pub(in super::super) async fn evidence(
         path: entry.path.to_string(),
         policy: policy.to_string(),
     };
-    Ok(Json(shapes::Evidence {
+    Ok(shapes::Evidence {
         address: told(&client),
         records: records.iter().map(record).collect(),
         limits,
         bans: Vec::new(),
-    }))
+    })
 }
 
 /// Which of a policy's [`Policy::variants`] may hold requests from this address back: first that for the address itself,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    super::{params::Params, problem::Problem, shapes, state::Shared},
+    super::{openapi::LookUps, params::Params, problem::Problem, shapes, state::Shared},
     cursor,
 };
 use crate::{
@@ -18,7 +19,8 @@ use crate::{
 const LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
     /// Held back by this policy.
@@ -28,15 +30,20 @@ pub(in super::super) struct Wanted {
     /// Limited still, or no longer.
     pub(in super::super) active: Option<bool>,
     /// How many users were behind it.
+    #[param(inline)]
     pub(in super::super) hint: Option<Hint>,
     #[serde(default)]
+    #[param(inline)]
     pub(in super::super) sort: Sort,
+    /// Addresses a page, 100 unless asked otherwise.
+    #[param(minimum = 1, maximum = 1000)]
     pub(in super::super) limit: Option<usize>,
+    /// Where the page begins, as the one before it said.
     pub(in super::super) cursor: Option<String>,
 }
 
 /// What is said of an address by how many users were behind it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(in super::super) enum Hint {
     /// None that is known.
@@ -45,6 +52,8 @@ pub(in super::super) enum Hint {
     Many,
 }
 
+/// Addresses limited now or lately, a page of them.
+#[utoipa::path(get, path = "/v1/blocked", params(Wanted), responses((status = 200, body = shapes::Blocked), LookUps))]
 pub(in super::super) async fn list(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,

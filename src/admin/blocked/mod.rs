@@ -1,10 +1,12 @@
 //! `/v1/blocked`: who was limited, who was behind it, and letting them go.
 
-mod cursor;
-mod evidence;
-mod list;
-mod unblock;
+pub(super) mod evidence;
+pub(super) mod list;
+pub(super) mod unblock;
 
-pub(super) use evidence::evidence;
-pub(super) use list::list;
-pub(super) use unblock::unblock;
+mod cursor;
+
+pub(super) use evidence::found;
+pub(super) use list::{Wanted, listed};
+
+pub(super) use crate::abuse::Sort;

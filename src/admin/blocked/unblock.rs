@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use axum::{Json, extract::State};
 
 use super::super::{
+    openapi::Changes,
     params::{Address, Nothing, Params},
     problem::Problem,
     shapes,
@@ -14,6 +15,12 @@ use crate::abuse;
 
 /// Clears every limit whose key is the address, and forgets it, here and on all other instances. An address
 /// that is not listed any more may have limits all the same: those are cleared too.
+#[utoipa::path(
+    delete,
+    path = "/v1/blocked/{ip}",
+    params(("ip" = String, Path, description = "an address, or the prefix that a client is known by", example = "203.0.113.7")),
+    responses((status = 200, body = shapes::Unblocked), Changes)
+)]
 pub(in super::super) async fn unblock(
     State(shared): State<Arc<Shared>>,
     address: Address,

@@ -8,9 +8,13 @@ use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 use http::{HeaderName, HeaderValue, Method, Uri, uri::Authority};
 use ipnet::IpNet;
 
+mod ban;
 mod policy;
+mod words;
 
+pub use ban::*;
 pub use policy::*;
+pub use words::unit;
 
 /// Everything `proxy.yaml` says, checked and resolved.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +31,7 @@ pub struct Config {
     pub user: Vec<UserSource>,
     pub store: Store,
     pub policies: Vec<Arc<Policy>>,
+    pub bans: Vec<Arc<BanRule>>,
     pub abuse: Abuse,
     pub upstreams: Vec<Upstream>,
     /// Tried in order; the first that matches is taken.
@@ -36,6 +41,8 @@ pub struct Config {
     pub forwarded: Forwarded,
     pub access_log: AccessLog,
     pub log: Log,
+    /// `None`: nothing is traced.
+    pub tracing: Option<Tracing>,
     pub shutdown: Shutdown,
 }
 
@@ -407,6 +414,15 @@ pub enum LogLevel {
 pub enum LogFormat {
     Text,
     Json,
+}
+
+/// Where traces go, and of how many requests.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tracing {
+    /// Scheme `http`, an authority, and the path that takes spans: `/v1/traces`.
+    pub otlp: Uri,
+    /// The share of requests that is traced where nobody before us has decided it, 0 to 1.
+    pub sample: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

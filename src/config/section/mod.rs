@@ -4,6 +4,7 @@
 //! the configuration, with the defaults for what is left out. What is wrong it reports, and goes on
 //! with the default, so that one reading finds every error.
 
+mod bans;
 mod chosen;
 mod clients;
 mod listeners;
@@ -14,6 +15,7 @@ mod route_names;
 mod routes;
 mod shadowed;
 mod state;
+mod tracing;
 mod upstreams;
 mod user;
 
@@ -47,6 +49,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
     let (user, known) = user::sources(at.take("user"), trusts);
     let store = state::store(at.take("store"));
     let policies = policies::policies(at.take("policies"), known);
+    let bans = bans::bans(at.take("bans"), known);
     let abuse = state::abuse(at.take("abuse"));
     let upstreams = upstreams::upstreams(at.require("upstreams", UPSTREAMS), &policies.names);
     let routes = routes::routes(at.require("routes", ROUTES), &policies, &upstreams, known);
@@ -55,6 +58,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
     let forwarded = clients::forwarded(at.take("forwarded"));
     let access_log = logs::access_log(at.take("access_log"));
     let log = logs::log(at.take("log"));
+    let tracing = at.take("tracing").and_then(tracing::tracing);
     let shutdown = shutdown(at.take("shutdown"));
     at.finish_besides(|key| key.starts_with("x-"));
     Some(Config {
@@ -67,6 +71,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
         user,
         store,
         policies: policies.resolved?,
+        bans: bans?,
         abuse,
         upstreams: upstreams.resolved?,
         routes: routes?,
@@ -75,6 +80,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
         forwarded,
         access_log,
         log,
+        tracing,
         shutdown,
     })
 }

@@ -2,8 +2,10 @@
 
 mod address;
 mod choice;
+mod collector;
 mod condition;
 mod endpoint;
+mod factor;
 mod field;
 mod host;
 mod invalid;
@@ -19,8 +21,10 @@ mod token_key;
 
 pub(super) use address::{network, socket};
 pub(super) use choice::{choice, switch};
+pub(super) use collector::collector;
 pub(super) use condition::{condition, condition_of};
 pub(super) use endpoint::endpoint_url;
+pub(super) use factor::factor;
 pub(super) use field::{
     bearer_token, cookie_name, field_name, field_value, free_field_name, key_prefix, method, name_of_thing,
     pseudonym, reply_field_name, request_id_name, route_name, text,

@@ -86,7 +86,7 @@ impl Cache {
                 return None;
             }
         }
-        let found = source.verify(token, &keys);
+        let found = source.verify(token, &keys).ok();
         let mut shard = shard.lock();
         let generation = keys.generation;
         match found {

@@ -2,6 +2,7 @@
 //! nobody.
 
 mod cache;
+mod doubt;
 mod file;
 mod source;
 mod token;
@@ -20,6 +21,7 @@ use smallvec::SmallVec;
 use super::claims::Claims;
 use crate::config::model::UserSource;
 use cache::Cache;
+pub use doubt::Doubt;
 pub use file::UnusableKeys;
 use source::Source;
 
@@ -88,6 +90,13 @@ impl Verifier {
             verified.push(token.and_then(|token| self.cache.verified(source, index, token, now)));
         }
         verified
+    }
+
+    /// Why the request's token of the `nth` source of tokens does not count; or what claim it lacks, if it does.
+    pub(super) fn doubt(&self, nth: usize, headers: &HeaderMap) -> Doubt {
+        let Some(source) = self.sources.get(nth) else { return Doubt::Absent };
+        let Some(token) = token::of(headers, source.field()) else { return Doubt::Absent };
+        source.verify(token, &source.keys()).err().unwrap_or_else(|| Doubt::Lacks(source.claim().to_owned()))
     }
 
     fn look_at_files(&self) {

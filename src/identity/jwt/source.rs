@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Verified,
+    doubt::Doubt,
     file::{Current, KeyFile, UnusableKeys},
 };
 use crate::{
@@ -42,6 +43,11 @@ impl Source {
         &self.jwt.header
     }
 
+    /// The claim that is the user ID.
+    pub(super) fn claim(&self) -> &str {
+        &self.jwt.claim
+    }
+
     /// The keys that hold now.
     pub(super) fn keys(&self) -> Current {
         self.file.current()
@@ -52,20 +58,30 @@ impl Source {
     }
 
     /// What `token` says, if one of `keys` has signed it and it counts now.
-    pub(super) fn verify(&self, token: &[u8], keys: &Current) -> Option<Found> {
-        let header = decode_header(token).ok()?;
+    ///
+    /// # Errors
+    /// Why it does not count.
+    pub(super) fn verify(&self, token: &[u8], keys: &Current) -> Result<Found, Doubt> {
+        let header = decode_header(token).map_err(|_| Doubt::Malformed)?;
         // What must be understood is not (RFC 7515, 4.1.11).
         if header.crit.is_some() {
-            return None;
+            return Err(Doubt::Critical);
         }
-        let said =
-            keys.keys.named(header.kid.as_deref()).filter(|key| key.algorithm == header.alg).find_map(
-                |key| decode::<Map<String, Value>>(token, &key.key, &self.validation(key.algorithm)).ok(),
-            )?;
+        let mut doubt = Doubt::NoKey;
+        let said = keys.keys.named(header.kid.as_deref()).filter(|key| key.algorithm == header.alg).find_map(
+            |key| match decode::<Map<String, Value>>(token, &key.key, &self.validation(key.algorithm)) {
+                Ok(said) => Some(said),
+                Err(error) => {
+                    doubt = Doubt::of(error.kind());
+                    None
+                }
+            },
+        );
+        let said = said.ok_or(doubt)?;
         let until = said.claims.get("exp").and_then(seconds).unwrap_or(0).saturating_add(LEEWAY);
         let claims = Arc::new(Claims::new(said.claims));
         let user = claims.get(&self.jwt.claim).and_then(|name| user_name(name.as_bytes()));
-        Some(Found { verified: Verified { user, claims }, until })
+        Ok(Found { verified: Verified { user, claims }, until })
     }
 
     /// What must hold of a token that this algorithm has signed.

@@ -2,7 +2,10 @@
 
 use http::StatusCode;
 
-use crate::limit::{Policy, algorithm::Verdict};
+use crate::{
+    limit::{Check, Policy, algorithm::Verdict},
+    proxy::checks::Limits,
+};
 
 /// What one policy said to one request.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +21,25 @@ pub struct Said {
 }
 
 impl Said {
+    /// What a check's policy said.
+    pub(in crate::proxy) fn of(check: &Check<'_>, limits: Limits, verdict: Verdict) -> Self {
+        Self { policy: limits.policy, variant: limits.variant, cost: check.cost, verdict }
+    }
+
+    /// What a policy says that will never admit the request, since it lacks what it is counted by. No quota was asked.
+    pub fn unidentified(policy: usize, of: &Policy) -> Self {
+        let verdict = Verdict {
+            admitted: false,
+            tier: 0,
+            limit: of.tiers.first().map_or(0, |tier| tier.limit),
+            remaining: 0,
+            reset: 0,
+            retry_after: None,
+            delay: 0,
+        };
+        Self { policy, variant: 0, cost: 0, verdict }
+    }
+
     /// The same once the upstream has answered `status`: what `policy` counts no longer is given back.
     pub fn once_answered(self, policy: &Policy, status: StatusCode) -> Self {
         let mut verdict = self.verdict;

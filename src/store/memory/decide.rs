@@ -1,5 +1,7 @@
 //! The two-phase decision: read all limits of a request, then write all of them or none.
 
+use std::ops::DerefMut;
+
 use parking_lot::MutexGuard;
 use smallvec::{SmallVec, smallvec};
 
@@ -99,28 +101,32 @@ impl MemoryStore {
         let order = self.shards_of(&names);
         let mut locks: SmallVec<[MutexGuard<'_, Shard>; 2]> =
             order.iter().map(|&shard| self.shards[shard].lock()).collect();
+        let lock = |name: &Name<'_>| {
+            let shard = self.shard_of(name);
+            order.iter().position(|&locked| locked == shard).unwrap_or_default()
+        };
+        decide(&mut locks, lock, checks, &names, now)
+    }
 
-        let mut readings: SmallVec<[Reading<'_>; 2]> = SmallVec::with_capacity(checks.len());
-        for (i, check) in checks.iter().enumerate() {
-            let shard = self.shard_of(&names[i]);
-            let lock = order.iter().position(|&locked| locked == shard).unwrap_or_default();
-            let found = locks[lock].find(&names[i]);
-            let (cost, repeats) = combined(&names, checks, i);
-            let verdict = read(&locks[lock], &names[i], found, check, now, cost);
-            readings.push(Reading { check, name: names[i], lock, cost, repeats, found, verdict });
-        }
-
-        let admitted = !readings.iter().any(Reading::is_in_the_way);
-        for reading in &mut readings {
-            let shard = &mut locks[reading.lock];
-            if admitted {
-                reading.write(shard, now);
-            } else {
-                reading.leave(shard, now);
+    /// [`Store::look`](crate::limit::Store::look), which never has to wait here: decides over a copy of these limits.
+    pub fn look_now(&self, checks: &[Check<'_>]) -> Decision {
+        let now = self.clock.now();
+        let names: SmallVec<[Name<'_>; 2]> =
+            checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
+        // One that has room for all that there is: nothing is given up for what is taken in it.
+        let mut copy = Shard::new(usize::MAX);
+        {
+            let order = self.shards_of(&names);
+            let locks: SmallVec<[MutexGuard<'_, Shard>; 2]> =
+                order.iter().map(|&shard| self.shards[shard].lock()).collect();
+            for name in &names {
+                let of = order.iter().position(|&shard| shard == self.shard_of(name));
+                if let Some(shard) = of.and_then(|at| locks.get(at)) {
+                    copy.copy(shard, name);
+                }
             }
         }
-        let verdicts = readings.into_iter().map(|reading| reading.verdict).collect();
-        Decision { admitted, source: Source::Store, time: now, verdicts }
+        decide(&mut [&mut copy], |_| 0, checks, &names, now)
     }
 
     /// [`Store::give_back`](crate::limit::Store::give_back), which never has to wait here.
@@ -139,6 +145,36 @@ impl MemoryStore {
         shards.dedup();
         shards
     }
+}
+
+/// Decides in these shards: `place` says in which of them a limit is.
+fn decide<S: DerefMut<Target = Shard>>(
+    shards: &mut [S],
+    place: impl Fn(&Name<'_>) -> usize,
+    checks: &[Check<'_>],
+    names: &[Name<'_>],
+    now: i64,
+) -> Decision {
+    let mut readings: SmallVec<[Reading<'_>; 2]> = SmallVec::with_capacity(checks.len());
+    for (i, check) in checks.iter().enumerate() {
+        let lock = place(&names[i]);
+        let found = shards[lock].find(&names[i]);
+        let (cost, repeats) = combined(names, checks, i);
+        let verdict = read(&shards[lock], &names[i], found, check, now, cost);
+        readings.push(Reading { check, name: names[i], lock, cost, repeats, found, verdict });
+    }
+
+    let admitted = !readings.iter().any(Reading::is_in_the_way);
+    for reading in &mut readings {
+        let shard = &mut shards[reading.lock];
+        if admitted {
+            reading.write(shard, now);
+        } else {
+            reading.leave(shard, now);
+        }
+    }
+    let verdicts = readings.into_iter().map(|reading| reading.verdict).collect();
+    Decision { admitted, source: Source::Store, time: now, verdicts }
 }
 
 /// The units of all checks that name the limit of check `i`, and whether one of them comes before it.

@@ -145,6 +145,19 @@ impl Shard {
         slot.expires = slot.state.expires(policy.rule(), policy.slowest());
     }
 
+    /// Takes in a copy of what `other` holds under this name, if anything.
+    pub(super) fn copy(&mut self, other: &Self, name: &Name<'_>) {
+        let Some((key, slot)) = other.find(name).and_then(|index| other.slots.get_index(index)) else {
+            return;
+        };
+        if let RawEntryMut::Vacant(vacant) =
+            self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.is(key))
+        {
+            vacant.insert_hashed_nocheck(name.hash, key.clone(), slot.clone());
+            self.entries += slot.state.held();
+        }
+    }
+
     /// Gives back what `check` took at the time `at`.
     pub(super) fn give_back(&mut self, name: &Name<'_>, check: &Check<'_>, now: i64, at: i64) {
         let Some(index) = self.find(name) else { return };

@@ -8,7 +8,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::shard::{Name, Shard};
+use super::shard::{Name, Shard, SlotKey};
 use crate::limit::{
     Check, Cleared, Clock, Decision, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
     algorithm::{Detail, State, metadata_list::Entry},
@@ -109,12 +109,33 @@ impl MemoryStore {
 
     /// [`Store::reset`], which never has to wait here. It visits every limit, one shard at a time.
     pub fn reset_now(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
+        self.forget(&self.shards, policies, |key| begins_with(&key.identifier, identifier))
+    }
+
+    /// [`Store::clear`], which never has to wait here.
+    pub fn clear_now(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
+        let names = policies.iter().flat_map(Policy::variants).map(|policy| self.name(policy.id, identifier));
+        let mut shards: Vec<usize> = names.map(|name| self.shard_of(&name)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let is_meant = |key: &SlotKey| key.identifier == identifier;
+        let forget = |shard| self.forget(&self.shards[shard..=shard], policies, is_meant);
+        shards.into_iter().flat_map(forget).collect()
+    }
+
+    /// Forgets, in these shards, limits of these policies.
+    fn forget(
+        &self,
+        shards: &[Padded],
+        policies: &[Policy],
+        is_meant: impl Fn(&SlotKey) -> bool,
+    ) -> Vec<Cleared> {
         let now = self.clock.now();
         let named = |id: PolicyId| policies.iter().flat_map(Policy::variants).find(|policy| policy.id == id);
         let mut cleared = Vec::new();
-        for shard in &self.shards {
+        for shard in shards {
             shard.lock().remove_where(
-                |key| begins_with(&key.identifier, identifier) && named(key.policy).is_some(),
+                |key| is_meant(key) && named(key.policy).is_some(),
                 |key, slot| {
                     if let Some(policy) = named(key.policy)
                         && slot.state.is_touched(policy.rule(), now)
@@ -157,8 +178,11 @@ fn begins_with(identifier: &str, whole: &str) -> bool {
 }
 
 impl fmt::Debug for MemoryStore {
-    /// Of a million limits, the counts.
+    /// Of a million limits, the counts; as `{:#?}`, every one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return self.shards.iter().try_for_each(|shard| writeln!(f, "{:?}", shard.lock()));
+        }
         f.debug_struct("MemoryStore").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
@@ -166,6 +190,10 @@ impl fmt::Debug for MemoryStore {
 impl Store for MemoryStore {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         Ok(self.decide_now(checks))
+    }
+
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        Ok(self.look_now(checks))
     }
 
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
@@ -183,5 +211,9 @@ impl Store for MemoryStore {
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
         Ok(self.reset_now(policies, identifier))
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        Ok(self.clear_now(policies, identifier))
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Batch {
     returning: Vec<oneshot::Sender<Answer>>,
     requests: Packed,
     waiting: Vec<Waiting>,
+    /// Nothing is written: the batch has one request, which only wants to know.
+    looks: bool,
 }
 
 /// Values in MessagePack, and how many they are.
@@ -88,6 +90,7 @@ impl Batch {
             returning: Vec::new(),
             requests: Packed { bytes: Vec::with_capacity(256), values: 0 },
             waiting: Vec::new(),
+            looks: false,
         }
     }
 
@@ -96,7 +99,7 @@ impl Batch {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.len() >= MOST
+        self.looks || self.len() >= MOST
     }
 
     /// Adds a request whose checks name each limit once.
@@ -112,6 +115,12 @@ impl Batch {
         let (answer, answered) = oneshot::channel();
         self.waiting.push(Waiting { answer, numbers });
         answered
+    }
+
+    /// Makes a batch of one request of which nothing is written, whose checks name each limit once.
+    pub(super) fn look(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<Answer> {
+        self.looks = true;
+        self.add(prefix, checks)
     }
 
     /// Adds what checks took at the time `at` and give back.
@@ -175,6 +184,9 @@ impl Batch {
             None => command.arg(""),
         };
         command.arg(self.described());
+        if self.looks {
+            command.arg("looks");
+        }
         command
     }
 

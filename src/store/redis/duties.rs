@@ -24,4 +24,6 @@ pub struct Duties {
     pub fleet: Arc<Fleet>,
     /// Told the identifier whose limits were taken back, by whatever instance.
     pub unblocked: Box<dyn Fn(&str) + Send>,
+    /// Told the policy and the identifier of which alone the limit was taken back.
+    pub cleared: Box<dyn Fn(&str, &str) + Send>,
 }

@@ -83,6 +83,16 @@ impl Link {
         self.wait(|batch, prefix| batch.add(prefix, checks)).await
     }
 
+    /// What would be answered to one request, whose checks name each limit once, changing nothing. Answers within the
+    /// timeout.
+    pub(super) async fn look(&self, checks: &[Check<'_>]) -> Answer {
+        let mut batch = Batch::new(Instant::now() + self.timeout());
+        let answer = batch.look(self.prefix(), checks);
+        self.0.queue.borrow_mut().push_back(batch);
+        self.0.wake();
+        answer.await.unwrap_or_else(|_| Err(Failure::nonsense("the link has ended")))
+    }
+
     /// Gives back what checks took at the time `at`. Answers within the timeout.
     pub(super) async fn give_back(&self, checks: &[Check<'_>], at: i64) -> Answer {
         self.wait(|batch, prefix| batch.give_back(prefix, checks, at)).await

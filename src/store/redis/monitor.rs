@@ -103,10 +103,13 @@ fn far(latency: u64, timeout: Duration) -> Option<String> {
 }
 
 async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::Receiver<bool>) {
-    let Duties { server, config, fleet, unblocked, .. } = duties;
+    let Duties { server, config, fleet, unblocked, cleared, .. } = duties;
     let heard = |identifier: Option<&str>| {
         if let Some(identifier) = identifier {
-            unblocked(identifier);
+            match pardons::one(identifier) {
+                Some((policy, identifier)) => cleared(policy, identifier),
+                None => unblocked(identifier),
+            }
         }
         fleet.pardon();
     };

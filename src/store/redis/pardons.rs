@@ -20,6 +20,16 @@ pub(super) fn channel(prefix: &str) -> String {
     format!("{prefix}:unblock")
 }
 
+/// What is said where one limit alone was taken back. No identifier begins so.
+pub(super) fn of_one(policy: &str, identifier: &str) -> String {
+    format!("={policy}\n{identifier}")
+}
+
+/// The policy and the identifier, if that is what was said.
+pub(super) fn one(said: &str) -> Option<(&str, &str)> {
+    said.strip_prefix('=')?.split_once('\n')
+}
+
 /// Listens for as long as it is polled. `heard` gets each identifier; `None` whenever some may have been missed.
 pub(super) async fn listen(server: &Server, prefix: &str, heard: impl Fn(Option<&str>)) {
     let mut complained = false;

@@ -64,7 +64,7 @@ impl RedisStore {
     }
 
     /// What the script says of a limit, changing nothing.
-    async fn look(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
+    async fn standing(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
         let check = Check { policy, identifier: identifier.into(), cost: 0, detail: Detail::None };
         let mut numbers = self.link.ask(&[check]).await?.numbers;
         // The first says that it is admitted.
@@ -72,6 +72,24 @@ impl RedisStore {
             numbers.remove(0);
         }
         Ok(numbers)
+    }
+
+    /// Forgets one limit; says so if units of it were used.
+    async fn forget(&self, policy: &Policy, identifier: String) -> Result<Option<Cleared>, Failure> {
+        // One that is over may still be there.
+        let touched = standing::is_touched(policy, &self.standing(policy, &identifier).await?);
+        let mut command = redis::cmd("DEL");
+        command.arg(key::of(self.link.prefix(), policy, &identifier));
+        let removed: u64 = self.run(&command).await?;
+        Ok((touched && removed > 0).then(|| Cleared { policy: policy.name.clone(), identifier }))
+    }
+
+    /// Tells all instances whose limits were taken back.
+    async fn tell(&self, whose: &str) -> Result<(), Failure> {
+        let mut command = redis::cmd("PUBLISH");
+        command.arg(pardons::channel(self.link.prefix())).arg(whose);
+        self.run::<u64>(&command).await?;
+        Ok(())
     }
 
     /// The composites of these policies that begin with `identifier`, each as index of policy and identifier. Looks
@@ -173,13 +191,22 @@ impl Store for RedisStore {
         }
     }
 
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        if checks.is_empty() {
+            return self.decide(checks).await;
+        }
+        let (limits, of) = distinct(checks);
+        let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
+        Ok(decision(checks, &of, &costs, &self.link.look(&limits).await?))
+    }
+
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         self.link.give_back(checks, receipt.time).await?;
         Ok(())
     }
 
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
-        let numbers = self.look(policy, identifier).await?;
+        let numbers = self.standing(policy, identifier).await?;
         let verdict = standing::verdict(policy, &numbers, 0);
         Ok(Peek { used: standing::used(policy, &numbers, verdict.tier), verdict })
     }
@@ -210,19 +237,21 @@ impl Store for RedisStore {
         let mut cleared = Vec::new();
         for (policy, identifier) in found {
             let Some(&policy) = variants.get(policy) else { continue };
-            // One that is over may still be there.
-            let touched = standing::is_touched(policy, &self.look(policy, &identifier).await?);
-            let mut command = redis::cmd("DEL");
-            command.arg(key::of(self.link.prefix(), policy, &identifier));
-            let removed: u64 = self.run(&command).await?;
-            if touched && removed > 0 {
-                cleared.push(Cleared { policy: policy.name.clone(), identifier });
-            }
+            cleared.extend(self.forget(policy, identifier).await?);
         }
         // Now, not before: until a limit is gone it denies, and that would be remembered.
-        let mut command = redis::cmd("PUBLISH");
-        command.arg(pardons::channel(self.link.prefix())).arg(identifier);
-        self.run::<u64>(&command).await?;
+        self.tell(identifier).await?;
+        Ok(cleared)
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        let mut cleared = Vec::new();
+        for policy in variants(policies) {
+            cleared.extend(self.forget(policy, identifier.to_owned()).await?);
+        }
+        for policy in policies {
+            self.tell(&pardons::of_one(&policy.name, identifier)).await?;
+        }
         Ok(cleared)
     }
 }

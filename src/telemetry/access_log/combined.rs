@@ -1,12 +1,13 @@
-//! Apache's combined format: what every log analyser reads.
+//! Apache's combined format, which every log analyser reads, and behind it what the policies said.
 //!
 //! ```text
-//! CLIENT - USER [TIME] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT"
+//! CLIENT - USER [TIME] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "USER-AGENT" VERDICT POLICY SOURCE
 //! ```
 
 use std::io::Write;
 
-use super::{Line, escape, stamp::Stamp};
+use super::{Line, Verdict, escape, stamp::Stamp};
+use crate::telemetry::metrics::Source;
 
 /// Appends `line` and a newline.
 pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
@@ -34,7 +35,18 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
     }
     quoted(out, line.referer);
     quoted(out, line.user_agent);
+    word(out, line.verdict.map(Verdict::name));
+    word(out, line.policy);
+    word(out, line.source.map(Source::name));
     out.push(b'\n');
+}
+
+fn word(out: &mut Vec<u8>, value: Option<&str>) {
+    out.push(b' ');
+    match value {
+        None | Some("") => out.push(b'-'),
+        Some(value) => escape::bare(out, value.as_bytes()),
+    }
 }
 
 fn quoted(out: &mut Vec<u8>, value: Option<&[u8]>) {
@@ -60,8 +72,12 @@ mod tests {
     fn as_apache_writes_it() {
         assert_eq!(
             written(&sample::line()),
-            "203.0.113.7 - acme [03/Jul/2026:12:00:01 +0000] \"GET /a?b=c HTTP/1.1\" 200 512 \"-\" \"curl/8\"\n"
+            "203.0.113.7 - acme [03/Jul/2026:12:00:01 +0000] \"GET /a?b=c HTTP/1.1\" 200 512 \"-\" \"curl/8\" allowed - store\n"
         );
+        let denied = Line { verdict: Some(Verdict::Denied), policy: Some("per ip"), ..sample::line() };
+        assert!(written(&denied).ends_with("\"curl/8\" denied per\\x20ip store\n"));
+        let unasked = Line { verdict: None, source: None, ..sample::line() };
+        assert!(written(&unasked).ends_with("\"curl/8\" - - -\n"));
     }
 
     #[test]
@@ -75,6 +91,6 @@ mod tests {
         let text = written(&line);
         assert_eq!(text.lines().count(), 1);
         assert!(text.contains(r"- x\x20\x5by\x5d\x20\x22GET ["), "{text}");
-        assert!(text.ends_with("200 - \"-\" \"a\\x22 200 1\\x0a10.0.0.1 - -\"\n"), "{text}");
+        assert!(text.ends_with("200 - \"-\" \"a\\x22 200 1\\x0a10.0.0.1 - -\" allowed - store\n"), "{text}");
     }
 }

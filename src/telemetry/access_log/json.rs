@@ -23,8 +23,13 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
     text(out, r#","host":"#, line.host);
     text(out, r#","referer":"#, line.referer);
     text(out, r#","user_agent":"#, line.user_agent);
-    text(out, r#","limited":"#, line.limited.map(str::as_bytes));
-    text(out, r#","shadow_limited":"#, line.shadow_limited.map(str::as_bytes));
+    text(out, r#","verdict":"#, line.verdict.map(|verdict| verdict.name().as_bytes()));
+    text(out, r#","policy":"#, line.policy.map(str::as_bytes));
+    text(out, r#","shadow_policy":"#, line.shadow_policy.map(str::as_bytes));
+    text(out, r#","source":"#, line.source.map(|source| source.name().as_bytes()));
+    if let Some(trace) = line.trace_id {
+        let _ok = write!(out, r#","trace_id":"{trace}""#);
+    }
     out.extend_from_slice(b"}\n");
 }
 
@@ -75,10 +80,18 @@ mod tests {
                 r#"{"time":"2026-07-03T12:00:01.250Z","client":"203.0.113.7","method":"GET","path":"/a?b=c","#,
                 r#""protocol":"HTTP/1.1","status":200,"bytes":512,"duration_ms":12.034,"route":"all","#,
                 r#""upstream":"127.0.0.1:3000","request_id":"4f1c","user":"acme","host":"api.example.com","#,
-                r#""referer":null,"user_agent":"curl/8","limited":null,"shadow_limited":null}"#,
+                r#""referer":null,"user_agent":"curl/8","verdict":"allowed","policy":null,"#,
+                r#""shadow_policy":null,"source":"store"}"#,
                 "\n"
             )
         );
+    }
+
+    #[test]
+    fn a_trace_is_named_where_there_is_one() {
+        let trace_id = Some(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.into());
+        let text = written(&Line { trace_id, ..sample::line() });
+        assert!(text.ends_with(",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\"}\n"), "{text}");
     }
 
     #[test]

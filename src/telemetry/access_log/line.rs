@@ -3,6 +3,10 @@
 use std::{net::IpAddr, time::Duration};
 
 use http::{Method, StatusCode, Version};
+use opentelemetry::trace::TraceId;
+
+use super::Verdict;
+use crate::telemetry::metrics::Source;
 
 /// One request and its answer. What clients choose is bytes: nothing says that it is UTF-8.
 #[derive(Debug, Clone, Copy)]
@@ -27,10 +31,15 @@ pub struct Line<'a> {
     pub host: Option<&'a [u8]>,
     pub referer: Option<&'a [u8]>,
     pub user_agent: Option<&'a [u8]>,
-    /// The policy that held the request back.
-    pub limited: Option<&'a str>,
-    /// The shadow policy that would have.
-    pub shadow_limited: Option<&'a str>,
+    /// `None` where no policy had a say.
+    pub verdict: Option<Verdict>,
+    /// The policy that the verdict comes from, if it is not that all admitted it.
+    pub policy: Option<&'a str>,
+    /// The shadow policy that would have held the request back, also where another one did.
+    pub shadow_policy: Option<&'a str>,
+    /// Where it was decided.
+    pub source: Option<Source>,
+    pub trace_id: Option<TraceId>,
 }
 
 impl Line<'_> {
@@ -68,8 +77,11 @@ pub(super) mod sample {
             host: Some(b"api.example.com"),
             referer: None,
             user_agent: Some(b"curl/8"),
-            limited: None,
-            shadow_limited: None,
+            verdict: Some(Verdict::Allowed),
+            policy: None,
+            shadow_policy: None,
+            source: Some(Source::Store),
+            trace_id: None,
         }
     }
 }

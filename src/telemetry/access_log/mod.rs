@@ -10,9 +10,11 @@ mod json;
 mod line;
 mod output;
 mod stamp;
+mod verdict;
 mod worker;
 mod writer;
 
 pub use line::Line;
 pub use output::{AccessLog, OpenError};
+pub use verdict::Verdict;
 pub use worker::WorkerLog;

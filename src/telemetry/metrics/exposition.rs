@@ -45,6 +45,16 @@ impl Metrics {
         Ok(())
     }
 
+    fn denied(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family =
+            counter(out, "tollgate_requests_denied", "Requests that a policy held back, by route")?;
+        for (index, route) in self.routes.iter().map(String::as_str).chain([""]).enumerate() {
+            let value = self.sum(|worker| worker.routes[index].denied.value());
+            count(&mut family, [("route", route)], value)?;
+        }
+        Ok(())
+    }
+
     fn durations(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let name = "tollgate_request_duration_seconds";
         let help = "From the head of a request to the end of its answer, by route";
@@ -180,6 +190,8 @@ impl Metrics {
                 self.abuse_evicted(),
             ),
             ("tollgate_access_log_dropped", "Lines of the access log not written", self.access_log_dropped()),
+            ("tollgate_spans_exported", "Spans of traces taken by the collector", self.spans_exported()),
+            ("tollgate_spans_dropped", "Spans of traces not taken by it", self.spans_dropped()),
         ];
         for (name, help, value) in counters {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
@@ -197,6 +209,7 @@ impl Metrics {
 impl Collector for Metrics {
     fn encode(&self, mut out: DescriptorEncoder<'_>) -> fmt::Result {
         self.requests(&mut out)?;
+        self.denied(&mut out)?;
         self.durations(&mut out)?;
         self.decisions(&mut out)?;
         self.upstream_requests(&mut out)?;
@@ -240,6 +253,7 @@ mod tests {
             let worker = metrics.worker(index);
             worker.request(Some(0), StatusCode::OK, Duration::from_millis(3));
             worker.request(None, StatusCode::NOT_FOUND, Duration::from_secs(40));
+            worker.denied(Some(0));
             worker.decision(0, Verdict::Denied, Source::Store);
             worker.upstream(0, Outcome::Timeout);
             worker.connections().inc();
@@ -253,6 +267,8 @@ mod tests {
         for line in [
             r#"tollgate_requests_total{route="all",status="2xx"} 2"#,
             r#"tollgate_requests_total{route="",status="4xx"} 2"#,
+            r#"tollgate_requests_denied_total{route="all"} 2"#,
+            r#"tollgate_requests_denied_total{route=""} 0"#,
             r#"tollgate_request_duration_seconds_bucket{le="0.0025",route="all"} 0"#,
             r#"tollgate_request_duration_seconds_bucket{le="0.005",route="all"} 2"#,
             r#"tollgate_request_duration_seconds_bucket{le="30.0",route=""} 0"#,

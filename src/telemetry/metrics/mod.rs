@@ -6,11 +6,13 @@
 mod cell;
 mod exposition;
 mod histogram;
+mod history;
 mod registry;
 mod store;
 mod worker;
 
 pub use cell::{Counter, Gauge};
+pub use history::{History, Sample, Track};
 pub use registry::{MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
 pub use worker::{Outcome, PoolState, Source, Verdict, WorkerMetrics};

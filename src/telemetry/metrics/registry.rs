@@ -59,6 +59,8 @@ pub struct Metrics {
     abuse_dropped: AtomicU64,
     abuse_evicted: AtomicU64,
     access_log_dropped: AtomicU64,
+    spans_exported: AtomicU64,
+    spans_dropped: AtomicU64,
     started: SystemTime,
 }
 
@@ -80,6 +82,8 @@ impl Metrics {
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
+            spans_exported: AtomicU64::new(0),
+            spans_dropped: AtomicU64::new(0),
             started: SystemTime::now(),
         })
     }
@@ -137,6 +141,26 @@ impl Metrics {
     /// Lines of the access log that were not written.
     pub fn add_access_log_dropped(&self, count: u64) {
         self.access_log_dropped.fetch_add(count, Relaxed);
+    }
+
+    /// Spans that a collector has taken.
+    pub fn add_spans_exported(&self, count: u64) {
+        self.spans_exported.fetch_add(count, Relaxed);
+    }
+
+    /// Spans that no collector has taken.
+    pub fn add_spans_dropped(&self, count: u64) {
+        self.spans_dropped.fetch_add(count, Relaxed);
+    }
+
+    /// See [`Metrics::add_spans_exported`].
+    pub fn spans_exported(&self) -> u64 {
+        self.spans_exported.load(Relaxed)
+    }
+
+    /// See [`Metrics::add_spans_dropped`].
+    pub fn spans_dropped(&self) -> u64 {
+        self.spans_dropped.load(Relaxed)
     }
 
     /// See [`Metrics::add_abuse_dropped`].

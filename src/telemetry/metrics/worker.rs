@@ -49,6 +49,11 @@ impl Source {
         (Self::LocalDenial, "local_denial"),
         (Self::Fallback, "fallback"),
     ];
+
+    /// The word for it: `local_denial`
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
 }
 
 /// How one attempt at an upstream ended.
@@ -98,6 +103,7 @@ impl PoolState {
 pub(super) struct RouteRow {
     /// By status class, 1xx first.
     pub(super) requests: [Counter; 5],
+    pub(super) denied: Counter,
     pub(super) duration: Histogram<RequestTime>,
 }
 
@@ -150,6 +156,13 @@ impl WorkerMetrics {
             let class = usize::from(status.as_u16() / 100).clamp(1, 5) - 1;
             row.requests[class].inc();
             row.duration.observe_time(elapsed);
+        }
+    }
+
+    /// A request that was answered was one that a policy held back. `route` as for [`WorkerMetrics::request`].
+    pub fn denied(&self, route: Option<usize>) {
+        if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
+            row.denied.inc();
         }
     }
 

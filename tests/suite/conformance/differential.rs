@@ -27,12 +27,12 @@ use super::{
 };
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/conformance/differential.txt");
-const IDENTIFIERS: [&str; 2] = ["ip:1", "ip:1+path:/a"];
+pub(super) const IDENTIFIERS: [&str; 2] = ["ip:1", "ip:1+path:/a"];
 /// Of all the policies there are, so many are in a trace.
-const CAST: usize = 6;
+pub(super) const CAST: usize = 6;
 
 /// Checks as index of policy, index of identifier, cost; and the member that those take which count members.
-type Request = (Vec<(usize, usize, u64)>, Member);
+pub(super) type Request = (Vec<(usize, usize, u64)>, Member);
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -52,7 +52,7 @@ enum Step {
     Reset(usize),
 }
 
-fn policies() -> Vec<Policy> {
+pub(super) fn policies() -> Vec<Policy> {
     let buckets = SlidingWindow { buckets: 4 };
     let horizons = [(3, 200), (6, SECOND), (8, 2 * SECOND)];
     vec![
@@ -185,7 +185,7 @@ struct Taken {
     receipt: Receipt,
 }
 
-fn checks<'a>(policies: &'a [Policy], request: &Request, entry: &Arc<Entry>) -> Vec<Check<'a>> {
+pub(super) fn checks<'a>(policies: &'a [Policy], request: &Request, entry: &Arc<Entry>) -> Vec<Check<'a>> {
     let (wanted, member) = request;
     let check = |&(policy, identifier, cost): &(usize, usize, u64)| {
         let policy = &policies[policy];

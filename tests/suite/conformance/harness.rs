@@ -62,6 +62,9 @@ pub(crate) trait Subject {
 
     /// An end of it, for this thread.
     fn store(place: &Self::Place) -> Self::Store;
+
+    /// Every byte of the state, and when each part expires.
+    fn dump(place: &Self::Place) -> String;
 }
 
 pub(crate) struct Harness<S: Subject> {
@@ -102,6 +105,14 @@ impl<S: Subject> Harness<S> {
 
     pub(crate) fn decide(&self, checks: &[Check<'_>]) -> Decision {
         self.ask(async |store| store.decide(checks).await)
+    }
+
+    /// What would be decided, which must leave every byte as it was.
+    pub(crate) fn look(&self, checks: &[Check<'_>]) -> Decision {
+        let before = S::dump(&self.place);
+        let decision = self.ask(async |store| store.look(checks).await);
+        assert_eq!(S::dump(&self.place), before, "{checks:?}");
+        decision
     }
 
     /// Requests that are asked at once, each of its checks; a store may decide over them together.
@@ -153,6 +164,10 @@ impl<S: Subject> Harness<S> {
 
     pub(crate) fn entries(&self, policy: &Policy, identifier: &str) -> Vec<Arc<Entry>> {
         self.ask(async |store| store.entries(policy, identifier).await)
+    }
+
+    pub(crate) fn clear(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
+        self.ask(async |store| store.clear(policies, identifier).await)
     }
 
     pub(crate) fn reset(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {

@@ -7,6 +7,7 @@ mod denied;
 mod differential;
 mod giving_back;
 mod harness;
+mod looks;
 mod members;
 mod model;
 mod properties;
@@ -41,6 +42,7 @@ macro_rules! store_suite {
                 rules::all_tiers_hold,
                 rules::policies_and_identifiers_are_apart,
                 rules::a_reset_clears_a_limit_and_its_composites,
+                rules::what_is_cleared_is_one_limit_alone,
                 rules::metadata_lists_say_who_filled_them,
                 time::retry_after_is_exact,
                 time::reset_is_when_units_come_back,
@@ -74,6 +76,7 @@ macro_rules! store_suite {
                 members::members_of_a_clock_that_jumped_freeze_nothing,
                 members::what_a_shadow_denies_is_not_noted,
                 members::members_agree_with_the_definition,
+                looks::a_look_says_what_is_decided_then_and_leaves_every_byte,
                 shadow::a_shadow_never_denies_and_is_not_written_when_it_would,
                 shadow::beside_a_shadow_that_would_deny_the_others_are_written,
                 shadow::a_shadow_is_not_written_where_the_request_is_denied,
@@ -117,6 +120,10 @@ impl Subject for Memory {
 
     fn store(place: &Arc<MemoryStore>) -> Arc<MemoryStore> {
         Arc::clone(place)
+    }
+
+    fn dump(place: &Arc<MemoryStore>) -> String {
+        format!("{place:#?}")
     }
 }
 

@@ -232,6 +232,27 @@ pub(crate) fn a_reset_clears_a_limit_and_its_composites<S: Subject>() {
     }
 }
 
+pub(crate) fn what_is_cleared_is_one_limit_alone<S: Subject>() {
+    for algorithm in ALGORITHMS {
+        let harness = Harness::<S>::new();
+        let (a, b) = (policy("a", algorithm, &[(1, SECOND)]), policy("b", algorithm, &[(1, SECOND)]));
+        let identifiers = ["ip:1", "ip:1+path:/a", "ip:11"];
+        for policy in [&a, &b] {
+            identifiers.iter().for_each(|identifier| harness.exhaust(policy, identifier));
+        }
+        let cleared = harness.clear(std::slice::from_ref(&a), "ip:1");
+        assert_eq!(cleared, [Cleared { policy: "a".to_owned(), identifier: "ip:1".to_owned() }]);
+        assert!(harness.clear(std::slice::from_ref(&a), "ip:1").is_empty(), "{algorithm:?}");
+        for policy in [&a, &b] {
+            for identifier in identifiers {
+                let is_cleared = policy.name == "a" && identifier == "ip:1";
+                assert_eq!(harness.take(policy, identifier, 1).admitted, is_cleared, "{identifier}");
+            }
+        }
+        assert_eq!(harness.clear(&[a.clone(), b.clone()], "ip:1+path:/a").len(), 2, "{algorithm:?}");
+    }
+}
+
 pub(crate) fn metadata_lists_say_who_filled_them<S: Subject>() {
     let harness = Harness::<S>::new();
     let mut policy = policy("inspect", MetadataList, &[(4, SECOND)]);

@@ -69,6 +69,21 @@ impl Subject for Shared {
             Some(clock),
         )
     }
+
+    fn dump(place: &Place) -> String {
+        let mut redis = redis::Client::open(SERVER.url()).unwrap().get_connection().unwrap();
+        let pattern = format!("{}:*", place.config.prefix);
+        let mut keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg(pattern).query(&mut redis).unwrap();
+        keys.sort_unstable();
+        let mut all = String::new();
+        for key in keys {
+            let ask = |command| redis::cmd(command).arg(&key).to_owned();
+            let value: Option<Vec<u8>> = ask("DUMP").query(&mut redis).unwrap();
+            let expires: i64 = ask("PEXPIRETIME").query(&mut redis).unwrap();
+            all += &format!("{} {value:02x?} {expires}\n", String::from_utf8_lossy(&key));
+        }
+        all
+    }
 }
 
 #[test]

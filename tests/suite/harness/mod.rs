@@ -3,6 +3,7 @@
 
 mod certificates;
 mod client;
+mod collector;
 mod command;
 mod issuer;
 mod latch;
@@ -15,6 +16,7 @@ mod tollgate;
 
 pub use certificates::{Authority, Issued, file_name};
 pub use client::{Client, Reply, get, get_from, request};
+pub use collector::{Collector, attribute};
 pub use command::{Ended, command, tollgate, tollgate_in};
 pub use issuer::{Issuer, in_seconds};
 pub use latch::Latch;

@@ -18,7 +18,7 @@ fn logged(tollgate: &Tollgate, lines: usize) -> Vec<(Value, Value)> {
     let read = || std::fs::read_to_string(&file).unwrap_or_default();
     eventually("all lines are written", || read().lines().count() >= lines);
     let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
-    read().lines().map(line).map(|line| (line["limited"].clone(), line["shadow_limited"].clone())).collect()
+    read().lines().map(line).map(|line| (line["verdict"].clone(), line["shadow_policy"].clone())).collect()
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn clients_notice_nothing_and_operators_see_it() {
             }
         }
         assert_eq!(["allowed", "shadow_denied", "denied"].map(|v| count(&tollgate, "p", v)), [2.0, 3.0, 0.0]);
-        let none = (Value::Null, Value::Null);
-        let shadow = (Value::Null, Value::from("p"));
+        let none = (Value::from("allowed"), Value::Null);
+        let shadow = (Value::from("shadow_denied"), Value::from("p"));
         assert_eq!(logged(&tollgate, 5), [none.clone(), none, shadow.clone(), shadow.clone(), shadow]);
         assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.1").status, 404);
     });
@@ -64,7 +64,7 @@ fn beside_one_that_denies_only_that_is_told_of() {
         let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
         assert!(retry_after <= 3600);
         assert_eq!(count(&tollgate, "trial", "shadow_denied"), 2.0);
-        assert_eq!(logged(&tollgate, 3)[2], (Value::from("real"), Value::from("trial")));
+        assert_eq!(logged(&tollgate, 3)[2], (Value::from("denied"), Value::from("trial")));
         eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200);
         let listed = tollgate.admin("GET", "/v1/blocked/127.0.0.1").json();
         assert_eq!((&listed["policies"], &listed["denied"]), (&serde_json::json!(["real"]), &1.into()));
@@ -78,5 +78,5 @@ fn what_a_shadow_policy_demands_may_be_missing() {
     let tollgate = start(&origin, None, &[policy], &format!("{ANYONE}{LOG}"));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     assert_eq!(count(&tollgate, "p", "shadow_denied"), 1.0);
-    assert_eq!(logged(&tollgate, 1), [(Value::Null, Value::from("p"))]);
+    assert_eq!(logged(&tollgate, 1), [(Value::from("shadow_denied"), Value::from("p"))]);
 }

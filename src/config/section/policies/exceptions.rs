@@ -16,7 +16,7 @@ use crate::config::{
 const NAMING: [&str; 2] = ["jwt:", "header:"];
 
 /// Whom the policy does not hold for.
-pub(super) fn exempt(value: Option<Cursor<'_>>, known: Known) -> Vec<Condition> {
+pub(in crate::config::section) fn exempt(value: Option<Cursor<'_>>, known: Known) -> Vec<Condition> {
     let Some(list) = value else { return Vec::new() };
     list.distinct(|item| {
         let condition = item.parse(condition)?;

@@ -10,6 +10,8 @@ mod reply;
 
 use std::{sync::Arc, time::Duration};
 
+use http::StatusCode;
+
 use super::{SHORTEST, user::Known};
 use crate::config::{
     model::{Algorithm, KeyRecipe, Missing, Mode, OnStoreError, Policy, Record},
@@ -18,6 +20,9 @@ use crate::config::{
 };
 use algorithm::Settings;
 use charge::Charge;
+
+pub(super) use exceptions::exempt;
+pub(super) use reply::reply;
 
 /// What others refer to, and the policies themselves where all are right.
 pub(super) struct Policies<'t> {
@@ -58,11 +63,11 @@ fn policy(name: &str, mut at: Mapping<'_>, known: Known) -> Option<Policy> {
     let mode = choice(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)]);
     let mode = at.parse_or("mode", Mode::Enforce, mode);
     let preflight = at.parse_or("preflight", false, switch);
-    let exempt = exceptions::exempt(at.take("exempt"), known);
+    let exempt = exempt(at.take("exempt"), known);
     let overrides = exceptions::overrides(at.take("overrides"), kind, settings, &cost, slice > 0.0, known);
     let on_store_error = at.parse_or("on_store_error", OnStoreError::Local, choice(&ON_STORE_ERROR));
     let record = record(at.take("record"));
-    let reply = at.take("reply").and_then(reply::reply);
+    let reply = at.take("reply").and_then(|value| reply(value, StatusCode::TOO_MANY_REQUESTS));
     at.finish();
     Some(Policy {
         missing,

@@ -8,10 +8,10 @@ use crate::config::{
     walk::Cursor,
 };
 
-/// The reply of a policy.
-pub(super) fn reply(value: Cursor<'_>) -> Option<DenialReply> {
+/// The reply of a policy, or of a ban. `default`: its status, unless it says one.
+pub(in crate::config::section) fn reply(value: Cursor<'_>, default: StatusCode) -> Option<DenialReply> {
     let mut at = value.mapping()?;
-    let status = at.parse_or("status", StatusCode::TOO_MANY_REQUESTS, denial_status);
+    let status = at.parse_or("status", default, denial_status);
     let headers = at.take("headers").map(headers).unwrap_or_default();
     let content_type = at.take("content_type").map(|value| value.parse(field_value));
     let body = at.take("body");

@@ -1,0 +1,177 @@
+//! `GET /blocked/{ip}`: who was behind an address, and letting it go or shutting it out.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use http::StatusCode;
+use maud::{Markup, html};
+
+use super::{
+    super::{
+        blocked::found,
+        params::{Address, Nothing, Params},
+        problem::Problem,
+        shapes::{Evidence, Limit, Record},
+        state::Shared,
+    },
+    dialogs,
+    layout::{Look, Page, Place},
+    parts, timeline,
+    words::count,
+};
+use crate::abuse;
+
+pub(super) async fn address(
+    State(shared): State<Arc<Shared>>,
+    look: Look,
+    address: Result<Address, Problem>,
+    query: Result<Params<Nothing>, Problem>,
+) -> Response {
+    let page = async {
+        query?;
+        page(&shared, &address?).await
+    };
+    look.show(Place::Blocked, page.await)
+}
+
+async fn page(shared: &Shared, address: &Address) -> Result<Page, Problem> {
+    let shown = abuse::shown(address.client(shared.state.ipv6_prefix)?);
+    let now = shared.state.clock.now();
+    let body = match found(shared, address).await {
+        Ok(evidence) => known(&evidence, now),
+        Err(problem) if problem.status() == StatusCode::NOT_FOUND => unknown(&shown),
+        Err(problem) => return Err(problem),
+    };
+    Ok(Page { title: shown.to_string(), body })
+}
+
+fn head(shown: &str, badge: &Markup, actions: &Markup) -> Markup {
+    html! {
+        p.crumbs { a href="/blocked" { "Blocked addresses" } }
+        div.head {
+            div {
+                h1.mono { (shown) " " (parts::copy(shown, "the address")) }
+                p.meta { (badge) }
+            }
+            div.actions.js { (actions) }
+        }
+        (dialogs::unblock(shown))
+        (dialogs::ban(&format!("ip:{shown}")))
+    }
+}
+
+fn unknown(shown: &str) -> Markup {
+    html! {
+        (head(shown, &html! { span.badge.good { "Not limited" } }, &html! { (dialogs::open("ban", "Ban …", "")) }))
+        div.card { (parts::nothing("It was not limited lately", "No policy has held this address back as far as is remembered.")) }
+    }
+}
+
+fn known(evidence: &Evidence, now: i64) -> Markup {
+    let of = &evidence.address;
+    let users = timeline::users(&evidence.records);
+    html! {
+        (head(&of.address, &parts::hint(&of.hint), &html! {
+            (dialogs::open("unblock", "Unblock …", "primary"))
+            (dialogs::open("ban", "Ban …", "danger"))
+        }))
+        dl.tiles {
+            div { dt { "Denied" } dd.denied { (count(of.denied)) } }
+            div { dt { "Users behind it" } dd { (count(of.distinct_users as u64)) } }
+            div { dt { "First denied" } dd.small { (parts::ago(&of.first, now)) } }
+            div { dt { "Last denied" } dd.small { (parts::ago(&of.last, now)) } }
+            div { dt { "Time left" } dd.small { (parts::left(&of.until, now)) } }
+        }
+        (limits(&evidence.limits, &of.policies))
+        section aria-labelledby="timeline" {
+            div.bar-head { h2 #timeline { "Timeline" span.faint { " of the last " (count(evidence.records.len() as u64)) " records" } } }
+            div.card.pad { (timeline::timeline(&evidence.records)) @if evidence.records.is_empty() { (parts::nothing("No records", "What it asked for is not remembered any more.")) } }
+        }
+        div.columns {
+            (records(&evidence.records))
+            (who(&users))
+        }
+    }
+}
+
+fn limits(limits: &[Limit], policies: &[String]) -> Markup {
+    html! {
+        section aria-labelledby="limits" {
+            div.bar-head { h2 #limits { "Limits" } span.meta { "Held back by " (parts::policies(policies)) } }
+            div.card {
+                @if limits.is_empty() { (parts::nothing("No limit is kept of this address itself", "What held it back counts something else, such as its users.")) }
+                @else {
+                    table.cards {
+                        thead { tr {
+                            th scope="col" { "Policy" } th scope="col" { "Key" } th.wide scope="col" { "Used" }
+                            th.num scope="col" { "Remaining" } th.num scope="col" { "Free again in" }
+                        } }
+                        tbody { @for limit in limits { (row(limit)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn row(limit: &Limit) -> Markup {
+    let class = if limit.remaining == 0 { "fill bad" } else { "fill" };
+    html! {
+        tr data-key={ (limit.policy) " " (limit.key) " " (limit.limit) } {
+            th scope="row" { (limit.policy) }
+            td data-label="Key" { span.mono { (parts::foreign(&limit.key)) } }
+            td.wide data-label="Used" {
+                div.used { (parts::bar(limit.used, limit.limit, class)) span.num { (count(limit.used)) " of " (count(limit.limit)) } }
+            }
+            td.num data-label="Remaining" { (count(limit.remaining)) }
+            td.num data-label="Free again in" { (limit.reset) }
+        }
+    }
+}
+
+fn records(records: &[Record]) -> Markup {
+    html! {
+        section.main aria-labelledby="records" {
+            div.bar-head { h2 #records { "Records" span.faint { " newest first" } } }
+            div.card.scroll tabindex="0" role="region" aria-labelledby="records" {
+                table {
+                    thead { tr {
+                        th scope="col" { "Time (UTC)" } th scope="col" { "User" } th scope="col" { "Request" } th scope="col" { "Policy" }
+                    } }
+                    tbody {
+                        @for record in records {
+                            tr {
+                                td { (parts::clock(&record.time)) }
+                                td { (parts::user(record.user.as_deref())) }
+                                td.request { span.method { (record.method) } " " span.mono { (parts::foreign(&record.path)) } }
+                                td { span.chip { (record.policy) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn who(users: &[(Option<&str>, usize)]) -> Markup {
+    let most = users.iter().map(|&(_, records)| records as u64).max().unwrap_or(0);
+    html! {
+        section aria-labelledby="users" {
+            div.bar-head { h2 #users { "Users" span.faint { " in the records" } } }
+            div.card {
+                table {
+                    thead { tr { th scope="col" { "User" } th.num scope="col" { "Records" } } }
+                    tbody {
+                        @for &(user, records) in users {
+                            tr {
+                                th scope="row" { (parts::user(user)) (parts::bar(records as u64, most, "fill")) }
+                                td.num { (count(records as u64)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

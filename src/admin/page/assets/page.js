@@ -1,0 +1,303 @@
+// What the pages can't do by themselves: change something, stay up to date, count time. Without it they can be read.
+
+const root = document.documentElement;
+const main = document.getElementById("main");
+const said = document.getElementById("said");
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+const lookUp = (id) => document.getElementById(id);
+root.classList.add("js");
+
+// The server's clock counts: this one may be wrong.
+let ahead = Number(document.body.dataset.now) - Date.now();
+const now = () => Date.now() + ahead;
+
+// Times
+
+function span(milliseconds) {
+  const seconds = Math.max(0, Math.floor(milliseconds / 1000));
+  const two = (large, unit, small, of) => (small ? `${large} ${unit} ${small} ${of}` : `${large} ${unit}`);
+  const [minutes, hours, days] = [60, 3600, 86400].map((unit) => Math.floor(seconds / unit));
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return two(minutes, "min", minutes < 10 ? seconds % 60 : 0, "s");
+  if (seconds < 86400) return two(hours, "h", minutes % 60, "min");
+  return two(days, "d", hours % 24, "h");
+}
+
+function write(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+function tellTimes() {
+  for (const time of all("time[data-ago]")) write(time, `${span(now() - Date.parse(time.dateTime))} ago`);
+  for (const time of all("time[data-left]")) {
+    const left = Date.parse(time.dateTime) - now();
+    write(time, left > 0 ? span(left) : "over");
+  }
+}
+
+// Theme: a cookie, so that the page comes in it at once
+
+const THEMES = ["auto", "light", "dark"];
+lookUp("theme")?.addEventListener("click", (event) => {
+  const next = THEMES[(THEMES.indexOf(root.dataset.theme ?? "auto") + 1) % THEMES.length];
+  if (next === "auto") delete root.dataset.theme;
+  else root.dataset.theme = next;
+  const age = next === "auto" ? 0 : 31536000;
+  document.cookie = `tollgate_theme=${next}; Path=/; Max-Age=${age}; SameSite=Strict`;
+  event.currentTarget.textContent = `Theme: ${next}`;
+});
+
+// What is said to whoever acts, and read out
+
+let silence;
+function say(text) {
+  said.textContent = text;
+  clearTimeout(silence);
+  silence = setTimeout(() => { said.textContent = ""; }, 8000);
+}
+
+// Changes
+
+async function ask(method, path, body) {
+  const options = { method, headers: { "content-type": "application/json" } };
+  if (body !== undefined) options.body = JSON.stringify(body);
+  let reply;
+  try {
+    reply = await fetch(path, options);
+  } catch {
+    throw new Error("Tollgate can't be reached.");
+  }
+  const answer = reply.status === 204 ? {} : await reply.json().catch(() => ({}));
+  if (reply.status === 401) location.reload();
+  if (!reply.ok) throw new Error(answer.detail ?? `That did not work: ${reply.status}`);
+  return answer;
+}
+
+const many = (number, one, more) => `${number} ${number === 1 ? one : more}`;
+const TOLD = {
+  unblock(answer) {
+    const parts = [many(answer.cleared.length, "limit cleared", "limits cleared")];
+    if (answer.bans_lifted) parts.push(many(answer.bans_lifted, "ban lifted", "bans lifted"));
+    const others = answer.other_keys.length ? ` Not cleared: ${answer.other_keys.join(", ")}.` : "";
+    return `${answer.address} is unblocked: ${parts.join(", ")}.${others}`;
+  },
+  ban: (answer) => `${answer.key} is banned until ${new Date(answer.until).toLocaleString()}.`,
+  lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.`,
+};
+
+async function submit(form) {
+  const error = form.querySelector(".error");
+  const button = form.querySelector("[type=submit]");
+  const method = form.dataset.api;
+  const fields = Object.fromEntries(new FormData(form));
+  error.hidden = true;
+  button.disabled = true;
+  try {
+    const path = form.getAttribute("action");
+    const answer = method === "POST" ? await ask(method, path, fields) : await ask(method, path);
+    form.closest("dialog")?.close();
+    if (!form.closest("dialog")) form.reset();
+    say(TOLD[form.dataset.said](answer));
+    await refresh();
+  } catch (problem) {
+    error.textContent = problem.message;
+    error.hidden = false;
+  } finally {
+    button.disabled = false;
+  }
+}
+
+document.addEventListener("submit", (event) => {
+  if (!event.target.dataset.api) return;
+  event.preventDefault();
+  submit(event.target);
+});
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.dataset.dialog) openDialog(button);
+  if ("close" in button.dataset) button.closest("dialog").close();
+  if (button.dataset.copy) {
+    navigator.clipboard?.writeText(button.dataset.copy).then(() => say(`Copied: ${button.dataset.copy}`), () => {});
+  }
+});
+
+/// A button may say what its dialog is about: data-key stands in fields and wherever the dialog names it.
+function openDialog(button) {
+  const dialog = lookUp(button.dataset.dialog);
+  const error = dialog.querySelector(".error");
+  if (error) error.hidden = true;
+  if (button.dataset.about) {
+    for (const place of all("[data-about-here]", dialog)) place.textContent = button.dataset.about;
+    const form = dialog.querySelector("form");
+    form.setAttribute("action", form.dataset.path + encodeURIComponent(button.dataset.about));
+  }
+  dialog.showModal();
+}
+
+// Signing in and out
+
+lookUp("login")?.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const form = event.currentTarget;
+  const wrong = lookUp("wrong");
+  wrong.hidden = true;
+  try {
+    await ask("POST", "/login", { token: form.token.value });
+    const next = new URL(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
+    location.replace(next.origin === location.origin ? next : "/");
+  } catch (problem) {
+    wrong.textContent = problem.message;
+    wrong.hidden = false;
+    form.token.select();
+  }
+});
+
+lookUp("logout")?.addEventListener("click", async () => {
+  await ask("POST", "/logout").catch((problem) => say(problem.message));
+  location.assign("/login");
+});
+
+// Staying up to date: the page is asked for again, and what differs is put in its place. What somebody types, has
+// opened or looks at stays as it is.
+
+function morph(old, next) {
+  if (old.isEqualNode(next)) return;
+  if (old.nodeName !== next.nodeName || old.nodeType !== next.nodeType) return old.replaceWith(next);
+  if (old.nodeType !== Node.ELEMENT_NODE) {
+    old.data = next.data;
+    return;
+  }
+  if ("keep" in old.dataset) return;
+  for (const { name } of [...old.attributes]) {
+    if (!next.hasAttribute(name) && name !== "open") old.removeAttribute(name);
+  }
+  for (const { name, value } of next.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  morphChildren(old, next);
+}
+
+function morphChildren(old, next) {
+  const keyed = new Map([...old.children].filter((child) => child.dataset.key).map((child) => [child.dataset.key, child]));
+  let at = old.firstChild;
+  for (const wanted of [...next.childNodes]) {
+    const key = wanted.dataset?.key;
+    let found = key ? keyed.get(key) : at;
+    if (!key && at?.dataset?.key) found = undefined;
+    if (!found) {
+      old.insertBefore(wanted, at);
+      continue;
+    }
+    if (found === at) at = at.nextSibling;
+    else old.insertBefore(found, at);
+    morph(found, wanted);
+  }
+  while (at) {
+    const gone = at;
+    at = at.nextSibling;
+    gone.remove();
+  }
+}
+
+async function refresh() {
+  let reply;
+  try {
+    reply = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+  } catch {
+    return;
+  }
+  if (new URL(reply.url).pathname === "/login") return location.reload();
+  const page = new DOMParser().parseFromString(await reply.text(), "text/html");
+  const next = page.getElementById("main");
+  if (!next) return;
+  ahead = Number(page.body.dataset.now) - Date.now();
+  const focused = document.activeElement;
+  morphChildren(main, next);
+  if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
+  tellTimes();
+}
+
+let due, last = 0, ticks = 0;
+function refreshSoon() {
+  if (due || document.hidden) return;
+  due = setTimeout(async () => {
+    await refresh();
+    last = Date.now();
+    due = undefined;
+  }, Math.max(0, last + 1000 - Date.now()));
+}
+
+const FORMS = {
+  rate: (number) => (number >= 100 ? Math.round(number).toLocaleString("en") : String(Math.round(number * 10) / 10)),
+  count: (number) => number.toLocaleString("en"),
+};
+
+function showTick(tick) {
+  for (const place of all("[data-tick]")) {
+    const value = tick[place.dataset.tick];
+    write(place, place.dataset.tick === "blocked" ? FORMS.count(value) : FORMS.rate(value));
+  }
+  // The history has another sample every ten seconds.
+  if (++ticks % 5 === 0) refreshSoon();
+}
+
+function listen() {
+  const live = lookUp("live");
+  const show = (state, text) => {
+    live.className = `live js ${state}`;
+    live.lastElementChild.textContent = text;
+  };
+  const events = new EventSource("/v1/events");
+  let wasAway = false;
+  events.addEventListener("open", () => {
+    show("on", "Live");
+    if (wasAway) refreshSoon();
+    wasAway = false;
+  });
+  events.addEventListener("error", () => {
+    wasAway = true;
+    show("off", events.readyState === EventSource.CLOSED ? "Not live" : "Reconnecting");
+  });
+  const changes = ["limited", "unblocked", "banned", "lifted", "reloaded", "not_reloaded", "health", "warning", "missed"];
+  for (const name of changes) events.addEventListener(name, refreshSoon);
+  events.addEventListener("tick", (event) => showTick(JSON.parse(event.data)));
+  document.addEventListener("visibilitychange", refreshSoon);
+  // Otherwise the next page waits for the connection of this one.
+  addEventListener("pagehide", () => events.close());
+}
+
+// The eye that follows the pointer over charts
+
+function place(event) {
+  const charts = event.target.closest?.(".charts");
+  const chart = event.target.closest?.(".chart");
+  all(".hair, .tip").forEach((element) => element.remove());
+  if (!chart || !charts?.dataset.points) return;
+  const points = JSON.parse(charts.dataset.points);
+  const [box, outer] = [chart.getBoundingClientRect(), charts.getBoundingClientRect()];
+  const from = 359 - Math.round(((event.clientX - box.left) / box.width) * 359);
+  const point = points[points.length - 1 - from];
+  if (!point) return;
+  const [requests, denied, usual, slow] = point;
+  const time = new Date(Number(charts.dataset.end) - from * 10000);
+  const latency = slow === null ? "" : `\np50 ${usual} ms · p99 ${slow} ms`;
+  const tip = document.createElement("div");
+  tip.className = "tip";
+  tip.textContent = `${time.toLocaleTimeString()}\n${requests / 10} requests/s · ${denied / 10} denied/s${latency}`;
+  const hair = document.createElement("div");
+  hair.className = "hair";
+  charts.append(hair, tip);
+  const x = box.left - outer.left + box.width * (1 - from / 359);
+  hair.style.left = `${x}px`;
+  hair.style.top = `${box.top - outer.top}px`;
+  tip.style.left = `${Math.max(0, Math.min(x + 10, outer.width - tip.offsetWidth))}px`;
+  tip.style.top = `${box.top - outer.top - 8}px`;
+}
+
+if (matchMedia("(hover: hover)").matches) document.addEventListener("pointermove", place);
+
+tellTimes();
+setInterval(tellTimes, 1000);
+if ("live" in main.dataset && "EventSource" in window) listen();

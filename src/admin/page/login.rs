@@ -1,0 +1,84 @@
+//! `/login`: asks for the token once.
+
+use std::{sync::Arc, time::Instant};
+
+use axum::{
+    Json,
+    extract::{State, rejection::JsonRejection},
+    response::{IntoResponse, Redirect, Response},
+};
+use http::{
+    HeaderMap, StatusCode,
+    header::{ORIGIN, RETRY_AFTER, SET_COOKIE},
+};
+use maud::html;
+use subtle::ConstantTimeEq;
+
+use super::{
+    super::{problem::Problem, session, shapes::Login, state::Shared},
+    assets,
+    layout::{Look, Page},
+};
+
+pub(super) async fn page(State(shared): State<Arc<Shared>>, look: Look, headers: HeaderMap) -> Response {
+    let now = shared.state.clock.now();
+    match &shared.state.token {
+        Some(token) if !session::holds(token, &headers, now) => look.bare(&form()).into_response(),
+        // There is nothing to ask for.
+        _ => Redirect::to("/").into_response(),
+    }
+}
+
+fn form() -> Page {
+    let body = html! {
+        div.card.login {
+            img src=(assets::address("icon.svg")) alt="" width="40" height="40";
+            h1 { "Sign in to Tollgate" }
+            p { "This port asks for its token: " code { "admin.token" } " in proxy.yaml." }
+            noscript { p.error { "Signing in needs JavaScript. Everything else can be read without." } }
+            form #login action="/login" {
+                label { span { "Token" }
+                    input type="password" name="token" required autocomplete="current-password" autofocus aria-describedby="wrong";
+                }
+                p.error #wrong role="alert" hidden {}
+                button.primary.js type="submit" { "Sign in" }
+            }
+        }
+    };
+    Page { title: "Sign in".to_owned(), body }
+}
+
+/// `POST /login`
+pub(super) async fn log_in(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    login: Result<Json<Login>, JsonRejection>,
+) -> Result<Response, Problem> {
+    let Some(token) = &shared.state.token else {
+        return Err(Problem::not_found("there is no token, so nobody has to sign in"));
+    };
+    let Json(Login { token: given }) =
+        login.map_err(|rejection| Problem::bad_request(rejection.body_text()))?;
+    if !shared.guesses.may_guess(Instant::now()) {
+        let problem =
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a second");
+        return Ok(([(RETRY_AFTER, "1")], problem).into_response());
+    }
+    if !bool::from(given.as_bytes().ct_eq(token.reveal().as_bytes())) {
+        shared.guesses.wrong(Instant::now());
+        tracing::warn!("somebody tried to sign in to the admin port with a wrong token");
+        return Err(Problem::new(StatusCode::FORBIDDEN, "this is not the token"));
+    }
+    let cookie = session::begin(token, shared.state.clock.now(), is_tls(&headers));
+    Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie)]).into_response())
+}
+
+/// `POST /logout`
+pub(super) async fn log_out(headers: HeaderMap) -> Response {
+    (StatusCode::NO_CONTENT, [(SET_COOKIE, session::end(is_tls(&headers)))]).into_response()
+}
+
+/// The port itself speaks no TLS: what stands in front of it does, and the browser says what it sees.
+fn is_tls(headers: &HeaderMap) -> bool {
+    headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
+}

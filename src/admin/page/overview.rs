@@ -1,0 +1,211 @@
+//! `GET /`: how everything stands.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use maud::{Markup, html};
+
+use super::{
+    super::{
+        blocked::{Sort, Wanted, listed},
+        params::{Nothing, Params},
+        problem::Problem,
+        shapes::{Blocked, Status, StoreStatus},
+        state::Shared,
+        status,
+    },
+    chart,
+    layout::{Look, Page, Place},
+    parts,
+    words::{count, micros, rate, seconds, span},
+};
+use crate::telemetry::metrics::{History, Sample};
+
+/// Addresses that are shown of the list.
+const TOP: usize = 6;
+
+pub(super) async fn overview(
+    State(shared): State<Arc<Shared>>,
+    look: Look,
+    query: Result<Params<Nothing>, Problem>,
+) -> Response {
+    let page = async {
+        query?;
+        page(&shared).await
+    };
+    look.show(Place::Overview, page.await)
+}
+
+async fn page(shared: &Shared) -> Result<Page, Problem> {
+    let wanted = Wanted { sort: Sort::Last, limit: Some(TOP), ..Wanted::default() };
+    let top = listed(shared, &wanted).await?;
+    let now = shared.state.clock.now();
+    let blocked = shared.state.registry.clients(now, |client| client.until > now).len();
+    let status = status::told(&shared.state);
+    let body = html! {
+        (head(&status, now))
+        (warnings(&status.warnings))
+        (tiles(shared, blocked))
+        (routes(&shared.history.lock()))
+        div.columns {
+            (addresses(&top, now))
+            (store(&status.store))
+        }
+    };
+    Ok(Page { title: "Overview".to_owned(), body })
+}
+
+fn head(status: &Status, now: i64) -> Markup {
+    let (class, word) = match (status.ready, status.draining) {
+        (true, _) => ("badge good", "Ready"),
+        (_, true) => ("badge warn", "Draining"),
+        _ => ("badge warn", "Starting"),
+    };
+    html! {
+        div.head {
+            div {
+                h1 { "Overview" }
+                p.meta {
+                    span class=(class) { (word) }
+                    span { "Up " (span(now - micros(&status.started))) }
+                    @if let Some(shared) = &status.store.shared {
+                        span { (shared.instances) @if shared.instances == 1 { " instance" } @else { " instances" } }
+                    }
+                    span { "Configuration " code { (status.configuration.hash) } ", loaded " (parts::ago(&status.configuration.loaded, now)) }
+                }
+            }
+        }
+    }
+}
+
+fn warnings(warnings: &[String]) -> Markup {
+    html! {
+        @if !warnings.is_empty() {
+            section.notice aria-labelledby="warnings" {
+                h2 #warnings { @if warnings.len() == 1 { "1 warning" } @else { (warnings.len()) " warnings" } }
+                ul { @for warning in warnings { li { (warning) } } }
+            }
+        }
+    }
+}
+
+fn tiles(shared: &Shared, blocked: usize) -> Markup {
+    let last = shared.history.lock().total().samples().last().copied().unwrap_or_default();
+    let tick = shared.ticks.borrow().clone();
+    let (requests, denied) = match tick {
+        Some(tick) => (tick.requests_per_second, tick.denied_per_second),
+        None => (per_second(last.requests), per_second(last.denied)),
+    };
+    html! {
+        dl.tiles {
+            div { dt { "Requests" } dd { span data-tick="requests_per_second" { (rate(requests)) } span.unit { "/s" } } }
+            div { dt { "Denied" } dd.denied { span data-tick="denied_per_second" { (rate(denied)) } span.unit { "/s" } } }
+            div { dt { "Latency, p99" } dd { @match last.p99 { Some(p99) => (seconds(p99)), None => "–" } } }
+            div { dt { "Blocked now" } dd { a.plain href="/blocked" { span data-tick="blocked" { (count(blocked as u64)) } } } }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a rate")]
+fn per_second(requests: u64) -> f64 {
+    requests as f64 / History::EVERY.as_secs_f64()
+}
+
+fn routes(history: &History) -> Markup {
+    let tracks: Vec<_> = history
+        .tracks()
+        .map(|(name, track)| (name, track.samples().copied().collect::<Vec<Sample>>()))
+        // Whoever asks for what there is no route to is of interest only where there is somebody.
+        .filter(|(name, samples)| !name.is_empty() || samples.iter().any(|sample| sample.requests > 0))
+        .collect();
+    html! {
+        section aria-labelledby="routes" {
+            div.bar-head {
+                h2 #routes { "Routes" span.faint { " last hour, this instance" } }
+                p.legend aria-hidden="true" {
+                    span.key.requests { "Requests" } span.key.denied { "Denied" } span.key.slow { "p99" } span.key.usual { "p50" }
+                }
+            }
+            div.card {
+                @for (id, (name, samples)) in tracks.iter().enumerate() { (route(id, name, samples, history.taken())) }
+                @if tracks.is_empty() { (parts::nothing("No samples yet", "The first comes within ten seconds.")) }
+            }
+        }
+    }
+}
+
+fn route(id: usize, name: &str, samples: &[Sample], end: i64) -> Markup {
+    let last = samples.last().copied().unwrap_or_default();
+    let name = if name.is_empty() { "no route matched" } else { name };
+    html! {
+        article.route data-key={ "route " (name) } {
+            div.what {
+                h3 { (name) }
+                dl {
+                    div { dt { "Requests" } dd { (rate(per_second(last.requests))) "/s" } }
+                    div { dt { "Denied" } dd { (rate(per_second(last.denied))) "/s" } }
+                    div { dt { "p99" } dd { @match last.p99 { Some(p99) => (seconds(p99)), None => "–" } } }
+                }
+            }
+            div.drawn { (chart::charts(id, name, samples, end)) }
+        }
+    }
+}
+
+fn addresses(top: &Blocked, now: i64) -> Markup {
+    html! {
+        section aria-labelledby="top" {
+            div.bar-head { h2 #top { "Blocked lately" } a href="/blocked" { "All" span.hidden { " blocked addresses" } } }
+            div.card {
+                @if top.blocked.is_empty() {
+                    (parts::nothing("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
+                } @else {
+                    table.cards {
+                        thead { tr {
+                            th scope="col" { "Address" } th scope="col" { "Behind it" }
+                            th.num scope="col" { "Denied" } th.num scope="col" { "Time left" }
+                        } }
+                        tbody {
+                            @for found in &top.blocked {
+                                tr data-key=(found.address) {
+                                    th scope="row" { (parts::address(&found.address)) }
+                                    td data-label="Behind it" { (parts::hint(&found.hint)) }
+                                    td.num data-label="Denied" { (count(found.denied)) }
+                                    td.num data-label="Time left" { (parts::left(&found.until, now)) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn store(store: &StoreStatus) -> Markup {
+    html! {
+        section aria-labelledby="store" {
+            div.bar-head { h2 #store { "Store" } (state_of(store)) }
+            dl.card.facts {
+                div { dt { "Limits are kept in" } dd { @if store.shared.is_some() { "Redis" } @else { "memory" } } }
+                @if let Some(shared) = &store.shared {
+                    div { dt { "Role" } dd { (shared.role.as_deref().unwrap_or("not known yet")) } }
+                    div { dt { "Version" } dd { (shared.version.as_deref().unwrap_or("not known yet")) } }
+                    div { dt { "Round trip" } dd { (shared.latency.as_deref().unwrap_or("not answered")) } }
+                    div { dt { "Breaker" } dd { (shared.breaker) } }
+                    div { dt { "Instances" } dd { (shared.instances) } }
+                }
+                div { dt { "Limits in memory" } dd { (count(store.keys)) } }
+                div { dt { "Evicted" } dd { (count(store.evicted)) } }
+            }
+        }
+    }
+}
+
+fn state_of(store: &StoreStatus) -> Markup {
+    let is_well =
+        store.shared.as_ref().is_none_or(|shared| shared.breaker == "closed" && shared.latency.is_some());
+    html! {
+        @if is_well { span.badge.good { "Healthy" } } @else { span.badge.bad { "Away" } }
+    }
+}

@@ -1,0 +1,182 @@
+//! The page as browsers ask for it.
+
+use super::super::testing::Harness;
+
+#[test]
+fn pages_bring_nothing_from_elsewhere_and_nothing_written_into_them() {
+    let harness = Harness::with_shared_address(None);
+    for path in ["/", "/blocked", "/blocked/203.0.113.7"] {
+        let page = harness.get(path);
+        assert_eq!(page.status, 200, "{page:?}");
+        assert!(page.head.contains("content-type: text/html; charset=utf-8"));
+        assert!(page.head.contains("content-security-policy: default-src 'none'; script-src 'self'"));
+        assert!(
+            page.head.contains("referrer-policy: no-referrer")
+                && page.head.contains("cache-control: no-store")
+        );
+        assert!(
+            !page.body.contains("style=")
+                && !page.body.contains("onclick")
+                && !page.body.contains("<script>")
+        );
+        assert!(!page.body.contains("http://") && !page.body.contains("https://"), "{}", page.body);
+        assert!(page.body.contains("<h1") && page.body.contains("aria-current=\"page\""));
+    }
+}
+
+#[test]
+fn assets_are_kept_for_as_long_as_they_are_the_same() {
+    let harness = Harness::start(Some("s3cret"));
+    let login = harness.get("/login");
+    assert_eq!(login.status, 200, "{login:?}");
+    let mut found = 0;
+    for part in login.body.split('"').filter(|part| part.starts_with("/assets/")) {
+        let asset = harness.get(part);
+        assert_eq!(asset.status, 200, "{part}");
+        assert!(asset.head.contains("cache-control: public, max-age=31536000, immutable"), "{asset:?}");
+        assert!(asset.head.contains("x-content-type-options: nosniff"));
+        let other = part.split('?').next().unwrap();
+        assert!(harness.get(&format!("{other}?v=0")).head.contains("cache-control: no-cache"));
+        found += 1;
+    }
+    assert!(found >= 3);
+    harness.get("/assets/secrets.txt").is_problem(404);
+}
+
+#[test]
+fn what_clients_call_themselves_is_text() {
+    let harness = Harness::start(None);
+    let names =
+        ["<script>alert(1)</script>", "\"><img src=x>", "\u{202e}evil", "tab\tline\n", &"x".repeat(120)];
+    for (ago, name) in names.into_iter().enumerate() {
+        harness.deny("203.0.113.9", 0, "ip:203.0.113.9", name, -1_000 - i64::try_from(ago).unwrap());
+    }
+    harness.settle("203.0.113.9");
+    let page = harness.get("/blocked/203.0.113.9").body;
+    assert!(!page.contains("<script>") && !page.contains("<img src=x") && !page.contains('\u{202e}'));
+    for shown in ["&lt;script&gt;alert(1)&lt;/script&gt;", "&quot;&gt;&lt;img", "\\u{202e}evil", "tab␉line␊"]
+    {
+        assert!(page.contains(shown), "no {shown} in {page}");
+    }
+    assert!(page.contains("<bdi class=\"foreign\""));
+    assert!(page.contains("/users/%3Cscript%3Ealert%281%29%3C%2Fscript%3E"));
+}
+
+#[test]
+fn a_list_is_searched_sorted_and_paged_by_links() {
+    let harness = Harness::start(None);
+    for n in 1..=120 {
+        harness.deny(&format!("198.51.100.{n}"), 0, "ip:x", "acme", -n);
+    }
+    harness.deny("203.0.113.9", 1, "user:eve", "eve", -200);
+    harness.settle("203.0.113.9");
+    let first = harness.get("/blocked?sort=address&prefix=&policy=").body;
+    assert!(first.contains("aria-sort=\"ascending\"") && !first.contains("203.0.113.9"));
+    let next = first.split('"').find(|part| part.contains("cursor=")).unwrap().replace("&amp;", "&");
+    let second = harness.get(&next).body;
+    assert!(second.contains("203.0.113.9") && second.contains("First page") && !second.contains("Next page"));
+    let searched = harness.get("/blocked?prefix=203.0.113.0%2F24&policy=per-user").body;
+    assert!(searched.contains("/blocked/203.0.113.9") && !searched.contains("198.51.100."));
+    assert!(harness.get("/blocked?prefix=10.0.0.0%2F8").body.contains("Nothing matches"));
+    let wrong = harness.get("/blocked?prefix=%3Cb%3E");
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.head.contains("text/html") && wrong.body.contains("not an address or a prefix: &lt;b&gt;"));
+    assert_eq!(harness.get("/blocked?sort=users").status, 400);
+}
+
+#[test]
+fn an_address_that_is_not_limited_has_a_page_too() {
+    let harness = Harness::start(None);
+    let page = harness.get("/blocked/10.0.0.1");
+    assert_eq!(page.status, 200);
+    assert!(page.body.contains("It was not limited lately"));
+    assert_eq!(harness.get("/blocked/nonsense").status, 400);
+}
+
+#[test]
+fn a_page_without_the_token_leads_to_the_login_and_data_does_not() {
+    let harness = Harness::with_shared_address(Some("s3cret"));
+    for (path, to) in [("/", "/login"), ("/blocked?sort=denied", "/login?next=%2Fblocked%3Fsort%3Ddenied")] {
+        let reply = harness.get(path);
+        assert_eq!(reply.status, 303, "{reply:?}");
+        assert!(reply.head.contains(&format!("location: {}\r\n", to.to_lowercase())), "{reply:?}");
+    }
+    for path in ["/v1/events", "/v1/status", "/metrics", "/nothing", "/blockedness"] {
+        harness.get(path).is_problem(401);
+    }
+    harness.send("POST", "/logout", "").is_problem(401);
+    assert_eq!(harness.send("GET", "/", "authorization: Bearer s3cret\r\n").status, 200);
+}
+
+fn log_in(harness: &Harness, token: &str, fields: &str) -> super::super::testing::Reply {
+    let body = serde_json::json!({"token": token}).to_string();
+    harness.raw(&format!(
+        "POST /login HTTP/1.1\r\nhost: {}\r\n{fields}content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        harness.address,
+        body.len()
+    ))
+}
+
+const JSON: &str = "content-type: application/json\r\n";
+
+#[test]
+fn the_token_is_shown_once_and_then_the_cookie_does() {
+    let harness = Harness::with_shared_address(Some("s3cret"));
+    log_in(&harness, "s3cre7", JSON).is_problem(403);
+    let reply = log_in(&harness, "s3cret", JSON);
+    assert_eq!(reply.status, 204, "{reply:?}");
+    let cookie = reply.head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    assert!(
+        cookie.contains("httponly; samesite=strict")
+            && !cookie.contains("secure")
+            && !cookie.contains("s3cret")
+    );
+    // The head was put in lower case, which a MAC does not survive.
+    let given = crate::admin::session::begin(
+        &crate::config::model::Secret::new("s3cret"),
+        crate::admin::testing::NOW,
+        false,
+    );
+    let cookie = format!("cookie: a=b; {}\r\n", given.split(';').next().unwrap());
+    assert_eq!(harness.send("GET", "/", &cookie).status, 200);
+    assert_eq!(harness.send("GET", "/login", &cookie).status, 303, "there is nothing to ask for");
+    let own = format!("{cookie}origin: http://{}\r\n", harness.address);
+    let foreign = format!("{cookie}origin: https://evil.example\r\n");
+    harness.send("DELETE", "/v1/blocked/203.0.113.7", &foreign).is_problem(403);
+    harness
+        .send("DELETE", "/v1/blocked/203.0.113.7", &format!("{own}content-type: text/plain\r\n"))
+        .is_problem(415);
+    assert_eq!(harness.send("DELETE", "/v1/blocked/203.0.113.7", &own).status, 200);
+    let out = harness.send("POST", "/logout", &own);
+    assert_eq!(out.status, 204);
+    assert!(out.head.contains("set-cookie: tollgate_token=; path=/; max-age=0"));
+}
+
+#[test]
+fn a_login_is_no_form_of_a_foreign_page() {
+    let harness = Harness::start(Some("s3cret"));
+    log_in(&harness, "s3cret", "content-type: text/plain\r\n").is_problem(415);
+    log_in(&harness, "s3cret", &format!("{JSON}origin: https://evil.example\r\n")).is_problem(403);
+    let secure = log_in(&harness, "s3cret", &format!("{JSON}origin: https://{}\r\n", harness.address));
+    assert!(secure.status == 204 && secure.head.contains("; secure"), "{secure:?}");
+    let long = log_in(&harness, &"x".repeat(10_000), JSON);
+    long.is_problem(400);
+}
+
+#[test]
+fn whoever_guesses_has_to_wait() {
+    let harness = Harness::start(Some("s3cret"));
+    let statuses: Vec<_> = (0..40).map(|_| log_in(&harness, "wrong", JSON).status).collect();
+    assert!(statuses.contains(&429), "{statuses:?}");
+    assert!(statuses.iter().all(|status| matches!(status, 403 | 429)), "{statuses:?}");
+    // Programs are not asked to wait.
+    assert_eq!(harness.send("GET", "/v1/status", "authorization: Bearer s3cret\r\n").status, 200);
+}
+
+#[test]
+fn without_a_token_there_is_nobody_to_sign_in() {
+    let harness = Harness::start(None);
+    assert_eq!(harness.get("/login").status, 303);
+    log_in(&harness, "x", JSON).is_problem(404);
+    harness.send("GET", "/", "origin: https://evil.example\r\n").is_problem(403);
+}

@@ -1,0 +1,110 @@
+//! The records of an address over time: a lane for each of those who asked most.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::{
+    super::shapes::Record,
+    parts,
+    words::{count, micros, span},
+};
+
+/// Lanes; whoever else asked shares another.
+const LANES: usize = 6;
+/// The drawing's own units.
+const WIDTH: f64 = 1_000.0;
+
+/// Users by how many records are theirs; most first.
+pub(super) fn users(records: &[Record]) -> Vec<(Option<&str>, usize)> {
+    let mut counted = BTreeMap::<Option<&str>, usize>::new();
+    for record in records {
+        *counted.entry(record.user.as_deref()).or_default() += 1;
+    }
+    let mut users: Vec<_> = counted.into_iter().collect();
+    users.sort_by_key(|&(_, records)| std::cmp::Reverse(records));
+    users
+}
+
+pub(super) fn timeline(records: &[Record]) -> Markup {
+    let times = records.iter().map(|record| micros(&record.time));
+    let (Some(first), Some(last)) = (times.clone().min(), times.max()) else { return html! {} };
+    let users = users(records);
+    let shown = &users[..users.len().min(LANES)];
+    let rest = &users[shown.len()..];
+    let of = |user: Option<&str>| -> Vec<f64> {
+        records
+            .iter()
+            .filter(|r| r.user.as_deref() == user)
+            .map(|r| place(micros(&r.time), first, last))
+            .collect()
+    };
+    let others: Vec<f64> = rest.iter().flat_map(|&(user, _)| of(user)).collect();
+    html! {
+        div.timeline role="group" aria-label={ "Records over " (span(last - first)) ", by user; the table below tells the same" } {
+            @for &(user, records) in shown {
+                (lane(&html! { (parts::user(user)) }, records, &of(user)))
+            }
+            @if !rest.is_empty() {
+                (lane(&html! { span.faint { (count(rest.len() as u64)) " others" } }, others.len(), &others))
+            }
+            div.axis aria-hidden="true" {
+                span { (parts::clock(&at(first))) }
+                span { (parts::clock(&at(last))) }
+            }
+        }
+    }
+}
+
+fn lane(who: &Markup, records: usize, places: &[f64]) -> Markup {
+    html! {
+        div.lane {
+            span.who { (who) }
+            svg viewBox={ "0 0 " (WIDTH) " 20" } preserveAspectRatio="none" aria-hidden="true" {
+                line.grid x1="0" x2=(WIDTH) y1="10" y2="10" {}
+                @for x in places {
+                    line.mark x1=(format!("{x:.1}")) x2=(format!("{x:.1}")) y1="3" y2="17" {}
+                }
+            }
+            span.num { (count(records as u64)) }
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a picture")]
+fn place(time: i64, first: i64, last: i64) -> f64 {
+    let span = (last - first).max(1) as f64;
+    // Half a mark from the edges.
+    4.0 + (time - first) as f64 / span * (WIDTH - 8.0)
+}
+
+fn at(time: i64) -> String {
+    crate::telemetry::time::rfc3339(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(second: u8, user: &str) -> Record {
+        Record {
+            time: format!("2026-07-03T12:00:{second:02}.000Z"),
+            user: Some(user).filter(|user| !user.is_empty()).map(str::to_owned),
+            method: "GET".into(),
+            path: "/".into(),
+            policy: "per-ip".into(),
+        }
+    }
+
+    #[test]
+    fn whoever_asked_most_comes_first_and_the_rest_share_a_lane() {
+        let mut records: Vec<_> = (0..10).map(|n| record(n, &format!("u{n}"))).collect();
+        records.extend([record(20, "<eve>"), record(30, "<eve>")]);
+        assert_eq!(users(&records)[0], (Some("<eve>"), 2));
+        let html = timeline(&records).into_string();
+        assert_eq!(html.matches("class=\"lane\"").count(), LANES + 1);
+        assert!(html.contains("&lt;eve&gt;") && html.contains("5 others") && !html.contains("<eve>"));
+        assert_eq!(html.matches("class=\"mark\"").count(), records.len());
+        assert!(timeline(&[]).into_string().is_empty());
+    }
+}

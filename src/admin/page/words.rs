@@ -1,0 +1,107 @@
+//! Numbers, times and what clients call themselves, as text for people.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
+/// Microseconds since the Unix epoch of a time as the port tells it; 0 where it is none.
+pub(super) fn micros(rfc3339: &str) -> i64 {
+    rfc3339.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond)
+}
+
+/// `12,480`
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `0`, `0.4`, `12.5`, `1,250`: what happens a second.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is rounded, and not below 0")]
+pub(super) fn rate(number: f64) -> String {
+    let tenths = (number * 10.0).round().max(0.0) as u64;
+    match tenths {
+        1000.. => count(number.round() as u64),
+        tenths if tenths % 10 == 0 => count(tenths / 10),
+        tenths => format!("{}.{}", tenths / 10, tenths % 10),
+    }
+}
+
+/// `0.4 ms`, `12 ms`, `1.3 s`
+pub(super) fn seconds(seconds: f64) -> String {
+    match seconds * 1_000.0 {
+        millis if millis < 9.95 => format!("{millis:.1} ms"),
+        millis if millis < 999.5 => format!("{millis:.0} ms"),
+        _ => format!("{seconds:.1} s"),
+    }
+}
+
+/// How long something lasts, in its two largest units: `41 s`, `12 min`, `3 h 5 min`, `2 d 4 h`.
+pub(super) fn span(micros: i64) -> String {
+    let seconds = micros.max(0) / 1_000_000;
+    let (minutes, hours, days) = (seconds / 60, seconds / 3_600, seconds / 86_400);
+    let two = |large: i64, unit: &str, small: i64, of: &str| match small {
+        0 => format!("{large} {unit}"),
+        small => format!("{large} {unit} {small} {of}"),
+    };
+    match seconds {
+        ..60 => format!("{seconds} s"),
+        60..3_600 => two(minutes, "min", if minutes < 10 { seconds % 60 } else { 0 }, "s"),
+        3_600..86_400 => two(hours, "h", minutes % 60, "min"),
+        _ => two(days, "d", hours % 24, "h"),
+    }
+}
+
+/// What a client chose, with nothing in it that can't be seen: characters that steer a terminal or turn the direction of
+/// text are shown as what they are.
+pub(super) fn visible(text: &str) -> Cow<'_, str> {
+    let hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    if !text.contains(hidden) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |c: char| match c {
+        // Pictures of control characters stand in their order.
+        '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).map_or_else(String::new, String::from),
+        c if hidden(c) => c.escape_unicode().to_string(),
+        c => c.to_string(),
+    };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_at_a_glance() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0.0, 0.04, 0.4, 12.0, 12.54, 1_249.6].map(rate),
+            ["0", "0", "0.4", "12", "12.5", "1,250"]
+        );
+        assert_eq!([0.0004, 0.0123, 0.9996, 1.26].map(seconds), ["0.4 ms", "12 ms", "1.0 s", "1.3 s"]);
+        let spans = [-5, 41, 61, 600, 3_600, 11_100, 86_400, 187_200].map(|s| span(s * 1_000_000));
+        assert_eq!(spans, ["0 s", "41 s", "1 min 1 s", "10 min", "1 h", "3 h 5 min", "1 d", "2 d 4 h"]);
+    }
+
+    #[test]
+    fn what_can_t_be_seen_is_shown() {
+        assert_eq!(visible("Zoë <b>"), "Zoë <b>");
+        assert_eq!(visible("a\n\u{202e}b\u{85}"), "a␊\\u{202e}b\\u{85}");
+    }
+
+    #[test]
+    fn times_are_read_as_they_are_told() {
+        assert_eq!(micros("2026-07-03T12:00:01.250Z"), 1_783_080_001_250_000);
+        assert_eq!(micros("yesterday"), 0);
+    }
+}

@@ -1,0 +1,84 @@
+//! What the admin port does unasked: it samples the counters, and where somebody listens to events, looks at what other
+//! instances know and sums up how things stand.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{self, Instant, MissedTickBehavior};
+
+use super::{shapes::Tick, state::Shared, status};
+use crate::telemetry::{metrics::History, time::rfc3339};
+
+/// Between two looks at what other instances know.
+const REFRESH: Duration = Duration::from_secs(1);
+/// Between two [`Tick`]s.
+const TICK: Duration = Duration::from_secs(2);
+
+/// Samples the counters for as long as the port is there.
+pub(super) async fn sample(shared: Arc<Shared>) {
+    let mut every = every(History::EVERY);
+    loop {
+        every.tick().await;
+        let now = shared.state.clock.now();
+        shared.history.lock().take(&shared.state.metrics, now);
+    }
+}
+
+/// Has the archive looked at while somebody listens: whom other instances limit, the registry then tells.
+pub(super) async fn refresh(shared: Arc<Shared>) {
+    let mut every = every(REFRESH);
+    loop {
+        every.tick().await;
+        if shared.state.events.is_watched() {
+            shared.desk.refresh().await;
+        }
+    }
+}
+
+/// Sums up how things stand while somebody listens.
+pub(super) async fn tick(shared: Arc<Shared>) {
+    let mut every = every(TICK);
+    let mut last = None;
+    loop {
+        every.tick().await;
+        let answered = shared.state.metrics.answered();
+        let before = last.replace((Instant::now(), answered));
+        match before {
+            Some((at, before)) if shared.state.events.is_watched() => {
+                let elapsed = at.elapsed().as_secs_f64().max(0.001);
+                let rate = |now: u64, before: u64| rounded(now.saturating_sub(before), elapsed);
+                let rates = (rate(answered.0, before.0), rate(answered.1, before.1));
+                shared.ticks.send_replace(Some(Arc::new(told(&shared, rates))));
+            }
+            _ => {
+                shared.ticks.send_if_modified(|tick| tick.take().is_some());
+            }
+        }
+    }
+}
+
+fn told(shared: &Shared, (requests, denied): (f64, f64)) -> Tick {
+    let status = status::told(&shared.state);
+    let now = shared.state.clock.now();
+    let blocked = shared.state.registry.clients(now, |client| client.until > now).len();
+    Tick {
+        time: rfc3339(now),
+        requests_per_second: requests,
+        denied_per_second: denied,
+        blocked,
+        ready: status.ready,
+        draining: status.draining,
+        store: status.store,
+    }
+}
+
+/// To a tenth.
+#[expect(clippy::cast_precision_loss, reason = "a rate")]
+fn rounded(count: u64, seconds: f64) -> f64 {
+    (count as f64 / seconds * 10.0).round() / 10.0
+}
+
+fn every(period: Duration) -> time::Interval {
+    let mut every = time::interval(period);
+    every.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    every
+}

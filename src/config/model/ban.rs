@@ -1,0 +1,35 @@
+//! What shuts out those who are limited again and again.
+
+use std::time::Duration;
+
+use super::{Condition, DenialReply, Mode, Rate};
+
+/// A rule by which a ladder of bans is climbed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BanRule {
+    pub name: String,
+    pub key: BanKey,
+    /// So many denied requests in so long shut out.
+    pub after: Rate,
+    /// How long the first ban lasts.
+    pub lasts: Duration,
+    /// How much longer each further one is, at least 1.
+    pub factor: f64,
+    /// By what share each ban is longer or shorter at random, 0 to 0.5.
+    pub jitter: f64,
+    /// How long any ban lasts at most; no less than the first.
+    pub max: Duration,
+    pub mode: Mode,
+    /// Whom it does not hold for.
+    pub exempt: Vec<Condition>,
+    /// What whoever is shut out is told.
+    pub reply: DenialReply,
+}
+
+/// Who is shut out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BanKey {
+    /// The client's address.
+    Ip,
+    User,
+}

@@ -1,0 +1,116 @@
+//! What was configured, in the words of proxy.yaml.
+
+use std::{
+    fmt::{Display, Formatter, Result, Write},
+    time::Duration,
+};
+
+use super::{Condition, HostPattern, KeyPart, KeyRecipe, PathPattern, Rate, Segment};
+
+/// A duration in the largest unit that is exact: `90s`, `1m`, `1h`, `30d`.
+pub fn unit(duration: Duration) -> String {
+    const UNITS: [(u128, &str); 5] =
+        [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
+    let micros = duration.as_micros();
+    match UNITS.iter().find(|(unit, _)| micros >= *unit && micros.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", micros / unit),
+        None => format!("{micros}us"),
+    }
+}
+
+impl Display for Rate {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "{}/{}", self.limit, unit(self.window))
+    }
+}
+
+impl Display for KeyRecipe {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        for (nth, part) in self.0.iter().enumerate() {
+            if nth > 0 {
+                f.write_char('+')?;
+            }
+            write!(f, "{part}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for KeyPart {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Ip => f.write_str("ip"),
+            Self::User => f.write_str("user"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Cookie(name) => write!(f, "cookie:{name}"),
+            Self::Query(name) => write!(f, "query:{name}"),
+            Self::Jwt(claim) => write!(f, "jwt:{claim}"),
+            Self::Path => f.write_str("path"),
+            Self::Route => f.write_str("route"),
+            Self::Host => f.write_str("host"),
+            Self::Method => f.write_str("method"),
+            Self::Global => f.write_str("global"),
+        }
+    }
+}
+
+impl Display for Condition {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Address(net) if net.prefix_len() == net.max_prefix_len() => write!(f, "{}", net.addr()),
+            Self::Address(net) => write!(f, "{net}"),
+            Self::User(name) => write!(f, "user:{name}"),
+            Self::Jwt { claim, value } => write!(f, "jwt:{claim}={value}"),
+            Self::Header { name, value } => {
+                write!(f, "header:{name}={}", String::from_utf8_lossy(value.as_bytes()))
+            }
+        }
+    }
+}
+
+impl Display for HostPattern {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Exact(name) => f.write_str(name),
+            Self::Suffix(suffix) => write!(f, "*{suffix}"),
+        }
+    }
+}
+
+impl Display for PathPattern {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Exact(path) => f.write_str(path),
+            Self::Prefix(prefix) => write!(f, "{prefix}*"),
+            Self::Template(segments) => segments.iter().try_for_each(|segment| match segment {
+                Segment::Literal(text) => write!(f, "/{text}"),
+                Segment::Parameter(name) => write!(f, "/{{{name}}}"),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_as_they_were_written() {
+        let segments = vec![Segment::Literal("users".to_owned()), Segment::Parameter("id".to_owned())];
+        for (path, text) in [
+            (PathPattern::Exact("/a".to_owned()), "/a"),
+            (PathPattern::Prefix("/a/".to_owned()), "/a/*"),
+            (PathPattern::Template(segments), "/users/{id}"),
+        ] {
+            assert_eq!(path.to_string(), text);
+        }
+        assert_eq!(HostPattern::Suffix(".example.org".to_owned()).to_string(), "*.example.org");
+        let key = KeyRecipe(vec![KeyPart::Ip, KeyPart::Jwt("plan".to_owned())]);
+        assert_eq!(key.to_string(), "ip+jwt:plan");
+        assert_eq!(Rate { limit: 5, window: Duration::from_secs(90) }.to_string(), "5/90s");
+        for (net, text) in [("10.0.0.0/8", "10.0.0.0/8"), ("10.1.2.3/32", "10.1.2.3")] {
+            assert_eq!(Condition::Address(net.parse().unwrap()).to_string(), text);
+        }
+        assert_eq!(unit(Duration::from_micros(1_500)), "1500us");
+    }
+}

@@ -1,0 +1,93 @@
+//! `bans`: who is limited again and again is shut out.
+
+use std::{sync::Arc, time::Duration};
+
+use http::StatusCode;
+
+use super::{
+    policies::{exempt, reply},
+    user::Known,
+};
+use crate::config::{
+    model::{BanKey, BanRule, DenialReply, Mode},
+    value::{Invalid, LONGEST, choice, duration, factor, name_of_thing, percentage, rate},
+    walk::{Cursor, Mapping},
+};
+
+/// The shortest ban.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// How long a ban lasts at most, unless the first is longer.
+const MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const FACTOR: f64 = 2.0;
+const JITTER: f64 = 0.1;
+
+const KEY: &str = "who is shut out: `key: ip`, or `key: user`";
+const AFTER: &str = "how many denied requests in how long, such as `after: 20/1m`";
+const FOR: &str = "how long the first ban lasts, such as `for: 5m`";
+
+/// Reads all rules. None where one is wrong. `known`: what the configuration says of users and proxies.
+pub(super) fn bans(value: Option<Cursor<'_>>, known: Known) -> Option<Vec<Arc<BanRule>>> {
+    let mut all = Vec::new();
+    for (place, name, value) in value.and_then(Cursor::named).unwrap_or_default() {
+        if let Err(invalid) = name_of_thing(name) {
+            value.report_at(place, format!("`{name}` {}", invalid.what), invalid.help(false));
+        }
+        all.push(value.mapping().and_then(|at| rule(name, at, known)).map(Arc::new));
+    }
+    all.into_iter().collect()
+}
+
+fn rule(name: &str, mut at: Mapping<'_>, known: Known) -> Option<BanRule> {
+    let key = at.require("key", KEY).and_then(|value| key(value, known));
+    let after = at.require("after", AFTER).and_then(|value| value.parse(rate));
+    let lasts = at.require("for", FOR).and_then(|value| value.parse(duration(SHORTEST..=LONGEST)));
+    let factor = at.parse_or("factor", FACTOR, factor);
+    let jitter = at.parse_or("jitter", JITTER, jitter);
+    let max = max(&mut at, lasts);
+    let mode = choice(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)]);
+    let mode = at.parse_or("mode", Mode::Enforce, mode);
+    let exempt = exempt(at.take("exempt"), known);
+    let told = at.take("reply").map(|value| reply(value, StatusCode::FORBIDDEN));
+    at.finish();
+    let default = DenialReply { status: StatusCode::FORBIDDEN, headers: Vec::new(), body: None };
+    Some(BanRule {
+        name: name.to_owned(),
+        key: key?,
+        after: after?,
+        lasts: lasts?,
+        factor,
+        jitter,
+        max,
+        mode,
+        exempt,
+        reply: told.unwrap_or(Some(default))?,
+    })
+}
+
+fn key(value: Cursor<'_>, known: Known) -> Option<BanKey> {
+    let key = value.parse(choice(&[("ip", BanKey::Ip), ("user", BanKey::User)]))?;
+    if key == BanKey::User && !known.users {
+        let help = "say where the user ID comes from, in `user` at the top level";
+        value.report("no request has a user as long as `user` is not configured", help.to_owned());
+    }
+    Some(key)
+}
+
+/// At most half, so that the next ban of a ladder is rarely shorter than the one before.
+fn jitter(text: &str) -> Result<f64, Invalid> {
+    let share = percentage(text)?;
+    match share <= 0.5 {
+        true => Ok(share),
+        false => Err(Invalid::new("is too large").form("from 0% to 50%")),
+    }
+}
+
+fn max(at: &mut Mapping<'_>, lasts: Option<Duration>) -> Duration {
+    let default = lasts.map_or(MAX, |lasts| lasts.max(MAX));
+    let Some(value) = at.take("max") else { return default };
+    let Some(max) = value.parse(duration(SHORTEST..=LONGEST)) else { return default };
+    if lasts.is_some_and(|lasts| max < lasts) {
+        value.report("no ban would last as long as `for` says", "`max` is at least `for`".to_owned());
+    }
+    max
+}

@@ -1,0 +1,90 @@
+//! Whose a request is, and why it is his.
+
+use std::net::IpAddr;
+
+use http::HeaderMap;
+
+use crate::{
+    config::model::UserSource,
+    identity::{Hop, Identity, doubt, identify_telling},
+    proxy::rules::Rules,
+};
+
+/// The client's address, and how it came about.
+pub(super) fn address(
+    rules: &Rules,
+    peer: IpAddr,
+    is_peer_trusted: bool,
+    headers: &HeaderMap,
+) -> (IpAddr, String) {
+    let (proxies, mut hops) = (&rules.trusted_proxies, Vec::new());
+    let field = proxies.field();
+    let address = proxies.walk(peer, is_peer_trusted, headers, |hop| hops.push(hop));
+    let peer = peer.to_canonical();
+    if !is_peer_trusted {
+        let unheard = match headers.contains_key(field) {
+            true => format!("; its {field} does not count, since it is no trusted proxy"),
+            false => String::new(),
+        };
+        return (address, format!("the peer itself{unheard}"));
+    }
+    let mut by = format!("the trusted proxy {peer}");
+    for hop in &hops {
+        match hop {
+            Hop::Proxy(proxy) => by += &format!(", and the trusted proxy {proxy} before it"),
+            Hop::Client(_) => return (address, format!("said in {field} by {by}")),
+            Hop::NoAddress(part) => {
+                let part = String::from_utf8_lossy(part);
+                let part = part.trim().escape_debug();
+                return (
+                    address,
+                    format!(
+                        "the last that {by} names: {field} holds `{part}` before it, which is no address"
+                    ),
+                );
+            }
+            Hop::SeveralLines => {
+                return (address, format!("{by} itself: {field} stands there several times"));
+            }
+        }
+    }
+    let why = match hops.as_slice() {
+        [] => format!("{by} itself: it sent no {field}"),
+        _ => format!("the first in {field}, though a trusted proxy: {by}"),
+    };
+    (address, why)
+}
+
+/// Who asks, and by which source; or why none of them names anybody.
+pub(super) fn user(rules: &Rules, is_peer_trusted: bool, headers: &HeaderMap) -> (Identity, String) {
+    let (sources, mut asked) = (&rules.config.user, Vec::new());
+    let identity =
+        identify_telling(sources, &rules.verifier, headers, is_peer_trusted, |index| asked.push(index));
+    let named_by = asked.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
+    if identity.user.is_some() {
+        asked.pop();
+    }
+    let doubts = asked.iter().map(|&index| doubt(sources, index, &rules.verifier, headers, is_peer_trusted));
+    let mut why: Vec<String> = named_by.map(|source| said_by(source, &identity)).into_iter().collect();
+    why.extend(doubts);
+    if why.is_empty() {
+        why.push("the configuration names no source of users".to_owned());
+    }
+    (identity, why.join("; "))
+}
+
+fn said_by(source: &UserSource, identity: &Identity) -> String {
+    let source = match source {
+        UserSource::Header { name, .. } if identity.is_verified => {
+            format!("header {name} of a trusted proxy")
+        }
+        UserSource::Header { name, .. } => format!("header {name}"),
+        UserSource::Cookie(name) => format!("cookie {name}"),
+        UserSource::Basic => "basic credentials".to_owned(),
+        UserSource::Jwt(jwt) => format!("claim {} of the token in {}", jwt.claim, jwt.header),
+    };
+    match identity.is_verified {
+        true => format!("{source}, verified"),
+        false => format!("{source}, not verified: it chooses no limits"),
+    }
+}

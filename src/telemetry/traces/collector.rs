@@ -1,0 +1,71 @@
+//! The HTTP client that spans are sent by: one connection a batch, on the thread that sends.
+
+use std::{io, pin::Pin, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use opentelemetry_http::{HttpClient, HttpError};
+use parking_lot::Mutex;
+use tokio::{
+    net::TcpStream,
+    runtime::{Builder, Runtime},
+    time::timeout,
+};
+
+/// Bytes of an answer: it says how many spans were refused, and why.
+const LONGEST_ANSWER: usize = 64 << 10;
+
+/// Sends on a runtime of its own: the thread of the batches has none, and waits for what it sends.
+#[derive(Debug)]
+pub(super) struct Collector {
+    runtime: Mutex<Runtime>,
+    timeout: Duration,
+}
+
+impl Collector {
+    /// Gives up on a request after `timeout`.
+    ///
+    /// # Errors
+    /// The system has no runtime left.
+    pub(super) fn new(timeout: Duration) -> io::Result<Self> {
+        Ok(Self { runtime: Mutex::new(Builder::new_current_thread().enable_all().build()?), timeout })
+    }
+
+    fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        self.runtime.lock().block_on(async { timeout(self.timeout, exchange(request)).await? })
+    }
+}
+
+impl HttpClient for Collector {
+    fn send_bytes<'a, 'b>(
+        &'a self,
+        request: Request<Bytes>,
+    ) -> Pin<Box<dyn Future<Output = Result<Response<Bytes>, HttpError>> + Send + 'b>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move { self.send(request) })
+    }
+}
+
+async fn exchange(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+    let (mut head, body) = request.into_parts();
+    let authority = head.uri.authority().ok_or("the collector's URL has no host")?.clone();
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    head.headers.insert(header::HOST, HeaderValue::from_str(authority.as_str())?);
+    if let Some(path) = head.uri.path_and_query().cloned() {
+        head.uri = path.into();
+    }
+    let connection = tokio::spawn(connection);
+    let response = sender.send_request(Request::from_parts(head, Full::new(body))).await;
+    let (head, body) = response?.into_parts();
+    let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+    connection.abort();
+    Ok(Response::from_parts(head, body))
+}

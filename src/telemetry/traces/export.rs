@@ -1,0 +1,174 @@
+//! The way of spans to the collector: a queue, a thread, and what is known of both.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig, WithHttpConfig};
+use opentelemetry_sdk::{
+    Resource,
+    error::OTelSdkResult,
+    trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanProcessor},
+};
+
+use super::{collector::Collector, tracer::Tracer};
+use crate::{config::model::Tracing, telemetry::metrics::Metrics};
+
+/// Spans that may wait for the collector.
+const QUEUE: usize = 8_192;
+/// Spans that are sent together.
+const BATCH: usize = 512;
+/// How long spans wait for others to be sent with.
+const DELAY: Duration = Duration::from_millis(500);
+/// For sending a batch, what is tried again included.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// For what is left when the process ends.
+const LAST_SPANS: Duration = Duration::from_secs(1);
+
+/// Traces can't be told.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("cannot send traces: {0}")]
+    Exporter(#[from] ExporterBuildError),
+    #[error("cannot start what sends traces: {0}")]
+    Runtime(#[from] std::io::Error),
+}
+
+/// The traces of the process.
+#[derive(Debug)]
+pub struct Traces {
+    sample: f64,
+    exporter: Arc<Exporter>,
+}
+
+impl Traces {
+    /// Starts the thread that sends to the collector in `config`. `store` is where limits are kept, `instance` tells this
+    /// process from others.
+    ///
+    /// # Errors
+    /// What OTEL_EXPORTER_OTLP_… says for the exporter is no good, or the system has no runtime left.
+    pub fn open(
+        config: &Tracing,
+        store: &'static str,
+        instance: String,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, OpenError> {
+        let exporter = SpanExporter::builder()
+            .with_http()
+            .with_http_client(Collector::new(TIMEOUT)?)
+            .with_endpoint(config.otlp.to_string())
+            .with_timeout(TIMEOUT)
+            .build()?;
+        let waiting = Arc::<AtomicUsize>::default();
+        let watched = Watched {
+            exporter,
+            waiting: Arc::clone(&waiting),
+            metrics: Arc::clone(&metrics),
+            failing: AtomicBool::new(false),
+            collector: config.otlp.to_string(),
+        };
+        let batches = BatchConfigBuilder::default()
+            .with_max_queue_size(QUEUE)
+            .with_max_export_batch_size(BATCH)
+            .with_scheduled_delay(DELAY)
+            .build();
+        let mut processor = BatchSpanProcessor::builder(watched).with_batch_config(batches).build();
+        processor.set_resource(&resource(instance));
+        let exporter = Exporter { processor, waiting, metrics, store };
+        Ok(Self { sample: config.sample, exporter: Arc::new(exporter) })
+    }
+
+    /// The end that one worker tells.
+    pub fn tracer(&self) -> Tracer {
+        Tracer::new(self.sample, Arc::clone(&self.exporter))
+    }
+
+    /// Sends what is left, for a second at most. Says whether it could.
+    pub fn close(self) -> bool {
+        self.exporter.processor.shutdown_with_timeout(LAST_SPANS).is_ok()
+    }
+}
+
+fn resource(instance: String) -> Resource {
+    Resource::builder_empty()
+        .with_service_name("tollgate")
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_attribute(KeyValue::new("service.instance.id", instance))
+        .build()
+}
+
+/// What workers hand their spans to.
+#[derive(Debug)]
+pub(super) struct Exporter {
+    processor: BatchSpanProcessor,
+    /// Spans that were handed over and not taken to be sent yet.
+    waiting: Arc<AtomicUsize>,
+    metrics: Arc<Metrics>,
+    store: &'static str,
+}
+
+impl Exporter {
+    /// `redis` or `memory`.
+    pub(super) fn store(&self) -> &'static str {
+        self.store
+    }
+
+    /// Hands the spans of one request over, all or none. Never waits.
+    pub(super) fn hand_over(&self, spans: Vec<SpanData>) {
+        let room = |waiting: usize| (waiting + spans.len() <= QUEUE).then_some(waiting + spans.len());
+        if self.waiting.fetch_update(Relaxed, Relaxed, room).is_err() {
+            self.metrics.add_spans_dropped(spans.len() as u64);
+            return;
+        }
+        for span in spans {
+            self.processor.on_end(span);
+        }
+    }
+}
+
+/// Sends, and tells how it goes.
+#[derive(Debug)]
+struct Watched {
+    exporter: SpanExporter,
+    waiting: Arc<AtomicUsize>,
+    metrics: Arc<Metrics>,
+    failing: AtomicBool,
+    collector: String,
+}
+
+impl opentelemetry_sdk::trace::SpanExporter for Watched {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let spans = batch.len();
+        self.waiting.fetch_sub(spans, Relaxed);
+        let result = self.exporter.export(batch).await;
+        match &result {
+            Ok(()) => {
+                self.metrics.add_spans_exported(spans as u64);
+                if self.failing.swap(false, Relaxed) {
+                    tracing::info!(collector = %self.collector, "traces can be sent again");
+                }
+            }
+            Err(error) => {
+                self.metrics.add_spans_dropped(spans as u64);
+                // Once until it works again: it will go on for a while.
+                if !self.failing.swap(true, Relaxed) {
+                    tracing::warn!(collector = %self.collector, "traces can't be sent: {error}");
+                }
+            }
+        }
+        result
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
