@@ -80,6 +80,7 @@ impl Account {
         for (policy, entry) in &tally.records {
             self.add_record(*policy, entry, policies, now);
         }
+        self.settle(policies);
         for Who { named, last, .. } in users {
             let slice = policies.slice(*last);
             if self.users.add(named.hash, slice) {
@@ -116,6 +117,7 @@ impl Account {
                 fresh(named.hash, slice);
             }
         }
+        self.settle(policies);
         from < filled.entries.len()
     }
 
@@ -186,6 +188,13 @@ impl Account {
         }
         reserve(&mut self.limits);
         self.limits.push(limit);
+    }
+
+    /// Drops records that are too many, after some were added.
+    pub(super) fn settle(&mut self, policies: &Policies) {
+        for (policy, kept) in &mut self.policies {
+            kept.settle(policies.bounds(policy));
+        }
     }
 
     fn add_record(&mut self, policy: usize, entry: &Arc<Entry>, policies: &Policies, now: i64) {

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::Snapshot;
+use super::{Sighting, Snapshot};
 use crate::limit::Unavailable;
 
 /// Reads what the instances have written down, and forgets it. What this one wrote is never given back to
@@ -20,6 +20,12 @@ pub trait Archive {
     /// # Errors
     /// As [`Archive::changed`].
     fn read(&self, addresses: &[IpNet], now: i64) -> impl Future<Output = Result<Vec<Others>, Unavailable>>;
+
+    /// From which addresses a user was denied, as he is written down. `now`: as for [`Archive::read`].
+    ///
+    /// # Errors
+    /// As [`Archive::changed`].
+    fn user(&self, written: &str, now: i64) -> impl Future<Output = Result<Whereabouts, Unavailable>>;
 
     /// Forgets a client, so that every instance does. `now`: as for [`Archive::read`].
     ///
@@ -51,6 +57,15 @@ pub struct Others {
     pub users: u64,
 }
 
+/// From which addresses a user was denied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// As this instance told.
+    pub own: Vec<Sighting>,
+    /// As others did, each of them.
+    pub others: Vec<Sighting>,
+}
+
 /// No archive: there are no other instances.
 impl Archive for () {
     async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
@@ -59,6 +74,10 @@ impl Archive for () {
 
     async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
         Ok(vec![Others::default(); addresses.len()])
+    }
+
+    async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
+        Ok(Whereabouts::default())
     }
 
     async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {

@@ -12,7 +12,8 @@ use super::{
     account::Account,
     address,
     client::Held,
-    noted::{Filled, Noted},
+    denial::Tally,
+    noted::{Filled, Who},
     order::{Numbers, Orders, Place, numbers},
     policies::Policies,
 };
@@ -77,12 +78,18 @@ impl Clients {
     }
 
     /// False where it is void: the client was forgotten since.
-    pub(super) fn add(&mut self, noted: Noted, policies: &Policies, now: i64) -> bool {
-        let Noted { address, tally, users } = noted;
+    pub(super) fn add(
+        &mut self,
+        address: IpNet,
+        tally: Tally,
+        users: &[Who],
+        policies: &Policies,
+        now: i64,
+    ) -> bool {
         if self.forgotten.get(&address).is_some_and(|&since| tally.last <= since) {
             return false;
         }
-        self.admit(address, |held| held.add(tally, &users, &address::shown(address), policies, now));
+        self.admit(address, |held| held.add(tally, users, &address::shown(address), policies, now));
         true
     }
 

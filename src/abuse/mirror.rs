@@ -90,7 +90,7 @@ mod tests {
     };
 
     use super::{
-        super::{Others, Snapshot, account::Account, address, testing::policy},
+        super::{Others, Snapshot, Whereabouts, account::Account, address, testing::policy},
         *,
     };
     use crate::{
@@ -122,6 +122,10 @@ mod tests {
             self.read.borrow_mut().extend(addresses);
             let found = Others { snapshots: vec![Snapshot::of(&Account::new(1))], ..Others::default() };
             Ok(vec![found; addresses.len()])
+        }
+
+        async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
+            Ok(Whereabouts::default())
         }
 
         async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {

@@ -25,6 +25,7 @@ mod policies;
 mod publication;
 mod recorder;
 mod registry;
+mod sightings;
 mod snapshot;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -32,7 +33,7 @@ mod users;
 mod walk;
 
 pub use address::{identifier, is_of, masked, of_identifier, parse, shown};
-pub use archive::{Archive, Changes, Others};
+pub use archive::{Archive, Changes, Others, Whereabouts};
 pub use client::{Client, Limited, Record};
 pub use clients::ADDRESSES;
 pub use collector::Collector;
@@ -42,6 +43,7 @@ pub use names::Names;
 pub use order::{Place, Sort};
 pub use recorder::Recorder;
 pub use registry::{Registry, SHARED, Unpublished};
+pub use sightings::{ADDRESSES_A_USER, SIGHTINGS, Sighting, Untold};
 pub use snapshot::{LimitSnapshot, RecordSnapshot, Snapshot};
 pub use users::slices;
 pub use walk::{Walk, Wanted};

@@ -1,21 +1,27 @@
 //! All limited clients, as the admin port reads them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use ipnet::IpNet;
 use parking_lot::Mutex;
 
 use super::{
-    Client, Limited, Names, Others, Record, Snapshot, Walk, Wanted,
+    Client, Limited, Names, Others, Record, Snapshot, Walk, Wanted, Whereabouts,
     account::Account,
     address,
     client::Held,
     clients::Clients,
     denial::Batch,
     herald::Herald,
-    noted::noted,
+    noted::{Noted, noted},
     order::Sort,
     policies::{Policies, micros},
+    sightings::{Sighting, Sightings, Untold},
 };
 use crate::{
     limit::Policy,
@@ -26,6 +32,8 @@ use crate::{
 const PUBLISHED: usize = 1 << 20;
 /// Clients changed before the lock is given to whoever else waits.
 const CHUNK: usize = 256;
+/// Users looked at a sweep.
+const SWEEP: usize = 512;
 /// Clients that instances share, those denied most lately. Whoever shares with others may hold more himself.
 pub const SHARED: usize = 100_000;
 
@@ -39,6 +47,8 @@ pub struct Registry {
     retain: i64,
     metrics: Arc<Metrics>,
     held: Mutex<Clients>,
+    /// Taken like the other, and never with it.
+    sightings: Mutex<Sightings>,
     herald: Mutex<Herald>,
 }
 
@@ -67,6 +77,7 @@ impl Registry {
             retain,
             metrics,
             held: Mutex::new(Clients::new()),
+            sightings: Mutex::new(Sightings::new()),
             herald: Mutex::default(),
         }
     }
@@ -84,6 +95,7 @@ impl Registry {
     /// Has nobody to share with: nothing is kept ready to be published.
     pub fn alone(self) -> Self {
         self.held.lock().is_shared = false;
+        self.sightings.lock().is_shared = false;
         self
     }
 
@@ -105,16 +117,24 @@ impl Registry {
         let mut tallies = tallies.into_iter();
         while tallies.len() > 0 {
             let mut clients = self.held.lock();
-            for noted in tallies.by_ref().take(CHUNK) {
-                let address = noted.address;
-                if clients.add(noted, &self.policies, now)
-                    && herald.wants(address, now)
+            let mut seen = Vec::new();
+            for Noted { address, tally, users } in tallies.by_ref().take(CHUNK) {
+                if !clients.add(address, tally, &users, &self.policies, now) {
+                    continue;
+                }
+                if herald.wants(address, now)
                     && let Some(held) = clients.get(address)
                 {
                     herald.tell(held.told(address));
                 }
+                seen.push((address, users));
             }
             evicted += clients.make_room();
+            drop(clients);
+            let mut sightings = self.sightings.lock();
+            for (address, users) in seen {
+                users.iter().for_each(|who| sightings.add(address, who));
+            }
         }
         for filled in filled.chunks(CHUNK) {
             let mut clients = self.held.lock();
@@ -130,6 +150,7 @@ impl Registry {
     /// Forgets some of what has expired. A few calls reach everything.
     pub(super) fn sweep(&self, now: i64) {
         self.held.lock().sweep(&self.policies, self.retain, now);
+        self.sightings.lock().expire(now.saturating_sub(self.retain), SWEEP);
     }
 
     /// Goes a step of a walk in search of a page. True while there is more to look at: between two steps others have
@@ -167,8 +188,39 @@ impl Registry {
     /// Forgets a client, and what was noted of it until `since`. Gives the limits that held it back, `None`
     /// where it was not known.
     pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<Limited>> {
+        self.sightings.lock().forget(address);
         let held = self.held.lock().forget(address, since).filter(|held| !self.expired(held, since))?;
         Some(held.evidence(&address::shown(address), &self.policies, since).1)
+    }
+
+    /// From which addresses a user was denied, as he is written down, most lately first. `others`: what the archive
+    /// holds, in which what this instance told is less than what it knows.
+    pub fn user(&self, written: &str, others: &Whereabouts, now: i64) -> Vec<Sighting> {
+        let mut found = BTreeMap::new();
+        let mut add = |sighting: &Sighting| {
+            let Sighting { address, denied, last } = *sighting;
+            let known = found.entry(address).or_insert(Sighting { address, denied: 0, last });
+            known.denied = known.denied.saturating_add(denied);
+            known.last = known.last.max(last);
+        };
+        let own = self.sightings.lock().of(written, self.retain, now);
+        let known: BTreeSet<_> = own.iter().map(|sighting| sighting.address).collect();
+        own.iter().chain(&others.others).for_each(&mut add);
+        others.own.iter().filter(|sighting| !known.contains(&sighting.address)).for_each(add);
+        let mut found: Vec<_> = found.into_values().collect();
+        found.retain(|sighting| sighting.last.saturating_add(self.retain) > now);
+        found.sort_by_key(|sighting| (Reverse(sighting.last), sighting.address));
+        found
+    }
+
+    /// What the archive is to be told of users, `max` of it. Each is there again until [`Registry::told`].
+    pub fn untold(&self, max: usize) -> Vec<Untold> {
+        self.sightings.lock().untold(max)
+    }
+
+    /// The archive was told.
+    pub fn told(&self, given: &[Untold]) {
+        self.sightings.lock().told(given);
     }
 
     /// Clients that have changed since they were published, those that wait longest first: `max` of them,
@@ -221,6 +273,7 @@ impl Registry {
 
     /// Has everything published anew, as far as instances share it: the archive has lost it.
     pub fn publish_all(&self, now: i64) {
+        self.sightings.lock().tell_all();
         let (mut at, mut rest) = (None, SHARED);
         while rest > 0 {
             let mut clients = self.held.lock();

@@ -117,6 +117,7 @@ impl Snapshot {
                 kept.insert(&names.entry(&Arc::new(entry)).0, policies.bounds(&policy), now);
             }
         }
+        account.settle(policies);
         account
     }
 }

@@ -63,3 +63,9 @@ pub(super) fn batch(address: &str, tally: Tally) -> Batch {
 pub(super) fn noted_of(tally: Tally) -> Noted {
     noted(batch("203.0.113.7", tally), &Names::default()).0.remove(0)
 }
+
+/// One of many clients.
+pub(super) fn client(n: usize) -> ipnet::IpNet {
+    let octets = [10, n >> 16, n >> 8, n].map(|part| u8::try_from(part & 255).unwrap());
+    std::net::IpAddr::from(octets).into()
+}

@@ -25,6 +25,7 @@ mod status;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub use server::{AdminHandle, spawn};
 pub use state::{Facts, Phase, Readiness, State};

@@ -9,7 +9,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     blocked, events, guard::guard, health, openapi::Description, page, problem::Problem, state::Shared,
-    status,
+    status, users,
 };
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
@@ -20,6 +20,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(status::status))
         .routes(routes!(blocked::list::list))
         .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
+        .routes(routes!(users::user))
         .routes(routes!(events::events))
         .split_for_parts();
     router

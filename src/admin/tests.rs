@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{Phase, testing::Harness};
 use crate::{
-    abuse::{Archive, Changes, Others},
+    abuse::{Archive, Changes, Others, Whereabouts},
     limit::Unavailable,
 };
 
@@ -278,6 +278,10 @@ impl Archive for Away {
     }
 
     async fn read(&self, _: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
+        self.answer().await
+    }
+
+    async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
         self.answer().await
     }
 

@@ -311,6 +311,76 @@ fn an_unblock_on_one_instance_is_one_on_all() {
 }
 
 #[test]
+fn users_of_all_instances_are_united_each_once() {
+    let redis = Redis::start();
+    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
+    for (instance, names) in [(&a, 0..60), (&b, 40..100)] {
+        names.for_each(|name| instance.deny("203.0.113.7", &format!("user-{name}"), 0));
+    }
+    for instance in [&a, &b] {
+        eventually("everything is published", || {
+            instance.registry.publish_all(instance.clock.now());
+            instance.try_publish().unwrap() == 0
+        });
+    }
+    for instance in [&a, &b, &c] {
+        let told = instance.told("203.0.113.7")["distinct_users"].as_u64().unwrap();
+        assert!(told.abs_diff(100) <= 2, "{told}");
+        let listed = instance.ask("GET", "/v1/blocked?sort=users").json();
+        assert_eq!(listed["blocked"][0]["distinct_users"], told);
+    }
+    assert!(redis.keys().iter().any(|key| key.contains("{abuse}:users:203.0.113.7:")), "{:?}", redis.keys());
+    all_expire(&redis);
+    assert_eq!(c.ask("DELETE", "/v1/blocked/203.0.113.7").status, 200);
+    assert!(!redis.keys().iter().any(|key| key.contains("{abuse}:users:")), "{:?}", redis.keys());
+}
+
+#[test]
+fn a_user_is_found_wherever_he_was_denied_and_not_where_he_was_let_go() {
+    let redis = Redis::start();
+    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
+    let behind = Instance::start_as(&redis.url(), "behind", -50_000_000);
+    for (instance, address) in
+        [(&a, "203.0.113.7"), (&a, "203.0.113.8"), (&b, "203.0.113.8"), (&behind, "203.0.113.9")]
+    {
+        instance.deny(address, "ann", 0);
+        instance.deny(address, "bob", 0);
+    }
+    for instance in [&a, &b, &behind] {
+        instance.try_publish().unwrap();
+    }
+    let of = |instance: &Instance, user: &str| {
+        let found = instance.ask("GET", &format!("/v1/users/{user}")).json();
+        let told = |found: &Value| {
+            (found["address"].as_str().unwrap().to_owned(), found["denied"].as_u64().unwrap())
+        };
+        let mut found: Vec<_> = found["addresses"].as_array().into_iter().flatten().map(told).collect();
+        found.sort();
+        found
+    };
+    let seen = |pairs: &[(&str, u64)]| -> Vec<(String, u64)> {
+        pairs.iter().map(|&(address, denied)| (address.to_owned(), denied)).collect()
+    };
+    for instance in [&a, &b, &c, &behind] {
+        let expected = seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]);
+        assert_eq!(of(instance, "ann"), expected);
+    }
+    all_expire(&redis);
+    // Told twice, it counts once.
+    a.registry.publish_all(a.clock.now());
+    a.try_publish().unwrap();
+    assert_eq!(of(&c, "ann"), seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]));
+    for address in ["203.0.113.8", "203.0.113.9"] {
+        assert_eq!(c.ask("DELETE", &format!("/v1/blocked/{address}")).status, 200);
+    }
+    assert_eq!(of(&c, "bob"), seen(&[("203.0.113.7", 1)]));
+    redis.cli(&["SET", "ratelimit:{abuse}:user:ann", "not a hash"]);
+    assert_eq!(of(&c, "ann"), []);
+    drop(redis);
+    assert_eq!(of(&a, "ann").len(), 2, "what it saw itself");
+}
+
+#[test]
 fn whoever_missed_an_unblock_does_not_undo_it() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));

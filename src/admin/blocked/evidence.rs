@@ -101,6 +101,9 @@ fn keys(shared: &Shared, shown: &str, limited: &[Limited]) -> BTreeSet<(usize, C
     let policies = shared.state.policies.iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
     let denied = limited.iter().filter(|limit| abuse::is_of(&limit.identifier, shown));
+    // Where a user in a key is hashed, the limit can't be found by it.
+    let names = shared.state.registry.names();
+    let denied = denied.filter(|limit| names.shows(&limit.identifier));
     // Policies that only another instance has can't be asked about here.
     let known =
         denied.filter_map(|limit| Some((shared.policy_named(&limit.policy)?, limit.identifier.clone())));

@@ -36,7 +36,7 @@ pub async fn changed(
 type Page = Vec<(Vec<u8>, f64)>;
 
 /// What TIME answers, as microseconds.
-fn micros((seconds, micros): (i64, i64)) -> i64 {
+pub(super) fn micros((seconds, micros): (i64, i64)) -> i64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
@@ -77,7 +77,7 @@ pub async fn read(
 }
 
 /// The fields of a hash, or none where the key holds something else.
-fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
     match reply {
         Ok(value) => Ok(Vec::from_redis_value(value)?),
         Err(error) if error.code() == Some("WRONGTYPE") => Ok(Vec::new()),

@@ -48,6 +48,16 @@ impl Scope {
         abuse::slices(self.retain, now).map(|slice| self.users(address, slice)).collect()
     }
 
+    /// The key of the index of users at addresses.
+    pub(super) fn seen(&self) -> String {
+        format!("{}:{{abuse}}:seen", self.prefix)
+    }
+
+    /// The key of a user, as he is written down.
+    pub(super) fn user(&self, written: &str) -> String {
+        format!("{}:{{abuse}}:user:{written}", self.prefix)
+    }
+
     /// Milliseconds.
     pub(super) fn retain_millis(&self) -> u64 {
         millis(self.retain)

@@ -5,7 +5,10 @@ use std::sync::LazyLock;
 use ipnet::IpNet;
 use redis::{RedisResult, Script, aio::ConnectionLike};
 
-use super::scope::{INSTANCES, LONGEST, Scope, millis};
+use super::{
+    scope::{INSTANCES, LONGEST, Scope, millis},
+    users,
+};
 use crate::abuse::{self, Registry, SHARED, Snapshot, Unpublished};
 
 /// Clients written by one call of the script: Redis does nothing else meanwhile.
@@ -34,6 +37,7 @@ pub async fn publish_round(
         registry.published(chunk, now);
         refused.into_iter().for_each(|given| registry.refused(given));
     }
+    users::publish_round(connection, scope, registry, now).await?;
     Ok(unpublished.len())
 }
 
