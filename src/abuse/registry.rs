@@ -340,7 +340,7 @@ mod tests {
         },
         *,
     };
-    use crate::telemetry;
+    use crate::telemetry::{self, Event, Heard};
 
     const SECOND: i64 = 1_000_000;
 
@@ -482,6 +482,30 @@ mod tests {
         let clients = registry.held.lock();
         let records = |held: &Held| held.evidence("10.0.0.1", &registry.policies, 0).0.len();
         assert!(clients.range((Bound::Unbounded, Bound::Unbounded)).all(|(_, held)| records(held) == 1));
+    }
+
+    #[test]
+    fn whoever_listens_hears_of_clients_that_are_limited() {
+        let events = Events::new();
+        let registry = registry().telling(events.clone());
+        registry.record(batch("203.0.113.6", 5), 5);
+        let mut listener = events.listen();
+        registry.record(batch("203.0.113.7", 5), 5);
+        registry.record(batch("203.0.113.7", 6), 6);
+        let next = std::pin::pin!(listener.next());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let std::task::Poll::Ready(Heard::Event(event)) = next.poll(&mut context) else {
+            panic!("nothing was told");
+        };
+        let expected = Event::Limited {
+            address: "203.0.113.7".into(),
+            policies: vec!["per-ip".into()],
+            denied: 1,
+            distinct_users: 1,
+            until: 5 + SECOND,
+        };
+        assert_eq!(*event, expected);
+        assert!(std::pin::pin!(listener.next()).poll(&mut context).is_pending(), "once a second");
     }
 
     #[test]

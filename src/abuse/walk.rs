@@ -159,3 +159,110 @@ fn first(prefix: IpNet) -> IpNet {
 fn last(prefix: IpNet) -> IpNet {
     IpNet::from(prefix.broadcast())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{
+        super::{
+            Registry, address,
+            testing::{batch, client, entry, policy, tally_of},
+        },
+        *,
+    };
+    use crate::telemetry::{metrics::Metrics, testing};
+
+    const NOW: i64 = 100_000;
+
+    /// Many times as many as are looked at in a step, each denied as often and as lately as chance has it.
+    fn registry(random: &mut fastrand::Rng) -> Registry {
+        let registry =
+            Registry::new(&[policy()], Duration::from_secs(60), Metrics::new(&testing::config(), 1));
+        for n in 0..5 * STEP {
+            let shown = match n % 10 {
+                0 => format!("2001:db8:{:x}::/64", random.u16(..)).into(),
+                _ => address::shown(client(random.usize(..1 << 18))),
+            };
+            let time = random.i64(0..40);
+            let users = random.usize(0..4);
+            let entries: Vec<_> =
+                (0..=users).map(|user| entry(time + user as i64, &user.min(users).to_string())).collect();
+            registry.record(batch(&shown, tally_of(&entries, NOW + random.i64(-9..9))), NOW);
+        }
+        registry
+    }
+
+    /// All pages, each address with its place.
+    fn walk(registry: &Registry, wanted: &Wanted, limit: usize) -> Vec<IpNet> {
+        let (mut found, mut after) = (Vec::new(), wanted.after);
+        loop {
+            let mut walk = Walk::new(Wanted { after, ..wanted.clone() }, limit);
+            while registry.step(&mut walk, NOW) {}
+            let (clients, next) = walk.page();
+            assert!(clients.len() == limit || next.is_none());
+            found.extend(clients.iter().map(|client| client.address));
+            after = next;
+            if after.is_none() {
+                return found;
+            }
+        }
+    }
+
+    fn number(sort: Sort, client: &Client) -> u64 {
+        match sort {
+            Sort::Last => client.last as u64,
+            Sort::First => client.first as u64,
+            Sort::Denied => client.denied,
+            Sort::Users => client.users,
+            Sort::Address => 0,
+        }
+    }
+
+    #[test]
+    fn pages_are_what_a_look_at_everything_finds() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let registry = registry(&mut random);
+        let prefixes =
+            [None, Some("10.0.0.0/14"), Some("10.1.0.0/16"), Some("2001:db8::/36"), Some("0.0.0.0/0")];
+        for sort in [Sort::Last, Sort::First, Sort::Denied, Sort::Users, Sort::Address] {
+            for prefix in prefixes.map(|prefix| prefix.and_then(address::parse)) {
+                let wanted = Wanted {
+                    sort,
+                    prefix,
+                    policy: Some("per-ip".into()).filter(|_| random.bool()),
+                    is_active: [None, Some(true), Some(false)][random.usize(..3)],
+                    users: [None, Some((1, 1)), Some((2, u64::MAX))][random.usize(..3)],
+                    after: None,
+                };
+                let mut expected = registry.clients(NOW, |client| {
+                    prefix.is_none_or(|prefix| prefix.contains(&client.address))
+                        && wanted.is_active.is_none_or(|active| (client.until > NOW) == active)
+                        && wanted.users.is_none_or(|(least, most)| (least..=most).contains(&client.users))
+                });
+                expected.sort_by_key(|client| Place::new(number(sort, client), client.address));
+                let expected: Vec<_> = expected.iter().map(|client| client.address).collect();
+                for limit in [97, 1_000] {
+                    assert_eq!(walk(&registry, &wanted, limit), expected, "{wanted:?}");
+                }
+            }
+        }
+        let nobody = Wanted { policy: Some("other".into()), ..Wanted::default() };
+        assert_eq!(walk(&registry, &nobody, 10), []);
+    }
+
+    #[test]
+    fn a_place_that_belongs_to_no_prefix_is_an_end_or_a_beginning() {
+        let registry = registry(&mut fastrand::Rng::with_seed(8));
+        let prefix = address::parse("10.1.0.0/16");
+        let pages = |after: &str| {
+            let after = address::parse(after).map(|address| Place::new(0, address));
+            walk(&registry, &Wanted { sort: Sort::Address, prefix, after, ..Wanted::default() }, 100)
+        };
+        assert!(!pages("10.0.255.255").is_empty());
+        assert_eq!(pages("10.0.255.255"), pages("9.0.0.0"));
+        for after in ["10.1.255.255", "10.2.0.0", "2001:db8::/64"] {
+            assert_eq!(pages(after), []);
+        }
+    }
+}
