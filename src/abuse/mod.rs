@@ -11,6 +11,8 @@
 mod account;
 mod address;
 mod archive;
+mod audit;
+pub mod bans;
 mod client;
 mod clients;
 mod collector;
@@ -34,6 +36,7 @@ mod walk;
 
 pub use address::{identifier, is_of, masked, of_identifier, parse, shown};
 pub use archive::{Archive, Changes, Others, Whereabouts};
+pub use audit::{AuditEntry, AuditLog, ENTRIES};
 pub use client::{Client, Limited, Record};
 pub use clients::ADDRESSES;
 pub use collector::Collector;

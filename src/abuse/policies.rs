@@ -36,6 +36,11 @@ impl Policies {
         self.known.iter().map(|(_, bounds)| bounds.keep)
     }
 
+    /// Names of what else denies, whose indexes follow those of the policies.
+    pub(super) fn name_more<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        self.known.extend(names.into_iter().map(|name| (Arc::from(name), FOREIGN)));
+    }
+
     /// The name of the policy that has this index in a denial.
     pub(super) fn name(&self, index: usize) -> Option<&Arc<str>> {
         self.known.get(index).map(|(name, _)| name)

@@ -109,6 +109,13 @@ impl Registry {
         self.policies.keeps().collect()
     }
 
+    /// The same with names of what else denies, whose indexes follow those of the policies.
+    #[must_use]
+    pub fn with_names<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.policies.name_more(names);
+        self
+    }
+
     /// Merges what a worker hands over.
     pub(super) fn record(&self, batch: Batch, now: i64) {
         let (tallies, filled, lost) = noted(batch, &self.names);
@@ -492,11 +499,11 @@ mod tests {
         let mut listener = events.listen();
         registry.record(batch("203.0.113.7", 5), 5);
         registry.record(batch("203.0.113.7", 6), 6);
-        let next = std::pin::pin!(listener.next());
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        let std::task::Poll::Ready(Heard::Event(event)) = next.poll(&mut context) else {
-            panic!("nothing was told");
+        let mut heard = || {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            std::pin::pin!(listener.next()).poll(&mut context)
         };
+        let std::task::Poll::Ready(Heard::Event(event)) = heard() else { panic!("nothing was told") };
         let expected = Event::Limited {
             address: "203.0.113.7".into(),
             policies: vec!["per-ip".into()],
@@ -505,7 +512,7 @@ mod tests {
             until: 5 + SECOND,
         };
         assert_eq!(*event, expected);
-        assert!(std::pin::pin!(listener.next()).poll(&mut context).is_pending(), "once a second");
+        assert!(heard().is_pending(), "once a second");
     }
 
     #[test]

@@ -3,14 +3,19 @@
 //! The futures of these may be tied to one thread, and axum's handlers may not: so they send what they
 //! want to know to a task that stays, one for each of the two, and wait for its answer.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
+use http::request;
 use ipnet::IpNet;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     abuse::Whereabouts,
-    limit::{Cleared, Peek, Policy, Store, Unavailable},
+    limit::{Cleared, Clock, Peek, Policy, Store, Unavailable},
+    proxy::{
+        Rules,
+        explain::{Explained, explain},
+    },
 };
 
 /// Questions that may wait; whoever asks more waits to ask.
@@ -22,6 +27,8 @@ pub(super) type Answer<T> = oneshot::Sender<Result<T, Unavailable>>;
 pub(super) enum Question {
     Peek { policy: usize, variant: usize, identifier: String, answer: Answer<Peek> },
     Reset { identifier: String, answer: Answer<Vec<Cleared>> },
+    Clear { policies: Vec<usize>, identifier: String, answer: Answer<Vec<Cleared>> },
+    Explain { request: Box<request::Parts>, peer: IpAddr, answer: Answer<Explained> },
 }
 
 /// For the archive.
@@ -66,6 +73,26 @@ impl Desk {
     pub(super) async fn reset(&self, identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
         let identifier = identifier.to_owned();
         ask(&self.store, |answer| Question::Reset { identifier, answer }).await
+    }
+
+    /// [`Store::clear`] for the policies with these indexes.
+    pub(super) async fn clear(
+        &self,
+        policies: Vec<usize>,
+        identifier: &str,
+    ) -> Result<Vec<Cleared>, Unavailable> {
+        let identifier = identifier.to_owned();
+        ask(&self.store, |answer| Question::Clear { policies, identifier, answer }).await
+    }
+
+    /// What would become of a request from `peer`.
+    pub(super) async fn explain(
+        &self,
+        request: request::Parts,
+        peer: IpAddr,
+    ) -> Result<Explained, Unavailable> {
+        let request = Box::new(request);
+        ask(&self.store, |answer| Question::Explain { request, peer, answer }).await
     }
 
     /// Brings what other instances hold of limited clients, as far as it can be had.
@@ -117,9 +144,11 @@ fn untold(error: &Unavailable) {
 /// Answers until every desk is gone.
 pub(super) async fn serve<S: Store>(
     store: S,
-    policies: Arc<[Policy]>,
+    rules: Arc<Rules>,
+    clock: Arc<dyn Clock>,
     mut questions: mpsc::Receiver<Question>,
 ) {
+    let policies = Arc::clone(rules.policies());
     while let Some(question) = questions.recv().await {
         // Whoever asked may have gone: then nobody wants the answer.
         match question {
@@ -132,6 +161,14 @@ pub(super) async fn serve<S: Store>(
             }
             Question::Reset { identifier, answer } => {
                 let _gone = answer.send(store.reset(&policies, &identifier).await);
+            }
+            Question::Clear { policies: wanted, identifier, answer } => {
+                let wanted: Vec<Policy> =
+                    wanted.into_iter().filter_map(|index| policies.get(index)).cloned().collect();
+                let _gone = answer.send(store.clear(&wanted, &identifier).await);
+            }
+            Question::Explain { request, peer, answer } => {
+                let _gone = answer.send(Ok(explain(&rules, &store, &request, peer, clock.now()).await));
             }
         }
     }

@@ -4,12 +4,18 @@
 //! shapes of its answers are in [`shapes`]; errors are `application/problem+json` (RFC 9457).
 
 mod archivist;
+mod audit;
+mod bans;
 mod blocked;
+mod body;
 mod desk;
 mod events;
+mod explain;
 mod guard;
 mod guesses;
 mod health;
+mod in_force;
+mod limits;
 mod openapi;
 mod page;
 mod params;

@@ -8,8 +8,8 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    blocked, events, guard::guard, health, openapi::Description, page, problem::Problem, state::Shared,
-    status, users,
+    audit, bans, blocked, events, explain, guard::guard, health, in_force, limits, openapi::Description,
+    page, problem::Problem, state::Shared, status, users,
 };
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
@@ -21,7 +21,15 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(blocked::list::list))
         .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
         .routes(routes!(users::user))
+        .routes(routes!(explain::explain))
+        .routes(routes!(limits::peek::peek, limits::clear::clear))
+        .routes(routes!(in_force::routes::routes))
+        .routes(routes!(in_force::upstreams::upstreams))
+        .routes(routes!(in_force::policies::policies))
+        .routes(routes!(in_force::config::config))
         .routes(routes!(events::events))
+        .routes(routes!(bans::list::list, bans::give::give, bans::lift::lift))
+        .routes(routes!(audit::audit))
         .split_for_parts();
     router
         .route("/v1/openapi.json", get(async move || Json(described)))

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use axum::Router;
+use axum::{Extension, Router};
 use http::Request;
 use hyper::{
     body::Incoming,
@@ -30,6 +30,7 @@ use tokio::{
 
 use super::{
     archivist::Archivist,
+    audit::Peer,
     desk::{self, Desk},
     rounds,
     router::router,
@@ -45,7 +46,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const LIFETIME: Duration = Duration::from_secs(300);
 /// For answers under way when it ends.
 const GRACE: Duration = Duration::from_secs(1);
-/// Bytes of a request's head. No page takes a body, so none is read.
+/// Bytes of a request's head.
 const HEAD: usize = 32 << 10;
 /// No file descriptor left, say: trying again at once would only burn the CPU.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
@@ -103,8 +104,8 @@ pub fn spawn<S: Store + 'static, A: Archive + 'static>(
     let run = move || {
         let (desk, questions, errands) = Desk::open();
         let local = LocalSet::new();
-        let policies = Arc::clone(&state.policies);
-        local.spawn_local(async move { desk::serve(store(), policies, questions).await });
+        let (rules, clock) = (Arc::clone(&state.rules), Arc::clone(&state.clock));
+        local.spawn_local(async move { desk::serve(store(), rules, clock, questions).await });
         let (registry, clock) = (Arc::clone(&state.registry), Arc::clone(&state.clock));
         local.spawn_local(async move { Archivist::new(archive(), registry, clock).serve(errands).await });
         let shared = Arc::new(Shared::new(state, desk));
@@ -135,10 +136,10 @@ async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Recei
             let slot = Arc::clone(&slots).acquire_owned().await.ok()?;
             Some((slot, listener.accept().await))
         };
-        let (slot, stream) = tokio::select! {
+        let (slot, stream, peer) = tokio::select! {
             _ = stopped.changed() => break,
             accepted = accepted => match accepted {
-                Some((slot, Ok((stream, _)))) => (slot, stream),
+                Some((slot, Ok((stream, peer)))) => (slot, stream, peer.ip().to_canonical()),
                 Some((_, Err(error))) => {
                     tracing::warn!(%error, "the admin port can't accept a connection");
                     time::sleep(AFTER_ERROR).await;
@@ -147,7 +148,7 @@ async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Recei
                 None => break,
             },
         };
-        let connection = serve(stream, router.clone(), stopped.clone());
+        let connection = serve(stream, router.clone().layer(Extension(Peer(peer))), stopped.clone());
         tokio::spawn(async move {
             connection.await;
             drop(slot);

@@ -61,8 +61,6 @@ pub struct SharedStore {
     /// Those alive, this one among them.
     #[schema(required = false)]
     pub instances: u32,
-    #[schema(required = false)]
-    pub warnings: Vec<String>,
 }
 
 /// `GET /v1/blocked`
@@ -253,7 +251,7 @@ pub struct Upstream {
 pub struct Endpoint {
     pub url: String,
     pub weight: u32,
-    /// `false`: it could not be reached lately, and rests.
+    /// `false`: when it was last tried, no connection could be made.
     pub healthy: bool,
     /// Requests that it has under way, all workers' together.
     pub active: u64,
@@ -290,6 +288,17 @@ pub struct Policy {
     pub denied: u64,
     pub shadow_denied: u64,
     pub errors: u64,
+}
+
+/// `GET /v1/config`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InForce {
+    pub hash: String,
+    pub loaded: String,
+    /// Where it was read.
+    pub path: String,
+    /// As it was written, with what is secret as `***`.
+    pub yaml: String,
 }
 
 /// `GET /v1/limits?policy=&key=`: one limit, by each variant of its policy that counts apart.
@@ -336,13 +345,15 @@ fn get() -> String {
 pub struct Explanation {
     pub client_address: ExplainedAddress,
     /// Who is asking, where that is known, and from which source.
-    pub user: Option<ExplainedUser>,
-    /// `null`: no route matches, and `verdict` says what is answered.
+    pub user: ExplainedUser,
+    /// `null`: it can't be read what the request is for.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
     /// `allowed`, `denied`, `banned`, `undecided` (the store can't be asked), `refused` (no route, or no request that
     /// would be forwarded).
     pub verdict: String,
+    /// What the proxy would answer itself; `null` where it would ask the upstream.
+    pub status: Option<u16>,
     /// In words: which policy, or what is wrong with the request.
     pub because: String,
     pub checks: Vec<ExplainedCheck>,
@@ -357,13 +368,15 @@ pub struct ExplainedAddress {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedUser {
-    pub user: String,
+    /// `null`: nobody says; `because` tells why.
+    pub user: Option<String>,
     pub because: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedRoute {
-    pub name: String,
+    /// `null`: there is none for the request.
+    pub name: Option<String>,
     pub because: String,
     /// The routes before it, and why each did not match.
     pub passed_over: Vec<PassedOver>,
@@ -382,14 +395,18 @@ pub struct ExplainedCheck {
     pub algorithm: String,
     pub cost: u64,
     pub limit: u64,
-    pub used: u64,
-    pub remaining: u64,
+    /// Counting this request, where it is admitted; `null` where nobody was asked.
+    pub used: Option<u64>,
+    pub remaining: Option<u64>,
     /// `null` where it would admit, or never will.
     pub retry_after: Option<String>,
-    /// `allowed` or `denied`; of an exempt request `exempt`, of one that lacks the key `skipped`.
+    /// `allowed` or `denied`; of an exempt request `exempt`, of one that lacks the key `skipped`; `unknown` where the
+    /// store can't be asked.
     pub verdict: String,
     /// `enforce` or `shadow`
     pub mode: String,
+    /// What else there is to know: the override that applies, the tightest of several limits, why it is exempt.
+    pub because: String,
 }
 
 /// `POST /v1/reload`

@@ -13,13 +13,16 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{desk::Desk, events::STREAMS, guesses::Guesses, shapes::Tick};
 use crate::{
-    abuse::Registry,
+    abuse::{AuditLog, Registry, bans::Bans},
     config::model::Secret,
     limit::{Clock, Policy},
+    proxy::Rules,
     telemetry::{
         Events,
+        doctor::Warnings,
         metrics::{History, Metrics},
     },
+    upstream,
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -27,12 +30,20 @@ pub struct State {
     /// `None`: only loopback may ask.
     pub token: Option<Secret>,
     pub registry: Arc<Registry>,
+    pub bans: Arc<Bans>,
+    pub audit: Arc<AuditLog>,
     /// Those whose names the registry knows.
     pub policies: Arc<[Policy]>,
     pub metrics: Arc<Metrics>,
+    /// What requests are held against.
+    pub rules: Arc<Rules>,
+    /// In the configuration's order.
+    pub upstreams: Vec<Arc<upstream::Shared>>,
     pub readiness: Arc<Readiness>,
     /// What happens, for whoever watches.
     pub events: Events,
+    /// What was found out since the start, in words.
+    pub warnings: Warnings,
     /// The same that stamps denials.
     pub clock: Arc<dyn Clock>,
     /// How much of an IPv6 address identifies a client.

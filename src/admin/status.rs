@@ -44,10 +44,10 @@ pub(super) fn told(state: &state::State) -> Status {
     }
 }
 
-/// Of the configuration, and of the store that instances share as it stands now.
+/// Of the configuration, of the store that instances share as it stands now, and of what else was found.
 fn warnings(state: &state::State) -> Vec<String> {
     let store = state.metrics.store().map(|store| store.warnings).unwrap_or_default();
-    state.facts.warnings.iter().cloned().chain(store).collect()
+    state.facts.warnings.iter().cloned().chain(store).chain(state.warnings.list()).collect()
 }
 
 fn store(metrics: &Metrics) -> StoreStatus {
@@ -64,6 +64,5 @@ fn shared(facts: StoreFacts) -> SharedStore {
         latency: facts.latency.map(|micros| duration(i64::try_from(micros).unwrap_or(i64::MAX))),
         breaker: if facts.breaker_open { "open" } else { "closed" }.to_owned(),
         instances: facts.instances,
-        warnings: facts.warnings,
     }
 }

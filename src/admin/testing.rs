@@ -12,13 +12,15 @@ use parking_lot::Mutex;
 
 use super::{AdminHandle, Facts, Phase, Readiness, State, spawn};
 use crate::{
-    abuse::{self, Archive, Collector, Denial, Recorder, Registry, testing::policy},
+    abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
+    identity::Verifier,
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
-    telemetry::{Events, metrics::Metrics, testing::config},
+    proxy::Rules,
+    telemetry::{Events, doctor::Warnings, metrics::Metrics, testing::config},
 };
 
 /// 2026-07-03T12:00:01Z
@@ -100,6 +102,7 @@ pub(crate) struct Harness {
     pub(crate) store: Arc<Lists>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) events: Events,
+    pub(crate) bans: Arc<Bans>,
     registry: Arc<Registry>,
     recorder: Recorder,
     handle: AdminHandle,
@@ -124,14 +127,27 @@ impl Harness {
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
         readiness.enter(Phase::Ready);
+        let verifier = Arc::new(Verifier::new(&[]).unwrap());
+        let policies: Arc<[Policy]> = policies.into();
+        let rules = Rules::new(Arc::new(config()), Arc::clone(&policies), verifier).unwrap();
         let events = Events::new();
+        let audit = Arc::new(AuditLog::new(Arc::new(clock()), "one", false));
+        let bans = {
+            let (clock, audit, metrics) = (Arc::new(clock()), Arc::clone(&audit), Arc::clone(&metrics));
+            Arc::new(Bans::new(clock, events.clone(), audit, metrics, false))
+        };
         let state = State {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
-            policies: policies.into(),
+            bans: Arc::clone(&bans),
+            audit,
+            policies,
             metrics,
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
             readiness: Arc::clone(&readiness),
             events: events.clone(),
+            warnings: Warnings::default(),
             clock: Arc::new(clock()),
             ipv6_prefix: 64,
             facts: Facts {
@@ -146,7 +162,7 @@ impl Harness {
         let lists = Arc::clone(&store);
         let handle = spawn(listener, state, move || lists, move || archive).unwrap();
         let recorder = collector.recorder();
-        Self { address: handle.address(), store, readiness, events, registry, recorder, handle }
+        Self { address: handle.address(), store, readiness, events, bans, registry, recorder, handle }
     }
 
     /// Three users share an address that `per-ip` holds back; one of them is held back as a user, too.

@@ -1,5 +1,6 @@
 //! The composition root: builds everything, starts it, ends it. A checklist, not a place for logic.
 
+mod bans;
 mod stores;
 mod workers;
 
@@ -15,7 +16,10 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    abuse::{Archive, Collector},
+    abuse::{
+        Archive, Collector,
+        bans::{Bans, HAND, Rule},
+    },
     admin::{self, AdminHandle, Readiness},
     config::model::Config,
     identity::{UnusableKeys, Verifier},
@@ -29,6 +33,7 @@ use crate::{
     telemetry::{
         Events,
         access_log::{AccessLog, OpenError},
+        doctor::{Pace, Practice, attend},
         metrics::Metrics,
         traces::{self, Traces},
     },
@@ -79,6 +84,7 @@ pub struct App {
     pub addresses: Vec<SocketAddr>,
     config: Arc<Config>,
     memory: Arc<MemoryStore>,
+    bans: Arc<Bans>,
     /// Where instances share their limits.
     monitor: Option<Monitor>,
     slots: Arc<Slots>,
@@ -90,6 +96,7 @@ pub struct App {
     ended: mpsc::Receiver<()>,
     admin: AdminHandle,
     _collector: Collector,
+    _practice: Practice,
 }
 
 /// Builds everything and starts it. Where a socket was inherited for an address, none is bound. `warnings`: what of
@@ -103,10 +110,16 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let policies: Arc<[Policy]> = Policy::all(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
     let events = Events::new();
-    let registry = Arc::new(stores::registry(&config, &policies, &metrics, &events));
+    let registry = stores::registry(&config, &policies, &metrics, &events);
+    let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
+    let names = rules.iter().map(|rule| &*rule.name).chain([HAND]);
+    let registry = Arc::new(registry.with_names(names));
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
-    let ground = Ground { policies, clock, metrics, registry, events, warnings, instance };
+    let configuration = fingerprint(&config);
+    let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());
+    let ground =
+        Ground { instance, policies, clock, metrics, registry, bans, audit, events, warnings, configuration };
     let memory = stores::memory(&config, &ground);
     match &config.store.redis {
         None => {
@@ -134,7 +147,8 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> Result<App, StartError> {
-    let Ground { policies, clock, metrics, registry, events, warnings, instance } = ground;
+    let Ground { policies, clock, metrics, registry, bans, audit, events, warnings, configuration, instance } =
+        ground;
     let config = Arc::new(config);
     let workers = metrics.workers();
 
@@ -148,13 +162,15 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let addresses: Vec<SocketAddr> = bound.iter().map(|bound| bound.address).collect();
 
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
-    let store = if config.store.redis.is_some() { "redis" } else { "memory" };
-    let traces = config.tracing.as_ref();
-    let traces =
-        traces.map(|tracing| Traces::open(tracing, store, instance, Arc::clone(&metrics))).transpose()?;
+    let traces = Traces::open(&config, instance, Arc::clone(&metrics))?;
+    let practice = attend(&config, Arc::clone(&metrics), events.clone(), Pace::from_environment())?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     let upstreams: Vec<Arc<upstream::Shared>> =
         config.upstreams.iter().cloned().map(upstream::Shared::new).collect();
+    metrics.watch_endpoints({
+        let upstreams = upstreams.clone();
+        move || upstreams.iter().flat_map(|upstream| upstream.facts()).collect()
+    });
     let verifier = Arc::new(Verifier::new(&config.user)?);
     verifier.watch()?;
     let rules = Arc::new(Rules::new(Arc::clone(&config), Arc::clone(&policies), verifier)?);
@@ -167,14 +183,19 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
     let state = admin::State {
         token: config.admin.token.clone(),
         registry,
+        bans: Arc::clone(&bans),
+        audit,
         policies: Arc::clone(&policies),
         metrics: Arc::clone(&metrics),
+        rules: Arc::clone(&rules),
+        upstreams: upstreams.clone(),
         readiness: Arc::clone(&readiness),
         events,
+        warnings: practice.warnings(),
         clock: Arc::new(clock.clone()),
         ipv6_prefix: config.client_address.ipv6_prefix,
         facts: admin::Facts {
-            configuration_hash: fingerprint(&config),
+            configuration_hash: configuration,
             configuration_loaded: clock.now(),
             listeners: addresses.clone(),
             warnings,
@@ -194,7 +215,9 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             metrics: metrics.worker(index),
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
+            watch: practice.watch(),
             recorder: collector.recorder(),
+            bans: Arc::clone(&bans),
             clock: clock.clone(),
         };
         workers::spawn(parts, sockets, Arc::clone(&slots), watched.clone(), pulse, working.clone())?;
@@ -209,6 +232,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         addresses,
         config,
         memory,
+        bans,
         monitor,
         slots,
         pulses,
@@ -219,6 +243,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         ended,
         admin,
         _collector: collector,
+        _practice: practice,
     })
 }
 
@@ -243,6 +268,7 @@ impl App {
     pub async fn housekeeping(&mut self) -> bool {
         let working = tokio::time::timeout(TICK, self.workers_ended()).await.is_err();
         self.memory.sweep(SWEEP);
+        self.bans.tend();
         working
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::StartError;
 use crate::{
-    abuse::{self, Names, Registry},
+    abuse::{self, AuditLog, Names, Registry, bans::Bans},
     config::model::{Config, Redis},
     limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
     store::{
@@ -26,9 +26,13 @@ pub(super) struct Ground {
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
+    pub(super) bans: Arc<Bans>,
+    pub(super) audit: Arc<AuditLog>,
     pub(super) events: Events,
     /// What of the configuration may not be meant.
     pub(super) warnings: Vec<String>,
+    /// The hash of the configuration.
+    pub(super) configuration: String,
     /// How this instance is told from others.
     pub(super) instance: String,
 }
@@ -97,9 +101,15 @@ impl Shared {
             instance,
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),
+            bans: Arc::clone(&ground.bans),
+            audit: Arc::clone(&ground.audit),
             clock: ground.clock.clone(),
             breaker: Arc::clone(&common.breaker),
             fleet: Arc::clone(&common.fleet),
+            configuration: Box::new({
+                let hash = ground.configuration.clone();
+                move || hash.clone()
+            }),
             unblocked: unblocked(memory, ground),
             cleared: cleared(memory, ground),
         })?;

@@ -9,14 +9,14 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderValue, Method, Request, StatusCode, Uri,
-    header::{AUTHORIZATION, HOST},
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST},
     uri::{Authority, Scheme},
 };
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use serde::de::DeserializeOwned;
+use serde::{Serialize, de::DeserializeOwned};
 use tokio::{net::TcpStream, runtime, time};
 
 use super::{
@@ -76,20 +76,43 @@ pub(super) fn answer<T: DeserializeOwned>(
     target: &str,
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, Failure> {
+    shown(options, method, target, Bytes::new(), show)
+}
+
+/// The same, with `body` in JSON.
+pub(super) fn answer_to<T: DeserializeOwned>(
+    options: &Options,
+    method: Method,
+    target: &str,
+    body: &impl Serialize,
+    show: impl FnOnce(&T) -> String,
+) -> Result<String, Failure> {
+    let body = serde_json::to_vec(body).map_err(io::Error::from)?;
+    shown(options, method, target, body.into(), show)
+}
+
+fn shown<T: DeserializeOwned>(
+    options: &Options,
+    method: Method,
+    target: &str,
+    body: Bytes,
+    show: impl FnOnce(&T) -> String,
+) -> Result<String, Failure> {
     let authority = authority(&options.admin)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let asked = ask(options, &authority, method, target);
+    let asked = ask(options, &authority, method, target, body);
     let late = |_| Failure::Timeout(authority.to_string());
     let body = runtime.block_on(async { time::timeout(TIMEOUT, asked).await.map_err(late)? })?;
     let foreign = |reason: &dyn ToString| Failure::Foreign {
         authority: authority.to_string(),
         reason: reason.to_string(),
     };
+    let shown = serde_json::from_slice(&body).map(|answer| show(&answer));
     if options.json {
         let text = std::str::from_utf8(&body).map_err(|error| foreign(&error))?;
         return Ok(printable_json(text.trim_end()) + "\n");
     }
-    serde_json::from_slice(&body).map(|answer| show(&answer)).map_err(|error| foreign(&error))
+    shown.map_err(|error| foreign(&error))
 }
 
 /// Prints what there is to say, and gives the exit code.
@@ -125,6 +148,7 @@ async fn ask(
     authority: &Authority,
     method: Method,
     target: &str,
+    body: Bytes,
 ) -> Result<Bytes, Failure> {
     let broken = |reason: &dyn ToString| Failure::Broken {
         authority: authority.to_string(),
@@ -135,7 +159,10 @@ async fn ask(
         let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| Failure::Token)?;
         request = request.header(AUTHORIZATION, value);
     }
-    let request = request.body(Empty::<Bytes>::new()).map_err(|error| broken(&error))?;
+    if !body.is_empty() {
+        request = request.header(CONTENT_TYPE, "application/json");
+    }
+    let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
 
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
     let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80)))
@@ -150,7 +177,7 @@ async fn ask(
     let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
     let body = body.map_err(|error| broken(&error))?.to_bytes();
     match status {
-        StatusCode::OK => Ok(body),
+        StatusCode::OK | StatusCode::CREATED => Ok(body),
         StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_string())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) if !problem.detail.is_empty() => Err(Failure::Refused(problem.detail)),

@@ -1,12 +1,18 @@
 //! The commands: arguments in, exit code out.
 
+mod ban;
+mod bans;
 mod blocked;
 mod check;
 mod client;
+mod completions;
 mod demo;
+mod explain;
+mod man;
 mod run;
 mod service_manager;
 mod terminal;
+mod unban;
 mod unblock;
 
 use std::{
@@ -15,7 +21,7 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::config;
 
@@ -44,6 +50,18 @@ enum Command {
     Blocked(blocked::Args),
     /// Take back what limits an address
     Unblock(unblock::Args),
+    /// Shut out an address, a prefix or a user for a while
+    Ban(ban::Args),
+    /// List who is shut out
+    Bans(bans::Args),
+    /// Lift a ban
+    Unban(unban::Args),
+    /// Say what would become of a request, and why: exit code 0 if it would be allowed, 1 if not
+    Explain(explain::Args),
+    /// Print what a shell needs to complete command lines
+    Completions(completions::Args),
+    /// Write the pages of the manual
+    Man(man::Args),
 }
 
 /// Runs the command that the process was called with.
@@ -55,6 +73,12 @@ pub fn main() -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Blocked(args) => blocked::run(&args),
         Command::Unblock(args) => unblock::run(&args),
+        Command::Ban(args) => ban::run(&args),
+        Command::Bans(args) => bans::run(&args),
+        Command::Unban(args) => unban::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::Completions(args) => completions::run(&args, Arguments::command()),
+        Command::Man(args) => man::run(&args, Arguments::command()),
     }
 }
 

@@ -38,6 +38,9 @@ fn told(unblocked: &Unblocked) -> String {
             format!("{address} is free again. Cleared:\n\n{}", table(["POLICY", "KEY"], rows))
         }
     };
+    if unblocked.bans_lifted > 0 {
+        text += "\nIts ban was lifted.\n";
+    }
     if !unblocked.other_keys.is_empty() {
         let others: Vec<_> = unblocked.other_keys.iter().map(|key| printable(key)).collect();
         text += &format!("\nAlso limited behind it, and not cleared: {}\n", others.join(", "));

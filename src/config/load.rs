@@ -6,7 +6,10 @@ use std::{
     path::Path,
 };
 
-use super::{Config, Errors, Place, Problem, Sources, System, Warnings, section, walk::Reader, yaml};
+use super::{
+    Config, Errors, Place, Problem, Sources, System, Warnings, model::Source, section, shown::shown,
+    walk::Reader, yaml,
+};
 
 /// The longest configuration that is read, in bytes: far beyond what anybody writes, and short
 /// enough that a wrong path (a log, a device) is noticed before it fills the memory.
@@ -60,7 +63,8 @@ pub fn parse_warning(
     let config = section::read(reader.root(&tree.root));
     let (problems, warnings) = reader.into_problems();
     match (config, problems) {
-        (Some(config), problems) if problems.is_empty() => {
+        (Some(mut config), problems) if problems.is_empty() => {
+            config.source = Source { path: file_name.to_owned(), shown: shown(text, &config) };
             Ok((config, Warnings::new(file_name, text, warnings)))
         }
         (None, problems) if problems.is_empty() => {

@@ -16,6 +16,7 @@ mod mask;
 pub mod model;
 mod nearest;
 mod section;
+mod shown;
 mod value;
 mod walk;
 mod yaml;

@@ -1,12 +1,12 @@
 //! Whether a request may go on: its checks, in one decision of the store, and what follows from that.
 
-use std::{net::IpAddr, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
-use compact_str::CompactString;
 use http::header;
 use smallvec::SmallVec;
 
 use super::{
+    ban::{address, strike},
     checks::{Asked, Checks, Supplies, Unidentified},
     client::Client,
     exchange::Exchange,
@@ -17,7 +17,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    identity::address_text,
+    identity::Facts,
     limit::{Decision, Source, Store},
     telemetry::metrics,
 };
@@ -64,7 +64,7 @@ pub(super) async fn admit<S: Store + 'static>(
         Supplies { time: || exchange.time(), tokens: &worker.tokens, names: worker.recorder.names() };
     let checks = match Checks::of(&worker.rules, &supplies, asked, &facts, |_, _| ()) {
         Ok(checks) => checks,
-        Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &address, policy),
+        Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &facts, policy),
     };
     for &policy in &checks.denied_in_shadow {
         worker.metrics().decision(policy, metrics::Verdict::ShadowDenied, metrics::Source::Store);
@@ -104,6 +104,7 @@ pub(super) async fn admit<S: Store + 'static>(
     for (nth, ((check, limits), verdict)) in denying.enumerate() {
         denied.record(worker, limits.policy, check, verdict.retry_after, decision.source, nth == 0);
     }
+    strike(worker, exchange, asked, &facts);
     deny(worker, asked, &said)
 }
 
@@ -151,25 +152,17 @@ fn counted(source: Source) -> metrics::Source {
     }
 }
 
-/// The client's address as it identifies a client: mostly the peer's, which is written already.
-fn address<S>(worker: &Worker<S>, client: &Client, address: IpAddr) -> CompactString {
-    if client.peer().ip() == address {
-        client.address().clone()
-    } else {
-        address_text(address, worker.config().client_address.ipv6_prefix)
-    }
-}
-
 /// `missing: deny`, and something is missing: no quota is asked, and none will ever admit it.
 fn unidentified<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
     asked: &Asked<'_>,
-    address: &str,
+    facts: &Facts<'_>,
     policy: usize,
 ) -> Admission {
     worker.metrics().decision(policy, metrics::Verdict::Denied, metrics::Source::Store);
-    Denied { exchange, asked, address }.record_unidentified(worker, policy);
+    Denied { exchange, asked, address: facts.address }.record_unidentified(worker, policy);
+    strike(worker, exchange, asked, facts);
     let said = Said::unidentified(policy, &worker.rules.policies[policy]);
     let reply = worker.rules.quotas.unidentified(said);
     Admission::Denied { policy, reply }

@@ -1,6 +1,7 @@
 //! The way of a request: [`serve`] reads as the list of what happens to it.
 
 mod admit;
+mod ban;
 mod checks;
 mod client;
 mod cost;

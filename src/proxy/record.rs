@@ -7,7 +7,7 @@ use tokio::task;
 
 use super::{checks::Asked, exchange::Exchange, worker::Worker};
 use crate::{
-    abuse::{Denial, Names},
+    abuse::{Denial, Names, bans::Ban},
     limit::{Check, Source, Store, algorithm::metadata_list::Entry},
 };
 
@@ -54,6 +54,15 @@ impl Denied<'_> {
     /// Notes that it lacks what a policy demands.
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
         let denial = self.denial(policy, "", None);
+        let names = worker.recorder.names();
+        worker.recorder.denied(&denial, || written_down(self.exchange.time(), self.asked, names));
+    }
+
+    /// Notes that it is shut out. `policy`: the index of the ban's rule behind those of the policies.
+    pub(super) fn record_banned<S>(&self, worker: &Worker<S>, policy: usize, ban: &Ban) {
+        let identifier = ban.key.to_string();
+        let retry_after = ban.until.saturating_sub(self.exchange.time());
+        let denial = self.denial(policy, &identifier, Some(retry_after));
         let names = worker.recorder.names();
         worker.recorder.denied(&denial, || written_down(self.exchange.time(), self.asked, names));
     }

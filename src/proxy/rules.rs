@@ -1,17 +1,26 @@
 //! What decides over a request, apart from where it is asked and sent: the same for all workers, and for whoever only wants
 //! to know what would become of a request.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
-use http::{HeaderMap, HeaderName, StatusCode, header::InvalidHeaderValue, request};
+use http::{
+    HeaderMap, HeaderName, StatusCode,
+    header::{self, InvalidHeaderValue},
+    request,
+};
 
 use super::{
+    client::Client,
     forwarded,
-    headers::{self, Via},
+    headers::{self, Via, X_FORWARDED_FOR},
     quota::Quotas,
 };
 use crate::{
-    config::model::Config,
+    abuse::bans,
+    config::model::{AddressHeader, Config},
     identity::{TrustedProxies, Verifier},
     limit::Policy,
     router::{Refused, Router, Target},
@@ -25,6 +34,8 @@ pub struct Rules {
     pub(super) verifier: Arc<Verifier>,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
+    /// Likewise.
+    pub(super) bans: Vec<Arc<bans::Rule>>,
     /// What clients are told of the policies.
     pub(super) quotas: Quotas,
     /// How the proxy calls itself.
@@ -50,6 +61,7 @@ impl Rules {
             quotas: Quotas::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
             claims: forwarded::claims(&config),
+            bans: bans::Rule::all(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,
         })
@@ -63,6 +75,19 @@ impl Rules {
     /// The policies, in the configuration's order.
     pub fn policies(&self) -> &Arc<[Policy]> {
         &self.policies
+    }
+
+    /// The peer, if it says on whose behalf it asks and is not heeded.
+    pub(super) fn claimant(&self, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
+        if client.is_trusted() {
+            return None;
+        }
+        let configured = match &self.config.client_address.header {
+            AddressHeader::XForwardedFor | AddressHeader::Forwarded => &X_FORWARDED_FOR,
+            AddressHeader::Single(name) => name,
+        };
+        let claims = headers.contains_key(configured) || headers.contains_key(header::FORWARDED);
+        claims.then(|| client.peer().ip().to_canonical())
     }
 
     /// Whether what `peer` says of others counts.

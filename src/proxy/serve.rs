@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 
 use super::{
     admit::{Admission, Admitted, admit},
+    ban::shut_out,
     checks::Asked,
     client::Client,
     discard::discard,
@@ -52,6 +53,7 @@ pub async fn serve<S: Store + 'static>(
     let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
     let identity = identify(&config.user, &rules.verifier, &request.headers, is_peer_trusted);
     exchange.identified(address, identity.user.as_ref());
+    worker.watch.request(address, rules.claimant(&client, &request.headers));
 
     // Where does it go?
     let route = match rules.router.find(&request.method, &target, &request.headers) {
@@ -63,9 +65,14 @@ pub async fn serve<S: Store + 'static>(
     exchange.routed(route);
     let route = &config.routes[route];
 
-    // Do all its policies admit it?
+    // Is whoever asks shut out?
     let identity = &identity;
     let asked = Asked { request: &request, target: &target, route, address, identity, is_peer_trusted };
+    if let Some(reply) = shut_out(&worker, &client, &mut exchange, &asked) {
+        return Ok(refuse(exchange, &request, body, reply));
+    }
+
+    // Do all its policies admit it?
     let Admitted { mut said, delay } = match admit(&worker, &client, &mut exchange, &asked).await {
         Admission::Admitted(admitted) => admitted,
         Admission::Denied { policy, reply } => {

@@ -7,13 +7,17 @@ use super::{
     settlements::Settlements, tokens::Tokens,
 };
 use crate::{
-    abuse::Recorder,
+    abuse::{
+        Recorder,
+        bans::{Bans, HAND, Strikes},
+    },
     config::model::Config,
     identity::address_text,
     limit::SystemClock,
     telemetry::{
         Throttle,
         access_log::WorkerLog,
+        doctor::Watch,
         metrics::{PoolState, WorkerMetrics},
         traces::Tracer,
     },
@@ -36,8 +40,12 @@ pub struct Parts<S> {
     pub access_log: WorkerLog,
     /// The worker's end of the traces; `None`: requests are not traced.
     pub tracer: Option<Tracer>,
+    /// What it counts for warnings.
+    pub watch: Watch,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
+    /// Who is shut out.
+    pub bans: Arc<Bans>,
     /// The time.
     pub clock: SystemClock,
 }
@@ -49,7 +57,10 @@ pub struct Worker<S> {
     pub(super) tokens: Tokens,
     pub(super) settlements: Settlements,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
+    pub(super) watch: Watch,
     pub(super) recorder: Recorder,
+    pub(super) bans: Arc<Bans>,
+    pub(super) strikes: Strikes,
     pub(super) ledger: Rc<Ledger>,
 }
 
@@ -63,7 +74,7 @@ impl<S> Worker<S> {
             tracer: parts.tracer,
             clock: parts.clock,
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
-            policies: config.policies.iter().map(|policy| policy.name.clone()).collect(),
+            policies: names(&parts.rules),
             request_id: config.request_id.clone(),
             idle_timeout: config.client_limits.idle_timeout,
             complaints: Throttle::default(),
@@ -75,7 +86,10 @@ impl<S> Worker<S> {
             tokens: Tokens::new(),
             settlements: Settlements::default(),
             upstreams,
+            watch: parts.watch,
             recorder: parts.recorder,
+            strikes: Strikes::new(Arc::clone(&parts.bans)),
+            bans: parts.bans,
             ledger: Rc::new(ledger),
             rules: parts.rules,
         }
@@ -106,6 +120,8 @@ impl<S> Worker<S> {
     /// a few times a second, with the number of open client connections.
     pub fn tick(&self, now: Instant, connections: usize) {
         self.recorder.flush();
+        self.strikes.flush();
+        self.watch.flush();
         self.ledger.access_log.flush();
         self.metrics().connections().set(connections as u64);
         for (index, upstream) in self.upstreams.iter().enumerate() {
@@ -131,4 +147,11 @@ impl<S> Worker<S> {
     pub fn upstreams(&self) -> &[Rc<Upstream<RequestBody>>] {
         &self.upstreams
     }
+}
+
+/// What may deny a request, by the index that it has in records: policies, rules of bans, bans by hand.
+fn names(rules: &Rules) -> Vec<String> {
+    let policies = rules.config.policies.iter().map(|policy| policy.name.clone());
+    let bans = rules.bans.iter().map(|rule| rule.name.to_string());
+    policies.chain(bans).chain([HAND.to_owned()]).collect()
 }

@@ -23,6 +23,15 @@ pub fn duration(micros: i64) -> String {
     }
 }
 
+/// Reads what [`duration`] writes, and all that proxy.yaml takes for one: a whole number and a unit. Microseconds.
+pub fn read(text: &str) -> Option<i64> {
+    const UNITS: [(&str, i64); 5] =
+        [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let (_, millis) = UNITS.into_iter().find(|(name, _)| *name == unit)?;
+    number.parse::<i64>().ok()?.checked_mul(millis)?.checked_mul(1_000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,5 +48,15 @@ mod tests {
         let told: Vec<_> =
             [0, 1, 250_000, 41_000_000, 5_400_000_000, 86_400_000_000, -5].map(duration).into();
         assert_eq!(told, ["0s", "1ms", "250ms", "41s", "90m", "1d", "0s"]);
+    }
+
+    #[test]
+    fn durations_are_read_as_they_are_written() {
+        for micros in [0, 1_000, 250_000, 41_000_000, 5_400_000_000, 86_400_000_000] {
+            assert_eq!(read(&duration(micros)), Some(micros));
+        }
+        for text in ["", "1", "s", "1.5s", "-1s", " 1s", "1w", "9999999999999999d", "1h30m"] {
+            assert_eq!(read(text), None, "{text}");
+        }
     }
 }

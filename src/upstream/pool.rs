@@ -117,8 +117,14 @@ impl<B: RequestBody> Upstream<B> {
         let _connecting = Connecting::begin(&self.shared, endpoint);
         let opened = timeout(within, self.open(endpoint, permit, within)).await;
         match &opened {
-            Ok(Ok(_)) => self.balancer.reached(endpoint),
-            Ok(Err(_)) | Err(_) => self.balancer.failed(endpoint, Instant::now()),
+            Ok(Ok(_)) => {
+                self.balancer.reached(endpoint);
+                self.shared.reached(endpoint);
+            }
+            Ok(Err(_)) | Err(_) => {
+                self.balancer.failed(endpoint, Instant::now());
+                self.shared.failed(endpoint);
+            }
         }
         match opened {
             Ok(Ok(link)) => Ok(Connection::new(link, self, false)),

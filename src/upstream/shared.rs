@@ -2,12 +2,12 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
 use tokio::sync::{Notify, Semaphore};
 
-use crate::config::model;
+use crate::{config::model, telemetry::metrics::EndpointFacts};
 
 /// One upstream, as the whole process sees it.
 #[derive(Debug)]
@@ -22,6 +22,17 @@ pub struct Shared {
     pub(super) wanted: Notify,
     /// Requests under way, one counter an endpoint.
     in_flight: Vec<AtomicUsize>,
+    /// How the last attempts to connect went, one an endpoint.
+    health: Vec<Health>,
+}
+
+/// How an endpoint can be reached.
+#[derive(Debug, Default)]
+struct Health {
+    /// Whether the last attempt failed.
+    is_down: AtomicBool,
+    /// How often it was put to rest after it could be reached.
+    ejections: AtomicU64,
 }
 
 impl Shared {
@@ -32,6 +43,7 @@ impl Shared {
             connections: Arc::new(Semaphore::new(permits)),
             waiting: AtomicUsize::new(0),
             wanted: Notify::new(),
+            health: config.endpoints.iter().map(|_| Health::default()).collect(),
             in_flight: config.endpoints.iter().map(|_| AtomicUsize::new(0)).collect(),
             config,
         })
@@ -49,5 +61,45 @@ impl Shared {
     /// Requests under way on one endpoint.
     pub fn in_flight(&self, endpoint: usize) -> usize {
         self.in_flight.get(endpoint).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// Notes that `endpoint` was reached.
+    pub(super) fn reached(&self, endpoint: usize) {
+        if let Some(health) = self.health.get(endpoint) {
+            // It mostly was before: the line of the cache stays everybody's.
+            if health.is_down.load(Ordering::Relaxed) {
+                health.is_down.store(false, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Notes that `endpoint` could not be reached, and is put to rest.
+    pub(super) fn failed(&self, endpoint: usize) {
+        if let Some(health) = self.health.get(endpoint)
+            && !health.is_down.swap(true, Ordering::Relaxed)
+        {
+            health.ejections.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last attempt to reach `endpoint` went well. One that was never tried is taken to be.
+    pub fn is_healthy(&self, endpoint: usize) -> bool {
+        self.health.get(endpoint).is_none_or(|health| !health.is_down.load(Ordering::Relaxed))
+    }
+
+    /// How often `endpoint` was put to rest since the start.
+    pub fn ejections(&self, endpoint: usize) -> u64 {
+        self.health.get(endpoint).map_or(0, |health| health.ejections.load(Ordering::Relaxed))
+    }
+
+    /// How each endpoint stands.
+    pub fn facts(&self) -> Vec<EndpointFacts> {
+        let facts = |(index, endpoint): (usize, &model::Endpoint)| EndpointFacts {
+            upstream: self.config.name.clone(),
+            url: format!("http://{}", endpoint.authority),
+            is_healthy: self.is_healthy(index),
+            ejections: self.ejections(index),
+        };
+        self.config.endpoints.iter().enumerate().map(facts).collect()
     }
 }

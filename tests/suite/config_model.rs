@@ -11,7 +11,8 @@ use tollgate::config::{
         Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe,
         Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern,
         Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment,
-        Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users, Workers,
+        Shutdown, Source, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users,
+        Workers,
     },
 };
 
@@ -107,6 +108,7 @@ fn smallest() -> Config {
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
         tracing: None,
         shutdown: Shutdown { drain: secs(30) },
+        source: Source::default(),
     }
 }
 
@@ -526,6 +528,7 @@ fn everything_that_is_said_counts() {
             sample: 0.005,
         }),
         shutdown: Shutdown { drain: secs(0) },
+        source: Source::default(),
     };
     assert_eq!(parse(EVERYTHING), expected);
 }

@@ -30,7 +30,7 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
         ],
     ),
     ("listener", &["proxy", "limit", "config::model", "telemetry"]),
-    ("admin", &["abuse", "limit", "config::model", "telemetry"]),
+    ("admin", &["abuse", "proxy", "upstream", "limit", "config::model", "telemetry"]),
     ("proxy", &["router", "upstream", "identity", "limit", "abuse", "config::model", "telemetry"]),
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::harness::{
-    Client, Config, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, eventually, nobody,
+use crate::{
+    harness::{Client, Config, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, eventually, nobody},
+    redis_audit::warnings,
 };
 
 /// What a decision may take, as it is by default.
@@ -322,9 +323,7 @@ fn it_starts_without_redis_and_takes_it_when_it_comes() {
     });
     let status = || tollgate.admin("GET", "/v1/status").json()["store"].clone();
     eventually("the status warns", || {
-        status()["warnings"].as_array().is_some_and(|warnings| {
-            warnings.iter().any(|one| one.as_str().is_some_and(|warning| warning.contains("can't be asked")))
-        })
+        warnings(&tollgate).iter().any(|warning| warning.contains("can't be asked"))
     });
     let store = status();
     assert_eq!((&store["topology"], &store["role"]), (&"redis".into(), &serde_json::Value::Null));
@@ -348,8 +347,9 @@ fn it_starts_without_redis_and_takes_it_when_it_comes() {
     assert_eq!((&store["role"], &store["breaker"]), (&"master".into(), &"closed".into()));
     assert!(store["version"].as_str().unwrap().contains('.'), "{store}");
     assert!(store["keys"].is_u64() && store["evicted"].is_u64(), "of the memory that stands in: {store}");
-    let warnings = store["warnings"].to_string();
+    let warnings = warnings(&tollgate).join("\n");
     assert!(warnings.contains("maxmemory is not set") && !warnings.contains("can't be asked"), "{warnings}");
+    assert_eq!(store["warnings"], serde_json::Value::Null, "they are told once");
 }
 
 #[test]
@@ -408,9 +408,7 @@ fn where_memory_is_full_requests_fall_back_and_denials_hold() {
     let made = relay.connections() - connections;
     eprintln!("OOM: {made} new connections, {} requests", samples.len());
     assert!(made < 20, "{made} new connections: those that there are serve");
-    eventually("the status warns", || {
-        tollgate.admin("GET", "/v1/status").json()["store"]["warnings"].to_string().contains("OOM")
-    });
+    eventually("the status warns", || warnings(&tollgate).iter().any(|warning| warning.contains("OOM")));
     assert!(tollgate.log().iter().any(|line| line.contains("WARN") && line.contains("OOM")));
 
     assert_eq!(redis.cli(&["config", "set", "maxmemory", "100mb"]), "OK");

@@ -3,11 +3,14 @@
 use std::{sync::Arc, time::Duration};
 
 use tollgate::{
-    abuse::Registry,
+    abuse::{AuditLog, Registry, bans::Bans},
     config::{self, model},
-    limit::{Breaker, Fleet, SystemClock},
+    limit::{Breaker, Clock, Fleet, SystemClock},
     store::redis::{Duties, Monitor, Server, records::Scope},
-    telemetry::metrics::{Metrics, StoreFacts},
+    telemetry::{
+        Events,
+        metrics::{Metrics, StoreFacts},
+    },
 };
 
 use crate::{
@@ -47,16 +50,22 @@ impl Watched {
             &config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}")),
             1,
         );
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let audit = Arc::new(AuditLog::new(Arc::clone(&clock), &instance, true));
+        let bans = Bans::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let monitor = Monitor::spawn(Duties {
             server: Server::new(&config).unwrap(),
             config,
             audit_every: Duration::from_millis(10),
             scope: Scope::new(prefix, &instance, retain),
             instance,
-            registry: Arc::new(Registry::new(&[], retain, metrics)),
+            registry: Arc::new(Registry::new(&[], retain, Arc::clone(&metrics))),
+            bans: Arc::new(bans),
+            audit,
             clock: SystemClock::new(),
             breaker: Arc::clone(&breaker),
             fleet: Arc::clone(&fleet),
+            configuration: Box::new(|| "1a2b".to_owned()),
             unblocked: Box::new(|_| {}),
             cleared: Box::new(|_, _| {}),
         })
@@ -138,7 +147,11 @@ fn what_is_set_while_it_runs_is_noticed() {
     watched.says(&["is a replica"]);
     assert_eq!(redis.cli(&["replicaof", "no", "one"]), "OK");
     watched.says(&[]);
-    assert_eq!(redis.keys(), ["app:instances"], "looking leaves nothing behind");
+    assert_eq!(
+        redis.keys(),
+        ["app:instances", "app:{app:instances}:introductions"],
+        "looking leaves nothing behind"
+    );
 }
 
 #[test]
@@ -195,7 +208,7 @@ fn a_server_that_hides_what_it_is_serves_all_the_same() {
         // Without SCAN, keys can't be listed.
         eventually("it counts in Redis", || {
             assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-            redis.cli(&["dbsize"]).ends_with('2')
+            redis.cli(&["dbsize"]).ends_with('3')
         });
         let warnings = warnings(&tollgate);
         assert_eq!(warnings.len(), usize::from(!said.is_empty()), "{warnings:?}");
@@ -207,4 +220,23 @@ fn a_server_that_hides_what_it_is_serves_all_the_same() {
 fn a_node_of_a_cluster_is_named() {
     let redis = Redis::with(&[AS_IT_SHOULD_BE.as_slice(), &["--cluster-enabled", "yes"]].concat());
     Watched::start(&redis.url(), "app").says(&["part of a cluster"]);
+}
+
+#[test]
+fn a_server_that_evicts_is_told_of_as_long_as_it_does() {
+    let redis = Redis::with(&["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"]);
+    let watched = Watched::start(&redis.url(), "app");
+    assert_eq!(watched.audited(), [""; 0]);
+    // Half of what is there already has to go.
+    redis.cli(&[
+        "eval",
+        "for i = 1, 200 do redis.call('SET', 'k' .. i, ('x'):rep(10000), 'EX', 1000 + i) end",
+        "0",
+    ]);
+    let used = redis.cli(&["eval", "return redis.call('INFO', 'memory'):match('used_memory:(%d+)')", "0"]);
+    let used: u64 = used.trim_matches('"').parse().unwrap();
+    redis.cli(&["config", "set", "maxmemory", &(used - 1_000_000).to_string()]);
+    watched.says(&["Redis evicts keys", "nine tenths of maxmemory"]);
+    redis.cli(&["config", "set", "maxmemory", "64mb"]);
+    watched.says(&[]);
 }

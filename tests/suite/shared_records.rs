@@ -5,10 +5,12 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 use redis::{RedisResult, aio::MultiplexedConnection};
 use serde_json::{Value, json};
 use tollgate::{
-    abuse::{self, Collector, Denial, Recorder, Registry},
+    abuse::{self, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans},
     admin::{self, AdminHandle, Readiness},
     config,
+    identity::Verifier,
     limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
+    proxy::Rules,
     store::{
         memory::MemoryStore,
         redis::records::{self, Records, Scope},
@@ -61,13 +63,23 @@ impl Instance {
         let registry = Arc::new(Registry::new(&policies, HOUR, Arc::clone(&metrics)));
         let collector =
             Collector::spawn(Arc::clone(&registry), Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
+        let audit = Arc::new(AuditLog::new(Arc::clone(&clock), id, true));
+        let bans =
+            Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
+        let verifier = Arc::new(Verifier::new(&config.user).unwrap());
+        let rules = Rules::new(Arc::new(config), Arc::clone(&policies), verifier).unwrap();
         let state = admin::State {
             token: None,
             registry: Arc::clone(&registry),
+            bans: Arc::new(bans),
+            audit,
             policies,
             metrics,
+            rules: Arc::new(rules),
+            upstreams: Vec::new(),
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
+            warnings: tollgate::telemetry::doctor::Warnings::default(),
             clock: Arc::clone(&clock),
             ipv6_prefix: 64,
             facts: admin::Facts::default(),

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{
+        bans,
         openapi::LookUps,
         params::{Address, Nothing, Params},
         problem::Problem,
@@ -76,7 +77,7 @@ pub(in super::super) async fn found(shared: &Shared, address: &Address) -> Resul
         address: told(&client),
         records: records.iter().map(record).collect(),
         limits,
-        bans: Vec::new(),
+        bans: state.bans.over(address).iter().map(|ban| bans::list::told(ban)).collect(),
     })
 }
 

@@ -11,7 +11,7 @@ use super::{
     cursor,
 };
 use crate::{
-    abuse::{self, Client, Sort, Walk},
+    abuse::{self, Client, Sort, Walk, bans::HAND},
     telemetry::time::rfc3339,
 };
 
@@ -84,7 +84,10 @@ impl Wanted {
     fn read(&self, shared: &Shared) -> Result<abuse::Wanted, Problem> {
         let policy = self.policy.as_deref().map(|name| {
             let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
-            shared.policy_named(name).map(|_| name.into()).ok_or_else(unknown)
+            // What bans deny is listed by their rules' names.
+            let is_ban = name == HAND || name.starts_with("bans.");
+            let is_known = is_ban || shared.policy_named(name).is_some();
+            is_known.then(|| name.into()).ok_or_else(unknown)
         });
         let prefix = self.prefix.as_deref().map(|text| {
             let malformed = || format!("not an address or a prefix: {}", text.escape_debug());

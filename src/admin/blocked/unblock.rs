@@ -5,13 +5,17 @@ use std::{collections::BTreeSet, sync::Arc};
 use axum::{Json, extract::State};
 
 use super::super::{
+    audit::Operator,
     openapi::Changes,
     params::{Address, Nothing, Params},
     problem::Problem,
     shapes,
     state::Shared,
 };
-use crate::abuse;
+use crate::{
+    abuse::{self, bans::Key},
+    telemetry::Event,
+};
 
 /// Clears every limit whose key is the address, and forgets it, here and on all other instances. An address
 /// that is not listed any more may have limits all the same: those are cleared too.
@@ -23,6 +27,7 @@ use crate::abuse;
 )]
 pub(in super::super) async fn unblock(
     State(shared): State<Arc<Shared>>,
+    by: Operator,
     address: Address,
     _: Params<Nothing>,
 ) -> Result<Json<shapes::Unblocked>, Problem> {
@@ -38,21 +43,29 @@ pub(in super::super) async fn unblock(
     // Then by everybody, or it would come back from them.
     shared.desk.forget(address).await?;
     let known = known.or(state.registry.forget(address, state.clock.now()));
-    if known.is_none() && cleared.is_empty() {
+    let bans_lifted = state.bans.lift(&Key::Address(address));
+    if known.is_none() && cleared.is_empty() && bans_lifted == 0 {
         return Err(Problem::not_found(format!(
             "{shown} was not limited lately, and no limit is kept of it"
         )));
     }
     let limited = known.unwrap_or_default();
     let others = limited.iter().filter(|limit| !abuse::is_of(&limit.identifier, &shown));
-    let others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
-    tracing::info!(address = %shown, cleared = cleared.len(), "unblocked");
+    let mut others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
+    // A ban of a prefix goes on to hold the address.
+    others.extend(state.bans.over(address).iter().map(|ban| ban.key.to_string()));
+    let detail = format!("{} limits cleared, {bans_lifted} bans lifted", cleared.len());
+    shared.audit(&by, "unblock", &shown, &detail);
+    // Where instances share their limits, each hears of it, this one too.
+    if state.metrics.store().is_none() {
+        state.events.tell(|| Event::Unblocked { address: shown.to_string() });
+    }
     let cleared =
         cleared.into_iter().map(|limit| shapes::ClearedLimit { policy: limit.policy, key: limit.identifier });
     Ok(Json(shapes::Unblocked {
         address: shown.to_string(),
         cleared: cleared.collect(),
-        bans_lifted: 0,
+        bans_lifted,
         other_keys: others.into_iter().collect(),
     }))
 }

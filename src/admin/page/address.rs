@@ -8,16 +8,17 @@ use maud::{Markup, html};
 
 use super::{
     super::{
+        bans::list::told,
         blocked::found,
         params::{Address, Nothing, Params},
         problem::Problem,
-        shapes::{Evidence, Limit, Record},
+        shapes::{Ban, Evidence, Limit, Record},
         state::Shared,
     },
-    dialogs,
+    bans, dialogs,
     layout::{Look, Page, Place},
     parts, timeline,
-    words::count,
+    words::{count, lasting},
 };
 use crate::abuse;
 
@@ -35,11 +36,15 @@ pub(super) async fn address(
 }
 
 async fn page(shared: &Shared, address: &Address) -> Result<Page, Problem> {
-    let shown = abuse::shown(address.client(shared.state.ipv6_prefix)?);
+    let client = address.client(shared.state.ipv6_prefix)?;
+    let shown = abuse::shown(client);
     let now = shared.state.clock.now();
     let body = match found(shared, address).await {
         Ok(evidence) => known(&evidence, now),
-        Err(problem) if problem.status() == StatusCode::NOT_FOUND => unknown(&shown),
+        Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
+            let bans: Vec<Ban> = shared.state.bans.over(client).iter().map(|ban| told(ban)).collect();
+            unknown(&shown, &bans, now)
+        }
         Err(problem) => return Err(problem),
     };
     Ok(Page { title: shown.to_string(), body })
@@ -60,10 +65,33 @@ fn head(shown: &str, badge: &Markup, actions: &Markup) -> Markup {
     }
 }
 
-fn unknown(shown: &str) -> Markup {
+fn unknown(shown: &str, bans: &[Ban], now: i64) -> Markup {
+    let badge = html! {
+        @if bans.is_empty() { span.badge.good { "Not limited" } } @else { (banned(bans)) }
+    };
     html! {
-        (head(shown, &html! { span.badge.good { "Not limited" } }, &html! { (dialogs::open("ban", "Ban …", "")) }))
+        (head(shown, &badge, &html! {
+            @if !bans.is_empty() { (dialogs::open("unblock", "Unblock …", "primary")) }
+            (dialogs::open("ban", "Ban …", "danger"))
+        }))
+        (holding(bans, now))
         div.card { (parts::nothing("It was not limited lately", "No policy has held this address back as far as is remembered.")) }
+    }
+}
+
+fn banned(bans: &[Ban]) -> Markup {
+    html! { @if bans.iter().any(|ban| ban.mode != "shadow") { span.badge.bad { "Banned" } } }
+}
+
+fn holding(bans: &[Ban], now: i64) -> Markup {
+    html! {
+        @if !bans.is_empty() {
+            section aria-labelledby="bans" {
+                div.bar-head { h2 #bans { "Bans that hold" } }
+                div.card { (bans::table(bans, now, true)) }
+            }
+            (dialogs::lift())
+        }
     }
 }
 
@@ -71,7 +99,7 @@ fn known(evidence: &Evidence, now: i64) -> Markup {
     let of = &evidence.address;
     let users = timeline::users(&evidence.records);
     html! {
-        (head(&of.address, &parts::hint(&of.hint), &html! {
+        (head(&of.address, &html! { (parts::hint(&of.hint)) (banned(&evidence.bans)) }, &html! {
             (dialogs::open("unblock", "Unblock …", "primary"))
             (dialogs::open("ban", "Ban …", "danger"))
         }))
@@ -82,6 +110,7 @@ fn known(evidence: &Evidence, now: i64) -> Markup {
             div { dt { "Last denied" } dd.small { (parts::ago(&of.last, now)) } }
             div { dt { "Time left" } dd.small { (parts::left(&of.until, now)) } }
         }
+        (holding(&evidence.bans, now))
         (limits(&evidence.limits, &of.policies))
         section aria-labelledby="timeline" {
             div.bar-head { h2 #timeline { "Timeline" span.faint { " of the last " (count(evidence.records.len() as u64)) " records" } } }
@@ -124,7 +153,7 @@ fn row(limit: &Limit) -> Markup {
                 div.used { (parts::bar(limit.used, limit.limit, class)) span.num { (count(limit.used)) " of " (count(limit.limit)) } }
             }
             td.num data-label="Remaining" { (count(limit.remaining)) }
-            td.num data-label="Free again in" { (limit.reset) }
+            td.num data-label="Free again in" { (lasting(&limit.reset)) }
         }
     }
 }

@@ -13,6 +13,10 @@ use crate::telemetry::{
 /// The drawing's own units: it is stretched to whatever room there is.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 72.0;
+/// Samples that are drawn: the shortest of these that holds all there are.
+const WINDOWS: [usize; 3] = [60, 180, History::LENGTH];
+/// Seconds between two samples.
+const EVERY: usize = 10;
 /// Samples a line of the table that tells the same: five minutes.
 const LINE: usize = 30;
 
@@ -22,6 +26,7 @@ type Series = Vec<Option<f64>>;
 /// Requests and denials a second, and latency beside them. `id`: what no other chart of the page has.
 pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Markup {
     let every = History::EVERY.as_secs_f64();
+    let window = WINDOWS.into_iter().find(|&window| window >= samples.len()).unwrap_or(History::LENGTH);
     let per_second =
         |of: fn(&Sample) -> u64| -> Series { samples.iter().map(|s| Some(number(of(s)) / every)).collect() };
     let requests = per_second(|sample| sample.requests);
@@ -37,36 +42,66 @@ pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Mar
         count(refused),
         rate(highest(&requests))
     );
+    let minutes = window * EVERY / 60;
+    let traffic = Figure {
+        id: format!("traffic-{id}"),
+        title: format!("Requests and denials of {name}"),
+        told,
+        top: format!("{}/s", rate(most)),
+        minutes,
+    };
+    let latency = Figure {
+        id: format!("latency-{id}"),
+        title: format!("Latency of {name}"),
+        told: format!("99 of 100 answers took no longer than {} at worst", seconds(highest(&slow))),
+        top: seconds(slowest),
+        minutes,
+    };
     html! {
-        div.charts data-points=(points(samples)) data-end=(end / 1_000) {
-            (figure(&format!("traffic-{id}"), &format!("Requests and denials of {name}"), &told, &format!("{}/s", rate(most)), &html! {
-                path.area.requests d=(area(&requests, most)) {}
-                path.line.requests d=(line(&requests, most)) {}
-                path.area.denied d=(area(&denied, most)) {}
-                path.line.denied d=(line(&denied, most)) {}
+        div.charts data-points=(points(samples)) data-end=(end / 1_000) data-window=(window) {
+            (traffic.drawn(&html! {
+                path.area.requests d=(area(&requests, most, window)) {}
+                path.line.requests d=(line(&requests, most, window)) {}
+                path.area.denied d=(area(&denied, most, window)) {}
+                path.line.denied d=(line(&denied, most, window)) {}
             }))
-            (figure(&format!("latency-{id}"), &format!("Latency of {name}"), &format!("99 of 100 answers took no longer than {} at worst", seconds(highest(&slow))), &seconds(slowest), &html! {
-                path.line.usual d=(line(&usual, slowest)) {}
-                path.line.slow d=(line(&slow, slowest)) {}
+            (latency.drawn(&html! {
+                path.line.usual d=(line(&usual, slowest, window)) {}
+                path.line.slow d=(line(&slow, slowest, window)) {}
             }))
         }
         (table(name, samples, end))
     }
 }
 
-fn figure(id: &str, title: &str, told: &str, top: &str, drawn: &Markup) -> Markup {
-    html! {
-        figure.chart {
-            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
-                title id={ (id) "-t" } { (title) }
-                desc id={ (id) "-d" } { (told) }
-                @for part in [0.0, 0.5, 1.0] {
-                    line.grid x1="0" x2=(WIDTH) y1=(HEIGHT * part) y2=(HEIGHT * part) {}
+/// What is around the lines of a chart.
+struct Figure {
+    id: String,
+    title: String,
+    /// The same in words.
+    told: String,
+    /// What the upper edge stands for.
+    top: String,
+    /// How long ago the left edge is.
+    minutes: usize,
+}
+
+impl Figure {
+    fn drawn(&self, lines: &Markup) -> Markup {
+        let Self { id, title, told, top, minutes } = self;
+        html! {
+            figure.chart {
+                svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
+                    title id={ (id) "-t" } { (title) }
+                    desc id={ (id) "-d" } { (told) }
+                    @for part in [0.0, 0.5, 1.0] {
+                        line.grid x1="0" x2=(WIDTH) y1=(HEIGHT * part) y2=(HEIGHT * part) {}
+                    }
+                    (lines)
                 }
-                (drawn)
+                span.top aria-hidden="true" { (top) }
+                div.axis aria-hidden="true" { span { (minutes) " min ago" } span { (minutes / 2) " min" } span { "now" } }
             }
-            span.top aria-hidden="true" { (top) }
-            div.axis aria-hidden="true" { span { "60 min ago" } span { "30 min" } span { "now" } }
         }
     }
 }
@@ -127,20 +162,20 @@ fn points(samples: &[Sample]) -> String {
 }
 
 /// Where a sample is: the newest at the right edge.
-fn place(index: usize, of: usize, value: f64, most: f64) -> (f64, f64) {
-    let step = WIDTH / number(History::LENGTH as u64 - 1);
+fn place(index: usize, of: usize, value: f64, most: f64, window: usize) -> (f64, f64) {
+    let step = WIDTH / number(window as u64 - 1);
     let x = WIDTH - step * number((of - 1 - index) as u64);
     // A line at the very edge would be cut in half.
     let y = HEIGHT - 1.0 - (value / most).clamp(0.0, 1.0) * (HEIGHT - 2.0);
     (x, y)
 }
 
-fn line(series: &Series, most: f64) -> String {
+fn line(series: &Series, most: f64, window: usize) -> String {
     let mut path = String::new();
     let mut is_down = false;
     for (index, value) in series.iter().enumerate() {
         if let Some(value) = value {
-            let (x, y) = place(index, series.len(), *value, most);
+            let (x, y) = place(index, series.len(), *value, most, window);
             let _ok = write!(path, "{}{x:.1} {y:.1}", if is_down { "L" } else { "M" });
         }
         is_down = value.is_some();
@@ -148,11 +183,11 @@ fn line(series: &Series, most: f64) -> String {
     path
 }
 
-fn area(series: &Series, most: f64) -> String {
+fn area(series: &Series, most: f64, window: usize) -> String {
     let Some(last) = series.len().checked_sub(1) else { return String::new() };
-    let line = line(series, most);
-    let (first, _) = place(0, series.len(), 0.0, most);
-    let (end, _) = place(last, series.len(), 0.0, most);
+    let line = line(series, most, window);
+    let (first, _) = place(0, series.len(), 0.0, most, window);
+    let (end, _) = place(last, series.len(), 0.0, most, window);
     format!("{line}L{end:.1} {HEIGHT}L{first:.1} {HEIGHT}Z")
 }
 
@@ -181,9 +216,14 @@ mod tests {
     #[test]
     fn the_newest_is_at_the_right_edge_and_gaps_stay_gaps() {
         let series = vec![Some(1.0), None, Some(0.5)];
-        assert_eq!(line(&series, 1.0), "M716.0 1.0M720.0 36.0");
-        assert!(area(&vec![Some(1.0)], 1.0).ends_with("L720.0 72L720.0 72Z"));
-        assert_eq!((line(&Vec::new(), 1.0), area(&Vec::new(), 1.0)), (String::new(), String::new()));
+        assert_eq!(line(&series, 1.0, 360), "M716.0 1.0M720.0 36.0");
+        assert!(area(&vec![Some(1.0)], 1.0, 60).ends_with("L720.0 72L720.0 72Z"));
+        assert_eq!((line(&Vec::new(), 1.0, 60), area(&Vec::new(), 1.0, 60)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn the_width_is_that_of_the_samples() {
+        assert_eq!(u128::from(EVERY as u64) * 1_000, History::EVERY.as_millis());
     }
 
     #[test]

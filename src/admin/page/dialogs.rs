@@ -47,6 +47,19 @@ pub(super) fn ban(key: &str) -> Markup {
     }
 }
 
+/// Before a ban is lifted: whose, the button says that opens it.
+pub(super) fn lift() -> Markup {
+    html! {
+        dialog #lift aria-labelledby="lift-title" data-keep {
+            form data-api="DELETE" data-path="/v1/bans?key=" data-said="lift" {
+                h2 #lift-title { "Lift the ban of " span.mono data-about-here {} "?" }
+                p { "Its requests are let through again, on all instances, as far as limits allow." }
+                (end("Lift", "primary"))
+            }
+        }
+    }
+}
+
 /// For how long, and why.
 pub(super) fn lasts() -> Markup {
     html! {

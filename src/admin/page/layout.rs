@@ -22,13 +22,17 @@ const THEME: &str = "tollgate_theme";
 pub(super) enum Place {
     Overview,
     Blocked,
+    Bans,
+    Audit,
 }
 
 impl Place {
     /// In order; with the outline of an icon.
-    const ALL: [(Self, &'static str, &'static str, &'static str); 2] = [
+    const ALL: [(Self, &'static str, &'static str, &'static str); 4] = [
         (Self::Overview, "/", "Overview", "M2 13.5h12M4 11V7.5M8 11V3M12 11V5.5"),
         (Self::Blocked, "/blocked", "Blocked", "M8 1.8l5 1.9v4c0 3.2-2.1 5.4-5 6.5-2.9-1.1-5-3.3-5-6.5v-4z"),
+        (Self::Bans, "/bans", "Bans", "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM3.8 3.8l8.4 8.4"),
+        (Self::Audit, "/audit", "Audit", "M3 3.5h10M3 8h10M3 12.5h6"),
     ];
 }
 

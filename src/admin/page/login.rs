@@ -3,8 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use axum::{
-    Json,
-    extract::{State, rejection::JsonRejection},
+    extract::State,
     response::{IntoResponse, Redirect, Response},
 };
 use http::{
@@ -15,7 +14,7 @@ use maud::html;
 use subtle::ConstantTimeEq;
 
 use super::{
-    super::{problem::Problem, session, shapes::Login, state::Shared},
+    super::{body::Body, problem::Problem, session, shapes::Login, state::Shared},
     assets,
     layout::{Look, Page},
 };
@@ -37,6 +36,8 @@ fn form() -> Page {
             p { "This port asks for its token: " code { "admin.token" } " in proxy.yaml." }
             noscript { p.error { "Signing in needs JavaScript. Everything else can be read without." } }
             form #login action="/login" {
+                // For what keeps passwords: under which name.
+                input type="text" name="username" value="tollgate" autocomplete="username" hidden;
                 label { span { "Token" }
                     input type="password" name="token" required autocomplete="current-password" autofocus aria-describedby="wrong";
                 }
@@ -52,13 +53,11 @@ fn form() -> Page {
 pub(super) async fn log_in(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    login: Result<Json<Login>, JsonRejection>,
+    Body(Login { token: given }): Body<Login>,
 ) -> Result<Response, Problem> {
     let Some(token) = &shared.state.token else {
         return Err(Problem::not_found("there is no token, so nobody has to sign in"));
     };
-    let Json(Login { token: given }) =
-        login.map_err(|rejection| Problem::bad_request(rejection.body_text()))?;
     if !shared.guesses.may_guess(Instant::now()) {
         let problem =
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a second");

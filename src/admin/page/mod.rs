@@ -3,6 +3,8 @@
 
 mod address;
 mod assets;
+mod audit;
+mod bans;
 mod blocked;
 mod chart;
 mod dialogs;
@@ -18,14 +20,12 @@ mod words;
 
 use std::sync::Arc;
 
-use axum::{Router, extract::DefaultBodyLimit, middleware, response::Response, routing::get};
+use axum::{Router, middleware, response::Response, routing::get};
 use http::{StatusCode, Uri, header::LOCATION};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::state::Shared;
 
-/// Bytes of what is typed in at the login.
-const BODY: usize = 4 << 10;
 /// Where pages are, but for the first.
 const PAGES: [&str; 6] = ["blocked", "users", "policies", "bans", "explain", "audit"];
 
@@ -34,10 +34,11 @@ pub(super) fn routes() -> Router<Arc<Shared>> {
         .route("/", get(overview::overview))
         .route("/blocked", get(blocked::blocked))
         .route("/blocked/{ip}", get(address::address))
+        .route("/bans", get(bans::bans))
+        .route("/audit", get(audit::audit))
         .route("/login", get(login::page).post(login::log_in))
         .route("/logout", axum::routing::post(login::log_out))
         .route("/assets/{name}", get(assets::serve))
-        .layer(DefaultBodyLimit::max(BODY))
         .layer(middleware::map_response(headers::secure))
 }
 

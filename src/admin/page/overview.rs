@@ -17,7 +17,7 @@ use super::{
     chart,
     layout::{Look, Page, Place},
     parts,
-    words::{count, micros, rate, seconds, span},
+    words::{count, lasting, micros, rate, seconds, span},
 };
 use crate::telemetry::metrics::{History, Sample};
 
@@ -191,7 +191,7 @@ fn store(store: &StoreStatus) -> Markup {
                 @if let Some(shared) = &store.shared {
                     div { dt { "Role" } dd { (shared.role.as_deref().unwrap_or("not known yet")) } }
                     div { dt { "Version" } dd { (shared.version.as_deref().unwrap_or("not known yet")) } }
-                    div { dt { "Round trip" } dd { (shared.latency.as_deref().unwrap_or("not answered")) } }
+                    div { dt { "Round trip" } dd { (shared.latency.as_deref().map_or("not answered".to_owned(), lasting)) } }
                     div { dt { "Breaker" } dd { (shared.breaker) } }
                     div { dt { "Instances" } dd { (shared.instances) } }
                 }

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::words::{micros, span, visible};
+use super::words::{micros, since, span, visible};
 
 /// What stands for itself in a part of a path.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -36,7 +36,7 @@ pub(super) fn address(address: &str) -> Markup {
 
 /// How long ago `time` was; counts on.
 pub(super) fn ago(time: &str, now: i64) -> Markup {
-    html! { time datetime=(time) title=(time) data-ago { (span(now - micros(time))) " ago" } }
+    html! { time datetime=(time) title=(time) data-ago { (since(now - micros(time))) } }
 }
 
 /// How long it is until `time`; counts down.

@@ -58,6 +58,25 @@ pub(super) fn span(micros: i64) -> String {
     }
 }
 
+/// How long ago: `just now`, `41 s ago`.
+pub(super) fn since(micros: i64) -> String {
+    if micros < 2_000_000 { "just now".to_owned() } else { format!("{} ago", span(micros)) }
+}
+
+/// `113s` as the port tells durations, for people: `1 min 53 s`. What is none is shown as it is.
+pub(super) fn lasting(duration: &str) -> String {
+    let digits = duration.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &duration[digits.len()..] {
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        "ms" => return format!("{digits} ms"),
+        _ => return duration.to_owned(),
+    };
+    digits.parse::<i64>().map_or_else(|_| duration.to_owned(), |number| span(number.saturating_mul(unit)))
+}
+
 /// What a client chose, with nothing in it that can't be seen: characters that steer a terminal or turn the direction of
 /// text are shown as what they are.
 pub(super) fn visible(text: &str) -> Cow<'_, str> {
@@ -91,6 +110,14 @@ mod tests {
         assert_eq!([0.0004, 0.0123, 0.9996, 1.26].map(seconds), ["0.4 ms", "12 ms", "1.0 s", "1.3 s"]);
         let spans = [-5, 41, 61, 600, 3_600, 11_100, 86_400, 187_200].map(|s| span(s * 1_000_000));
         assert_eq!(spans, ["0 s", "41 s", "1 min 1 s", "10 min", "1 h", "3 h 5 min", "1 d", "2 d 4 h"]);
+    }
+
+    #[test]
+    fn durations_are_put_in_words() {
+        assert_eq!(
+            ["113s", "250ms", "90m", "0s", "soon", ""].map(lasting),
+            ["1 min 53 s", "250 ms", "1 h 30 min", "0 s", "soon", ""]
+        );
     }
 
     #[test]

@@ -44,6 +44,37 @@ pub struct Config {
     /// `None`: nothing is traced.
     pub tracing: Option<Tracing>,
     pub shutdown: Shutdown,
+    pub source: Source,
+}
+
+/// Where a configuration was read, and what was written there. What it says is told without: two that say the same are
+/// the same.
+#[derive(Clone, Default)]
+pub struct Source {
+    /// As it was given.
+    pub path: String,
+    /// The text with its secrets masked.
+    pub shown: String,
+}
+
+impl PartialEq for Source {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+impl Config {
+    /// Whatever must not be shown.
+    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
+        let redis = self.store.redis.iter().map(|redis| &redis.url);
+        self.admin.token.iter().chain(redis)
+    }
 }
 
 /// A socket on which clients are served.

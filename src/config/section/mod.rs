@@ -22,7 +22,7 @@ mod user;
 use std::time::Duration;
 
 use super::{
-    model::{Config, Shutdown, Workers},
+    model::{Config, Shutdown, Source, Workers},
     value::{Invalid, LONGEST, count, duration},
     walk::Cursor,
 };
@@ -82,6 +82,7 @@ pub(super) fn read(root: Cursor<'_>) -> Option<Config> {
         log,
         tracing,
         shutdown,
+        source: Source::default(),
     })
 }
 

@@ -44,7 +44,7 @@ pub(super) fn reply(quotas: &Quotas, said: &[Said], decisive: Option<Said>) -> R
 }
 
 /// The template with what this denial fills in.
-fn rendered(body: &DenialBody, policy: &str, limit: u64, retry_after: Option<i64>) -> String {
+pub(super) fn rendered(body: &DenialBody, policy: &str, limit: u64, retry_after: Option<i64>) -> String {
     let mut text = String::new();
     let mut number = itoa::Buffer::new();
     for part in &body.template {

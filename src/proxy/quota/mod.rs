@@ -1,11 +1,13 @@
 //! What clients are told of the limits that hold for them: the fields of every answer, and the answer to a denial.
 
+mod ban;
 mod denial;
 mod fields;
 mod quotas;
 mod said;
 mod words;
 
+pub(super) use ban::banned;
 pub use quotas::Quotas;
 pub(super) use said::Said;
 

@@ -14,6 +14,8 @@ pub(super) struct Audit {
     pub(super) role: String,
     pub(super) version: String,
     pub(super) warnings: Vec<String>,
+    /// Keys evicted since the server's start, where it says so.
+    pub(super) evicted: Option<u64>,
     /// Whether it is a node of a cluster.
     has_other_keys: bool,
 }
@@ -77,8 +79,19 @@ fn of(info: &str) -> Audit {
         _ => {}
     }
     warnings.extend(of_memory(&field("maxmemory"), &field("maxmemory_policy")));
+    warnings.extend(nearly_full(&field("used_memory"), &field("maxmemory")));
     let version = if valkey.is_empty() { version } else { format!("Valkey {valkey}") };
-    Audit { role, version, warnings, has_other_keys: mode == "cluster" }
+    let evicted = field("evicted_keys").parse().ok();
+    Audit { role, version, warnings, evicted, has_other_keys: mode == "cluster" }
+}
+
+fn nearly_full(used: &str, limit: &str) -> Option<String> {
+    let (used, limit): (u64, u64) = (used.parse().ok()?, limit.parse().ok()?);
+    // In words that stay the same, lest each percent be another warning.
+    (limit > 0 && used / 9 >= limit / 10).then(|| {
+        "more than nine tenths of maxmemory are in use: once it is full, limits forget what they counted, or can't be counted"
+            .to_owned()
+    })
 }
 
 fn of_memory(limit: &str, policy: &str) -> Option<String> {
@@ -141,6 +154,17 @@ mod tests {
             let warnings = of(&info).warnings;
             assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
         }
+    }
+
+    #[test]
+    fn memory_that_is_nearly_full_is_told_of() {
+        let of_memory = |used: u64| {
+            of(&(info("7.0.15", "master", "1000000", "volatile-ttl") + &format!("used_memory:{used}\r\n")))
+        };
+        assert_eq!(of_memory(899_990).warnings, [""; 0]);
+        assert!(of_memory(900_001).warnings[0].contains("nine tenths"));
+        let unlimited = of(&(info("7.0.15", "master", "0", "volatile-ttl") + "used_memory:5\r\n"));
+        assert_eq!(unlimited.warnings.len(), 1, "{:?}", unlimited.warnings);
     }
 
     #[test]

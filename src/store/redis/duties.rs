@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{connection::Server, records::Scope};
 use crate::{
-    abuse::Registry,
+    abuse::{AuditLog, Registry, bans::Bans},
     config::model,
     limit::{Breaker, Fleet, SystemClock},
 };
@@ -19,9 +19,13 @@ pub struct Duties {
     pub audit_every: Duration,
     pub scope: Scope,
     pub registry: Arc<Registry>,
+    pub bans: Arc<Bans>,
+    pub audit: Arc<AuditLog>,
     pub clock: SystemClock,
     pub breaker: Arc<Breaker>,
     pub fleet: Arc<Fleet>,
+    /// The hash of the configuration, which may change.
+    pub configuration: Box<dyn Fn() -> String + Send>,
     /// Told the identifier whose limits were taken back, by whatever instance.
     pub unblocked: Box<dyn Fn(&str) + Send>,
     /// Told the policy and the identifier of which alone the limit was taken back.

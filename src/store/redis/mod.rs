@@ -5,6 +5,7 @@
 //! with the server, so that no request has to.
 
 mod audit;
+mod bans;
 mod batch;
 mod connection;
 mod description;
@@ -19,6 +20,7 @@ mod pardons;
 mod pulse;
 pub mod records;
 mod rights;
+mod roll;
 mod script;
 mod standing;
 mod store;

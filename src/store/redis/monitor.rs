@@ -18,6 +18,7 @@ use tokio::{
 
 use super::{
     audit::Audit,
+    bans::{Keeper, is_change},
     duties::Duties,
     pardons,
     pulse::{Pulse, Seen},
@@ -80,7 +81,10 @@ impl Monitor {
                 role,
                 version,
                 latency: seen.latency,
-                warnings: away.chain(far).chain(warnings).collect(),
+                warnings: away.chain(far).chain(seen.evictions()).chain(warnings).collect(),
+                clock_offset: seen.fleet.own.as_ref().map(|own| own.clock_offset),
+                own: seen.fleet.own.clone(),
+                others: seen.fleet.others.clone(),
             }
         }
     }
@@ -104,7 +108,15 @@ fn far(latency: u64, timeout: Duration) -> Option<String> {
 
 async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::Receiver<bool>) {
     let Duties { server, config, fleet, unblocked, cleared, .. } = duties;
+    let keeper = Keeper::new(duties);
     let heard = |identifier: Option<&str>| {
+        let change = identifier.filter(|said| is_change(said));
+        if identifier.is_none() || change.is_some() {
+            keeper.heard(change);
+        }
+        if change.is_some() {
+            return;
+        }
         if let Some(identifier) = identifier {
             match pardons::one(identifier) {
                 Some((policy, identifier)) => cleared(policy, identifier),
@@ -118,6 +130,7 @@ async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::
         () = pardons::listen(server, &config.prefix, heard) => {}
         () = pulse.beat_on() => {}
         () = publish(duties, &pulse) => {}
+        () = keeper.keep(&pulse) => {}
         _ = stopped.changed() => {}
     }
     pulse.say_goodbye().await;

@@ -15,7 +15,7 @@ use super::{
     duties::Duties,
     failure::Failure,
     pardons::jittered,
-    script,
+    roll, script,
 };
 use crate::{limit::Clock, telemetry::metrics::StoreFailure};
 
@@ -27,6 +27,10 @@ const ALIVE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 /// For finding out what a server is.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Audits that must find nothing evicted before it is said no longer.
+const QUIET: u32 = 10;
+/// Heartbeats with which an instance says what it is, and asks what the others are: one in so many.
+const INTRODUCTION: u32 = 5;
 /// For saying good-bye.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
@@ -38,12 +42,28 @@ pub(super) struct Seen {
     pub(super) latency: Option<u64>,
     /// Why it was not reached last time.
     pub(super) trouble: Option<String>,
+    /// What instances said of themselves last.
+    pub(super) fleet: roll::Fleet,
+    /// Until when it counts as evicting.
+    evicting: Option<Instant>,
 }
 
 impl Seen {
-    /// Notes what the server is, and tells what has changed.
-    fn learn(&mut self, audit: Audit) {
+    /// Says so, if keys were evicted lately.
+    pub(super) fn evictions(&self) -> Option<String> {
+        self.evicting.filter(|until| Instant::now() < *until).map(|_| EVICTIONS.to_owned())
+    }
+
+    /// Notes what the server is, and tells what has changed. `patience`: how long it is said that keys were evicted.
+    fn learn(&mut self, audit: Audit, patience: Duration) {
         let known = mem::replace(&mut self.audit, audit);
+        // A server that was started anew counts from nothing.
+        if known.evicted.zip(self.audit.evicted).is_some_and(|(then, now)| then < now) {
+            if self.evictions().is_none() {
+                tracing::warn!("Redis: {EVICTIONS}");
+            }
+            self.evicting = Some(Instant::now() + patience);
+        }
         let Audit { role, version, warnings, .. } = &self.audit;
         if (&known.role, &known.version) != (role, version) {
             tracing::info!(%version, %role, "connected to Redis");
@@ -57,6 +77,8 @@ impl Seen {
     }
 }
 
+const EVICTIONS: &str = "Redis evicts keys: limits forget what they counted, and begin anew; it needs more memory, or fewer other keys";
+
 /// The heartbeats, and what follows from them.
 pub(super) struct Pulse<'a> {
     duties: &'a Duties,
@@ -64,11 +86,18 @@ pub(super) struct Pulse<'a> {
     /// Of the last beat, if it went well.
     connection: RefCell<Option<MultiplexedConnection>>,
     audit_due: Cell<Instant>,
+    beats: Cell<u32>,
 }
 
 impl<'a> Pulse<'a> {
     pub(super) fn new(duties: &'a Duties, seen: &'a Mutex<Seen>) -> Self {
-        Self { duties, seen, connection: RefCell::new(None), audit_due: Cell::new(Instant::now()) }
+        Self {
+            duties,
+            seen,
+            connection: RefCell::new(None),
+            audit_due: Cell::new(Instant::now()),
+            beats: Cell::new(0),
+        }
     }
 
     /// A connection that answered a moment ago, for others to ask on.
@@ -125,13 +154,19 @@ impl<'a> Pulse<'a> {
             self.look(&mut connection, false).await?;
         }
         let begun = Instant::now();
-        let beat = heartbeat(self.duties, &mut connection, ALIVE);
+        let beats = self.beats.replace(self.beats.get().wrapping_add(1));
+        let introduction = beats.is_multiple_of(INTRODUCTION).then(|| roll::Introduction::of(self.duties));
+        let beat = heartbeat(self.duties, &mut connection, ALIVE, introduction.as_ref());
         let beat = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())?;
         // One that has no memory answers all the same: another connection would not help.
         if beat.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory) {
             self.connection.replace(Some(connection));
         }
-        self.duties.fleet.set_instances(beat?);
+        let Heard { instances, offset, others } = beat?;
+        self.duties.fleet.set_instances(instances);
+        if let Some(introduction) = introduction {
+            self.seen.lock().fleet = roll::Fleet::of(&introduction, offset, &others);
+        }
         Ok(begun.elapsed())
     }
 
@@ -154,7 +189,7 @@ impl<'a> Pulse<'a> {
                 false => error.into(),
             }
         })?;
-        self.seen.lock().learn(audit);
+        self.seen.lock().learn(audit, *audit_every * QUIET);
         self.audit_due.set(Instant::now() + jittered(*audit_every));
         Ok(())
     }
@@ -187,18 +222,36 @@ impl<'a> Pulse<'a> {
     /// Tells the other instances that this one ends.
     pub(super) async fn say_goodbye(self) {
         if let Some(mut connection) = self.connection.take() {
-            let _late = timeout(LAST_WORDS, heartbeat(self.duties, &mut connection, Duration::ZERO)).await;
+            let _late =
+                timeout(LAST_WORDS, heartbeat(self.duties, &mut connection, Duration::ZERO, None)).await;
         }
     }
 }
 
-/// Gives how many instances live.
+/// What an instance hears when it says that it lives.
+struct Heard {
+    /// How many do.
+    instances: u32,
+    /// By how many microseconds its clock is ahead; 0 if it did not introduce itself.
+    offset: i64,
+    /// What the others say of themselves.
+    others: Vec<String>,
+}
+
 async fn heartbeat(
     duties: &Duties,
     connection: &mut MultiplexedConnection,
     alive: Duration,
-) -> Result<u32, Failure> {
-    let mut call = script::HEARTBEAT.key(format!("{}:instances", duties.config.prefix));
+    introduction: Option<&roll::Introduction>,
+) -> Result<Heard, Failure> {
+    let instances = format!("{}:instances", duties.config.prefix);
+    let mut call = script::HEARTBEAT.key(&instances);
+    // In a cluster, in the slot of the other.
+    call.key(format!("{}:{{{instances}}}:introductions", duties.config.prefix));
     call.arg(&duties.instance).arg(u64::try_from(alive.as_micros()).unwrap_or(u64::MAX));
-    Ok(call.invoke_async(connection).await?)
+    if let Some(introduction) = introduction {
+        call.arg(duties.clock.now()).arg(introduction.text());
+    }
+    let (instances, offset, others) = call.invoke_async(connection).await?;
+    Ok(Heard { instances, offset, others })
 }

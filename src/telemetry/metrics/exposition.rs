@@ -10,7 +10,7 @@ use prometheus_client::{
 };
 
 use super::{
-    Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, Verdict, WorkerMetrics,
+    BanVerdict, Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, Verdict, WorkerMetrics,
     histogram::{Histogram, RequestTime, Total},
 };
 
@@ -123,6 +123,48 @@ impl Metrics {
         Ok(())
     }
 
+    fn bans(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let mut family = counter(out, "tollgate_ban_denials", "Requests that bans denied, by rule")?;
+        for (index, ban) in self.bans.names.iter().enumerate() {
+            for (verdict, name) in BanVerdict::ALL {
+                let value = self.sum(|worker| worker.bans[index].0[verdict as usize].value());
+                count(&mut family, [("ban", ban.as_str()), ("verdict", name)], value)?;
+            }
+        }
+        let mut family = counter(out, "tollgate_bans_issued", "Bans that this instance gave, by rule")?;
+        for (ban, issued) in self.bans.issued() {
+            count(&mut family, [("ban", ban)], issued)?;
+        }
+        let dropped = self.bans.dropped.load(std::sync::atomic::Ordering::Relaxed);
+        let help = "Bans not given or given up for being too many";
+        counter(out, "tollgate_bans_dropped", help)?.encode_counter::<NoLabelSet, _, u64>(&dropped, None)?;
+        let facts = self.bans.facts();
+        let mut family =
+            out.encode_descriptor("tollgate_bans", "Bans that hold, by mode", None, MetricType::Gauge)?;
+        for (mode, value) in [("enforce", facts.enforced), ("shadow", facts.shadow)] {
+            family.encode_family(&[("mode", mode)])?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+
+    fn upstream_endpoints(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let endpoints = self.endpoints();
+        let (name, help) =
+            ("tollgate_upstream_endpoint_healthy", "Whether an endpoint could be reached the last time");
+        let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for endpoint in &endpoints {
+            let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
+            family.encode_family(&labels)?.encode_gauge(&u64::from(endpoint.is_healthy))?;
+        }
+        let help = "How often an endpoint was put to rest because it could not be reached";
+        let mut family = counter(out, "tollgate_upstream_ejections", help)?;
+        for endpoint in &endpoints {
+            let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
+            count(&mut family, labels, endpoint.ejections)?;
+        }
+        Ok(())
+    }
+
     /// The store that instances share, where there is one.
     fn store_metrics(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Some(facts) = self.store() else { return Ok(()) };
@@ -212,9 +254,11 @@ impl Collector for Metrics {
         self.denied(&mut out)?;
         self.durations(&mut out)?;
         self.decisions(&mut out)?;
+        self.bans(&mut out)?;
         self.upstream_requests(&mut out)?;
         self.upstream_retries(&mut out)?;
         self.upstream_connections(&mut out)?;
+        self.upstream_endpoints(&mut out)?;
         self.store_metrics(&mut out)?;
         self.process(&mut out)
     }

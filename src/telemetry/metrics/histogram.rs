@@ -90,6 +90,26 @@ impl Total {
     }
 }
 
+/// What a `share`, 0 to 1, of the values in `buckets` are at most, as [`Total::buckets`] has them. Estimated as
+/// Prometheus' `histogram_quantile` does: evenly spread within a bucket, and no more than the last finite bound. `None`
+/// without values.
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+pub(super) fn quantile(buckets: &[(f64, u64)], share: f64) -> Option<f64> {
+    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
+    let rank = share * total as f64;
+    let (mut below, mut lower) = (0.0, 0.0);
+    for &(bound, count) in buckets.iter().filter(|_| total > 0) {
+        let within = count as f64;
+        if count > 0 && below + within >= rank {
+            let share = (rank - below) / within;
+            return Some(if bound.is_finite() { lower + (bound - lower) * share } else { lower });
+        }
+        below += within;
+        lower = bound;
+    }
+    None
+}
+
 /// Divided, not multiplied: 2.5 ms is then 0.0025 exactly as it is written.
 fn told(value: f64, unit: f64) -> f64 {
     value / (1.0 / unit).round()
@@ -120,5 +140,18 @@ mod tests {
         histogram.observe(64);
         let total = Total::of(std::iter::once(&histogram));
         assert_eq!((total.buckets[13], total.sum), ((64.0, 1), 64.0));
+    }
+
+    #[test]
+    fn quantiles_lie_where_their_values_do() {
+        let even = [(1.0, 10), (2.0, 10), (f64::INFINITY, 0)];
+        for (share, value) in [(0.0, 0.0), (0.25, 0.5), (0.5, 1.0), (0.75, 1.5), (1.0, 2.0)] {
+            assert_eq!(quantile(&even, share), Some(value), "{share}");
+        }
+        let gap = [(1.0, 1), (2.0, 0), (4.0, 1), (f64::INFINITY, 0)];
+        assert_eq!(quantile(&gap, 0.75), Some(3.0), "nothing lies in the bucket between");
+        let beyond = [(1.0, 1), (30.0, 0), (f64::INFINITY, 99)];
+        assert_eq!(quantile(&beyond, 0.5), Some(30.0), "no more is known than that it took longer");
+        assert_eq!(quantile(&[(1.0, 0)], 0.5), None);
     }
 }

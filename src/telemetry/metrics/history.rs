@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     Counter, Metrics,
-    histogram::{Histogram, RequestTime, Total},
+    histogram::{Histogram, RequestTime, Total, quantile},
 };
 
 /// One point of a [`Track`].
@@ -153,25 +153,6 @@ fn sample(before: &Counted, now: &Counted) -> Sample {
         p50: quantile(&duration, 0.5),
         p99: quantile(&duration, 0.99),
     }
-}
-
-/// Estimated as Prometheus' `histogram_quantile` does: evenly spread within a bucket, and no more than the last finite
-/// bound.
-#[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn quantile(buckets: &[(f64, u64)], q: f64) -> Option<f64> {
-    let total: u64 = buckets.iter().map(|(_, count)| count).sum();
-    let rank = q * total as f64;
-    let (mut below, mut lower) = (0.0, 0.0);
-    for &(bound, count) in buckets.iter().filter(|_| total > 0) {
-        let within = count as f64;
-        if count > 0 && below + within >= rank {
-            let share = (rank - below) / within;
-            return Some(if bound.is_finite() { lower + (bound - lower) * share } else { lower });
-        }
-        below += within;
-        lower = bound;
-    }
-    None
 }
 
 #[cfg(test)]

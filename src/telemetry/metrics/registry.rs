@@ -11,7 +11,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{StoreMetrics, WorkerMetrics};
+use super::{BanFacts, StoreMetrics, WorkerMetrics, bans::BanMetrics};
 use crate::config::model::Config;
 
 /// How the memory store stands.
@@ -40,8 +40,37 @@ pub struct StoreFacts {
     pub latency: Option<u64>,
     /// What an operator should know, in words.
     pub warnings: Vec<String>,
+    /// By how many microseconds this instance's clock is ahead of the store's.
+    pub clock_offset: Option<i64>,
+    /// What this instance tells the others of itself; `None` until it has.
+    pub own: Option<InstanceFacts>,
+    /// What the other instances tell of themselves.
+    pub others: Vec<InstanceFacts>,
 }
 
+/// What instances that share a store tell each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InstanceFacts {
+    /// By how many microseconds its clock is ahead of the store's.
+    pub clock_offset: i64,
+    /// The hash of its configuration.
+    pub configuration: String,
+    pub version: String,
+}
+
+/// How an endpoint of an upstream stands.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EndpointFacts {
+    pub upstream: String,
+    /// `http://127.0.0.1:3000`
+    pub url: String,
+    /// Whether it could be reached the last time that it was tried.
+    pub is_healthy: bool,
+    /// How often it was put to rest since the start.
+    pub ejections: u64,
+}
+
+type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;
 type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
 type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
 
@@ -51,8 +80,10 @@ pub struct Metrics {
     pub(super) policies: Vec<String>,
     pub(super) upstreams: Vec<String>,
     pub(super) workers: Vec<Arc<WorkerMetrics>>,
+    pub(super) bans: BanMetrics,
     memory: OnceLock<MemorySource>,
     store: OnceLock<StoreSource>,
+    endpoints: Mutex<Option<EndpointSource>>,
     /// The ways to it.
     pub(super) ways: Mutex<Vec<Arc<StoreMetrics>>>,
     // Rare, and of no one worker: these may be locked.
@@ -70,14 +101,18 @@ impl Metrics {
         let routes: Vec<_> = config.routes.iter().map(|route| route.name.clone()).collect();
         let policies: Vec<_> = config.policies.iter().map(|policy| policy.name.clone()).collect();
         let upstreams: Vec<_> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
-        let set = || Arc::new(WorkerMetrics::new(routes.len(), policies.len(), upstreams.len()));
+        let bans = BanMetrics::new(config);
+        let set =
+            || Arc::new(WorkerMetrics::new(routes.len(), policies.len(), upstreams.len(), bans.names.len()));
         Arc::new(Self {
             workers: std::iter::repeat_with(set).take(workers).collect(),
             routes,
             policies,
             upstreams,
+            bans,
             memory: OnceLock::new(),
             store: OnceLock::new(),
+            endpoints: Mutex::default(),
             ways: Mutex::default(),
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
@@ -121,6 +156,16 @@ impl Metrics {
         self.store.get().map(|source| source())
     }
 
+    /// Names the source of how endpoints stand. The last call holds.
+    pub fn watch_endpoints(&self, source: impl Fn() -> Vec<EndpointFacts> + Send + Sync + 'static) {
+        *self.endpoints.lock() = Some(Box::new(source));
+    }
+
+    /// How the endpoints of all upstreams stand.
+    pub fn endpoints(&self) -> Vec<EndpointFacts> {
+        self.endpoints.lock().as_ref().map(|source| source()).unwrap_or_default()
+    }
+
     /// The counters of another way to the shared store. Only one thread may write to them.
     pub fn way(&self) -> Arc<StoreMetrics> {
         let way = Arc::new(StoreMetrics::default());
@@ -136,6 +181,21 @@ impl Metrics {
     /// Limited clients that were forgotten early, to make room for others.
     pub fn add_abuse_evicted(&self, count: u64) {
         self.abuse_evicted.fetch_add(count, Relaxed);
+    }
+
+    /// A ban was given: by a rule (`bans.hammering`) or by hand (`ban`).
+    pub fn ban_issued(&self, name: &str) {
+        self.bans.issue(name);
+    }
+
+    /// A ban was not given, or given up, because there were too many.
+    pub fn add_ban_dropped(&self) {
+        self.bans.dropped.fetch_add(1, Relaxed);
+    }
+
+    /// Names the source of how many bans there are. The first call holds.
+    pub fn watch_bans(&self, source: impl Fn() -> BanFacts + Send + Sync + 'static) {
+        self.bans.watch(source);
     }
 
     /// Lines of the access log that were not written.

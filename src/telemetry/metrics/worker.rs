@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::{
-    Counter, Gauge,
+    BanVerdict, Counter, Gauge,
+    bans::BanRow,
     histogram::{Histogram, RequestTime},
 };
 
@@ -129,6 +130,8 @@ pub struct WorkerMetrics {
     pub(super) routes: Box<[RouteRow]>,
     pub(super) policies: Box<[PolicyRow]>,
     pub(super) upstreams: Box<[UpstreamRow]>,
+    /// One a rule, and a last one for bans by hand.
+    pub(super) bans: Box<[BanRow]>,
     connections: Gauge,
     leases: Gauge,
     refused: Counter,
@@ -136,11 +139,12 @@ pub struct WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    pub(super) fn new(routes: usize, policies: usize, upstreams: usize) -> Self {
+    pub(super) fn new(routes: usize, policies: usize, upstreams: usize, bans: usize) -> Self {
         Self {
             routes: rows(routes + 1),
             policies: rows(policies),
             upstreams: rows(upstreams),
+            bans: rows(bans),
             connections: Gauge::default(),
             leases: Gauge::default(),
             refused: Counter::default(),
@@ -170,6 +174,13 @@ impl WorkerMetrics {
     pub fn decision(&self, policy: usize, verdict: Verdict, source: Source) {
         if let Some(row) = self.policies.get(policy) {
             row.decisions[verdict as usize][source as usize].inc();
+        }
+    }
+
+    /// A ban said this to a request: one of `Config::bans[ban]`, or, behind all of these, one by hand.
+    pub fn ban_denial(&self, ban: usize, verdict: BanVerdict) {
+        if let Some(BanRow(counters)) = self.bans.get(ban) {
+            counters[verdict as usize].inc();
         }
     }
 

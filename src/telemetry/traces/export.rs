@@ -17,7 +17,10 @@ use opentelemetry_sdk::{
 };
 
 use super::{collector::Collector, tracer::Tracer};
-use crate::{config::model::Tracing, telemetry::metrics::Metrics};
+use crate::{
+    config::model::{Config, Tracing},
+    telemetry::metrics::Metrics,
+};
 
 /// Spans that may wait for the collector.
 const QUEUE: usize = 8_192;
@@ -47,12 +50,17 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts the thread that sends to the collector in `config`. `store` is where limits are kept, `instance` tells this
-    /// process from others.
+    /// Starts the thread that sends to the collector in `config`; `None` where there is none. `instance` tells this process
+    /// from others.
     ///
     /// # Errors
     /// What OTEL_EXPORTER_OTLP_… says for the exporter is no good, or the system has no runtime left.
-    pub fn open(
+    pub fn open(config: &Config, instance: String, metrics: Arc<Metrics>) -> Result<Option<Self>, OpenError> {
+        let store = if config.store.redis.is_some() { "redis" } else { "memory" };
+        config.tracing.as_ref().map(|tracing| Self::start(tracing, store, instance, metrics)).transpose()
+    }
+
+    fn start(
         config: &Tracing,
         store: &'static str,
         instance: String,

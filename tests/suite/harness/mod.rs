@@ -1,6 +1,7 @@
 //! What the tests stand on: the real binary on free ports, origins that do exactly what a test says,
 //! and clients that send exactly the bytes a test wants.
 
+mod browser;
 mod certificates;
 mod client;
 mod collector;
@@ -14,6 +15,7 @@ mod redis;
 mod relay;
 mod tollgate;
 
+pub use browser::Browser;
 pub use certificates::{Authority, Issued, file_name};
 pub use client::{Client, Reply, get, get_from, request};
 pub use collector::{Collector, attribute};

@@ -28,7 +28,10 @@ function write(element, text) {
 }
 
 function tellTimes() {
-  for (const time of all("time[data-ago]")) write(time, `${span(now() - Date.parse(time.dateTime))} ago`);
+  for (const time of all("time[data-ago]")) {
+    const ago = now() - Date.parse(time.dateTime);
+    write(time, ago < 2000 ? "just now" : `${span(ago)} ago`);
+  }
   for (const time of all("time[data-left]")) {
     const left = Date.parse(time.dateTime) - now();
     write(time, left > 0 ? span(left) : "over");
@@ -277,7 +280,8 @@ function place(event) {
   if (!chart || !charts?.dataset.points) return;
   const points = JSON.parse(charts.dataset.points);
   const [box, outer] = [chart.getBoundingClientRect(), charts.getBoundingClientRect()];
-  const from = 359 - Math.round(((event.clientX - box.left) / box.width) * 359);
+  const last = Number(charts.dataset.window) - 1;
+  const from = last - Math.round(((event.clientX - box.left) / box.width) * last);
   const point = points[points.length - 1 - from];
   if (!point) return;
   const [requests, denied, usual, slow] = point;
@@ -289,7 +293,7 @@ function place(event) {
   const hair = document.createElement("div");
   hair.className = "hair";
   charts.append(hair, tip);
-  const x = box.left - outer.left + box.width * (1 - from / 359);
+  const x = box.left - outer.left + box.width * (1 - from / last);
   hair.style.left = `${x}px`;
   hair.style.top = `${box.top - outer.top}px`;
   tip.style.left = `${Math.max(0, Math.min(x + 10, outer.width - tip.offsetWidth))}px`;

@@ -1,0 +1,93 @@
+-- Counts denied requests by key, and bans whoever has had too many, once, however many instances count.
+--
+-- KEYS     see bans_prelude.lua
+-- ARGV[1]  the channel where changes are told; ARGV[2] the epoch to begin if there is none; ARGV[3] bans and ladders at most
+-- ARGV[4…] for each rule and key: the rule's name; the key; the denials; how many microseconds ago the first and the last of
+--          them were; of the rule: the limit, the window, how long the first ban lasts, the factor, how long any lasts at
+--          most; by what this ban would be multiplied, in millionths; `e` or `s`; and JSON that is told of the ban
+-- Reply    the changes, each as it was told; of how many bans there was no room; and of each ban that was given here, its
+--          change
+--
+-- What is counted and how long bans last is as in src/abuse/bans/window.rs and ladder.rs.
+
+local BUCKETS, WIDTH = 8, 13
+local channel, fresh, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local refused, given = 0, {}
+
+-- A ladder as it is read: nothing in it is taken on trust.
+local function readable(ladder)
+  if type(ladder) ~= 'table' then
+    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+  end
+  for at = 1, 5 + BUCKETS do
+    local number = ladder[at]
+    if type(number) ~= 'number' or number ~= number or number < 0 or number > 9007199254740992 then
+      return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+    end
+  end
+  return ladder
+end
+
+-- How many there were in the window that ends with the last of all.
+local function count(ladder, first, last, denials, window)
+  local width = math.floor((window + BUCKETS - 1) / BUCKETS)
+  if ladder[4] > now + window then
+    ladder[4], ladder[5] = 0, 0
+    for at = 6, 5 + BUCKETS do ladder[at] = 0 end
+  end
+  local bucket = math.floor(first / width)
+  for passed = math.max(ladder[5] + 1, bucket - BUCKETS + 1), bucket do
+    ladder[6 + passed % BUCKETS] = 0
+  end
+  ladder[5] = math.max(ladder[5], bucket)
+  if bucket > ladder[5] - BUCKETS then
+    local at = 6 + bucket % BUCKETS
+    ladder[at] = math.min(ladder[at] + denials, 9007199254740991)
+  end
+  ladder[4] = math.max(ladder[4], last)
+  local sum = 0
+  for inside = ladder[5] - BUCKETS + 1, ladder[5] do
+    if inside * width > ladder[4] - window then
+      sum = sum + ladder[6 + inside % BUCKETS]
+    end
+  end
+  return sum
+end
+
+for base = 4, #ARGV - WIDTH + 1, WIDTH do
+  local function number(at) return tonumber(ARGV[base + at]) end
+  local rule, key, denials = ARGV[base], ARGV[base + 1], number(2)
+  local first, last = now - number(3), now - number(4)
+  local limit, window, lasts, factor, longest, jitter = number(5), number(6), number(7), number(8), number(9), number(10)
+  local mode, json = ARGV[base + 11], ARGV[base + 12]
+  local rules = ladder_of(key)
+  local ladder = readable(rules[rule])
+  if ladder[3] - now > ladder[2] then
+    -- The clock was set back.
+    ladder = readable(nil)
+  end
+  if first >= ladder[3] then
+    if count(ladder, first, last, denials, window) >= limit then
+      local passed = math.floor(math.max(now - ladder[3], 0) / math.max(ladder[2], 1))
+      local level = math.max(ladder[1] - passed, 0)
+      local length = math.floor(math.max(math.min(lasts * factor ^ level * jitter / 1000000, longest), 1))
+      level = math.min(level + 1, 1000000)
+      ladder = readable(nil)
+      ladder[1], ladder[2], ladder[3] = level, length, now + length
+      local ban = mode .. ' ' .. key
+      -- One by hand, or by another rule, may end later.
+      local known = tonumber(redis.call('ZSCORE', ends, ban) or 0) or 0
+      if known < now + length then
+        if give(channel, fresh, ban, length, now, level, json, most, false) then
+          given[#given + 1] = changes[#changes]
+        else
+          refused = refused + 1
+        end
+      end
+    end
+    rules[rule] = ladder
+    local decayed = math.min(ladder[1] * ladder[2], LONGEST)
+    save_ladder(key, rules, math.max(ladder[4] + window, ladder[3] + decayed), most)
+  end
+end
+return {changes, refused, given}

@@ -1,0 +1,38 @@
+//! A ban.
+
+use super::Key;
+
+/// What bans by hand are called where those of rules have their rule's name.
+pub const HAND: &str = "ban";
+
+/// Somebody is shut out. Times are microseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ban {
+    pub key: Key,
+    pub since: i64,
+    pub until: i64,
+    pub reason: String,
+    /// `operator at 127.0.0.1`, or the rule: `bans.hammering`.
+    pub by: String,
+    /// How often in a row the rule has banned this key, this time included; 0 where an operator did.
+    pub level: u32,
+    /// Recorded and counted; nobody is shut out.
+    pub is_shadow: bool,
+}
+
+impl Ban {
+    /// Whether an operator gave it.
+    pub fn is_by_hand(&self) -> bool {
+        self.level == 0
+    }
+
+    /// What denials by it are listed under: the rule, or [`HAND`].
+    pub fn name(&self) -> &str {
+        if self.is_by_hand() { HAND } else { &self.by }
+    }
+
+    /// Whether it shuts anybody out at this time.
+    pub fn holds(&self, now: i64) -> bool {
+        now < self.until
+    }
+}

@@ -1,0 +1,459 @@
+//! All bans that hold, shared by all workers.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use ipnet::IpNet;
+use parking_lot::{Mutex, RwLock};
+
+use super::{
+    Ban, Change, HAND, Key, Ladder, MOST, Order, Strike,
+    index::{Index, Place, place},
+    ladders::Ladders,
+};
+use crate::{
+    abuse::AuditLog,
+    limit::Clock,
+    telemetry::{Event, Events, metrics::Metrics},
+};
+
+/// Bans that are looked at a call to see whether they have ended.
+const SWEEP: usize = 1_000;
+/// Orders that the others are still to be told; the oldest go first.
+const ORDERS: usize = 2 * MOST;
+/// Keys whose denials wait to be counted. Each worker hands over a bounded number a tick.
+const PENDING: usize = 16_384;
+
+/// The bans, and what it takes to give them. Nothing here waits for anything but short locks.
+pub struct Bans {
+    clock: Arc<dyn Clock>,
+    events: Events,
+    audit: Arc<AuditLog>,
+    metrics: Arc<Metrics>,
+    /// Whether there are other instances to tell.
+    is_shared: bool,
+    /// How many there are: as long as there are none, that is all that a request looks at.
+    count: AtomicUsize,
+    index: RwLock<Index>,
+    desk: Mutex<Desk>,
+    /// Whether denials are counted where the instances share their limits.
+    is_in_touch: AtomicBool,
+    /// Whether it was said that there are too many.
+    was_full: AtomicBool,
+}
+
+/// What waits to be counted, or told.
+#[derive(Debug, Default)]
+struct Desk {
+    /// By the rule's name and the key.
+    pending: HashMap<(Arc<str>, Key), Strike>,
+    ladders: Ladders,
+    orders: VecDeque<Order>,
+    /// Orders taken off the front of the queue since the start.
+    told: u64,
+}
+
+/// Some of the bans, the one that ends last first.
+#[derive(Debug)]
+pub struct Page {
+    pub bans: Vec<Arc<Ban>>,
+    /// Whether there are more.
+    pub goes_on: bool,
+}
+
+impl Bans {
+    /// No bans. `is_shared`: whether there are other instances, which somebody tells of [`Bans::orders`].
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        events: Events,
+        audit: Arc<AuditLog>,
+        metrics: Arc<Metrics>,
+        is_shared: bool,
+    ) -> Self {
+        Self {
+            clock,
+            events,
+            audit,
+            metrics,
+            is_shared,
+            count: AtomicUsize::new(0),
+            index: RwLock::default(),
+            desk: Mutex::default(),
+            is_in_touch: AtomicBool::new(false),
+            was_full: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether nobody is banned. Costs next to nothing.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+
+    /// Calls `found` for each ban of this address or this user that holds at `now`, and for those of longer prefixes first.
+    /// `user` is asked for only where users are banned.
+    pub fn of(
+        &self,
+        address: IpAddr,
+        user: impl FnOnce() -> Option<Key>,
+        now: i64,
+        mut found: impl FnMut(&Arc<Ban>),
+    ) {
+        if !self.is_empty() {
+            self.index.read().of(address, user, |ban| {
+                if ban.holds(now) {
+                    found(ban);
+                }
+            });
+        }
+    }
+
+    /// Those that hold all of this client, the longest prefix first.
+    pub fn over(&self, client: IpNet) -> Vec<Arc<Ban>> {
+        let now = self.clock.now();
+        let mut found = self.index.read().over(client);
+        found.retain(|ban| ban.holds(now));
+        found
+    }
+
+    /// Bans by key.
+    pub fn by_key(&self, key: &Key) -> Vec<Arc<Ban>> {
+        let now = self.clock.now();
+        let index = self.index.read();
+        let found = [false, true].into_iter().filter_map(|is_shadow| index.get(key, is_shadow));
+        found.filter(|ban| ban.holds(now)).cloned().collect()
+    }
+
+    /// Those that `wanted` lets through, the one that ends last first; `most` of them, behind the place `after`.
+    pub fn page(&self, after: Option<Place>, most: usize, wanted: impl Fn(&Ban) -> bool) -> Page {
+        let now = self.clock.now();
+        let index = self.index.read();
+        let all = index.from(after).take_while(|ban| ban.holds(now)).filter(|ban| wanted(ban));
+        let mut bans: Vec<_> = all.take(most.saturating_add(1)).cloned().collect();
+        let goes_on = bans.len() > most;
+        bans.truncate(most);
+        Page { bans, goes_on }
+    }
+
+    /// The place of a ban in [`Bans::page`].
+    pub fn place(ban: &Ban) -> Place {
+        place(ban)
+    }
+
+    /// How many are enforced, and how many only recorded.
+    pub fn totals(&self) -> [u64; 2] {
+        self.index.read().totals(self.clock.now())
+    }
+
+    /// Bans by hand, for so many microseconds, in the place of what there is for the key. Says whether there was something.
+    pub fn give(&self, key: Key, lasts: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
+        let since = self.clock.now();
+        let until = since.saturating_add(lasts);
+        let ban = Arc::new(Ban { key, since, until, reason, by, level: 0, is_shadow: false });
+        let replaced = {
+            let mut index = self.index.write();
+            if index.len() >= MOST && index.get(&ban.key, false).is_none() {
+                self.make_room(&mut index);
+            }
+            let replaced = index.put(Arc::clone(&ban));
+            self.count.store(index.len(), Relaxed);
+            replaced
+        };
+        self.order(Order::Give(Arc::clone(&ban)));
+        self.metrics.ban_issued(HAND);
+        self.tell(&ban);
+        (ban, replaced.is_some_and(|replaced| replaced.holds(since)))
+    }
+
+    /// Lifts the bans by a key, and forgets its ladders. Gives how many there were.
+    pub fn lift(&self, key: &Key) -> u64 {
+        let lifted = self.take(key);
+        // Even where none is known here: the others may know better, and ladders are forgotten as well.
+        self.order(Order::Lift(key.clone()));
+        lifted
+    }
+
+    fn take(&self, key: &Key) -> u64 {
+        let lifted = {
+            let mut index = self.index.write();
+            let lifted = index.lift(key);
+            self.count.store(index.len(), Relaxed);
+            lifted
+        };
+        let mut desk = self.desk.lock();
+        desk.ladders.forget(key);
+        desk.pending.retain(|(_, of), _| of != key);
+        drop(desk);
+        if lifted > 0 {
+            self.events.tell(|| Event::Lifted { key: key.to_string() });
+        }
+        lifted
+    }
+
+    /// Takes what a worker noted. `dropped`: denials that it had no room for.
+    pub(super) fn report(&self, strikes: impl Iterator<Item = Strike>, mut dropped: u64) {
+        let mut desk = self.desk.lock();
+        for strike in strikes {
+            let key = (Arc::clone(&strike.rule.name), strike.key.clone());
+            if let Some(known) = desk.pending.get_mut(&key) {
+                known.count = known.count.saturating_add(strike.count);
+                known.first = known.first.min(strike.first);
+                known.last = known.last.max(strike.last);
+            } else if desk.pending.len() < PENDING {
+                desk.pending.insert(key, strike);
+            } else {
+                dropped += strike.count;
+            }
+        }
+        drop(desk);
+        if dropped > 0 {
+            self.metrics.add_abuse_dropped(dropped);
+        }
+    }
+
+    /// Looks after what has ended, and counts what waits to be counted, unless that is done where instances share their
+    /// limits. To be called every 100 ms.
+    pub fn tend(&self) {
+        let now = self.clock.now();
+        if !self.is_empty() {
+            let mut index = self.index.write();
+            index.expire(now, SWEEP);
+            self.count.store(index.len(), Relaxed);
+        }
+        self.desk.lock().ladders.shrink(now);
+        if !self.is_in_touch.load(Relaxed) {
+            let strikes = self.strikes();
+            self.count_alone(strikes);
+        }
+    }
+
+    /// Says whether somebody takes [`Bans::strikes`] and counts them.
+    pub fn set_in_touch(&self, is_in_touch: bool) {
+        if self.is_in_touch.swap(is_in_touch, Relaxed) != is_in_touch && is_in_touch {
+            // What was counted alone is of no use where all count together.
+            self.desk.lock().ladders.clear();
+        }
+    }
+
+    /// What waits to be counted. Whoever takes it counts it.
+    pub fn strikes(&self) -> Vec<Strike> {
+        let mut desk = self.desk.lock();
+        desk.pending.drain().map(|(_, strike)| strike).collect()
+    }
+
+    /// Counts by itself, and bans whoever has had too much.
+    pub fn count_alone(&self, strikes: Vec<Strike>) {
+        let now = self.clock.now();
+        for strike in strikes {
+            let is_shadow = strike.rule.is_shadow;
+            let known = self.index.read().get(&strike.key, is_shadow).cloned();
+            // Ladders are where all count together: the step that a ban is on tells as much.
+            let known = known
+                .filter(|ban| ban.by == *strike.rule.name)
+                .map(|ban| Ladder::after(ban.level, ban.until.saturating_sub(ban.since), ban.until));
+            let jitter = strike.rule.draw();
+            let step = self.desk.lock().ladders.strike(&strike, jitter, now, known.unwrap_or_default());
+            let Some(step) = step else { continue };
+            let ban = Arc::new(Ban {
+                key: strike.key,
+                since: now,
+                until: now.saturating_add(step.lasts),
+                reason: strike.rule.reason.clone(),
+                by: strike.rule.name.to_string(),
+                level: step.level,
+                is_shadow,
+            });
+            if self.put(&ban) {
+                self.order(Order::Merge(Arc::clone(&ban)));
+                self.issued(&ban);
+            }
+        }
+    }
+
+    /// Notes that a rule has banned somebody, on account of this instance: once, wherever it was counted.
+    pub fn issued(&self, ban: &Ban) {
+        self.metrics.ban_issued(ban.name());
+        let lasts = crate::telemetry::time::duration(ban.until.saturating_sub(ban.since));
+        let mode = if ban.is_shadow { ", shadow" } else { "" };
+        let detail = format!("for {lasts}, {} in a row{mode}: {}", ban.level, ban.reason);
+        self.audit.write(&ban.by, "ban", &ban.key.to_string(), &detail);
+    }
+
+    /// Puts a ban in the place of what there is, unless that ends later, or there are too many that do.
+    fn put(&self, ban: &Arc<Ban>) -> bool {
+        let now = self.clock.now();
+        let mut index = self.index.write();
+        if let Some(known) = index.get(&ban.key, ban.is_shadow) {
+            if known.until >= ban.until {
+                return false;
+            }
+        } else if index.len() >= MOST {
+            index.expire(now, SWEEP);
+            if index.len() >= MOST && index.first().is_some_and(|first| first.until >= ban.until) {
+                self.say_full();
+                return false;
+            }
+            if index.len() >= MOST {
+                self.make_room(&mut index);
+            }
+        }
+        index.put(Arc::clone(ban));
+        self.count.store(index.len(), Relaxed);
+        drop(index);
+        self.tell(ban);
+        true
+    }
+
+    /// The one that ends first goes.
+    fn make_room(&self, index: &mut Index) {
+        if let Some(first) = index.first().cloned() {
+            index.remove(&first.key, first.is_shadow);
+            self.say_full();
+        }
+    }
+
+    /// A ban was given up, or not given, since there are too many.
+    pub fn say_full(&self) {
+        self.metrics.add_ban_dropped();
+        if !self.was_full.swap(true, Relaxed) {
+            tracing::warn!(
+                "there are {MOST} bans, and no more are held: those that end first go, or are not given"
+            );
+        }
+    }
+
+    fn tell(&self, ban: &Ban) {
+        self.events.tell(|| Event::Banned {
+            key: ban.key.to_string(),
+            until: ban.until,
+            reason: ban.reason.clone(),
+            by: ban.by.clone(),
+            level: ban.level,
+            is_shadow: ban.is_shadow,
+        });
+    }
+
+    fn order(&self, order: Order) {
+        if !self.is_shared {
+            return;
+        }
+        let mut desk = self.desk.lock();
+        if desk.orders.len() >= ORDERS {
+            desk.orders.pop_front();
+            desk.told += 1;
+        }
+        desk.orders.push_back(order);
+    }
+}
+
+/// What instances that share their limits tell one another.
+impl Bans {
+    /// What the others are still to be told, in order, and a mark for [`Bans::told`]: some of it.
+    pub fn orders(&self, most: usize) -> (Vec<Order>, u64) {
+        let desk = self.desk.lock();
+        (desk.orders.iter().take(most).cloned().collect(), desk.told)
+    }
+
+    /// They were told so many of the orders that were given with this mark.
+    pub fn told(&self, count: usize, mark: u64) {
+        let mut desk = self.desk.lock();
+        // Some may have had to go meanwhile.
+        let gone = usize::try_from(desk.told - mark).unwrap_or(usize::MAX);
+        let count = count.saturating_sub(gone).min(desk.orders.len());
+        desk.orders.drain(..count);
+        desk.told += count as u64;
+    }
+
+    /// They have lost what they knew: they are to be told of everything that is held here.
+    pub fn tell_all_anew(&self) {
+        let now = self.clock.now();
+        let all: Vec<_> = self.index.read().from(None).take_while(|ban| ban.holds(now)).cloned().collect();
+        all.into_iter().for_each(|ban| self.order(Order::Merge(ban)));
+    }
+
+    /// Something has changed for all. Says what is new to this instance: a ban that it did not know so.
+    pub fn learn(&self, change: Change) {
+        match change {
+            Change::Banned(ban) => {
+                let ban = Arc::new(ban);
+                let replaced = {
+                    let mut index = self.index.write();
+                    let replaced = index.put(Arc::clone(&ban));
+                    self.count.store(index.len(), Relaxed);
+                    replaced
+                };
+                if replaced.is_none_or(|replaced| !is_same(&replaced, &ban)) {
+                    self.tell(&ban);
+                }
+            }
+            Change::Lifted(key) => drop(self.take(&key)),
+            Change::Dropped { key, is_shadow } => {
+                let mut index = self.index.write();
+                index.remove(&key, is_shadow);
+                self.count.store(index.len(), Relaxed);
+                drop(index);
+                self.say_full();
+            }
+        }
+    }
+
+    /// These are all that there are, but for what the others are still to be told. `is_first`: nothing was known before.
+    pub fn replace(&self, bans: impl IntoIterator<Item = Ban>, is_first: bool) {
+        let mut fresh = Index::default();
+        bans.into_iter().take(MOST).for_each(|ban| drop(fresh.put(Arc::new(ban))));
+        for order in &self.desk.lock().orders {
+            match order {
+                Order::Give(ban) => drop(fresh.put(Arc::clone(ban))),
+                Order::Merge(ban) => {
+                    let ends_first =
+                        fresh.get(&ban.key, ban.is_shadow).is_none_or(|known| known.until < ban.until);
+                    if ends_first {
+                        fresh.put(Arc::clone(ban));
+                    }
+                }
+                Order::Lift(key) => drop(fresh.lift(key)),
+            }
+        }
+        let known = {
+            let mut index = self.index.write();
+            let known = std::mem::replace(&mut *index, fresh);
+            self.count.store(index.len(), Relaxed);
+            known
+        };
+        if !is_first && self.events.is_watched() {
+            self.tell_differences(&known);
+        }
+    }
+
+    fn tell_differences(&self, known: &Index) {
+        let index = self.index.read();
+        let new = index
+            .from(None)
+            .filter(|ban| known.get(&ban.key, ban.is_shadow).is_none_or(|before| !is_same(before, ban)));
+        new.for_each(|ban| self.tell(ban));
+        let now = self.clock.now();
+        let gone =
+            known.from(None).filter(|ban| ban.holds(now) && index.get(&ban.key, ban.is_shadow).is_none());
+        gone.for_each(|ban| self.events.tell(|| Event::Lifted { key: ban.key.to_string() }));
+    }
+}
+
+/// Whether two of a key are one, as far as clocks tell: what is read back has gone through another's.
+fn is_same(one: &Ban, other: &Ban) -> bool {
+    const APART: u64 = 5_000_000;
+    one.by == other.by
+        && one.level == other.level
+        && one.reason == other.reason
+        && one.until.abs_diff(other.until) < APART
+}
+
+impl std::fmt::Debug for Bans {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bans").field("count", &self.count).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! The bans, by whom they are of.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    net::IpAddr,
+    ops::Bound,
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+
+use super::{Ban, Key, lengths::Lengths};
+
+/// The place of a ban among all: these are in ascending order of their ends. The mode, since a key may have one of each.
+pub type Place = (i64, Key, bool);
+
+/// A key has one ban of each mode at most.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    by_key: HashMap<Key, [Option<Arc<Ban>>; 2]>,
+    by_end: BTreeSet<Place>,
+    v4: Lengths,
+    v6: Lengths,
+    users: usize,
+}
+
+impl Index {
+    pub(super) fn len(&self) -> usize {
+        self.by_end.len()
+    }
+
+    /// How many hold, those that are enforced first.
+    pub(super) fn totals(&self, now: i64) -> [u64; 2] {
+        let mut totals = [0; 2];
+        for (.., is_shadow) in self.by_end.iter().rev().take_while(|(until, ..)| *until > now) {
+            totals[usize::from(*is_shadow)] += 1;
+        }
+        totals
+    }
+
+    /// Puts a ban in the place of what there is for its key and mode, and gives that.
+    pub(super) fn put(&mut self, ban: Arc<Ban>) -> Option<Arc<Ban>> {
+        let replaced = self.remove(&ban.key, ban.is_shadow);
+        self.by_end.insert(place(&ban));
+        let held = self.by_key.entry(ban.key.clone()).or_insert_with(|| {
+            match &ban.key {
+                Key::Address(IpNet::V4(net)) => self.v4.add(net.prefix_len()),
+                Key::Address(IpNet::V6(net)) => self.v6.add(net.prefix_len()),
+                Key::User(_) => self.users += 1,
+            }
+            [None, None]
+        });
+        let mode = usize::from(ban.is_shadow);
+        held[mode] = Some(ban);
+        replaced
+    }
+
+    pub(super) fn remove(&mut self, key: &Key, is_shadow: bool) -> Option<Arc<Ban>> {
+        let held = self.by_key.get_mut(key)?;
+        let ban = held[usize::from(is_shadow)].take()?;
+        self.by_end.remove(&place(&ban));
+        if held.iter().all(Option::is_none) {
+            self.by_key.remove(key);
+            match key {
+                Key::Address(IpNet::V4(net)) => self.v4.remove(net.prefix_len()),
+                Key::Address(IpNet::V6(net)) => self.v6.remove(net.prefix_len()),
+                Key::User(_) => self.users -= 1,
+            }
+        }
+        Some(ban)
+    }
+
+    /// Removes those of either mode, and gives how many there were.
+    pub(super) fn lift(&mut self, key: &Key) -> u64 {
+        [false, true].into_iter().filter_map(|is_shadow| self.remove(key, is_shadow)).count() as u64
+    }
+
+    /// Removes some of those that have ended.
+    pub(super) fn expire(&mut self, now: i64, most: usize) {
+        for _ in 0..most {
+            match self.by_end.first() {
+                Some((until, ..)) if *until <= now => {}
+                _ => return,
+            }
+            if let Some((_, key, is_shadow)) = self.by_end.first().cloned() {
+                self.remove(&key, is_shadow);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, key: &Key, is_shadow: bool) -> Option<&Arc<Ban>> {
+        self.by_key.get(key)?[usize::from(is_shadow)].as_ref()
+    }
+
+    /// The one that ends first.
+    pub(super) fn first(&self) -> Option<&Arc<Ban>> {
+        let (_, key, is_shadow) = self.by_end.first()?;
+        self.get(key, *is_shadow)
+    }
+
+    /// Calls `found` for each that is of this address or user: longest prefix first. `user` is asked for only where users
+    /// are banned.
+    pub(super) fn of(
+        &self,
+        address: IpAddr,
+        user: impl FnOnce() -> Option<Key>,
+        mut found: impl FnMut(&Arc<Ban>),
+    ) {
+        let mut look = |key: &Key| {
+            self.by_key.get(key).into_iter().flatten().flatten().for_each(&mut found);
+        };
+        let address = address.to_canonical();
+        let lengths = if address.is_ipv4() { &self.v4 } else { &self.v6 };
+        for length in lengths.iter() {
+            if let Ok(net) = IpNet::new(address, length) {
+                look(&Key::Address(net.trunc()));
+            }
+        }
+        if self.users > 0
+            && let Some(user) = user()
+        {
+            look(&user);
+        }
+    }
+
+    /// Those whose prefix holds all of `client`.
+    pub(super) fn over(&self, client: IpNet) -> Vec<Arc<Ban>> {
+        let mut found = Vec::new();
+        let wanted = |ban: &Arc<Ban>| matches!(&ban.key, Key::Address(net) if net.contains(&client));
+        self.of(client.addr(), || None, |ban| found.extend(wanted(ban).then(|| Arc::clone(ban))));
+        found
+    }
+
+    /// From the one that ends last, or the one behind `after`.
+    pub(super) fn from(&self, after: Option<Place>) -> impl Iterator<Item = &Arc<Ban>> {
+        let end = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let places = self.by_end.range((Bound::Unbounded, end)).rev();
+        places.filter_map(|(_, key, is_shadow)| self.get(key, *is_shadow))
+    }
+}
+
+pub(super) fn place(ban: &Ban) -> Place {
+    (ban.until, ban.key.clone(), ban.is_shadow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ban(key: &str, until: i64, is_shadow: bool) -> Arc<Ban> {
+        Arc::new(Ban {
+            key: Key::read(key).unwrap(),
+            since: 0,
+            until,
+            reason: String::new(),
+            by: "bans.hammering".into(),
+            level: 1,
+            is_shadow,
+        })
+    }
+
+    fn found(index: &Index, address: &str, user: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        let user = || Some(Key::User(user.into()));
+        index.of(address.parse().unwrap(), user, |ban| found.push(ban.key.to_string()));
+        found
+    }
+
+    #[test]
+    fn addresses_prefixes_and_users_are_found() {
+        let mut index = Index::default();
+        for key in ["ip:203.0.113.7", "ip:203.0.0.0/16", "ip:2001:db8::/32", "ip:2001:db8::/64", "user:acme"]
+        {
+            index.put(ban(key, 9, false));
+        }
+        assert_eq!(found(&index, "203.0.113.7", "bob"), ["ip:203.0.113.7", "ip:203.0.0.0/16"]);
+        assert_eq!(found(&index, "::ffff:203.0.9.9", "acme"), ["ip:203.0.0.0/16", "user:acme"]);
+        assert_eq!(found(&index, "2001:db8::9", ""), ["ip:2001:db8::/64", "ip:2001:db8::/32"]);
+        assert_eq!(found(&index, "203.1.0.1", ""), [""; 0]);
+        let over = |client: &str| index.over(client.parse().unwrap()).len();
+        assert_eq!([over("203.0.113.7/32"), over("203.0.113.0/24"), over("2001:db8::/64")], [2, 1, 2]);
+        for key in ["ip:203.0.113.7", "user:acme"] {
+            assert_eq!(index.lift(&Key::read(key).unwrap()), 1);
+        }
+        assert_eq!(found(&index, "203.0.113.7", "acme"), ["ip:203.0.0.0/16"]);
+    }
+
+    #[test]
+    fn a_key_has_one_ban_of_each_mode() {
+        let mut index = Index::default();
+        assert_eq!(index.put(ban("user:acme", 5, false)), None);
+        assert_eq!(index.put(ban("user:acme", 7, true)), None);
+        assert_eq!(index.put(ban("user:acme", 9, false)).map(|ban| ban.until), Some(5));
+        assert_eq!((index.len(), index.users), (2, 1));
+        assert_eq!(index.first().map(|ban| ban.until), Some(7));
+        index.expire(8, 9);
+        assert_eq!((index.len(), index.users), (1, 1));
+        index.expire(9, 9);
+        assert_eq!((index.len(), index.users, index.by_key.len()), (0, 0, 0));
+    }
+}

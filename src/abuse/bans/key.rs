@@ -1,0 +1,140 @@
+//! Who is banned: a client's address, a prefix, a user.
+
+use std::{fmt, net::IpAddr};
+
+use compact_str::CompactString;
+use ipnet::{IpNet, Ipv4Net};
+
+use super::{super::address, encode};
+
+/// Bytes of a user that an operator names.
+const LONGEST: usize = 1_024;
+
+/// Written `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// Without bits behind the prefix; never everybody.
+    Address(IpNet),
+    /// As identifiers of limits write it.
+    User(CompactString),
+}
+
+/// Why nobody can be banned by a key. For operators.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UnusableKey {
+    #[error("a key is ip:203.0.113.7, ip:10.0.0.0/8 or user:acme, not {0}")]
+    Malformed(String),
+    #[error("{0} has an address that goes on behind its prefix; write ip:{1} for all of the prefix")]
+    TooLong(String, IpNet),
+    #[error("{0} would shut out everybody")]
+    Everybody(String),
+}
+
+impl Key {
+    /// Reads what an operator writes; `ip:` may be left out. An address stands for the client that it belongs to:
+    /// an IPv6 address for its first `ipv6_prefix` bits.
+    ///
+    /// # Errors
+    /// It is no key, or one that would shut out everybody.
+    pub fn parse(text: &str, ipv6_prefix: u8) -> Result<Self, UnusableKey> {
+        let shown = || text.escape_debug().to_string();
+        let malformed = || UnusableKey::Malformed(shown());
+        if let Some(user) = text.strip_prefix("user:") {
+            let is_name = !user.is_empty() && user.len() <= LONGEST && !user.chars().any(char::is_control);
+            return if is_name { Ok(Self::User(encode::user(user))) } else { Err(malformed()) };
+        }
+        let written = text.strip_prefix("ip:").unwrap_or(text);
+        if let Ok(address) = written.parse::<IpAddr>() {
+            return Ok(Self::Address(address::masked(address, ipv6_prefix)));
+        }
+        let net = written.parse::<IpNet>().map_err(|_| malformed())?;
+        if net.trunc() != net {
+            return Err(UnusableKey::TooLong(shown(), canonical(net.trunc())));
+        }
+        match canonical(net) {
+            net if net.prefix_len() == 0 => Err(UnusableKey::Everybody(shown())),
+            net => Ok(Self::Address(net)),
+        }
+    }
+
+    /// Reads what [`Key`] writes, and nothing else.
+    pub fn read(text: &str) -> Option<Self> {
+        if let Some(user) = text.strip_prefix("user:") {
+            let is_name = !user.is_empty() && encode::is_encoded(user);
+            return is_name.then(|| Self::User(user.into()));
+        }
+        let net = address::of_identifier(text).filter(|net| net.prefix_len() > 0)?;
+        let key = Self::Address(net);
+        (key.to_string() == text).then_some(key)
+    }
+
+    /// The key of a client by its address as it is shown.
+    pub fn of_client(shown: &str) -> Option<Self> {
+        address::parse(shown).map(Self::Address)
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(net) => write!(f, "ip:{}", address::shown(*net)),
+            Self::User(user) => write!(f, "user:{user}"),
+        }
+    }
+}
+
+/// A prefix of mapped addresses is one of IPv4.
+fn canonical(net: IpNet) -> IpNet {
+    let IpNet::V6(v6) = net else { return net };
+    let mapped = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));
+    mapped.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(net, IpNet::V4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<String, String> {
+        Key::parse(text, 64).map(|key| key.to_string()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn keys_are_read_as_they_are_written() {
+        for (text, key) in [
+            ("ip:203.0.113.7", "ip:203.0.113.7"),
+            ("203.0.113.7", "ip:203.0.113.7"),
+            ("ip:203.0.113.7/32", "ip:203.0.113.7"),
+            ("ip:10.0.0.0/8", "ip:10.0.0.0/8"),
+            ("ip:2001:db8::1", "ip:2001:db8::/64"),
+            ("2001:db8::/32", "ip:2001:db8::/32"),
+            ("ip:::ffff:203.0.113.7", "ip:203.0.113.7"),
+            ("ip:::ffff:10.0.0.0/104", "ip:10.0.0.0/8"),
+            ("user:acme", "user:acme"),
+            ("user:a:b", "user:a%3Ab"),
+        ] {
+            assert_eq!(parsed(text).as_deref(), Ok(key));
+            assert_eq!(Key::read(key).map(|key| key.to_string()).as_deref(), Some(key));
+        }
+    }
+
+    #[test]
+    fn whoever_means_nobody_or_everybody_is_refused() {
+        for text in ["", "ip:", "user:", "acme", "ip:acme", "user:a\nb", "host:a", "ip:10.0.0.0/33"] {
+            assert!(parsed(text).unwrap_err().starts_with("a key is ip:"), "{text}");
+        }
+        for text in ["ip:0.0.0.0/0", "::/0", "ip:::ffff:0.0.0.0/96"] {
+            assert!(parsed(text).unwrap_err().ends_with("would shut out everybody"), "{text}");
+        }
+        let said = parsed("ip:10.0.0.1/8").unwrap_err();
+        assert!(said.ends_with("write ip:10.0.0.0/8 for all of the prefix"), "{said}");
+    }
+
+    #[test]
+    fn only_what_is_written_so_is_read_back() {
+        for text in
+            ["203.0.113.7", "ip:10.0.0.1/8", "ip:0.0.0.0/0", "user:", "user:a:b", "ip:1.2.3.4/32", "x"]
+        {
+            assert_eq!(Key::read(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The ladders of all keys, where this instance counts by itself.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use smallvec::SmallVec;
+
+use super::{Key, Ladder, MOST, Step, Strike};
+
+/// Ladders by key and rule. The key that is forgotten first anyway goes where there are too many.
+#[derive(Debug, Default)]
+pub(super) struct Ladders {
+    by_key: HashMap<Key, Counted>,
+    by_expiry: BTreeSet<(i64, Key)>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    expires: i64,
+    /// By the rule's name.
+    ladders: SmallVec<[(Arc<str>, Ladder); 1]>,
+}
+
+impl Ladders {
+    /// See [`Ladder::strike`]. `level`: on which step the key stands where nothing is known of it.
+    pub(super) fn strike(&mut self, strike: &Strike, jitter: u32, now: i64, known: Ladder) -> Option<Step> {
+        let Strike { rule, key, count, first, last } = strike;
+        let counted = self.by_key.entry(key.clone()).or_default();
+        let found = counted.ladders.iter().position(|(name, _)| *name == rule.name);
+        let at = found.unwrap_or_else(|| {
+            counted.ladders.push((Arc::clone(&rule.name), known));
+            counted.ladders.len() - 1
+        });
+        let (_, ladder) = counted.ladders.get_mut(at)?;
+        let step = ladder.strike((*first, *last, *count), &rule.terms, jitter, now);
+        let expires = ladder.expires(rule.terms.window).max(counted.expires);
+        self.by_expiry.remove(&(counted.expires, key.clone()));
+        self.by_expiry.insert((expires, key.clone()));
+        counted.expires = expires;
+        self.shrink(now);
+        step
+    }
+
+    /// Whoever was counted as this is not known any more.
+    pub(super) fn forget(&mut self, key: &Key) {
+        if let Some(counted) = self.by_key.remove(key) {
+            self.by_expiry.remove(&(counted.expires, key.clone()));
+        }
+    }
+
+    /// Forgets some of what has expired, and what is too much.
+    pub(super) fn shrink(&mut self, now: i64) {
+        for _ in 0..2 {
+            match self.by_expiry.first() {
+                Some((expires, _)) if *expires <= now || self.by_key.len() > MOST => {}
+                _ => return,
+            }
+            if let Some((_, key)) = self.by_expiry.pop_first() {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.by_key.clear();
+        self.by_expiry.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::rule::testing::rule, *};
+
+    fn strike(user: usize, at: i64) -> Strike {
+        let key = Key::User(user.to_string().into());
+        Strike { rule: rule(), key, count: 1, first: at, last: at }
+    }
+
+    #[test]
+    fn there_are_never_too_many_and_the_oldest_go_first() {
+        let mut ladders = Ladders::default();
+        for user in 0..MOST + 10 {
+            ladders.strike(&strike(user, user as i64), 1_000_000, 0, Ladder::default());
+        }
+        assert_eq!((ladders.by_key.len(), ladders.by_expiry.len()), (MOST, MOST));
+        assert!(!ladders.by_key.contains_key(&Key::User("9".into())));
+        assert!(ladders.by_key.contains_key(&Key::User("10".into())));
+        ladders.forget(&Key::User("10".into()));
+        for _ in 0..MOST {
+            ladders.shrink(i64::MAX);
+        }
+        assert_eq!((ladders.by_key.len(), ladders.by_expiry.len()), (0, 0));
+    }
+}

@@ -1,0 +1,37 @@
+//! What instances tell one another of bans.
+
+use std::sync::Arc;
+
+use super::{Ban, Key};
+
+/// What the others are to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// An operator's ban: it takes the place of what there is for its key.
+    Give(Arc<Ban>),
+    /// One that this instance gave by itself, or knows when others have lost it: one that ends later stays.
+    Merge(Arc<Ban>),
+    /// Nobody is banned by this key any more, and its ladders are forgotten.
+    Lift(Key),
+}
+
+impl Order {
+    /// Whom it is about.
+    pub fn key(&self) -> &Key {
+        match self {
+            Self::Give(ban) | Self::Merge(ban) => &ban.key,
+            Self::Lift(key) => key,
+        }
+    }
+}
+
+/// What has changed for all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Somebody is banned; it takes the place of what there is for its key and mode.
+    Banned(Ban),
+    /// Nobody is banned by this key any more.
+    Lifted(Key),
+    /// This ban had to make room for others.
+    Dropped { key: Key, is_shadow: bool },
+}

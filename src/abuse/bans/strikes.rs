@@ -1,0 +1,84 @@
+//! A worker's notes of denied requests that rules count. On the way of a request: what is here has to be cheap.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    sync::Arc,
+};
+
+use compact_str::CompactString;
+
+use super::{Bans, Key, Rule};
+
+/// Keys noted a tick; denials of more count for nobody.
+const KEYS: usize = 1_024;
+
+/// Denied requests of one key, as one rule counts them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Strike {
+    pub rule: Arc<Rule>,
+    pub key: Key,
+    pub count: u64,
+    /// When the first and the last of them were, in microseconds since the Unix epoch.
+    pub first: i64,
+    pub last: i64,
+}
+
+/// Notes denied requests. Belongs to one thread.
+#[derive(Debug)]
+pub struct Strikes {
+    bans: Arc<Bans>,
+    /// By the rule's address in memory, which it has for as long as it is noted here, and the identifier.
+    pending: RefCell<HashMap<(usize, CompactString), Noted, foldhash::fast::RandomState>>,
+    dropped: Cell<u64>,
+}
+
+#[derive(Debug)]
+struct Noted {
+    rule: Arc<Rule>,
+    count: u64,
+    first: i64,
+    last: i64,
+}
+
+impl Strikes {
+    /// Notes that are handed over to `bans`.
+    pub fn new(bans: Arc<Bans>) -> Self {
+        Self { bans, pending: RefCell::default(), dropped: Cell::new(0) }
+    }
+
+    /// Notes that a policy denied a request of `identifier` (`ip:203.0.113.7`), which is what the rule counts by. `now`:
+    /// microseconds since the Unix epoch.
+    pub fn note(&self, rule: &Arc<Rule>, identifier: CompactString, now: i64) {
+        let mut pending = self.pending.borrow_mut();
+        let key = (Arc::as_ptr(rule).addr(), identifier);
+        if let Some(noted) = pending.get_mut(&key) {
+            noted.count += 1;
+            noted.last = noted.last.max(now);
+        } else if pending.len() < KEYS {
+            pending.insert(key, Noted { rule: Arc::clone(rule), count: 1, first: now, last: now });
+        } else {
+            self.dropped.set(self.dropped.get() + 1);
+        }
+    }
+
+    /// Hands over what was noted. To be called every 100 ms.
+    pub fn flush(&self) {
+        let mut pending = self.pending.borrow_mut();
+        let dropped = self.dropped.take();
+        if pending.is_empty() && dropped == 0 {
+            return;
+        }
+        let strikes = pending.drain().filter_map(|((_, identifier), noted)| {
+            let Noted { rule, count, first, last } = noted;
+            Some(Strike { rule, key: Key::read(&identifier)?, count, first, last })
+        });
+        self.bans.report(strikes, dropped);
+    }
+}
+
+impl Drop for Strikes {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

@@ -1,0 +1,104 @@
+//! How many denials fell into the last window. Pure.
+
+/// Into which a window is cut: what is summed spans no more than the window, and no less than seven eighths of it.
+pub const BUCKETS: usize = 8;
+
+/// Counts of a window. Times and windows in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Window {
+    /// When the last denial was.
+    latest: i64,
+    /// The number of the last bucket, counted from the epoch.
+    newest: i64,
+    counts: [u64; BUCKETS],
+}
+
+impl Window {
+    /// Counts denials that fell between `first` and `last`, and gives how many there were in the window that ends with the
+    /// last of all: never one too many, since all of them count as of `first`.
+    pub fn add(&mut self, first: i64, last: i64, count: u64, window: i64, now: i64) -> u64 {
+        if self.latest > now.saturating_add(window) {
+            // The clock was set back.
+            *self = Self::default();
+        }
+        let width = width(window);
+        let bucket = first.div_euclid(width);
+        for passed in (self.newest.saturating_add(1)..=bucket).rev().take(BUCKETS) {
+            self.counts[slot(passed)] = 0;
+        }
+        self.newest = self.newest.max(bucket);
+        if bucket > self.newest - BUCKETS as i64 {
+            let held = &mut self.counts[slot(bucket)];
+            *held = held.saturating_add(count);
+        }
+        self.latest = self.latest.max(last);
+        let begins = self.latest.saturating_sub(window);
+        let buckets = (self.newest - BUCKETS as i64 + 1)..=self.newest;
+        let inside = buckets.filter(|bucket| bucket.saturating_mul(width) > begins);
+        inside.fold(0, |sum, bucket| sum.saturating_add(self.counts[slot(bucket)]))
+    }
+
+    /// When nothing of it counts any more.
+    pub fn ends(&self, window: i64) -> i64 {
+        self.latest.saturating_add(window)
+    }
+}
+
+fn width(window: i64) -> i64 {
+    (window.max(1) + BUCKETS as i64 - 1) / BUCKETS as i64
+}
+
+fn slot(bucket: i64) -> usize {
+    usize::try_from(bucket.rem_euclid(BUCKETS as i64)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: i64 = 1_783_080_001_000_000;
+
+    proptest! {
+        #[test]
+        fn no_window_is_said_to_hold_more_than_it_does_nor_much_less(
+            window in 1_000..10_000_000_i64,
+            steps in prop::collection::vec((0..2_000_000_i64, 0..200_000_i64, 1..20_u64), 1..40),
+        ) {
+            let mut counted = Window::default();
+            // By time, each at the moments between which it fell that are worst.
+            let mut all: Vec<(i64, i64, u64)> = Vec::new();
+            let mut time = NOW;
+            for (pause, lasted, count) in steps {
+                let (first, last) = (time + pause, time + pause + lasted);
+                time = last;
+                all.push((first, last, count));
+                let found = counted.add(first, last, count, window, last);
+                let within = |from: i64| {
+                    all.iter().filter(|(first, ..)| *first > from).map(|(.., count)| count).sum::<u64>()
+                };
+                prop_assert!(found <= within(last - window), "{found} in {all:?}");
+                let sure = last - window + width(window);
+                prop_assert!(found >= within(sure), "{found} in {all:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_comes_late_counts_where_it_fell() {
+        let mut window = Window::default();
+        assert_eq!(window.add(NOW, NOW, 3, 8_000, NOW), 3);
+        assert_eq!(window.add(NOW - 3_000, NOW - 3_000, 2, 8_000, NOW), 5);
+        assert_eq!(window.add(NOW - 9_000, NOW - 9_000, 2, 8_000, NOW), 5);
+        assert_eq!(window.add(NOW + 8_000, NOW + 8_000, 1, 8_000, NOW + 8_000), 1);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_freezes_nothing() {
+        let mut window = Window::default();
+        window.add(NOW, NOW, 3, 1_000, NOW);
+        let earlier = NOW - 1_000_000;
+        assert_eq!(window.add(earlier, earlier, 2, 1_000, earlier), 2);
+    }
+}

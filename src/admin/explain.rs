@@ -1,0 +1,189 @@
+//! `POST /v1/explain`: what would become of a request.
+
+use std::{net::IpAddr, sync::Arc};
+
+use axum::{Json, extract::State};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, request, uri::PathAndQuery};
+
+use super::{
+    body::Body,
+    openapi::Changes,
+    params::{Nothing, Params},
+    problem::Problem,
+    shapes::{self, HeaderValues},
+    state::Shared,
+};
+use crate::{
+    proxy::explain::{Explained, Routed, Standing, Stood, Verdict},
+    telemetry::time::duration,
+};
+
+/// What would become of a request, and why; nothing is consumed or noted.
+#[utoipa::path(
+    post,
+    path = "/v1/explain",
+    request_body = shapes::ExplainedRequest,
+    responses((status = 200, body = shapes::Explanation), Changes)
+)]
+pub(super) async fn explain(
+    State(shared): State<Arc<Shared>>,
+    _: Params<Nothing>,
+    Body(request): Body<shapes::ExplainedRequest>,
+) -> Result<Json<shapes::Explanation>, Problem> {
+    explanation(&shared, request).await.map(Json)
+}
+
+/// What would become of `request`.
+pub(super) async fn explanation(
+    shared: &Shared,
+    request: shapes::ExplainedRequest,
+) -> Result<shapes::Explanation, Problem> {
+    let peer = peer(request.peer.as_deref())?;
+    let explained = shared.desk.explain(parts(request)?, peer).await?;
+    Ok(told(explained))
+}
+
+fn peer(text: Option<&str>) -> Result<IpAddr, Problem> {
+    let text = text.unwrap_or("127.0.0.1");
+    let address =
+        text.parse::<IpAddr>().ok().or_else(|| Some(text.parse::<std::net::SocketAddr>().ok()?.ip()));
+    address.ok_or_else(|| Problem::bad_request(format!("peer is not an address: {}", text.escape_debug())))
+}
+
+/// The request as a client would send it over HTTP/1.1.
+fn parts(asked: shapes::ExplainedRequest) -> Result<request::Parts, Problem> {
+    let shapes::ExplainedRequest { method, url, headers: fields, .. } = asked;
+    let wrong = |what: &str, text: &str| Problem::bad_request(format!("{what}: {}", text.escape_debug()));
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("this is no method", &method))?;
+    let uri: Uri = url.parse().map_err(|_| wrong("this is no URL that a request can be for", &url))?;
+    let mut headers = HeaderMap::new();
+    for (name, values) in &fields {
+        let lines = match values {
+            HeaderValues::One(line) => std::slice::from_ref(line),
+            HeaderValues::Many(lines) => lines,
+        };
+        let field: HeaderName = name.parse().map_err(|_| wrong("this is no header's name", name))?;
+        for line in lines {
+            let line: HeaderValue = line.parse().map_err(|_| wrong("this is no header's value", line))?;
+            headers.append(&field, line);
+        }
+    }
+    let uri = match uri.scheme_str() {
+        None => uri,
+        Some("http" | "https") => {
+            let authority = uri.authority().map_or("", |authority| authority.as_str());
+            if let Ok(host) = HeaderValue::from_str(authority) {
+                headers.entry(header::HOST).or_insert(host);
+            }
+            origin_form(&uri)
+        }
+        Some(_) => return Err(wrong("the URL is not of http or https", &url)),
+    };
+    let mut request = Request::new(());
+    (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (method, uri, headers);
+    Ok(request.into_parts().0)
+}
+
+/// As clients send it to whom they ask directly (RFC 9112, 3.2.1).
+fn origin_form(uri: &Uri) -> Uri {
+    match uri.path_and_query() {
+        Some(path) if path.as_str().starts_with('/') => Uri::from(path.clone()),
+        Some(query) => format!("/{}", query.as_str()).parse().unwrap_or_default(),
+        None => Uri::from(PathAndQuery::from_static("/")),
+    }
+}
+
+fn told(explained: Explained) -> shapes::Explanation {
+    let (address, because) = explained.address;
+    let client_address = shapes::ExplainedAddress { address: address.into(), because };
+    let (user, because) = explained.user;
+    let user = shapes::ExplainedUser { user: user.map(Into::into), because };
+    let verdict = match explained.verdict {
+        Verdict::Allowed => "allowed",
+        Verdict::Denied => "denied",
+        Verdict::Undecided => "undecided",
+        Verdict::Refused => "refused",
+    };
+    shapes::Explanation {
+        client_address,
+        user,
+        route: explained.route.map(route),
+        upstream: explained.upstream,
+        verdict: verdict.to_owned(),
+        status: explained.status.map(|status| status.as_u16()),
+        because: explained.because,
+        checks: explained.checks.into_iter().map(check).collect(),
+        bans: Vec::new(),
+    }
+}
+
+fn route(route: Routed) -> shapes::ExplainedRoute {
+    let passed_over = route.passed_over.into_iter();
+    shapes::ExplainedRoute {
+        name: route.name,
+        because: route.because,
+        passed_over: passed_over.map(|(name, because)| shapes::PassedOver { name, because }).collect(),
+    }
+}
+
+fn check(standing: Standing) -> shapes::ExplainedCheck {
+    let verdict = match standing.stood {
+        Stood::Allowed => "allowed",
+        Stood::Denied => "denied",
+        Stood::Exempt => "exempt",
+        Stood::Skipped => "skipped",
+        Stood::Unknown => "unknown",
+    };
+    shapes::ExplainedCheck {
+        policy: standing.policy,
+        key: standing.key,
+        algorithm: standing.algorithm.to_owned(),
+        cost: standing.cost,
+        limit: standing.limit,
+        used: standing.used,
+        remaining: standing.remaining,
+        retry_after: standing.retry_after.map(duration),
+        verdict: verdict.to_owned(),
+        mode: if standing.is_shadow { "shadow" } else { "enforce" }.to_owned(),
+        because: standing.because,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(url: &str, host: Option<&str>) -> Result<(String, Option<String>), Problem> {
+        let headers = host.map(|host| ("Host".to_owned(), HeaderValues::One(host.to_owned())));
+        let request = shapes::ExplainedRequest {
+            method: "GET".to_owned(),
+            url: url.to_owned(),
+            headers: headers.into_iter().collect(),
+            peer: None,
+        };
+        let parts = parts(request)?;
+        let host = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap().to_owned());
+        Ok((parts.uri.to_string(), host))
+    }
+
+    #[test]
+    fn a_url_is_asked_for_as_clients_do() {
+        let some = |uri: &str, host: Option<&str>| Ok((uri.to_owned(), host.map(str::to_owned)));
+        assert_eq!(asked("http://a.example:80/b?c#d", None), some("/b?c", Some("a.example:80")));
+        assert_eq!(asked("http://a.example?c", None), some("/?c", Some("a.example")));
+        assert_eq!(asked("https://a.example", Some("other")), some("/", Some("other")));
+        assert_eq!(asked("/b", None), some("/b", None));
+        assert_eq!(asked("/b", Some("a")), some("/b", Some("a")));
+        for wrong in ["", "ftp://a/b", "http://a/b c", "http://"] {
+            assert!(asked(wrong, None).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn peers_are_addresses_with_a_port_or_without() {
+        for text in [None, Some("127.0.0.1"), Some("127.0.0.1:5"), Some("[::1]:5"), Some("::1")] {
+            assert!(peer(text).unwrap().is_loopback());
+        }
+        assert!(peer(Some("localhost")).is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! `GET /v1/policies`
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+
+use super::super::{
+    openapi::Refusals,
+    params::{Nothing, Params},
+    shapes::{Policies, Policy},
+    state::Shared,
+};
+
+/// The policies in the configuration's order, and what they said.
+#[utoipa::path(get, path = "/v1/policies", responses((status = 200, body = Policies), Refusals))]
+pub(in super::super) async fn policies(
+    State(shared): State<Arc<Shared>>,
+    _: Params<Nothing>,
+) -> Json<Policies> {
+    Json(told(&shared))
+}
+
+pub(in super::super) fn told(shared: &Shared) -> Policies {
+    let (rules, metrics) = (&shared.state.rules, &shared.state.metrics);
+    let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
+        let totals = metrics.policy(index);
+        let routes = rules.config().routes.iter().filter(|route| route.policies.contains(&index));
+        Policy {
+            name: policy.name.clone(),
+            algorithm: policy.algorithm().to_owned(),
+            keys: policy.keys.iter().map(ToString::to_string).collect(),
+            limits: policy.rates().map(|rate| rate.to_string()).collect(),
+            mode: if policy.is_shadow { "shadow" } else { "enforce" }.to_owned(),
+            overrides: policy.overrides.len(),
+            routes: routes.map(|route| route.name.clone()).collect(),
+            allowed: totals.allowed,
+            denied: totals.denied,
+            shadow_denied: totals.shadow_denied,
+            errors: totals.errors,
+        }
+    });
+    Policies { policies: policies.collect() }
+}

@@ -1,0 +1,41 @@
+//! `GET /v1/routes`
+
+use std::sync::Arc;
+
+use axum::{Json, extract::State};
+
+use super::{
+    super::{
+        openapi::Refusals,
+        params::{Nothing, Params},
+        shapes::{Latency, Route, Routes},
+        state::Shared,
+    },
+    named,
+};
+
+/// The routes in the order in which they are tried, and what came of their requests.
+#[utoipa::path(get, path = "/v1/routes", responses((status = 200, body = Routes), Refusals))]
+pub(in super::super) async fn routes(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Routes> {
+    Json(told(&shared))
+}
+
+pub(in super::super) fn told(shared: &Shared) -> Routes {
+    let (config, metrics) = (shared.state.rules.config(), &shared.state.metrics);
+    let routes = config.routes.iter().enumerate().map(|(index, route)| {
+        let totals = metrics.route(index);
+        Route {
+            name: route.name.clone(),
+            hosts: route.hosts.iter().map(ToString::to_string).collect(),
+            path: route.path.to_string(),
+            methods: route.methods.iter().map(ToString::to_string).collect(),
+            upstream: config.upstreams.get(route.upstream).map_or_else(String::new, |of| of.name.clone()),
+            policies: named(config, &route.policies),
+            requests: totals.statuses.iter().sum(),
+            denied: totals.denied,
+            statuses: totals.statuses,
+            latency: totals.latency.map(|[p50, p90, p99]| Latency { p50, p90, p99 }),
+        }
+    });
+    Routes { routes: routes.collect() }
+}

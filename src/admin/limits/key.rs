@@ -1,0 +1,190 @@
+//! A key as the store has it: what operators write, and whose it can be.
+
+use std::{borrow::Cow, net::IpAddr};
+
+use ipnet::IpNet;
+use percent_encoding::percent_decode_str;
+
+use crate::{
+    abuse,
+    config::model::{Condition, KeyPart, KeyRecipe, Missing},
+    limit::{Policy, PolicyId},
+};
+
+/// What the parts of a key begin with. Those with a name have `=` behind it.
+const PLAIN: [&str; 6] = ["ip", "user", "path", "route", "host", "method"];
+const NAMED: [&str; 4] = ["header", "cookie", "query", "jwt"];
+
+/// The key of a limit: `ip:203.0.113.7+path:/a`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) text: String,
+    parts: Vec<String>,
+}
+
+impl Key {
+    /// Reads a key. An address may be any of a client's: it stands for as much of it as identifies him.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub(super) fn read(text: &str, ipv6_prefix: u8) -> Result<Self, String> {
+        let parts: Vec<String> =
+            split(text).into_iter().map(|part| read_part(part, ipv6_prefix)).collect::<Result<_, _>>()?;
+        Ok(Self { text: parts.join("+"), parts })
+    }
+
+    /// Whether a limit of this policy may have the key.
+    pub(super) fn may_be_of(&self, policy: &Policy) -> bool {
+        self.is_keyed(policy) || self.is_address() && policy.missing != Missing::Deny
+    }
+
+    /// Whether one of its recipes makes such keys; else it has this one only where a request lacks all of them.
+    pub(super) fn is_keyed(&self, policy: &Policy) -> bool {
+        policy.keys.iter().any(|recipe| self.is_made_by(recipe))
+    }
+
+    /// Which of [`Policy::variants`] have counts of their own, first the one that requests with this key alone go by.
+    pub(super) fn variants(&self, policy: &Policy) -> Vec<usize> {
+        let own = policy.overrides.iter().position(|(of, _)| self.is_of(of)).map_or(0, |place| place + 1);
+        let ids: Vec<PolicyId> = policy.variants().map(|variant| variant.id).collect();
+        let counts_apart = |&other: &usize| {
+            let id = ids.get(other);
+            id != ids.get(own) && ids.iter().position(|known| Some(known) == id) == Some(other)
+        };
+        std::iter::once(own).chain((0..ids.len()).filter(counts_apart)).collect()
+    }
+
+    fn is_address(&self) -> bool {
+        matches!(self.parts.as_slice(), [only] if only.starts_with("ip:"))
+    }
+
+    fn is_of(&self, condition: &Condition) -> bool {
+        self.parts.iter().filter_map(|part| part.split_once(':')).any(|(kind, value)| match condition {
+            Condition::Address(net) => {
+                kind == "ip" && abuse::parse(value).is_some_and(|of| net.contains(&of))
+            }
+            Condition::User(name) => kind == "user" && decoded(value) == name.as_str(),
+            Condition::Jwt { .. } | Condition::Header { .. } => false,
+        })
+    }
+
+    fn is_made_by(&self, recipe: &KeyRecipe) -> bool {
+        recipe.0.len() == self.parts.len()
+            && recipe.0.iter().zip(&self.parts).all(|(part, text)| is_made_by(part, text))
+    }
+}
+
+fn is_made_by(part: &KeyPart, text: &str) -> bool {
+    let (kind, value) = text.split_once(':').unwrap_or((text, ""));
+    let is_named = |of: &str, name: &str| {
+        kind == of && value.split_once('=').is_some_and(|(named, _)| decoded(named) == name)
+    };
+    match part {
+        KeyPart::Ip => kind == "ip",
+        KeyPart::User => kind == "user",
+        KeyPart::Path => kind == "path",
+        KeyPart::Route => kind == "route",
+        KeyPart::Host => kind == "host",
+        KeyPart::Method => kind == "method",
+        KeyPart::Global => text == "global",
+        KeyPart::Header(name) => is_named("header", name.as_str()),
+        KeyPart::Cookie(name) => is_named("cookie", name),
+        KeyPart::Query(name) => is_named("query", name),
+        KeyPart::Jwt(claim) => is_named("jwt", claim),
+    }
+}
+
+fn decoded(text: &str) -> Cow<'_, str> {
+    percent_decode_str(text).decode_utf8_lossy()
+}
+
+/// At each `+`; and at a space before another part, which is what a `+` in a URL's query is read as. No part holds a
+/// colon but behind its kind, other than an address, in which no space stands.
+fn split(text: &str) -> Vec<&str> {
+    let begins_part = |rest: &str| {
+        let (kind, _) = rest.split_once(':').unwrap_or((rest, ""));
+        rest == "global" || rest.starts_with("global+") || PLAIN.contains(&kind) || NAMED.contains(&kind)
+    };
+    let (mut parts, mut from) = (Vec::new(), 0);
+    for (at, byte) in text.bytes().enumerate() {
+        if byte == b'+' || byte == b' ' && begins_part(&text[at + 1..]) {
+            parts.push(&text[from..at]);
+            from = at + 1;
+        }
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+fn read_part(part: &str, ipv6_prefix: u8) -> Result<String, String> {
+    const FORM: &str = "write it as the store does: ip:203.0.113.7, user:acme, header:x-api-key=VALUE, ip:203.0.113.7+path:/a";
+    if part == "global" {
+        return Ok(part.to_owned());
+    }
+    let wrong = |why: &str| format!("{} {why}; {FORM}", part.escape_debug());
+    match part.split_once(':') {
+        Some((_, "")) => Err(wrong("has no value")),
+        Some(("ip", address)) => {
+            let net: Option<IpNet> = match address.parse::<IpAddr>() {
+                Ok(address) => Some(abuse::masked(address, ipv6_prefix)),
+                Err(_) => abuse::parse(address).filter(|net| abuse::masked(net.addr(), ipv6_prefix) == *net),
+            };
+            net.map(|net| format!("ip:{}", abuse::shown(net)))
+                .ok_or_else(|| wrong("names no client's address"))
+        }
+        Some((kind, _)) if PLAIN.contains(&kind) => Ok(part.to_owned()),
+        Some((kind, value)) if NAMED.contains(&kind) => match value.split_once('=') {
+            Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok(part.to_owned()),
+            _ => Err(wrong("has no name with a value")),
+        },
+        _ => Err(wrong("is no part of a key")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<String, String> {
+        Key::read(text, 64).map(|key| key.text)
+    }
+
+    #[test]
+    fn keys_are_read_as_the_store_has_them() {
+        for (written, key) in [
+            ("ip:203.0.113.7", "ip:203.0.113.7"),
+            ("ip:2001:db8::1", "ip:2001:db8::/64"),
+            ("ip:2001:db8::/64", "ip:2001:db8::/64"),
+            ("ip:::ffff:203.0.113.7", "ip:203.0.113.7"),
+            ("ip:203.0.113.7+path:/a b", "ip:203.0.113.7+path:/a b"),
+            ("ip:203.0.113.7 path:/a", "ip:203.0.113.7+path:/a"),
+            ("user:a b", "user:a b"),
+            ("user:a global", "user:a+global"),
+            ("header:x-api-key=a=b", "header:x-api-key=a=b"),
+            ("global", "global"),
+        ] {
+            assert_eq!(read(written).as_deref(), Ok(key), "{written}");
+        }
+        for wrong in
+            ["", "ip", "ip:", "ip:x", "ip:10.0.0.0/8", "user:", "header:x", "header:=x", "x:y", "ip:1.2.3.4+"]
+        {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_of_the_policies_that_can_make_it() {
+        let recipe = |parts: &[KeyPart]| KeyRecipe(parts.to_vec());
+        let key = |text: &str| Key::read(text, 64).unwrap();
+        let composite = recipe(&[KeyPart::Ip, KeyPart::Path]);
+        assert!(key("ip:1.2.3.4+path:/a").is_made_by(&composite));
+        assert!(!key("ip:1.2.3.4").is_made_by(&composite));
+        let header = recipe(&[KeyPart::Header("x-api-key".parse().unwrap())]);
+        assert!(key("header:x-api-key=a").is_made_by(&header));
+        assert!(!key("header:x-api-keys=a").is_made_by(&header));
+        assert!(
+            key("jwt:https%3A//a/plan=gold")
+                .is_made_by(&recipe(&[KeyPart::Jwt("https://a/plan".to_owned())]))
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! `GET /bans`: who is shut out, and shutting out.
+
+use std::sync::Arc;
+
+use axum::{extract::State, response::Response};
+use maud::{Markup, html};
+
+use super::{
+    super::{
+        bans::list::{Wanted, page},
+        params::Params,
+        problem::Problem,
+        shapes::{Ban, Bans},
+        state::Shared,
+    },
+    dialogs,
+    layout::{Look, Page, Place},
+    parts::{self, encoded},
+};
+
+pub(super) async fn bans(
+    State(shared): State<Arc<Shared>>,
+    look: Look,
+    query: Result<Params<Wanted>, Problem>,
+) -> Response {
+    let page = query.and_then(|Params(wanted)| {
+        let bans = page(&shared, &wanted)?;
+        Ok(view(&bans, wanted.cursor.is_none(), shared.state.clock.now()))
+    });
+    look.show(Place::Bans, page)
+}
+
+fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
+    let body = html! {
+        div.head {
+            div {
+                h1 { "Bans" }
+                p.meta { "Who is shut out, on all instances, by an operator or by the ladders of " code { "bans" } " in proxy.yaml." }
+            }
+        }
+        div.columns {
+            section aria-labelledby="holding" {
+                div.bar-head { h2 #holding { "In force" } }
+                div.card {
+                    @if bans.bans.is_empty() { (parts::nothing("Nobody is banned", "Bans by hand and those of ladders are listed here until they end.")) }
+                    @else { (table(&bans.bans, now, true)) }
+                }
+                (pages(is_first, bans.cursor.as_deref()))
+            }
+            section.js aria-labelledby="new" {
+                div.bar-head { h2 #new { "New ban" } }
+                (new())
+            }
+        }
+        (dialogs::lift())
+    };
+    Page { title: "Bans".to_owned(), body }
+}
+
+/// Bans that hold; `lifts`: with a way to lift each.
+pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
+    html! {
+        table.cards {
+            caption.hidden { "Bans" }
+            thead { tr {
+                th scope="col" { "Key" } th scope="col" { "Reason" } th scope="col" { "By" }
+                th.num scope="col" { "Since" } th.num scope="col" { "Time left" }
+                @if lifts { th.js scope="col" { span.hidden { "Action" } } }
+            } }
+            tbody {
+                @for ban in bans {
+                    tr data-key=(ban.key) {
+                        th scope="row" { (key(&ban.key)) @if ban.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
+                        td data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none given" } } @else { (parts::foreign(&ban.reason)) } }
+                        td data-label="By" { (parts::foreign(&ban.by)) @if ban.level > 0 { span.faint { " level " (ban.level) } } }
+                        td.num data-label="Since" { (parts::ago(&ban.since, now)) }
+                        td.num data-label="Time left" { (parts::left(&ban.until, now)) }
+                        @if lifts {
+                            td.num.js { button type="button" data-dialog="lift" data-about=(ban.key) aria-haspopup="dialog" { "Lift …" } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A key, and where more is told of who it is.
+pub(super) fn key(key: &str) -> Markup {
+    let more = match key.split_once(':') {
+        Some(("ip", address)) if !address.contains('/') || address.contains(':') => {
+            Some(format!("/blocked/{}", encoded(address)))
+        }
+        Some(("user", user)) => Some(format!("/users/{}", encoded(user))),
+        _ => None,
+    };
+    html! {
+        span.mono { @match more { Some(href) => a.plain href=(href) { (parts::foreign(key)) }, None => (parts::foreign(key)) } }
+    }
+}
+
+fn pages(is_first: bool, next: Option<&str>) -> Markup {
+    html! {
+        nav.pages aria-label="Pages of the list" {
+            @if !is_first { a.button href="/bans" { "First page" } }
+            @if let Some(next) = next { a.button rel="next" href={ "/bans?cursor=" (encoded(next)) } { "Next page" } }
+        }
+    }
+}
+
+fn new() -> Markup {
+    html! {
+        form.card.pad.stack data-api="POST" action="/v1/bans" data-said="ban" data-keep {
+            label { span { "Key" }
+                input type="text" name="key" required maxlength="300" autocomplete="off" spellcheck="false" placeholder="ip:203.0.113.7" aria-describedby="keys";
+            }
+            p.faint.small #keys { "An address, a prefix or a user: " code { "ip:203.0.113.7" } ", " code { "ip:10.0.0.0/8" } ", " code { "user:acme" } }
+            (dialogs::lasts())
+            p.error role="alert" hidden {}
+            div.buttons { button.danger type="submit" { "Ban" } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ban_tells_whom_why_and_for_how_long_and_reasons_are_text() {
+        let ban = |key: &str, mode: &str| Ban {
+            key: key.into(),
+            since: "2026-07-03T12:00:00.000Z".into(),
+            until: "2026-07-03T12:05:00.000Z".into(),
+            reason: "<script>".into(),
+            by: "bans.hammering".into(),
+            level: 2,
+            mode: mode.into(),
+        };
+        let bans =
+            [ban("ip:10.0.0.0/8", "enforce"), ban("ip:2001:db8::/64", "enforce"), ban("user:a\"b", "shadow")];
+        let html = view(&Bans { bans: bans.into(), cursor: Some("x=y".into()) }, true, 1_783_080_060_000_000)
+            .body
+            .into_string();
+        assert!(html.contains("&lt;script&gt;") && !html.contains("<script>"));
+        assert!(html.contains("4 min") && html.contains("level 2") && html.contains(">shadow<"));
+        assert!(html.contains("/blocked/2001%3Adb8%3A%3A%2F64") && html.contains("/users/a%22b"));
+        assert!(!html.contains("/blocked/10.0.0.0"), "a prefix has no page");
+        assert!(html.contains("/bans?cursor=x%3Dy") && !html.contains("First page"));
+    }
+}

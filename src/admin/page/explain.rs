@@ -1,0 +1,233 @@
+//! `GET /explain`: what would become of a request.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+use serde::Deserialize;
+
+use super::{
+    super::{
+        problem::Problem,
+        shapes::{ExplainedCheck, ExplainedRequest, ExplainedRoute, Explanation, HeaderValues},
+    },
+    bans,
+    layout::Page,
+    parts,
+    words::{count, lasting},
+};
+
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+/// What the form sends.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Asked {
+    #[serde(default)]
+    method: String,
+    #[serde(default)]
+    url: String,
+    /// A line each.
+    #[serde(default)]
+    headers: String,
+    #[serde(default)]
+    peer: String,
+}
+
+impl Asked {
+    /// The request that is asked about. `None`: nothing was asked yet.
+    pub(super) fn request(&self) -> Option<Result<ExplainedRequest, Problem>> {
+        let url = self.url.trim();
+        let whole = |headers| ExplainedRequest {
+            method: if self.method.is_empty() { "GET".to_owned() } else { self.method.clone() },
+            url: url.to_owned(),
+            headers,
+            peer: Some(self.peer.trim().to_owned()).filter(|peer| !peer.is_empty()),
+        };
+        (!url.is_empty()).then(|| fields(&self.headers).map(whole))
+    }
+}
+
+/// Fields as people write them down: `name: value`, one a line.
+fn fields(text: &str) -> Result<BTreeMap<String, HeaderValues>, Problem> {
+    let mut fields = BTreeMap::<String, Vec<String>>::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':').ok_or_else(|| {
+            Problem::bad_request(format!(
+                "a header is written as name: value, and this is not: {}",
+                line.escape_debug()
+            ))
+        })?;
+        fields.entry(name.trim().to_ascii_lowercase()).or_default().push(value.trim().to_owned());
+    }
+    Ok(fields.into_iter().map(|(name, values)| (name, HeaderValues::Many(values))).collect())
+}
+
+pub(super) fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> Page {
+    let body = html! {
+        div.head {
+            div {
+                h1 { "Explain" }
+                p.meta { "What would become of a request. Nothing is counted, and nothing is forwarded." }
+            }
+        }
+        div.columns.turned {
+            section aria-labelledby="request" {
+                div.bar-head { h2 #request { "Request" } }
+                (form(asked))
+            }
+            section aria-labelledby="answer" {
+                div.bar-head { h2 #answer { "Answer" } }
+                @match told {
+                    None => div.card { (parts::nothing("Nothing is asked yet", "The address, the route, and every limit that would be asked are told here.")) },
+                    Some(Err(problem)) => div.card.pad role="alert" { p.error { (problem.detail()) } },
+                    Some(Ok(told)) => (explained(&told, now)),
+                }
+            }
+        }
+    };
+    Page { title: "Explain".to_owned(), body }
+}
+
+fn form(asked: &Asked) -> Markup {
+    html! {
+        form.card.pad.stack method="get" action="/explain" data-keep {
+            div.pair {
+                label { span { "Method" }
+                    select name="method" { @for method in METHODS { option selected[asked.method == method] { (method) } } }
+                }
+                label { span { "URL" }
+                    input type="text" name="url" required value=(asked.url) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false";
+                }
+            }
+            label { span { "Headers, one a line" }
+                textarea name="headers" spellcheck="false" autocomplete="off" placeholder="x-user-id: alice" { (asked.headers) }
+            }
+            label { span { "The connection comes from" }
+                input type="text" name="peer" value=(asked.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false" aria-describedby="seen";
+            }
+            p.faint.small #seen { "What is asked stands in the address of the page: leave secrets out." }
+            div.buttons { button.primary type="submit" { "Explain" } }
+        }
+    }
+}
+
+fn explained(told: &Explanation, now: i64) -> Markup {
+    html! {
+        div.card {
+            div.verdict {
+                (verdict(&told.verdict))
+                p { (parts::foreign(&told.because)) }
+            }
+            dl.facts.reasons {
+                (fact("Client address", &html! { (parts::address(&told.client_address.address)) }, &told.client_address.because))
+                (fact("User", &parts::user(told.user.user.as_deref()), &told.user.because))
+                @if let Some(route) = &told.route {
+                    (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { "none" } }, &route.because))
+                }
+                @if let Some(upstream) = &told.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
+            }
+        }
+        @if let Some(route) = &told.route { (passed_over(route)) }
+        @if !told.checks.is_empty() {
+            h3.above { "Limits that are asked" }
+            div.card { (checks(&told.checks)) }
+        }
+        @if !told.bans.is_empty() {
+            h3.above { "Bans that hold" }
+            div.card { (bans::table(&told.bans, now, false)) }
+        }
+    }
+}
+
+fn fact(name: &str, value: &Markup, because: &str) -> Markup {
+    html! {
+        div { dt { (name) } dd { (value) @if !because.is_empty() { p.faint { (because) } } } }
+    }
+}
+
+fn passed_over(route: &ExplainedRoute) -> Markup {
+    html! {
+        @if !route.passed_over.is_empty() {
+            details.passed {
+                summary { "Passed over: " (route.passed_over.len()) @if route.passed_over.len() == 1 { " route" } @else { " routes" } }
+                dl.card.facts.reasons { @for other in &route.passed_over { (fact(&other.name, &html! {}, &other.because)) } }
+            }
+        }
+    }
+}
+
+fn checks(checks: &[ExplainedCheck]) -> Markup {
+    html! {
+        table.cards {
+            thead { tr {
+                th scope="col" { "Policy" } th scope="col" { "Key" } th.wide scope="col" { "Used" }
+                th.num scope="col" { "Come back in" } th scope="col" { "Verdict" }
+            } }
+            tbody {
+                @for check in checks {
+                    tr {
+                        th scope="row" {
+                            (check.policy)
+                            p.faint { (check.algorithm) @if check.cost != 1 { ", costs " (count(check.cost)) } }
+                            @if !check.because.is_empty() { p.faint { (parts::foreign(&check.because)) } }
+                        }
+                        td.mono data-label="Key" { (parts::foreign(&check.key)) }
+                        td.wide data-label="Used" {
+                            @if let (Some(used), Some(remaining)) = (check.used, check.remaining) {
+                                div.used {
+                                    (parts::bar(used, check.limit, if remaining == 0 { "fill bad" } else { "fill" }))
+                                    span.num { (count(used)) " of " (count(check.limit)) }
+                                }
+                            } @else { "–" }
+                        }
+                        td.num data-label="Come back in" { (check.retry_after.as_deref().map_or("–".to_owned(), lasting)) }
+                        td data-label="Verdict" {
+                            span { (verdict(&check.verdict)) @if check.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn verdict(verdict: &str) -> Markup {
+    let class = match verdict {
+        "allowed" => "badge good",
+        "denied" | "banned" => "badge bad",
+        "refused" | "undecided" => "badge warn",
+        _ => "badge quiet",
+    };
+    html! { span class=(class) { (verdict) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_as_they_are_written_down() {
+        let asked = |headers: &str| Asked { url: " /x ".into(), headers: headers.into(), ..Asked::default() };
+        let request = asked("X-Forwarded-For: 2001:db8::1\n\n x-forwarded-for:10.0.0.1\r\n")
+            .request()
+            .unwrap()
+            .unwrap();
+        assert_eq!((request.method.as_str(), request.url.as_str(), request.peer), ("GET", "/x", None));
+        let Some(HeaderValues::Many(values)) = request.headers.get("x-forwarded-for") else {
+            panic!("{:?}", request.headers)
+        };
+        assert_eq!(values, &["2001:db8::1", "10.0.0.1"]);
+        assert!(asked("no colon").request().unwrap().is_err());
+        assert!(Asked::default().request().is_none());
+    }
+
+    #[test]
+    fn what_was_asked_stays_in_the_form_as_text() {
+        let asked =
+            Asked { url: "\"><script>".into(), headers: "</textarea><script>".into(), ..Asked::default() };
+        let page = view(&asked, Some(Err(Problem::bad_request("<b>"))), 0).body.into_string();
+        assert!(
+            !page.contains("<script>") && page.contains("&lt;/textarea&gt;") && page.contains("&lt;b&gt;")
+        );
+    }
+}

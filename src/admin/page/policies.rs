@@ -1,0 +1,111 @@
+//! `GET /policies`: what is held back by which rule, and what each said.
+
+use maud::{Markup, html};
+
+use super::{
+    super::shapes::{Policies, Policy},
+    layout::Page,
+    parts,
+    words::count,
+};
+
+pub(super) fn view(policies: &Policies) -> Page {
+    let body = html! {
+        div.head {
+            div {
+                h1 { "Policies" }
+                p.meta { "As they are in force, and what they said since the start of this instance." }
+            }
+        }
+        @if policies.policies.is_empty() {
+            div.card { (parts::nothing("There are no policies", "Without one, every request is forwarded.")) }
+        }
+        div.grid-cards { @for policy in &policies.policies { (card(policy)) } }
+    };
+    Page { title: "Policies".to_owned(), body }
+}
+
+fn card(policy: &Policy) -> Markup {
+    let asked = policy.allowed + policy.denied + policy.shadow_denied + policy.errors;
+    html! {
+        article.card.policy data-key=(policy.name) {
+            div.bar-head {
+                h2 { (policy.name) }
+                @if policy.mode == "shadow" { span.badge.warn { "shadow: denies nobody" } } @else { span.badge.good { "enforced" } }
+            }
+            dl.facts {
+                div { dt { "Algorithm" } dd.mono { (policy.algorithm) } }
+                div { dt { "Key" } dd { (parts::policies(&policy.keys)) } }
+                div { dt { "Limits" } dd { (parts::policies(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " exceptions" } } } }
+                div { dt { "Holds for" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (parts::policies(&policy.routes)) } } }
+            }
+            div.share {
+                (shares(policy, asked))
+                dl {
+                    (number("Allowed", policy.allowed, "requests"))
+                    (number("Denied", policy.denied, "denied"))
+                    @if policy.shadow_denied > 0 || policy.mode == "shadow" { (number("Would be denied", policy.shadow_denied, "slow")) }
+                    @if policy.errors > 0 { (number("Undecided", policy.errors, "usual")) }
+                }
+            }
+        }
+    }
+}
+
+fn number(name: &str, value: u64, class: &str) -> Markup {
+    html! { div { dt class={ "key " (class) } { (name) } dd { (count(value)) } } }
+}
+
+/// What it said, as shares of one bar.
+#[expect(clippy::cast_precision_loss, reason = "a picture")]
+fn shares(policy: &Policy, asked: u64) -> Markup {
+    let parts = [
+        (policy.allowed, "fill"),
+        (policy.denied, "fill bad"),
+        (policy.shadow_denied, "fill warn"),
+        (policy.errors, "fill usual"),
+    ];
+    let mut from = 0.0;
+    let drawn = parts.map(|(value, class)| {
+        let share = value as f64 / asked.max(1) as f64 * 100.0;
+        let at = from;
+        from += share;
+        (class, at, share)
+    });
+    html! {
+        svg.bar width="100%" height="6" aria-hidden="true" {
+            rect.track width="100%" height="6" {}
+            @for (class, at, share) in drawn {
+                @if share > 0.0 { rect class=(class) x={ (format!("{at:.2}")) "%" } width={ (format!("{share:.2}")) "%" } height="6" {} }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_add_up_and_shadows_are_told_apart() {
+        let policy = Policy {
+            name: "per-<ip>".into(),
+            algorithm: "sliding_log".into(),
+            keys: vec!["ip+path".into()],
+            limits: vec!["100/1s".into()],
+            mode: "shadow".into(),
+            overrides: 2,
+            routes: Vec::new(),
+            allowed: 75_000,
+            denied: 0,
+            shadow_denied: 25_000,
+            errors: 0,
+        };
+        let html = view(&Policies { policies: vec![policy] }).body.into_string();
+        assert!(
+            html.contains("per-&lt;ip&gt;") && html.contains("75,000") && html.contains("Would be denied")
+        );
+        assert!(html.contains("width=\"75.00%\"") && html.contains("x=\"75.00%\" width=\"25.00%\""));
+        assert!(html.contains("no route") && html.contains("and 2 exceptions"));
+    }
+}

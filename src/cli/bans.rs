@@ -1,0 +1,117 @@
+//! `tollgate bans`: who is shut out.
+
+use std::process::ExitCode;
+
+use http::Method;
+use jiff::Timestamp;
+
+use super::{
+    client::{self, Failure, Options},
+    terminal::{moment, printable, table, time_left},
+};
+use crate::admin::shapes::{Ban, Bans};
+
+/// List who is shut out
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Args {
+    /// Only bans by this key, such as 203.0.113.7 or user:acme
+    #[arg(long)]
+    pub key: Option<String>,
+    /// Only addresses and prefixes within this prefix, such as 203.0.113.0/24
+    #[arg(long)]
+    pub prefix: Option<String>,
+    /// How many bans, 1 to 1000 [default: 100]
+    #[arg(long)]
+    pub limit: Option<usize>,
+    /// Go on where the last page ended
+    #[arg(long)]
+    pub cursor: Option<String>,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+pub(super) fn run(args: &Args) -> ExitCode {
+    client::finish(output(args, Timestamp::now()))
+}
+
+fn output(args: &Args, now: Timestamp) -> Result<String, Failure> {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let named = [("key", &args.key), ("prefix", &args.prefix), ("limit", &limit), ("cursor", &args.cursor)];
+    let given = named.into_iter().filter_map(|(name, value)| {
+        value.as_deref().map(|value| format!("{name}={}", client::encoded(value)))
+    });
+    let target = match given.collect::<Vec<_>>().join("&") {
+        query if query.is_empty() => "/v1/bans".to_owned(),
+        query => format!("/v1/bans?{query}"),
+    };
+    client::answer(&args.options, Method::GET, &target, |bans| list(bans, now))
+}
+
+fn list(bans: &Bans, now: Timestamp) -> String {
+    if bans.bans.is_empty() {
+        return "Nobody is shut out.\n".to_owned();
+    }
+    let row = |ban: &Ban| {
+        let in_a_row = if ban.level == 0 { "-".to_owned() } else { ban.level.to_string() };
+        [
+            ban.key.clone(),
+            ban.mode.clone(),
+            moment(&ban.until),
+            time_left(&ban.until, now),
+            in_a_row,
+            ban.by.clone(),
+            ban.reason.clone(),
+        ]
+    };
+    let head = ["KEY", "MODE", "UNTIL (UTC)", "TIME LEFT", "IN A ROW", "BY", "REASON"];
+    let mut text = table(head, bans.bans.iter().map(row));
+    if let Some(cursor) = &bans.cursor {
+        text += &format!("\nThere are more: --cursor {}\n", printable(cursor));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::client::testing::options, *};
+    use crate::{
+        abuse::bans::Key,
+        admin::testing::{Harness, NOW},
+    };
+
+    #[test]
+    fn the_list_is_a_table_whose_pages_go_on() {
+        let harness = Harness::start(None);
+        let args = |limit, cursor| {
+            let options = options(harness.address, None);
+            Args { key: None, prefix: None, limit, cursor, options }
+        };
+        let now = Timestamp::from_microsecond(NOW).unwrap();
+        assert_eq!(output(&args(None, None), now).unwrap(), "Nobody is shut out.\n");
+        for (key, minutes) in [("ip:203.0.113.7", 90), ("user:acme", 5)] {
+            let lasts = minutes * 60_000_000;
+            harness.bans.give(Key::read(key).unwrap(), lasts, "abuse".into(), "operator at 127.0.0.1".into());
+        }
+        assert_eq!(
+            output(&args(None, None), now).unwrap(),
+            "\
+KEY             MODE     UNTIL (UTC)          TIME LEFT  IN A ROW  BY                     REASON
+ip:203.0.113.7  enforce  2026-07-03 13:30:01  1h 30m     -         operator at 127.0.0.1  abuse
+user:acme       enforce  2026-07-03 12:05:01  5m 0s      -         operator at 127.0.0.1  abuse
+"
+        );
+        let first = output(&args(Some(1), None), now).unwrap();
+        let cursor = first.trim_end().rsplit(' ').next().unwrap().to_owned();
+        let second = output(&args(Some(1), Some(cursor)), now).unwrap();
+        assert!(first.contains("ip:203.0.113.7") && !first.contains("acme"), "{first}");
+        assert!(
+            second.contains("user:acme") && !second.contains("203") && !second.contains("more"),
+            "{second}"
+        );
+        let acme = Args { key: Some("user:acme".into()), ..args(None, None) };
+        assert_eq!(output(&acme, now).unwrap().lines().count(), 2);
+        let within = Args { prefix: Some("203.0.0.0/16".into()), ..args(None, None) };
+        assert!(output(&within, now).unwrap().contains("203.0.113.7"));
+    }
+}

@@ -1,0 +1,29 @@
+//! `tollgate completions SHELL`: what a shell needs to complete command lines.
+
+use std::{
+    io::{Write, stdout},
+    process::ExitCode,
+};
+
+use clap_complete::{Shell, generate};
+
+/// Print what a shell needs to complete command lines
+#[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Such as: tollgate completions bash > /usr/share/bash-completion/completions/tollgate"
+)]
+pub(super) struct Args {
+    /// The shell
+    #[arg(value_enum)]
+    pub shell: Shell,
+}
+
+/// Prints it. The exit code is 1 if it can't be written.
+pub(super) fn run(args: &Args, mut command: clap::Command) -> ExitCode {
+    let (name, mut script) = (command.get_name().to_owned(), Vec::new());
+    generate(args.shell, &mut command, name, &mut script);
+    match stdout().lock().write_all(&script) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

@@ -1,0 +1,224 @@
+//! `tollgate explain URL`: what would become of a request.
+
+use std::{
+    collections::BTreeMap,
+    io::{IsTerminal, stdout},
+    process::ExitCode,
+};
+
+use http::Method;
+
+use super::{
+    client::{self, Failure, Options},
+    terminal::{printable, table},
+};
+use crate::admin::shapes::{
+    ExplainedCheck, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation, HeaderValues,
+};
+
+/// What would become of a request, and why; nothing is consumed
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Exit code: 0 if it would be allowed, 1 if not, 2 if that can't be told.")]
+pub(super) struct Args {
+    /// What the request is for, such as http://api.example.com/orders?page=2
+    pub url: String,
+    /// Its method
+    #[arg(short = 'X', long = "request", value_name = "METHOD", default_value = "GET")]
+    pub method: String,
+    /// A header that it has, such as 'x-api-key: k1'; may be given several times
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    pub headers: Vec<(String, String)>,
+    /// The address that it comes from, as the listener sees it [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub peer: Option<String>,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// There is no answer, as there is where arguments are wrong.
+const UNTOLD: u8 = 2;
+
+/// As curl takes them: what stands behind the first colon, without the spaces around it.
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("write it as NAME: VALUE")?;
+    match name.trim() {
+        "" => Err("it has no name; write it as NAME: VALUE".to_owned()),
+        name => Ok((name.to_owned(), value.trim().to_owned())),
+    }
+}
+
+/// Asks the admin port and prints its answer. The exit code says whether the request would be allowed.
+pub(super) fn run(args: &Args) -> ExitCode {
+    let colour = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    match output(args, colour) {
+        Ok((text, true)) => client::finish(Ok(text)),
+        Ok((text, false)) => {
+            client::finish(Ok(text));
+            ExitCode::FAILURE
+        }
+        Err(failure) => {
+            client::finish(Err(failure));
+            ExitCode::from(UNTOLD)
+        }
+    }
+}
+
+/// What there is to print, and whether the request would be allowed.
+fn output(args: &Args, colour: bool) -> Result<(String, bool), Failure> {
+    let mut headers: BTreeMap<String, HeaderValues> = BTreeMap::new();
+    for (name, value) in &args.headers {
+        let lines =
+            headers.entry(name.to_ascii_lowercase()).or_insert_with(|| HeaderValues::Many(Vec::new()));
+        if let HeaderValues::Many(lines) = lines {
+            lines.push(value.clone());
+        }
+    }
+    let (method, url, peer) = (args.method.clone(), args.url.clone(), args.peer.clone());
+    let request = ExplainedRequest { method, url, headers, peer };
+    let mut allowed = false;
+    let text =
+        client::answer_to(&args.options, Method::POST, "/v1/explain", &request, |told: &Explanation| {
+            allowed = told.verdict == "allowed";
+            page(told, colour)
+        })?;
+    Ok((text, allowed))
+}
+
+fn page(told: &Explanation, colour: bool) -> String {
+    let address = &told.client_address;
+    let mut text = format!("address   {}: {}\n", printable(&address.address), printable(&address.because));
+    let ExplainedUser { user, because } = &told.user;
+    text += &format!("user      {}: {}\n", printable(user.as_deref().unwrap_or("-")), printable(because));
+    if let Some(ExplainedRoute { name, because, passed_over }) = &told.route {
+        text += &format!("route     {}: {}\n", printable(name.as_deref().unwrap_or("-")), printable(because));
+        for route in passed_over {
+            text += &format!("          not {}: {}\n", printable(&route.name), printable(&route.because));
+        }
+    }
+    if let Some(upstream) = &told.upstream {
+        text += &format!("upstream  {}\n", printable(upstream));
+    }
+    if !told.checks.is_empty() {
+        let head = [
+            "POLICY",
+            "KEY",
+            "ALGORITHM",
+            "COST",
+            "USED",
+            "LIMIT",
+            "REMAINING",
+            "RETRY AFTER",
+            "VERDICT",
+            "NOTE",
+        ];
+        text += &format!("\n{}", table(head, told.checks.iter().map(row)));
+    }
+    let status = told.status.map(|status| format!(" with {status}")).unwrap_or_default();
+    let verdict = painted(&told.verdict, colour);
+    text + &format!("\n{verdict}{status}: {}\n", printable(&told.because))
+}
+
+fn row(check: &ExplainedCheck) -> [String; 10] {
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let verdict = match check.mode.as_str() {
+        "shadow" => format!("{} (shadow)", check.verdict),
+        _ => check.verdict.clone(),
+    };
+    [
+        check.policy.clone(),
+        check.key.clone(),
+        check.algorithm.clone(),
+        check.cost.to_string(),
+        number(check.used),
+        check.limit.to_string(),
+        number(check.remaining),
+        check.retry_after.clone().unwrap_or_else(|| "-".to_owned()),
+        verdict,
+        check.because.clone(),
+    ]
+}
+
+/// Green where the request passes, red where it does not.
+fn painted(verdict: &str, colour: bool) -> String {
+    let code = if verdict == "allowed" { 32 } else { 31 };
+    let verdict = printable(verdict);
+    if colour { format!("\x1b[1;{code}m{verdict}\x1b[0m") } else { verdict.into_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(verdict: &str, mode: &str) -> ExplainedCheck {
+        ExplainedCheck {
+            policy: "per-ip".into(),
+            key: "ip:203.0.113.7".into(),
+            algorithm: "gcra".into(),
+            cost: 1,
+            limit: 5,
+            used: Some(5),
+            remaining: Some(0),
+            retry_after: Some("2s".into()),
+            verdict: verdict.into(),
+            mode: mode.into(),
+            because: "by the override for user:\x1bacme".into(),
+        }
+    }
+
+    fn told() -> Explanation {
+        Explanation {
+            client_address: crate::admin::shapes::ExplainedAddress {
+                address: "203.0.113.7".into(),
+                because: "said in x-forwarded-for by the trusted proxy 10.0.0.1".into(),
+            },
+            user: ExplainedUser { user: None, because: "cookie session: it is not there".into() },
+            route: Some(ExplainedRoute {
+                name: Some("all".into()),
+                because: "the path matches /*".into(),
+                passed_over: vec![crate::admin::shapes::PassedOver {
+                    name: "login".into(),
+                    because: "the method is none of POST".into(),
+                }],
+            }),
+            upstream: Some("api".into()),
+            verdict: "denied".into(),
+            status: Some(429),
+            because: "denied by per-ip: its limit is reached".into(),
+            checks: vec![check("denied", "enforce"), check("denied", "shadow")],
+            bans: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_page_says_what_becomes_of_the_request_and_why() {
+        assert_eq!(
+            page(&told(), false),
+            "\
+address   203.0.113.7: said in x-forwarded-for by the trusted proxy 10.0.0.1
+user      -: cookie session: it is not there
+route     all: the path matches /*
+          not login: the method is none of POST
+upstream  api
+
+POLICY  KEY             ALGORITHM  COST  USED  LIMIT  REMAINING  RETRY AFTER  VERDICT          NOTE
+per-ip  ip:203.0.113.7  gcra       1     5     5      0          2s           denied           by the override for user:\\u{1b}acme
+per-ip  ip:203.0.113.7  gcra       1     5     5      0          2s           denied (shadow)  by the override for user:\\u{1b}acme
+
+denied with 429: denied by per-ip: its limit is reached
+"
+        );
+    }
+
+    #[test]
+    fn only_a_terminal_sees_colours() {
+        assert!(page(&told(), true).contains("\x1b[1;31mdenied\x1b[0m with 429"));
+        assert!(!page(&told(), false).contains('\x1b'));
+    }
+
+    #[test]
+    fn headers_are_taken_as_curl_takes_them() {
+        assert_eq!(header("X-A:  b: c "), Ok(("X-A".to_owned(), "b: c".to_owned())));
+        assert_eq!(header("x-a:"), Ok(("x-a".to_owned(), String::new())));
+        assert!(header("x-a").is_err() && header(": b").is_err());
+    }
+}

@@ -1,0 +1,49 @@
+//! `tollgate unban KEY`: lets somebody in again.
+
+use std::process::ExitCode;
+
+use http::Method;
+
+use super::{
+    client::{self, Failure, Options},
+    terminal::printable,
+};
+use crate::admin::shapes::Lifted;
+
+/// Lift a ban
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Args {
+    /// The key, as `tollgate bans` lists it: ip:203.0.113.7, ip:10.0.0.0/8, user:acme
+    pub key: String,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+pub(super) fn run(args: &Args) -> ExitCode {
+    client::finish(output(args))
+}
+
+fn output(args: &Args) -> Result<String, Failure> {
+    let target = format!("/v1/bans?key={}", client::encoded(&args.key));
+    client::answer(&args.options, Method::DELETE, &target, |lifted: &Lifted| {
+        format!("{} is not shut out any more.\n", printable(&lifted.key))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::client::testing::options, *};
+    use crate::{abuse::bans::Key, admin::testing::Harness};
+
+    #[test]
+    fn a_ban_is_lifted_once() {
+        let harness = Harness::start(None);
+        let key = Key::read("user:a%3Ab").unwrap();
+        harness.bans.give(key, 60_000_000, String::new(), "operator".into());
+        let args = Args { key: "user:a:b".into(), options: options(harness.address, None) };
+        assert_eq!(output(&args).unwrap(), "user:a%3Ab is not shut out any more.\n");
+        assert_eq!(output(&args).unwrap_err().to_string(), "nobody is banned by user:a%3Ab");
+        assert_eq!(harness.get("/v1/audit").json()["entries"][0]["action"], "lift");
+    }
+}

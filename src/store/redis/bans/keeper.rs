@@ -1,0 +1,226 @@
+//! Keeps the bans of this instance what they are for all.
+
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
+
+use redis::{RedisResult, aio::MultiplexedConnection};
+use tokio::time::{Instant, interval, timeout};
+
+use super::{
+    super::{duties::Duties, failure::Failure, pardons::jittered, pulse::Pulse},
+    change::{self, Version},
+    journal::Journal,
+    keys::Keys,
+    read::{self, PAGE},
+    write::{self, Outcome},
+};
+use crate::{
+    abuse::bans::{Ban, Change},
+    limit::Clock,
+};
+
+/// How often it is looked whether there is something to count or to tell.
+const ROUND: Duration = Duration::from_millis(50);
+/// How often the number of the last change is looked at.
+const LOOK: Duration = Duration::from_millis(750);
+/// For one call.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// After a call that failed.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Keys counted, or bans told of, by one call of a script: Redis does nothing else meanwhile.
+const CHUNK: usize = 32;
+/// Calls a round.
+const CALLS: usize = 32;
+
+/// Whether what was heard is a change of bans. No identifier begins so.
+pub(in super::super) fn is_change(said: &str) -> bool {
+    said.starts_with('[')
+}
+
+/// Reads, counts and tells. Lives on the monitor's thread.
+pub(in super::super) struct Keeper<'a> {
+    duties: &'a Duties,
+    keys: Keys,
+    journal: Journal,
+    /// Up to where all changes are known; `None` until all was read once.
+    seen: RefCell<Option<Version>>,
+    /// Something was missed: all is to be read anew.
+    is_behind: Cell<bool>,
+    /// What is heard while all is read anew.
+    heard_meanwhile: RefCell<Option<Vec<Vec<u8>>>>,
+}
+
+impl<'a> Keeper<'a> {
+    pub(in super::super) fn new(duties: &'a Duties) -> Self {
+        Self {
+            duties,
+            keys: Keys::new(&duties.config.prefix),
+            journal: Journal::default(),
+            seen: RefCell::new(None),
+            is_behind: Cell::new(true),
+            heard_meanwhile: RefCell::new(None),
+        }
+    }
+
+    /// A change was heard; `None` whenever some may have been missed.
+    pub(in super::super) fn heard(&self, said: Option<&str>) {
+        match said {
+            None => self.is_behind.set(true),
+            Some(said) => self.apply(said.as_bytes()),
+        }
+    }
+
+    /// Goes on for as long as it is polled.
+    pub(in super::super) async fn keep(&self, pulse: &Pulse<'_>) {
+        let Duties { breaker, bans, .. } = self.duties;
+        let (mut rounds, mut look, mut rest) = (interval(ROUND), Instant::now(), Instant::now());
+        loop {
+            rounds.tick().await;
+            let connection = pulse.connection().filter(|_| !breaker.is_open() && rest <= Instant::now());
+            let Some(mut connection) = connection else {
+                bans.set_in_touch(false);
+                continue;
+            };
+            let is_due = look <= Instant::now();
+            if is_due {
+                look = Instant::now() + jittered(LOOK);
+            }
+            let round = self.round(&mut connection, is_due).await;
+            if let Err(failure) = &round {
+                tracing::debug!(error = %failure.why, "bans can't be shared with other instances");
+                rest = Instant::now() + AGAIN;
+            }
+            bans.set_in_touch(round.is_ok());
+        }
+    }
+
+    async fn round(&self, connection: &mut MultiplexedConnection, look: bool) -> Result<(), Failure> {
+        if look {
+            self.look(connection).await?;
+            bounded(self.journal.read(connection, &self.keys, &self.duties.audit)).await?;
+        }
+        self.tell(connection).await?;
+        if self.is_behind.get() {
+            self.read(connection).await?;
+        }
+        self.count(connection).await?;
+        bounded(self.journal.write(connection, &self.keys, &self.duties.audit)).await
+    }
+
+    /// Looks whether something was missed, or lost.
+    async fn look(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+        let version = bounded(read::version(connection, &self.keys)).await?;
+        let seen = self.seen.borrow().clone();
+        let Some(seen) = seen.filter(|seen| *seen != version) else { return Ok(()) };
+        self.is_behind.set(true);
+        let is_lost = !seen.epoch.is_empty() && (seen.epoch != version.epoch || version.n < seen.n);
+        if is_lost {
+            tracing::warn!("Redis has lost its bans: it is told of those that are known here");
+            self.duties.bans.tell_all_anew();
+        }
+        Ok(())
+    }
+
+    /// Tells of what was done here.
+    async fn tell(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+        let Duties { bans, clock, .. } = self.duties;
+        for _ in 0..CALLS {
+            let (orders, mark) = bans.orders(CHUNK);
+            if orders.is_empty() {
+                break;
+            }
+            let told = write::order(connection, &self.keys, &orders, clock.now());
+            let outcome = bounded(told).await?;
+            bans.told(orders.len(), mark);
+            self.heed(&outcome);
+        }
+        Ok(())
+    }
+
+    /// Has counted what was denied here.
+    async fn count(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+        let Duties { bans, clock, .. } = self.duties;
+        let mut strikes = bans.strikes();
+        while !strikes.is_empty() {
+            let some = strikes.split_off(strikes.len().saturating_sub(CHUNK));
+            let now = clock.now();
+            match bounded(write::strike(connection, &self.keys, &some, now)).await {
+                Ok(outcome) => {
+                    self.heed(&outcome);
+                    self.given(&outcome, now);
+                }
+                Err(failure) => {
+                    // It may have been counted: then the instance begins a little ahead.
+                    strikes.extend(some);
+                    bans.count_alone(strikes);
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn heed(&self, outcome: &Outcome) {
+        outcome.changes.iter().for_each(|change| self.apply(change));
+        (0..outcome.refused).for_each(|_| self.duties.bans.say_full());
+    }
+
+    fn given(&self, outcome: &Outcome, now: i64) {
+        for message in &outcome.given {
+            if let Some((_, Change::Banned(ban))) = change::read(message, now) {
+                self.duties.bans.issued(&ban);
+            }
+        }
+    }
+
+    /// Takes up a change, if it is the next.
+    fn apply(&self, message: &[u8]) {
+        if let Some(heard) = &mut *self.heard_meanwhile.borrow_mut() {
+            heard.push(message.to_vec());
+            return;
+        }
+        let Some((version, change)) = change::read(message, self.duties.clock.now()) else {
+            self.is_behind.set(true);
+            return;
+        };
+        let mut seen = self.seen.borrow_mut();
+        let Some(seen) = &mut *seen else { return };
+        let begins = seen.epoch.is_empty() && version.n == 1;
+        if begins || seen.epoch == version.epoch && seen.n + 1 == version.n {
+            *seen = version;
+            self.duties.bans.learn(change);
+        } else if seen.epoch != version.epoch || version.n > seen.n {
+            self.is_behind.set(true);
+        }
+    }
+
+    /// Reads all bans anew.
+    async fn read(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+        self.heard_meanwhile.replace(Some(Vec::new()));
+        let read = self.read_all(connection).await;
+        let heard = self.heard_meanwhile.take().unwrap_or_default();
+        let (version, bans) = read?;
+        self.is_behind.set(false);
+        let is_first = self.seen.replace(Some(version)).is_none();
+        self.duties.bans.replace(bans, is_first);
+        heard.iter().for_each(|message| self.apply(message));
+        Ok(())
+    }
+
+    async fn read_all(&self, connection: &mut MultiplexedConnection) -> Result<(Version, Vec<Ban>), Failure> {
+        let clock = &self.duties.clock;
+        let mut page = bounded(read::page(connection, &self.keys, "", PAGE, clock.now())).await?;
+        let (version, mut bans) = (page.version, page.bans);
+        while let Some(from) = page.next {
+            page = bounded(read::page(connection, &self.keys, &from, PAGE, clock.now())).await?;
+            bans.extend(page.bans);
+        }
+        Ok((version, bans))
+    }
+}
+
+async fn bounded<T>(call: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
+    Ok(timeout(TIMEOUT, call).await.map_err(|_| Failure::timeout())??)
+}

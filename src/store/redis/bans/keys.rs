@@ -1,0 +1,22 @@
+//! Where bans are kept. All keys have one hash tag: they are in one slot, where one script reaches them.
+
+use super::super::pardons;
+
+pub(super) struct Keys {
+    /// As `lua/bans_prelude.lua` has them.
+    pub(super) all: [String; 5],
+    pub(super) channel: String,
+    /// The list of who changed what.
+    pub(super) journal: String,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str) -> Self {
+        let all = ["ends", "told", "version", "ladders", "expiries"];
+        Self {
+            all: all.map(|name| format!("{prefix}:{{bans}}:{name}")),
+            channel: pardons::channel(prefix),
+            journal: format!("{prefix}:{{audit}}"),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Reads what bans there are.
+
+use std::sync::LazyLock;
+
+use redis::{RedisResult, Script, aio::MultiplexedConnection};
+
+use super::{
+    change::{Version, read_ban},
+    keys::Keys,
+};
+use crate::abuse::bans::Ban;
+
+static BANS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/bans.lua")));
+
+/// Bans that are read at a time: Redis does nothing else meanwhile.
+pub(super) const PAGE: usize = 500;
+
+/// Some of the bans.
+pub(super) struct Page {
+    pub(super) version: Version,
+    pub(super) bans: Vec<Ban>,
+    /// From where the next page is; `None` on the last.
+    pub(super) next: Option<String>,
+}
+
+/// The version alone.
+pub(super) async fn version(connection: &mut MultiplexedConnection, keys: &Keys) -> RedisResult<Version> {
+    Ok(page(connection, keys, "", 0, 0).await?.version)
+}
+
+/// A page of `most` bans, those that end `from` then on; empty: from now on. `now`: by this instance's clock.
+pub(super) async fn page(
+    connection: &mut MultiplexedConnection,
+    keys: &Keys,
+    from: &str,
+    most: usize,
+    now: i64,
+) -> RedisResult<Page> {
+    let mut call = BANS.prepare_invoke();
+    for key in keys.all.iter().take(3) {
+        call.key(key);
+    }
+    call.arg(from).arg(most);
+    let reply: Vec<Vec<u8>> = call.invoke_async(connection).await?;
+    let text = |at: usize| reply.get(at).and_then(|part| std::str::from_utf8(part).ok()).unwrap_or_default();
+    let version = Version { epoch: text(0).to_owned(), n: text(1).parse().unwrap_or(0) };
+    let redis_now: i64 = text(2).parse().unwrap_or(0);
+    let found = reply.get(3..).unwrap_or_default().chunks_exact(3);
+    let (count, last) = (found.len(), text(reply.len().saturating_sub(2)).to_owned());
+    let bans = found.filter_map(|found| {
+        let [ban, ends, told] = found else { return None };
+        let [ban, ends, told] = [ban, ends, told].map(|part| std::str::from_utf8(part).ok());
+        read_ban(ban?, ends?.parse().ok()?, told?, redis_now, now)
+    });
+    let bans = bans.collect();
+    // Where a whole page ends at one moment, what else does is left out rather than read for ever.
+    let next = if last == from { format!("({last}") } else { last };
+    Ok(Page { version, bans, next: (most > 0 && count == most).then_some(next) })
+}

@@ -1,0 +1,60 @@
+//! Whose health has changed, for whoever watches.
+
+use std::collections::HashMap;
+
+use crate::telemetry::{
+    Event,
+    metrics::{EndpointFacts, StoreFacts},
+};
+
+/// What was healthy when it was last looked at. What was never seen is taken to have been.
+#[derive(Debug, Default)]
+pub(super) struct Health(HashMap<String, bool>);
+
+impl Health {
+    /// Takes how things stand now; gives what has changed.
+    pub(super) fn update(&mut self, store: &Option<StoreFacts>, endpoints: Vec<EndpointFacts>) -> Vec<Event> {
+        let store = store.iter().map(|store| {
+            let why = if store.breaker_open { "it is not asked: it failed too often" } else { "it answers" };
+            ("store".to_owned(), !store.breaker_open, why)
+        });
+        let endpoints = endpoints.into_iter().map(|endpoint| {
+            let why = if endpoint.is_healthy { "it can be reached" } else { "it can't be reached" };
+            (format!("upstream {} {}", endpoint.upstream, endpoint.url), endpoint.is_healthy, why)
+        });
+        let changed = store.chain(endpoints).filter_map(|(what, is_healthy, why)| {
+            let was_healthy = self.0.insert(what.clone(), is_healthy).unwrap_or(true);
+            (was_healthy != is_healthy).then(|| Event::Health { what, is_healthy, why: why.to_owned() })
+        });
+        changed.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_is_told_once() {
+        let mut health = Health::default();
+        let store = |breaker_open| Some(StoreFacts { breaker_open, ..StoreFacts::default() });
+        let endpoint = |is_healthy| EndpointFacts {
+            upstream: "api".into(),
+            url: "http://a:1".into(),
+            is_healthy,
+            ejections: 0,
+        };
+        let told = |events: Vec<Event>| -> Vec<(String, bool)> {
+            let each = events.into_iter().filter_map(|event| match event {
+                Event::Health { what, is_healthy, .. } => Some((what, is_healthy)),
+                _ => None,
+            });
+            each.collect()
+        };
+        assert_eq!(told(health.update(&store(false), vec![endpoint(true)])), []);
+        assert_eq!(told(health.update(&store(true), vec![endpoint(true)])), [("store".into(), false)]);
+        assert_eq!(told(health.update(&store(true), vec![endpoint(true)])), []);
+        let changed = told(health.update(&store(false), vec![endpoint(false)]));
+        assert_eq!(changed, [("store".into(), true), ("upstream api http://a:1".into(), false)]);
+    }
+}

@@ -1,0 +1,366 @@
+//! Who is shut out: by hand and by rules, in one process and on instances that share a Redis.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Config, Origin, Redis, Reply, Tollgate, eventually, request};
+
+/// Three a second of an address pass. Whoever is denied five times within ten seconds is out for one second at first.
+const RULES: &str = "
+user: [{ header: x-user-id, from: anyone }]
+trusted_proxies: [127.0.0.1]
+policies:
+  per-ip: { algorithm: sliding_log, key: ip, limit: 3/1s }
+";
+
+const LADDER: &str = "
+bans:
+  hammering: { key: ip, after: 5/10s, for: 1s, factor: 3, jitter: 0%, exempt: [198.51.100.0/24] }
+  watched: { key: user, after: 5/10s, for: 1h, mode: shadow }
+";
+
+fn instance(origin: &Origin, rest: &str) -> Tollgate {
+    let rest = format!("{RULES}{rest}");
+    Tollgate::start(Config::new(&[origin.address], &rest).with_policy("per-ip"))
+}
+
+fn sharing(origin: &Origin, redis: &Redis, rest: &str) -> Tollgate {
+    instance(origin, &format!("store: {{ redis: {{ url: \"{}\" }} }}\n{rest}", redis.url()))
+}
+
+fn ask(tollgate: &Tollgate, address: &str, user: &str) -> Reply {
+    let fields = [("x-forwarded-for", address), ("x-user-id", user)];
+    Client::connect(tollgate.address).request("GET", "/a", &fields, b"")
+}
+
+fn status(tollgate: &Tollgate, address: &str, user: &str) -> u16 {
+    ask(tollgate, address, user).status
+}
+
+fn give(tollgate: &Tollgate, body: &Value) -> Reply {
+    let fields = [("content-type", "application/json")];
+    request(tollgate.admin, "POST", "/v1/bans", &fields, body.to_string().as_bytes())
+}
+
+#[track_caller]
+fn ban(tollgate: &Tollgate, key: &str) {
+    let reply = give(tollgate, &json!({"key": key, "for": "1h", "reason": "abuse"}));
+    assert_eq!(reply.status, 201, "{}", reply.text());
+}
+
+fn bans(tollgate: &Tollgate) -> Vec<Value> {
+    tollgate.admin("GET", "/v1/bans").json()["bans"].as_array().unwrap().clone()
+}
+
+fn keys(tollgate: &Tollgate) -> Vec<String> {
+    bans(tollgate).iter().map(|ban| ban["key"].as_str().unwrap().to_owned()).collect()
+}
+
+fn actions(tollgate: &Tollgate) -> Vec<String> {
+    let audit = tollgate.admin("GET", "/v1/audit").json();
+    let entry = |entry: &Value| {
+        format!("{} {}", entry["action"].as_str().unwrap(), entry["target"].as_str().unwrap())
+    };
+    audit["entries"].as_array().unwrap().iter().map(entry).collect()
+}
+
+/// Has an address denied until a rule bans it. The level of the ban.
+#[track_caller]
+fn hammer(tollgate: &Tollgate, address: &str) -> u64 {
+    let key = format!("ip:{address}");
+    let mut level = 0;
+    eventually(&format!("{address} is banned"), || {
+        status(tollgate, address, "ann");
+        let found = bans(tollgate).into_iter().find(|ban| ban["key"] == *key && ban["mode"] == "enforce");
+        level = found.map_or(0, |ban| ban["level"].as_u64().unwrap());
+        level > 0
+    });
+    level
+}
+
+#[test]
+fn addresses_prefixes_and_users_are_shut_out_by_hand() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, "");
+    assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 200);
+    for key in ["ip:203.0.113.7", "ip:10.0.0.0/8", "ip:2001:db8::1", "user:a:b"] {
+        ban(&tollgate, key);
+    }
+    for (address, user, expected) in [
+        ("203.0.113.7", "ann", 403),
+        ("203.0.113.8", "ann", 200),
+        ("10.1.2.3", "ann", 403),
+        ("11.1.2.3", "ann", 200),
+        ("2001:db8::ffff", "ann", 403),
+        ("2001:db8:0:1::1", "ann", 200),
+        ("192.0.2.1", "a:b", 403),
+        ("192.0.2.1", "a", 200),
+    ] {
+        assert_eq!(status(&tollgate, address, user), expected, "{address} {user}");
+    }
+    let denied = ask(&tollgate, "203.0.113.7", "ann");
+    assert_eq!(denied.header("content-type"), Some("application/problem+json"));
+    let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+    assert!((3_500..=3_600).contains(&retry_after), "{retry_after}");
+    assert!(
+        denied.text().contains("shut out until 20") && !denied.text().contains("abuse"),
+        "{}",
+        denied.text()
+    );
+    assert_eq!(tollgate.metric("tollgate_ban_denials_total{ban=\"ban\",verdict=\"denied\"}"), 5.0);
+    assert_eq!(tollgate.metric("tollgate_bans{mode=\"enforce\"}"), 4.0);
+
+    let replaced = give(&tollgate, &json!({"key": "203.0.113.7", "for": "2h"}));
+    assert_eq!((replaced.status, replaced.json()["reason"].as_str()), (200, Some("")));
+    eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/203.0.113.7").status == 200);
+    let evidence = tollgate.admin("GET", "/v1/blocked/203.0.113.7").json();
+    assert_eq!(
+        (&evidence["policies"], &evidence["bans"][0]["key"]),
+        (&json!(["ban"]), &json!("ip:203.0.113.7"))
+    );
+    assert_eq!(tollgate.admin("GET", "/v1/blocked?policy=ban").status, 200);
+
+    assert_eq!(tollgate.command(&["unban", "user:a:b"]).code, Some(0));
+    assert_eq!(tollgate.command(&["unban", "user:a:b"]).code, Some(1));
+    assert_eq!(status(&tollgate, "192.0.2.2", "a:b"), 200);
+    let listed = tollgate.command(&["bans"]).stdout;
+    assert!(listed.contains("ip:10.0.0.0/8") && !listed.contains("user:"), "{listed}");
+    assert_eq!(actions(&tollgate)[..2], ["lift user:a%3Ab".to_owned(), "ban ip:203.0.113.7".to_owned()],);
+}
+
+#[test]
+fn an_unblock_lifts_the_ban_of_the_address_and_names_that_of_its_prefix() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, "");
+    for key in ["ip:203.0.113.7", "ip:203.0.113.0/24"] {
+        ban(&tollgate, key);
+    }
+    assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 403);
+    let unblocked = tollgate.admin("DELETE", "/v1/blocked/203.0.113.7").json();
+    assert_eq!(unblocked["bans_lifted"], 1);
+    assert_eq!(unblocked["other_keys"], json!(["ip:203.0.113.0/24"]));
+    assert_eq!(keys(&tollgate), ["ip:203.0.113.0/24"]);
+    assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 403, "its prefix is banned");
+    assert_eq!(actions(&tollgate)[0], "unblock 203.0.113.7");
+}
+
+#[test]
+fn what_can_t_be_meant_is_refused() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, "");
+    let good = json!({"key": "ip:203.0.113.7", "for": "1h", "reason": "abuse"});
+    for (field, value) in [
+        ("key", json!("ip:0.0.0.0/0")),
+        ("key", json!("ip:::/0")),
+        ("key", json!("ip:10.0.0.1/8")),
+        ("key", json!("acme")),
+        ("key", json!(7)),
+        ("for", json!("0s")),
+        ("for", json!("367d")),
+        ("for", json!("soon")),
+        ("reason", json!("a".repeat(257))),
+        ("reason", json!("a\nb")),
+        ("since", json!("now")),
+    ] {
+        let mut body = good.clone();
+        body[field] = value;
+        let reply = give(&tollgate, &body);
+        assert_eq!(reply.status, 400, "{body}: {}", reply.text());
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    }
+    let reason = "é".repeat(256);
+    assert_eq!(give(&tollgate, &json!({"key": "user:x", "for": "366d", "reason": reason})).status, 201);
+    assert_eq!(keys(&tollgate), ["user:x"]);
+    assert_eq!(tollgate.admin("DELETE", "/v1/bans?key=ip:203.0.113.7").status, 404);
+    assert_eq!(tollgate.admin("DELETE", "/v1/bans").status, 400);
+    assert_eq!(tollgate.admin("GET", "/v1/bans?limit=0").status, 400);
+}
+
+fn climbs(tollgate: &Tollgate) {
+    assert_eq!(hammer(tollgate, "203.0.113.7"), 1);
+    let denied = ask(tollgate, "203.0.113.7", "ann");
+    assert_eq!(denied.status, 403, "{}", denied.text());
+    let begun = Instant::now();
+    eventually("the first ban ends", || status(tollgate, "203.0.113.7", "ann") != 403);
+    assert!(begun.elapsed() < Duration::from_millis(2_500));
+    assert_eq!(hammer(tollgate, "203.0.113.7"), 2);
+    let begun = Instant::now();
+    eventually("the second ban ends", || status(tollgate, "203.0.113.7", "ann") != 403);
+    let lasted = begun.elapsed();
+    assert!((Duration::from_millis(1_500)..Duration::from_secs(5)).contains(&lasted), "{lasted:?}");
+    let list = tollgate.admin("GET", "/v1/blocked?policy=bans.hammering").json();
+    assert_eq!(list["blocked"][0]["address"], "203.0.113.7");
+    let issued = tollgate.metric("tollgate_bans_issued_total{ban=\"bans.hammering\"}");
+    assert!(issued >= 2.0, "{issued}");
+    assert!(actions(tollgate).contains(&"ban ip:203.0.113.7".to_owned()));
+
+    // Lifting forgets the level.
+    hammer(tollgate, "203.0.113.7");
+    assert_eq!(tollgate.admin("DELETE", "/v1/blocked/203.0.113.7").json()["bans_lifted"], 1);
+    assert_eq!(hammer(tollgate, "203.0.113.7"), 1);
+}
+
+#[test]
+fn whoever_is_denied_again_and_again_is_out_for_longer_and_longer() {
+    let origin = Origin::ok();
+    climbs(&instance(&origin, LADDER));
+}
+
+#[test]
+fn the_ladder_is_the_same_in_redis() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = sharing(&origin, &redis, LADDER);
+    eventually("it is in touch", || tollgate.log().iter().any(|line| line.contains("connected to Redis")));
+    climbs(&tollgate);
+    assert!(redis.keys().iter().any(|key| key == "ratelimit:{bans}:ladders"), "{:?}", redis.keys());
+}
+
+#[test]
+fn whoever_is_exempt_is_not_shut_out_and_shadow_bans_shut_out_nobody() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, LADDER);
+    for _ in 0..40 {
+        status(&tollgate, "198.51.100.7", "bob");
+    }
+    eventually("the shadow rule bans", || keys(&tollgate) == ["user:bob"]);
+    assert_eq!(bans(&tollgate)[0]["mode"], "shadow");
+    eventually("the window has passed", || status(&tollgate, "198.51.100.7", "bob") == 200);
+    let shadow = "tollgate_ban_denials_total{ban=\"bans.watched\",verdict=\"shadow_denied\"}";
+    assert!(tollgate.metric(shadow) > 0.0);
+    assert_eq!(tollgate.metric("tollgate_ban_denials_total{ban=\"bans.hammering\",verdict=\"denied\"}"), 0.0);
+    assert_eq!(tollgate.metric("tollgate_bans{mode=\"shadow\"}"), 1.0);
+}
+
+#[test]
+fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let [one, other] = [0, 1].map(|_| sharing(&origin, &redis, LADDER));
+    for tollgate in [&one, &other] {
+        eventually("it is in touch", || {
+            tollgate.log().iter().any(|line| line.contains("connected to Redis"))
+        });
+    }
+    ban(&one, "ip:192.0.2.1");
+    eventually("it is known", || keys(&other).len() == 1);
+    let timed = |what: &str, change: &dyn Fn(), held: &dyn Fn() -> bool| {
+        change();
+        let begun = Instant::now();
+        eventually(what, held);
+        let took = begun.elapsed();
+        println!("{what} after {took:?}");
+        assert!(took < Duration::from_secs(1), "{what} after {took:?}");
+    };
+    let is_out = |address: &'static str| (status(&other, address, "ann") == 403) as u8;
+    timed("a ban holds elsewhere", &|| ban(&one, "ip:203.0.113.0/24"), &|| is_out("203.0.113.9") == 1);
+    let lift = || assert_eq!(one.admin("DELETE", "/v1/bans?key=ip:203.0.113.0/24").status, 200);
+    timed("a ban is lifted elsewhere", &lift, &|| is_out("203.0.113.9") == 0);
+    ban(&other, "ip:203.0.113.7");
+    let unblock = || assert_eq!(other.admin("DELETE", "/v1/blocked/203.0.113.7").json()["bans_lifted"], 1);
+    timed("an unblock lifts elsewhere", &unblock, &|| keys(&one) == ["ip:192.0.2.1"]);
+    // Both count together: neither has seen enough alone.
+    hammer(&one, "198.18.0.1");
+    eventually("the rule's ban is known", || keys(&other).contains(&"ip:198.18.0.1".to_owned()));
+    let issued = |tollgate: &Tollgate| tollgate.metric("tollgate_bans_issued_total{ban=\"bans.hammering\"}");
+    assert_eq!(issued(&one) + issued(&other), 1.0, "it was given once");
+    let mut expected = actions(&one);
+    eventually("both tell of all changes", || {
+        expected = actions(&one);
+        expected.len() >= 5 && actions(&other) == expected
+    });
+}
+
+#[test]
+fn bans_outlast_instances_and_redis() {
+    let (origin, mut redis) = (Origin::ok(), Redis::start());
+    let [one, other] = [0, 1].map(|_| sharing(&origin, &redis, LADDER));
+    ban(&one, "ip:203.0.113.7");
+    eventually("it is known", || keys(&other).len() == 1);
+    drop((one, other));
+    let [one, other] = [0, 1].map(|_| sharing(&origin, &redis, LADDER));
+    for tollgate in [&one, &other] {
+        eventually("it is known again", || keys(tollgate) == ["ip:203.0.113.7"]);
+        eventually("so is who gave it", || actions(tollgate) == ["ban ip:203.0.113.7"]);
+    }
+
+    redis.kill();
+    assert_eq!(status(&one, "203.0.113.7", "ann"), 403);
+    ban(&one, "ip:203.0.113.8");
+    assert_eq!(status(&one, "203.0.113.8", "ann"), 403);
+    hammer(&other, "198.18.0.1");
+    assert_eq!(one.admin("DELETE", "/v1/bans?key=ip:203.0.113.7").status, 200);
+    // It comes back empty.
+    redis.restart();
+    eventually("what was done meanwhile is told", || {
+        keys(&other).contains(&"ip:203.0.113.8".to_owned())
+            && keys(&one).contains(&"ip:203.0.113.8".to_owned())
+    });
+    eventually("both agree", || keys(&one) == keys(&other));
+}
+
+#[test]
+fn what_others_wrote_into_redis_does_no_harm() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    for command in [
+        ["set", "ratelimit:{bans}:ends", "x"].as_slice(),
+        &["hset", "ratelimit:{bans}:told", "e ip:10.0.0.0/8", "x"],
+        &["hset", "ratelimit:{bans}:version", "n", "x"],
+        &["hset", "ratelimit:{bans}:ladders", "ip:203.0.113.7", "x"],
+        &["lpush", "ratelimit:{bans}:expiries", "x"],
+        &["set", "ratelimit:{audit}", "x"],
+    ] {
+        redis.cli(command);
+    }
+    let tollgate = sharing(&origin, &redis, LADDER);
+    eventually("it is in touch", || tollgate.log().iter().any(|line| line.contains("connected to Redis")));
+    assert_eq!(hammer(&tollgate, "203.0.113.7"), 1);
+    for message in
+        ["[", "[\"a\"]", "[1,2,3]", "[\"a\",\"9\",\"banned\",\"e ip:0.0.0.0/0\",\"9\",\"9\",\"9\",\"{}\"]"]
+    {
+        redis.cli(&["publish", "ratelimit:unblock", message]);
+    }
+    let far = "99999999999999999999999";
+    redis.cli(&["zadd", "ratelimit:{bans}:ends", far, "e ip:0.0.0.0/0", far, "nonsense"]);
+    redis.cli(&["hset", "ratelimit:{bans}:told", "e ip:0.0.0.0/0", "1 1 {}"]);
+    redis.cli(&["hset", "ratelimit:{bans}:version", "n", "77"]);
+    ban(&tollgate, "user:bob");
+    assert_eq!(status(&tollgate, "192.0.2.1", "bob"), 403);
+    eventually("the audit list is mended", || redis.cli(&["type", "ratelimit:{audit}"]) == "list");
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(status(&tollgate, "192.0.2.1", "bob"), 403, "after all was read anew");
+    assert_eq!(status(&tollgate, "192.0.2.2", "ann"), 200);
+}
+
+#[test]
+fn a_hundred_thousand_bans_are_read_and_held() {
+    const MOST: usize = 100_000;
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
+    let mut script = String::new();
+    for n in 0..MOST {
+        let id = format!("\"e ip:10.{}.{}.{}\"", n >> 16, n >> 8 & 255, n & 255);
+        script += &format!("ZADD ratelimit:{{bans}}:ends {} {id}\n", now + 3_600_000_000 + n as u128);
+        let told = format!("\"{now} 0 {{\\\"reason\\\":\\\"\\\",\\\"by\\\":\\\"operator\\\"}}\"");
+        script += &format!("HSET ratelimit:{{bans}}:told {id} {told}\n");
+    }
+    script += "HSET ratelimit:{bans}:version epoch x n 5\n";
+    redis.cli_with(&["--pipe"], &script);
+    assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:ends"]), MOST.to_string());
+    let begun = Instant::now();
+    let tollgate = sharing(&origin, &redis, "");
+    eventually("all are known", || tollgate.metric("tollgate_bans{mode=\"enforce\"}") == MOST as f64);
+    println!("{MOST} bans are known after {:?}", begun.elapsed());
+    assert_eq!(status(&tollgate, "10.1.134.159", "ann"), 403);
+    assert_eq!(status(&tollgate, "10.1.134.160", "ann"), 200);
+    // One more, and the one that ends first goes.
+    ban(&tollgate, "ip:203.0.113.7");
+    assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 403);
+    eventually("there is one more", || {
+        redis.cli(&["zscore", "ratelimit:{bans}:ends", "e ip:203.0.113.7"]) != ""
+    });
+    assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:ends"]), MOST.to_string());
+    eventually("the first has gone", || status(&tollgate, "10.0.0.0", "ann") == 200);
+}

@@ -1,0 +1,48 @@
+//! The page in a real browser.
+
+mod look;
+mod sign_in;
+mod work;
+
+use crate::harness::{Browser, Client, Config, Origin, Tollgate, eventually};
+
+/// Everything is held back by address, after three requests in an hour; users are whom they say they are. `rest` is YAML
+/// for the top level.
+fn start(origin: &Origin, rest: &str) -> Tollgate {
+    let policies = "
+user: [{ header: x-user-id, from: anyone }]
+policies:
+  inspect: { algorithm: metadata_list, key: ip, limit: 3/1h }
+  trial: { algorithm: gcra, key: user, limit: 1/1m, mode: shadow }
+";
+    let upstream = format!("\"http://{}\"", origin.address);
+    Tollgate::start(Config::yaml(format!(
+        "{policies}{rest}
+upstreams:
+  origin: {{ endpoints: [{upstream}], policies: [inspect, trial] }}
+routes:
+  - {{ name: orders, path: /orders/*, upstream: origin }}
+  - {{ name: all, path: /*, upstream: origin }}
+"
+    )))
+}
+
+/// Sends a request as each of `users`, from one address over one connection.
+fn ask_as(tollgate: &Tollgate, source: &str, users: &[&str]) -> Vec<u16> {
+    let mut client = Client::connect_from(source.parse().unwrap(), tollgate.address);
+    users.iter().map(|user| client.request("GET", "/orders/7", &[("x-user-id", user)], b"").status).collect()
+}
+
+/// Has `source` limited, with these users behind it, and waits until the admin port knows.
+#[track_caller]
+fn limit(tollgate: &Tollgate, source: &str, users: &[&str]) {
+    assert_eq!(ask_as(tollgate, source, users).last(), Some(&429));
+    eventually("it is listed", || tollgate.admin("GET", &format!("/v1/blocked/{source}")).status == 200);
+}
+
+/// Nothing that a page did was a mistake in the browser's eyes.
+#[track_caller]
+fn is_content(browser: &Browser) {
+    let logged = browser.logged();
+    assert!(logged.is_empty(), "{logged:#?}");
+}

@@ -1,0 +1,43 @@
+//! The token is asked for once.
+
+use super::{is_content, start};
+use crate::harness::{Browser, Origin};
+
+#[test]
+fn a_wrong_token_is_told_and_the_right_one_leads_to_where_it_was_asked_for() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "admin: { address: \"127.0.0.1:0\", token: s3cret-token }\n");
+    let browser = Browser::open(tollgate.admin, "/blocked?sort=denied");
+    browser.comes_to("/login?next=%2Fblocked%3Fsort%3Ddenied");
+    is_content(&browser);
+    browser.write("[name=token]", "s3cret-tokem");
+    browser.click("button[type=submit]");
+    browser.shows("#wrong", "this is not the token");
+    // The browser itself complains about the answer 403.
+    assert!(browser.logged().iter().all(|line| line.contains("403")));
+    browser.write("[name=token]", "s3cret-token");
+    browser.click("button[type=submit]");
+    browser.comes_to("/blocked?sort=denied");
+    browser.shows("#live", "Live");
+    assert_eq!(browser.script("return document.cookie"), "", "no script can read it");
+    is_content(&browser);
+
+    browser.click("#logout");
+    browser.comes_to("/login");
+    browser.go("/");
+    browser.comes_to("/login");
+}
+
+#[test]
+fn nobody_is_led_elsewhere() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "admin: { address: \"127.0.0.1:0\", token: s3cret-token }\n");
+    for next in
+        ["https%3A%2F%2Fevil.example%2F", "%2F%2Fevil.example", "%5C%5Cevil.example", "javascript%3Aalert(1)"]
+    {
+        let browser = Browser::open(tollgate.admin, &format!("/login?next={next}"));
+        browser.write("[name=token]", "s3cret-token");
+        browser.click("button[type=submit]");
+        browser.comes_to("/");
+    }
+}

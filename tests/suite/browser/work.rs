@@ -1,0 +1,117 @@
+//! What operators do with it.
+
+use super::{ask_as, is_content, limit, start};
+use crate::harness::{Browser, Origin, Redis, eventually};
+
+#[test]
+fn an_address_is_found_looked_into_and_let_go_on_every_instance() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let store = format!("store: {{ redis: {{ url: \"{}\", timeout: 2s }} }}\n", redis.url());
+    let [one, other] = [(); 2].map(|()| start(&origin, &store));
+    limit(&one, "127.0.0.5", &["ann", "bob", "ann", "eve"]);
+    assert_eq!(ask_as(&other, "127.0.0.5", &["ann"]), [429], "they share the limit");
+
+    let browser = Browser::open(one.admin, "/");
+    browser.click("a[href='/blocked']");
+    browser.write("[name=prefix]", "127.0.0.0/8");
+    browser.click("form.filter button");
+    browser.shows("table", "127.0.0.5");
+    browser.shows("table", "many users");
+    browser.click("tbody th a");
+    browser.comes_to("/blocked/127.0.0.5");
+    for user in ["ann", "bob", "eve"] {
+        browser.shows("main", user);
+    }
+    browser.shows("main", "/orders/7");
+    browser.shows("main", "3 of 3");
+
+    browser.click("[data-dialog=unblock]");
+    browser.shows("#unblock", "Unblock 127.0.0.5?");
+    browser.click("#unblock [data-close]");
+    assert_eq!(ask_as(&other, "127.0.0.5", &["ann"]), [429], "nothing was changed yet");
+    browser.click("[data-dialog=unblock]");
+    browser.click("#unblock [type=submit]");
+    browser.shows("#said", "127.0.0.5 is unblocked: 1 limit cleared");
+    browser.shows("main", "It was not limited lately");
+    is_content(&browser);
+    eventually("the other instance lets it through", || ask_as(&other, "127.0.0.5", &["ann"]) == [200]);
+}
+
+#[test]
+fn a_new_denial_shows_by_itself_and_leaves_alone_what_somebody_does() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    let browser = Browser::open(tollgate.admin, "/blocked");
+    browser.shows("main", "Nobody is blocked");
+    browser.shows("#live", "Live");
+    browser.write("[name=prefix]", "127.");
+    browser.script("window.same = true");
+    limit(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve"]);
+    browser.shows("main table", "127.0.0.5");
+    assert_eq!(browser.script("return window.same"), true, "the page was loaded anew");
+    assert_eq!(
+        browser.script("return document.activeElement.name + document.activeElement.value"),
+        "prefix127."
+    );
+    is_content(&browser);
+}
+
+#[test]
+fn how_things_stand_is_counted_on() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    let browser = Browser::open(tollgate.admin, "/");
+    browser.shows("[data-tick=blocked]", "0");
+    limit(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve"]);
+    browser.shows("[data-tick=blocked]", "1");
+    browser.shows("main", "127.0.0.5");
+    is_content(&browser);
+}
+
+#[test]
+fn without_scripts_everything_can_be_read() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    limit(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve"]);
+    let page = tollgate.admin("GET", "/blocked/127.0.0.5").text();
+    for told in ["127.0.0.5", "ann", "bob", "eve", "/orders/7", "3 of 3", "many users"] {
+        assert!(page.contains(told), "no {told} in {page}");
+    }
+    // What only a script can do is not shown without one.
+    assert!(page.contains("<div class=\"actions js\">"));
+}
+
+#[test]
+fn somebody_is_banned_and_let_back_in() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    let browser = Browser::open(tollgate.admin, "/blocked/127.0.0.5");
+    browser.shows("main", "It was not limited lately");
+    browser.click("[data-dialog=ban]");
+    browser.shows("#ban", "Ban ip:127.0.0.5?");
+    browser.write("#ban [name=reason]", "scrapes <prices>");
+    browser.click("#ban [type=submit]");
+    browser.shows("#said", "ip:127.0.0.5 is banned until");
+    browser.shows("main", "scrapes <prices>");
+    eventually("its requests are refused", || ask_as(&tollgate, "127.0.0.5", &["ann"]) == [403]);
+
+    browser.click("a[href='/bans']");
+    browser.comes_to("/bans");
+    browser.write("form.stack [name=key]", "user:eve");
+    browser.click("form.stack [type=submit]");
+    browser.shows("main table", "user:eve");
+    browser.write("form.stack [name=key]", "nonsense");
+    browser.click("form.stack [type=submit]");
+    browser.shows("form.stack .error", "nonsense");
+    // The browser itself complains about the answer 400.
+    assert!(browser.logged().iter().all(|line| line.contains("400")));
+
+    browser.click("[data-about='ip:127.0.0.5']");
+    browser.shows("#lift", "Lift the ban of ip:127.0.0.5?");
+    browser.click("#lift [type=submit]");
+    browser.shows("#said", "ip:127.0.0.5: 1 ban lifted");
+    eventually("its requests are let through", || ask_as(&tollgate, "127.0.0.5", &["ann"]) == [200]);
+    browser.go("/audit");
+    browser.shows("table", "scrapes <prices>");
+    is_content(&browser);
+}
