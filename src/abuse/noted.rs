@@ -57,11 +57,11 @@ pub(super) fn noted(batch: Batch, names: &Names) -> (Vec<Noted>, Vec<Filled>, u6
         let users = std::mem::take(&mut tally.users).into_iter().filter_map(who).collect();
         all.push(Noted { address, tally, users });
     }
-    let filled = batch.evidence.into_iter().filter_map(|evidence| filled(evidence, names)).collect();
+    let filled = batch.evidence.iter().filter_map(|evidence| filled(evidence, names)).collect();
     (all, filled, lost)
 }
 
-fn filled(evidence: Evidence, names: &Names) -> Option<Filled> {
+fn filled(evidence: &Evidence, names: &Names) -> Option<Filled> {
     Some(Filled {
         address: address::parse(&evidence.address)?,
         policy: evidence.policy,

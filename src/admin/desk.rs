@@ -104,13 +104,13 @@ impl Desk {
     /// Brings what other instances hold of limited clients, as far as it can be had.
     pub(super) async fn refresh(&self) {
         let result = ask(&self.archive, |answer| Errand::Refresh { answer }).await;
-        told_from_memory(result);
+        told_from_memory(&result);
     }
 
     /// Brings what other instances hold of one client, as far as it can be had.
     pub(super) async fn look_up(&self, address: IpNet) {
         let result = ask(&self.archive, |answer| Errand::LookUp { address, answer }).await;
-        told_from_memory(result);
+        told_from_memory(&result);
     }
 
     /// From where other instances have denied a user, as far as it can be had.
@@ -137,8 +137,8 @@ async fn ask<Q, T>(
 }
 
 /// Without the others, an operator is told what is known here.
-fn told_from_memory(result: Result<(), Unavailable>) {
-    if let Err(error) = &result {
+fn told_from_memory(result: &Result<(), Unavailable>) {
+    if let Err(error) = result {
         untold(error);
     }
 }
