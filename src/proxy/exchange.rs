@@ -266,7 +266,7 @@ impl Drop for Exchange {
         let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
         let status = self.status.unwrap_or(closed);
         self.ledger.metrics.request(self.route, status, elapsed);
-        if self.judged.verdict() == Some(Verdict::Denied) {
+        if matches!(self.judged.verdict(), Some(Verdict::Denied | Verdict::Banned)) {
             self.ledger.metrics.denied(self.route);
         }
         if let Some(log) = &self.log {

@@ -185,7 +185,7 @@ impl Totals {
 
     fn denied(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut family =
-            counter(out, "tollgate_requests_denied", "Requests that a policy held back, by route")?;
+            counter(out, "tollgate_requests_denied", "Requests that a policy or a ban held back, by route")?;
         for (route, row) in &self.routes {
             count(&mut family, [("route", route)], row.denied.value())?;
         }

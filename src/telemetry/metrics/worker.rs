@@ -239,7 +239,7 @@ impl WorkerMetrics {
         }
     }
 
-    /// A request that was answered was one that a policy held back. `route` as for [`WorkerMetrics::request`].
+    /// A request that was answered was one that a policy or a ban held back. `route` as for [`WorkerMetrics::request`].
     pub fn denied(&self, route: Option<usize>) {
         if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
             row.denied.inc();
