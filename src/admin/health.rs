@@ -18,7 +18,14 @@ use super::{
 use crate::telemetry::metrics::Metrics;
 
 /// The process lives.
-#[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = Health)))]
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "healthz",
+    tag = "health",
+    security(()),
+    responses((status = 200, body = Health, description = "it lives"))
+)]
 pub(super) async fn alive() -> Json<Health> {
     Json(Health { status: "alive".to_owned() })
 }
@@ -27,9 +34,11 @@ pub(super) async fn alive() -> Json<Health> {
 #[utoipa::path(
     get,
     path = "/readyz",
+    operation_id = "readyz",
+    tag = "health",
     security(()),
     responses(
-        (status = 200, body = Health),
+        (status = 200, body = Health, description = "it takes requests"),
         (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "starting, or draining"),
     )
 )]
@@ -46,7 +55,18 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<Json<Heal
 #[utoipa::path(
     get,
     path = "/metrics",
-    responses((status = 200, body = String, content_type = "application/openmetrics-text"), Refusals)
+    operation_id = "metrics",
+    tag = "health",
+    responses(
+        (
+            status = 200,
+            body = String,
+            content_type = "application/openmetrics-text",
+            description = "OpenMetrics 1.0",
+            example = "# TYPE tollgate_requests counter\ntollgate_requests_total{route=\"/*\",status=\"2xx\"} 1\n# EOF\n"
+        ),
+        Refusals
+    )
 )]
 pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
     let page = shared.state.metrics.expose();
