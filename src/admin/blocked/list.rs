@@ -25,7 +25,7 @@ const MAX_LIMIT: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
-    /// Held back by this policy, or by `bans` by hand, or by `bans.NAME`.
+    /// Held back by this policy; `ban` is one by hand, `bans.NAME` one by a ladder.
     #[param(min_length = 1, example = "per-ip")]
     pub(in super::super) policy: Option<String>,
     /// Within this prefix.
