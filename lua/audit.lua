@@ -40,6 +40,8 @@ local wanted = {
   { 'keys', 'HGETALL', key },
   { 'keys', 'HLEN', key },
   { 'keys', 'HDEL', key, 'a' },
+  { 'keys', 'PFADD', key, 'a' },
+  { 'keys', 'PFCOUNT', key },
   { 'keys', 'TYPE', key },
   { 'keys', 'PTTL', key },
   { 'keys', 'PEXPIRE', key, '1000' },

@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  the index: a sorted set of addresses, by the time of their last change in microseconds
 -- KEYS[2]  the client's hash
+-- KEYS[3…] the sketches of the users who were seen behind it
 -- ARGV[1]  the client's address
 -- ARGV[2]  milliseconds for which that it was forgotten is remembered: as long as an instance may hold what
 --          was denied before
@@ -13,7 +14,7 @@ local now = string.format('%.0f', time[1] * 1000000 + time[2])
 if redis.call('TYPE', KEYS[1]).ok ~= 'zset' then
   redis.call('DEL', KEYS[1])
 end
-redis.call('DEL', KEYS[2])
+redis.call('DEL', unpack(KEYS, 2))
 redis.call('HSET', KEYS[2], 'forgotten', now)
 redis.call('PEXPIRE', KEYS[2], ARGV[2])
 redis.call('ZADD', KEYS[1], now, ARGV[1])

@@ -1,15 +1,16 @@
 -- Writes down what one instance knows of some limited clients, and that they have changed.
 --
 -- KEYS[1]   the index: a sorted set of addresses, by the time of their last change in microseconds
--- KEYS[2…]  a hash for each client: by the id of an instance, what that knows of it; and "forgotten", a
---           time in microseconds: what was denied until then is void
+-- KEYS[2…]  two for each client: a hash: by the id of an instance, what that knows of it; and "forgotten", a
+--           time in microseconds: what was denied until then is void; and the HyperLogLog of the users who were seen
+--           behind it in one slice of time
 -- ARGV[1]   the id of the instance
 -- ARGV[2]   milliseconds for which an address stays in the index without a change
 -- ARGV[3]   addresses that the index may hold
 -- ARGV[4]   fields that a hash may have
 -- ARGV[5]   microseconds since the Unix epoch by the instance's own clock, which may be another than Redis'
 -- ARGV[6…]  for each client: its address, the time of its last denial in microseconds, milliseconds for
---           which its hash stays at least, and the snapshot
+--           which its hash stays at least, the snapshot, how many users are new, and a hash of each
 -- Reply     two lists: the positions of clients that were not written, since they were forgotten after
 --           their last denial; and addresses that are too many, which the caller is to remove
 --
@@ -50,11 +51,24 @@ local function shrink(key)
   end
 end
 
+-- Whatever else than a HyperLogLog is there is worth nothing.
+local function add(key, from, to)
+  local said = redis.pcall('PFADD', key, unpack(ARGV, from, to))
+  if type(said) == 'table' and said.err then
+    if said.err:find('^WRONGTYPE') or said.err:find('^INVALIDOBJ') then
+      redis.call('DEL', key)
+    end
+    redis.call('PFADD', key, unpack(ARGV, from, to))
+  end
+end
+
 heal(index, 'zset')
 local refused, crowded = {}, {}
-for client = 1, #KEYS - 1 do
-  local key, at = KEYS[client + 1], 2 + client * 4
+local at = 6
+for client = 1, (#KEYS - 1) / 2 do
+  local key, sketch = KEYS[client * 2], KEYS[client * 2 + 1]
   local address, last, stays, snapshot = ARGV[at], tonumber(ARGV[at + 1]), tonumber(ARGV[at + 2]), ARGV[at + 3]
+  local users, first = tonumber(ARGV[at + 4]), at + 5
   heal(key, 'hash')
   local forgotten = tonumber(redis.call('HGET', key, 'forgotten') or '')
   if forgotten and last + behind <= forgotten then
@@ -66,7 +80,15 @@ for client = 1, #KEYS - 1 do
       shrink(key)
     end
     redis.call('ZADD', index, string.format('%.0f', now), address)
+    -- A call takes a bounded number of values.
+    for from = first, first + users - 1, 1000 do
+      add(sketch, from, math.min(from + 999, first + users - 1))
+    end
+    if users > 0 then
+      redis.call('PEXPIRE', sketch, ARGV[2])
+    end
   end
+  at = first + users
 end
 
 -- By the longest time that any instance has wanted lately.

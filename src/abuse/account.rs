@@ -6,8 +6,9 @@ use compact_str::CompactString;
 
 use super::{
     address,
-    denial::{Evidence, Limit, Tally},
+    denial::{Limit, Tally},
     evidence::Kept,
+    noted::{Filled, Who},
     policies::Policies,
     users::Users,
 };
@@ -18,17 +19,17 @@ pub(super) const LIMITS: usize = 32;
 /// Policies noted of an address. Names come from other instances, too.
 const POLICIES: usize = 256;
 
-/// What was held back of a client.
+/// What was held back of a client. There may be a million of them.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
     pub(super) first: i64,
     pub(super) last: i64,
     pub(super) until: i64,
     pub(super) denied: u64,
-    pub(super) policies: Vec<Arc<str>>,
     pub(super) limits: Vec<HeldLimit>,
+    /// Of each policy that held it back, what is kept of its records.
+    pub(super) policies: Vec<(Arc<str>, Kept)>,
     pub(super) users: Users,
-    pub(super) kept: Vec<(Arc<str>, Kept)>,
 }
 
 #[derive(Debug, Clone)]
@@ -53,15 +54,22 @@ impl Account {
             last: first,
             until: first,
             denied: 0,
-            policies: Vec::new(),
             limits: Vec::new(),
+            policies: Vec::new(),
             users: Users::default(),
-            kept: Vec::new(),
         }
     }
 
-    /// Adds what a worker counted. `shown`: the client's address.
-    pub(super) fn add(&mut self, tally: Tally, shown: &str, policies: &Policies, now: i64) {
+    /// Adds what a worker counted. `shown`: the client's address. `fresh` is given the hashes of users who may be new.
+    pub(super) fn add(
+        &mut self,
+        tally: Tally,
+        users: &[Who],
+        shown: &str,
+        policies: &Policies,
+        now: i64,
+        mut fresh: impl FnMut(u64, u32),
+    ) {
         self.span(tally.first, tally.last, tally.until, tally.denied);
         for Limit { policy, identifier, until } in tally.limits {
             let Some(policy) = policies.name(policy) else { continue };
@@ -72,56 +80,84 @@ impl Account {
         for (policy, entry) in &tally.records {
             self.add_record(*policy, entry, policies, now);
         }
+        self.settle(policies);
+        for Who { named, last, .. } in users {
+            let slice = policies.slice(*last);
+            if self.users.add(named.hash, slice) {
+                fresh(named.hash, slice);
+            }
+        }
     }
 
     /// Adds who filled a limit. What was sent before is skipped. Says whether there was anything new.
-    pub(super) fn add_evidence(&mut self, evidence: &Evidence, policies: &Policies, now: i64) -> bool {
-        let name = policies.name(evidence.policy);
+    pub(super) fn add_evidence(
+        &mut self,
+        filled: &Filled,
+        policies: &Policies,
+        now: i64,
+        mut fresh: impl FnMut(u64, u32),
+    ) -> bool {
+        let name = policies.name(filled.policy);
         let known = self
             .limits
             .iter_mut()
-            .find(|held| Some(&held.policy) == name && held.identifier == evidence.identifier);
+            .find(|held| Some(&held.policy) == name && held.identifier == filled.identifier);
         let mut since = i64::MIN;
-        if let (Some(held), Some(newest)) = (known, evidence.entries.last()) {
+        if let (Some(held), Some((newest, _))) = (known, filled.entries.last()) {
             since = held.known;
             held.known = since.max(newest.time);
         }
-        let from = evidence.entries.partition_point(|entry| entry.time <= since);
-        for entry in &evidence.entries[from..] {
-            self.add_record(evidence.policy, entry, policies, now);
+        let from = filled.entries.partition_point(|(entry, _)| entry.time <= since);
+        for (entry, named) in &filled.entries[from..] {
+            self.add_record(filled.policy, entry, policies, now);
+            let slice = policies.slice(entry.time.min(now));
+            if let Some(named) = named
+                && self.users.add(named.hash, slice)
+            {
+                fresh(named.hash, slice);
+            }
         }
-        from < evidence.entries.len()
+        self.settle(policies);
+        from < filled.entries.len()
     }
 
-    /// Adds what another account knows of the same client.
+    /// Adds what another account knows of the same client, but for who its users are.
     pub(super) fn merge(&mut self, other: &Self, shown: &str, policies: &Policies, now: i64) {
         self.span(other.first, other.last, other.until, other.denied);
-        other.policies.iter().for_each(|policy| self.add_policy(policy));
         other.limits.iter().for_each(|limit| self.add_limit(limit.clone(), shown));
-        self.users.extend(other.users.hashes());
-        for (policy, records) in &other.kept {
+        self.users.count(other.users.len(), policies.slice(now));
+        for (policy, records) in &other.policies {
             if let Some(kept) = self.kept(policy) {
                 kept.merge(records, policies.bounds(policy), now);
             }
         }
     }
 
-    /// Forgets the records that have expired.
+    /// Forgets records that have expired, and users who were seen too long ago.
     pub(super) fn expire(&mut self, policies: &Policies, now: i64) {
-        for (policy, kept) in &mut self.kept {
+        for (policy, kept) in &mut self.policies {
             kept.expire(policies.bounds(policy), now);
         }
+        self.users.expire(policies.slice(now));
+    }
+
+    /// Forgets what can be done without: records, limits, and who the users are. Says whether there was anything.
+    pub(super) fn condense(&mut self) -> bool {
+        let before = self.bytes();
+        self.limits = Vec::new();
+        self.policies.iter_mut().for_each(|(_, kept)| *kept = Kept::default());
+        self.users.condense();
+        self.bytes() < before
     }
 
     /// About how much memory it takes.
     pub(super) fn bytes(&self) -> usize {
-        let entry = |entry: &Arc<Entry>| {
-            size_of::<Entry>() + entry.path.len() + entry.user.as_ref().map_or(0, CompactString::len)
-        };
-        let kept = self.kept.iter().flat_map(|(_, kept)| kept.iter()).map(entry).sum::<usize>();
-        let limits = self.limits.iter().map(|held| size_of::<HeldLimit>() + held.identifier.len());
-        let policies = (self.policies.len() + self.kept.len()) * size_of::<(Arc<str>, Kept)>();
-        size_of::<Self>() + kept + limits.sum::<usize>() + policies + 2 * size_of::<u64>() * self.users.len()
+        let heap = |text: &CompactString| if text.is_heap_allocated() { text.capacity() } else { 0 };
+        let limits = self.limits.iter().map(|held| heap(&held.identifier)).sum::<usize>();
+        let limits = limits + self.limits.capacity() * size_of::<HeldLimit>();
+        let kept = self.policies.iter().map(|(_, kept)| kept.bytes()).sum::<usize>();
+        let kept = kept + self.policies.capacity() * size_of::<(Arc<str>, Kept)>();
+        size_of::<Self>() + limits + kept + self.users.bytes()
     }
 
     /// Widens what it spans.
@@ -133,9 +169,7 @@ impl Account {
     }
 
     pub(super) fn add_policy(&mut self, policy: &Arc<str>) {
-        if self.policies.len() < POLICIES && !self.policies.contains(policy) {
-            self.policies.push(Arc::clone(policy));
-        }
+        let _records = self.kept(policy);
     }
 
     pub(super) fn add_limit(&mut self, limit: HeldLimit, shown: &str) {
@@ -144,22 +178,27 @@ impl Account {
             held.until = held.until.max(limit.until);
             return;
         }
-        if self.limits.len() == LIMITS {
+        if self.limits.len() >= LIMITS {
             // Those of the address itself stay: there are few, and an unblock is about them.
             let order = |held: &HeldLimit| (address::is_of(&held.identifier, shown), held.until);
-            let least = (0..LIMITS).min_by_key(|&index| order(&self.limits[index]));
+            let least = (0..self.limits.len()).min_by_key(|&index| order(&self.limits[index]));
             if let Some(least) = least {
                 self.limits.swap_remove(least);
             }
         }
+        reserve(&mut self.limits);
         self.limits.push(limit);
+    }
+
+    /// Drops records that are too many, after some were added.
+    pub(super) fn settle(&mut self, policies: &Policies) {
+        for (policy, kept) in &mut self.policies {
+            kept.settle(policies.bounds(policy));
+        }
     }
 
     fn add_record(&mut self, policy: usize, entry: &Arc<Entry>, policies: &Policies, now: i64) {
         let Some(policy) = policies.name(policy) else { return };
-        if let Some(user) = entry.user.as_deref() {
-            self.users.add(user);
-        }
         if let Some(kept) = self.kept(policy) {
             kept.insert(entry, policies.bounds(policy), now);
         }
@@ -167,14 +206,22 @@ impl Account {
 
     /// The records of a policy, unless there are too many policies already.
     pub(super) fn kept(&mut self, policy: &Arc<str>) -> Option<&mut Kept> {
-        let index = match self.kept.iter().position(|(of, _)| of == policy) {
+        let index = match self.policies.iter().position(|(of, _)| of == policy) {
             Some(index) => index,
-            None if self.kept.len() < POLICIES => {
-                self.kept.push((Arc::clone(policy), Kept::default()));
-                self.kept.len() - 1
+            None if self.policies.len() < POLICIES => {
+                reserve(&mut self.policies);
+                self.policies.push((Arc::clone(policy), Kept::default()));
+                self.policies.len() - 1
             }
             None => return None,
         };
-        self.kept.get_mut(index).map(|(_, kept)| kept)
+        self.policies.get_mut(index).map(|(_, kept)| kept)
+    }
+}
+
+/// Most have one of each: a vector would make room for four.
+fn reserve<T>(vec: &mut Vec<T>) {
+    if vec.is_empty() {
+        vec.reserve_exact(1);
     }
 }

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::Snapshot;
+use super::{Sighting, Snapshot};
 use crate::limit::Unavailable;
 
 /// Reads what the instances have written down, and forgets it. What this one wrote is never given back to
@@ -15,17 +15,23 @@ pub trait Archive {
     /// The archive can't be asked.
     fn changed(&self, since: i64) -> impl Future<Output = Result<Changes, Unavailable>>;
 
-    /// What the others hold of these clients, in the same order.
+    /// What the others hold of these clients, in the same order. `now`: by the clock that stamps denials.
     ///
     /// # Errors
     /// As [`Archive::changed`].
-    fn read(&self, addresses: &[IpNet]) -> impl Future<Output = Result<Vec<Others>, Unavailable>>;
+    fn read(&self, addresses: &[IpNet], now: i64) -> impl Future<Output = Result<Vec<Others>, Unavailable>>;
 
-    /// Forgets a client, so that every instance does.
+    /// From which addresses a user was denied, as he is written down. `now`: as for [`Archive::read`].
+    ///
+    /// # Errors
+    /// As [`Archive::changed`].
+    fn user(&self, written: &str, now: i64) -> impl Future<Output = Result<Whereabouts, Unavailable>>;
+
+    /// Forgets a client, so that every instance does. `now`: as for [`Archive::read`].
     ///
     /// # Errors
     /// As [`Archive::changed`]; it may be forgotten all the same.
-    fn forget(&self, address: IpNet) -> impl Future<Output = Result<(), Unavailable>>;
+    fn forget(&self, address: IpNet, now: i64) -> impl Future<Output = Result<(), Unavailable>>;
 }
 
 /// A page of what changed. Times are microseconds by the archive's clock.
@@ -47,6 +53,17 @@ pub struct Others {
     pub forgotten: Option<i64>,
     /// One an instance. None is of before it was forgotten.
     pub snapshots: Vec<Snapshot>,
+    /// How many users all instances together saw behind it, this one among them.
+    pub users: u64,
+}
+
+/// From which addresses a user was denied.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// As this instance told.
+    pub own: Vec<Sighting>,
+    /// As others did, each of them.
+    pub others: Vec<Sighting>,
 }
 
 /// No archive: there are no other instances.
@@ -55,11 +72,15 @@ impl Archive for () {
         Ok(Changes { now: since, clients: Vec::new(), next: None })
     }
 
-    async fn read(&self, addresses: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
+    async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
         Ok(vec![Others::default(); addresses.len()])
     }
 
-    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+    async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
+        Ok(Whereabouts::default())
+    }
+
+    async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
         Ok(())
     }
 }

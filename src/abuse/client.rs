@@ -8,37 +8,23 @@ use ipnet::IpNet;
 use super::{
     account::{Account, HeldLimit},
     address,
-    denial::{Evidence, Tally},
+    denial::Tally,
+    noted::{Filled, Who},
     policies::Policies,
+    publication::Publication,
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
-/// What an address takes without its accounts: an estimate.
-const BASE: usize = 256;
-
-/// What the registry holds of an address. At least one of its accounts is there.
+/// What the registry holds of an address. At least one of its accounts is there. Most of a million addresses have one:
+/// what others lack lies elsewhere.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) shown: CompactString,
-    address: IpNet,
     /// What this instance knows.
-    own: Option<Account>,
+    own: Option<Box<Account>>,
     /// What all others know, as it was read last.
-    others: Option<Account>,
-    /// The change of the archive up to which they were read.
-    pub(super) read: Option<i64>,
-    pub(super) publication: Publication,
-}
-
-/// What the archive is still to be told of the own account.
-#[derive(Debug, Default)]
-pub(super) struct Publication {
-    /// Changes so far: which of them were told can be said later.
-    pub(super) changes: u64,
-    /// When it was told last.
-    pub(super) told: Option<i64>,
-    /// When it is to be told, where there is anything to tell.
-    pub(super) due: Option<i64>,
+    others: Option<Box<Account>>,
+    /// Where instances share what they know.
+    pub(super) publication: Option<Box<Publication>>,
 }
 
 /// A limited client as it is told.
@@ -55,8 +41,8 @@ pub struct Client {
     pub denied: u64,
     /// The policies that held it back. Other instances may have others.
     pub policies: Vec<Arc<str>>,
-    /// How many users were behind it; [`USERS`](super::USERS) stands for at least as many.
-    pub users: usize,
+    /// How many users were behind it: exact up to about a hundred, an estimate beyond.
+    pub users: u64,
 }
 
 /// A request of a limited client: one that filled a limit, or one that was held back.
@@ -74,134 +60,159 @@ pub struct Limited {
 }
 
 impl Held {
-    pub(super) fn new(address: IpNet) -> Self {
-        Self {
-            shown: address::shown(address),
-            address,
-            own: None,
-            others: None,
-            read: None,
-            publication: Publication::default(),
-        }
+    pub(super) fn new(is_shared: bool) -> Self {
+        Self { own: None, others: None, publication: is_shared.then(Box::default) }
     }
 
     /// Adds what a worker counted.
-    pub(super) fn add(&mut self, tally: Tally, policies: &Policies, now: i64) {
-        let own = self.own.get_or_insert_with(|| Account::new(tally.first));
-        own.add(tally, &self.shown, policies, now);
-        self.publication.change(now);
+    pub(super) fn add(&mut self, tally: Tally, users: &[Who], shown: &str, policies: &Policies, now: i64) {
+        let publication = &mut self.publication;
+        let own = self.own.get_or_insert_with(|| Box::new(Account::new(tally.first)));
+        own.add(tally, users, shown, policies, now, |hash, slice| {
+            if let Some(publication) = publication {
+                publication.users.add(hash, slice);
+            }
+        });
+        if let Some(publication) = publication {
+            publication.change(now);
+        }
     }
 
     /// Adds who filled a limit.
-    pub(super) fn add_evidence(&mut self, evidence: &Evidence, policies: &Policies, now: i64) {
+    pub(super) fn add_evidence(&mut self, filled: &Filled, policies: &Policies, now: i64) {
         // Evidence of a client that was forgotten meanwhile finds none, and goes.
-        if let Some(own) = &mut self.own
-            && own.add_evidence(evidence, policies, now)
-        {
-            self.publication.change(now);
+        let (Some(own), publication) = (&mut self.own, &mut self.publication) else { return };
+        let is_new = own.add_evidence(filled, policies, now, |hash, slice| {
+            if let Some(publication) = publication {
+                publication.users.add(hash, slice);
+            }
+        });
+        if let Some(publication) = publication.as_mut().filter(|_| is_new) {
+            publication.change(now);
         }
     }
 
     /// Puts what the others know in the place of what they knew. What was denied until `forgotten` is
     /// void, whoever knows it.
     pub(super) fn replace_others(&mut self, others: Option<Account>, forgotten: Option<i64>) {
-        self.others = others;
+        self.others = others.map(Box::new);
         if self.own.as_ref().is_some_and(|own| forgotten.is_some_and(|since| own.last <= since)) {
             self.own = None;
-            self.publication.due = None;
+            if let Some(publication) = &mut self.publication {
+                publication.end();
+            }
+        }
+    }
+
+    /// All instances together have counted as many users.
+    pub(super) fn count_users(&mut self, users: u64, slice: u32) {
+        if let Some(account) = self.others.as_mut().or(self.own.as_mut()) {
+            account.users.count(users, slice);
         }
     }
 
     pub(super) fn own(&self) -> Option<&Account> {
-        self.own.as_ref()
+        self.own.as_deref()
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.accounts().next().is_none()
     }
 
-    /// The last denial, wherever it was.
+    /// The first and the last denial, wherever they were.
+    pub(super) fn first(&self) -> i64 {
+        self.accounts().map(|account| account.first).min().unwrap_or(i64::MIN)
+    }
+
     pub(super) fn last(&self) -> i64 {
         self.accounts().map(|account| account.last).max().unwrap_or(i64::MIN)
     }
 
-    /// Forgets the records that have expired.
+    /// When the last of its limits frees.
+    pub(super) fn until(&self) -> i64 {
+        self.accounts().map(|account| account.until).max().unwrap_or(i64::MIN)
+    }
+
+    pub(super) fn denied(&self) -> u64 {
+        self.accounts().fold(0, |denied, account| denied.saturating_add(account.denied))
+    }
+
+    /// The larger of what this instance knows and of what all have told.
+    pub(super) fn users(&self) -> u64 {
+        self.accounts().map(|account| account.users.len()).max().unwrap_or(0)
+    }
+
+    pub(super) fn was_held_by(&self, policy: &str) -> bool {
+        self.accounts().any(|account| account.policies.iter().any(|(of, _)| **of == *policy))
+    }
+
+    /// When it is to be published.
+    pub(super) fn due(&self) -> Option<i64> {
+        self.publication.as_ref()?.due
+    }
+
+    /// Forgets records that have expired, and users who were seen too long ago.
     pub(super) fn expire(&mut self, policies: &Policies, now: i64) {
         for account in self.own.iter_mut().chain(&mut self.others) {
             account.expire(policies, now);
         }
     }
 
-    /// About how much memory it takes.
-    pub(super) fn bytes(&self) -> usize {
-        BASE + self.accounts().map(Account::bytes).sum::<usize>()
+    /// Forgets what can be done without. Says whether there was anything.
+    pub(super) fn condense(&mut self) -> bool {
+        self.own.iter_mut().chain(&mut self.others).fold(false, |any, account| account.condense() | any)
     }
 
-    pub(super) fn told(&self) -> Client {
+    /// About how much memory it takes, itself left out.
+    pub(super) fn bytes(&self) -> usize {
+        let publication = self.publication.as_ref().map_or(0, |publication| publication.bytes());
+        self.accounts().map(Account::bytes).sum::<usize>() + publication
+    }
+
+    pub(super) fn told(&self, address: IpNet) -> Client {
         let mut policies = Vec::new();
-        for policy in self.accounts().flat_map(|account| &account.policies) {
+        for (policy, _) in self.accounts().flat_map(|account| &account.policies) {
             if !policies.contains(policy) {
                 policies.push(Arc::clone(policy));
             }
         }
-        let users = match (&self.own, &self.others) {
-            (Some(own), Some(others)) => own.users.len_with(&others.users),
-            _ => self.accounts().map(|account| account.users.len()).sum(),
-        };
         Client {
-            address: self.address,
-            shown: self.shown.clone(),
-            first: self.accounts().map(|account| account.first).min().unwrap_or(i64::MIN),
+            address,
+            shown: address::shown(address),
+            first: self.first(),
             last: self.last(),
-            until: self.accounts().map(|account| account.until).max().unwrap_or(i64::MIN),
-            denied: self.accounts().fold(0, |denied, account| denied.saturating_add(account.denied)),
+            until: self.until(),
+            denied: self.denied(),
             policies,
-            users,
+            users: self.users(),
         }
     }
 
     /// Its records, newest first, and the limits that held it back.
-    pub(super) fn evidence(&self, policies: &Policies, now: i64) -> (Vec<Record>, Vec<Limited>) {
-        self.whole(policies, now).map_or_else(Default::default, |whole| (records(&whole), limits(&whole)))
+    pub(super) fn evidence(&self, shown: &str, policies: &Policies, now: i64) -> (Vec<Record>, Vec<Limited>) {
+        let whole = self.whole(shown, policies, now);
+        whole.map_or_else(Default::default, |whole| (records(&whole), limits(&whole)))
     }
 
     fn accounts(&self) -> impl Iterator<Item = &Account> {
-        self.own.iter().chain(&self.others)
+        self.own.iter().chain(&self.others).map(Box::as_ref)
     }
 
     /// Both accounts as one.
-    fn whole(&self, policies: &Policies, now: i64) -> Option<Cow<'_, Account>> {
+    fn whole(&self, shown: &str, policies: &Policies, now: i64) -> Option<Cow<'_, Account>> {
         match (&self.own, &self.others) {
             (Some(own), Some(others)) => {
-                let mut whole = own.clone();
-                whole.merge(others, &self.shown, policies, now);
+                let mut whole = Account::clone(own);
+                whole.merge(others, shown, policies, now);
                 Some(Cow::Owned(whole))
             }
-            (own, others) => own.as_ref().or(others.as_ref()).map(Cow::Borrowed),
+            (own, others) => own.as_deref().or(others.as_deref()).map(Cow::Borrowed),
         }
     }
 }
 
-impl Publication {
-    /// Microseconds between two times that a client is told.
-    const INTERVAL: i64 = 1_000_000;
-
-    /// There is something to tell: at once, or when the last time is long enough ago.
-    pub(super) fn change(&mut self, now: i64) {
-        self.changes += 1;
-        let due = self.told.map_or(now, |told| now.max(told.saturating_add(Self::INTERVAL)));
-        self.due.get_or_insert(due);
-    }
-
-    /// The account was told as it was after so many `changes`.
-    pub(super) fn told(&mut self, changes: u64, now: i64) {
-        self.told = Some(now);
-        self.due = (self.changes != changes).then(|| now.saturating_add(Self::INTERVAL));
-    }
-}
-
 fn records(account: &Account) -> Vec<Record> {
-    let kept = account.kept.iter();
+    let kept = account.policies.iter();
     let record = |policy: &Arc<str>, entry: &Arc<Entry>| Record {
         policy: Arc::clone(policy),
         entry: Arc::clone(entry),
@@ -224,118 +235,103 @@ mod tests {
 
     use super::{
         super::{
-            USERS,
             account::LIMITS,
-            denial::Limit,
-            testing::{entry, policy},
+            noted::Noted,
+            testing::{entry, noted_of, policy, tally, tally_of},
         },
         *,
     };
     use crate::{config::model, limit::Policy};
 
+    const SHOWN: &str = "203.0.113.7";
+
     /// One that keeps two records.
     fn policies() -> Policies {
         let record = model::Record { keep: 2, retain: Duration::from_millis(1) };
-        Policies::new(&[Policy { record, ..policy() }])
+        Policies::new(&[Policy { record, ..policy() }], 60_000_000)
     }
 
-    fn tally(identifier: &str, until: i64) -> Tally {
-        let limits = vec![Limit { policy: 0, identifier: identifier.into(), until }];
-        Tally { first: 1, last: 1, until, denied: 1, limits, records: Vec::new() }
+    fn add(held: &mut Held, tally: Tally) {
+        let Noted { tally, users, .. } = noted_of(tally);
+        held.add(tally, &users, SHOWN, &policies(), 10);
     }
 
-    fn held() -> Held {
-        Held::new(address::parse("203.0.113.7").unwrap())
+    fn told(held: &Held) -> Client {
+        held.told(address::parse(SHOWN).unwrap())
     }
 
     fn users(held: &Held) -> Vec<String> {
-        let (records, _) = held.evidence(&policies(), 10);
+        let (records, _) = held.evidence(SHOWN, &policies(), 10);
         records.iter().filter_map(|record| record.entry.user.as_deref().map(str::to_owned)).collect()
     }
 
     #[test]
     fn evidence_sent_twice_adds_nothing() {
-        let mut held = held();
-        held.add(tally("ip:203.0.113.7", 9), &policies(), 10);
-        let mut evidence = Evidence {
-            address: "203.0.113.7".into(),
+        let mut held = Held::new(true);
+        add(&mut held, tally("ip:203.0.113.7", 1, 9));
+        let names = super::super::Names::default();
+        let named = |entries: &[Arc<Entry>]| entries.iter().map(|entry| names.entry(entry)).collect();
+        let mut filled = Filled {
+            address: address::parse(SHOWN).unwrap(),
             policy: 0,
             identifier: "ip:203.0.113.7".into(),
-            entries: vec![entry(1, "a"), entry(2, "b"), entry(3, "c"), entry(4, "c")],
+            entries: named(&[entry(1, "a"), entry(2, "b"), entry(3, "c"), entry(4, "c")]),
         };
-        held.add_evidence(&evidence, &policies(), 10);
+        held.add_evidence(&filled, &policies(), 10);
         let once = users(&held);
-        held.add_evidence(&evidence, &policies(), 10);
+        held.add_evidence(&filled, &policies(), 10);
         assert_eq!(users(&held), once);
-        assert_eq!(held.told().users, 3, "those whose records are gone count too");
-        evidence.entries.push(entry(5, "d"));
-        held.add_evidence(&evidence, &policies(), 10);
+        assert_eq!(held.users(), 3, "those whose records are gone count too");
+        filled.entries.extend::<Vec<_>>(named(&[entry(5, "d")]));
+        held.add_evidence(&filled, &policies(), 10);
         assert_eq!(users(&held), ["d", "c"]);
     }
 
     #[test]
     fn many_users_behind_an_address_never_push_out_its_own_limits() {
-        let mut held = held();
-        held.add(tally("ip:203.0.113.7", 2), &policies(), 10);
+        let mut held = Held::new(true);
+        add(&mut held, tally("ip:203.0.113.7", 1, 2));
         for user in 0..100 {
-            held.add(tally(&format!("user:{user}"), 100 + user), &policies(), 10);
+            add(&mut held, tally(&format!("user:{user}"), 1, 100 + user));
         }
-        let (_, limits) = held.evidence(&policies(), 10);
+        let (_, limits) = held.evidence(SHOWN, &policies(), 10);
         assert_eq!(limits.len(), LIMITS);
         assert!(limits.iter().any(|limit| limit.identifier == "ip:203.0.113.7"));
         assert!(limits.iter().any(|limit| limit.identifier == "user:99"));
-        assert_eq!(held.told().denied, 101);
-    }
-
-    #[test]
-    fn users_are_counted_up_to_a_bound() {
-        let mut held = held();
-        let users = (0..USERS + 10).map(|user| (0, entry(1, &user.to_string())));
-        let tally = Tally { records: users.collect(), ..tally("ip:203.0.113.7", 9) };
-        held.add(tally, &policies(), 10);
-        assert_eq!(held.told().users, USERS);
+        assert_eq!(held.denied(), 101);
     }
 
     #[test]
     fn both_accounts_are_told_as_one() {
-        let mut held = held();
-        let tally =
-            |first, last, records| Tally { first, last, records, ..tally("ip:203.0.113.7", last + 5) };
-        held.add(tally(3, 4, vec![(0, entry(3, "acme")), (0, entry(4, "acme"))]), &policies(), 10);
+        let mut held = Held::new(true);
+        add(&mut held, tally_of(&[entry(3, "acme"), entry(4, "acme")], 9));
+        let Noted { tally, users: theirs, .. } = noted_of(tally_of(&[entry(1, "bob"), entry(6, "acme")], 11));
         let mut others = Account::new(1);
-        let theirs = vec![(0, entry(1, "bob")), (0, entry(6, "acme"))];
-        others.add(tally(1, 6, theirs), &held.shown, &policies(), 10);
+        others.add(tally, &theirs, SHOWN, &policies(), 10, |_, _| {});
         held.replace_others(Some(others.clone()), None);
-        let told = held.told();
-        assert_eq!((told.first, told.last, told.until, told.denied, told.users), (1, 6, 11, 2, 2));
-        assert_eq!(told.policies, [Arc::from("per-ip")]);
+        let client = told(&held);
+        assert_eq!((client.first, client.last, client.until, client.denied, client.users), (1, 6, 11, 4, 2));
+        assert_eq!(client.policies, [Arc::from("per-ip")]);
         assert_eq!(users(&held), ["acme", "bob"], "two are kept, and the user with the most makes room");
-        let (_, limits) = held.evidence(&policies(), 10);
+        let (_, limits) = held.evidence(SHOWN, &policies(), 10);
         assert_eq!(limits.len(), 1);
 
         held.replace_others(Some(others), Some(4));
-        assert_eq!((held.told().first, held.told().denied), (1, 1), "only theirs were denied after 4");
+        assert_eq!((held.first(), held.denied()), (1, 2), "only theirs were denied after 4");
         held.replace_others(None, Some(4));
         assert!(held.is_empty());
     }
 
     #[test]
-    fn an_account_is_told_at_once_and_then_once_a_second() {
-        const SECOND: i64 = Publication::INTERVAL;
-        let mut publication = Publication::default();
-        publication.change(5);
-        assert_eq!(publication.due, Some(5));
-        publication.change(7);
-        assert_eq!(publication.due, Some(5));
-        publication.told(2, 9);
-        assert_eq!(publication.due, None);
-        publication.change(10);
-        assert_eq!(publication.due, Some(9 + SECOND));
-        publication.change(11);
-        publication.told(3, SECOND * 2);
-        assert_eq!(publication.due, Some(SECOND * 3), "what came meanwhile");
-        publication.told(4, SECOND * 3);
-        publication.change(SECOND * 9);
-        assert_eq!(publication.due, Some(SECOND * 9));
+    fn without_its_evidence_an_address_is_small_and_as_it_was() {
+        let mut held = Held::new(false);
+        let entries: Vec<_> = (0..200).map(|n| entry(n, &n.to_string())).collect();
+        add(&mut held, tally_of(&entries, 300));
+        let (before, bytes) = (told(&held), held.bytes());
+        assert!(held.condense() && !held.condense());
+        assert_eq!(told(&held), before);
+        assert!(bytes > 12_000 && held.bytes() < 200, "{bytes} {}", held.bytes());
+        add(&mut held, tally_of(&[entry(300, "acme")], 400));
+        assert_eq!((users(&held), held.denied()), (vec!["acme".to_owned()], 201));
     }
 }

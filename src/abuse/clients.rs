@@ -12,24 +12,27 @@ use super::{
     account::Account,
     address,
     client::Held,
-    denial::{Evidence, Tally},
+    denial::Tally,
+    noted::{Filled, Who},
+    order::{Numbers, Orders, Place, numbers},
     policies::Policies,
 };
 
 /// Addresses held; the one that was denied longest ago goes first.
-pub const ADDRESSES: usize = 10_000;
-/// About as much memory; likewise.
-const BYTES: usize = 64 << 20;
+pub const ADDRESSES: usize = 1_000_000;
+/// Bytes that they may take, about. Of the one that was denied longest ago the evidence goes first, and then itself.
+const BYTES: usize = 512 << 20;
 /// Addresses looked at a sweep.
-pub(super) const SWEEP: usize = 256;
+pub(super) const SWEEP: usize = 512;
 /// How long a worker may sit on a denial before it hands it over, amply.
 const IN_FLIGHT: i64 = 2_000_000;
+/// Bytes of an address in the maps and orders, without its accounts: nodes of trees are full to two thirds or so.
+const BASE: usize = 240;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Clients {
     by_address: BTreeMap<IpNet, Held>,
-    /// By the last denial.
-    by_last: BTreeSet<(i64, IpNet)>,
+    orders: Orders,
     /// Those that are to be published, by the time at which they are.
     by_due: BTreeSet<(i64, IpNet)>,
     bytes: usize,
@@ -37,34 +40,61 @@ pub(super) struct Clients {
     forgotten: BTreeMap<IpNet, i64>,
     /// Where the next sweep begins.
     swept: Option<IpNet>,
+    /// Of those that were denied before this one the evidence is gone.
+    condensed: Option<Place>,
+    /// Whether they are published.
+    pub(super) is_shared: bool,
+    /// Addresses, and bytes.
+    pub(super) room: (usize, usize),
 }
 
 /// What the accounts say of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Accounted {
     bytes: usize,
-    last: i64,
+    numbers: Numbers,
     due: Option<i64>,
 }
 
 impl Accounted {
     fn of(held: &Held) -> Self {
-        Self { bytes: held.bytes(), last: held.last(), due: held.publication.due }
+        Self { bytes: BASE + held.bytes(), numbers: numbers(held), due: held.due() }
     }
 }
 
 impl Clients {
-    pub(super) fn add(&mut self, address: IpNet, tally: Tally, policies: &Policies, now: i64) {
-        if self.forgotten.get(&address).is_some_and(|&since| tally.last <= since) {
-            return;
+    pub(super) fn new() -> Self {
+        Self {
+            by_address: BTreeMap::new(),
+            orders: Orders::default(),
+            by_due: BTreeSet::new(),
+            bytes: 0,
+            forgotten: BTreeMap::new(),
+            swept: None,
+            condensed: None,
+            is_shared: true,
+            room: (ADDRESSES, BYTES),
         }
-        self.admit(address, |held| held.add(tally, policies, now));
     }
 
-    pub(super) fn add_evidence(&mut self, evidence: &Evidence, policies: &Policies, now: i64) {
-        if let Some(address) = address::parse(&evidence.address) {
-            self.change(address, |held| held.add_evidence(evidence, policies, now));
+    /// False where it is void: the client was forgotten since.
+    pub(super) fn add(
+        &mut self,
+        address: IpNet,
+        tally: Tally,
+        users: &[Who],
+        policies: &Policies,
+        now: i64,
+    ) -> bool {
+        if self.forgotten.get(&address).is_some_and(|&since| tally.last <= since) {
+            return false;
         }
+        self.admit(address, |held| held.add(tally, users, &address::shown(address), policies, now));
+        true
+    }
+
+    pub(super) fn add_evidence(&mut self, filled: &Filled, policies: &Policies, now: i64) {
+        self.change(filled.address, |held| held.add_evidence(filled, policies, now));
     }
 
     /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
@@ -83,7 +113,9 @@ impl Clients {
         }
         let change = |held: &mut Held| {
             held.replace_others(others, forgotten);
-            held.read = read.or(held.read);
+            if let (Some(publication), Some(read)) = (&mut held.publication, read) {
+                publication.read = Some(read);
+            }
         };
         if self.by_address.contains_key(&address) {
             self.change(address, change);
@@ -101,9 +133,11 @@ impl Clients {
         let before = Accounted::of(held);
         let result = change(held);
         let after = Accounted::of(held);
-        if after != before {
-            self.close(address, before);
-            self.open(address, after);
+        self.bytes = self.bytes - before.bytes + after.bytes;
+        self.orders.replace(address, before.numbers, after.numbers);
+        if before.due != after.due {
+            before.due.map(|due| self.by_due.remove(&(due, address)));
+            self.by_due.extend(after.due.map(|due| (due, address)));
         }
         Some(result)
     }
@@ -111,16 +145,24 @@ impl Clients {
     /// [`Clients::change`], of a client that may be new.
     fn admit(&mut self, address: IpNet, change: impl FnOnce(&mut Held)) {
         if !self.by_address.contains_key(&address) {
-            let held = Held::new(address);
-            self.open(address, Accounted::of(&held));
+            let mut held = Held::new(self.is_shared);
+            change(&mut held);
+            let Accounted { bytes, numbers, due } = Accounted::of(&held);
+            self.bytes += bytes;
+            self.orders.insert(address, numbers);
+            self.by_due.extend(due.map(|due| (due, address)));
             self.by_address.insert(address, held);
+        } else {
+            self.change(address, change);
         }
-        self.change(address, change);
     }
 
     pub(super) fn remove(&mut self, address: IpNet) -> Option<Held> {
         let held = self.by_address.remove(&address)?;
-        self.close(address, Accounted::of(&held));
+        let Accounted { bytes, numbers, due } = Accounted::of(&held);
+        self.bytes -= bytes;
+        self.orders.remove(address, numbers);
+        due.map(|due| self.by_due.remove(&(due, address)));
         Some(held)
     }
 
@@ -130,27 +172,26 @@ impl Clients {
         self.remove(address)
     }
 
-    fn open(&mut self, address: IpNet, accounted: Accounted) {
-        self.bytes += accounted.bytes;
-        self.by_last.insert((accounted.last, address));
-        self.by_due.extend(accounted.due.map(|due| (due, address)));
-    }
-
-    fn close(&mut self, address: IpNet, accounted: Accounted) {
-        self.bytes -= accounted.bytes;
-        self.by_last.remove(&(accounted.last, address));
-        if let Some(due) = accounted.due {
-            self.by_due.remove(&(due, address));
-        }
-    }
-
     pub(super) fn get(&self, address: IpNet) -> Option<&Held> {
         self.by_address.get(&address)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// About how much memory they take.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn orders(&self) -> &Orders {
+        &self.orders
+    }
+
     /// In order of their addresses.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (IpNet, &Held)> {
-        self.by_address.iter().map(|(&address, held)| (address, held))
+    pub(super) fn range(&self, bounds: (Bound<IpNet>, Bound<IpNet>)) -> impl Iterator<Item = (IpNet, &Held)> {
+        self.by_address.range(bounds).map(|(&address, held)| (address, held))
     }
 
     /// Those that are to be published by now, the one that waits longest first.
@@ -162,19 +203,38 @@ impl Clients {
     /// How many of this instance's own had to go.
     pub(super) fn make_room(&mut self) -> u64 {
         let mut evicted = 0;
-        while self.by_address.len() > ADDRESSES || self.bytes > BYTES {
-            let Some(&(_, address)) = self.by_last.first() else { break };
-            let held = self.remove(address);
+        let (addresses, bytes) = self.room;
+        while self.by_address.len() > addresses || self.bytes > bytes {
+            if self.by_address.len() <= addresses && self.condense() {
+                continue;
+            }
+            let Some(oldest) = self.orders.oldest(None) else { break };
+            let held = self.remove(oldest.address());
             evicted += u64::from(held.is_some_and(|held| held.own().is_some()));
         }
         evicted
     }
 
+    /// Drops the evidence of the address that was denied longest ago and has any. False where none has.
+    fn condense(&mut self) -> bool {
+        while let Some(place) = self.orders.oldest(self.condensed) {
+            self.condensed = Some(place);
+            if self.change(place.address(), Held::condense) == Some(true) {
+                return true;
+            }
+        }
+        // What was brought in late, from other instances, is found the next time.
+        self.condensed = None;
+        false
+    }
+
     pub(super) fn sweep(&mut self, policies: &Policies, retain: i64, now: i64) {
         for _ in 0..SWEEP {
-            match self.by_last.first() {
-                Some(&(last, address)) if last.saturating_add(retain) <= now => self.remove(address),
-                _ => break,
+            let oldest = self.orders.oldest(None).map(Place::address);
+            let is_over = |held: &Held| held.last().saturating_add(retain) <= now;
+            match oldest.filter(|address| self.by_address.get(address).is_some_and(is_over)) {
+                Some(address) => self.remove(address),
+                None => break,
             };
         }
         let after = match self.swept {
@@ -193,9 +253,9 @@ impl Clients {
     /// Whether the accounts are those of the clients.
     #[cfg(test)]
     pub(super) fn add_up(&self) -> bool {
-        let due = self.by_address.values().filter(|held| held.publication.due.is_some());
-        self.bytes == self.by_address.values().map(Held::bytes).sum::<usize>()
-            && self.by_last.len() == self.by_address.len()
+        let due = self.by_address.values().filter(|held| held.due().is_some());
+        self.bytes == self.by_address.values().map(|held| BASE + held.bytes()).sum::<usize>()
+            && self.orders.len() == [self.by_address.len(); 4]
             && self.by_due.len() == due.count()
     }
 }

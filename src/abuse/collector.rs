@@ -46,7 +46,8 @@ impl Collector {
     /// The notes of one worker, which names policies by the indexes that hold now: after a new configuration it needs
     /// another.
     pub fn recorder(&self) -> Recorder {
-        Recorder::new(self.queue.clone(), self.registry.policies(), Arc::clone(&self.metrics))
+        let (policies, names) = (self.registry.policies(), self.registry.names());
+        Recorder::new(self.queue.clone(), policies, names, Arc::clone(&self.metrics))
     }
 }
 

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use compact_str::CompactString;
+use indexmap::IndexMap;
+use smallvec::SmallVec;
 
 use super::policies::Policies;
 use crate::limit::algorithm::metadata_list::Entry;
@@ -16,7 +18,7 @@ pub struct Denial<'a> {
     pub policy: usize,
     /// What was limited: `ip:203.0.113.7`, `user:acme`.
     pub identifier: &'a str,
-    /// Who asked, where that is known.
+    /// Who asked, where that is known, as he calls himself.
     pub user: Option<&'a str>,
     /// Microseconds since the Unix epoch.
     pub now: i64,
@@ -40,8 +42,28 @@ pub(super) struct Tally {
     pub(super) until: i64,
     pub(super) denied: u64,
     pub(super) limits: Vec<Limit>,
-    /// By policy, oldest first: a share of what was denied, the rest is only counted.
+    /// Everybody who asked, by his name as he gave it.
+    pub(super) users: Asking,
+    /// Requests of nobody who is known, or of users for whom there was no room.
+    pub(super) others: Asked,
+    /// By policy, oldest first.
     pub(super) records: Vec<(usize, Arc<Entry>)>,
+    /// How many were written down beyond the policies' share.
+    pub(super) few: u32,
+    /// How many of each policy were written down in this second.
+    pub(super) written: Written,
+}
+
+pub(super) type Asking = IndexMap<CompactString, Asked, foldhash::fast::RandomState>;
+pub(super) type Written = SmallVec<[(usize, usize); 1]>;
+
+/// What one user asked for in vain in a tick.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Asked {
+    pub(super) denied: u64,
+    pub(super) last: i64,
+    /// As [`Tally::few`].
+    pub(super) few: u32,
 }
 
 /// What `metadata_list` wrote down of the requests that filled one limit of an address.
@@ -66,5 +88,23 @@ pub(super) struct Batch {
 impl Batch {
     pub(super) fn denied(&self) -> u64 {
         self.tallies.iter().map(|(_, tally)| tally.denied).sum()
+    }
+}
+
+impl Tally {
+    /// One without a denial. `written`: in this second, before this tick.
+    pub(super) fn new(denial: &Denial<'_>, written: Written) -> Self {
+        Self {
+            first: denial.now,
+            last: denial.now,
+            until: denial.until,
+            denied: 0,
+            limits: Vec::new(),
+            users: Asking::default(),
+            others: Asked::default(),
+            records: Vec::new(),
+            few: 0,
+            written,
+        }
     }
 }

@@ -1,18 +1,20 @@
 //! The last records of one policy at one address.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::HashMap, sync::Arc};
+
+use compact_str::CompactString;
 
 use crate::limit::algorithm::metadata_list::Entry;
+
+/// What counts the owners of an entry.
+const COUNTED: usize = 2 * size_of::<usize>();
 
 /// At most `keep` records, each for `retain` microseconds, oldest first.
 ///
 /// When it is full, the record to go is the oldest of the user with the most: a flood by one user never
 /// hides the others behind the address.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept(VecDeque<Arc<Entry>>);
+pub(super) struct Kept(Vec<Arc<Entry>>);
 
 /// What a policy says of its records.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +25,7 @@ pub(super) struct Bounds {
 }
 
 impl Kept {
-    /// Adds a record, unless it has expired or is there already.
+    /// Adds a record, unless it has expired or is there already. Until [`Kept::settle`] there may be twice as many.
     pub(super) fn insert(&mut self, entry: &Arc<Entry>, bounds: Bounds, now: i64) {
         if bounds.keep == 0 || expired(entry, bounds, now) {
             return;
@@ -32,9 +34,21 @@ impl Kept {
             return;
         }
         let after = self.0.partition_point(|record| record.time <= entry.time);
+        if self.0.is_empty() {
+            // Most addresses have one.
+            self.0.reserve_exact(1);
+        }
         self.0.insert(after, Arc::clone(entry));
-        while self.0.len() > bounds.keep {
-            self.shrink();
+        // Not one by one: to find the one that goes takes as long as to find them all.
+        if self.0.len() >= 2 * bounds.keep {
+            self.settle(bounds);
+        }
+    }
+
+    /// Drops what is too much, after whatever was added.
+    pub(super) fn settle(&mut self, bounds: Bounds) {
+        if self.0.len() > bounds.keep {
+            self.shrink(bounds.keep);
         }
     }
 
@@ -46,12 +60,23 @@ impl Kept {
         for entry in &new {
             self.insert(entry, bounds, now);
         }
+        self.settle(bounds);
     }
 
     /// Forgets what is as old as `retain`.
     pub(super) fn expire(&mut self, bounds: Bounds, now: i64) {
         let count = self.0.partition_point(|record| expired(record, bounds, now));
         self.0.drain(..count);
+    }
+
+    /// About how much memory it takes, itself left out.
+    pub(super) fn bytes(&self) -> usize {
+        let heap = |text: &CompactString| if text.is_heap_allocated() { text.capacity() } else { 0 };
+        let entry = |entry: &Arc<Entry>| heap(&entry.path) + entry.user.as_ref().map_or(0, heap);
+        let each = COUNTED + size_of::<Entry>();
+        self.0.capacity() * size_of::<Arc<Entry>>()
+            + self.0.len() * each
+            + self.0.iter().map(entry).sum::<usize>()
     }
 
     /// Oldest first.
@@ -62,20 +87,46 @@ impl Kept {
     /// The records of this time.
     fn at(&self, time: i64) -> impl Iterator<Item = &Arc<Entry>> {
         let from = self.0.partition_point(|record| record.time < time);
-        self.0.range(from..).take_while(move |record| record.time == time)
+        self.0[from..].iter().take_while(move |record| record.time == time)
     }
 
-    fn shrink(&mut self) {
+    /// Makes room. As if, while there are too many, the oldest record of the user with the most went.
+    fn shrink(&mut self, keep: usize) {
         let mut counts = HashMap::<_, usize, foldhash::fast::RandomState>::default();
         for record in &self.0 {
-            *counts.entry(record.user.as_deref()).or_default() += 1;
+            *counts.entry(record.user.clone()).or_default() += 1;
         }
-        let most = counts.values().copied().max();
-        let oldest = self.0.iter().position(|record| counts.get(&record.user.as_deref()).copied() == most);
-        if let Some(oldest) = oldest {
-            self.0.remove(oldest);
-        }
+        let share = share(counts.values().copied().collect(), keep);
+        // Whoever has more than one above the share keeps that; of those who have one above it, the oldest go.
+        self.0.retain(|record| {
+            let Some(count) = counts.get_mut(&record.user) else { return true };
+            let stays = *count <= share + 1;
+            *count -= usize::from(!stays);
+            stays
+        });
+        let mut excess = self.0.len().saturating_sub(keep);
+        self.0.retain(|record| {
+            let Some(count) = counts.get_mut(&record.user) else { return true };
+            let stays = excess == 0 || *count <= share;
+            *count -= usize::from(!stays);
+            excess -= usize::from(!stays);
+            stays
+        });
     }
+}
+
+/// How many records every user may have, of `keep` together: the most with which they still fit.
+fn share(mut counts: Vec<usize>, keep: usize) -> usize {
+    counts.sort_unstable();
+    let (mut room, mut users) = (keep, counts.len());
+    for count in counts {
+        if count * users > room {
+            return room / users;
+        }
+        room -= count;
+        users -= 1;
+    }
+    keep
 }
 
 fn expired(entry: &Entry, bounds: Bounds, now: i64) -> bool {
@@ -100,7 +151,28 @@ mod tests {
         for time in 3..50 {
             kept.insert(&entry(time, "acme"), BOUNDS, 50);
         }
+        kept.settle(BOUNDS);
         assert_eq!(told(&kept), [(1, "bob"), (2, "eve"), (48, "acme"), (49, "acme")]);
+    }
+
+    #[test]
+    fn all_at_once_is_as_one_by_one() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..200 {
+            let entries: Vec<_> =
+                (0..random.i64(0..40)).map(|time| entry(time, &random.u8(0..6).to_string())).collect();
+            let (mut at_once, mut slowly) = (Kept::default(), entries.clone());
+            entries.iter().for_each(|entry| at_once.insert(entry, Bounds { keep: 40, retain: 100 }, 40));
+            let keep = random.usize(1..12);
+            at_once.settle(Bounds { keep, retain: 100 });
+            while slowly.len() > keep {
+                let count = |entry: &Entry| slowly.iter().filter(|other| other.user == entry.user).count();
+                let most = slowly.iter().map(|entry| count(entry)).max();
+                let oldest = slowly.iter().position(|entry| Some(count(entry)) == most).unwrap();
+                slowly.remove(oldest);
+            }
+            assert_eq!(at_once.0, slowly);
+        }
     }
 
     #[test]

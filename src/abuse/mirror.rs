@@ -8,7 +8,7 @@ use super::{Archive, Changes, Registry};
 use crate::limit::{Clock, Unavailable};
 
 /// Clients read at a time.
-const CHUNK: usize = 32;
+const CHUNK: usize = 128;
 /// Microseconds of changes that are looked at again: an archive that took the place of another may be
 /// behind it.
 const OVERLAP: i64 = 5_000_000;
@@ -64,7 +64,7 @@ impl Mirror {
     /// # Errors
     /// As [`Mirror::refresh`].
     pub async fn look_up(&self, archive: &impl Archive, address: IpNet) -> Result<(), Unavailable> {
-        for found in archive.read(&[address]).await? {
+        for found in archive.read(&[address], self.clock.now()).await? {
             self.registry.replace_others(address, found, None, self.clock.now());
         }
         Ok(())
@@ -72,7 +72,7 @@ impl Mirror {
 
     async fn read(&self, archive: &impl Archive, clients: &[(IpNet, i64)]) -> Result<(), Unavailable> {
         let addresses: Vec<_> = clients.iter().map(|&(address, _)| address).collect();
-        let found = archive.read(&addresses).await?;
+        let found = archive.read(&addresses, self.clock.now()).await?;
         for (&(address, change), found) in clients.iter().zip(found) {
             self.registry.replace_others(address, found, Some(change), self.clock.now());
         }
@@ -90,7 +90,7 @@ mod tests {
     };
 
     use super::{
-        super::{Others, Snapshot, account::Account, address, testing::policy},
+        super::{Others, Snapshot, Whereabouts, account::Account, address, testing::policy},
         *,
     };
     use crate::{
@@ -115,16 +115,20 @@ mod tests {
             Ok(Changes { now: self.now, clients, next })
         }
 
-        async fn read(&self, addresses: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
+        async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
             if self.read.borrow().len() >= self.away_after {
                 return Err(Unavailable("away".to_owned()));
             }
             self.read.borrow_mut().extend(addresses);
-            let found = Others { forgotten: None, snapshots: vec![Snapshot::of(&Account::new(1))] };
+            let found = Others { snapshots: vec![Snapshot::of(&Account::new(1))], ..Others::default() };
             Ok(vec![found; addresses.len()])
         }
 
-        async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+        async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
+            Ok(Whereabouts::default())
+        }
+
+        async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
             Ok(())
         }
     }

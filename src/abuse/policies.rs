@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::evidence::Bounds;
+use super::{evidence::Bounds, users};
 use crate::limit::Policy;
 
 /// Of a policy that only others have.
@@ -10,26 +10,41 @@ const FOREIGN: Bounds = Bounds { keep: 50, retain: 3_600_000_000 };
 
 /// Names of policies, and what each keeps of its records.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Policies(Vec<(Arc<str>, Bounds)>);
+pub(super) struct Policies {
+    known: Vec<(Arc<str>, Bounds)>,
+    /// Microseconds of a slice of `abuse.retain`.
+    slice: i64,
+}
 
 impl Policies {
-    pub(super) fn new(policies: &[Policy]) -> Self {
+    /// `retain`: microseconds for which a client stays listed.
+    pub(super) fn new(policies: &[Policy], retain: i64) -> Self {
         let known = policies.iter().map(|policy| {
             let bounds = Bounds { keep: policy.record.keep, retain: micros(policy.record.retain) };
             (Arc::from(policy.name.as_str()), bounds)
         });
-        Self(known.collect())
+        Self { known: known.collect(), slice: users::length(retain) }
+    }
+
+    /// In which slice of time users are counted who are seen at this time: the same on every instance.
+    pub(super) fn slice(&self, time: i64) -> u32 {
+        users::slice(self.slice, time)
+    }
+
+    /// `record.keep` of the policy that has this index in a denial.
+    pub(super) fn keep(&self, index: usize) -> usize {
+        self.known.get(index).map_or(0, |(_, bounds)| bounds.keep)
     }
 
     /// Names of what else denies, whose indexes follow those of the policies.
     pub(super) fn with_names(mut self, names: &[String]) -> Self {
-        self.0.extend(names.iter().map(|name| (Arc::from(name.as_str()), FOREIGN)));
+        self.known.extend(names.iter().map(|name| (Arc::from(name.as_str()), FOREIGN)));
         self
     }
 
     /// The name of the policy that has this index in a denial.
     pub(super) fn name(&self, index: usize) -> Option<&Arc<str>> {
-        self.0.get(index).map(|(name, _)| name)
+        self.known.get(index).map(|(name, _)| name)
     }
 
     /// The name as one that is held already, where it is.
@@ -42,7 +57,7 @@ impl Policies {
     }
 
     fn find(&self, name: &str) -> Option<&(Arc<str>, Bounds)> {
-        self.0.iter().find(|(known, _)| **known == *name)
+        self.known.iter().find(|(known, _)| **known == *name)
     }
 }
 

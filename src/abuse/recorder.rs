@@ -10,20 +10,25 @@ use std::{
 use compact_str::CompactString;
 
 use super::{
-    Denial, address,
-    denial::{Batch, Evidence, Limit, Tally},
+    Denial, Names, address,
+    denial::{Asked, Batch, Evidence, Limit, Tally, Written},
+    names::cut,
     policies::Policies,
 };
 use crate::{limit::algorithm::metadata_list::Entry, telemetry::metrics::Metrics};
 
 /// Addresses noted a tick; denials of more are dropped.
-const ADDRESSES: usize = 1_024;
+const ADDRESSES: usize = 4_096;
 /// Different limits noted of an address a tick.
 const LIMITS: usize = 16;
-/// Denied requests written down of an address a tick, and of one user among them: a user who floods
-/// leaves room for the others behind the address.
-const RECORDS: usize = 16;
-const RECORDS_A_USER: usize = 2;
+/// Users noted and requests written down a tick, of all addresses: more than a worker denies in one.
+const ROOM: usize = 8_192;
+/// Denied requests written down of an address a tick once its policies' share of the second is used up, and of one
+/// user among them: a user who floods leaves room for the others behind the address.
+const FEW: u32 = 16;
+const FEW_A_USER: u32 = 2;
+/// Ticks in which a policy keeps `record.keep` requests of an address: a second. More would push each other out.
+const SHARE: u32 = 10;
 /// How often evidence is asked for a tick, since it is copied from the store.
 const EVIDENCE: usize = 32;
 
@@ -35,18 +40,46 @@ pub struct Recorder {
     /// Those whose indexes denials name.
     policies: Arc<Policies>,
     metrics: Arc<Metrics>,
+    names: Arc<Names>,
 }
 
 #[derive(Debug, Default)]
 struct Pending {
     tallies: HashMap<CompactString, Tally, foldhash::fast::RandomState>,
     evidence: Vec<Evidence>,
+    room: Room,
+    /// What was written down of each address in the ticks of this second before.
+    written: HashMap<CompactString, Written, foldhash::fast::RandomState>,
+    ticks: u32,
+}
+
+/// What fits into a tick, and what did not.
+#[derive(Debug)]
+struct Room {
+    users: usize,
+    records: usize,
     dropped: u64,
 }
 
+impl Default for Room {
+    fn default() -> Self {
+        Self { users: ROOM, records: ROOM, dropped: 0 }
+    }
+}
+
 impl Recorder {
-    pub(super) fn new(queue: SyncSender<Batch>, policies: Arc<Policies>, metrics: Arc<Metrics>) -> Self {
-        Self { pending: RefCell::default(), queue, policies, metrics }
+    pub(super) fn new(
+        queue: SyncSender<Batch>,
+        policies: Arc<Policies>,
+        names: Arc<Names>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { pending: RefCell::default(), queue, policies, names, metrics }
+    }
+
+    /// How users are written down.
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Notes that a request was held back, once a request. `entry` is called only where it is written
@@ -55,30 +88,37 @@ impl Recorder {
     /// True where this limit of the address is new in this tick: whoever knows that its policy is a
     /// `metadata_list` asks the store for its entries, and gives them to [`Recorder::evidence`].
     pub fn denied(&self, denial: &Denial<'_>, entry: impl FnOnce() -> Arc<Entry>) -> bool {
-        self.note(denial, |tally| tally.count(denial, entry))
+        let user = denial.user.filter(|_| self.names.any()).map(cut);
+        let keep = self.policies.keep(denial.policy);
+        self.note(denial, |tally, room| {
+            if tally.count(denial, user, keep, room) {
+                tally.records.push((denial.policy, entry()));
+            }
+        })
     }
 
     /// Notes another limit that held the same request back: the request is counted and written down once,
     /// by [`Recorder::denied`], whose answer this gives, too.
     pub fn also(&self, denial: &Denial<'_>) -> bool {
-        self.note(denial, |_| {})
+        self.note(denial, |_, _| {})
     }
 
-    fn note(&self, denial: &Denial<'_>, count: impl FnOnce(&mut Tally)) -> bool {
-        let pending = &mut *self.pending.borrow_mut();
-        let new = if let Some(tally) = pending.tallies.get_mut(denial.address) {
-            count(tally);
+    fn note(&self, denial: &Denial<'_>, count: impl FnOnce(&mut Tally, &mut Room)) -> bool {
+        let Pending { tallies, evidence, room, written, .. } = &mut *self.pending.borrow_mut();
+        let new = if let Some(tally) = tallies.get_mut(denial.address) {
+            count(tally, room);
             tally.limit(denial)
-        } else if pending.tallies.len() < ADDRESSES {
+        } else if tallies.len() < ADDRESSES {
             let address = CompactString::from(denial.address);
-            let tally = pending.tallies.entry(address).or_insert_with(|| Tally::new(denial));
-            count(tally);
+            let written = written.get(&address).cloned().unwrap_or_default();
+            let tally = tallies.entry(address).or_insert_with(|| Tally::new(denial, written));
+            count(tally, room);
             tally.limit(denial)
         } else {
-            pending.dropped += 1;
+            room.dropped += 1;
             false
         };
-        new && pending.evidence.len() < EVIDENCE && address::is_of(denial.identifier, denial.address)
+        new && evidence.len() < EVIDENCE && address::is_of(denial.identifier, denial.address)
     }
 
     /// Notes who filled the limit that `denial` was about; `entries` as the store gives them, oldest first.
@@ -98,7 +138,8 @@ impl Recorder {
     /// Hands over what was noted. To be called every 100 ms; never waits.
     pub fn flush(&self) {
         let pending = &mut *self.pending.borrow_mut();
-        let mut dropped = std::mem::take(&mut pending.dropped);
+        let mut dropped = std::mem::take(&mut pending.room).dropped;
+        pending.remember();
         if !pending.tallies.is_empty() || !pending.evidence.is_empty() {
             let batch = Batch {
                 tallies: pending.tallies.drain().collect(),
@@ -122,23 +163,60 @@ impl Drop for Recorder {
     }
 }
 
-impl Tally {
-    fn new(denial: &Denial<'_>) -> Self {
-        Self {
-            first: denial.now,
-            last: denial.now,
-            until: denial.until,
-            denied: 0,
-            limits: Vec::new(),
-            records: Vec::new(),
+impl Pending {
+    /// Remembers what was written down until the second is over.
+    fn remember(&mut self) {
+        self.ticks += 1;
+        if self.ticks >= SHARE {
+            (self.ticks, self.written) = (0, HashMap::default());
+            return;
+        }
+        for (address, tally) in self.tallies.iter().filter(|(_, tally)| !tally.records.is_empty()) {
+            if self.written.len() >= ADDRESSES {
+                return;
+            }
+            self.written.insert(address.clone(), tally.written.clone());
         }
     }
+}
 
-    fn count(&mut self, denial: &Denial<'_>, entry: impl FnOnce() -> Arc<Entry>) {
+impl Tally {
+    /// Whether the request is to be written down, of which the policy keeps `keep`.
+    ///
+    /// Of an address that was denied no more than that, every request is; of one that floods, those that may stay.
+    fn count(&mut self, denial: &Denial<'_>, user: Option<&str>, keep: usize, room: &mut Room) -> bool {
         self.denied += 1;
-        if self.wants_record(denial.user) {
-            self.records.push((denial.policy, entry()));
+        let place = user.and_then(|user| self.users.get_index_of(user));
+        let place = place.or_else(|| {
+            let user = user?;
+            if room.users == 0 {
+                room.dropped += 1;
+                return None;
+            }
+            room.users -= 1;
+            Some(self.users.insert_full(user.into(), Asked::default()).0)
+        });
+        let asked = place.and_then(|place| self.users.get_index_mut(place));
+        let asked = asked.map_or(&mut self.others, |(_, asked)| asked);
+        asked.denied += 1;
+        asked.last = asked.last.max(denial.now);
+        if keep == 0 {
+            return false;
         }
+        let written = written(&mut self.written, denial.policy);
+        let is_beyond = *written >= keep;
+        if is_beyond && (self.few >= FEW || asked.few >= FEW_A_USER) {
+            return false;
+        }
+        if room.records == 0 {
+            room.dropped += u64::from(!is_beyond);
+            return false;
+        }
+        self.few += u32::from(is_beyond);
+        asked.few += u32::from(is_beyond);
+        *written += 1;
+        room.records -= 1;
+        true
     }
 
     /// True where the limit is new.
@@ -161,28 +239,55 @@ impl Tally {
         self.limits.push(Limit { policy, identifier: denial.identifier.into(), until });
         true
     }
+}
 
-    fn wants_record(&self, user: Option<&str>) -> bool {
-        let of_user = |(_, entry): &&(usize, Arc<Entry>)| entry.user.as_deref() == user;
-        self.records.len() < RECORDS && self.records.iter().filter(of_user).count() < RECORDS_A_USER
-    }
+/// How many requests of a policy were written down.
+fn written(written: &mut Written, policy: usize) -> &mut usize {
+    let place = written.iter().position(|&(of, _)| of == policy).unwrap_or_else(|| {
+        written.push((policy, 0));
+        written.len() - 1
+    });
+    &mut written[place].1
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Receiver, sync_channel};
 
-    use super::{super::testing::entry, *};
+    use super::{
+        super::testing::{entry, policy},
+        *,
+    };
     use crate::telemetry::testing;
+
+    /// Of the one policy.
+    const KEEP: usize = 5;
 
     fn recorder() -> (Recorder, Receiver<Batch>, Arc<Metrics>) {
         let metrics = Metrics::new(&testing::config(), 1);
         let (queue, batches) = sync_channel(1);
-        (Recorder::new(queue, Arc::default(), Arc::clone(&metrics)), batches, metrics)
+        let names = Arc::new(Names::default());
+        let mut policy = policy();
+        policy.record.keep = KEEP;
+        let policies = Arc::new(Policies::new(&[policy], 1));
+        (Recorder::new(queue, policies, names, Arc::clone(&metrics)), batches, metrics)
     }
 
     fn denial<'a>(address: &'a str, identifier: &'a str, user: &'a str) -> Denial<'a> {
         Denial { address, policy: 0, identifier, user: Some(user), now: 5, until: 9 }
+    }
+
+    /// A tick in which each of `users` is denied at one address: what is handed over of it.
+    fn tick(recorder: &Recorder, batches: &Receiver<Batch>, users: &[&str]) -> Tally {
+        for user in users {
+            recorder.denied(&denial("203.0.113.7", "ip:203.0.113.7", user), || entry(5, user));
+        }
+        recorder.flush();
+        batches.try_recv().unwrap().tallies.remove(0).1
+    }
+
+    fn written(tally: &Tally) -> Vec<&str> {
+        tally.records.iter().filter_map(|(_, entry)| entry.user.as_deref()).collect()
     }
 
     #[test]
@@ -197,24 +302,49 @@ mod tests {
                 entry(5, "acme")
             }));
         }
-        assert_eq!((built, asked), (RECORDS_A_USER, 1));
+        assert_eq!((built, asked), (KEEP + FEW_A_USER as usize, 1));
         recorder.flush();
         let batch = batches.try_recv().unwrap();
         assert_eq!(batch.denied(), 100);
-        assert_eq!(batch.tallies[0].1.limits.len(), 1);
+        let tally = &batch.tallies[0].1;
+        assert_eq!((tally.limits.len(), tally.users["acme"].denied), (1, 100));
         assert_eq!(metrics.abuse_dropped(), 0);
     }
 
     #[test]
-    fn a_flooding_user_leaves_room_for_others() {
+    fn of_an_address_that_is_denied_no_more_than_is_kept_everything_is_written_down() {
         let (recorder, batches, _) = recorder();
-        for user in ["acme"; 1_000].into_iter().chain(["bob"]) {
-            recorder.denied(&denial("203.0.113.7", "ip:203.0.113.7", user), || entry(5, user));
+        let first = tick(&recorder, &batches, &["acme", "acme"]);
+        assert_eq!(written(&first), ["acme", "acme"]);
+        let second = tick(&recorder, &batches, &["acme", "bob", "acme"]);
+        assert_eq!(written(&second), ["acme", "bob", "acme"]);
+    }
+
+    #[test]
+    fn a_flood_is_written_down_once_a_second_and_leaves_room_for_others() {
+        let (recorder, batches, _) = recorder();
+        let flood: Vec<_> = ["acme"; 1_000].into_iter().chain(["bob"]).collect();
+        let first = tick(&recorder, &batches, &flood);
+        assert_eq!(written(&first), ["acme", "acme", "acme", "acme", "acme", "acme", "acme", "bob"]);
+        for _ in 2..SHARE {
+            assert_eq!(written(&tick(&recorder, &batches, &flood)), ["acme", "acme", "bob"]);
         }
-        recorder.flush();
-        let batch = batches.try_recv().unwrap();
-        let users = batch.tallies[0].1.records.iter().map(|(_, entry)| entry.user.as_deref());
-        assert_eq!(users.collect::<Vec<_>>(), [Some("acme"), Some("acme"), Some("bob")]);
+        tick(&recorder, &batches, &flood);
+        assert_eq!(written(&tick(&recorder, &batches, &flood)).len(), 8, "a new second");
+        let crowd: Vec<_> = (0..1_000).map(|user| user.to_string()).collect();
+        let crowd: Vec<_> = crowd.iter().map(String::as_str).collect();
+        assert_eq!(written(&tick(&recorder, &batches, &crowd)).len(), FEW as usize);
+    }
+
+    #[test]
+    fn everybody_is_counted_and_none_beyond_what_there_is_room_for() {
+        let (recorder, batches, metrics) = recorder();
+        let crowd: Vec<_> = (0..ROOM + 3).map(|user| user.to_string()).collect();
+        let crowd: Vec<_> = crowd.iter().map(String::as_str).collect();
+        let tally = tick(&recorder, &batches, &crowd);
+        assert_eq!((tally.denied, tally.users.len(), tally.others.denied), (ROOM as u64 + 3, ROOM, 3));
+        assert_eq!(metrics.abuse_dropped(), 3);
+        assert_eq!(tick(&recorder, &batches, &crowd[..9]).users.len(), 9);
     }
 
     #[test]

@@ -1,23 +1,41 @@
 //! All limited clients, as the admin port reads them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    Client, Limited, Others, Record, Snapshot,
+    Client, Limited, Names, Others, Record, Snapshot, Walk, Wanted, Whereabouts,
     account::Account,
     address,
     client::Held,
     clients::Clients,
     denial::Batch,
+    herald::Herald,
+    noted::{Noted, noted},
+    order::Sort,
     policies::{Policies, micros},
+    sightings::{Sighting, Sightings, Untold},
 };
-use crate::{limit::Policy, telemetry::metrics::Metrics};
+use crate::{
+    limit::Policy,
+    telemetry::{Events, metrics::Metrics},
+};
 
 /// Bytes of accounts published at a time, about.
 const PUBLISHED: usize = 1 << 20;
+/// Clients changed before the lock is given to whoever else waits.
+const CHUNK: usize = 256;
+/// Users looked at a sweep.
+const SWEEP: usize = 512;
+/// Clients that instances share, those denied most lately. Whoever shares with others may hold more himself.
+pub const SHARED: usize = 100_000;
 
 /// Limited clients, by address: what this instance knows of each, and what the others know. Its lock is
 /// taken by the collector, by whoever publishes, and by the admin port, never by a worker.
@@ -26,12 +44,16 @@ pub struct Registry {
     in_force: RwLock<InForce>,
     metrics: Arc<Metrics>,
     held: Mutex<Clients>,
+    /// Taken like the other, and never with it.
+    sightings: Mutex<Sightings>,
+    herald: Mutex<Herald>,
 }
 
 /// What of the configuration its records go by.
 #[derive(Debug, Clone)]
 struct InForce {
     policies: Arc<Policies>,
+    names: Arc<Names>,
     /// Microseconds.
     retain: i64,
 }
@@ -41,6 +63,9 @@ struct InForce {
 pub struct Unpublished {
     pub address: IpNet,
     pub snapshot: Snapshot,
+    /// Hashes of users who were not told yet, and in which slice of time they were seen.
+    pub users: Vec<u64>,
+    pub slice: u32,
     /// How long it is retained from now.
     pub stays: Duration,
     /// How often the client had changed.
@@ -48,17 +73,49 @@ pub struct Unpublished {
 }
 
 impl Registry {
-    /// `policies`: those whose indexes denials name. `retain`: how long a client stays after its last denial.
+    /// `policies`: those whose indexes denials name. `retain`: how long a client stays after its last denial. Users are
+    /// written down by their names, and what is held may be published.
     pub fn new(policies: &[Policy], retain: Duration, metrics: Arc<Metrics>) -> Self {
-        let in_force = RwLock::new(InForce::new(policies, retain));
-        Self { in_force, metrics, held: Mutex::default() }
+        let policies = Arc::new(Policies::new(policies, micros(retain)));
+        let in_force = InForce { policies, names: Arc::new(Names::default()), retain: micros(retain) };
+        Self {
+            in_force: RwLock::new(in_force),
+            metrics,
+            held: Mutex::new(Clients::new()),
+            sightings: Mutex::new(Sightings::new()),
+            herald: Mutex::default(),
+        }
     }
 
-    /// Goes by another configuration from now on: as [`Registry::new`] with [`Registry::with_names`]. What was noted under
-    /// the last one keeps its names.
-    pub fn reconfigure(&self, policies: &[Policy], names: &[String], retain: Duration) {
-        let policies = Arc::new(Policies::new(policies).with_names(names));
-        *self.in_force.write() = InForce { policies, retain: micros(retain) };
+    /// Goes by another configuration from now on: as [`Registry::new`] with [`Registry::with_names`] and
+    /// [`Registry::naming`]. What was noted under the last one keeps its names.
+    pub fn reconfigure(&self, policies: &[Policy], denying: &[String], names: Names, retain: Duration) {
+        let retain = micros(retain);
+        let policies = Arc::new(Policies::new(policies, retain).with_names(denying));
+        *self.in_force.write() = InForce { policies, names: Arc::new(names), retain };
+    }
+
+    /// Writes users down as `names` says.
+    pub fn naming(self, names: Names) -> Self {
+        self.in_force.write().names = Arc::new(names);
+        self
+    }
+
+    /// Tells whoever listens of clients that are limited.
+    pub fn telling(self, events: Events) -> Self {
+        Self { herald: Mutex::new(Herald::new(events)), ..self }
+    }
+
+    /// Has nobody to share with: nothing is kept ready to be published.
+    pub fn alone(self) -> Self {
+        self.held.lock().is_shared = false;
+        self.sightings.lock().is_shared = false;
+        self
+    }
+
+    /// How users are written down.
+    pub fn names(&self) -> Arc<Names> {
+        Arc::clone(&self.in_force.read().names)
     }
 
     /// Those that are in force.
@@ -73,63 +130,131 @@ impl Registry {
     /// The same with names of what else denies, whose indexes follow those of the policies.
     #[must_use]
     pub fn with_names(self, names: &[String]) -> Self {
-        let Self { in_force, metrics, held } = self;
-        let InForce { policies, retain } = in_force.into_inner();
-        let policies = Arc::new(Arc::unwrap_or_clone(policies).with_names(names));
-        Self { in_force: RwLock::new(InForce { policies, retain }), metrics, held }
+        {
+            let policies = &mut self.in_force.write().policies;
+            *policies = Arc::new(Policies::clone(policies).with_names(names));
+        }
+        self
     }
 
     /// Merges what a worker hands over.
     pub(super) fn record(&self, batch: Batch, now: i64) {
-        let mut clients = self.held.lock();
-        let mut dropped = 0;
-        for (shown, tally) in batch.tallies {
-            match address::parse(&shown) {
-                Some(address) => clients.add(address, tally, &batch.policies, now),
-                None => dropped += tally.denied,
+        let policies = Arc::clone(&batch.policies);
+        let (tallies, filled, lost) = noted(batch, &self.names());
+        let mut evicted = 0;
+        let mut herald = self.herald.lock();
+        let mut tallies = tallies.into_iter();
+        while tallies.len() > 0 {
+            let mut clients = self.held.lock();
+            let mut seen = Vec::new();
+            for Noted { address, tally, users } in tallies.by_ref().take(CHUNK) {
+                if !clients.add(address, tally, &users, &policies, now) {
+                    continue;
+                }
+                if herald.wants(address, now)
+                    && let Some(held) = clients.get(address)
+                {
+                    herald.tell(held.told(address));
+                }
+                seen.push((address, users));
+            }
+            evicted += clients.make_room();
+            drop(clients);
+            let mut sightings = self.sightings.lock();
+            for (address, users) in seen {
+                users.iter().for_each(|who| sightings.add(address, who));
             }
         }
-        for evidence in &batch.evidence {
-            clients.add_evidence(evidence, &batch.policies, now);
+        for filled in filled.chunks(CHUNK) {
+            let mut clients = self.held.lock();
+            filled.iter().for_each(|filled| clients.add_evidence(filled, &policies, now));
+            evicted += clients.make_room();
         }
-        let evicted = clients.make_room();
-        drop(clients);
-        if dropped > 0 {
-            self.metrics.add_abuse_dropped(dropped);
+        if lost > 0 {
+            self.metrics.add_abuse_dropped(lost);
         }
         self.count(evicted);
     }
 
     /// Forgets some of what has expired. A few calls reach everything.
     pub(super) fn sweep(&self, now: i64) {
-        let InForce { policies, retain } = self.in_force.read().clone();
+        let InForce { policies, retain, .. } = self.in_force.read().clone();
         self.held.lock().sweep(&policies, retain, now);
+        self.sightings.lock().expire(now.saturating_sub(retain), SWEEP);
+    }
+
+    /// Goes a step of a walk in search of a page. True while there is more to look at: between two steps others have
+    /// their turn.
+    pub fn step(&self, walk: &mut Walk, now: i64) -> bool {
+        let retain = self.retain();
+        walk.step(&self.held.lock(), |held| expired(held, retain, now), now)
     }
 
     /// All clients that `wanted` lets through, in order of their addresses.
     pub fn clients(&self, now: i64, wanted: impl Fn(&Client) -> bool) -> Vec<Client> {
-        let retain = self.retain();
+        let all = Wanted { sort: Sort::Address, ..Wanted::default() };
+        let mut walk = Walk::new(all, usize::MAX);
+        while self.step(&mut walk, now) {}
+        let (mut clients, _) = walk.page();
+        clients.retain(wanted);
+        clients
+    }
+
+    /// How many clients are held, those among them that have expired and were not swept yet; and about how many bytes
+    /// they take.
+    pub fn size(&self) -> (usize, usize) {
         let clients = self.held.lock();
-        let current = clients.iter().filter(|(_, held)| !expired(held, retain, now));
-        current.map(|(_, held)| held.told()).filter(wanted).collect()
+        (clients.len(), clients.bytes())
     }
 
     /// One client with its records, newest first, and the limits that held it back.
     pub fn client(&self, address: IpNet, now: i64) -> Option<(Client, Vec<Record>, Vec<Limited>)> {
-        let InForce { policies, retain } = self.in_force.read().clone();
+        let InForce { policies, retain, .. } = self.in_force.read().clone();
         let mut clients = self.held.lock();
         clients.change(address, |held| held.expire(&policies, now));
         let held = clients.get(address).filter(|held| !expired(held, retain, now))?;
-        let (records, limits) = held.evidence(&policies, now);
-        Some((held.told(), records, limits))
+        let (records, limits) = held.evidence(&address::shown(address), &policies, now);
+        Some((held.told(address), records, limits))
     }
 
     /// Forgets a client, and what was noted of it until `since`. Gives the limits that held it back, `None`
     /// where it was not known.
     pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<Limited>> {
-        let InForce { policies, retain } = self.in_force.read().clone();
+        let InForce { policies, retain, .. } = self.in_force.read().clone();
+        self.sightings.lock().forget(address);
         let held = self.held.lock().forget(address, since).filter(|held| !expired(held, retain, since))?;
-        Some(held.evidence(&policies, since).1)
+        Some(held.evidence(&address::shown(address), &policies, since).1)
+    }
+
+    /// From which addresses a user was denied, as he is written down, most lately first. `others`: what the archive
+    /// holds, in which what this instance told is less than what it knows.
+    pub fn user(&self, written: &str, others: &Whereabouts, now: i64) -> Vec<Sighting> {
+        let mut found = BTreeMap::new();
+        let mut add = |sighting: &Sighting| {
+            let Sighting { address, denied, last } = *sighting;
+            let known = found.entry(address).or_insert(Sighting { address, denied: 0, last });
+            known.denied = known.denied.saturating_add(denied);
+            known.last = known.last.max(last);
+        };
+        let retain = self.retain();
+        let own = self.sightings.lock().of(written, retain, now);
+        let known: BTreeSet<_> = own.iter().map(|sighting| sighting.address).collect();
+        own.iter().chain(&others.others).for_each(&mut add);
+        others.own.iter().filter(|sighting| !known.contains(&sighting.address)).for_each(add);
+        let mut found: Vec<_> = found.into_values().collect();
+        found.retain(|sighting| sighting.last.saturating_add(retain) > now);
+        found.sort_by_key(|sighting| (Reverse(sighting.last), sighting.address));
+        found
+    }
+
+    /// What the archive is to be told of users, `max` of it. Each is there again until [`Registry::told`].
+    pub fn untold(&self, max: usize) -> Vec<Untold> {
+        self.sightings.lock().untold(max)
+    }
+
+    /// The archive was told.
+    pub fn told(&self, given: &[Untold]) {
+        self.sightings.lock().told(given);
     }
 
     /// Clients that have changed since they were published, those that wait longest first: `max` of them,
@@ -145,14 +270,18 @@ impl Registry {
             room = room.saturating_sub(own.bytes());
             fits
         });
-        let unpublished = due.map(|(address, held, own)| {
+        let unpublished = due.filter_map(|(address, held, own)| {
+            let publication = held.publication.as_ref()?;
             let left = own.last.saturating_add(retain).saturating_sub(now);
-            Unpublished {
+            let (slice, users) = publication.users.next();
+            Some(Unpublished {
                 address,
                 snapshot: Snapshot::of(own),
+                users,
+                slice,
                 stays: Duration::from_micros(left.try_into().unwrap_or(0)),
-                changes: held.publication.changes,
-            }
+                changes: publication.changes,
+            })
         });
         unpublished.collect()
     }
@@ -160,50 +289,66 @@ impl Registry {
     /// These were published as they were given.
     pub fn published<'a>(&self, given: impl IntoIterator<Item = &'a Unpublished>, now: i64) {
         let mut clients = self.held.lock();
-        for Unpublished { address, changes, .. } in given {
-            clients.change(*address, |held| held.publication.told(*changes, now));
+        for Unpublished { address, changes, users, .. } in given {
+            clients.change(*address, |held| {
+                held.publication.as_mut().map(|publication| publication.told(*changes, users, now))
+            });
         }
     }
 
     /// This was not published, since the client was forgotten elsewhere after its last denial.
     pub fn refused(&self, given: &Unpublished) {
         let mut clients = self.held.lock();
-        let same = |held: &Held| held.publication.changes == given.changes;
+        let changes = |held: &Held| held.publication.as_ref().map(|publication| publication.changes);
         // What has come since is published the next time.
-        if clients.get(given.address).is_some_and(same) {
+        if clients.get(given.address).and_then(changes) == Some(given.changes) {
             clients.forget(given.address, given.snapshot.last);
         }
     }
 
-    /// Has everything published anew: the archive has lost it.
+    /// Has everything published anew, as far as instances share it: the archive has lost it.
     pub fn publish_all(&self, now: i64) {
-        let mut clients = self.held.lock();
-        let own = clients.iter().filter(|(_, held)| held.own().is_some());
-        let addresses: Vec<_> = own.map(|(address, _)| address).collect();
-        for address in addresses {
-            clients.change(address, |held| held.publication.change(now));
+        self.sightings.lock().tell_all();
+        let (mut at, mut rest) = (None, SHARED);
+        while rest > 0 {
+            let mut clients = self.held.lock();
+            let places: Vec<_> = clients.orders().after(Sort::Last, at).take(CHUNK.min(rest)).collect();
+            for place in &places {
+                clients.change(place.address(), |held| {
+                    let is_own = held.own().is_some();
+                    held.publication.as_mut().filter(|_| is_own).map(|publication| publication.change(now))
+                });
+            }
+            rest -= places.len();
+            at = match places.last() {
+                Some(&last) => Some(last),
+                None => return,
+            };
         }
     }
 
     /// Whether a client is not known as it is since this change of the archive.
     pub(super) fn lacks(&self, address: IpNet, change: i64) -> bool {
-        self.held.lock().get(address).is_none_or(|held| held.read != Some(change))
+        let clients = self.held.lock();
+        let read = |held: &Held| held.publication.as_ref()?.read;
+        clients.get(address).and_then(read) != Some(change)
     }
 
     /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
     /// archive where that is known. `now`: when it was found.
     pub(super) fn replace_others(&self, address: IpNet, found: Others, read: Option<i64>, now: i64) {
-        let Others { forgotten, snapshots } = found;
+        let Others { forgotten, snapshots, users } = found;
         let shown = address::shown(address);
-        let policies = self.policies();
-        let accounts = snapshots.into_iter().map(|found| found.into_account(&shown, &policies, now));
-        let others = accounts.reduce(|mut all: Account, account| {
+        let InForce { policies, names, .. } = self.in_force.read().clone();
+        let into_account = |found: Snapshot| found.into_account(&shown, &policies, &names, now);
+        let others = snapshots.into_iter().map(into_account).reduce(|mut all: Account, account| {
             all.merge(&account, &shown, &policies, now);
             all
         });
-        let mut clients = self.held.lock();
         let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
+        let mut clients = self.held.lock();
         clients.replace_others(address, others, forgotten, read, now);
+        clients.change(address, |held| held.count_users(users, policies.slice(now)));
         let evicted = clients.make_room();
         drop(clients);
         self.count(evicted);
@@ -216,54 +361,42 @@ impl Registry {
     }
 }
 
-impl InForce {
-    fn new(policies: &[Policy], retain: Duration) -> Self {
-        Self { policies: Arc::new(Policies::new(policies)), retain: micros(retain) }
-    }
-}
-
 fn expired(held: &Held, retain: i64, now: i64) -> bool {
     held.last().saturating_add(retain) <= now
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Bound;
+
     use super::{
         super::{
-            clients::{ADDRESSES, SWEEP},
-            denial::{Limit, Tally},
-            testing::{entry, policy},
+            clients::SWEEP,
+            testing::{self, entry, policy, tally_of},
         },
         *,
     };
-    use crate::telemetry::testing;
+    use crate::telemetry::{self, Event, Heard};
 
     const SECOND: i64 = 1_000_000;
 
     fn registry() -> Registry {
-        Registry::new(&[policy()], Duration::from_secs(10), Metrics::new(&testing::config(), 1))
+        Registry::new(&[policy()], Duration::from_secs(10), Metrics::new(&telemetry::testing::config(), 1))
     }
 
     fn batch(address: &str, time: i64) -> Batch {
-        let limit = Limit { policy: 0, identifier: address::identifier(address), until: time + SECOND };
-        let tally = Tally {
-            first: time,
-            last: time,
-            until: limit.until,
-            denied: 1,
-            limits: vec![limit],
-            records: vec![(0, entry(time, "acme"))],
-        };
-        Batch {
-            tallies: vec![(address.into(), tally)],
-            evidence: Vec::new(),
-            policies: Arc::new(Policies::new(&[policy()])),
-        }
+        let mut tally = tally_of(&[entry(time, "acme")], time + SECOND);
+        tally.limits[0].identifier = address::identifier(address);
+        testing::batch(address, tally)
     }
 
     /// As another instance tells of a client that it denied once.
     fn snapshot(time: i64) -> Snapshot {
-        let other = Registry::new(&[policy()], Duration::from_secs(10), Metrics::new(&testing::config(), 1));
+        let other = Registry::new(
+            &[policy()],
+            Duration::from_secs(10),
+            Metrics::new(&telemetry::testing::config(), 1),
+        );
         other.record(batch("203.0.113.7", time), time);
         other.unpublished(time, 1).remove(0).snapshot
     }
@@ -294,12 +427,14 @@ mod tests {
         assert_eq!(listed(&registry, 10 * SECOND), ["203.0.113.8"]);
         assert_eq!(registry.client(address::parse("203.0.113.7").unwrap(), 10 * SECOND), None);
         registry.sweep(10 * SECOND);
-        assert_eq!(registry.held.lock().iter().count(), 1);
+        assert_eq!(registry.size().0, 1);
     }
 
     #[test]
     fn full_means_that_the_one_denied_longest_ago_goes() {
+        const ADDRESSES: usize = 1_000;
         let registry = registry();
+        registry.held.lock().room.0 = ADDRESSES;
         let name = |n: usize| format!("10.0.{}.{}", n / 256, n % 256);
         for n in 0..ADDRESSES {
             registry.record(batch(&name(n), n as i64), 0);
@@ -315,13 +450,38 @@ mod tests {
     }
 
     #[test]
+    fn the_evidence_of_the_one_denied_longest_ago_goes_before_itself() {
+        let registry = registry();
+        registry.held.lock().room.1 = 100_000;
+        let name = |n: i64| format!("10.0.{}.{}", n / 256, n % 256);
+        let records = |n: i64| {
+            let known = registry.client(address::parse(&name(n)).unwrap(), 0);
+            known.map(|(client, records, _)| (client.denied, client.users, records.len()))
+        };
+        let evidence = |n: i64| {
+            let entries: Vec<_> = (0..3).map(|of| entry(n, &of.to_string())).collect();
+            registry.record(testing::batch(&name(n), tally_of(&entries, n + 1)), 0);
+        };
+        (0..150).for_each(evidence);
+        assert_eq!(registry.metrics.abuse_evicted(), 0);
+        assert_eq!(records(0), Some((3, 3, 0)));
+        assert_eq!(records(149), Some((3, 3, 3)));
+        evidence(0);
+        assert_eq!(records(0), Some((6, 3, 3)), "what comes anew is written down");
+        (150..500).for_each(evidence);
+        assert!(registry.metrics.abuse_evicted() > 0);
+        assert!(registry.size().1 <= 100_000 && registry.held.lock().add_up());
+        assert_eq!(records(1), None);
+    }
+
+    #[test]
     fn memory_is_accounted_for() {
         let registry = registry();
         for n in 0..1_000 {
             registry.record(batch(&format!("10.0.0.{}", n % 50), n), 0);
         }
         registry.forget(address::parse("10.0.0.1").unwrap(), 0);
-        let found = Others { forgotten: None, snapshots: vec![snapshot(2_000)] };
+        let found = Others { snapshots: vec![snapshot(2_000)], users: 7, forgotten: None };
         for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
             registry.replace_others(address::parse(address).unwrap(), found.clone(), Some(1), 0);
         }
@@ -356,8 +516,32 @@ mod tests {
             registry.sweep(5 * SECOND);
         }
         let clients = registry.held.lock();
-        let records = |held: &Held| held.evidence(&registry.policies(), 0).0.len();
-        assert!(clients.iter().all(|(_, held)| records(held) == 1));
+        let records = |held: &Held| held.evidence("10.0.0.1", &registry.policies(), 0).0.len();
+        assert!(clients.range((Bound::Unbounded, Bound::Unbounded)).all(|(_, held)| records(held) == 1));
+    }
+
+    #[test]
+    fn whoever_listens_hears_of_clients_that_are_limited() {
+        let events = Events::new();
+        let registry = registry().telling(events.clone());
+        registry.record(batch("203.0.113.6", 5), 5);
+        let mut listener = events.listen();
+        registry.record(batch("203.0.113.7", 5), 5);
+        registry.record(batch("203.0.113.7", 6), 6);
+        let mut heard = || {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            std::pin::pin!(listener.next()).poll(&mut context)
+        };
+        let std::task::Poll::Ready(Heard::Event(event)) = heard() else { panic!("nothing was told") };
+        let expected = Event::Limited {
+            address: "203.0.113.7".into(),
+            policies: vec!["per-ip".into()],
+            denied: 1,
+            distinct_users: 1,
+            until: 5 + SECOND,
+        };
+        assert_eq!(*event, expected);
+        assert!(heard().is_pending(), "once a second");
     }
 
     #[test]
@@ -365,7 +549,7 @@ mod tests {
         let registry = registry();
         let noted = batch("203.0.113.7", 5);
         let other = Policy { name: "other".into(), ..policy() };
-        registry.reconfigure(&[other], &[], Duration::from_secs(20));
+        registry.reconfigure(&[other], &[], Names::default(), Duration::from_secs(20));
         registry.record(noted, 6);
         let address = address::parse("203.0.113.7").unwrap();
         let named = |now| registry.client(address, now).map(|(client, ..)| client.policies);
@@ -413,13 +597,13 @@ mod tests {
     #[test]
     fn a_round_is_bounded_in_bytes() {
         let registry = registry();
-        for n in 0..100_u32 {
-            let mut batch = batch(&format!("10.0.0.{n}"), 1);
+        for n in 0..400_u32 {
+            let mut batch = batch(&format!("10.0.{}.{}", n / 256, n % 256), 1);
             batch.tallies[0].1.records = (0..1_000).map(|user| (0, entry(1, &user.to_string()))).collect();
             registry.record(batch, 1);
         }
-        let given = registry.unpublished(1, 256);
-        assert!((10..90).contains(&given.len()), "{}", given.len());
+        let given = registry.unpublished(1, 512);
+        assert!((10..390).contains(&given.len()), "{}", given.len());
     }
 
     #[test]
@@ -429,6 +613,7 @@ mod tests {
         let others = |times: &[i64]| Others {
             forgotten: None,
             snapshots: times.iter().map(|&time| snapshot(time)).collect(),
+            users: 0,
         };
         assert!(registry.lacks(address, 1));
         registry.replace_others(address, others(&[5, 7]), Some(1), 10);

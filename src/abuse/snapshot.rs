@@ -6,13 +6,14 @@ use std::{cmp::Reverse, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
+    Names,
     account::{Account, HeldLimit, LIMITS},
     policies::Policies,
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
 /// The layout of snapshots. Another one's are not read.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes of a name, an identifier or a path. More than any instance writes.
 const LONGEST: usize = 1_024;
 /// Microseconds that another instance's clock may be ahead of ours.
@@ -31,8 +32,8 @@ pub struct Snapshot {
     pub denied: u64,
     pub policies: Vec<String>,
     pub limits: Vec<LimitSnapshot>,
-    /// The first 64 bits of SHA-256 of each user's name.
-    pub users: Vec<u64>,
+    /// How many this instance has counted. Who they are is in sketches that all instances share.
+    pub users: u64,
     /// By policy, oldest first.
     pub records: Vec<RecordSnapshot>,
 }
@@ -62,7 +63,7 @@ impl Snapshot {
             identifier: held.identifier.to_string(),
             until: held.until,
         };
-        let kept = account.kept.iter();
+        let kept = account.policies.iter();
         let records = kept.flat_map(|(policy, kept)| kept.iter().map(|entry| record(policy, entry)));
         Self {
             version: VERSION,
@@ -70,9 +71,9 @@ impl Snapshot {
             last: account.last,
             until: account.until,
             denied: account.denied,
-            policies: account.policies.iter().map(ToString::to_string).collect(),
+            policies: account.policies.iter().map(|(policy, _)| policy.to_string()).collect(),
             limits: account.limits.iter().map(limit).collect(),
-            users: account.users.hashes().collect(),
+            users: account.users.len(),
             records: records.collect(),
         }
     }
@@ -92,7 +93,7 @@ impl Snapshot {
 
     /// The account that it is of. It comes from outside: whatever in it no instance writes is left out.
     /// `shown`: the client's address.
-    pub(super) fn into_account(self, shown: &str, policies: &Policies, now: i64) -> Account {
+    pub(super) fn into_account(self, shown: &str, policies: &Policies, names: &Names, now: i64) -> Account {
         let latest = now.saturating_add(AHEAD);
         let mut account = Account::new(self.first.min(latest));
         account.span(account.first, self.last.min(latest), self.until, self.denied);
@@ -102,17 +103,21 @@ impl Snapshot {
         for limit in self.limits.into_iter().take(LIMITS) {
             if short(&limit.policy) && short(&limit.identifier) {
                 let policy = policies.intern(&limit.policy);
-                account.add_limit(HeldLimit::new(policy, limit.identifier.into(), limit.until), shown);
+                account.add_limit(
+                    HeldLimit::new(policy, names.key(&limit.identifier).into(), limit.until),
+                    shown,
+                );
             }
         }
-        account.users.extend(self.users);
+        account.users.count(self.users, policies.slice(now));
         for record in self.records.into_iter().filter(|record| record.time <= latest) {
             let Some((policy, entry)) = record.into_entry() else { continue };
             let policy = policies.intern(&policy);
             if let Some(kept) = account.kept(&policy) {
-                kept.insert(&Arc::new(entry), policies.bounds(&policy), now);
+                kept.insert(&names.entry(&Arc::new(entry)).0, policies.bounds(&policy), now);
             }
         }
+        account.settle(policies);
         account
     }
 }
@@ -146,45 +151,59 @@ fn short(text: &str) -> bool {
 mod tests {
     use super::{
         super::{
-            denial::{Limit, Tally},
-            testing::{entry, policy},
+            noted::Noted,
+            testing::{entry, names, noted_of, policy, tally_of},
         },
         *,
     };
+    use crate::config::model::Users;
 
     const NOW: i64 = 1_783_080_001_000_000;
 
+    fn policies() -> Policies {
+        Policies::new(&[policy()], 60_000_000)
+    }
+
     fn account(policies: &Policies) -> Account {
-        let limits = vec![Limit { policy: 0, identifier: "ip:203.0.113.7".into(), until: NOW + 9 }];
-        let records = vec![(0, entry(NOW - 2, "acme")), (0, entry(NOW - 1, "bob"))];
-        let tally = Tally { first: NOW - 2, last: NOW - 1, until: NOW + 9, denied: 2, limits, records };
+        let tally = tally_of(&[entry(NOW - 2, "acme"), entry(NOW - 1, "bob")], NOW + 9);
+        let Noted { tally, users, .. } = noted_of(tally);
         let mut account = Account::new(tally.first);
-        account.add(tally, "203.0.113.7", policies, NOW);
+        account.add(tally, &users, "203.0.113.7", policies, NOW, |_, _| {});
         account
+    }
+
+    fn read(snapshot: Snapshot, policies: &Policies) -> Account {
+        snapshot.into_account("203.0.113.7", policies, &Names::default(), NOW)
     }
 
     #[test]
     fn an_account_is_read_as_it_was_told() {
-        let policies = Policies::new(&[policy()]);
+        let policies = policies();
         let told = Snapshot::of(&account(&policies));
+        assert_eq!(told.users, 2);
         let json = serde_json::to_string(&told).unwrap();
-        let read: Snapshot = serde_json::from_str(&json).unwrap();
-        assert_eq!(read, told);
-        let again = Snapshot::of(&read.into_account("203.0.113.7", &policies, NOW));
-        let sorted = |mut snapshot: Snapshot| {
-            snapshot.users.sort_unstable();
-            snapshot
-        };
-        assert_eq!(sorted(again), sorted(told));
+        let again: Snapshot = serde_json::from_str(&json).unwrap();
+        assert_eq!(again, told);
+        assert_eq!(Snapshot::of(&read(again, &policies)), told);
+    }
+
+    #[test]
+    fn what_another_instance_wrote_in_the_clear_is_hashed() {
+        let policies = policies();
+        let mut told = Snapshot::of(&account(&policies));
+        told.limits.push(LimitSnapshot { policy: "x".into(), identifier: "user:acme".into(), until: NOW });
+        let account = told.into_account("203.0.113.7", &policies, &names(Users::Hashed), NOW);
+        let json = serde_json::to_string(&Snapshot::of(&account)).unwrap();
+        assert!(json.contains("hmac:") && !json.contains("acme") && !json.contains("bob"), "{json}");
     }
 
     #[test]
     fn what_no_instance_writes_is_left_out() {
-        let policies = Policies::new(&[policy()]);
+        let policies = policies();
         let mut told = Snapshot::of(&account(&policies));
         told.last = i64::MAX;
         told.denied = u64::MAX;
-        told.users = (0..5_000).collect();
+        told.users = u64::MAX;
         told.policies = (0..5_000).map(|policy| policy.to_string()).collect();
         told.limits = vec![told.limits[0].clone(); 5_000];
         let good = told.records[0].clone();
@@ -194,17 +213,20 @@ mod tests {
         told.records.push(RecordSnapshot { path: "/".repeat(LONGEST + 1), ..good.clone() });
         told.records.push(RecordSnapshot { user: Some("u".repeat(LONGEST + 1)), ..good.clone() });
         told.records.extend((0..5_000).map(|n| RecordSnapshot { policy: n.to_string(), ..good.clone() }));
-        let account = told.into_account("203.0.113.7", &policies, NOW);
+        let account = read(told, &policies);
         assert_eq!(account.last, NOW + AHEAD);
-        assert_eq!((account.users.len(), account.policies.len(), account.limits.len()), (1_000, 256, 1));
-        assert_eq!(account.kept.len(), 256);
-        assert_eq!(account.kept[0].1.iter().count(), 2);
+        assert_eq!(
+            (account.users.len(), account.policies.len(), account.limits.len()),
+            (u32::MAX.into(), 256, 1)
+        );
+        let records = account.policies.iter().map(|(_, kept)| kept.iter().count());
+        assert_eq!(records.sum::<usize>(), 256, "one of each policy");
         assert!(account.bytes() < 1 << 20);
     }
 
     #[test]
     fn the_oldest_records_go_where_it_is_too_long() {
-        let mut told = Snapshot::of(&account(&Policies::new(&[policy()])));
+        let mut told = Snapshot::of(&account(&policies()));
         assert!(told.shorten());
         assert_eq!(
             told.records.iter().map(|record| record.user.as_deref()).collect::<Vec<_>>(),

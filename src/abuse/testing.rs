@@ -2,8 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::{
+    Names,
+    denial::{Asked, Batch, Limit, Tally, Written},
+    noted::{Noted, noted},
+    policies::Policies,
+};
 use crate::{
-    config::model::{self, Algorithm, KeyPart, KeyRecipe, Rate},
+    config::model::{self, Abuse, Algorithm, KeyPart, KeyRecipe, Rate, Secret, Users},
     limit::{Policy, PolicyId, algorithm::metadata_list::Entry},
 };
 
@@ -20,4 +26,48 @@ pub(crate) fn policy() -> Policy {
         Policy::new(&model::Policy::new("per-ip", Algorithm::MetadataList, keys, vec![rate]), PolicyId(0));
     policy.record.retain = Duration::from_secs(5);
     policy
+}
+
+/// With the secret `s3cret`.
+pub(crate) fn names(users: Users) -> Names {
+    Names::new(&Abuse { retain: Duration::from_secs(60), users, secret: Some(Secret::new("s3cret")) })
+}
+
+/// One denial of the first policy by a limit with this identifier.
+pub(super) fn tally(identifier: &str, now: i64, until: i64) -> Tally {
+    let denial = super::Denial { address: "", policy: 0, identifier, user: None, now, until };
+    let limits = vec![Limit { policy: 0, identifier: identifier.into(), until }];
+    Tally { denied: 1, limits, ..Tally::new(&denial, Written::new()) }
+}
+
+/// A tally of requests, all of them written down.
+pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
+    let times = || entries.iter().map(|entry| entry.time);
+    let mut tally = tally("ip:203.0.113.7", times().min().unwrap_or(0), until);
+    (tally.last, tally.denied) = (times().max().unwrap_or(0), entries.len() as u64);
+    for entry in entries {
+        tally.records.push((0, Arc::clone(entry)));
+        if let Some(user) = &entry.user {
+            let asked = tally.users.entry(user.clone()).or_default();
+            *asked = Asked { denied: asked.denied + 1, last: asked.last.max(entry.time), few: 0 };
+        }
+    }
+    tally
+}
+
+/// As a worker hands it over.
+pub(super) fn batch(address: &str, tally: Tally) -> Batch {
+    let policies = Arc::new(Policies::new(&[policy()], i64::MAX));
+    Batch { tallies: vec![(address.into(), tally)], evidence: Vec::new(), policies }
+}
+
+/// As it is merged, with plain names.
+pub(super) fn noted_of(tally: Tally) -> Noted {
+    noted(batch("203.0.113.7", tally), &Names::default()).0.remove(0)
+}
+
+/// One of many clients.
+pub(super) fn client(n: usize) -> ipnet::IpNet {
+    let octets = [10, n >> 16, n >> 8, n].map(|part| u8::try_from(part & 255).unwrap());
+    std::net::IpAddr::from(octets).into()
 }

@@ -1,83 +1,267 @@
-//! How many different users were behind an address.
+//! How many different users were behind an address: an estimate, in time slices of which the oldest goes.
 
-use std::collections::HashSet;
+use std::{hash::DefaultHasher, ops::RangeInclusive, time::Duration};
 
-use sha2::{Digest, Sha256};
+use cardinality_estimator::CardinalityEstimator;
 
-/// Users counted exactly; an address that shows this many has them at least.
-pub const USERS: usize = 1_000;
+use super::policies::micros;
 
-/// A set of users. Their names are not needed, only what tells them apart: the first 64 bits of SHA-256 of
-/// the name, big-endian, which are the same on every instance.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Users(HashSet<u64, foldhash::fast::RandomState>);
+/// Slices that `abuse.retain` has. A user counts for as long as it, and for up to a slice longer.
+const SLICES: u32 = 8;
+/// Up to so many users a sketch knows each of them.
+const EXACT: usize = 128;
+
+/// How long a slice of `retain` is, both in microseconds.
+pub(super) fn length(retain: i64) -> i64 {
+    (retain / i64::from(SLICES)).max(1)
+}
+
+/// The slice of a time, by their length.
+pub(super) fn slice(length: i64, time: i64) -> u32 {
+    u32::try_from(time.div_euclid(length).max(0)).unwrap_or(u32::MAX)
+}
+
+/// The slices in which users were seen who count now, for as long as a client is retained. Clocks may differ by one.
+pub fn slices(retain: Duration, now: i64) -> RangeInclusive<u32> {
+    let now = slice(length(micros(retain)), now);
+    now.saturating_sub(SLICES + 1)..=now.saturating_add(1)
+}
+
+/// Exact up to 128 users; beyond, a HyperLogLog of 2¹⁴ registers, which takes 12 KiB and is wrong by less than 1 % for
+/// the most part. What is inserted was hashed before: the crate's own hasher hashes nothing.
+#[derive(Debug, Clone, Default)]
+struct Sketch(CardinalityEstimator<u64, DefaultHasher, 14, 6>);
+
+/// The users of an address, by the slices in which they were seen.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Users {
+    current: Slice,
+    /// Most addresses are limited for less than a slice.
+    older: Option<Box<Older>>,
+    counted: Counted,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Slice {
+    number: u32,
+    sketch: Sketch,
+}
+
+#[derive(Debug, Clone)]
+struct Older {
+    slices: Vec<Slice>,
+    /// All of them and the current one.
+    all: Sketch,
+}
+
+/// What is known without who they were, and since which slice.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counted {
+    number: u32,
+    users: u32,
+}
 
 impl Users {
-    pub(super) fn add(&mut self, user: &str) {
-        if self.0.len() < USERS {
-            self.0.insert(hash(user));
+    /// Adds a user who was seen in a slice. False where he is known to be there already.
+    pub(super) fn add(&mut self, hash: u64, number: u32) -> bool {
+        if self.current.number < number {
+            self.advance(number);
         }
-    }
-
-    /// Adds those of another set, or of another instance.
-    pub(super) fn extend(&mut self, hashes: impl IntoIterator<Item = u64>) {
-        for hash in hashes {
-            if self.0.len() >= USERS {
-                return;
+        if let Some(older) = &mut self.older {
+            older.all.insert(hash);
+            // From a worker that is late, or from a list of a limit.
+            if let Some(slice) = older.slices.iter_mut().find(|slice| slice.number == number) {
+                return slice.sketch.insert(hash);
             }
-            self.0.insert(hash);
+        }
+        self.current.sketch.insert(hash)
+    }
+
+    /// As many were counted elsewhere, or here and forgotten since.
+    pub(super) fn count(&mut self, users: u64, number: u32) {
+        let users = u32::try_from(users).unwrap_or(u32::MAX);
+        if users >= self.counted.users {
+            self.counted = Counted { number, users };
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    /// How many there are, or nearly so.
+    pub(super) fn len(&self) -> u64 {
+        let all = self.older.as_ref().map_or(&self.current.sketch, |older| &older.all);
+        u64::try_from(all.len()).unwrap_or(u64::MAX).max(self.counted.users.into())
     }
 
-    pub(super) fn hashes(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().copied()
-    }
-
-    /// How many there are in either; [`USERS`] at most.
-    pub(super) fn len_with(&self, other: &Self) -> usize {
-        let (more, fewer) = if self.len() < other.len() { (other, self) } else { (self, other) };
-        if more.len() >= USERS || fewer.len() == 0 {
-            return more.len();
+    /// Forgets what is too long ago in the slice `now`.
+    pub(super) fn expire(&mut self, now: u32) {
+        let is_over = |number: u32| number.saturating_add(SLICES) < now;
+        if is_over(self.counted.number) {
+            self.counted = Counted::default();
         }
-        (more.len() + fewer.0.difference(&more.0).count()).min(USERS)
+        if is_over(self.current.number) {
+            (self.current, self.older) = (Slice { number: now, sketch: Sketch::default() }, None);
+        }
+        if let Some(older) = &mut self.older
+            && older.slices.iter().any(|slice| is_over(slice.number))
+        {
+            older.slices.retain(|slice| !is_over(slice.number));
+            older.unite(&self.current);
+            if older.slices.is_empty() {
+                self.older = None;
+            }
+        }
+    }
+
+    /// Keeps how many they are, and forgets who.
+    pub(super) fn condense(&mut self) {
+        let (users, number) = (self.len(), self.current.number);
+        (self.current, self.older) = (Slice { number, sketch: Sketch::default() }, None);
+        self.count(users, number);
+    }
+
+    /// About how much memory it takes, itself left out.
+    pub(super) fn bytes(&self) -> usize {
+        let older = self.older.as_ref().map_or(0, |older| {
+            let slices = older.slices.iter().map(|slice| size_of::<Slice>() + slice.sketch.bytes());
+            size_of::<Older>() + older.all.bytes() + slices.sum::<usize>()
+        });
+        self.current.sketch.bytes() + older
+    }
+
+    fn advance(&mut self, number: u32) {
+        self.expire(number);
+        let before = std::mem::replace(&mut self.current, Slice { number, sketch: Sketch::default() });
+        if before.sketch.len() == 0 {
+            return;
+        }
+        match &mut self.older {
+            Some(older) => older.slices.push(before),
+            None => self.older = Some(Box::new(Older { all: before.sketch.clone(), slices: vec![before] })),
+        }
     }
 }
 
-fn hash(user: &str) -> u64 {
-    let digest = Sha256::digest(user);
-    digest.iter().take(8).fold(0, |hash, &byte| hash << 8 | u64::from(byte))
+impl Older {
+    fn unite(&mut self, current: &Slice) {
+        self.all = current.sketch.clone();
+        self.slices.iter().for_each(|slice| self.all.0.merge(&slice.sketch.0));
+    }
+}
+
+impl Sketch {
+    /// False where it was there already, as far as that can be told.
+    fn insert(&mut self, hash: u64) -> bool {
+        let before = self.len();
+        self.0.insert_hash(hash);
+        before >= EXACT || self.len() > before
+    }
+
+    fn len(&self) -> usize {
+        self.0.estimate()
+    }
+
+    /// What lies elsewhere: up to two users are held in the place of the pointer.
+    fn bytes(&self) -> usize {
+        self.0.size_of().saturating_sub(size_of::<usize>())
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::ops::Range;
 
-    fn users(names: std::ops::Range<usize>) -> Users {
+    use config::model::Users::Plain;
+
+    use super::{super::testing::names, *};
+    use crate::config;
+
+    fn hash(user: usize) -> u64 {
+        names(Plain).named(&format!("user-{user}")).unwrap().hash
+    }
+
+    fn add(users: &mut Users, names: Range<usize>, slice: u32) {
+        for name in names {
+            users.add(hash(name), slice);
+        }
+    }
+
+    fn users(names: Range<usize>, slice: u32) -> Users {
         let mut users = Users::default();
-        names.for_each(|name| users.add(&name.to_string()));
+        add(&mut users, names, slice);
         users
     }
 
     #[test]
-    fn the_hash_is_the_same_everywhere() {
-        // printf acme | sha256sum
-        assert_eq!(hash("acme"), 0x822b_33ad_87c1_48a0);
+    fn few_users_are_counted_exactly() {
+        let mut users = users(0..120, 5);
+        assert_eq!(users.len(), 120);
+        assert!(!users.add(hash(7), 5) && users.add(hash(120), 5));
+        assert_eq!(users.len(), 121);
+    }
+
+    /// Two hundred sets each: the worst of them, in thousandths.
+    #[test]
+    fn many_users_are_counted_nearly_exactly() {
+        for (size, most) in [(129, 40), (500, 30), (1_000, 25), (5_000, 20), (20_000, 30)] {
+            let mut random = fastrand::Rng::with_seed(size);
+            let mut worst = 0;
+            for _ in 0..200 {
+                let mut users = Users::default();
+                for _ in 0..size {
+                    users.add(random.u64(..), 1);
+                }
+                worst = worst.max(users.len().abs_diff(size) * 1_000 / size);
+            }
+            println!("{size} users: {worst} ‰ at most");
+            assert!(worst <= most, "{size} users: {worst} ‰");
+        }
     }
 
     #[test]
-    fn sets_are_united_up_to_the_bound() {
-        let mut all = users(0..10);
-        assert_eq!(all.len_with(&users(5..20)), 20);
-        assert_eq!(users(5..20).len_with(&all), 20);
-        all.extend(users(5..20).hashes());
-        assert_eq!(all.len(), 20);
-        assert_eq!(users(0..USERS - 1).len_with(&users(USERS..USERS + 9)), USERS);
-        all.extend(users(0..2 * USERS).hashes());
-        all.extend([1, 2, 3]);
-        assert_eq!((users(0..2 * USERS).len(), all.len()), (USERS, USERS));
+    fn a_user_who_is_seen_again_counts_once_and_for_as_long_as_he_was_seen() {
+        let mut users = users(0..2_000, 10);
+        add(&mut users, 1_000..3_000, 11);
+        assert!(users.len().abs_diff(3_000) < 60, "{}", users.len());
+        assert!(users.older.is_some());
+        users.expire(18);
+        assert!(users.len().abs_diff(3_000) < 60, "{}", users.len());
+        users.expire(19);
+        assert!(users.len().abs_diff(2_000) < 40, "{}", users.len());
+        assert!(users.older.is_none());
+        users.expire(20);
+        assert_eq!(users.len(), 0);
+    }
+
+    #[test]
+    fn what_comes_late_is_counted_where_it_belongs() {
+        let mut users = users(0..10, 1);
+        users.add(hash(10), 2);
+        users.add(hash(11), 1);
+        assert_eq!(users.len(), 12);
+        users.expire(10);
+        assert_eq!(users.len(), 1, "who was seen in the second slice");
+    }
+
+    #[test]
+    fn what_others_count_holds_where_it_is_more() {
+        let mut users = users(0..10, 5);
+        users.count(7, 5);
+        assert_eq!(users.len(), 10);
+        users.count(50, 5);
+        users.count(20, 6);
+        assert_eq!(users.len(), 50);
+        users.expire(14);
+        assert_eq!(users.len(), 0);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_told() {
+        assert_eq!(users(0..2, 1).bytes(), 0);
+        let mut many = users(0..100_000, 1);
+        assert!((12_000..13_000).contains(&many.bytes()), "{}", many.bytes());
+        (2..100).for_each(|slice| add(&mut many, 0..200, slice));
+        assert!(many.bytes() < 12 * 13_000, "{}", many.bytes());
+        let before = many.len();
+        many.condense();
+        assert_eq!((many.len(), many.bytes()), (before, 0));
     }
 }

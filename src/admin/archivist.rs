@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, time};
 
 use super::desk::Errand;
 use crate::{
-    abuse::{Archive, Mirror, Registry},
+    abuse::{Archive, Mirror, Registry, Whereabouts},
     limit::{Clock, Unavailable},
 };
 
@@ -23,6 +23,8 @@ const FRESH: Duration = Duration::from_millis(200);
 /// Runs errands, one at a time: what one brought serves those that waited behind it.
 pub(super) struct Archivist<A> {
     archive: A,
+    /// The same that stamps denials.
+    clock: Arc<dyn Clock>,
     mirror: Mirror,
     refreshed: Option<Instant>,
     failed: Option<Instant>,
@@ -30,7 +32,8 @@ pub(super) struct Archivist<A> {
 
 impl<A: Archive> Archivist<A> {
     pub(super) fn new(archive: A, registry: Arc<Registry>, clock: Arc<dyn Clock>) -> Self {
-        Self { archive, mirror: Mirror::new(registry, clock), refreshed: None, failed: None }
+        let mirror = Mirror::new(registry, Arc::clone(&clock));
+        Self { archive, clock, mirror, refreshed: None, failed: None }
     }
 
     /// Runs errands until every desk is gone.
@@ -40,8 +43,12 @@ impl<A: Archive> Archivist<A> {
             let _gone = match errand {
                 Errand::Refresh { answer } => answer.send(self.refresh().await),
                 Errand::LookUp { address, answer } => answer.send(self.look_up(address).await),
+                Errand::User { written, answer } => {
+                    let _gone = answer.send(self.user(&written).await);
+                    continue;
+                }
                 Errand::Forget { address, answer } => {
-                    answer.send(bounded(self.archive.forget(address)).await)
+                    answer.send(bounded(self.archive.forget(address, self.clock.now())).await)
                 }
             };
         }
@@ -66,7 +73,16 @@ impl<A: Archive> Archivist<A> {
         result
     }
 
-    fn note(&mut self, result: &Result<(), Unavailable>) {
+    async fn user(&mut self, written: &str) -> Result<Whereabouts, Unavailable> {
+        if lately(self.failed) {
+            return Ok(Whereabouts::default());
+        }
+        let result = bounded(self.archive.user(written, self.clock.now())).await;
+        self.note(&result);
+        result
+    }
+
+    fn note<T>(&mut self, result: &Result<T, Unavailable>) {
         if result.is_err() {
             self.failed = Some(Instant::now());
         }
@@ -77,7 +93,7 @@ fn lately(at: Option<Instant>) -> bool {
     at.is_some_and(|at| at.elapsed() < FRESH)
 }
 
-async fn bounded(errand: impl Future<Output = Result<(), Unavailable>>) -> Result<(), Unavailable> {
+async fn bounded<T>(errand: impl Future<Output = Result<T, Unavailable>>) -> Result<T, Unavailable> {
     let late = || Unavailable("the archive of limited clients did not answer in time".to_owned());
     time::timeout(TIMEOUT, errand).await.unwrap_or_else(|_| Err(late()))
 }

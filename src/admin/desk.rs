@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    abuse::bans::Bans,
+    abuse::{Whereabouts, bans::Bans},
     limit::{Cleared, Clock, Peek, Policy, Store, Unavailable},
     proxy::{
         Rules,
@@ -37,6 +37,8 @@ pub(super) enum Errand {
     Refresh { answer: Answer<()> },
     /// Bring this client.
     LookUp { address: IpNet, answer: Answer<()> },
+    /// From where this user was denied, as he is written down.
+    User { written: String, answer: Answer<Whereabouts> },
     /// Forget this client everywhere.
     Forget { address: IpNet, answer: Answer<()> },
 }
@@ -102,13 +104,20 @@ impl Desk {
     /// Brings what other instances hold of limited clients, as far as it can be had.
     pub(super) async fn refresh(&self) {
         let result = ask(&self.archive, |answer| Errand::Refresh { answer }).await;
-        told_from_memory(result);
+        told_from_memory(&result);
     }
 
     /// Brings what other instances hold of one client, as far as it can be had.
     pub(super) async fn look_up(&self, address: IpNet) {
         let result = ask(&self.archive, |answer| Errand::LookUp { address, answer }).await;
-        told_from_memory(result);
+        told_from_memory(&result);
+    }
+
+    /// From where other instances have denied a user, as far as it can be had.
+    pub(super) async fn user(&self, written: &str) -> Whereabouts {
+        let written = written.to_owned();
+        let result = ask(&self.archive, |answer| Errand::User { written, answer }).await;
+        result.inspect_err(untold).unwrap_or_default()
     }
 
     /// Has every instance forget a client, but for this one's own registry.
@@ -128,10 +137,14 @@ async fn ask<Q, T>(
 }
 
 /// Without the others, an operator is told what is known here.
-fn told_from_memory(result: Result<(), Unavailable>) {
+fn told_from_memory(result: &Result<(), Unavailable>) {
     if let Err(error) = result {
-        tracing::debug!(%error, "other instances' records of limited clients can't be read");
+        untold(error);
     }
+}
+
+fn untold(error: &Unavailable) {
+    tracing::debug!(%error, "other instances' records of limited clients can't be read");
 }
 
 /// Answers until every desk is gone.

@@ -33,6 +33,7 @@ mod status;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod users;
 
 pub use current::{Configured, InForce};
 pub use reload::{ReloadRequest, Reloads};

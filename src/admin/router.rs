@@ -13,7 +13,7 @@ use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
     audit, bans, blocked, events, explain, guard::guard, health, in_force, limits, openapi::Description,
-    page, problem::Problem, reload, state::Shared, status,
+    page, problem::Problem, reload, state::Shared, status, users,
 };
 
 pub(super) fn router(shared: Arc<Shared>) -> Router {
@@ -25,6 +25,7 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(blocked::list::list))
         .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
         .routes(routes!(reload::reload))
+        .routes(routes!(users::user))
         .routes(routes!(explain::explain))
         .routes(routes!(limits::peek::peek, limits::clear::clear))
         .routes(routes!(in_force::routes::routes))

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{Phase, testing::Harness};
 use crate::{
-    abuse::{Archive, Changes, Others},
+    abuse::{Archive, Changes, Others, Whereabouts},
     limit::Unavailable,
 };
 
@@ -137,7 +137,9 @@ fn mistakes_are_told() {
         "/v1/blocked?polcy=per-ip",
         "/v1/blocked?policy=unknown",
         "/v1/blocked?prefix=300.0.0.0/8",
-        "/v1/blocked?sort=users",
+        "/v1/blocked?sort=user",
+        "/v1/blocked?hint=two",
+        "/v1/blocked?active=yes",
         "/v1/blocked?limit=0",
         "/v1/blocked?limit=1001",
         "/v1/blocked?limit=-1",
@@ -278,11 +280,15 @@ impl Archive for Away {
         self.answer().await
     }
 
-    async fn read(&self, _: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
+    async fn read(&self, _: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
         self.answer().await
     }
 
-    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+    async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
+        self.answer().await
+    }
+
+    async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
         self.answer().await
     }
 }

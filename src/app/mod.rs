@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::{mpsc, watch};
 
 use crate::{
-    abuse::{Archive, Collector, Registry, bans::Bans},
+    abuse::{Archive, Collector, bans::Bans},
     admin::{self, AdminHandle, InForce, Readiness, ReloadRequest},
     config::model::{AccessLogFormat, Config},
     identity::UnusableKeys,
@@ -110,12 +110,12 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let mut ids = PolicyIds::default();
     let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
     let metrics = Metrics::new(&config, workers::count(config.workers));
-    let registry = Registry::new(&policies, config.abuse.retain, Arc::clone(&metrics));
+    let events = Events::new();
+    let registry = stores::registry(&config, &policies, &metrics, &events);
     let registry = Arc::new(registry.with_names(&bans::names(&config)));
     let generation = Generation::new(config, policies, None)?;
     let config = Arc::clone(&generation.config);
     let in_force = Arc::new(InForce::new(generation.told(warnings, clock.now())));
-    let events = Events::new();
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
     let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());

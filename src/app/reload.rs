@@ -12,7 +12,7 @@ use tokio::{
 
 use super::{App, bans, difference::Difference, generation::Generation};
 use crate::{
-    abuse::{AuditLog, Collector, Registry},
+    abuse::{AuditLog, Collector, Names, Registry},
     admin::{
         InForce, ReloadRequest,
         shapes::{Configuration, ConfigurationError, Reloaded},
@@ -113,7 +113,12 @@ impl Parts {
 
         self.metrics.reconfigure(config);
         generation.watch_endpoints(&self.metrics);
-        self.registry.reconfigure(policies, &bans::names(config), config.abuse.retain);
+        self.registry.reconfigure(
+            policies,
+            &bans::names(config),
+            Names::new(&config.abuse),
+            config.abuse.retain,
+        );
         self.slots.set_limit(config.client_limits.connections);
         let configured = generation.told(warnings.clone(), now);
         let hash = configured.hash.clone();

@@ -4,10 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::{StartError, reload::Elsewhere};
 use crate::{
-    abuse::{self, AuditLog, Registry, bans::Bans},
+    abuse::{self, AuditLog, Names, Registry, bans::Bans},
     admin::InForce,
     config::model::{Config, Redis},
-    limit::{Breaker, Clock, Common, Fleet, Guard, Slices, Slicing, SystemClock},
+    limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
     store::{
         memory::MemoryStore,
         redis::{Duties, Monitor, RedisStore, Server, records::Scope},
@@ -32,6 +32,19 @@ pub(super) struct Ground {
     pub(super) events: Events,
     /// How this instance is told from others.
     pub(super) instance: String,
+}
+
+/// What is known of limited clients.
+pub(super) fn registry(
+    config: &Config,
+    policies: &[Policy],
+    metrics: &Arc<Metrics>,
+    events: &Events,
+) -> Registry {
+    let registry = Registry::new(policies, config.abuse.retain, Arc::clone(metrics))
+        .naming(Names::new(&config.abuse))
+        .telling(events.clone());
+    if config.store.redis.is_some() { registry } else { registry.alone() }
 }
 
 /// The process' own store.

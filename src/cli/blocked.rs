@@ -10,10 +10,7 @@ use super::{
     client::{self, Failure, Options},
     terminal::{moment, printable, table, time_left},
 };
-use crate::{
-    abuse::USERS,
-    admin::shapes::{Blocked, BlockedAddress, Evidence, Record},
-};
+use crate::admin::shapes::{Blocked, BlockedAddress, Evidence, Record};
 
 /// Which addresses were limited, and who was behind one
 #[derive(Debug, Clone, clap::Args)]
@@ -26,7 +23,7 @@ pub(super) struct Args {
     /// Only addresses within this prefix, such as 203.0.113.0/24
     #[arg(long, conflicts_with = "ip")]
     pub prefix: Option<String>,
-    /// last, first or denied (the greatest first), or address
+    /// last, first, denied or users (the greatest first), or address
     #[arg(long, conflicts_with = "ip")]
     pub sort: Option<String>,
     /// How many addresses, 1 to 1000 [default: 100]
@@ -99,7 +96,7 @@ fn list(blocked: &Blocked, now: Timestamp) -> String {
         [
             found.address.clone(),
             found.denied.to_string(),
-            users(found),
+            found.distinct_users.to_string(),
             found.hint.clone(),
             found.policies.join(", "),
             moment(&found.last),
@@ -125,7 +122,7 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
         printable(&moment(&address.last)),
         time_left(&address.until, now),
         printable(&address.policies.join(", ")),
-        users(address),
+        address.distinct_users,
     );
     if !records.is_empty() {
         let mut counts = BTreeMap::<&str, usize>::new();
@@ -166,13 +163,6 @@ fn alike(records: &[Record]) -> Vec<(&Record, usize)> {
         kinds.entry(kind(record)).or_insert((record, 0)).1 += 1;
     }
     kinds.into_values().collect()
-}
-
-fn users(found: &BlockedAddress) -> String {
-    match found.distinct_users {
-        USERS.. => format!("{USERS} or more"),
-        users => users.to_string(),
-    }
 }
 
 #[cfg(test)]

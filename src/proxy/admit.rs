@@ -60,7 +60,8 @@ pub(super) async fn admit<S: Store + 'static>(
     }
     let address = address(worker, client, asked.address);
     let facts = asked.facts(&address);
-    let supplies = Supplies { time: || exchange.time(), tokens: &worker.tokens };
+    let supplies =
+        Supplies { time: || exchange.time(), tokens: &worker.tokens, names: worker.recorder.names() };
     let checks = match Checks::of(&worker.rules, &supplies, asked, &facts, |_, _| ()) {
         Ok(checks) => checks,
         Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &facts, policy),

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::{cost, quota::Said, record::written_down, rules::Rules, tokens::Tokens};
 use crate::{
+    abuse::Names,
     config::model::{Condition, Route},
     identity::{Facts, Identity, MissingIdentifier, applies, identifiers, value},
     limit::{
@@ -53,6 +54,8 @@ pub(super) struct Supplies<'a, T> {
     /// When the request came, in microseconds since the Unix epoch.
     pub(super) time: T,
     pub(super) tokens: &'a Tokens,
+    /// How users are written down.
+    pub(super) names: &'a Names,
 }
 
 /// A policy's limits: its own or an override's.
@@ -178,7 +181,8 @@ impl<T: Fn() -> i64> Details<'_, T> {
     fn of(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
             Kind::MetadataList => {
-                let written_down = || written_down((self.supplies.time)(), self.asked);
+                let Supplies { time, names, .. } = self.supplies;
+                let written_down = || written_down(time(), self.asked, names);
                 Detail::Entry(Arc::clone(self.entry.get_or_init(written_down)))
             }
             Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.supplies.tokens.draw())),

@@ -7,12 +7,11 @@ use tokio::task;
 
 use super::{checks::Asked, exchange::Exchange, worker::Worker};
 use crate::{
-    abuse::{Denial, bans::Ban},
+    abuse::{Denial, Names, bans::Ban},
     limit::{Check, Source, Store, algorithm::metadata_list::Entry},
 };
 
-/// Bytes of a user ID and of a path that evidence keeps.
-const LONGEST_USER: usize = 128;
+/// Bytes of a path that evidence keeps.
 const LONGEST_PATH: usize = 512;
 
 /// A request that was denied.
@@ -38,11 +37,9 @@ impl Denied<'_> {
         let denial = self.denial(policy, &check.identifier, retry_after);
         let new = if first {
             let entry = || {
-                check
-                    .detail
-                    .entry()
-                    .cloned()
-                    .unwrap_or_else(|| written_down(self.exchange.time(), self.asked))
+                check.detail.entry().cloned().unwrap_or_else(|| {
+                    written_down(self.exchange.time(), self.asked, worker.recorder.names())
+                })
             };
             worker.recorder.denied(&denial, entry)
         } else {
@@ -57,7 +54,8 @@ impl Denied<'_> {
     /// Notes that it lacks what a policy demands.
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
         let denial = self.denial(policy, "", None);
-        worker.recorder.denied(&denial, || written_down(self.exchange.time(), self.asked));
+        let names = worker.recorder.names();
+        worker.recorder.denied(&denial, || written_down(self.exchange.time(), self.asked, names));
     }
 
     /// Notes that it is shut out. `policy`: the index of the ban's rule behind those of the policies.
@@ -65,7 +63,8 @@ impl Denied<'_> {
         let identifier = ban.key.to_string();
         let retry_after = ban.until.saturating_sub(self.exchange.time());
         let denial = self.denial(policy, &identifier, Some(retry_after));
-        worker.recorder.denied(&denial, || written_down(self.exchange.time(), self.asked));
+        let names = worker.recorder.names();
+        worker.recorder.denied(&denial, || written_down(self.exchange.time(), self.asked, names));
     }
 
     fn denial<'a>(&'a self, policy: usize, identifier: &'a str, retry_after: Option<i64>) -> Denial<'a> {
@@ -82,11 +81,12 @@ impl Denied<'_> {
     }
 }
 
-/// The request, which came at `time`, as evidence. What clients make long is cut: it is kept for a while.
-pub(super) fn written_down(time: i64, asked: &Asked<'_>) -> Arc<Entry> {
+/// The request, which came at `time`, as evidence, with the user as he may be written down. What clients make long is cut: it is kept for a while.
+pub(super) fn written_down(time: i64, asked: &Asked<'_>, names: &Names) -> Arc<Entry> {
+    let user = asked.identity.user.as_deref().and_then(|user| names.written(user));
     Arc::new(Entry {
         time,
-        user: asked.identity.user.as_deref().map(|user| cut(user, LONGEST_USER).into()),
+        user: user.map(Into::into),
         method: asked.request.method.clone(),
         path: cut(asked.target.path(), LONGEST_PATH).into(),
     })

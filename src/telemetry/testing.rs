@@ -8,7 +8,7 @@ use crate::config::model::{
     Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
     Config, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
     MemoryStore, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Source, Store,
-    Timeouts, Upstream, Workers,
+    Timeouts, Upstream, Users, Workers,
 };
 
 /// One route `all`, one upstream `api`, one policy `per-ip`.
@@ -32,8 +32,8 @@ pub(crate) fn config() -> Config {
         user: Vec::new(),
         store: Store { memory: MemoryStore { max_keys: 1000 }, redis: None },
         policies: vec![Arc::new(policy)],
+        abuse: Abuse { retain: Duration::from_secs(86_400), users: Users::Plain, secret: None },
         bans: Vec::new(),
-        abuse: Abuse { retain: Duration::from_secs(86_400) },
         upstreams: vec![Upstream {
             name: "api".into(),
             endpoints: url

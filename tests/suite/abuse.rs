@@ -2,10 +2,15 @@
 
 use serde_json::Value;
 
-use crate::harness::{Client, Config, Origin, Tollgate, eventually, get_from};
+use crate::harness::{Client, Config, Origin, Redis, Tollgate, eventually, get_from};
 
 /// Everything is held back by `policies`, YAML of a mapping; users are whom they say they are.
 fn limited(origin: &Origin, policies: &str) -> Tollgate {
+    limited_with(origin, policies, "")
+}
+
+/// [`limited`], with further settings.
+fn limited_with(origin: &Origin, policies: &str, settings: &str) -> Tollgate {
     let names: Vec<_> =
         policies.lines().filter_map(|line| line.trim().split_once(':').map(|(name, _)| name)).collect();
     Tollgate::start(Config::yaml(format!(
@@ -17,6 +22,7 @@ policies:
 {policies}
 routes:
   - {{ path: /*, upstream: origin }}
+{settings}
 ",
         origin.address,
         names.join(", ")
@@ -203,7 +209,8 @@ fn a_flood_of_denials_is_told_in_full_and_keeps_a_bounded_record() {
     });
     let told = evidence(&tollgate, "127.0.0.5", (CLIENTS * EACH) as u64);
     assert_eq!(told["records"].as_array().unwrap().len(), 20);
-    assert!(told["distinct_users"].as_u64().unwrap() > 20, "{}", told["distinct_users"]);
+    let users = told["distinct_users"].as_u64().unwrap();
+    assert!(users.abs_diff((CLIENTS * EACH) as u64 + 1) < 80, "{users}");
     assert_eq!(tollgate.metric("tollgate_abuse_records_dropped_total"), 0.0);
 }
 
@@ -273,4 +280,117 @@ fn what_clients_call_themselves_reaches_neither_terminal_nor_json_as_it_is() {
         "{:?}",
         page.stdout
     );
+}
+
+#[test]
+fn of_an_address_that_is_denied_no_more_than_is_kept_every_request_is_shown() {
+    let origin = Origin::ok();
+    let tollgate =
+        limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h, record: { keep: 100 } }");
+    let users: Vec<_> = (0..101).map(|n| format!("u{}", n % 3)).collect();
+    let users: Vec<_> = users.iter().map(String::as_str).collect();
+    ask_as(&tollgate, "127.0.0.5", &users);
+    let told = evidence(&tollgate, "127.0.0.5", 100);
+    assert_eq!(told["records"].as_array().unwrap().len(), 100);
+    assert_eq!(told["distinct_users"], 3);
+    ask_as(&tollgate, "127.0.0.5", &["eve"]);
+    let told = evidence(&tollgate, "127.0.0.5", 101);
+    let records = told["records"].as_array().unwrap();
+    assert_eq!((records.len(), &records[0]["user"]), (100, &"eve".into()));
+}
+
+#[test]
+fn a_user_is_found_at_every_address_he_was_denied_from() {
+    const ADDRESSES: usize = 300;
+    for redis in [None, Some(Redis::start())] {
+        let origin = Origin::ok();
+        let store = redis.as_ref().map_or("memory".to_owned(), |redis| {
+            format!("{{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url())
+        });
+        let settings = format!("trusted_proxies: [127.0.0.1]\nstore: {store}");
+        let policies = "  each: { algorithm: single_counter, key: user, limit: 1/1h }";
+        let [tollgate, other] = [(); 2].map(|()| limited_with(&origin, policies, &settings));
+        let mut client = Client::connect(tollgate.address);
+        for n in 0..=ADDRESSES {
+            let from = format!("10.0.{}.{}", n / 256, n % 256);
+            client.request("GET", "/", &[("x-user-id", "o/brien"), ("x-forwarded-for", &from)], b"");
+        }
+        let instances = if redis.is_some() { vec![&tollgate, &other] } else { vec![&tollgate] };
+        for instance in instances {
+            let mut found = Value::Null;
+            eventually("all addresses are known", || {
+                found = instance.admin("GET", "/v1/users/o%2Fbrien").json();
+                found["addresses"].as_array().is_some_and(|addresses| addresses.len() == ADDRESSES)
+            });
+            assert_eq!(found["user"], "o/brien");
+            let addresses = found["addresses"].as_array().unwrap();
+            assert!(addresses.iter().all(|address| address["denied"] == 1), "{found}");
+            assert_eq!(addresses[0]["address"], "10.0.1.44", "the last comes first");
+            assert_eq!(instance.admin("GET", "/v1/users/nobody").status, 404);
+        }
+        assert_eq!(tollgate.admin("DELETE", "/v1/blocked/10.0.1.44").status, 200);
+        let found = tollgate.admin("GET", "/v1/users/o%2Fbrien").json();
+        assert_eq!(found["addresses"].as_array().unwrap().len(), ADDRESSES - 1, "it was let go");
+    }
+}
+
+#[test]
+fn in_memory_and_in_redis_as_many_users_are_told() {
+    const USERS: usize = 100;
+    let redis = Redis::start();
+    let stores = ["memory".to_owned(), format!("{{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url())];
+    let told = stores.map(|store| {
+        let origin = Origin::ok();
+        let policies = "  one: { algorithm: single_counter, key: ip, limit: 1/1h }";
+        let tollgate = limited_with(&origin, policies, &format!("store: {store}"));
+        let users: Vec<_> = (0..=USERS).map(|user| user.to_string()).collect();
+        let users: Vec<_> = users.iter().map(String::as_str).collect();
+        ask_as(&tollgate, "127.0.0.5", &users);
+        evidence(&tollgate, "127.0.0.5", USERS as u64)["distinct_users"].as_u64().unwrap()
+    });
+    assert_eq!(told, [USERS as u64; 2]);
+}
+
+#[test]
+fn hashed_users_are_written_down_nowhere() {
+    let origin = Origin::ok();
+    let policies = "  list: { algorithm: metadata_list, key: ip, limit: 2/1h }
+  each: { algorithm: single_counter, key: user, limit: 1/1h }
+  both: { algorithm: single_counter, key: ip+user, limit: 1/1h }";
+    let settings = "abuse: { users: hashed, secret: s3cret }";
+    let tollgate = limited_with(&origin, policies, settings);
+    let acme = "hmac:5559b01469a0a939";
+    let statuses = ask_as(&tollgate, "127.0.0.5", &["acme", "eve", "acme", "eve", "bob"]);
+    assert_eq!(statuses, [200, 200, 429, 429, 429]);
+    let mut told = evidence(&tollgate, "127.0.0.5", 3);
+    eventually("who filled the list is known", || {
+        told = tollgate.admin("GET", "/v1/blocked/127.0.0.5").json();
+        told["records"].as_array().unwrap().len() == 5
+    });
+    assert_eq!(told["distinct_users"], 3);
+    assert!(told["records"].as_array().unwrap().iter().any(|record| record["user"] == acme), "{told}");
+    for named in ["acme", acme] {
+        let found = tollgate.admin("GET", &format!("/v1/users/{named}")).json();
+        assert_eq!((&found["user"], &found["addresses"][0]["denied"]), (&acme.into(), &1.into()), "{found}");
+    }
+    let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").text();
+    assert!(unblocked.contains(&format!("user:{acme}")), "{unblocked}");
+    for text in [told.to_string(), unblocked.replace("+user:", "")] {
+        assert!(!["acme", "eve", "bob"].iter().any(|name| text.contains(&format!("\"{name}\""))), "{text}");
+    }
+}
+
+#[test]
+fn users_that_are_off_are_neither_counted_nor_written_down() {
+    let origin = Origin::ok();
+    let policies = "  list: { algorithm: metadata_list, key: ip, limit: 1/1h }
+  each: { algorithm: single_counter, key: user, limit: 1/1h }";
+    let tollgate = limited_with(&origin, policies, "abuse: { users: off }");
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["acme", "acme", "eve"]), [200, 429, 429]);
+    let told = evidence(&tollgate, "127.0.0.5", 2);
+    assert_eq!((&told["distinct_users"], &told["hint"]), (&0.into(), &"no user known".into()));
+    assert!(told["records"].as_array().unwrap().iter().all(|record| record["user"].is_null()), "{told}");
+    assert_eq!(tollgate.admin("GET", "/v1/users/acme").status, 404);
+    let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").json();
+    assert_eq!(unblocked["other_keys"], serde_json::json!(["user:*"]));
 }

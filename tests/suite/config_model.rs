@@ -11,7 +11,8 @@ use tollgate::config::{
         Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe,
         Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern,
         Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment,
-        Shutdown, Source, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Workers,
+        Shutdown, Source, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users,
+        Workers,
     },
 };
 
@@ -74,7 +75,7 @@ fn smallest() -> Config {
             reply: None,
         })],
         bans: vec![],
-        abuse: Abuse { retain: secs(86_400) },
+        abuse: Abuse { retain: secs(86_400), users: Users::Plain, secret: None },
         upstreams: vec![Upstream {
             name: "api".to_owned(),
             endpoints: vec![endpoint("127.0.0.1:3000", 3000, 1)],
@@ -207,7 +208,7 @@ bans:
     exempt: [10.0.0.0/8, "user:monitor"]
     reply: { headers: { x-reason: hammering } }
   guessing: { key: user, after: 5/s, for: 2d }
-abuse: { retain: 30d }
+abuse: { retain: 30d, users: hashed, secret: "${TOKEN}" }
 upstreams:
   api:
     endpoints:
@@ -452,7 +453,11 @@ fn everything_that_is_said_counts() {
                 reply: DenialReply { status: StatusCode::FORBIDDEN, headers: vec![], body: None },
             }),
         ],
-        abuse: Abuse { retain: secs(30 * 86_400) },
+        abuse: Abuse {
+            retain: secs(30 * 86_400),
+            users: Users::Hashed,
+            secret: Some(Secret::new("hunter2-token")),
+        },
         upstreams: vec![
             Upstream {
                 name: "api".to_owned(),

@@ -328,6 +328,76 @@ fn an_unblock_on_one_instance_is_one_on_all() {
 }
 
 #[test]
+fn users_of_all_instances_are_united_each_once() {
+    let redis = Redis::start();
+    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
+    for (instance, names) in [(&a, 0..60), (&b, 40..100)] {
+        names.for_each(|name| instance.deny("203.0.113.7", &format!("user-{name}"), 0));
+    }
+    for instance in [&a, &b] {
+        eventually("everything is published", || {
+            instance.registry.publish_all(instance.clock.now());
+            instance.try_publish().unwrap() == 0
+        });
+    }
+    for instance in [&a, &b, &c] {
+        let told = instance.told("203.0.113.7")["distinct_users"].as_u64().unwrap();
+        assert!(told.abs_diff(100) <= 2, "{told}");
+        let listed = instance.ask("GET", "/v1/blocked?sort=users").json();
+        assert_eq!(listed["blocked"][0]["distinct_users"], told);
+    }
+    assert!(redis.keys().iter().any(|key| key.contains("{abuse}:users:203.0.113.7:")), "{:?}", redis.keys());
+    all_expire(&redis);
+    assert_eq!(c.ask("DELETE", "/v1/blocked/203.0.113.7").status, 200);
+    assert!(!redis.keys().iter().any(|key| key.contains("{abuse}:users:")), "{:?}", redis.keys());
+}
+
+#[test]
+fn a_user_is_found_wherever_he_was_denied_and_not_where_he_was_let_go() {
+    let redis = Redis::start();
+    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
+    let behind = Instance::start_as(&redis.url(), "behind", -50_000_000);
+    for (instance, address) in
+        [(&a, "203.0.113.7"), (&a, "203.0.113.8"), (&b, "203.0.113.8"), (&behind, "203.0.113.9")]
+    {
+        instance.deny(address, "ann", 0);
+        instance.deny(address, "bob", 0);
+    }
+    for instance in [&a, &b, &behind] {
+        instance.try_publish().unwrap();
+    }
+    let of = |instance: &Instance, user: &str| {
+        let found = instance.ask("GET", &format!("/v1/users/{user}")).json();
+        let told = |found: &Value| {
+            (found["address"].as_str().unwrap().to_owned(), found["denied"].as_u64().unwrap())
+        };
+        let mut found: Vec<_> = found["addresses"].as_array().into_iter().flatten().map(told).collect();
+        found.sort();
+        found
+    };
+    let seen = |pairs: &[(&str, u64)]| -> Vec<(String, u64)> {
+        pairs.iter().map(|&(address, denied)| (address.to_owned(), denied)).collect()
+    };
+    for instance in [&a, &b, &c, &behind] {
+        let expected = seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]);
+        assert_eq!(of(instance, "ann"), expected);
+    }
+    all_expire(&redis);
+    // Told twice, it counts once.
+    a.registry.publish_all(a.clock.now());
+    a.try_publish().unwrap();
+    assert_eq!(of(&c, "ann"), seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]));
+    for address in ["203.0.113.8", "203.0.113.9"] {
+        assert_eq!(c.ask("DELETE", &format!("/v1/blocked/{address}")).status, 200);
+    }
+    assert_eq!(of(&c, "bob"), seen(&[("203.0.113.7", 1)]));
+    redis.cli(&["SET", "ratelimit:{abuse}:user:ann", "not a hash"]);
+    assert_eq!(of(&c, "ann"), []);
+    drop(redis);
+    assert_eq!(of(&a, "ann").len(), 2, "what it saw itself");
+}
+
+#[test]
 fn whoever_missed_an_unblock_does_not_undo_it() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
@@ -401,7 +471,7 @@ fn what_no_instance_wrote_is_passed_over() {
         ("empty", String::new()),
         ("text", "nonsense".to_owned()),
         ("number", "7".to_owned()),
-        ("version", with("version", json!(2))),
+        ("version", with("version", json!(1))),
         ("negative", with("denied", json!(-1))),
         ("nested", "[".repeat(10_000)),
         ("long", with("padding", json!("x".repeat(300 << 10)))),
@@ -488,11 +558,11 @@ fn many_clients_are_read_in_pages() {
 fn as_many_instances_and_clients_as_there_may_be_redis_holds_a_bounded_number() {
     let redis = Redis::start();
     let a = Instance::start(&redis, "a");
-    let fill = "for n = 1, 10005 do
+    let fill = "for n = 1, 100005 do
         local address = string.format('10.0.%d.%d', n / 256, n % 256)
         redis.call('ZADD', KEYS[1], ARGV[1] + n, address)
         redis.call('HSET', 'ratelimit:{abuse}:' .. address, 'x', '{}')
-        redis.call('PEXPIRE', 'ratelimit:{abuse}:' .. address, 100000)
+        redis.call('PEXPIRE', 'ratelimit:{abuse}:' .. address, 300000)
     end
     for n = 1, 256 do
         redis.call('HSET', 'ratelimit:{abuse}:203.0.113.7', 'instance-' .. n, '{\"last\":' .. (n + 5) % 256 .. '}')
@@ -501,7 +571,7 @@ fn as_many_instances_and_clients_as_there_may_be_redis_holds_a_bounded_number() 
     redis.cli(&["EVAL", fill, "1", "ratelimit:{abuse}:changed", &lately]);
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
-    assert_eq!(redis.cli(&["ZCARD", "ratelimit:{abuse}:changed"]), "10000");
+    assert_eq!(redis.cli(&["ZCARD", "ratelimit:{abuse}:changed"]), "100000");
     let exists = |address: &str| redis.cli(&["EXISTS", &format!("ratelimit:{{abuse}}:{address}")]) == "1";
     assert!(!exists("10.0.0.1") && !exists("10.0.0.6"), "those that changed longest ago go");
     assert!(exists("10.0.0.7") && exists("203.0.113.7"));

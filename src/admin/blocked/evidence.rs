@@ -18,7 +18,7 @@ use super::{
     list::told,
 };
 use crate::{
-    abuse::{self, Limited, Record},
+    abuse::{self, Limited, Names, Record},
     config::model::{Condition, KeyPart},
     limit::{Policy, PolicyId},
     telemetry::time::{duration, rfc3339},
@@ -49,7 +49,7 @@ pub(in super::super) async fn found(shared: &Shared, address: &Address) -> Resul
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
     let mut limits = Vec::new();
-    for (policy, key) in keys(&configured, &client.shown, &limited) {
+    for (policy, key) in keys(&configured, &state.registry.names(), &client.shown, &limited) {
         for (nth, variant) in variants(configured.policies(), policy, address).into_iter().enumerate() {
             let peek = shared.desk.peek(configured.policies(), policy, variant, &key).await?;
             // Whether somebody behind the address has other limits shows by what was taken of them.
@@ -98,11 +98,18 @@ fn variants(policies: &[Policy], policy: usize, address: IpNet) -> Vec<usize> {
 
 /// The limits of an address: of every policy that is keyed by it alone, and whichever others of its own
 /// held it back (composites, and what fell back to the address).
-fn keys(configured: &Configured, shown: &str, limited: &[Limited]) -> BTreeSet<(usize, CompactString)> {
+fn keys(
+    configured: &Configured,
+    names: &Names,
+    shown: &str,
+    limited: &[Limited],
+) -> BTreeSet<(usize, CompactString)> {
     let own = abuse::identifier(shown);
     let policies = configured.policies().iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
     let denied = limited.iter().filter(|limit| abuse::is_of(&limit.identifier, shown));
+    // Where a user in a key is hashed, the limit can't be found by it.
+    let denied = denied.filter(|limit| names.shows(&limit.identifier));
     // Policies that only another instance has can't be asked about here.
     let known =
         denied.filter_map(|limit| Some((configured.policy_named(&limit.policy)?, limit.identifier.clone())));

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use serde::Deserialize;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    super::{openapi::LookUps, params::Params, problem::Problem, shapes, state::Shared},
-    cursor::Sort,
+    super::{Configured, openapi::LookUps, params::Params, problem::Problem, shapes, state::Shared},
+    cursor,
 };
 use crate::{
-    abuse::{self, Client, bans::HAND},
+    abuse::{self, Client, Sort, Walk, bans::HAND},
     telemetry::time::rfc3339,
 };
 
@@ -19,7 +19,7 @@ use crate::{
 const LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-#[derive(Debug, Default, Deserialize, IntoParams)]
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
@@ -27,6 +27,11 @@ pub(in super::super) struct Wanted {
     pub(in super::super) policy: Option<String>,
     /// Within this prefix.
     pub(in super::super) prefix: Option<String>,
+    /// Limited still, or no longer.
+    pub(in super::super) active: Option<bool>,
+    /// How many users were behind it.
+    #[param(inline)]
+    pub(in super::super) hint: Option<Hint>,
     #[serde(default)]
     #[param(inline)]
     pub(in super::super) sort: Sort,
@@ -35,6 +40,16 @@ pub(in super::super) struct Wanted {
     pub(in super::super) limit: Option<usize>,
     /// Where the page begins, as the one before it said.
     pub(in super::super) cursor: Option<String>,
+}
+
+/// What is said of an address by how many users were behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in super::super) enum Hint {
+    /// None that is known.
+    None,
+    One,
+    Many,
 }
 
 /// Addresses limited now or lately, a page of them.
@@ -49,39 +64,52 @@ pub(in super::super) async fn list(
 /// A page of the list.
 pub(in super::super) async fn listed(shared: &Shared, wanted: &Wanted) -> Result<shapes::Blocked, Problem> {
     let state = &shared.state;
-    let configured = state.in_force.now();
-    let policy = wanted.policy.as_deref().map(|name| {
-        let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
-        // What bans deny is listed by their rules' names.
-        let is_ban = name == HAND || name.starts_with("bans.");
-        configured.policy_named(name).map(|_| name).or(is_ban.then_some(name)).ok_or_else(unknown)
-    });
-    let prefix = wanted.prefix.as_deref().map(|text| {
-        let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
-        abuse::parse(text).ok_or_else(|| Problem::bad_request(malformed()))
-    });
-    let after = wanted.cursor.as_deref().map(|cursor| {
-        let malformed = "the cursor is not one that this list gave, or was given for another sort";
-        wanted.sort.read(cursor).ok_or_else(|| Problem::bad_request(malformed))
-    });
-    let (policy, prefix, after) = (policy.transpose()?, prefix.transpose()?, after.transpose()?);
     let limit = wanted.limit.unwrap_or(LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
         return Err(Problem::bad_request(format!("limit must be 1 to {MAX_LIMIT}")));
     }
-
+    let mut walk = Walk::new(wanted.read(&state.in_force.now())?, limit);
     shared.desk.refresh().await;
-    let mut clients = state.registry.clients(state.clock.now(), |client| {
-        policy.is_none_or(|policy| client.policies.iter().any(|name| **name == *policy))
-            && prefix.is_none_or(|prefix| prefix.contains(&client.address))
-            && after.is_none_or(|after| wanted.sort.place(client) > after)
-    });
-    clients.sort_by_key(|client| wanted.sort.place(client));
-    let more = clients.len() > limit;
-    clients.truncate(limit);
-    let cursor = clients.last().filter(|_| more).map(|last| wanted.sort.cursor(wanted.sort.place(last)));
-    let blocked = clients.iter().map(told).collect();
-    Ok(shapes::Blocked { blocked, cursor })
+    let now = state.clock.now();
+    while state.registry.step(&mut walk, now) {
+        // Others who ask have their turn: among a million addresses it may take a while to find those that are wanted.
+        tokio::task::yield_now().await;
+    }
+    let (clients, next) = walk.page();
+    let cursor = next.map(|place| cursor::cursor(wanted.sort, place));
+    Ok(shapes::Blocked { blocked: clients.iter().map(told).collect(), cursor })
+}
+
+impl Wanted {
+    fn read(&self, configured: &Configured) -> Result<abuse::Wanted, Problem> {
+        let policy = self.policy.as_deref().map(|name| {
+            let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
+            // What bans deny is listed by their rules' names.
+            let is_ban = name == HAND || name.starts_with("bans.");
+            let is_known = is_ban || configured.policy_named(name).is_some();
+            is_known.then(|| name.into()).ok_or_else(unknown)
+        });
+        let prefix = self.prefix.as_deref().map(|text| {
+            let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
+            abuse::parse(text).ok_or_else(|| Problem::bad_request(malformed()))
+        });
+        let after = self.cursor.as_deref().map(|cursor| {
+            let malformed = "the cursor is not one that this list gave, or was given for another sort";
+            cursor::read(self.sort, cursor).ok_or_else(|| Problem::bad_request(malformed))
+        });
+        Ok(abuse::Wanted {
+            sort: self.sort,
+            after: after.transpose()?,
+            policy: policy.transpose()?,
+            prefix: prefix.transpose()?,
+            is_active: self.active,
+            users: self.hint.map(|hint| match hint {
+                Hint::None => (0, 0),
+                Hint::One => (1, 1),
+                Hint::Many => (2, u64::MAX),
+            }),
+        })
+    }
 }
 
 /// One address as lists and evidence tell it.
@@ -98,7 +126,7 @@ pub(super) fn told(client: &Client) -> shapes::BlockedAddress {
         last: rfc3339(client.last),
         until: rfc3339(client.until),
         denied: client.denied,
-        distinct_users: client.users,
+        distinct_users: usize::try_from(client.users).unwrap_or(usize::MAX),
         hint: hint.to_owned(),
     }
 }

@@ -6,6 +6,7 @@ pub(super) mod unblock;
 
 mod cursor;
 
-pub(super) use cursor::Sort;
 pub(super) use evidence::found;
 pub(super) use list::{Wanted, listed};
+
+pub(super) use crate::abuse::Sort;

@@ -83,7 +83,7 @@ fn a_list_is_searched_sorted_and_paged_by_links() {
     let wrong = harness.get("/blocked?prefix=%3Cb%3E");
     assert_eq!(wrong.status, 400);
     assert!(wrong.head.contains("text/html") && wrong.body.contains("not an address or a prefix: &lt;b&gt;"));
-    assert_eq!(harness.get("/blocked?sort=users").status, 400);
+    assert_eq!(harness.get("/blocked?sort=user").status, 400);
 }
 
 #[test]

@@ -151,8 +151,10 @@ fn changed(old: &Config, new: &Config) -> Vec<String> {
     );
     lines.compare("request_id", &old.request_id, request_id, ToString::to_string);
     lines.compare("user", &old.user, user, |sources| words::sources(sources));
-    let Abuse { retain } = abuse;
+    let Abuse { retain, users, secret } = abuse;
     lines.compare("abuse.retain", &old.abuse.retain, retain, time);
+    lines.compare("abuse.users", &old.abuse.users, users, plain);
+    lines.note("abuse.secret", &old.abuse.secret, secret);
     limits(&old.client_limits, client_limits, &mut lines);
     lines.compare("reply_headers.ratelimit", &old.reply_headers.ratelimit, &reply_headers.ratelimit, plain);
     lines.compare("reply_headers.via", &old.reply_headers.via, &reply_headers.via, String::clone);

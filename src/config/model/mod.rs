@@ -73,7 +73,7 @@ impl Config {
     /// Whatever must not be shown.
     pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
         let redis = self.store.redis.iter().map(|redis| &redis.url);
-        self.admin.token.iter().chain(redis)
+        self.admin.token.iter().chain(redis).chain(&self.abuse.secret)
     }
 }
 
@@ -249,6 +249,20 @@ pub struct MemoryStore {
 pub struct Abuse {
     /// How long a limited client stays listed.
     pub retain: Duration,
+    pub users: Users,
+    /// By which users are hashed. [`Users::Hashed`] always has one.
+    pub secret: Option<Secret>,
+}
+
+/// How users are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Users {
+    /// By their names.
+    Plain,
+    /// By a keyed hash of their names.
+    Hashed,
+    /// Not at all.
+    Off,
 }
 
 /// A service behind the proxy.

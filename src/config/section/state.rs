@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::redis_store::{self, redis};
 use crate::config::{
-    model::{Abuse, MemoryStore, Store},
+    model::{Abuse, MemoryStore, Secret, Store, Users},
     value::{LONGEST, choice, count, duration},
     walk::Cursor,
 };
@@ -39,9 +39,20 @@ fn memory(value: Cursor<'_>) -> MemoryStore {
 }
 
 pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {
-    let default = Abuse { retain: Duration::from_secs(24 * 60 * 60) };
+    let default = Abuse { retain: Duration::from_secs(24 * 60 * 60), users: Users::Plain, secret: None };
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
     let retain = at.parse_or("retain", default.retain, duration(Duration::from_secs(1)..=LONGEST));
+    let written = at.take("users");
+    let words = [("plain", Users::Plain), ("hashed", Users::Hashed), ("off", Users::Off)];
+    let users = written.and_then(|value| value.parse(choice(&words))).unwrap_or(default.users);
+    let secret = at.take("secret").map(|value| value.parse_secret(|text| Ok(text.to_owned())));
     at.finish();
-    Abuse { retain }
+    // One that is wrong was reported as such; it isn't missing as well.
+    let is_missing = secret.as_ref().is_none_or(|secret| secret.as_deref() == Some(""));
+    if let Some(value) = written.filter(|_| users == Users::Hashed && is_missing) {
+        let help = "set `secret`, to the same on every instance".to_owned();
+        value.report("there is no secret to hash users by", help);
+    }
+    let secret = secret.flatten().filter(|secret| !secret.is_empty()).map(Secret::new);
+    Abuse { retain, users, secret }
 }

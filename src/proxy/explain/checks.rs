@@ -4,6 +4,7 @@ use compact_str::CompactString;
 
 use super::Explained;
 use crate::{
+    abuse::Names,
     config::model::Missing,
     identity::{Facts, identifier, identifiers},
     limit::{Check, Decision, Policy, Source, Store, algorithm::Verdict},
@@ -62,7 +63,10 @@ pub(super) async fn explain<S: Store>(
     let mut rows = Vec::new();
     let passed =
         |index, why| rows.extend(rules.policies.get(index).map(|of| passed_by(index, of, why, &facts)));
-    let checks = match Checks::of(rules, &Supplies { time: || now, tokens }, asked, &facts, passed) {
+    // Nothing is written down.
+    let names = Names::default();
+    let supplies = Supplies { time: || now, tokens, names: &names };
+    let checks = match Checks::of(rules, &supplies, asked, &facts, passed) {
         Ok(checks) => checks,
         Err(Unidentified(index)) => {
             if let Some(policy) = rules.policies.get(index) {

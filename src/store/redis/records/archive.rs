@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use ipnet::IpNet;
 use redis::{RedisResult, aio::ConnectionLike};
 
-use super::{Scope, read, write};
+use super::{Scope, read, users, write};
 use crate::{
-    abuse::{Archive, Changes, Others},
+    abuse::{Archive, Changes, Others, Whereabouts},
     limit::Unavailable,
 };
 
@@ -55,12 +55,16 @@ where
         self.ask(async |connection| read::changed(connection, &self.scope, since).await).await
     }
 
-    async fn read(&self, addresses: &[IpNet]) -> Result<Vec<Others>, Unavailable> {
-        self.ask(async |connection| read::read(connection, &self.scope, addresses).await).await
+    async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<Others>, Unavailable> {
+        self.ask(async |connection| read::read(connection, &self.scope, addresses, now).await).await
     }
 
-    async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
-        self.ask(async |connection| write::forget(connection, &self.scope, address).await).await
+    async fn user(&self, written: &str, now: i64) -> Result<Whereabouts, Unavailable> {
+        self.ask(async |connection| users::user(connection, &self.scope, written, now).await).await
+    }
+
+    async fn forget(&self, address: IpNet, now: i64) -> Result<(), Unavailable> {
+        self.ask(async |connection| write::forget(connection, &self.scope, address, now).await).await
     }
 }
 

@@ -7,6 +7,7 @@
 mod archive;
 mod read;
 mod scope;
+mod users;
 mod write;
 
 pub use archive::Records;

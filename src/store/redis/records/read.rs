@@ -8,7 +8,7 @@ use super::scope::{FORGOTTEN, INSTANCES, LONGEST, Scope};
 use crate::abuse::{self, Changes, Others, Snapshot};
 
 /// Clients a page.
-const PAGE: usize = 256;
+const PAGE: usize = 1_024;
 
 /// Clients that changed at `since` or later, by Redis' clock in microseconds; see
 /// [`Archive::changed`](crate::abuse::Archive::changed).
@@ -36,7 +36,7 @@ pub async fn changed(
 type Page = Vec<(Vec<u8>, f64)>;
 
 /// What TIME answers, as microseconds.
-fn micros((seconds, micros): (i64, i64)) -> i64 {
+pub(super) fn micros((seconds, micros): (i64, i64)) -> i64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
@@ -49,6 +49,7 @@ pub async fn read(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     addresses: &[IpNet],
+    now: i64,
 ) -> RedisResult<Vec<Others>> {
     if addresses.is_empty() {
         return Ok(Vec::new());
@@ -57,18 +58,26 @@ pub async fn read(
     pipeline.ignore_errors().cmd("TIME");
     for &address in addresses {
         pipeline.cmd("HGETALL").arg(scope.client(address));
+        // Of several keys it counts the union.
+        pipeline.cmd("PFCOUNT").arg(scope.all_users(address, now));
     }
     let replies: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
     let mut replies = replies.into_iter();
     let now = match replies.next() {
+        // From here on by the server's.
         Some(time) => micros(FromRedisValue::from_redis_value(time?)?),
         None => return Ok(Vec::new()),
     };
-    replies.map(|reply| Ok(others(scope, fields(reply)?, now))).collect()
+    let mut found = Vec::with_capacity(addresses.len());
+    while let Some(reply) = replies.next() {
+        let users = replies.next().and_then(Result::ok).and_then(|users| u64::from_redis_value(users).ok());
+        found.push(Others { users: users.unwrap_or(0), ..others(scope, fields(reply)?, now) });
+    }
+    Ok(found)
 }
 
 /// The fields of a hash, or none where the key holds something else.
-fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(super) fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
     match reply {
         Ok(value) => Ok(Vec::from_redis_value(value)?),
         Err(error) if error.code() == Some("WRONGTYPE") => Ok(Vec::new()),

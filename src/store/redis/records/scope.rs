@@ -44,6 +44,10 @@ impl Scope {
         self.retain.store(millis(retain), Relaxed);
     }
 
+    fn retain(&self) -> Duration {
+        Duration::from_millis(self.retain_millis())
+    }
+
     /// The key of the index.
     pub(super) fn changed(&self) -> String {
         format!("{}:{{abuse}}:changed", self.prefix)
@@ -52,6 +56,26 @@ impl Scope {
     /// The key of a client.
     pub(super) fn client(&self, address: IpNet) -> String {
         format!("{}:{{abuse}}:{}", self.prefix, abuse::shown(address))
+    }
+
+    /// The key of the users who were seen behind a client in a slice of time.
+    pub(super) fn users(&self, address: IpNet, slice: u32) -> String {
+        format!("{}:{{abuse}}:users:{}:{slice}", self.prefix, abuse::shown(address))
+    }
+
+    /// [`Scope::users`] for all slices that count now.
+    pub(super) fn all_users(&self, address: IpNet, now: i64) -> Vec<String> {
+        abuse::slices(self.retain(), now).map(|slice| self.users(address, slice)).collect()
+    }
+
+    /// The key of the index of users at addresses.
+    pub(super) fn seen(&self) -> String {
+        format!("{}:{{abuse}}:seen", self.prefix)
+    }
+
+    /// The key of a user, as he is written down.
+    pub(super) fn user(&self, written: &str) -> String {
+        format!("{}:{{abuse}}:user:{written}", self.prefix)
     }
 
     /// Milliseconds.

@@ -5,13 +5,16 @@ use std::sync::LazyLock;
 use ipnet::IpNet;
 use redis::{RedisResult, Script, aio::ConnectionLike};
 
-use super::scope::{INSTANCES, LONGEST, Scope, millis};
-use crate::abuse::{self, ADDRESSES, Registry, Snapshot, Unpublished};
+use super::{
+    scope::{INSTANCES, LONGEST, Scope, millis},
+    users,
+};
+use crate::abuse::{self, Registry, SHARED, Snapshot, Unpublished};
 
 /// Clients written by one call of the script: Redis does nothing else meanwhile.
 const CHUNK: usize = 32;
 /// Clients published in a round.
-const ROUND: usize = 256;
+const ROUND: usize = 512;
 
 static RECORD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/record.lua")));
 static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/forget.lua")));
@@ -34,6 +37,7 @@ pub async fn publish_round(
         registry.published(chunk, now);
         refused.into_iter().for_each(|given| registry.refused(given));
     }
+    users::publish_round(connection, scope, registry, now).await?;
     Ok(unpublished.len())
 }
 
@@ -53,38 +57,51 @@ pub async fn publish<'a>(
     }
     let mut call = RECORD.prepare_invoke();
     call.key(scope.changed());
-    call.arg(&scope.instance).arg(scope.retain_millis()).arg(ADDRESSES).arg(INSTANCES).arg(now);
+    call.arg(&scope.instance).arg(scope.retain_millis()).arg(SHARED).arg(INSTANCES).arg(now);
     let mut written = Vec::new();
     for client in clients {
         let Some(value) = encode(&client.snapshot) else { continue };
-        call.key(scope.client(client.address));
+        call.key(scope.client(client.address)).key(scope.users(client.address, client.slice));
         let address = abuse::shown(client.address);
         call.arg(address.as_str()).arg(client.snapshot.last).arg(millis(client.stays)).arg(value);
+        call.arg(client.users.len());
+        for user in &client.users {
+            call.arg(&user.to_be_bytes());
+        }
         written.push(client);
     }
     let (refused, crowded): (Vec<usize>, Vec<Vec<u8>>) = call.invoke_async(connection).await?;
-    remove(connection, scope, &crowded).await?;
+    remove(connection, scope, &crowded, now).await?;
     // Lua counts from 1.
     Ok(refused.into_iter().filter_map(|at| written.get(at.checked_sub(1)?).copied()).collect())
 }
 
-/// Forgets a client for all instances; what they knew of it is void.
+/// Forgets a client for all instances; what they knew of it is void. `now`: as for [`publish`].
 ///
 /// # Errors
 /// Redis refuses or can't be asked. It may be forgotten all the same.
-pub async fn forget(connection: &mut impl ConnectionLike, scope: &Scope, address: IpNet) -> RedisResult<()> {
+pub async fn forget(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    address: IpNet,
+    now: i64,
+) -> RedisResult<()> {
     let mut call = FORGET.key(scope.changed());
     call.key(scope.client(address));
+    for key in scope.all_users(address, now) {
+        call.key(key);
+    }
     call.arg(abuse::shown(address).as_str()).arg(scope.retain_millis());
     call.invoke_async(connection).await
 }
 
 /// Removes the clients that nobody has denied for longest: as many instances as there may be, Redis holds
-/// no more of them than one registry does. What an instance knows of them itself it still tells.
+/// a bounded number of them. What an instance knows of them itself it still tells.
 async fn remove(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     addresses: &[Vec<u8>],
+    now: i64,
 ) -> RedisResult<()> {
     if addresses.is_empty() {
         return Ok(());
@@ -92,7 +109,7 @@ async fn remove(
     let mut pipeline = redis::pipe();
     pipeline.atomic().cmd("ZREM").arg(scope.changed()).arg(addresses).ignore();
     for address in addresses.iter().filter_map(|address| abuse::parse(str::from_utf8(address).ok()?)) {
-        pipeline.cmd("UNLINK").arg(scope.client(address)).ignore();
+        pipeline.cmd("UNLINK").arg(scope.client(address)).arg(scope.all_users(address, now)).ignore();
     }
     pipeline.exec_async(connection).await
 }

@@ -1,0 +1,71 @@
+//! What workers hand over, made ready to be written down: with users as they may be, each with the hash by which he is
+//! counted. That takes a while, and no lock.
+
+use std::sync::Arc;
+
+use compact_str::CompactString;
+use ipnet::IpNet;
+
+use super::{
+    Names, address,
+    denial::{Asked, Batch, Evidence, Tally},
+    names::Named,
+};
+use crate::limit::algorithm::metadata_list::Entry;
+
+/// The denials of one address.
+#[derive(Debug)]
+pub(super) struct Noted {
+    pub(super) address: IpNet,
+    pub(super) tally: Tally,
+    pub(super) users: Vec<Who>,
+}
+
+/// A user, and what was denied him.
+#[derive(Debug)]
+pub(super) struct Who {
+    pub(super) named: Named,
+    pub(super) denied: u64,
+    pub(super) last: i64,
+}
+
+/// Who filled a limit of an address.
+#[derive(Debug)]
+pub(super) struct Filled {
+    pub(super) address: IpNet,
+    pub(super) policy: usize,
+    pub(super) identifier: CompactString,
+    /// Oldest first.
+    pub(super) entries: Vec<(Arc<Entry>, Option<Named>)>,
+}
+
+/// All of a batch, and how many denials of it belong to no address.
+pub(super) fn noted(batch: Batch, names: &Names) -> (Vec<Noted>, Vec<Filled>, u64) {
+    let mut lost = 0;
+    let mut all = Vec::with_capacity(batch.tallies.len());
+    for (shown, mut tally) in batch.tallies {
+        let Some(address) = address::parse(&shown) else {
+            lost += tally.denied;
+            continue;
+        };
+        for limit in tally.limits.iter_mut().filter(|limit| !names.shows(&limit.identifier)) {
+            limit.identifier = names.key(&limit.identifier).into();
+        }
+        let who = |(user, Asked { denied, last, .. }): (CompactString, Asked)| {
+            Some(Who { named: names.named(&user)?, denied, last })
+        };
+        let users = std::mem::take(&mut tally.users).into_iter().filter_map(who).collect();
+        all.push(Noted { address, tally, users });
+    }
+    let filled = batch.evidence.iter().filter_map(|evidence| filled(evidence, names)).collect();
+    (all, filled, lost)
+}
+
+fn filled(evidence: &Evidence, names: &Names) -> Option<Filled> {
+    Some(Filled {
+        address: address::parse(&evidence.address)?,
+        policy: evidence.policy,
+        identifier: names.key(&evidence.identifier).into(),
+        entries: evidence.entries.iter().map(|entry| names.entry(entry)).collect(),
+    })
+}

@@ -1,0 +1,124 @@
+//! The orders in which limited clients are listed.
+
+use std::{collections::BTreeSet, ops::Bound};
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::client::Held;
+
+/// By what addresses are sorted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Sort {
+    /// Most lately denied first.
+    #[default]
+    Last,
+    /// Most lately listed first.
+    First,
+    /// Most denied first.
+    Denied,
+    /// Most users first.
+    Users,
+    Address,
+}
+
+impl Sort {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Last => "last",
+            Self::First => "first",
+            Self::Denied => "denied",
+            Self::Users => "users",
+            Self::Address => "address",
+        }
+    }
+
+    /// What is compared, the greatest first.
+    pub(super) fn number(self, held: &Held) -> u64 {
+        match self {
+            Self::Last => u64::try_from(held.last()).unwrap_or(0),
+            Self::First => u64::try_from(held.first()).unwrap_or(0),
+            Self::Denied => held.denied(),
+            Self::Users => held.users(),
+            Self::Address => 0,
+        }
+    }
+}
+
+/// The place of an address in a list: these are in ascending order. In bytes, since there are four million of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place([u8; 8], IpNet);
+
+impl Place {
+    /// That of an address with this number.
+    pub fn new(number: u64, address: IpNet) -> Self {
+        Self((!number).to_be_bytes(), address)
+    }
+
+    /// What the address is sorted by.
+    pub fn number(self) -> u64 {
+        !u64::from_be_bytes(self.0)
+    }
+
+    /// Whose place it is.
+    pub fn address(self) -> IpNet {
+        self.1
+    }
+}
+
+/// All addresses in each of the orders but that of the addresses themselves.
+#[derive(Debug, Default)]
+pub(super) struct Orders([BTreeSet<Place>; 4]);
+
+/// What an address is sorted by, in the order of [`Orders`].
+pub(super) type Numbers = [u64; 4];
+
+const SORTS: [Sort; 4] = [Sort::Last, Sort::First, Sort::Denied, Sort::Users];
+
+pub(super) fn numbers(held: &Held) -> Numbers {
+    SORTS.map(|sort| sort.number(held))
+}
+
+impl Orders {
+    pub(super) fn insert(&mut self, address: IpNet, numbers: Numbers) {
+        for (order, number) in self.0.iter_mut().zip(numbers) {
+            order.insert(Place::new(number, address));
+        }
+    }
+
+    pub(super) fn remove(&mut self, address: IpNet, numbers: Numbers) {
+        for (order, number) in self.0.iter_mut().zip(numbers) {
+            order.remove(&Place::new(number, address));
+        }
+    }
+
+    pub(super) fn replace(&mut self, address: IpNet, before: Numbers, after: Numbers) {
+        for ((order, before), after) in self.0.iter_mut().zip(before).zip(after) {
+            if before != after {
+                order.remove(&Place::new(before, address));
+                order.insert(Place::new(after, address));
+            }
+        }
+    }
+
+    /// Those behind a place. Nothing, sorted by address: that is another's.
+    pub(super) fn after(&self, sort: Sort, after: Option<Place>) -> impl Iterator<Item = Place> {
+        let bounds = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let order = SORTS.iter().position(|&of| of == sort).and_then(|order| self.0.get(order));
+        order.into_iter().flat_map(move |order| order.range(bounds).copied())
+    }
+
+    /// The address that was denied longest ago, of those that were denied before `place`.
+    pub(super) fn oldest(&self, before: Option<Place>) -> Option<Place> {
+        let bounds = (Bound::Unbounded, before.map_or(Bound::Unbounded, Bound::Excluded));
+        self.0[0].range(bounds).next_back().copied()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> [usize; 4] {
+        [0, 1, 2, 3].map(|order: usize| self.0[order].len())
+    }
+}

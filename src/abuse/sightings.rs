@@ -1,0 +1,284 @@
+//! From which addresses each user was denied.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use ipnet::IpNet;
+
+use super::noted::Who;
+
+/// Users at addresses; those of the user who was denied longest ago go first.
+pub const SIGHTINGS: usize = 200_000;
+/// Addresses of one user; the one where he was denied longest ago goes first.
+pub const ADDRESSES_A_USER: usize = 2_048;
+
+/// An address that a user was denied from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    pub address: IpNet,
+    /// How many of his requests.
+    pub denied: u64,
+    /// The last of them, microseconds since the Unix epoch.
+    pub last: i64,
+}
+
+/// One that the archive is to be told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Untold {
+    /// As he is written down.
+    pub user: Arc<str>,
+    pub sighting: Sighting,
+}
+
+/// All that this instance saw.
+#[derive(Debug, Default)]
+pub(super) struct Sightings {
+    by_user: HashMap<Arc<str>, User, foldhash::fast::RandomState>,
+    by_last: BTreeSet<(i64, Arc<str>)>,
+    by_address: BTreeSet<(IpNet, Arc<str>)>,
+    /// Those that the archive is to be told of, the one that waits longest first.
+    due: BTreeMap<u64, (Arc<str>, IpNet)>,
+    /// What the next one that is due is numbered.
+    next: u64,
+    /// Whether there is an archive.
+    pub(super) is_shared: bool,
+}
+
+#[derive(Debug)]
+struct User {
+    last: i64,
+    addresses: BTreeMap<IpNet, Seen>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    denied: u64,
+    last: i64,
+    due: Option<u64>,
+}
+
+impl Sightings {
+    pub(super) fn new() -> Self {
+        Self { is_shared: true, ..Self::default() }
+    }
+
+    pub(super) fn add(&mut self, address: IpNet, who: &Who) {
+        let user = match self.by_user.get_key_value(who.named.written.as_str()) {
+            Some((user, _)) => Arc::clone(user),
+            None => self.meet(&who.named.written, who.last),
+        };
+        let Some(known) = self.by_user.get_mut(&user) else { return };
+        if known.last < who.last {
+            self.by_last.remove(&(known.last, Arc::clone(&user)));
+            known.last = who.last;
+            self.by_last.insert((who.last, Arc::clone(&user)));
+        }
+        let seen = known.addresses.entry(address).or_insert(Seen { denied: 0, last: who.last, due: None });
+        seen.denied = seen.denied.saturating_add(who.denied);
+        seen.last = seen.last.max(who.last);
+        if seen.due.is_none() && self.is_shared {
+            seen.due = Some(self.next);
+            self.due.insert(self.next, (Arc::clone(&user), address));
+            self.next += 1;
+        }
+        let is_crowded = known.addresses.len() > ADDRESSES_A_USER;
+        self.by_address.insert((address, Arc::clone(&user)));
+        if is_crowded {
+            self.thin_out(&user);
+        }
+        while self.by_address.len() > SIGHTINGS {
+            let Some((_, oldest)) = self.by_last.first().cloned() else { return };
+            self.remove(&oldest);
+        }
+    }
+
+    /// From where a user was denied, but for what is `retain` microseconds ago.
+    pub(super) fn of(&self, user: &str, retain: i64, now: i64) -> Vec<Sighting> {
+        let seen = self.by_user.get(user).into_iter().flat_map(|user| &user.addresses);
+        let lately = seen.filter(|(_, seen)| seen.last.saturating_add(retain) > now);
+        lately.map(|(&address, seen)| Sighting { address, denied: seen.denied, last: seen.last }).collect()
+    }
+
+    /// Nobody was denied there.
+    pub(super) fn forget(&mut self, address: IpNet) {
+        let users = self.by_address.range((address, Arc::from(""))..).take_while(|(of, _)| *of == address);
+        let users: Vec<_> = users.map(|(_, user)| Arc::clone(user)).collect();
+        users.iter().for_each(|user| self.remove_one(user, address));
+    }
+
+    /// Forgets `max` users who were denied last at `until` or before.
+    pub(super) fn expire(&mut self, until: i64, max: usize) {
+        for _ in 0..max {
+            match self.by_last.first().filter(|(last, _)| *last <= until).cloned() {
+                Some((_, user)) => self.remove(&user),
+                None => return,
+            }
+        }
+    }
+
+    /// What the archive is to be told of, `max` of it: until [`Sightings::told`].
+    pub(super) fn untold(&self, max: usize) -> Vec<Untold> {
+        let untold = self.due.values().take(max).filter_map(|(user, address)| {
+            let Seen { denied, last, .. } = *self.by_user.get(user)?.addresses.get(address)?;
+            Some(Untold { user: Arc::clone(user), sighting: Sighting { address: *address, denied, last } })
+        });
+        untold.collect()
+    }
+
+    pub(super) fn told(&mut self, given: &[Untold]) {
+        for Untold { user, sighting } in given {
+            let known = self.by_user.get_mut(user);
+            let Some(seen) = known.and_then(|known| known.addresses.get_mut(&sighting.address)) else {
+                continue;
+            };
+            let Some((_, due)) = seen.due.take().and_then(|due| self.due.remove_entry(&due)) else {
+                continue;
+            };
+            // What has changed since waits behind the others.
+            if seen.denied != sighting.denied {
+                seen.due = Some(self.next);
+                self.due.insert(self.next, due);
+                self.next += 1;
+            }
+        }
+    }
+
+    /// All is to be told anew: the archive has lost it.
+    pub(super) fn tell_all(&mut self) {
+        if !self.is_shared {
+            return;
+        }
+        for (user, known) in &mut self.by_user {
+            for (&address, seen) in known.addresses.iter_mut().filter(|(_, seen)| seen.due.is_none()) {
+                seen.due = Some(self.next);
+                self.due.insert(self.next, (Arc::clone(user), address));
+                self.next += 1;
+            }
+        }
+    }
+
+    fn meet(&mut self, written: &str, last: i64) -> Arc<str> {
+        let user: Arc<str> = written.into();
+        self.by_last.insert((last, Arc::clone(&user)));
+        self.by_user.insert(Arc::clone(&user), User { last, addresses: BTreeMap::new() });
+        user
+    }
+
+    /// Drops an eighth of a user's addresses at once: to look for each alone would take long.
+    fn thin_out(&mut self, user: &Arc<str>) {
+        let Some(known) = self.by_user.get(user) else { return };
+        let mut oldest: Vec<_> =
+            known.addresses.iter().map(|(&address, seen)| (seen.last, address)).collect();
+        oldest.sort_unstable();
+        for (_, address) in oldest.into_iter().take(ADDRESSES_A_USER / 8) {
+            self.remove_one(user, address);
+        }
+    }
+
+    fn remove_one(&mut self, user: &Arc<str>, address: IpNet) {
+        let Some(known) = self.by_user.get_mut(user) else { return };
+        if let Some(due) = known.addresses.remove(&address).and_then(|seen| seen.due) {
+            self.due.remove(&due);
+        }
+        let is_gone = known.addresses.is_empty();
+        self.by_address.remove(&(address, Arc::clone(user)));
+        if is_gone {
+            self.remove(user);
+        }
+    }
+
+    fn remove(&mut self, user: &Arc<str>) {
+        let Some(known) = self.by_user.remove(user) else { return };
+        self.by_last.remove(&(known.last, Arc::clone(user)));
+        for (address, seen) in known.addresses {
+            self.by_address.remove(&(address, Arc::clone(user)));
+            seen.due.map(|due| self.due.remove(&due));
+        }
+    }
+
+    #[cfg(test)]
+    fn add_up(&self) -> bool {
+        let seen = || self.by_user.values().flat_map(|user| user.addresses.values());
+        self.by_address.len() == seen().count()
+            && self.by_last.len() == self.by_user.len()
+            && self.due.len() == seen().filter(|seen| seen.due.is_some()).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{names::Named, testing::client},
+        *,
+    };
+
+    fn who(user: &str, last: i64) -> Who {
+        Who { named: Named { hash: 0, written: user.into() }, denied: 1, last }
+    }
+
+    fn sightings() -> Sightings {
+        Sightings::new()
+    }
+
+    #[test]
+    fn a_user_is_seen_at_each_of_his_addresses() {
+        let mut sightings = sightings();
+        for time in 0..3 {
+            (0..300).for_each(|n| sightings.add(client(n), &who("acme", time)));
+        }
+        sightings.add(client(1), &who("bob", 9));
+        let seen = sightings.of("acme", 60, 10);
+        assert_eq!(seen.len(), 300);
+        assert!(seen.iter().all(|seen| (seen.denied, seen.last) == (3, 2)));
+        assert_eq!(sightings.of("acme", 60, 62), [], "too long ago");
+        sightings.forget(client(1));
+        assert_eq!((sightings.of("acme", 60, 10).len(), sightings.of("bob", 60, 10).len()), (299, 0));
+        sightings.expire(2, 10);
+        assert_eq!(sightings.of("acme", 60, 10), []);
+        assert!(sightings.add_up() && sightings.by_user.is_empty());
+    }
+
+    #[test]
+    fn addresses_of_a_user_are_bounded() {
+        let mut sightings = sightings();
+        (0..5_000).for_each(|n| sightings.add(client(n), &who("acme", n as i64)));
+        let seen = sightings.of("acme", i64::MAX, 0);
+        assert!((1_000..=ADDRESSES_A_USER).contains(&seen.len()), "{}", seen.len());
+        assert!(seen.iter().any(|seen| seen.address == client(4_999)));
+        assert!(!seen.iter().any(|seen| seen.address == client(0)));
+        assert!(sightings.add_up());
+    }
+
+    #[test]
+    fn users_are_bounded() {
+        let mut sightings = sightings();
+        (0..SIGHTINGS + 10).for_each(|n| sightings.add(client(1), &who(&n.to_string(), n as i64)));
+        assert_eq!(sightings.by_user.len(), SIGHTINGS);
+        assert_eq!(sightings.of("9", i64::MAX, 0), []);
+        assert_eq!(sightings.of("10", i64::MAX, 0).len(), 1);
+        assert!(sightings.add_up());
+    }
+
+    #[test]
+    fn each_is_told_until_it_was() {
+        let mut sightings = sightings();
+        (0..5).for_each(|n| sightings.add(client(n), &who("acme", 1)));
+        let given = sightings.untold(3);
+        assert_eq!((given.len(), sightings.untold(3)), (3, given.clone()));
+        sightings.add(client(0), &who("acme", 2));
+        sightings.told(&given);
+        let rest: Vec<_> = sightings.untold(9).into_iter().map(|untold| untold.sighting).collect();
+        assert_eq!(
+            rest.iter().map(|seen| seen.address).collect::<Vec<_>>(),
+            [client(3), client(4), client(0)]
+        );
+        assert_eq!(rest[2].denied, 2);
+        sightings.told(&sightings.untold(9));
+        assert_eq!(sightings.untold(9), []);
+        sightings.tell_all();
+        assert_eq!(sightings.untold(9).len(), 5);
+        assert!(sightings.add_up());
+    }
+}

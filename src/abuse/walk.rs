@@ -1,0 +1,268 @@
+//! A page of a list, gathered step by step: a million addresses may lie between two that are wanted, and nobody is to
+//! wait so long.
+
+use std::{collections::BinaryHeap, ops::Bound, sync::Arc};
+
+use ipnet::IpNet;
+
+use super::{
+    Client,
+    client::Held,
+    clients::Clients,
+    order::{Place, Sort},
+};
+
+/// Addresses looked at a step.
+const STEP: usize = 512;
+
+/// Which addresses are wanted.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    pub sort: Sort,
+    /// Those behind this place.
+    pub after: Option<Place>,
+    /// Held back by this policy.
+    pub policy: Option<Arc<str>>,
+    /// Within this prefix.
+    pub prefix: Option<IpNet>,
+    /// Limited still, or no longer.
+    pub is_active: Option<bool>,
+    /// With at least and at most so many users.
+    pub users: Option<(u64, u64)>,
+}
+
+/// A walk through the addresses in search of a page. Addresses that change meanwhile may be told where they were.
+#[derive(Debug)]
+pub struct Walk {
+    wanted: Wanted,
+    limit: usize,
+    /// Where it is, in the order or among the addresses.
+    at: Option<Place>,
+    address: Option<IpNet>,
+    /// The first of a prefix in the order so far.
+    found: BinaryHeap<Place>,
+    clients: Vec<(Place, Client)>,
+}
+
+impl Walk {
+    /// One that has found nothing yet, of at most `limit` addresses and the one behind them.
+    pub fn new(wanted: Wanted, limit: usize) -> Self {
+        let address = wanted.after.filter(|_| wanted.sort == Sort::Address).map(Place::address);
+        Self { at: wanted.after, address, wanted, limit, found: BinaryHeap::new(), clients: Vec::new() }
+    }
+
+    /// The addresses of the page in their order, and where the next one begins.
+    pub fn page(mut self) -> (Vec<Client>, Option<Place>) {
+        self.clients.sort_unstable_by_key(|&(place, _)| place);
+        let more = self.clients.len() > self.limit;
+        self.clients.truncate(self.limit);
+        let next = self.clients.last().map(|&(place, _)| place).filter(|_| more);
+        (self.clients.into_iter().map(|(_, client)| client).collect(), next)
+    }
+
+    /// Goes a step on. True while there is more to look at. `is_over`: whether a client is listed no longer.
+    pub(super) fn step(&mut self, clients: &Clients, is_over: impl Fn(&Held) -> bool, now: i64) -> bool {
+        let by_address = self.wanted.sort == Sort::Address || self.wanted.prefix.is_some();
+        let count = match by_address {
+            true => self.step_by_address(clients, is_over, now),
+            false => self.step_in_order(clients, is_over, now),
+        };
+        let goes_on = count == STEP && self.clients.len() <= self.limit;
+        if !goes_on {
+            self.settle(clients);
+        }
+        goes_on
+    }
+
+    fn step_in_order(&mut self, clients: &Clients, is_over: impl Fn(&Held) -> bool, now: i64) -> usize {
+        let mut count = 0;
+        for place in clients.orders().after(self.wanted.sort, self.at).take(STEP) {
+            (self.at, count) = (Some(place), count + 1);
+            let Some(held) = clients.get(place.address()) else { continue };
+            if !is_over(held) && self.wanted.matches(held, now) {
+                self.clients.push((place, held.told(place.address())));
+                if self.clients.len() > self.limit {
+                    break;
+                }
+            }
+        }
+        count
+    }
+
+    /// Through a prefix, whatever the order: what is wanted of it is kept, and sorted in the end.
+    fn step_by_address(&mut self, clients: &Clients, is_over: impl Fn(&Held) -> bool, now: i64) -> usize {
+        let sort = self.wanted.sort;
+        let Some(bounds) = self.bounds() else { return 0 };
+        let mut count = 0;
+        for (address, held) in clients.range(bounds).take(STEP) {
+            (self.address, count) = (Some(address), count + 1);
+            let place = Place::new(sort.number(held), address);
+            let is_behind = self.wanted.after.is_none_or(|after| place > after);
+            if !is_behind || is_over(held) || !self.wanted.matches(held, now) {
+                continue;
+            }
+            if sort == Sort::Address {
+                self.clients.push((place, held.told(address)));
+                if self.clients.len() > self.limit {
+                    break;
+                }
+            } else {
+                self.found.push(place);
+                if self.found.len() > self.limit.saturating_add(1) {
+                    self.found.pop();
+                }
+            }
+        }
+        count
+    }
+
+    /// Where to go on among the addresses.
+    fn bounds(&self) -> Option<(Bound<IpNet>, Bound<IpNet>)> {
+        let prefix = self.wanted.prefix.map(|prefix| (first(prefix), last(prefix)));
+        let end = prefix.map_or(Bound::Unbounded, |(_, last)| Bound::Included(last));
+        let begin = match (self.address, prefix) {
+            // A cursor may have been given for another prefix.
+            (Some(at), Some((_, last))) if at >= last => return None,
+            (Some(at), Some((first, _))) if at < first => Bound::Included(first),
+            (Some(at), _) => Bound::Excluded(at),
+            (None, Some((first, _))) => Bound::Included(first),
+            (None, None) => Bound::Unbounded,
+        };
+        Some((begin, end))
+    }
+
+    fn settle(&mut self, clients: &Clients) {
+        for place in std::mem::take(&mut self.found) {
+            // It may have gone meanwhile.
+            if let Some(held) = clients.get(place.address()) {
+                self.clients.push((place, held.told(place.address())));
+            }
+        }
+    }
+}
+
+impl Wanted {
+    fn matches(&self, held: &Held, now: i64) -> bool {
+        self.policy.as_deref().is_none_or(|policy| held.was_held_by(policy))
+            && self.is_active.is_none_or(|is_active| (held.until() > now) == is_active)
+            && self.users.is_none_or(|(least, most)| (least..=most).contains(&held.users()))
+    }
+}
+
+/// Nothing in a prefix comes before this.
+fn first(prefix: IpNet) -> IpNet {
+    // Of one address the shorter prefixes come first.
+    IpNet::new(prefix.network(), 0).unwrap_or(prefix)
+}
+
+/// Nothing in a prefix comes after this.
+fn last(prefix: IpNet) -> IpNet {
+    IpNet::from(prefix.broadcast())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{
+        super::{
+            Registry, address,
+            testing::{batch, client, entry, policy, tally_of},
+        },
+        *,
+    };
+    use crate::telemetry::{metrics::Metrics, testing};
+
+    const NOW: i64 = 100_000;
+
+    /// Many times as many as are looked at in a step, each denied as often and as lately as chance has it.
+    fn registry(random: &mut fastrand::Rng) -> Registry {
+        let registry =
+            Registry::new(&[policy()], Duration::from_secs(60), Metrics::new(&testing::config(), 1));
+        for n in 0..5 * STEP {
+            let shown = match n % 10 {
+                0 => format!("2001:db8:{:x}::/64", random.u16(..)).into(),
+                _ => address::shown(client(random.usize(..1 << 18))),
+            };
+            let time = random.i64(0..40);
+            let users = random.usize(0..4);
+            let entries: Vec<_> =
+                (0..=users).map(|user| entry(time + user as i64, &user.min(users).to_string())).collect();
+            registry.record(batch(&shown, tally_of(&entries, NOW + random.i64(-9..9))), NOW);
+        }
+        registry
+    }
+
+    /// All pages, each address with its place.
+    fn walk(registry: &Registry, wanted: &Wanted, limit: usize) -> Vec<IpNet> {
+        let (mut found, mut after) = (Vec::new(), wanted.after);
+        loop {
+            let mut walk = Walk::new(Wanted { after, ..wanted.clone() }, limit);
+            while registry.step(&mut walk, NOW) {}
+            let (clients, next) = walk.page();
+            assert!(clients.len() == limit || next.is_none());
+            found.extend(clients.iter().map(|client| client.address));
+            after = next;
+            if after.is_none() {
+                return found;
+            }
+        }
+    }
+
+    fn number(sort: Sort, client: &Client) -> u64 {
+        match sort {
+            Sort::Last => client.last as u64,
+            Sort::First => client.first as u64,
+            Sort::Denied => client.denied,
+            Sort::Users => client.users,
+            Sort::Address => 0,
+        }
+    }
+
+    #[test]
+    fn pages_are_what_a_look_at_everything_finds() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let registry = registry(&mut random);
+        let prefixes =
+            [None, Some("10.0.0.0/14"), Some("10.1.0.0/16"), Some("2001:db8::/36"), Some("0.0.0.0/0")];
+        for sort in [Sort::Last, Sort::First, Sort::Denied, Sort::Users, Sort::Address] {
+            for prefix in prefixes.map(|prefix| prefix.and_then(address::parse)) {
+                let wanted = Wanted {
+                    sort,
+                    prefix,
+                    policy: Some("per-ip".into()).filter(|_| random.bool()),
+                    is_active: [None, Some(true), Some(false)][random.usize(..3)],
+                    users: [None, Some((1, 1)), Some((2, u64::MAX))][random.usize(..3)],
+                    after: None,
+                };
+                let mut expected = registry.clients(NOW, |client| {
+                    prefix.is_none_or(|prefix| prefix.contains(&client.address))
+                        && wanted.is_active.is_none_or(|active| (client.until > NOW) == active)
+                        && wanted.users.is_none_or(|(least, most)| (least..=most).contains(&client.users))
+                });
+                expected.sort_by_key(|client| Place::new(number(sort, client), client.address));
+                let expected: Vec<_> = expected.iter().map(|client| client.address).collect();
+                for limit in [97, 1_000] {
+                    assert_eq!(walk(&registry, &wanted, limit), expected, "{wanted:?}");
+                }
+            }
+        }
+        let nobody = Wanted { policy: Some("other".into()), ..Wanted::default() };
+        assert_eq!(walk(&registry, &nobody, 10), []);
+    }
+
+    #[test]
+    fn a_place_that_belongs_to_no_prefix_is_an_end_or_a_beginning() {
+        let registry = registry(&mut fastrand::Rng::with_seed(8));
+        let prefix = address::parse("10.1.0.0/16");
+        let pages = |after: &str| {
+            let after = address::parse(after).map(|address| Place::new(0, address));
+            walk(&registry, &Wanted { sort: Sort::Address, prefix, after, ..Wanted::default() }, 100)
+        };
+        assert!(!pages("10.0.255.255").is_empty());
+        assert_eq!(pages("10.0.255.255"), pages("9.0.0.0"));
+        for after in ["10.1.255.255", "10.2.0.0", "2001:db8::/64"] {
+            assert_eq!(pages(after), []);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! From which addresses users were denied, as all instances tell.
+
+use std::sync::LazyLock;
+
+use ipnet::IpNet;
+use redis::{FromRedisValue, RedisResult, Script, Value, aio::ConnectionLike};
+
+use super::{
+    read::{fields, micros},
+    scope::{FORGOTTEN, Scope},
+};
+use crate::abuse::{self, ADDRESSES_A_USER, Registry, SIGHTINGS, Sighting, Untold, Whereabouts};
+
+/// Told by one call of the script: Redis does nothing else meanwhile.
+const CHUNK: usize = 100;
+/// Told in a round, of which there are four a second.
+const ROUND: usize = 500;
+
+static USERS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/users.lua")));
+
+/// Tells what is new, a bounded part of it. What fails is told in a later round.
+pub(super) async fn publish_round(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    registry: &Registry,
+    now: i64,
+) -> RedisResult<()> {
+    for chunk in registry.untold(ROUND).chunks(CHUNK) {
+        publish(connection, scope, chunk, now).await?;
+        registry.told(chunk);
+    }
+    Ok(())
+}
+
+async fn publish(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    chunk: &[Untold],
+    now: i64,
+) -> RedisResult<()> {
+    let mut call = USERS.key(scope.seen());
+    call.arg(&scope.instance).arg(scope.retain_millis()).arg(SIGHTINGS).arg(ADDRESSES_A_USER).arg(now);
+    for Untold { user, sighting } in chunk {
+        call.key(scope.user(user));
+        let address = abuse::shown(sighting.address);
+        call.arg(address.as_str()).arg(&**user).arg(sighting.denied).arg(sighting.last);
+    }
+    let crowded: Vec<Vec<u8>> = call.invoke_async(connection).await?;
+    remove(connection, scope, &crowded).await
+}
+
+/// Removes what changed longest ago: as many instances as there may be, Redis holds as much as one of them.
+async fn remove(connection: &mut impl ConnectionLike, scope: &Scope, seen: &[Vec<u8>]) -> RedisResult<()> {
+    if seen.is_empty() {
+        return Ok(());
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.atomic().cmd("ZREM").arg(scope.seen()).arg(seen).ignore();
+    for (address, user) in seen.iter().filter_map(|seen| str::from_utf8(seen).ok()?.split_once(' ')) {
+        pipeline.cmd("HDEL").arg(scope.user(user)).arg(address).ignore();
+    }
+    pipeline.exec_async(connection).await
+}
+
+/// From which addresses a user was denied, but for those that were forgotten since; see
+/// [`Archive::user`](crate::abuse::Archive::user).
+pub(super) async fn user(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    written: &str,
+    now: i64,
+) -> RedisResult<Whereabouts> {
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors().cmd("TIME").cmd("HGETALL").arg(scope.user(written));
+    let mut replies = pipeline.query_async::<Vec<RedisResult<Value>>>(connection).await?.into_iter();
+    let (Some(time), Some(found)) = (replies.next(), replies.next()) else {
+        return Ok(Whereabouts::default());
+    };
+    let behind = now.saturating_sub(micros(FromRedisValue::from_redis_value(time?)?));
+    let found = fields(found)?.into_iter().take(2 * ADDRESSES_A_USER);
+    let found: Vec<(IpNet, Vec<u8>)> = found
+        .filter_map(|(field, value)| Some((abuse::parse(str::from_utf8(&field).ok()?)?, value)))
+        .collect();
+    let mut whereabouts = Whereabouts::default();
+    if found.is_empty() {
+        return Ok(whereabouts);
+    }
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors();
+    for &(address, _) in &found {
+        pipeline.cmd("HGET").arg(scope.client(address)).arg(FORGOTTEN);
+    }
+    let forgotten: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
+    for ((address, value), forgotten) in found.into_iter().zip(forgotten) {
+        let forgotten = forgotten.ok().and_then(|time| i64::from_redis_value(time).ok());
+        let value = String::from_utf8_lossy(&value);
+        for (instance, denied, last) in value.split(';').filter_map(said) {
+            if forgotten.is_some_and(|since| last <= since) {
+                continue;
+            }
+            let whose = match instance == scope.instance {
+                true => &mut whereabouts.own,
+                false => &mut whereabouts.others,
+            };
+            // By Redis' clock until here.
+            whose.push(Sighting { address, denied, last: last.saturating_add(behind).min(now) });
+        }
+    }
+    Ok(whereabouts)
+}
+
+/// What one instance says: `ID DENIED LAST`.
+fn said(text: &str) -> Option<(&str, u64, i64)> {
+    let mut words = text.splitn(3, ' ');
+    Some((words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_says_is_passed_over() {
+        assert_eq!(said("a1 3 1783080001000000"), Some(("a1", 3, 1_783_080_001_000_000)));
+        for text in ["", "a1", "a1 3", "a1 -3 5", "a1 3 x", "a1 3 5 7"] {
+            assert_eq!(said(text), None, "{text}");
+        }
+    }
+}
