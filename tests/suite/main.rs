@@ -60,4 +60,5 @@ mod shared_records;
 mod slices;
 mod token_limits;
 mod tokens;
+mod top;
 mod traces;
