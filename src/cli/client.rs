@@ -61,6 +61,8 @@ pub(super) enum Failure {
     Broken { authority: String, reason: String },
     #[error("the admin port at {0} wants its token: give --token, or set TOLLGATE_ADMIN_TOKEN")]
     Unauthorized(String),
+    #[error("the admin port at {0} has another token than the one given by --token or TOLLGATE_ADMIN_TOKEN")]
+    WrongToken(String),
     #[error("{0}")]
     Refused(String),
     /// The configuration that it was to read has errors. `problem`: what it said of them, in JSON.
@@ -158,7 +160,8 @@ async fn ask(
         reason: reason.to_string(),
     };
     let mut request = Request::builder().method(method).uri(target).header(HOST, authority.as_str());
-    if let Some(token) = options.token.as_deref().filter(|token| !token.is_empty()) {
+    let token = options.token.as_deref().filter(|token| !token.is_empty());
+    if let Some(token) = token {
         let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| Failure::Token)?;
         request = request.header(AUTHORIZATION, value);
     }
@@ -181,6 +184,7 @@ async fn ask(
     let body = body.map_err(|error| broken(&error))?.to_bytes();
     match status {
         StatusCode::OK | StatusCode::CREATED => Ok(body),
+        StatusCode::UNAUTHORIZED if token.is_some() => Err(Failure::WrongToken(authority.to_string())),
         StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_string())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) if !problem.errors.is_empty() => Err(Failure::Misconfigured {
@@ -225,7 +229,8 @@ mod tests {
         let harness = Harness::start(Some("s3cret"));
         let wants = status(&options(harness.address, None)).unwrap_err();
         assert!(wants.contains("wants its token: give --token"), "{wants}");
-        assert!(status(&options(harness.address, Some("wrong"))).is_err());
+        let wrong = status(&options(harness.address, Some("wrong"))).unwrap_err();
+        assert!(wrong.contains("has another token than the one given"), "{wrong}");
         let version = status(&options(harness.address, Some("s3cret")));
         assert_eq!(version, Ok(format!("\"{}\"", env!("CARGO_PKG_VERSION"))));
     }
