@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{Phase, server::CONNECTIONS, testing::Harness};
 use crate::{
-    abuse::{Archive, Changes, Others, Whereabouts},
+    abuse::{Archive, Changes, Others, Whereabouts, bans::Key},
     limit::Unavailable,
 };
 
@@ -221,7 +221,7 @@ fn status_and_metrics_are_told() {
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(
         status["configuration"],
-        json!({"hash": "abc123", "loaded": "2026-07-03T12:00:01.000Z", "last_reload": null})
+        json!({"hash": "abc123", "decides": "def456", "loaded": "2026-07-03T12:00:01.000Z", "last_reload": null})
     );
     assert_eq!(status["store"], json!({"topology": "memory", "keys": 0, "evicted": 0}));
     assert_eq!(status["workers"], 1);
@@ -360,6 +360,10 @@ impl Archive for Away {
     }
 
     async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
+        self.answer().await
+    }
+
+    async fn bans(&self, _: &Key) -> Result<u64, Unavailable> {
         self.answer().await
     }
 }

@@ -36,6 +36,7 @@ mod harness;
 mod hygiene;
 mod identifiers;
 mod in_force;
+mod ladders;
 mod layering;
 mod limits;
 mod limits_of_keys;

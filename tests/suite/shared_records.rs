@@ -72,6 +72,7 @@ impl Instance {
             rules: Arc::new(rules),
             upstreams: Vec::new(),
             hash: String::new(),
+            decides: String::new(),
             loaded: 0,
             warnings: Vec::new(),
         }));

@@ -188,7 +188,7 @@ fn who(users: &[(Option<&str>, usize)]) -> Markup {
     html! {
         section aria-labelledby="users" {
             div.bar-head { h2 #users { "Users" span.faint { " in the records" } } }
-            div.card {
+            div.card.scroll tabindex="0" role="region" aria-labelledby="users" {
                 table {
                     thead { tr { th scope="col" { "User" } th.num scope="col" { "Records" } } }
                     tbody {

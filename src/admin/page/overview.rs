@@ -41,7 +41,7 @@ async fn page(shared: &Shared) -> Result<Page, Problem> {
     let wanted = Wanted { sort: Sort::Last, limit: Some(TOP), ..Wanted::default() };
     let top = listed(shared, &wanted).await?;
     let now = shared.state.clock.now();
-    let blocked = shared.state.registry.clients(now, |client| client.until > now).len();
+    let blocked = shared.state.registry.limited(now);
     let status = status::told(&shared.state);
     let body = html! {
         (head(&status, now))

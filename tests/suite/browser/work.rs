@@ -201,3 +201,20 @@ fn policies_tell_what_they_said() {
     browser.shows("main", &format!("http://{}", origin.address));
     is_content(&browser);
 }
+
+#[test]
+fn a_user_leads_to_all_addresses_that_were_limited_with_it() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    for source in ["127.0.0.5", "127.0.0.6"] {
+        limit(&tollgate, source, &["ann", "bob", "ann", "a/b <i>", "a/b <i>"]);
+    }
+    let browser = Browser::open(tollgate.admin, "/blocked/127.0.0.5");
+    browser.click("a[href='/users/a%2Fb%20%3Ci%3E']");
+    browser.shows("h1", "a/b <i>");
+    browser.shows("table", "127.0.0.5");
+    browser.shows("table", "127.0.0.6");
+    browser.go("/users/nobody");
+    browser.shows("main", "Not limited lately");
+    is_content(&browser);
+}
