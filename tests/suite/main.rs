@@ -33,6 +33,7 @@ mod forwarding;
 mod framing;
 mod fuzz;
 mod harness;
+mod hostile_operators;
 mod hygiene;
 mod identifiers;
 mod in_force;
