@@ -31,7 +31,8 @@ end
 -- How many there were in the window that ends with the last of all.
 local function count(ladder, first, last, denials, window)
   local width = math.floor((window + BUCKETS - 1) / BUCKETS)
-  if ladder[4] > now + window then
+  -- The clock was set back; or the window was shorter, and its buckets had other numbers.
+  if ladder[4] > now + window or ladder[5] > math.floor((now + window) / width) then
     ladder[4], ladder[5] = 0, 0
     for at = 6, 5 + BUCKETS do ladder[at] = 0 end
   end
@@ -62,8 +63,8 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   local mode, json = ARGV[base + 11], ARGV[base + 12]
   local rules = ladder_of(key)
   local ladder = readable(rules[rule])
-  if ladder[3] - now > ladder[2] then
-    -- The clock was set back.
+  if ladder[3] - now > math.min(ladder[2], LONGEST) then
+    -- The clock was set back, or nobody of ours wrote it.
     ladder = readable(nil)
   end
   if first >= ladder[3] then

@@ -1,8 +1,8 @@
-//! Where instances tell one another of limited clients.
+//! Where instances tell one another of limited clients, and of bans.
 
 use ipnet::IpNet;
 
-use super::{Sighting, Snapshot};
+use super::{Sighting, Snapshot, bans::Key};
 use crate::limit::Unavailable;
 
 /// Reads what the instances have written down, and forgets it. What this one wrote is never given back to
@@ -32,6 +32,12 @@ pub trait Archive {
     /// # Errors
     /// As [`Archive::changed`]; it may be forgotten all the same.
     fn forget(&self, address: IpNet, now: i64) -> impl Future<Output = Result<(), Unavailable>>;
+
+    /// How many bans there are by exactly this key.
+    ///
+    /// # Errors
+    /// As [`Archive::changed`].
+    fn bans(&self, key: &Key) -> impl Future<Output = Result<u64, Unavailable>>;
 }
 
 /// A page of what changed. Times are microseconds by the archive's clock.
@@ -82,5 +88,9 @@ impl Archive for () {
 
     async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
         Ok(())
+    }
+
+    async fn bans(&self, _: &Key) -> Result<u64, Unavailable> {
+        Ok(0)
     }
 }

@@ -13,6 +13,7 @@ use super::{
     address,
     client::Held,
     denial::Tally,
+    ends::Ends,
     noted::{Filled, Who},
     order::{Numbers, Orders, Place, numbers},
     policies::Policies,
@@ -33,6 +34,7 @@ const BASE: usize = 240;
 pub(super) struct Clients {
     by_address: BTreeMap<IpNet, Held>,
     orders: Orders,
+    ends: Ends,
     /// Those that are to be published, by the time at which they are.
     by_due: BTreeSet<(i64, IpNet)>,
     bytes: usize,
@@ -53,12 +55,13 @@ pub(super) struct Clients {
 struct Accounted {
     bytes: usize,
     numbers: Numbers,
+    until: i64,
     due: Option<i64>,
 }
 
 impl Accounted {
     fn of(held: &Held) -> Self {
-        Self { bytes: BASE + held.bytes(), numbers: numbers(held), due: held.due() }
+        Self { bytes: BASE + held.bytes(), numbers: numbers(held), until: held.until(), due: held.due() }
     }
 }
 
@@ -67,6 +70,7 @@ impl Clients {
         Self {
             by_address: BTreeMap::new(),
             orders: Orders::default(),
+            ends: Ends::default(),
             by_due: BTreeSet::new(),
             bytes: 0,
             forgotten: BTreeMap::new(),
@@ -135,6 +139,10 @@ impl Clients {
         let after = Accounted::of(held);
         self.bytes = self.bytes - before.bytes + after.bytes;
         self.orders.replace(address, before.numbers, after.numbers);
+        if before.until != after.until {
+            self.ends.remove(before.until);
+            self.ends.add(after.until);
+        }
         if before.due != after.due {
             before.due.map(|due| self.by_due.remove(&(due, address)));
             self.by_due.extend(after.due.map(|due| (due, address)));
@@ -147,9 +155,10 @@ impl Clients {
         if !self.by_address.contains_key(&address) {
             let mut held = Held::new(self.is_shared);
             change(&mut held);
-            let Accounted { bytes, numbers, due } = Accounted::of(&held);
+            let Accounted { bytes, numbers, until, due } = Accounted::of(&held);
             self.bytes += bytes;
             self.orders.insert(address, numbers);
+            self.ends.add(until);
             self.by_due.extend(due.map(|due| (due, address)));
             self.by_address.insert(address, held);
         } else {
@@ -159,9 +168,10 @@ impl Clients {
 
     pub(super) fn remove(&mut self, address: IpNet) -> Option<Held> {
         let held = self.by_address.remove(&address)?;
-        let Accounted { bytes, numbers, due } = Accounted::of(&held);
+        let Accounted { bytes, numbers, until, due } = Accounted::of(&held);
         self.bytes -= bytes;
         self.orders.remove(address, numbers);
+        self.ends.remove(until);
         due.map(|due| self.by_due.remove(&(due, address)));
         Some(held)
     }
@@ -178,6 +188,11 @@ impl Clients {
 
     pub(super) fn len(&self) -> usize {
         self.by_address.len()
+    }
+
+    /// How many of them are limited at `now`, to the second.
+    pub(super) fn limited(&self, now: i64) -> usize {
+        self.ends.after(now)
     }
 
     /// About how much memory they take.
@@ -257,5 +272,6 @@ impl Clients {
         self.bytes == self.by_address.values().map(|held| BASE + held.bytes()).sum::<usize>()
             && self.orders.len() == [self.by_address.len(); 4]
             && self.by_due.len() == due.count()
+            && self.ends.after(i64::MIN) == self.by_address.len()
     }
 }

@@ -90,7 +90,7 @@ mod tests {
     };
 
     use super::{
-        super::{Others, Snapshot, Whereabouts, account::Account, address, testing::policy},
+        super::{Others, Snapshot, Whereabouts, account::Account, address, bans::Key, testing::policy},
         *,
     };
     use crate::{
@@ -130,6 +130,10 @@ mod tests {
 
         async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
             Ok(())
+        }
+
+        async fn bans(&self, _: &Key) -> Result<u64, Unavailable> {
+            Ok(0)
         }
     }
 

@@ -17,6 +17,7 @@ mod client;
 mod clients;
 mod collector;
 mod denial;
+mod ends;
 mod evidence;
 mod herald;
 mod mirror;

@@ -207,6 +207,11 @@ impl Registry {
         (clients.len(), clients.bytes())
     }
 
+    /// How many clients are limited at `now`, to the second.
+    pub fn limited(&self, now: i64) -> usize {
+        self.held.lock().limited(now)
+    }
+
     /// One client with its records, newest first, and the limits that held it back.
     pub fn client(&self, address: IpNet, now: i64) -> Option<(Client, Vec<Record>, Vec<Limited>)> {
         let InForce { policies, retain, .. } = self.in_force.read().clone();

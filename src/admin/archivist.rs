@@ -10,7 +10,7 @@ use tokio::{sync::mpsc, time};
 
 use super::desk::Errand;
 use crate::{
-    abuse::{Archive, Mirror, Registry, Whereabouts},
+    abuse::{Archive, Mirror, Registry, Whereabouts, bans::Key},
     limit::{Clock, Unavailable},
 };
 
@@ -50,6 +50,10 @@ impl<A: Archive> Archivist<A> {
                 Errand::Forget { address, answer } => {
                     answer.send(bounded(self.archive.forget(address, self.clock.now())).await)
                 }
+                Errand::Bans { key, answer } => {
+                    let _gone = answer.send(self.bans(&key).await);
+                    continue;
+                }
             };
         }
     }
@@ -78,6 +82,15 @@ impl<A: Archive> Archivist<A> {
             return Ok(Whereabouts::default());
         }
         let result = bounded(self.archive.user(written, self.clock.now())).await;
+        self.note(&result);
+        result
+    }
+
+    async fn bans(&mut self, key: &Key) -> Result<u64, Unavailable> {
+        if lately(self.failed) {
+            return Ok(0);
+        }
+        let result = bounded(self.archive.bans(key)).await;
         self.note(&result);
         result
     }

@@ -15,6 +15,8 @@ pub struct Configured {
     pub upstreams: Vec<Arc<upstream::Shared>>,
     /// Tells two configurations apart.
     pub hash: String,
+    /// Tells apart what they decide over requests: what instances that share a store compare.
+    pub decides: String,
     /// When it was loaded, in microseconds since the Unix epoch.
     pub loaded: i64,
     /// What an operator should know, in words.

@@ -10,7 +10,10 @@ use ipnet::IpNet;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    abuse::{Whereabouts, bans::Bans},
+    abuse::{
+        Whereabouts,
+        bans::{Bans, Key},
+    },
     limit::{Cleared, Clock, Peek, Policy, Store, Unavailable},
     proxy::{
         Rules,
@@ -41,6 +44,8 @@ pub(super) enum Errand {
     User { written: String, answer: Answer<Whereabouts> },
     /// Forget this client everywhere.
     Forget { address: IpNet, answer: Answer<()> },
+    /// How many bans there are by this key.
+    Bans { key: Key, answer: Answer<u64> },
 }
 
 /// Asks the store and the archive from anywhere.
@@ -124,6 +129,12 @@ impl Desk {
     pub(super) async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
         ask(&self.archive, |answer| Errand::Forget { address, answer }).await
     }
+
+    /// How many bans all instances know by exactly this key, as far as it can be had.
+    pub(super) async fn bans(&self, key: &Key) -> u64 {
+        let key = key.clone();
+        ask(&self.archive, |answer| Errand::Bans { key, answer }).await.inspect_err(untold).unwrap_or(0)
+    }
 }
 
 async fn ask<Q, T>(
@@ -144,7 +155,7 @@ fn told_from_memory(result: &Result<(), Unavailable>) {
 }
 
 fn untold(error: &Unavailable) {
-    tracing::debug!(%error, "other instances' records of limited clients can't be read");
+    tracing::debug!(%error, "what other instances know can't be read");
 }
 
 /// Answers until every desk is gone.

@@ -59,7 +59,7 @@ pub(super) async fn tick(shared: Arc<Shared>) {
 fn told(shared: &Shared, (requests, denied): (f64, f64)) -> Tick {
     let status = status::told(&shared.state);
     let now = shared.state.clock.now();
-    let blocked = shared.state.registry.clients(now, |client| client.until > now).len();
+    let blocked = shared.state.registry.limited(now);
     Tick {
         time: rfc3339(now),
         requests_per_second: requests,

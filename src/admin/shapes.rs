@@ -35,6 +35,9 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Configuration {
     pub hash: String,
+    /// The hash of what decides over requests, which instances compare: of all but listeners, `admin`, `workers`, `log`,
+    /// `access_log`, `tracing` and `shutdown`.
+    pub decides: String,
     #[schema(value_type = vocabulary::Time)]
     pub loaded: String,
     /// `null`: it was read at the start, and not since.

@@ -43,6 +43,7 @@ pub(super) fn told(state: &state::State) -> Status {
         draining: phase == Phase::Draining,
         configuration: Configuration {
             hash: configured.hash.clone(),
+            decides: configured.decides.clone(),
             loaded: rfc3339(configured.loaded),
             last_reload: state.in_force.last_reload(),
         },

@@ -133,6 +133,7 @@ impl Harness {
             rules: Arc::new(rules),
             upstreams: Vec::new(),
             hash: "abc123".into(),
+            decides: "def456".into(),
             loaded: NOW,
             warnings: vec!["mind the gap".into()],
         }));

@@ -1,6 +1,6 @@
 //! What is built of one configuration, and gives way to another's on a reload.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use sha2::{Digest, Sha256};
 
@@ -64,7 +64,8 @@ impl Generation {
         Configured {
             rules: Arc::clone(&self.rules),
             upstreams: self.upstreams.clone(),
-            hash: fingerprint(&self.config),
+            hash: fingerprint(&*self.config),
+            decides: decides(&self.config),
             loaded,
             warnings,
         }
@@ -78,8 +79,39 @@ fn watching(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError> {
     Ok(verifier)
 }
 
-/// Tells two configurations apart; what is secret is masked before.
-fn fingerprint(config: &Config) -> String {
-    let hash = Sha256::digest(format!("{config:?}"));
+/// Tells apart what two configurations decide over requests. Where an instance serves, and what it writes, is its own.
+fn decides(config: &Config) -> String {
+    // Without `..`: whatever comes new has to be one or the other.
+    let Config {
+        listeners: _,
+        admin: _,
+        workers: _,
+        trusted_proxies,
+        client_address,
+        request_id,
+        user,
+        store,
+        policies,
+        bans,
+        abuse,
+        upstreams,
+        routes,
+        client_limits,
+        reply_headers,
+        forwarded,
+        access_log: _,
+        log: _,
+        tracing: _,
+        shutdown: _,
+        source: _,
+    } = config;
+    let who = (trusted_proxies, client_address, request_id, user);
+    let what = (store, policies, bans, abuse, client_limits);
+    fingerprint(&(who, what, (upstreams, routes, reply_headers, forwarded)))
+}
+
+/// Tells two of a kind apart; what is secret is masked before.
+fn fingerprint(of: &impl fmt::Debug) -> String {
+    let hash = Sha256::digest(format!("{of:?}"));
     hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

@@ -31,7 +31,7 @@ use crate::{
     telemetry::{
         Events,
         access_log::{AccessLog, OpenError},
-        doctor::{Pace, Practice, attend},
+        doctor::{Pace, attend},
         metrics::Metrics,
         traces::{self, Traces},
     },
@@ -96,7 +96,6 @@ pub struct App {
     phase: watch::Sender<Phase>,
     ended: mpsc::Receiver<()>,
     admin: AdminHandle,
-    _practice: Practice,
 }
 
 /// Builds everything and starts it. Where a socket was inherited for an address, none is bound. `warnings`: what of
@@ -205,6 +204,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         clock: clock.clone(),
         renewals: Vec::with_capacity(workers),
         elsewhere,
+        practice,
         is_logged,
     };
     for ((index, sockets), pulse) in
@@ -216,7 +216,7 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
             metrics: Arc::clone(&metrics),
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
-            watch: practice.watch(),
+            watch: parts.practice.watch(),
             bans: Arc::clone(&bans),
             clock: clock.clone(),
             generation: parts.of_worker(&parts.generation, index),
@@ -247,7 +247,6 @@ fn launch<S: Store + 'static, A: Archive + 'static>(
         phase,
         ended,
         admin,
-        _practice: practice,
     })
 }
 

@@ -22,7 +22,7 @@ use crate::{
     listener::{Renewal, Slots},
     proxy,
     store::redis::records::Scope,
-    telemetry::{Event, Events, metrics::Metrics, time::rfc3339},
+    telemetry::{Event, Events, doctor::Practice, metrics::Metrics, time::rfc3339},
 };
 
 /// How long workers may take to go by another configuration. They do once what they are at has been done, which no request
@@ -48,6 +48,7 @@ pub(super) struct Parts {
     pub(super) renewals: Vec<mpsc::UnboundedSender<Renewal>>,
     /// Where instances share their limits.
     pub(super) elsewhere: Option<Elsewhere>,
+    pub(super) practice: Practice,
     /// Whether there is an access log.
     pub(super) is_logged: bool,
 }
@@ -120,8 +121,9 @@ impl Parts {
             config.abuse.retain,
         );
         self.slots.set_limit(config.client_limits.connections);
+        self.practice.reconfigure(config);
         let configured = generation.told(warnings.clone(), now);
-        let hash = configured.hash.clone();
+        let (hash, decides) = (configured.hash.clone(), configured.decides.clone());
         self.in_force.replace(configured);
         self.renew(&generation).await;
         if let Some(elsewhere) = &self.elsewhere {
@@ -133,7 +135,7 @@ impl Parts {
         }
         self.generation = generation;
 
-        let configuration = Configuration { hash, loaded: rfc3339(now), last_reload: None };
+        let configuration = Configuration { hash, decides, loaded: rfc3339(now), last_reload: None };
         Reloaded { configuration, changed, needs_restart, warnings }
     }
 

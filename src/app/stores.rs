@@ -104,7 +104,7 @@ impl Shared {
             fleet: Arc::clone(&common.fleet),
             configuration: Box::new({
                 let in_force = Arc::clone(&ground.in_force);
-                move || in_force.now().hash.clone()
+                move || in_force.now().decides.clone()
             }),
             unblocked: unblocked(memory, ground),
             cleared: Box::new(cleared(memory, ground)),

@@ -61,6 +61,8 @@ pub(super) enum Failure {
     Broken { authority: String, reason: String },
     #[error("the admin port at {0} wants its token: give --token, or set TOLLGATE_ADMIN_TOKEN")]
     Unauthorized(String),
+    #[error("the admin port at {0} has another token than the one given by --token or TOLLGATE_ADMIN_TOKEN")]
+    WrongToken(String),
     #[error("{0}")]
     Refused(String),
     /// The configuration that it was to read has errors. `problem`: what it said of them, in JSON.
@@ -220,14 +222,16 @@ impl Connection {
         let response = self.sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-        answered(authority, status, body.map_err(|error| broken(&error))?.to_bytes())
+        let body = body.map_err(|error| broken(&error))?.to_bytes();
+        answered(authority, self.authorization.is_some(), status, body)
     }
 }
 
-/// The body of an answer that is a good one.
-fn answered(authority: &str, status: StatusCode, body: Bytes) -> Result<Bytes, Failure> {
+/// The body of an answer that is a good one. `with_token`: whether one was sent.
+fn answered(authority: &str, with_token: bool, status: StatusCode, body: Bytes) -> Result<Bytes, Failure> {
     match status {
         StatusCode::OK | StatusCode::CREATED => Ok(body),
+        StatusCode::UNAUTHORIZED if with_token => Err(Failure::WrongToken(authority.to_owned())),
         StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_owned())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) if !problem.errors.is_empty() => Err(Failure::Misconfigured {
@@ -269,7 +273,8 @@ mod tests {
         let harness = Harness::start(Some("s3cret"));
         let wants = status(&options(harness.address, None)).unwrap_err();
         assert!(wants.contains("wants its token: give --token"), "{wants}");
-        assert!(status(&options(harness.address, Some("wrong"))).is_err());
+        let wrong = status(&options(harness.address, Some("wrong"))).unwrap_err();
+        assert!(wrong.contains("has another token than the one given"), "{wrong}");
         let version = status(&options(harness.address, Some("s3cret")));
         assert_eq!(version, Ok(format!("\"{}\"", env!("CARGO_PKG_VERSION"))));
     }

@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Config, Origin, Redis, Reply, Tollgate, eventually, request};
+use crate::harness::{Client, Config, Origin, Redis, Relay, Reply, Tollgate, eventually, request};
 
 /// Three a second of an address pass. Whoever is denied five times within ten seconds is out for one second at first.
 const RULES: &str = "
@@ -122,7 +122,7 @@ fn addresses_prefixes_and_users_are_shut_out_by_hand() {
 
     let replaced = give(&tollgate, &json!({"key": "203.0.113.7", "for": "2h"}));
     assert_eq!((replaced.status, replaced.json()["reason"].as_str()), (200, Some("")));
-    eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/203.0.113.7").status == 200);
+    eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/203.0.113.7").json()["denied"] != 0);
     let evidence = tollgate.admin("GET", "/v1/blocked/203.0.113.7").json();
     assert_eq!(
         (&evidence["policies"], &evidence["bans"][0]["key"]),
@@ -159,6 +159,45 @@ fn an_unblock_lifts_the_ban_of_the_address_and_names_that_of_its_prefix() {
     assert_eq!(keys(&tollgate), ["ip:203.0.113.0/24"]);
     assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 403, "its prefix is banned");
     assert_eq!(actions(&tollgate)[0], "unblock 203.0.113.7");
+}
+
+#[test]
+fn an_address_that_is_banned_and_was_never_denied_is_told_of() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, "");
+    assert_eq!(tollgate.admin("GET", "/v1/blocked/203.0.113.7").status, 404);
+    ban(&tollgate, "ip:203.0.113.0/24");
+    let evidence = tollgate.admin("GET", "/v1/blocked/203.0.113.7").json();
+    let [given] = &bans(&tollgate)[..] else { panic!("one was given") };
+    assert_eq!(evidence["bans"], json!([given]));
+    assert_eq!(
+        [&evidence["first"], &evidence["last"], &evidence["until"]],
+        [&given["since"], &given["since"], &given["until"]]
+    );
+    assert_eq!([&evidence["denied"], &evidence["distinct_users"]], [0, 0]);
+    assert_eq!((&evidence["hint"], &evidence["records"]), (&json!("no user known"), &json!([])));
+    assert_eq!(tollgate.admin("GET", "/v1/blocked/203.0.114.7").status, 404);
+}
+
+#[test]
+fn a_ban_that_only_others_know_is_lifted_and_said_to_be() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = sharing(&origin, &redis, "");
+    ban(&tollgate, "user:first");
+    eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
+    // Written down, and nobody was told yet.
+    for key in ["user:ann", "ip:203.0.113.7"] {
+        let id = format!("e {key}");
+        redis.cli(&["zadd", "ratelimit:{bans}:ends", "4000000000000000", &id]);
+        redis.cli(&["hset", "ratelimit:{bans}:told", &id, "1 0 {\"reason\":\"\",\"by\":\"operator\"}"]);
+    }
+    redis.cli(&["zadd", "ratelimit:{bans}:ends", "1000000", "e user:over"]);
+    assert_eq!(keys(&tollgate), ["user:first"]);
+    assert_eq!(tollgate.admin("DELETE", "/v1/bans?key=user:ann").json()["bans_lifted"], 1);
+    assert_eq!(tollgate.admin("DELETE", "/v1/blocked/203.0.113.7").json()["bans_lifted"], 1);
+    assert_eq!(tollgate.admin("DELETE", "/v1/bans?key=user:over").status, 404);
+    eventually("they are gone", || redis.cli(&["zcard", "ratelimit:{bans}:ends"]) == "1");
+    assert_eq!(actions(&tollgate)[..2], ["unblock 203.0.113.7".to_owned(), "lift user:ann".to_owned()]);
 }
 
 #[test]
@@ -281,6 +320,24 @@ fn exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long() {
     assert!(redis.cli(&["hlen", "ratelimit:{bans}:ladders"]).parse::<u32>().unwrap() >= 23);
 }
 
+/// While an instance says that it lives, which takes as long as Redis is far, it goes on to count with the others.
+#[test]
+fn a_redis_that_is_far_counts_no_less() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let relay = Relay::to(redis.port);
+    let rest = format!("{STRICT}store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}\n", relay.url());
+    let shared = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("strict"));
+    ban(&shared, "user:first");
+    eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
+    relay.delay(Duration::from_millis(150));
+    let ladders = || redis.cli(&["hlen", "ratelimit:{bans}:ladders"]).parse::<usize>().unwrap();
+    for n in 1..=40 {
+        (0..2).for_each(|_| drop(ask(&shared, &format!("198.51.100.{n}"), "")));
+    }
+    // Nothing was counted alone, to be counted again.
+    eventually("all are counted", || ladders() == 40);
+}
+
 #[test]
 fn whoever_is_exempt_is_not_shut_out_and_shadow_bans_shut_out_nobody() {
     let origin = Origin::ok();
@@ -361,6 +418,30 @@ fn bans_outlast_instances_and_redis() {
             && keys(&one).contains(&"ip:203.0.113.8".to_owned())
     });
     eventually("both agree", || keys(&one) == keys(&other));
+}
+
+#[test]
+fn what_was_counted_while_redis_was_away_counts_when_it_is_back() {
+    let (origin, mut redis) = (Origin::ok(), Redis::start());
+    let rest = format!("{STRICT}store: {{ redis: {{ url: \"{}\" }} }}\n", redis.url());
+    let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("strict"));
+    ban(&tollgate, "user:first");
+    eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
+    redis.kill();
+    let away = || tollgate.log().iter().any(|line| line.contains("Redis can't be asked"));
+    eventually("it is away", away);
+    // Denied by the instance's own count.
+    (0..1 + 4).for_each(|_| drop(ask(&tollgate, "203.0.113.7", "")));
+    redis.restart();
+    eventually("it is back", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:ladders"));
+    assert!(!keys(&tollgate).contains(&"ip:203.0.113.7".to_owned()), "four do not ban");
+    eventually("its limits count in Redis", || {
+        redis.keys().iter().any(|key| key.contains("{ip:198.51.100.9}"))
+            || ask(&tollgate, "198.51.100.9", "").status != 200
+    });
+    // Redis counts from nothing: one passes.
+    (0..1 + 1).for_each(|_| drop(ask(&tollgate, "203.0.113.7", "")));
+    eventually("the fifth does", || keys(&tollgate).contains(&"ip:203.0.113.7".to_owned()));
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn instances_that_are_configured_otherwise_are_counted() {
     let two = start(&origin, 600, &shared(&redis, 100));
     let odd = start(&origin, 600, &shared(&redis, 200));
     let hash = |tollgate: &Tollgate| {
-        tollgate.admin("GET", "/v1/status").json()["configuration"]["hash"].as_str().unwrap().to_owned()
+        tollgate.admin("GET", "/v1/status").json()["configuration"]["decides"].as_str().unwrap().to_owned()
     };
     assert_eq!(hash(&one), hash(&two));
     let warning = comes_up(&odd, "configuration differs");
@@ -150,6 +150,35 @@ fn instances_that_are_configured_otherwise_are_counted() {
     drop(odd);
     goes(&one, "configuration differs");
     eventually("it says so", || said(&one, "INFO", "no longer: configuration differs") == 1);
+}
+
+#[test]
+fn where_an_instance_serves_and_what_it_writes_makes_no_difference() {
+    let (origin, redis) = (Origin::ok(), Redis::with(&AS_IT_SHOULD_BE));
+    let one = start(&origin, 600, &shared(&redis, 100));
+    let own = "workers: 1\naccess_log: { format: json }\nshutdown: { drain: 7s }\n";
+    let two = start(&origin, 600, &format!("{}{own}", shared(&redis, 100)));
+    let hash = |tollgate: &Tollgate, of: &str| {
+        tollgate.admin("GET", "/v1/status").json()["configuration"][of].as_str().unwrap().to_owned()
+    };
+    assert_ne!(hash(&one, "hash"), hash(&two, "hash"));
+    assert_eq!(hash(&one, "decides"), hash(&two, "decides"));
+}
+
+#[test]
+fn warnings_go_by_the_configuration_in_force() {
+    let origin = Origin::ok();
+    // No limit goes by addresses: it does not matter what they are.
+    let by_host = POLICY.replace("key: ip", "key: host");
+    let tollgate = start(&origin, SHORT, &by_host);
+    let path = tollgate.directory().join("proxy.yaml");
+    let yaml = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, yaml.replace("key: host", "key: ip")).unwrap();
+    assert_eq!(tollgate.admin("POST", "/v1/reload").status, 200);
+    eventually("it comes up", || {
+        ask(&tollgate, 400, |_| Vec::new());
+        warnings(&tollgate).iter().any(|warning| warning.contains("private addresses"))
+    });
 }
 
 #[test]

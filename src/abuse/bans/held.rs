@@ -16,6 +16,7 @@ use super::{
     Ban, Change, HAND, Key, Ladder, MOST, Order, Strike,
     index::{Index, Place, place},
     ladders::Ladders,
+    window,
 };
 use crate::{
     abuse::AuditLog,
@@ -25,6 +26,8 @@ use crate::{
 
 /// Bans that are looked at a call to see whether they have ended.
 const SWEEP: usize = 1_000;
+/// Bans looked at before the lock is given to whoever else waits: workers wait for it while a request does.
+const STRIDE: usize = 125;
 /// Orders that the others are still to be told; the oldest go first.
 const ORDERS: usize = 2 * MOST;
 /// Keys whose denials wait to be counted. Each worker hands over a bounded number a tick.
@@ -53,10 +56,32 @@ pub struct Bans {
 struct Desk {
     /// By the rule's name and the key.
     pending: HashMap<(Arc<str>, Key), Strike>,
+    /// What was counted here alone, by the part of the window that it fell into, too: it is counted where all count together
+    /// as soon as that can be done.
+    alone: HashMap<(Arc<str>, Key, i64), Strike>,
     ladders: Ladders,
     orders: VecDeque<Order>,
     /// Orders taken off the front of the queue since the start.
     told: u64,
+}
+
+impl Desk {
+    /// Keeps what is counted here alone. Of too many keys, those that come last are not kept.
+    fn keep(&mut self, strike: &Strike) {
+        let part = window::part(strike.first, strike.rule.terms.window);
+        let key = (Arc::clone(&strike.rule.name), strike.key.clone(), part);
+        if let Some(known) = self.alone.get_mut(&key) {
+            known.merge(strike);
+            return;
+        }
+        if self.alone.len() >= PENDING {
+            let last = strike.last;
+            self.alone.retain(|_, known| known.last.saturating_add(known.rule.terms.window) > last);
+        }
+        if self.alone.len() < PENDING {
+            self.alone.insert(key, strike.clone());
+        }
+    }
 }
 
 /// Some of the bans, the one that ends last first.
@@ -130,14 +155,31 @@ impl Bans {
     }
 
     /// Those that `wanted` lets through, the one that ends last first; `most` of them, behind the place `after`.
-    pub fn page(&self, after: Option<Place>, most: usize, wanted: impl Fn(&Ban) -> bool) -> Page {
+    pub fn page(&self, mut after: Option<Place>, most: usize, wanted: impl Fn(&Ban) -> bool) -> Page {
         let now = self.clock.now();
-        let index = self.index.read();
-        let all = index.from(after).take_while(|ban| ban.holds(now)).filter(|ban| wanted(ban));
-        let mut bans: Vec<_> = all.take(most.saturating_add(1)).cloned().collect();
+        let mut bans = Vec::new();
+        while bans.len() <= most {
+            let index = self.index.read();
+            let mut looked_at = 0;
+            for ban in index.from(after.take()).take_while(|ban| ban.holds(now)).take(STRIDE) {
+                looked_at += 1;
+                after = (looked_at == STRIDE).then(|| place(ban));
+                if wanted(ban) {
+                    bans.push(Arc::clone(ban));
+                }
+            }
+            if after.is_none() {
+                break;
+            }
+        }
         let goes_on = bans.len() > most;
         bans.truncate(most);
         Page { bans, goes_on }
+    }
+
+    /// All that hold.
+    fn all(&self) -> Vec<Arc<Ban>> {
+        self.page(None, usize::MAX, |_| true).bans
     }
 
     /// The place of a ban in [`Bans::page`].
@@ -188,6 +230,7 @@ impl Bans {
         let mut desk = self.desk.lock();
         desk.ladders.forget(key);
         desk.pending.retain(|(_, of), _| of != key);
+        desk.alone.retain(|(_, of, _), _| of != key);
         drop(desk);
         if lifted > 0 {
             self.events.tell(|| Event::Lifted { key: key.to_string() });
@@ -201,9 +244,7 @@ impl Bans {
         for strike in strikes {
             let key = (Arc::clone(&strike.rule.name), strike.key.clone());
             if let Some(known) = desk.pending.get_mut(&key) {
-                known.count = known.count.saturating_add(strike.count);
-                known.first = known.first.min(strike.first);
-                known.last = known.last.max(strike.last);
+                known.merge(&strike);
             } else if desk.pending.len() < PENDING {
                 desk.pending.insert(key, strike);
             } else {
@@ -220,34 +261,62 @@ impl Bans {
     /// limits. To be called every 100 ms.
     pub fn tend(&self) {
         let now = self.clock.now();
-        if !self.is_empty() {
+        for _ in 0..SWEEP / STRIDE {
+            if self.is_empty() {
+                break;
+            }
             let mut index = self.index.write();
-            index.expire(now, SWEEP);
+            let goes_on = index.expire(now, STRIDE);
             self.count.store(index.len(), Relaxed);
+            if !goes_on {
+                break;
+            }
         }
         self.desk.lock().ladders.shrink(now);
         if !self.is_in_touch.load(Relaxed) {
-            let strikes = self.strikes();
-            self.count_alone(strikes);
+            self.count_alone(self.strikes(usize::MAX));
         }
     }
 
     /// Says whether somebody takes [`Bans::strikes`] and counts them.
     pub fn set_in_touch(&self, is_in_touch: bool) {
         if self.is_in_touch.swap(is_in_touch, Relaxed) != is_in_touch && is_in_touch {
-            // What was counted alone is of no use where all count together.
+            // Ladders are where all count together, and so is from now on what was counted alone.
             self.desk.lock().ladders.clear();
         }
     }
 
-    /// What waits to be counted. Whoever takes it counts it.
-    pub fn strikes(&self) -> Vec<Strike> {
+    /// What waits to be counted, so much of it. Whoever takes it counts it.
+    pub fn strikes(&self, most: usize) -> Vec<Strike> {
         let mut desk = self.desk.lock();
-        desk.pending.drain().map(|(_, strike)| strike).collect()
+        if most >= desk.pending.len() {
+            let pending = std::mem::take(&mut desk.pending);
+            drop(desk);
+            return pending.into_values().collect();
+        }
+        desk.pending.extract_if(|_, _| true).take(most).map(|(_, strike)| strike).collect()
     }
 
-    /// Counts by itself, and bans whoever has had too much.
+    /// What was counted by [`Bans::count_alone`] and may still count, so much of it, for whoever counts for all.
+    pub fn counted_alone(&self, most: usize) -> Vec<Strike> {
+        let now = self.clock.now();
+        let counts = |strike: &Strike| strike.last.saturating_add(strike.rule.terms.window) > now;
+        let mut desk = self.desk.lock();
+        let taken = desk.alone.extract_if(|_, _| true).map(|(_, strike)| strike);
+        taken.filter(counts).take(most).collect()
+    }
+
+    /// Counts by itself, and bans whoever has had too much. Where there are others, it is counted with them later.
     pub fn count_alone(&self, strikes: Vec<Strike>) {
+        if self.is_shared {
+            let mut desk = self.desk.lock();
+            strikes.iter().for_each(|strike| desk.keep(strike));
+        }
+        self.count_once(strikes);
+    }
+
+    /// [`Bans::count_alone`] of what may be counted for all already: it is not counted again.
+    pub fn count_once(&self, strikes: Vec<Strike>) {
         let now = self.clock.now();
         for strike in strikes {
             let is_shadow = strike.rule.is_shadow;
@@ -278,7 +347,9 @@ impl Bans {
     /// Notes that a rule has banned somebody, on account of this instance: once, wherever it was counted.
     pub fn issued(&self, ban: &Ban) {
         self.metrics.ban_issued(ban.name());
-        let lasts = crate::telemetry::time::duration(ban.until.saturating_sub(ban.since));
+        let lasts = ban.until.saturating_sub(ban.since);
+        // To the second: people read it.
+        let lasts = crate::telemetry::time::duration(lasts.saturating_add(500_000) / 1_000_000 * 1_000_000);
         let mode = if ban.is_shadow { ", shadow" } else { "" };
         let detail = format!("for {lasts}, {} in a row{mode}: {}", ban.level, ban.reason);
         self.audit.write(&ban.by, "ban", &ban.key.to_string(), &detail);
@@ -371,9 +442,7 @@ impl Bans {
 
     /// They have lost what they knew: they are to be told of everything that is held here.
     pub fn tell_all_anew(&self) {
-        let now = self.clock.now();
-        let all: Vec<_> = self.index.read().from(None).take_while(|ban| ban.holds(now)).cloned().collect();
-        all.into_iter().for_each(|ban| self.order(Order::Merge(ban)));
+        self.all().into_iter().for_each(|ban| self.order(Order::Merge(ban)));
     }
 
     /// Something has changed for all. Says what is new to this instance: a ban that it did not know so.
@@ -435,14 +504,13 @@ impl Bans {
     }
 
     fn tell_differences(&self, known: &Index) {
-        let index = self.index.read();
-        let new = index
-            .from(None)
-            .filter(|ban| known.get(&ban.key, ban.is_shadow).is_none_or(|before| !is_same(before, ban)));
-        new.for_each(|ban| self.tell(ban));
+        let all = self.all();
+        let is_new =
+            |ban: &&Arc<Ban>| known.get(&ban.key, ban.is_shadow).is_none_or(|before| !is_same(before, ban));
+        all.iter().filter(is_new).for_each(|ban| self.tell(ban));
         let now = self.clock.now();
-        let gone =
-            known.from(None).filter(|ban| ban.holds(now) && index.get(&ban.key, ban.is_shadow).is_none());
+        let is_held = |ban: &Ban| self.index.read().get(&ban.key, ban.is_shadow).is_some();
+        let gone = known.from(None).filter(|ban| ban.holds(now) && !is_held(ban));
         gone.for_each(|ban| self.events.tell(|| Event::Lifted { key: ban.key.to_string() }));
     }
 }
@@ -520,6 +588,56 @@ mod tests {
         }
         assert_eq!(lasts, [(10, 1), (20, 2), (40, 3)]);
         assert_eq!(bans.audit.entries(None, 9).len(), 3);
+    }
+
+    #[test]
+    fn what_was_counted_alone_is_counted_with_the_others_later_once() {
+        let (bans, clock) = bans(true);
+        let strikes = Strikes::new(Arc::clone(&bans));
+        let deny = |user: &str| {
+            strikes.note(&rule(), user.into(), clock.now());
+            strikes.flush();
+        };
+        for seconds in [0, 1, 61] {
+            clock.set(NOW + seconds * SECOND);
+            deny("user:1");
+            bans.tend();
+        }
+        deny("user:2");
+        bans.count_once(bans.strikes(9));
+        deny("user:3");
+        bans.tend();
+        bans.set_in_touch(true);
+        bans.lift(&Key::read("user:3").unwrap());
+        let late = bans.counted_alone(9);
+        let told: Vec<_> =
+            late.iter().map(|strike| (strike.key.to_string(), strike.count, strike.first)).collect();
+        assert_eq!(
+            told,
+            [("user:1".to_owned(), 1, NOW + 61 * SECOND)],
+            "the others are over, or may be known"
+        );
+        assert_eq!(bans.counted_alone(9), []);
+        deny("user:1");
+        bans.tend();
+        assert_eq!(bans.strikes(9).len(), 1, "they count together again");
+        (0..2 * PENDING).for_each(|n| bans.count_alone(vec![Strike { key: key(n), ..late[0].clone() }]));
+        assert_eq!(bans.desk.lock().alone.len(), PENDING);
+    }
+
+    #[test]
+    fn a_list_is_looked_through_stride_by_stride() {
+        let (bans, _) = bans(false);
+        give_first(&bans, 2 * STRIDE, 60);
+        assert_eq!(bans.all().len(), 2 * STRIDE);
+        give(&bans, key(2 * STRIDE), 50);
+        assert_eq!(bans.all().len(), 2 * STRIDE + 1);
+        let last = bans.page(None, 1, |ban| ban.until == NOW + 50 * SECOND);
+        assert_eq!((last.bans.len(), last.goes_on), (1, false));
+        let page = bans.page(None, STRIDE, |_| true);
+        let rest = bans.page(page.bans.last().map(|ban| place(ban)), usize::MAX, |_| true);
+        assert_eq!((page.goes_on, page.bans.len() + rest.bans.len()), (true, 2 * STRIDE + 1));
+        assert!(bans.page(None, 1, |_| true).bans.len() == 1);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct Index {
     v4: Lengths,
     v6: Lengths,
     users: usize,
+    /// Of each mode.
+    modes: [u64; 2],
 }
 
 impl Index {
@@ -29,11 +31,11 @@ impl Index {
         self.by_end.len()
     }
 
-    /// How many hold, those that are enforced first.
+    /// How many hold, those that are enforced first. Looks at none but those that have ended.
     pub(super) fn totals(&self, now: i64) -> [u64; 2] {
-        let mut totals = [0; 2];
-        for (.., is_shadow) in self.by_end.iter().rev().take_while(|(until, ..)| *until > now) {
-            totals[usize::from(*is_shadow)] += 1;
+        let mut totals = self.modes;
+        for (.., is_shadow) in self.by_end.iter().take_while(|(until, ..)| *until <= now) {
+            totals[usize::from(*is_shadow)] -= 1;
         }
         totals
     }
@@ -52,6 +54,7 @@ impl Index {
         });
         let mode = usize::from(ban.is_shadow);
         held[mode] = Some(ban);
+        self.modes[mode] += 1;
         replaced
     }
 
@@ -59,6 +62,7 @@ impl Index {
         let held = self.by_key.get_mut(key)?;
         let ban = held[usize::from(is_shadow)].take()?;
         self.by_end.remove(&place(&ban));
+        self.modes[usize::from(is_shadow)] -= 1;
         if held.iter().all(Option::is_none) {
             self.by_key.remove(key);
             match key {
@@ -75,17 +79,18 @@ impl Index {
         [false, true].into_iter().filter_map(|is_shadow| self.remove(key, is_shadow)).count() as u64
     }
 
-    /// Removes some of those that have ended.
-    pub(super) fn expire(&mut self, now: i64, most: usize) {
+    /// Removes some of those that have ended. Says whether there may be more.
+    pub(super) fn expire(&mut self, now: i64, most: usize) -> bool {
         for _ in 0..most {
             match self.by_end.first() {
                 Some((until, ..)) if *until <= now => {}
-                _ => return,
+                _ => return false,
             }
             if let Some((_, key, is_shadow)) = self.by_end.first().cloned() {
                 self.remove(&key, is_shadow);
             }
         }
+        true
     }
 
     pub(super) fn get(&self, key: &Key, is_shadow: bool) -> Option<&Arc<Ban>> {
@@ -192,10 +197,12 @@ mod tests {
         assert_eq!(index.put(ban("user:acme", 7, true)), None);
         assert_eq!(index.put(ban("user:acme", 9, false)).map(|ban| ban.until), Some(5));
         assert_eq!((index.len(), index.users), (2, 1));
+        assert_eq!([6, 7, 9].map(|now| index.totals(now)), [[1, 1], [1, 0], [0, 0]]);
         assert_eq!(index.first().map(|ban| ban.until), Some(7));
         index.expire(8, 9);
         assert_eq!((index.len(), index.users), (1, 1));
         index.expire(9, 9);
         assert_eq!((index.len(), index.users, index.by_key.len()), (0, 0, 0));
+        assert_eq!(index.modes, [0, 0]);
     }
 }

@@ -24,6 +24,15 @@ pub struct Strike {
     pub last: i64,
 }
 
+impl Strike {
+    /// Adds others of the same key and rule: all count as of the first.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.count = self.count.saturating_add(other.count);
+        self.first = self.first.min(other.first);
+        self.last = self.last.max(other.last);
+    }
+}
+
 /// Notes denied requests. Belongs to one thread.
 #[derive(Debug)]
 pub struct Strikes {

@@ -17,12 +17,12 @@ impl Window {
     /// Counts denials that fell between `first` and `last`, and gives how many there were in the window that ends with the
     /// last of all: never one too many, since all of them count as of `first`.
     pub fn add(&mut self, first: i64, last: i64, count: u64, window: i64, now: i64) -> u64 {
-        if self.latest > now.saturating_add(window) {
-            // The clock was set back.
+        let (width, latest) = (width(window), now.saturating_add(window));
+        if self.latest > latest || self.newest > latest.div_euclid(width) {
+            // The clock was set back; or the window was shorter, and its buckets had other numbers.
             *self = Self::default();
         }
-        let width = width(window);
-        let bucket = first.div_euclid(width);
+        let bucket = part(first, window);
         for passed in (self.newest.saturating_add(1)..=bucket).rev().take(BUCKETS) {
             self.counts[slot(passed)] = 0;
         }
@@ -42,6 +42,11 @@ impl Window {
     pub fn ends(&self, window: i64) -> i64 {
         self.latest.saturating_add(window)
     }
+}
+
+/// The number of the part of a window in which a time is.
+pub(super) fn part(time: i64, window: i64) -> i64 {
+    time.div_euclid(width(window))
 }
 
 fn width(window: i64) -> i64 {
@@ -92,6 +97,17 @@ mod tests {
         assert_eq!(window.add(NOW - 3_000, NOW - 3_000, 2, 8_000, NOW), 5);
         assert_eq!(window.add(NOW - 9_000, NOW - 9_000, 2, 8_000, NOW), 5);
         assert_eq!(window.add(NOW + 8_000, NOW + 8_000, 1, 8_000, NOW + 8_000), 1);
+    }
+
+    #[test]
+    fn another_window_counts_anew() {
+        for (before, after) in [(1_000_000, 60_000_000), (60_000_000, 1_000_000), (1_000_000, 1_001_000)] {
+            let mut window = Window::default();
+            window.add(NOW, NOW, 3, before, NOW);
+            let counted: Vec<_> =
+                (1..4).map(|at| window.add(NOW + at, NOW + at, 1, after, NOW + at)).collect();
+            assert_eq!(counted, [1, 2, 3], "{before} {after}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::{
     },
     list::key,
 };
+use crate::abuse::bans::Key;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -42,21 +43,30 @@ pub(in super::super) async fn lift(
     by: Operator,
     Params(wanted): Params<Wanted>,
 ) -> Result<Json<shapes::Lifted>, Problem> {
-    lifted(&shared, &by, &wanted.key).map(Json)
+    lifted(&shared, &by, &wanted.key).await.map(Json)
 }
 
 /// Lifts bans; a problem where there is none.
-pub(in super::super) fn lifted(
+pub(in super::super) async fn lifted(
     shared: &Shared,
     by: &Operator,
     text: &str,
 ) -> Result<shapes::Lifted, Problem> {
     let key = key(shared, text)?;
-    let held = !shared.state.bans.by_key(&key).is_empty();
-    let bans_lifted = shared.state.bans.lift(&key);
-    if !held {
+    let bans_lifted = take(shared, &key).await;
+    if bans_lifted == 0 {
         return Err(Problem::not_found(format!("nobody is banned by {key}")));
     }
     shared.audit(by, "lift", &key.to_string(), "");
     Ok(shapes::Lifted { key: key.to_string(), bans_lifted })
+}
+
+/// Lifts the bans by a key, and says how many there were, those among them that only others know yet.
+pub(in super::super) async fn take(shared: &Shared, key: &Key) -> u64 {
+    let bans = &shared.state.bans;
+    let elsewhere = shared.desk.bans(key).await;
+    // One that has ended is held for a moment.
+    let here = bans.by_key(key).len() as u64;
+    bans.lift(key);
+    here.max(elsewhere)
 }

@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
 use compact_str::CompactString;
+use http::StatusCode;
 use ipnet::IpNet;
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
     list::told,
 };
 use crate::{
-    abuse::{self, Limited, Names, Record},
+    abuse::{self, Client, Limited, Names, Record},
     config::model::{Condition, KeyPart},
     limit::{Policy, PolicyId},
     telemetry::time::{duration, rfc3339},
@@ -52,7 +53,31 @@ pub(in super::super) async fn evidence(
     address: Address,
     _: Params<Nothing>,
 ) -> Result<Json<shapes::Evidence>, Problem> {
-    found(&shared, &address).await.map(Json)
+    match found(&shared, &address).await {
+        Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
+            banned(&shared, &address)?.map(Json).ok_or(problem)
+        }
+        found => found.map(Json),
+    }
+}
+
+/// What is told of an address that is banned and was never denied: since when, and until when, it would be.
+fn banned(shared: &Shared, address: &Address) -> Result<Option<shapes::Evidence>, Problem> {
+    let state = &shared.state;
+    let address = address.client(state.in_force.now().ipv6_prefix())?;
+    let bans = state.bans.over(address);
+    let (first, last) = (bans.iter().map(|ban| ban.since).min(), bans.iter().map(|ban| ban.since).max());
+    let (Some(first), Some(last), Some(until)) = (first, last, bans.iter().map(|ban| ban.until).max()) else {
+        return Ok(None);
+    };
+    let shown = abuse::shown(address);
+    let client = Client { address, shown, first, last, until, denied: 0, policies: Vec::new(), users: 0 };
+    Ok(Some(shapes::Evidence {
+        address: told(&client),
+        records: Vec::new(),
+        limits: Vec::new(),
+        bans: bans.iter().map(|ban| bans::list::told(ban)).collect(),
+    }))
 }
 
 /// What is known of an address.

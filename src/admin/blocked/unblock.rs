@@ -6,6 +6,7 @@ use axum::{Json, extract::State};
 
 use super::super::{
     audit::Operator,
+    bans::lift,
     openapi::{Away, Changes, Missing},
     params::{Address, Nothing, Params},
     problem::Problem,
@@ -47,7 +48,7 @@ pub(in super::super) async fn unblock(
     // Then by everybody, or it would come back from them.
     shared.desk.forget(address).await?;
     let known = known.or(state.registry.forget(address, state.clock.now()));
-    let bans_lifted = state.bans.lift(&Key::Address(address));
+    let bans_lifted = lift::take(&shared, &Key::Address(address)).await;
     if known.is_none() && cleared.is_empty() && bans_lifted == 0 {
         return Err(Problem::not_found(format!(
             "{shown} was not limited lately, and no limit is kept of it"

@@ -153,7 +153,7 @@ fn row(limit: &Limit) -> Markup {
                 div.used { (parts::bar(limit.used, limit.limit, class)) span.num { (count(limit.used)) " of " (count(limit.limit)) } }
             }
             td.num data-label="Remaining" { (count(limit.remaining)) }
-            td.num data-label="Free again in" { (lasting(&limit.reset)) }
+            td.num data-label="Free again in" { @if limit.used == 0 { "–" } @else { (lasting(&limit.reset)) } }
         }
     }
 }
@@ -188,7 +188,7 @@ fn who(users: &[(Option<&str>, usize)]) -> Markup {
     html! {
         section aria-labelledby="users" {
             div.bar-head { h2 #users { "Users" span.faint { " in the records" } } }
-            div.card {
+            div.card.scroll tabindex="0" role="region" aria-labelledby="users" {
                 table {
                     thead { tr { th scope="col" { "User" } th.num scope="col" { "Records" } } }
                     tbody {

@@ -183,7 +183,7 @@ fn checks(checks: &[ExplainedCheck]) -> Markup {
         table.cards {
             thead { tr {
                 th scope="col" { "Policy" } th scope="col" { "Key" } th.wide scope="col" { "Used" }
-                th.num scope="col" { "Come back in" } th scope="col" { "Verdict" }
+                th.num scope="col" { "Retry in" } th scope="col" { "Verdict" }
             } }
             tbody {
                 @for check in checks {
@@ -202,7 +202,7 @@ fn checks(checks: &[ExplainedCheck]) -> Markup {
                                 }
                             } @else { span.faint { "not asked, of " (count(check.limit)) } }
                         }
-                        td.num data-label="Come back in" { (check.retry_after.as_deref().map_or("–".to_owned(), lasting)) }
+                        td.num data-label="Retry in" { (check.retry_after.as_deref().map_or("–".to_owned(), lasting)) }
                         td data-label="Verdict" {
                             span { (verdict(&check.verdict)) @if check.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
                         }

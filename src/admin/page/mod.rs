@@ -18,6 +18,7 @@ mod policies;
 #[cfg(test)]
 mod tests;
 mod timeline;
+mod user;
 mod words;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ pub(super) fn routes() -> Router<Arc<Shared>> {
         .route("/", get(overview::overview))
         .route("/blocked", get(blocked::blocked))
         .route("/blocked/{ip}", get(address::address))
+        .route("/users/{user}", get(user::user))
         .route("/bans", get(bans::bans))
         .route("/policies", get(policies::policies))
         .route("/explain", get(explain::explain))

@@ -41,7 +41,7 @@ async fn page(shared: &Shared) -> Result<Page, Problem> {
     let wanted = Wanted { sort: Sort::Last, limit: Some(TOP), ..Wanted::default() };
     let top = listed(shared, &wanted).await?;
     let now = shared.state.clock.now();
-    let blocked = shared.state.registry.clients(now, |client| client.until > now).len();
+    let blocked = shared.state.registry.limited(now);
     let status = status::told(&shared.state);
     let body = html! {
         (head(&status, now))
@@ -87,7 +87,7 @@ fn warnings(warnings: &[String]) -> Markup {
         @if !warnings.is_empty() {
             section.notice aria-labelledby="warnings" {
                 h2 #warnings { @if warnings.len() == 1 { "1 warning" } @else { (warnings.len()) " warnings" } }
-                ul { @for warning in warnings { li { (warning) } } }
+                ul { @for warning in warnings { li { (parts::prose(warning)) } } }
             }
         }
     }

@@ -2,7 +2,10 @@
 
 use std::{
     io, mem,
-    sync::{Arc, Weak},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
     thread,
     time::Instant,
 };
@@ -38,7 +41,9 @@ impl Warnings {
 /// What workers count, and what comes of it. The thread ends when this is dropped.
 #[derive(Debug)]
 pub struct Practice {
-    ipv6_prefix: u8,
+    /// Of the configuration in force.
+    ipv6_prefix: Arc<AtomicU8>,
+    configured: Arc<Mutex<Configured>>,
     tallies: Arc<Mutex<Vec<Arc<Mutex<Tally>>>>>,
     warnings: Warnings,
 }
@@ -48,7 +53,13 @@ impl Practice {
     pub fn watch(&self) -> Watch {
         let tally = Arc::<Mutex<Tally>>::default();
         self.tallies.lock().push(Arc::clone(&tally));
-        Watch::new(self.ipv6_prefix, tally)
+        Watch::new(Arc::clone(&self.ipv6_prefix), tally)
+    }
+
+    /// Goes by another configuration from now on.
+    pub fn reconfigure(&self, config: &Config) {
+        self.ipv6_prefix.store(config.client_address.ipv6_prefix, Relaxed);
+        *self.configured.lock() = configured(config);
     }
 
     /// What was found.
@@ -63,14 +74,15 @@ impl Practice {
 /// There is no thread left.
 pub fn attend(config: &Config, metrics: Arc<Metrics>, events: Events, pace: Pace) -> io::Result<Practice> {
     let practice = Practice {
-        ipv6_prefix: config.client_address.ipv6_prefix,
+        ipv6_prefix: Arc::new(config.client_address.ipv6_prefix.into()),
+        configured: Arc::new(Mutex::new(configured(config))),
         tallies: Arc::default(),
         warnings: Warnings::default(),
     };
     let doctor = Doctor {
         tallies: Arc::downgrade(&practice.tallies),
         warnings: practice.warnings(),
-        configured: configured(config),
+        configured: Arc::clone(&practice.configured),
         metrics,
         events,
         pace,
@@ -94,7 +106,7 @@ fn configured(config: &Config) -> Configured {
 struct Doctor {
     tallies: Weak<Mutex<Vec<Arc<Mutex<Tally>>>>>,
     warnings: Warnings,
-    configured: Configured,
+    configured: Arc<Mutex<Configured>>,
     metrics: Arc<Metrics>,
     events: Events,
     pace: Pace,
@@ -111,7 +123,7 @@ impl Doctor {
             window.push(sample);
             let facts = Facts {
                 traffic: window.total(),
-                configured: self.configured.clone(),
+                configured: self.configured.lock().clone(),
                 store: self.metrics.store(),
             };
             let changes = board.update(rules::findings(&facts), Instant::now());

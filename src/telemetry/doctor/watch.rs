@@ -3,7 +3,10 @@
 use std::{
     cell::{Cell, RefCell},
     net::{IpAddr, Ipv6Addr},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
 };
 
 use parking_lot::Mutex;
@@ -16,8 +19,9 @@ const VOTES: u32 = 64;
 /// Counts the requests of one worker. Belongs to its thread.
 #[derive(Debug)]
 pub struct Watch {
-    /// What of an IPv6 address identifies a client.
-    mask: u128,
+    /// How much of an IPv6 address identifies a client, as it is configured, and the mask of it since the last hand-over.
+    ipv6_prefix: Arc<AtomicU8>,
+    mask: Cell<u128>,
     tally: RefCell<Tally>,
     vote: Cell<Vote>,
     /// Whom the last vote was for, and how many requests were his since.
@@ -34,9 +38,10 @@ struct Vote {
 }
 
 impl Watch {
-    pub(super) fn new(ipv6_prefix: u8, handed_over: Arc<Mutex<Tally>>) -> Self {
+    pub(super) fn new(ipv6_prefix: Arc<AtomicU8>, handed_over: Arc<Mutex<Tally>>) -> Self {
         Self {
-            mask: u128::MAX.checked_shl(128 - u32::from(ipv6_prefix.min(128))).unwrap_or(0),
+            mask: Cell::new(mask(ipv6_prefix.load(Relaxed))),
+            ipv6_prefix,
             tally: RefCell::default(),
             vote: Cell::default(),
             suspect: Cell::default(),
@@ -49,7 +54,7 @@ impl Watch {
     pub fn request(&self, client: IpAddr, claimant: Option<IpAddr>) {
         let client = match client {
             IpAddr::V4(_) => client,
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & self.mask)),
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & self.mask.get())),
         };
         let mut tally = self.tally.borrow_mut();
         tally.requests += 1;
@@ -91,7 +96,12 @@ impl Watch {
             self.handed_over.lock().add(&tally);
             *tally = Tally::default();
         }
+        self.mask.set(mask(self.ipv6_prefix.load(Relaxed)));
     }
+}
+
+fn mask(ipv6_prefix: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(ipv6_prefix.min(128))).unwrap_or(0)
 }
 
 /// Of one's own network, or machine (RFC 1918, RFC 4193, RFC 3927, RFC 4291).
@@ -112,7 +122,7 @@ mod tests {
 
     fn watch() -> (Watch, Arc<Mutex<Tally>>) {
         let tally = Arc::<Mutex<Tally>>::default();
-        (Watch::new(64, Arc::clone(&tally)), tally)
+        (Watch::new(Arc::new(64.into()), Arc::clone(&tally)), tally)
     }
 
     fn address(text: &str) -> IpAddr {
@@ -159,6 +169,18 @@ mod tests {
         let tally = tally.lock();
         assert_eq!(tally.busiest(), Some((address("2001:db8:1:2::"), 99)));
         assert_eq!((tally.claims, tally.claimant), (100, Some(address("10.0.0.1"))));
+    }
+
+    #[test]
+    fn another_prefix_holds_from_the_next_hand_over_on() {
+        let (watch, tally) = watch();
+        watch.ipv6_prefix.store(48, Relaxed);
+        watch.flush();
+        for n in 0..100_u16 {
+            watch.request(IpAddr::from([0x2001, 0xdb8, 1, n, 0, 0, 0, 1]), None);
+            watch.flush();
+        }
+        assert_eq!(tally.lock().busiest(), Some((address("2001:db8:1::"), 99)));
     }
 
     #[test]

@@ -79,7 +79,7 @@ fn of_several_the_one_that_frees_last_has_the_word_and_is_logged() {
         assert_eq!((denied.status, denied.text().as_str()), (429, "limit of hour"));
         let file = tollgate.directory().join("access.log");
         crate::harness::eventually("it is logged", || {
-            std::fs::read_to_string(&file).is_ok_and(|text| text.contains("\"limited\":\"hour\""))
+            std::fs::read_to_string(&file).is_ok_and(|text| text.contains("\"policy\":\"hour\""))
         });
     });
 }

@@ -142,9 +142,12 @@ impl<'a> Keeper<'a> {
     /// Has counted what was denied here.
     async fn count(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
         let Duties { bans, clock, .. } = self.duties;
-        let mut strikes = bans.strikes();
-        while !strikes.is_empty() {
-            let some = strikes.split_off(strikes.len().saturating_sub(CHUNK));
+        for _ in 0..CALLS {
+            let mut some = bans.counted_alone(CHUNK);
+            some.extend(bans.strikes(CHUNK - some.len()));
+            if some.is_empty() {
+                break;
+            }
             let now = clock.now();
             match self.bounded(write::strike(connection, &self.keys, &some, now)).await {
                 Ok(outcome) => {
@@ -152,9 +155,8 @@ impl<'a> Keeper<'a> {
                     self.given(&outcome, now);
                 }
                 Err(failure) => {
-                    // It may have been counted: then the instance begins a little ahead.
-                    strikes.extend(some);
-                    bans.count_alone(strikes);
+                    // It may have been counted: told again, it would count twice.
+                    bans.count_once(some);
                     return Err(failure);
                 }
             }

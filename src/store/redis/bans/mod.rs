@@ -12,3 +12,4 @@ mod read;
 mod write;
 
 pub(super) use keeper::{Keeper, is_change};
+pub(super) use read::count;

@@ -2,13 +2,16 @@
 
 use std::sync::LazyLock;
 
-use redis::{RedisResult, Script, aio::MultiplexedConnection};
+use redis::{
+    FromRedisValue, RedisResult, Script, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+};
 
 use super::{
-    change::{Version, read_ban},
+    change::{Version, mode, read_ban},
     keys::Keys,
 };
-use crate::abuse::bans::Ban;
+use crate::abuse::bans::{Ban, Key};
 
 static BANS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/bans.lua")));
 
@@ -21,6 +24,27 @@ pub(super) struct Page {
     pub(super) bans: Vec<Ban>,
     /// From where the next page is; `None` on the last.
     pub(super) next: Option<String>,
+}
+
+/// How many bans there are by exactly this key.
+pub(in super::super) async fn count(
+    connection: &mut impl ConnectionLike,
+    prefix: &str,
+    key: &Key,
+) -> RedisResult<u64> {
+    let [ends, ..] = Keys::new(prefix).all;
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors().cmd("TIME");
+    for is_shadow in [false, true] {
+        pipeline.cmd("ZSCORE").arg(&ends).arg(format!("{} {key}", mode(is_shadow)));
+    }
+    let mut replies = pipeline.query_async::<Vec<RedisResult<Value>>>(connection).await?.into_iter();
+    let Some(time) = replies.next() else { return Ok(0) };
+    let (seconds, micros): (i64, i64) = FromRedisValue::from_redis_value(time?)?;
+    let now = seconds.saturating_mul(1_000_000).saturating_add(micros);
+    // Where the key holds something else, there is none.
+    let ends = replies.filter_map(|end| f64::from_redis_value(end.ok()?).ok());
+    Ok(ends.filter(|end| *end as i64 > now).count() as u64)
 }
 
 /// The version alone.

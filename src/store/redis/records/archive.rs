@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use ipnet::IpNet;
 use redis::{RedisResult, aio::ConnectionLike};
 
-use super::{Scope, read, users, write};
+use super::{super::bans, Scope, read, users, write};
 use crate::{
-    abuse::{Archive, Changes, Others, Whereabouts},
+    abuse::{Archive, Changes, Others, Whereabouts, bans::Key},
     limit::Unavailable,
 };
 
@@ -65,6 +65,10 @@ where
 
     async fn forget(&self, address: IpNet, now: i64) -> Result<(), Unavailable> {
         self.ask(async |connection| write::forget(connection, &self.scope, address, now).await).await
+    }
+
+    async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
+        self.ask(async |connection| bans::count(connection, self.scope.prefix(), key).await).await
     }
 }
 

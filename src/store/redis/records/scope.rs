@@ -44,6 +44,10 @@ impl Scope {
         self.retain.store(millis(retain), Relaxed);
     }
 
+    pub(super) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     fn retain(&self) -> Duration {
         Duration::from_millis(self.retain_millis())
     }

@@ -1,0 +1,59 @@
+//! How many limited clients there are at a time, without a look at each of them.
+
+use std::collections::BTreeMap;
+
+/// Microseconds.
+const SECOND: i64 = 1_000_000;
+
+/// Clients by the second in which the last of their limits frees.
+#[derive(Debug, Default)]
+pub(super) struct Ends(BTreeMap<i64, usize>);
+
+impl Ends {
+    /// One more client, whose last limit frees at `until`, in microseconds since the Unix epoch.
+    pub(super) fn add(&mut self, until: i64) {
+        *self.0.entry(second(until)).or_default() += 1;
+    }
+
+    /// One client less.
+    pub(super) fn remove(&mut self, until: i64) {
+        if let Some(count) = self.0.get_mut(&second(until)) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&second(until));
+            }
+        }
+    }
+
+    /// How many are limited at `now`, to the second.
+    pub(super) fn after(&self, now: i64) -> usize {
+        self.0.range(second(now)..).map(|(_, count)| count).sum()
+    }
+}
+
+/// The one that `time` is in, or begins: whoever is free at its beginning is not limited in it.
+fn second(time: i64) -> i64 {
+    time.saturating_add(SECOND - 1).div_euclid(SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_whose_limits_are_over_do_not_count() {
+        let mut ends = Ends::default();
+        for until in [i64::MIN, 0, 5 * SECOND, 5 * SECOND + 1, i64::MAX] {
+            ends.add(until);
+        }
+        assert_eq!([ends.after(0), ends.after(5 * SECOND + 1), ends.after(6 * SECOND + 1)], [4, 2, 1]);
+        ends.remove(i64::MAX);
+        ends.remove(5 * SECOND);
+        ends.remove(7 * SECOND);
+        assert_eq!([ends.after(0), ends.after(7 * SECOND)], [2, 0]);
+        ends.remove(5 * SECOND + 1);
+        ends.remove(0);
+        ends.remove(i64::MIN);
+        assert!(ends.0.is_empty());
+    }
+}
