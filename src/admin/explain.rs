@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, req
 use super::{
     bans,
     body::Body,
-    openapi::{Changes, TooLong},
+    openapi::{Bodies, Changes},
     params::{Nothing, Params},
     problem::Problem,
     shapes::{self, HeaderValues},
@@ -38,7 +38,7 @@ use crate::{
     responses(
         (status = 200, body = shapes::Explanation, description = "what would become of it"),
         Changes,
-        TooLong
+        Bodies
     )
 )]
 pub(super) async fn explain(

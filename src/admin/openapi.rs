@@ -74,15 +74,15 @@ macro_rules! problems {
 
 problems! {
     /// Who may not ask, or asks for what can't be read.
-    Refusals: ["400", "401", "403"];
+    Refusals: ["400", "401", "403", "429"];
     /// The same where something is looked up.
-    LookUps: ["400", "401", "403", "404"];
+    LookUps: ["400", "401", "403", "404", "429"];
     /// The same where something is changed, or is to be read from a body.
-    Changes: ["400", "401", "403", "415"];
+    Changes: ["400", "401", "403", "415", "429"];
     /// Where what is to be changed may not be there.
     Missing: ["404"];
     /// Where a body is read.
-    TooLong: ["413"];
+    Bodies: ["408", "413"];
     /// Where others have to be asked, who may not answer.
     Away: ["503"];
     /// Where what is read may be wrong.
@@ -95,18 +95,25 @@ fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {
         "401" => "the token is missing or wrong",
         "403" => "there is no token, and Host or Origin is not loopback's",
         "404" => "there is no such thing",
+        "408" => "the body came too slowly",
         "413" => "the body is longer than 64 KiB, or broke off",
         "415" => "what changes something takes application/json only",
         "422" => "it can be read, and can't be done",
+        "429" => "too many wrong tokens were shown",
         _ => "it can't be done at the moment, the store is away, say",
     };
     let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
     let mut response =
         ResponseBuilder::new().description(description).content("application/problem+json", content);
-    if status == "401" {
-        let mut scheme = Header::new(ObjectBuilder::new().schema_type(Type::String).build());
-        scheme.description = Some("how to ask: as whoever bears the token".to_owned());
-        response = response.header("WWW-Authenticate", scheme);
+    let header = match status {
+        "401" => Some(("WWW-Authenticate", "how to ask: as whoever bears the token", Type::String)),
+        "429" => Some(("Retry-After", "seconds", Type::Integer)),
+        _ => None,
+    };
+    if let Some((name, description, kind)) = header {
+        let mut header = Header::new(ObjectBuilder::new().schema_type(kind).build());
+        header.description = Some(description.to_owned());
+        response = response.header(name, header);
     }
     (status.to_owned(), RefOr::T(response.build()))
 }

@@ -9,7 +9,7 @@ use super::{
     super::{
         audit::Operator,
         body::Body,
-        openapi::{Changes, TooLong},
+        openapi::{Bodies, Changes},
         problem::Problem,
         shapes,
         state::Shared,
@@ -47,7 +47,7 @@ const REASON: usize = 256;
         ),
         (status = 200, body = shapes::Ban, description = "it takes the place of another"),
         Changes,
-        TooLong
+        Bodies
     )
 )]
 pub(in super::super) async fn give(
