@@ -144,7 +144,7 @@ impl App {
 /// Why there is no answer, where there may be one soon.
 fn curable(failure: Failure) -> Result<String, Failure> {
     match failure {
-        Failure::Unauthorized(_) | Failure::Url(_) | Failure::Token => Err(failure),
+        Failure::Unauthorized(_) | Failure::WrongToken(_) | Failure::Url(_) | Failure::Token => Err(failure),
         other => Ok(other.to_string()),
     }
 }
@@ -194,9 +194,11 @@ mod tests {
     #[test]
     fn a_wrong_token_ends_it() {
         let mut app = App::new(String::new());
-        let refused = || Failure::Unauthorized("127.0.0.1:9900".to_owned());
-        assert!(app.hear(Told::NoLook(refused()), Instant::now()).is_err());
-        assert!(app.hear(Told::NoChange(refused()), Instant::now()).is_err());
+        for refused in [Failure::Unauthorized, Failure::WrongToken] {
+            let refused = || refused("127.0.0.1:9900".to_owned());
+            assert!(app.hear(Told::NoLook(refused()), Instant::now()).is_err());
+            assert!(app.hear(Told::NoChange(refused()), Instant::now()).is_err());
+        }
     }
 
     #[test]

@@ -142,6 +142,6 @@ ADDRESS        DENIED  +/S  USERS  HINT           POLICIES    LAST (UTC)        
     fn a_token_is_wanted_as_everywhere() {
         let harness = Harness::start(Some("s3cret"));
         let refused = output(&options(harness.address, Some("wrong"))).unwrap_err();
-        assert!(matches!(refused, Failure::Unauthorized(_)), "{refused}");
+        assert!(matches!(refused, Failure::WrongToken(_)), "{refused}");
     }
 }
