@@ -1,6 +1,6 @@
 //! Who may ask. Every path but those of health, and what it takes to sign in, stands behind this.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc, time::Instant};
 
 use axum::{
     body::Body,
@@ -11,21 +11,30 @@ use axum::{
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode, Uri,
     header::{
-        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+        AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
+        X_CONTENT_TYPE_OPTIONS,
     },
     uri::Authority,
 };
 use http_body::Body as _;
 use subtle::ConstantTimeEq;
 
-use super::{page, problem::Problem, session, state::Shared};
+use super::{audit::Peer, page, places::Place, problem::Problem, session, state::Shared};
 use crate::config::model::Secret;
 
 /// Refuses whoever may not ask; marks answers as nothing to keep or to guess at.
 pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let open = matches!(request.uri().path(), "/healthz" | "/readyz");
     let now = shared.state.clock.now();
-    let refused = if open { None } else { refuse(shared.state.token.as_ref(), &request, now) };
+    let refused = if open { None } else { refuse(&shared, &request, now) };
+    if refused.is_none()
+        && !open
+        && (shared.state.token.is_none() || !page::is_for_strangers(request.uri().path()))
+    {
+        if let Some(place) = request.extensions().get::<Arc<Place>>() {
+            place.let_in();
+        }
+    }
     let mut response = match refused {
         Some(response) => response,
         None => next.run(request).await,
@@ -36,15 +45,23 @@ pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
     response
 }
 
-fn refuse(token: Option<&Secret>, request: &Request, now: i64) -> Option<Response> {
+fn refuse(shared: &Shared, request: &Request, now: i64) -> Option<Response> {
     let headers = request.headers();
-    let admitted = |token: &Secret| {
-        page::is_for_strangers(request.uri().path())
-            || bears(headers, token)
-            || session::holds(token, headers, now)
+    let is_open =
+        |token: &Secret| page::is_for_strangers(request.uri().path()) || session::holds(token, headers, now);
+    let mut has_guessed_enough = false;
+    let mut admitted = |token: &Secret| {
+        is_open(token) || {
+            let shown = shows(shared, request, token);
+            has_guessed_enough = shown.is_none();
+            shown == Some(true)
+        }
     };
-    match token {
+    match shared.state.token.as_ref() {
         Some(token) if !admitted(token) => {
+            if has_guessed_enough {
+                return Some(enough());
+            }
             let asks_for_page = matches!(*request.method(), Method::GET | Method::HEAD)
                 && page::is_page(request.uri().path());
             Some(if asks_for_page { page::to_login(request.uri()) } else { unauthorized() })
@@ -64,6 +81,28 @@ fn refuse(token: Option<&Secret>, request: &Request, now: i64) -> Option<Respons
         }
         _ => None,
     }
+}
+
+/// Whether a request bears the token. `None`: its address has been wrong too often of late, and it is not looked at.
+fn shows(shared: &Shared, request: &Request, token: &Secret) -> Option<bool> {
+    if !request.headers().contains_key(AUTHORIZATION) {
+        return Some(false);
+    }
+    let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |&Peer(peer)| peer);
+    if !shared.borne.may_guess(peer, Instant::now()) {
+        return None;
+    }
+    let bears = bears(request.headers(), token);
+    if !bears && shared.borne.wrong(peer, Instant::now()) {
+        tracing::warn!(%peer, "somebody asked the admin port with a wrong token");
+    }
+    Some(bears)
+}
+
+/// To whoever guesses the token.
+pub(super) fn enough() -> Response {
+    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a second");
+    ([(RETRY_AFTER, "1")], problem).into_response()
 }
 
 fn unauthorized() -> Response {

@@ -20,6 +20,7 @@ mod limits;
 mod openapi;
 mod page;
 mod params;
+mod places;
 mod problem;
 mod reload;
 mod rounds;

@@ -23,7 +23,7 @@ use hyper_util::{
 use tokio::{
     net::{TcpListener, TcpStream},
     runtime,
-    sync::{Semaphore, watch},
+    sync::watch,
     task::LocalSet,
     time,
 };
@@ -32,14 +32,15 @@ use super::{
     archivist::Archivist,
     audit::Peer,
     desk::{self, Desk},
+    places::{Place, Places},
     rounds,
     router::router,
     state::{Shared, State},
 };
 use crate::{abuse::Archive, limit::Store};
 
-/// Connections at a time; more wait in the backlog.
-const CONNECTIONS: u32 = 256;
+/// Connections at a time; for one more another goes.
+pub(super) const CONNECTIONS: usize = 256;
 /// From a connection's last answer to the end of its next head. A slow or idle client gives its place back.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A client that doesn't take its answer gives its place back, too.
@@ -129,44 +130,37 @@ pub fn spawn<S: Store + 'static, A: Archive + 'static>(
 }
 
 async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS as usize));
+    let places = Places::new(CONNECTIONS);
     loop {
-        let accepted = async {
-            // Nobody closes the semaphore.
-            let slot = Arc::clone(&slots).acquire_owned().await.ok()?;
-            Some((slot, listener.accept().await))
-        };
-        let (slot, stream, peer) = tokio::select! {
+        let (stream, peer) = tokio::select! {
             _ = stopped.changed() => break,
-            accepted = accepted => match accepted {
-                Some((slot, Ok((stream, peer)))) => (slot, stream, peer.ip().to_canonical()),
-                Some((_, Err(error))) => {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
+                Err(error) => {
                     tracing::warn!(%error, "the admin port can't accept a connection");
                     time::sleep(AFTER_ERROR).await;
                     continue;
                 }
-                None => break,
             },
         };
-        let connection = serve(stream, router.clone().layer(Extension(Peer(peer))), stopped.clone());
-        tokio::spawn(async move {
-            connection.await;
-            drop(slot);
-        });
+        let router = router.clone().layer(Extension(Peer(peer)));
+        tokio::spawn(serve(stream, router, places.take(), stopped.clone()));
     }
     drop(listener);
     // Every place given back: every connection has ended.
-    let _late = time::timeout(2 * GRACE, slots.acquire_many(CONNECTIONS)).await;
+    let _late = time::timeout(2 * GRACE, places.all_free()).await;
 }
 
-async fn serve(stream: TcpStream, router: Router, mut stopped: watch::Receiver<bool>) {
+async fn serve(stream: TcpStream, router: Router, place: Arc<Place>, mut stopped: watch::Receiver<bool>) {
     let _unsupported = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD);
     let (end, ending) = watch::channel(false);
     let service = TowerToHyperService::new(router);
+    let visit = Arc::clone(&place);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Ending(ending.clone()));
+        request.extensions_mut().insert(Arc::clone(&visit));
         service.call(request)
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -174,6 +168,8 @@ async fn serve(stream: TcpStream, router: Router, mut stopped: watch::Receiver<b
         ended = &mut connection => Some(ended),
         _ = stopped.changed() => None,
         () = time::sleep(LIFETIME) => None,
+        // Whoever comes has the place at once.
+        () = place.told_to_go() => return,
     };
     let ended = match ended {
         Some(ended) => ended,

@@ -61,7 +61,10 @@ pub(super) struct Shared {
     /// How things stand; `None` as long as nobody listens.
     pub(super) ticks: watch::Sender<Option<Arc<Tick>>>,
     pub(super) history: Mutex<History>,
-    pub(super) guesses: Guesses,
+    /// Of the token, where it is typed in.
+    pub(super) typed: Guesses,
+    /// Of the token, as programs bear it: they are not to wait for whoever types.
+    pub(super) borne: Guesses,
 }
 
 impl Shared {
@@ -72,7 +75,8 @@ impl Shared {
             streams: Arc::new(Semaphore::new(STREAMS)),
             ticks: watch::Sender::new(None),
             history: Mutex::default(),
-            guesses: Guesses::default(),
+            typed: Guesses::default(),
+            borne: Guesses::default(),
         }
     }
 }

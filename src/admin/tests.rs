@@ -13,7 +13,7 @@ use std::{
 use ipnet::IpNet;
 use serde_json::json;
 
-use super::{Phase, testing::Harness};
+use super::{Phase, server::CONNECTIONS, testing::Harness};
 use crate::{
     abuse::{Archive, Changes, Others, Whereabouts, bans::Key},
     limit::Unavailable,
@@ -228,7 +228,7 @@ fn status_and_metrics_are_told() {
     assert_eq!(status["listeners"], json!(["127.0.0.1:8080"]));
     assert_eq!(status["warnings"], json!(["mind the gap"]));
     let metrics = harness.get("/metrics");
-    assert!(metrics.head.contains("content-type: application/openmetrics-text"));
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"));
     assert!(metrics.body.contains("tollgate_build_info{version="));
     assert_eq!(harness.send("HEAD", "/metrics", "").body, "");
 }
@@ -257,6 +257,77 @@ fn a_client_that_says_nothing_is_closed_and_a_stop_does_not_wait_for_it() {
     harness.stop();
     assert!(begun.elapsed() < Duration::from_secs(5));
     assert!(TcpStream::connect(address).is_err());
+}
+
+fn connections(harness: &Harness, head: &str) -> Vec<TcpStream> {
+    let connect = |_| {
+        let mut stream = TcpStream::connect(harness.address).unwrap();
+        // One that was told to go takes nothing more.
+        let _gone = stream.write_all(head.as_bytes());
+        stream
+    };
+    (0..CONNECTIONS).map(connect).collect()
+}
+
+#[test]
+fn whoever_may_not_ask_keeps_nobody_out_with_slow_connections() {
+    let harness = Harness::start(Some("s3cret"));
+    let host = harness.address;
+    let bearer = "authorization: Bearer s3cret\r\n";
+    let mut operator = TcpStream::connect(host).unwrap();
+    let ask = format!("GET /v1/events HTTP/1.1\r\nhost: {host}\r\n{bearer}\r\n");
+    operator.write_all(ask.as_bytes()).unwrap();
+    operator.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut listening = [0; 12];
+    operator.read_exact(&mut listening).unwrap();
+    assert_eq!(&listening, b"HTTP/1.1 200");
+    let begun = Instant::now();
+    // Silent ones; heads that never end; bodies that never come; those who were refused and stay.
+    let typed = "content-type: application/json\r\ncontent-length: 100\r\n";
+    let _strangers = [
+        String::new(),
+        format!("GET /v1/status HTTP/1.1\r\nhost: {host}\r\nx-slow: "),
+        format!("POST /login HTTP/1.1\r\nhost: {host}\r\n{typed}\r\n{{"),
+        format!("GET /v1/status HTTP/1.1\r\nhost: {host}\r\n\r\n"),
+    ]
+    .map(|head| {
+        let held = connections(&harness, &head);
+        assert_eq!(harness.send("GET", "/v1/status", bearer).status, 200);
+        assert_eq!(harness.get("/healthz").status, 200);
+        held
+    });
+    assert!(begun.elapsed() < Duration::from_secs(8), "it waited until one had given its place back");
+    // Whoever was let in before is still there.
+    harness.events.tell(|| crate::telemetry::Event::Unblocked { address: "203.0.113.7".into() });
+    let (mut told, mut part) = (String::new(), [0; 1024]);
+    while !told.contains("203.0.113.7") {
+        let read = operator.read(&mut part).unwrap();
+        assert_ne!(read, 0, "the operator was closed: {told}");
+        told.push_str(&String::from_utf8_lossy(&part[..read]));
+    }
+}
+
+#[test]
+fn without_a_token_slow_connections_keep_nobody_out_either() {
+    let harness = Harness::start(None);
+    let host = harness.address;
+    let begun = Instant::now();
+    let _known = connections(&harness, &format!("GET /v1/status HTTP/1.1\r\nhost: {host}\r\n\r\n"));
+    assert_eq!(harness.get("/v1/status").status, 200);
+    let evil = format!("GET /v1/status HTTP/1.1\r\nhost: evil.example\r\n\r\n");
+    let _foreign = connections(&harness, &evil);
+    assert_eq!(harness.get("/v1/status").status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(8), "it waited until one had given its place back");
+}
+
+#[test]
+fn a_body_that_does_not_come_is_not_waited_for() {
+    let harness = Harness::start(None);
+    let head = "content-type: application/json\r\ncontent-length: 100\r\nconnection: close\r\n\r\n{";
+    let begun = Instant::now();
+    let late = harness.raw(&format!("POST /v1/explain HTTP/1.1\r\nhost: {}\r\n{head}", harness.address));
+    late.is_problem(408);
+    assert!(begun.elapsed() > Duration::from_secs(5), "a body may take a while");
 }
 
 /// An archive that is away: it says so at once, or never answers.

@@ -12,9 +12,11 @@ const LONGEST: usize = 128;
 /// What an operator calls a user, as keys write it. What is written so already, as the admin port shows it, stays as it
 /// is; of any other name `{ } + : %` and control characters are percent-encoded.
 pub(super) fn user(name: &str) -> CompactString {
-    if is_encoded(name) {
-        return name.into();
-    }
+    if is_encoded(name) { name.into() } else { written(name) }
+}
+
+/// A user's name as it is, as keys write it.
+pub(super) fn written(name: &str) -> CompactString {
     let mut out = CompactString::const_new("");
     if name.len() > LONGEST {
         out.push_str("%sha256-");

@@ -347,7 +347,9 @@ impl Bans {
     /// Notes that a rule has banned somebody, on account of this instance: once, wherever it was counted.
     pub fn issued(&self, ban: &Ban) {
         self.metrics.ban_issued(ban.name());
-        let lasts = crate::telemetry::time::duration(ban.until.saturating_sub(ban.since));
+        let lasts = ban.until.saturating_sub(ban.since);
+        // To the second: people read it.
+        let lasts = crate::telemetry::time::duration(lasts.saturating_add(500_000) / 1_000_000 * 1_000_000);
         let mode = if ban.is_shadow { ", shadow" } else { "" };
         let detail = format!("for {lasts}, {} in a row{mode}: {}", ban.level, ban.reason);
         self.audit.write(&ban.by, "ban", &ban.key.to_string(), &detail);

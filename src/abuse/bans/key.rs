@@ -57,6 +57,11 @@ impl Key {
         }
     }
 
+    /// The key of a user by the name that requests bear, whatever it looks like.
+    pub fn of_user(name: &str) -> Self {
+        Self::User(encode::written(name))
+    }
+
     /// Reads what [`Key`] writes, and nothing else.
     pub fn read(text: &str) -> Option<Self> {
         if let Some(user) = text.strip_prefix("user:") {
@@ -114,6 +119,19 @@ mod tests {
         ] {
             assert_eq!(parsed(text).as_deref(), Ok(key));
             assert_eq!(Key::read(key).map(|key| key.to_string()).as_deref(), Some(key));
+        }
+    }
+
+    #[test]
+    fn a_user_is_shut_out_by_the_name_that_he_bears() {
+        for (name, key) in [
+            ("acme", "user:acme"),
+            ("a+b", "user:a%2Bb"),
+            ("a%2Bb", "user:a%252Bb"),
+            ("hmac:1", "user:hmac%3A1"),
+        ] {
+            assert_eq!(Key::of_user(name).to_string(), key);
+            assert_eq!(parsed(key).as_deref(), Ok(key));
         }
     }
 

@@ -153,7 +153,7 @@ fn row(limit: &Limit) -> Markup {
                 div.used { (parts::bar(limit.used, limit.limit, class)) span.num { (count(limit.used)) " of " (count(limit.limit)) } }
             }
             td.num data-label="Remaining" { (count(limit.remaining)) }
-            td.num data-label="Free again in" { (lasting(&limit.reset)) }
+            td.num data-label="Free again in" { @if limit.used == 0 { "–" } @else { (lasting(&limit.reset)) } }
         }
     }
 }

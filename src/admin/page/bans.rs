@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
+use percent_encoding::percent_decode_str;
 
 use super::{
     super::{
@@ -89,7 +90,11 @@ pub(super) fn key(key: &str) -> Markup {
         Some(("ip", address)) if !address.contains('/') || address.contains(':') => {
             Some(format!("/blocked/{}", encoded(address)))
         }
-        Some(("user", user)) => Some(format!("/users/{}", encoded(user))),
+        // Of a long name there is but a hash.
+        Some(("user", user)) if !user.starts_with("%sha256-") => {
+            let name = percent_decode_str(user).decode_utf8_lossy();
+            Some(format!("/users/{}", encoded(&name)))
+        }
         _ => None,
     };
     html! {
@@ -137,14 +142,17 @@ mod tests {
             level: 2,
             mode: mode.into(),
         };
-        let bans =
-            [ban("ip:10.0.0.0/8", "enforce"), ban("ip:2001:db8::/64", "enforce"), ban("user:a\"b", "shadow")];
+        let bans = [
+            ban("ip:10.0.0.0/8", "enforce"),
+            ban("ip:2001:db8::/64", "enforce"),
+            ban("user:a\"b%3A", "shadow"),
+        ];
         let html = view(&Bans { bans: bans.into(), cursor: Some("x=y".into()) }, true, 1_783_080_060_000_000)
             .body
             .into_string();
         assert!(html.contains("&lt;script&gt;") && !html.contains("<script>"));
         assert!(html.contains("4 min") && html.contains("level 2") && html.contains(">shadow<"));
-        assert!(html.contains("/blocked/2001%3Adb8%3A%3A%2F64") && html.contains("/users/a%22b"));
+        assert!(html.contains("/blocked/2001%3Adb8%3A%3A%2F64") && html.contains("/users/a%22b%3A\""));
         assert!(!html.contains("/blocked/10.0.0.0"), "a prefix has no page");
         assert!(html.contains("/bans?cursor=x%3Dy") && !html.contains("First page"));
     }

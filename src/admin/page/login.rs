@@ -3,18 +3,19 @@
 use std::{sync::Arc, time::Instant};
 
 use axum::{
+    Extension,
     extract::State,
     response::{IntoResponse, Redirect, Response},
 };
 use http::{
     HeaderMap, StatusCode,
-    header::{ORIGIN, RETRY_AFTER, SET_COOKIE},
+    header::{ORIGIN, SET_COOKIE},
 };
 use maud::html;
 use subtle::ConstantTimeEq;
 
 use super::{
-    super::{body::Body, problem::Problem, session, shapes::Login, state::Shared},
+    super::{audit::Peer, body::Body, guard, problem::Problem, session, shapes::Login, state::Shared},
     assets,
     layout::{Look, Page},
 };
@@ -52,20 +53,20 @@ fn form() -> Page {
 /// `POST /login`
 pub(super) async fn log_in(
     State(shared): State<Arc<Shared>>,
+    Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
     Body(Login { token: given }): Body<Login>,
 ) -> Result<Response, Problem> {
     let Some(token) = &shared.state.token else {
         return Err(Problem::not_found("there is no token, so nobody has to sign in"));
     };
-    if !shared.guesses.may_guess(Instant::now()) {
-        let problem =
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a second");
-        return Ok(([(RETRY_AFTER, "1")], problem).into_response());
+    if !shared.typed.may_guess(peer, Instant::now()) {
+        return Ok(guard::enough());
     }
     if !bool::from(given.as_bytes().ct_eq(token.reveal().as_bytes())) {
-        shared.guesses.wrong(Instant::now());
-        tracing::warn!("somebody tried to sign in to the admin port with a wrong token");
+        if shared.typed.wrong(peer, Instant::now()) {
+            tracing::warn!(%peer, "somebody tried to sign in to the admin port with a wrong token");
+        }
         return Err(Problem::new(StatusCode::FORBIDDEN, "this is not the token"));
     }
     let cookie = session::begin(token, shared.state.clock.now(), is_tls(&headers));

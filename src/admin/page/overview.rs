@@ -87,7 +87,7 @@ fn warnings(warnings: &[String]) -> Markup {
         @if !warnings.is_empty() {
             section.notice aria-labelledby="warnings" {
                 h2 #warnings { @if warnings.len() == 1 { "1 warning" } @else { (warnings.len()) " warnings" } }
-                ul { @for warning in warnings { li { (warning) } } }
+                ul { @for warning in warnings { li { (parts::prose(warning)) } } }
             }
         }
     }

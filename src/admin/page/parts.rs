@@ -19,6 +19,15 @@ pub(super) fn foreign(text: &str) -> Markup {
     html! { bdi.foreign title=(text) { (text) } }
 }
 
+/// A sentence of ours: what stands between backticks in it is code.
+pub(super) fn prose(text: &str) -> Markup {
+    html! {
+        @for (nth, part) in text.split('`').enumerate() {
+            @if nth % 2 == 1 { code { (part) } } @else { (part) }
+        }
+    }
+}
+
 /// A user, and where more is told of it.
 pub(super) fn user(user: Option<&str>) -> Markup {
     html! {
@@ -102,5 +111,16 @@ pub(super) fn nothing(title: &str, more: &str) -> Markup {
             p.title { (title) }
             p { (more) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backticks_are_code() {
+        assert_eq!(prose("a `<b>` c").into_string(), "a <code>&lt;b&gt;</code> c");
+        assert_eq!(prose("no code").into_string(), "no code");
     }
 }

@@ -108,15 +108,28 @@ fn an_address_that_is_not_limited_has_a_page_too() {
 }
 
 #[test]
+fn a_user_has_a_page_with_the_addresses_it_was_limited_from() {
+    let harness = Harness::with_shared_address(None);
+    let address = harness.get("/blocked/203.0.113.7").body;
+    let link = address.split('"').find(|part| part.starts_with("/users/")).expect("a link to a user");
+    let page = harness.get(link);
+    assert_eq!(page.status, 200, "{link}");
+    assert!(page.body.contains("/blocked/203.0.113.7"), "{}", page.body);
+    let stranger = harness.get("/users/nobody");
+    assert_eq!(stranger.status, 200);
+    assert!(stranger.body.contains("Not limited lately"), "{}", stranger.body);
+}
+
+#[test]
 fn what_is_at_no_path_is_told_as_it_was_asked_for() {
     let harness = Harness::start(None);
     harness.get("/nothing").is_problem(404);
-    let page = harness.send("GET", "/nothing", "accept: text/html,*/*\r\n");
+    let page = harness.send("GET", "/%3Ci%3E", "accept: text/html,*/*\r\n");
     assert_eq!(page.status, 404);
     assert!(
         page.head.contains("text/html") && page.head.contains("content-security-policy: default-src 'none'")
     );
-    assert!(page.body.contains("there is nothing at /nothing"), "{page:?}");
+    assert!(page.body.contains("there is nothing at /%3Ci%3E"), "{page:?}");
 }
 
 #[test]
@@ -194,8 +207,26 @@ fn whoever_guesses_has_to_wait() {
     let statuses: Vec<_> = (0..40).map(|_| log_in(&harness, "wrong", JSON).status).collect();
     assert!(statuses.contains(&429), "{statuses:?}");
     assert!(statuses.iter().all(|status| matches!(status, 403 | 429)), "{statuses:?}");
-    // Programs are not asked to wait.
+    // Programs are not asked to wait for whoever types.
     assert_eq!(harness.send("GET", "/v1/status", "authorization: Bearer s3cret\r\n").status, 200);
+}
+
+#[test]
+fn guesses_are_limited_where_programs_bear_the_token_too_and_sessions_go_on() {
+    let harness = Harness::start(Some("s3cret"));
+    let cookie = log_in(&harness, "s3cret", JSON).head;
+    let cookie = cookie.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    let name = cookie.split(['=', ';']).next().unwrap().to_owned();
+    assert_eq!(name, "tollgate_token");
+    let guess = || harness.send("GET", "/v1/status", "authorization: Bearer wrong\r\n");
+    let replies: Vec<_> = (0..60).map(|_| guess()).collect();
+    let limited = replies.iter().find(|reply| reply.status == 429).expect("it may guess without end");
+    assert!(limited.is_problem(429).head.contains("retry-after: 1"));
+    assert!(replies.iter().all(|reply| matches!(reply.status, 401 | 429)), "{replies:?}");
+    // Whoever types is not kept from it by programs that have an old token.
+    assert_eq!(log_in(&harness, "s3cret", JSON).status, 204);
+    assert_eq!(harness.get("/login").status, 200);
+    assert_eq!(harness.get("/healthz").status, 200);
 }
 
 #[test]

@@ -19,6 +19,10 @@ use super::{
     parts,
     words::{count, visible},
 };
+use crate::abuse::bans::Key;
+
+/// Bytes: of names that are longer, the end may be cut off.
+const WHOLE: usize = 125;
 
 pub(super) async fn user(
     State(shared): State<Arc<Shared>>,
@@ -29,18 +33,26 @@ pub(super) async fn user(
     let page = async {
         query?;
         let users::User(user) = user?;
+        let key = key(&user, shared.state.registry.names().shows("user:"));
         let found = match whereabouts(&shared, &user).await {
             Ok(found) => found,
             // Somebody who was not limited can be banned all the same.
             Err(problem) if problem.status() == StatusCode::NOT_FOUND => User { user, addresses: Vec::new() },
             Err(problem) => return Err(problem),
         };
-        Ok(view(&found, shared.state.clock.now()))
+        Ok(view(&found, key.as_deref(), shared.state.clock.now()))
     };
     look.show(Place::Blocked, page.await)
 }
 
-fn view(user: &User, now: i64) -> Page {
+/// What to ban a user by. `None`: it is no name that requests bear, but a hash, or what was kept of a long one.
+fn key(user: &str, is_plain: bool) -> Option<String> {
+    let is_name = (is_plain || !user.starts_with("hmac:")) && user.len() < WHOLE;
+    is_name.then(|| Key::of_user(user).to_string())
+}
+
+/// `key`: to ban the user by.
+fn view(user: &User, key: Option<&str>, now: i64) -> Page {
     let denied = user.addresses.iter().map(|address| address.denied).sum();
     let body = html! {
         p.crumbs { a href="/blocked" { "Blocked addresses" } }
@@ -49,9 +61,12 @@ fn view(user: &User, now: i64) -> Page {
                 h1 { (parts::foreign(&user.user)) }
                 p.meta { "User" (parts::copy(&user.user, "the user")) }
             }
-            div.actions.js { (dialogs::open("ban", "Ban …", "danger")) }
+            @if key.is_some() { div.actions.js { (dialogs::open("ban", "Ban …", "danger")) } }
         }
-        (dialogs::ban(&format!("user:{}", user.user)))
+        @match key {
+            Some(key) => (dialogs::ban(key)),
+            None => p.faint { "The name itself is not kept, for it is hashed or too long. Whoever knows it can ban the user by it, under Bans." },
+        }
         dl.tiles {
             div { dt { "Addresses" } dd { (count(user.addresses.len() as u64)) } }
             div { dt { "Denied" } dd.denied { (count(denied)) } }
@@ -78,4 +93,23 @@ fn view(user: &User, now: i64) -> Page {
         }
     };
     Page { title: visible(&user.user).into_owned(), body }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_can_be_banned_by_his_name_alone() {
+        assert_eq!(key("a+b", true).as_deref(), Some("user:a%2Bb"));
+        assert_eq!(key("a%2Bb", true).as_deref(), Some("user:a%252Bb"));
+        assert_eq!(key("hmac:5559b01469a0a939", false), None, "nobody is called so");
+        assert_eq!(key("acme", false).as_deref(), Some("user:acme"));
+        assert_eq!(key(&"x".repeat(128), true), None, "it may go on");
+        let page =
+            |key| view(&User { user: "acme".into(), addresses: Vec::new() }, key, 0).body.into_string();
+        assert!(
+            page(Some("user:acme")).contains("value=\"user:acme\"") && !page(None).contains("data-dialog")
+        );
+    }
 }

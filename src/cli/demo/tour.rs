@@ -33,6 +33,8 @@ use crate::{
 
 /// The configuration as it is shipped.
 const SHIPPED: &str = include_str!("../../../proxy.yaml");
+/// Many people behind one address.
+const OFFICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 13);
 /// What one abusive machine looks like that hides behind several accounts.
 const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
 /// Another one, that tries passwords.
@@ -48,7 +50,7 @@ pub(in crate::cli) struct Args {
     once: bool,
 }
 
-const SCRIPTS: [Script; 4] = [
+const SCRIPTS: [Script; 5] = [
     Script {
         name: "a mobile app",
         address: Ipv4Addr::new(127, 0, 0, 11),
@@ -60,6 +62,34 @@ const SCRIPTS: [Script; 4] = [
         address: Ipv4Addr::new(127, 0, 0, 12),
         users: &["shop"],
         requests: &[(20, Method::GET, "/api/stock?page=1")],
+    },
+    Script {
+        name: "an office",
+        address: OFFICE,
+        users: &[
+            "ada",
+            "alan",
+            "barbara",
+            "claude",
+            "donald",
+            "edsger",
+            "frances",
+            "grace",
+            "hedy",
+            "ivan",
+            "jean",
+            "john",
+            "katherine",
+            "ken",
+            "leslie",
+            "linus",
+            "margaret",
+            "niklaus",
+            "radia",
+            "tony",
+        ],
+        // Each of them asks little, all of them together too much.
+        requests: &[(80, Method::GET, "/api/orders")],
     },
     Script {
         name: "a scraper",
@@ -89,7 +119,10 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
             app.close();
             ExitCode::SUCCESS
         }
-        Ok((app, origin)) => until_told_to_end(|| Ok(app), || again(origin)),
+        Ok((app, origin)) => {
+            go_on(app.addresses[0]);
+            until_told_to_end(|| Ok(app), || again(origin))
+        }
         Err(Ended::Configuration(errors)) => misconfigured(&errors),
         Err(Ended::Start(error)) => {
             complain(format_args!(
@@ -148,11 +181,28 @@ fn tour() -> Result<(app::App, SocketAddr), Ended> {
     say(format_args!(
         "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\n\
          Look:     http://{admin}/ in a browser shows all of this, live\n\
+         Ban:      tollgate ban {ABUSER} --for 10m --reason scraping{elsewhere}\n\
          Unblock:  tollgate unblock {ABUSER}{elsewhere}\n\
          Metrics:  curl http://{admin}/metrics\n\
-         Ctrl-C ends the demo."
+         The clients go on until Ctrl-C ends the demo."
     ))?;
     Ok((app, origin))
+}
+
+/// So that there is something to see, the clients go on for as long as the demo does.
+fn go_on(proxy: SocketAddr) {
+    let play = move || -> io::Result<()> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+        for script in SCRIPTS.iter().cycle() {
+            runtime.block_on(traffic::play(script, proxy))?;
+        }
+        Ok(())
+    };
+    // It ends with the proxy. Without it the demo shows what was before.
+    let spawned = std::thread::Builder::new().name("traffic".into()).spawn(play);
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "the clients of the demo don't go on");
+    }
 }
 
 /// Nothing changes but what comes from the environment, and that can't.

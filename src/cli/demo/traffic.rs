@@ -62,7 +62,8 @@ pub(super) async fn play(script: &Script, proxy: SocketAddr) -> io::Result<Outco
             let response = sender.send_request(request).await.map_err(io::Error::other)?;
             outcome.sent += 1;
             match response.status() {
-                StatusCode::TOO_MANY_REQUESTS => outcome.limited += 1,
+                // 403: somebody has tried a ban.
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::FORBIDDEN => outcome.limited += 1,
                 status if status.is_success() => outcome.answered += 1,
                 status => return Err(io::Error::other(format!("{} got {status}", script.name))),
             }

@@ -1,5 +1,10 @@
 //! What operators do with it.
 
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+};
+
 use super::{ask_as, is_content, limit, start};
 use crate::harness::{Browser, Origin, Redis, eventually};
 
@@ -53,6 +58,48 @@ fn a_new_denial_shows_by_itself_and_leaves_alone_what_somebody_does() {
         browser.script("return document.activeElement.name + document.activeElement.value"),
         "prefix127."
     );
+    is_content(&browser);
+}
+
+#[test]
+fn a_page_that_could_not_listen_becomes_live_by_itself() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    // More than there are places; those that got one hold it.
+    let ask = format!("GET /v1/events HTTP/1.1\r\nhost: {}\r\n\r\n", tollgate.admin);
+    let mut listeners: Vec<TcpStream> = Vec::new();
+    loop {
+        let mut stream = TcpStream::connect(tollgate.admin).unwrap();
+        stream.write_all(ask.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        if &status == b"HTTP/1.1 503" {
+            break;
+        }
+        listeners.push(stream);
+    }
+    let browser = Browser::open(tollgate.admin, "/blocked");
+    browser.shows("#live", "Not live");
+    drop(listeners);
+    browser.shows("#live", "Live");
+    limit(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve"]);
+    browser.shows("main table", "127.0.0.5");
+}
+
+#[test]
+fn a_user_is_found_behind_an_address_and_banned() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    limit(&tollgate, "127.0.0.5", &["bob", "eve", "bob", "a+b"]);
+    let browser = Browser::open(tollgate.admin, "/blocked/127.0.0.5");
+    browser.click("a[href='/users/a%2Bb']");
+    browser.comes_to("/users/a%2Bb");
+    browser.shows("main table", "127.0.0.5");
+    browser.click("[data-dialog=ban]");
+    browser.click("#ban [type=submit]");
+    browser.shows("#said", "user:a%2Bb is banned until");
+    eventually("the user is shut out elsewhere, too", || ask_as(&tollgate, "127.0.0.6", &["a+b"]) == [403]);
+    assert_eq!(ask_as(&tollgate, "127.0.0.7", &["bob"]), [200]);
     is_content(&browser);
 }
 

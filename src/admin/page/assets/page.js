@@ -246,29 +246,39 @@ function showTick(tick) {
   if (++ticks % 5 === 0) refreshSoon();
 }
 
-function listen() {
+function showLive(state, text) {
   const live = lookUp("live");
-  const show = (state, text) => {
-    live.className = `live js ${state}`;
-    live.lastElementChild.textContent = text;
-  };
-  const events = new EventSource("/v1/events");
-  let wasAway = false;
+  live.className = `live js ${state}`;
+  live.lastElementChild.textContent = text;
+}
+
+let events, wasAway = false;
+function listen() {
+  events = new EventSource("/v1/events");
   events.addEventListener("open", () => {
-    show("on", "Live");
+    showLive("on", "Live");
     if (wasAway) refreshSoon();
     wasAway = false;
   });
   events.addEventListener("error", () => {
     wasAway = true;
-    show("off", events.readyState === EventSource.CLOSED ? "Not live" : "Reconnecting");
+    const isOver = events.readyState === EventSource.CLOSED;
+    showLive("off", isOver ? "Not live" : "Reconnecting");
+    // It was refused: browsers don't try again then. Whoever has to sign in again is led there.
+    if (isOver) setTimeout(() => { refresh(); listen(); }, 5000);
   });
   const changes = ["limited", "unblocked", "banned", "lifted", "reloaded", "not_reloaded", "health", "warning", "missed"];
   for (const name of changes) events.addEventListener(name, refreshSoon);
   events.addEventListener("tick", (event) => showTick(JSON.parse(event.data)));
+}
+
+function stayUpToDate() {
+  listen();
   document.addEventListener("visibilitychange", refreshSoon);
   // Otherwise the next page waits for the connection of this one.
   addEventListener("pagehide", () => events.close());
+  // Somebody comes back to the page as the browser has kept it.
+  addEventListener("pageshow", (event) => { if (event.persisted) listen(); });
 }
 
 // The eye that follows the pointer over charts
@@ -308,4 +318,4 @@ if (nav) nav.closest("nav").scrollLeft = nav.offsetLeft - 16;
 
 tellTimes();
 setInterval(tellTimes, 1000);
-if ("live" in main.dataset && "EventSource" in window) listen();
+if ("live" in main.dataset && "EventSource" in window) stayUpToDate();
