@@ -20,6 +20,8 @@ local index, instance = KEYS[1], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local behind = now - tonumber(ARGV[5])
+-- A second.
+local AHEAD = 1000000
 
 -- A key of ours that holds something else is worth nothing, and would be in the way for ever.
 local function heal(key, kind)
@@ -71,6 +73,11 @@ for client = 1, (#KEYS - 1) / 2 do
   local users, first = tonumber(ARGV[at + 4]), at + 5
   heal(key, 'hash')
   local forgotten = tonumber(redis.call('HGET', key, 'forgotten') or '')
+  -- By a clock that was set back since, or that of a server that this one took the place of.
+  if forgotten and forgotten > now + AHEAD then
+    forgotten = nil
+    redis.call('HDEL', key, 'forgotten')
+  end
   if forgotten and last + behind <= forgotten then
     refused[#refused + 1] = client
   else

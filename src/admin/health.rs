@@ -7,7 +7,10 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::{StatusCode, header::CONTENT_TYPE};
+use http::{
+    HeaderMap, StatusCode,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 
 use super::{
     openapi::Refusals,
@@ -15,7 +18,7 @@ use super::{
     shapes::{Health, ProblemDetails},
     state::{Phase, Shared},
 };
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::Format;
 
 /// The process lives.
 #[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = Health)))]
@@ -46,10 +49,21 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<Json<Heal
 #[utoipa::path(
     get,
     path = "/metrics",
-    responses((status = 200, body = String, content_type = "application/openmetrics-text"), Refusals)
+    responses(
+        (status = 200, description = "OpenMetrics to whoever accepts it, else Prometheus' own text", content(
+            (String = "text/plain"),
+            (String = "application/openmetrics-text")
+        )),
+        Refusals
+    )
 )]
-pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
-    let page = shared.state.metrics.expose();
+pub(super) async fn metrics(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = Format::accepted(&accepted.collect::<Vec<_>>().join(","));
+    let page = shared.state.metrics.expose(format);
     let page = page.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-    Ok(([(CONTENT_TYPE, Metrics::CONTENT_TYPE)], page).into_response())
+    Ok(([(CONTENT_TYPE, format.content_type())], page).into_response())
 }

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use axum::{
-    Json, Router, middleware,
+    Router, middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
-use http::{HeaderMap, Method, StatusCode, Uri, header::ACCEPT};
+use bytes::Bytes;
+use http::{
+    HeaderMap, Method, StatusCode, Uri,
+    header::{ACCEPT, CONTENT_TYPE},
+};
 use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -36,8 +40,13 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .routes(routes!(bans::list::list, bans::give::give, bans::lift::lift))
         .routes(routes!(audit::audit))
         .split_for_parts();
+    // Written once: the router is copied for each connection.
+    let described = described.to_json().map(Bytes::from).map_err(|error| {
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("it can't be written: {error}"))
+    });
+    let description = async move || described.map(|json| ([(CONTENT_TYPE, "application/json")], json));
     router
-        .route("/v1/openapi.json", get(async move || Json(described)))
+        .route("/v1/openapi.json", get(description))
         .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)

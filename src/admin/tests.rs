@@ -265,7 +265,7 @@ fn status_and_metrics_are_told() {
     assert_eq!(status["listeners"], json!(["127.0.0.1:8080"]));
     assert_eq!(status["warnings"], json!(["mind the gap"]));
     let metrics = harness.get("/metrics");
-    assert!(metrics.head.contains("content-type: application/openmetrics-text"));
+    assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"));
     assert!(metrics.body.contains("tollgate_build_info{version="));
     assert_eq!(harness.send("HEAD", "/metrics", "").body, "");
 }

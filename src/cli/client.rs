@@ -55,8 +55,8 @@ pub(super) enum Failure {
     Token,
     #[error("cannot connect to the admin port at {authority}: {source}; is tollgate running there?")]
     Connect { authority: String, source: io::Error },
-    #[error("the admin port at {0} gave no answer within {TIMEOUT:?}")]
-    Timeout(String),
+    #[error("the admin port at {authority} gave no answer within {within:?}")]
+    Timeout { authority: String, within: Duration },
     #[error("the admin port at {authority} broke off: {reason}")]
     Broken { authority: String, reason: String },
     #[error("the admin port at {0} wants its token: give --token, or set TOLLGATE_ADMIN_TOKEN")]
@@ -103,15 +103,13 @@ fn shown<T: DeserializeOwned>(
     body: Bytes,
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, Failure> {
-    let authority = authority(&options.admin)?;
+    let authority = authority(&options.admin)?.to_string();
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let asked = ask(options, &authority, method, target, body);
-    let late = |_| Failure::Timeout(authority.to_string());
-    let body = runtime.block_on(async { time::timeout(TIMEOUT, asked).await.map_err(late)? })?;
-    let foreign = |reason: &dyn ToString| Failure::Foreign {
-        authority: authority.to_string(),
-        reason: reason.to_string(),
-    };
+    let body = runtime.block_on(in_time(options, TIMEOUT, async {
+        let mut connection = Connection::open(options).await?;
+        connection.send(method, target, body).await
+    }))?;
+    let foreign = |reason: &dyn ToString| foreign(&authority, reason);
     let shown = serde_json::from_slice(&body).map(|answer| show(&answer));
     if options.json {
         let text = std::str::from_utf8(&body).map_err(|error| foreign(&error))?;
@@ -148,54 +146,103 @@ fn authority(admin: &str) -> Result<Authority, Failure> {
     authority.cloned().ok_or_else(malformed)
 }
 
-async fn ask(
-    options: &Options,
-    authority: &Authority,
-    method: Method,
-    target: &str,
-    body: Bytes,
-) -> Result<Bytes, Failure> {
-    let broken = |reason: &dyn ToString| Failure::Broken {
-        authority: authority.to_string(),
-        reason: reason.to_string(),
-    };
-    let mut request = Request::builder().method(method).uri(target).header(HOST, authority.as_str());
-    let token = options.token.as_deref().filter(|token| !token.is_empty());
-    if let Some(token) = token {
-        let value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| Failure::Token)?;
-        request = request.header(AUTHORIZATION, value);
-    }
-    if !body.is_empty() {
-        request = request.header(CONTENT_TYPE, "application/json");
-    }
-    let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
+fn foreign(authority: &str, reason: &dyn ToString) -> Failure {
+    Failure::Foreign { authority: authority.to_owned(), reason: reason.to_string() }
+}
 
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80)))
-        .await
-        .map_err(|source| Failure::Connect { authority: authority.to_string(), source })?;
-    let (mut sender, connection) =
-        http1::handshake(TokioIo::new(stream)).await.map_err(|error| broken(&error))?;
-    // Ends with the runtime; what goes wrong with it, the answer tells.
-    tokio::spawn(connection);
-    let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
-    let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-    let body = body.map_err(|error| broken(&error))?.to_bytes();
+/// What `asked` gives, if it does so within that time.
+pub(super) async fn in_time<T>(
+    options: &Options,
+    within: Duration,
+    asked: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let late =
+        |_| Failure::Timeout { authority: options.admin.trim_start_matches("http://").to_owned(), within };
+    time::timeout(within, asked).await.map_err(late)?
+}
+
+/// A connection to the admin port, for one request after another.
+#[derive(Debug)]
+pub(super) struct Connection {
+    authority: Authority,
+    authorization: Option<HeaderValue>,
+    sender: http1::SendRequest<Full<Bytes>>,
+}
+
+impl Connection {
+    pub(super) async fn open(options: &Options) -> Result<Self, Failure> {
+        let authority = authority(&options.admin)?;
+        let token = options.token.as_deref().filter(|token| !token.is_empty());
+        let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
+        let authorization = bearer.transpose().map_err(|_| Failure::Token)?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+        let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80)))
+            .await
+            .map_err(|source| Failure::Connect { authority: authority.to_string(), source })?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| {
+            Failure::Broken { authority: authority.to_string(), reason: error.to_string() }
+        })?;
+        // Ends with the runtime, or with the sender; what goes wrong with it, the answer tells.
+        tokio::spawn(connection);
+        Ok(Self { authority, authorization, sender })
+    }
+
+    /// What the answer to it says.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        target: &str,
+        body: Bytes,
+    ) -> Result<T, Failure> {
+        let answer = self.send(method, target, body).await?;
+        self.read(&answer)
+    }
+
+    /// What an answer says.
+    pub(super) fn read<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, Failure> {
+        serde_json::from_slice(answer).map_err(|error| foreign(self.authority.as_str(), &error))
+    }
+
+    /// The answer as it came, if it is a good one.
+    pub(super) async fn send(&mut self, method: Method, target: &str, body: Bytes) -> Result<Bytes, Failure> {
+        let authority = self.authority.as_str();
+        let broken = |reason: &dyn ToString| Failure::Broken {
+            authority: authority.to_owned(),
+            reason: reason.to_string(),
+        };
+        let mut request = Request::builder().method(method).uri(target).header(HOST, authority);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        if !body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
+        self.sender.ready().await.map_err(|error| broken(&error))?;
+        let response = self.sender.send_request(request).await.map_err(|error| broken(&error))?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
+        match answered(authority, status, body.map_err(|error| broken(&error))?.to_bytes()) {
+            Err(Failure::Unauthorized(authority)) if self.authorization.is_some() => {
+                Err(Failure::WrongToken(authority))
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// The body of an answer that is a good one.
+fn answered(authority: &str, status: StatusCode, body: Bytes) -> Result<Bytes, Failure> {
     match status {
         StatusCode::OK | StatusCode::CREATED => Ok(body),
-        StatusCode::UNAUTHORIZED if token.is_some() => Err(Failure::WrongToken(authority.to_string())),
-        StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_string())),
+        StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_owned())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) if !problem.errors.is_empty() => Err(Failure::Misconfigured {
                 errors: problem.errors,
                 problem: String::from_utf8_lossy(&body).into_owned(),
             }),
             Ok(problem) if !problem.detail.is_empty() => Err(Failure::Refused(problem.detail)),
-            _ => Err(Failure::Foreign {
-                authority: authority.to_string(),
-                reason: format!("it said {status}"),
-            }),
+            _ => Err(foreign(authority, &format_args!("it said {status}"))),
         },
     }
 }

@@ -13,6 +13,7 @@ mod reload;
 mod run;
 mod service_manager;
 mod terminal;
+mod top;
 mod unban;
 mod unblock;
 
@@ -57,6 +58,8 @@ enum Command {
     Bans(bans::Args),
     /// Lift a ban
     Unban(unban::Args),
+    /// Watch traffic, limits and limited addresses live
+    Top(top::Args),
     /// Say what would become of a request, and why: exit code 0 if it would be allowed, 1 if not
     Explain(explain::Args),
     /// Print what a shell needs to complete command lines
@@ -79,6 +82,7 @@ pub fn main() -> ExitCode {
         Command::Ban(args) => ban::run(&args),
         Command::Bans(args) => bans::run(&args),
         Command::Unban(args) => unban::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Completions(args) => completions::run(&args, Arguments::command()),
         Command::Man(args) => man::run(&args, Arguments::command()),

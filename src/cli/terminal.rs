@@ -87,7 +87,11 @@ pub(super) fn time_left(until: &str, now: Timestamp) -> String {
     if millis <= 0 {
         return "-".to_owned();
     }
-    let seconds = millis / 1_000 + i64::from(millis % 1_000 > 0);
+    span(millis / 1_000 + i64::from(millis % 1_000 > 0))
+}
+
+/// Seconds in the two largest units: `41s`, `1m 30s`, `2h 5m`.
+pub(super) fn span(seconds: i64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3_600 => format!("{}m {}s", seconds / 60, seconds % 60),

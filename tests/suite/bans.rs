@@ -7,7 +7,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Config, Origin, Redis, Reply, Tollgate, eventually, request};
+use crate::harness::{Client, Config, Origin, Redis, Relay, Reply, Tollgate, eventually, request};
 
 /// Three a second of an address pass. Whoever is denied five times within ten seconds is out for one second at first.
 const RULES: &str = "
@@ -318,6 +318,24 @@ fn exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long() {
     eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
     counts(&shared);
     assert!(redis.cli(&["hlen", "ratelimit:{bans}:ladders"]).parse::<u32>().unwrap() >= 23);
+}
+
+/// While an instance says that it lives, which takes as long as Redis is far, it goes on to count with the others.
+#[test]
+fn a_redis_that_is_far_counts_no_less() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let relay = Relay::to(redis.port);
+    let rest = format!("{STRICT}store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}\n", relay.url());
+    let shared = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("strict"));
+    ban(&shared, "user:first");
+    eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
+    relay.delay(Duration::from_millis(150));
+    let ladders = || redis.cli(&["hlen", "ratelimit:{bans}:ladders"]).parse::<usize>().unwrap();
+    for n in 1..=40 {
+        (0..2).for_each(|_| drop(ask(&shared, &format!("198.51.100.{n}"), "")));
+    }
+    // Nothing was counted alone, to be counted again.
+    eventually("all are counted", || ladders() == 40);
 }
 
 #[test]

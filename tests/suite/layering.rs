@@ -51,9 +51,10 @@ const MAY_KNOW: [(&str, &[&str]); 17] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 17] = [
+const MAY_USE: [(&str, &[&str]); 18] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
+    ("ratatui", &["cli"]),
     ("axum", &["admin"]),
     ("prometheus_client", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),

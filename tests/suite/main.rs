@@ -61,4 +61,5 @@ mod shared_records;
 mod slices;
 mod token_limits;
 mod tokens;
+mod top;
 mod traces;

@@ -14,7 +14,8 @@ impl Page {
     /// A line is none, a sample is of no family that was announced, or one is told twice.
     #[track_caller]
     fn of(tollgate: &Tollgate) -> Self {
-        let reply = tollgate.admin("GET", "/metrics");
+        let accept = [("accept", "application/openmetrics-text; version=1.0.0, text/plain;q=0.5")];
+        let reply = request(tollgate.admin, "GET", "/metrics", &accept, b"");
         assert_eq!(reply.status, 200);
         assert!(
             reply.header("content-type").unwrap().starts_with("application/openmetrics-text; version=1.0.0")

@@ -414,6 +414,24 @@ fn whoever_missed_an_unblock_does_not_undo_it() {
 }
 
 #[test]
+fn an_unblock_by_a_clock_that_was_set_back_hides_nothing() {
+    let redis = Redis::start();
+    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+    // A server that was an hour ahead has given way to this one.
+    let client = "ratelimit:{abuse}:203.0.113.7";
+    let hour = || redis.cli(&["time"]).lines().next().unwrap().parse::<u64>().unwrap() + 3_600;
+    redis.cli(&["hset", client, "forgotten", &format!("{}000000", hour())]);
+    redis.cli(&["expire", client, "3600"]);
+    a.deny("203.0.113.7", "ann", 0);
+    a.publish(1);
+    assert_eq!(a.listed().len(), 1);
+    assert_eq!(b.listed().len(), 1);
+    redis.cli(&["hset", client, "forgotten", &format!("{}000000", hour())]);
+    let found = b.ask("GET", "/v1/users/ann").json();
+    assert_eq!(found["addresses"][0]["address"], "203.0.113.7");
+}
+
+#[test]
 fn clocks_that_differ_make_no_difference_to_an_unblock() {
     for ahead in [-50_000_000, 50_000_000] {
         let redis = Redis::start();

@@ -136,7 +136,8 @@ impl<'a> Pulse<'a> {
 
     /// One heartbeat, on a connection that may have to be made.
     async fn beat(&self) -> Result<Duration, Failure> {
-        let held = self.connection.take();
+        // Others ask on it meanwhile.
+        let held = self.connection.borrow().clone();
         if let Some(connection) = held {
             match self.beat_over(connection).await {
                 // It ended meanwhile, as it does when the server is started anew: that says nothing of the server.
@@ -148,8 +149,17 @@ impl<'a> Pulse<'a> {
         self.beat_over(connection).await
     }
 
-    /// One heartbeat, which takes no longer than a decision may. The connection is kept if it serves.
-    async fn beat_over(&self, mut connection: MultiplexedConnection) -> Result<Duration, Failure> {
+    /// One heartbeat. The connection is kept if it serves.
+    async fn beat_over(&self, connection: MultiplexedConnection) -> Result<Duration, Failure> {
+        let beat = self.heartbeat(connection.clone()).await;
+        // One that has no memory answers all the same: another connection would not help.
+        let serves = beat.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory);
+        self.connection.replace(serves.then_some(connection));
+        beat
+    }
+
+    /// Takes no longer than a decision may.
+    async fn heartbeat(&self, mut connection: MultiplexedConnection) -> Result<Duration, Failure> {
         if self.audit_due.get() <= Instant::now() {
             self.look(&mut connection, false).await?;
         }
@@ -158,10 +168,6 @@ impl<'a> Pulse<'a> {
         let introduction = beats.is_multiple_of(INTRODUCTION).then(|| roll::Introduction::of(self.duties));
         let beat = heartbeat(self.duties, &mut connection, ALIVE, introduction.as_ref());
         let beat = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())?;
-        // One that has no memory answers all the same: another connection would not help.
-        if beat.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory) {
-            self.connection.replace(Some(connection));
-        }
         let Heard { instances, offset, others } = beat?;
         self.duties.fleet.set_instances(instances);
         if let Some(introduction) = introduction {

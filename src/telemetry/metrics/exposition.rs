@@ -1,4 +1,4 @@
-//! The counters as text: OpenMetrics 1.0, which Prometheus reads.
+//! The counters as text, which Prometheus reads.
 
 use std::{fmt, sync::Arc};
 
@@ -11,23 +11,26 @@ use prometheus_client::{
 
 use super::{
     BanVerdict, Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, ThreadMetrics, Verdict,
-    bans::BanRow, generation::Totals, histogram::Total,
+    bans::BanRow,
+    format::{Format, as_text},
+    generation::Totals,
+    histogram::Total,
 };
 
 impl Metrics {
-    /// What [`Metrics::expose`] gives.
-    pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
     /// Sums every worker's counters and writes them all down.
     ///
     /// # Errors
     /// None of its own: those of writing to memory.
-    pub fn expose(self: &Arc<Self>) -> Result<String, fmt::Error> {
+    pub fn expose(self: &Arc<Self>, format: Format) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(self)));
         let mut page = String::new();
         text::encode(&mut page, &registry)?;
-        Ok(page)
+        Ok(match format {
+            Format::Text => as_text(&page),
+            Format::OpenMetrics => page,
+        })
     }
 
     fn sum(&self, value: impl Fn(&ThreadMetrics) -> u64) -> u64 {
@@ -300,7 +303,7 @@ mod tests {
         }
         metrics.add_abuse_dropped(7);
         metrics.watch_memory(|| MemoryFacts { keys: 11, evicted: 2, discarded: 5 });
-        let page = metrics.expose().unwrap();
+        let page = metrics.expose(Format::OpenMetrics).unwrap();
         for line in [
             r#"tollgate_requests_total{route="all",status="2xx"} 2"#,
             r#"tollgate_requests_total{route="",status="4xx"} 2"#,
@@ -332,7 +335,7 @@ mod tests {
         worker.request(Some(99), StatusCode::OK, Duration::ZERO);
         worker.decision(99, Verdict::Allowed, Source::Store);
         worker.upstream(99, Outcome::Ok);
-        let page = metrics.expose().unwrap();
+        let page = metrics.expose(Format::OpenMetrics).unwrap();
         let counted =
             |line: &str| line.starts_with("tollgate_") && line.contains("_total") && !line.ends_with(" 0");
         assert_eq!(page.lines().find(|line| counted(line)), None);

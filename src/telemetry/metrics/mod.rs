@@ -6,6 +6,7 @@
 mod bans;
 mod cell;
 mod exposition;
+mod format;
 mod generation;
 mod histogram;
 mod history;
@@ -16,6 +17,7 @@ mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
 pub use cell::{Counter, Gauge};
+pub use format::Format;
 pub use generation::Totals;
 pub use history::{History, Sample, Track};
 pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};

@@ -13,6 +13,7 @@ mod origin;
 mod program;
 mod redis;
 mod relay;
+mod terminal;
 mod tollgate;
 
 pub use browser::Browser;
@@ -27,6 +28,7 @@ pub use origin::{Conn, Origin};
 pub use program::{Running, installed, nginx, nobody, printed, program};
 pub use redis::{Redis, free_port};
 pub use relay::Relay;
+pub use terminal::Terminal;
 pub use tollgate::{Config, Tollgate};
 
 use std::time::{Duration, Instant};

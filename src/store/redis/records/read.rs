@@ -7,6 +7,8 @@ use redis::{FromRedisValue, RedisResult, Value, aio::ConnectionLike};
 use super::scope::{FORGOTTEN, INSTANCES, LONGEST, Scope};
 use crate::abuse::{self, Changes, Others, Snapshot};
 
+/// Microseconds that a time may be ahead of the server's: more means another server's clock, as in `lua/record.lua`.
+pub(super) const AHEAD: i64 = 1_000_000;
 /// Clients a page.
 const PAGE: usize = 1_024;
 
@@ -90,6 +92,8 @@ fn others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> Others {
     for (field, value) in fields.into_iter().take(INSTANCES + 1) {
         if field == FORGOTTEN.as_bytes() {
             let time = str::from_utf8(&value).ok().and_then(|time| time.parse::<i64>().ok());
+            // Of one that is to come nobody knows what was denied before.
+            let time = time.filter(|time| *time <= now.saturating_add(AHEAD));
             others.forgotten = time.map(|time| now.saturating_sub(time).max(0));
         } else if field != scope.instance.as_bytes() {
             others.snapshots.extend(decode(&field, &value));

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use redis::{FromRedisValue, RedisResult, Script, Value, aio::ConnectionLike};
 
 use super::{
-    read::{fields, micros},
+    read::{AHEAD, fields, micros},
     scope::{FORGOTTEN, Scope},
 };
 use crate::abuse::{self, ADDRESSES_A_USER, Registry, SIGHTINGS, Sighting, Untold, Whereabouts};
@@ -76,7 +76,8 @@ pub(super) async fn user(
     let (Some(time), Some(found)) = (replies.next(), replies.next()) else {
         return Ok(Whereabouts::default());
     };
-    let behind = now.saturating_sub(micros(FromRedisValue::from_redis_value(time?)?));
+    let redis_now = micros(FromRedisValue::from_redis_value(time?)?);
+    let behind = now.saturating_sub(redis_now);
     let found = fields(found)?.into_iter().take(2 * ADDRESSES_A_USER);
     let found: Vec<(IpNet, Vec<u8>)> = found
         .filter_map(|(field, value)| Some((abuse::parse(str::from_utf8(&field).ok()?)?, value)))
@@ -93,6 +94,7 @@ pub(super) async fn user(
     let forgotten: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
     for ((address, value), forgotten) in found.into_iter().zip(forgotten) {
         let forgotten = forgotten.ok().and_then(|time| i64::from_redis_value(time).ok());
+        let forgotten = forgotten.filter(|since| *since <= redis_now.saturating_add(AHEAD));
         let value = String::from_utf8_lossy(&value);
         for (instance, denied, last) in value.split(';').filter_map(said) {
             if forgotten.is_some_and(|since| last <= since) {

@@ -1,0 +1,158 @@
+//! Screens as they are drawn, of several sizes.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Color};
+
+use super::{
+    super::{
+        app::{App, Opened},
+        asker::{Change, Told},
+        testing::{NOW, evidence, snapshot},
+    },
+    Look,
+};
+
+const PLAIN: Look = Look { is_coloured: false };
+const COLOURED: Look = Look { is_coloured: true };
+
+/// After two answers, with 40 requests a second, half of them denied.
+fn app() -> App {
+    let mut app = App::new("http://127.0.0.1:9900".to_owned());
+    let now = Instant::now();
+    let stands = |snapshot| Told::Stands { snapshot: Box::new(snapshot), evidence: None };
+    app.hear(stands(snapshot()), now).unwrap();
+    let mut later = snapshot();
+    later.routes[0].requests += 40;
+    later.routes[0].denied += 20;
+    later.blocked[0].denied += 20;
+    app.hear(stands(later), now + Duration::from_secs(1)).unwrap();
+    app
+}
+
+/// The same, but for what `change` does to it.
+fn with(change: impl FnOnce(&mut App)) -> App {
+    let mut app = app();
+    change(&mut app);
+    app
+}
+
+fn opened(scrolled: usize) -> Option<Opened> {
+    Some(Opened { address: "203.0.113.7".into(), evidence: Some(Ok(evidence())), scrolled })
+}
+
+fn drawn(app: &App, width: u16, height: u16, look: Look) -> Buffer {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    let now: Timestamp = NOW.parse().unwrap();
+    terminal.draw(|frame| super::frame(frame, app, look, now)).unwrap();
+    terminal.backend().buffer().clone()
+}
+
+fn lines(app: &App, width: u16, height: u16) -> Vec<String> {
+    let buffer = drawn(app, width, height, PLAIN);
+    let rows = buffer.content.chunks(usize::from(width));
+    rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>().trim_end().to_owned()).collect()
+}
+
+#[test]
+fn the_overview_tells_everything_at_80_columns() {
+    let expected = "\
+tollgate 1.2.3  up 3h 0m  ready  http://127.0.0.1:9900
+store redis, master, 2ms, breaker closed, 2 instances  endpoints 1/2 healthy
+2 warnings: Redis evicts keys
+
+requests     40.0/s                                                            █
+denied       20.0/s                                                            ▄
+
+ROUTE                                 REQ/S  DENIED/S    5XX/S      P50      P99
+/api/*                                 40.0      20.0        0    2.1ms     1.2s
+/*                                        0         0        0    2.1ms     1.2s
+
+ADDRESS                 DENIED    +/S  USERS  HINT           POLICIES       LEFT
+203.0.113.7                 80   20.0      3  many users     per-ip          59s
+198.51.100.9                20      0      1  one user       per-ip          59s
+2001:db8::/64                5      0      0  no user known  per-ip          59s
+
+
+
+
+
+q quit  s sort: denied  Enter who  u unblock  b ban 1h  p pause  ? help";
+    assert_eq!(lines(&app(), 80, 21).join("\n"), expected);
+}
+
+#[test]
+fn narrow_screens_drop_what_matters_least() {
+    let app = app();
+    let [small, smaller] = [(40, 20), (30, 8)].map(|(width, height)| lines(&app, width, height).join("\n"));
+    for text in [&small, &smaller] {
+        assert!(text.contains("203.0.113.7") && text.contains("DENIED"), "{text}");
+        assert!(!text.contains("POLICIES") && !text.contains("P50"), "{text}");
+    }
+    // No size is too small to be drawn, whatever is on the screen.
+    let others = [
+        with(|app| app.opened = opened(99)),
+        with(|app| app.is_help = true),
+        with(|app| app.question = Some(Change::Ban("2001:db8:1234:5678::/64".into()))),
+        App::new(String::new()),
+    ];
+    for (width, height) in (1..50).flat_map(|width| (1..30).map(move |height| (width, height))).step_by(7) {
+        for app in &others {
+            lines(app, width, height);
+        }
+    }
+}
+
+#[test]
+fn colours_are_left_out_where_nobody_wants_them() {
+    let has_colour = |buffer: &Buffer| {
+        buffer.content.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
+    };
+    assert!(has_colour(&drawn(&app(), 80, 24, COLOURED)));
+    assert!(!has_colour(&drawn(&app(), 80, 24, PLAIN)));
+}
+
+#[test]
+fn an_admin_port_that_is_away_is_told_above_the_last_figures() {
+    let away = "cannot connect to the admin port at 127.0.0.1:9900";
+    let told = with(|app| app.trouble = Some(away.to_owned()));
+    let text = lines(&told, 80, 24).join("\n");
+    assert!(text.contains("no answer, trying again") && text.contains(away), "{text}");
+    assert!(text.contains("203.0.113.7"), "{text}");
+    let mut never = App::new("http://127.0.0.1:9900".into());
+    never.trouble = Some(away.to_owned());
+    assert!(lines(&never, 80, 24).join("\n").contains(away));
+}
+
+#[test]
+fn evidence_tells_who_was_behind_an_address_and_names_speak_to_nobody() {
+    let app = with(|app| app.opened = opened(0));
+    let text = lines(&app, 90, 30).join("\n");
+    assert!(!text.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'), "{text:?}");
+    for part in [
+        "203.0.113.7: many users: shared address or stuffing",
+        "denied 60 times, from 2026-07-03 11:00:00 to 2026-07-03 12:00:00 UTC; 3 users",
+        r"\u{1b}]0;owned\u{7}",
+        r"/\u{202e}b",
+        "ban by operator at 127.0.0.1",
+        "ip:203.0.113.0/24",
+        "59m 59s",
+    ] {
+        assert!(text.contains(part), "no {part} in\n{text}");
+    }
+    let users: Vec<_> = text.lines().filter(|line| line.starts_with("ann ")).collect();
+    assert_eq!(users.len(), 1, "{text}");
+    assert!(users[0].ends_with(" 2"), "{text}");
+}
+
+#[test]
+fn what_is_to_be_confirmed_is_asked_and_help_lists_the_keys() {
+    let asked = with(|app| app.question = Some(Change::Ban("203.0.113.7".into())));
+    let text = lines(&asked, 80, 24).join("\n");
+    assert!(text.contains("Ban 203.0.113.7 on every instance for 1 h?") && text.contains("y yes   n no"));
+    let text = lines(&with(|app| app.is_help = true), 80, 24).join("\n");
+    for (keys, what) in super::super::keys::HELP {
+        assert!(text.contains(keys) && text.contains(what), "{text}");
+    }
+}

@@ -1,0 +1,156 @@
+//! What happens per second: the difference between two answers.
+
+use std::{collections::HashMap, time::Duration};
+
+use super::snapshot::{ADDRESSES, Snapshot};
+
+/// Per second. What can't be known yet is left out: nothing came before, or Tollgate was started again meanwhile.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Rates {
+    pub(super) total: Option<Total>,
+    pub(super) routes: HashMap<String, OfRoute>,
+    /// Denials by address.
+    pub(super) denied: HashMap<String, f64>,
+}
+
+/// Of all routes, and of all policies.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Total {
+    pub(super) requests: f64,
+    pub(super) denied: f64,
+    /// What policies in shadow mode would have denied.
+    pub(super) shadow_denied: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct OfRoute {
+    pub(super) requests: f64,
+    pub(super) denied: f64,
+    /// Answers of the class 5xx.
+    pub(super) failed: f64,
+}
+
+impl Rates {
+    pub(super) fn between(before: &Snapshot, after: &Snapshot, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        if seconds <= 0.0 {
+            return Self::default();
+        }
+        let per_second = |count: u64| count as f64 / seconds;
+        let denied = addresses(before, after).map(|(of, count)| (of.to_owned(), per_second(count))).collect();
+        // All other counters are of one process.
+        if before.status.started != after.status.started {
+            return Self { denied, ..Self::default() };
+        }
+        let routes = routes(before, after, per_second);
+        let shadow_denied = {
+            let sum = |of: &Snapshot| of.policies.iter().map(|policy| policy.shadow_denied).sum::<u64>();
+            per_second(sum(after).saturating_sub(sum(before)))
+        };
+        let total = Total {
+            requests: routes.values().map(|route| route.requests).sum(),
+            denied: routes.values().map(|route| route.denied).sum(),
+            shadow_denied,
+        };
+        Self { total: Some(total), routes, denied }
+    }
+}
+
+fn routes(before: &Snapshot, after: &Snapshot, per_second: impl Fn(u64) -> f64) -> HashMap<String, OfRoute> {
+    let earlier: HashMap<_, _> = before.routes.iter().map(|route| (&route.name, route)).collect();
+    let known = after.routes.iter().filter_map(|now| Some((now, *earlier.get(&now.name)?)));
+    let of = known.map(|(now, then)| {
+        let more = |now: u64, then: u64| per_second(now.saturating_sub(then));
+        let rates = OfRoute {
+            requests: more(now.requests, then.requests),
+            denied: more(now.denied, then.denied),
+            failed: more(now.statuses[4], then.statuses[4]),
+        };
+        (now.name.clone(), rates)
+    });
+    of.collect()
+}
+
+/// How often each address was denied meanwhile. Of one that was not told before it is known only where all were.
+fn addresses<'a>(before: &Snapshot, after: &'a Snapshot) -> impl Iterator<Item = (&'a str, u64)> {
+    let earlier: HashMap<_, _> =
+        before.blocked.iter().map(|of| (of.address.clone(), (of.first.clone(), of.denied))).collect();
+    let was_whole = before.blocked.len() < ADDRESSES;
+    after.blocked.iter().filter_map(move |now| {
+        let denied = match earlier.get(&now.address) {
+            // Unblocked, and listed again.
+            Some((first, _)) if *first != now.first => now.denied,
+            Some((_, then)) => now.denied.saturating_sub(*then),
+            None if was_whole => now.denied,
+            None => return None,
+        };
+        Some((now.address.as_str(), denied))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::testing::snapshot, *};
+
+    const TWO_SECONDS: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn what_happened_between_is_told_per_second() {
+        let before = snapshot();
+        let mut after = before.clone();
+        after.routes[0].requests += 30;
+        after.routes[0].denied += 9;
+        after.routes[0].statuses[4] += 1;
+        after.routes[1].requests += 4;
+        after.policies[0].shadow_denied += 6;
+        after.blocked[0].denied += 5;
+        let rates = Rates::between(&before, &after, TWO_SECONDS);
+        assert_eq!(rates.total, Some(Total { requests: 17.0, denied: 4.5, shadow_denied: 3.0 }));
+        let first = OfRoute { requests: 15.0, denied: 4.5, failed: 0.5 };
+        assert_eq!(rates.routes[&after.routes[0].name], first);
+        assert_eq!(rates.denied[&after.blocked[0].address], 2.5);
+        assert_eq!(rates.denied[&after.blocked[1].address], 0.0);
+    }
+
+    #[test]
+    fn after_a_restart_nothing_is_made_up() {
+        let mut before = snapshot();
+        let mut after = before.clone();
+        after.status.started = "2026-07-03T12:30:00.000Z".to_owned();
+        (before.routes[0].requests, after.routes[0].requests) = (1_000, 3);
+        after.blocked[0].denied += 2;
+        let rates = Rates::between(&before, &after, TWO_SECONDS);
+        assert_eq!((rates.total, rates.routes.len()), (None, 0));
+        assert_eq!(rates.denied[&after.blocked[0].address], 1.0, "that is shared by all instances");
+        assert_eq!(Rates::between(&before, &after, Duration::ZERO), Rates::default());
+    }
+
+    #[test]
+    fn counters_that_fall_are_no_negative_rates() {
+        let (before, mut after) = (snapshot(), snapshot());
+        after.routes[0].requests = 0;
+        after.blocked[0].denied = 0;
+        let rates = Rates::between(&before, &after, TWO_SECONDS);
+        assert_eq!(rates.routes[&after.routes[0].name].requests, 0.0);
+        assert_eq!(rates.denied[&after.blocked[0].address], 0.0);
+    }
+
+    #[test]
+    fn what_is_new_counts_from_its_first_denial_where_all_were_told_before() {
+        let (mut before, after) = (snapshot(), snapshot());
+        let new = before.blocked.remove(0);
+        before.routes.remove(0);
+        let rates = Rates::between(&before, &after, TWO_SECONDS);
+        assert_eq!(rates.denied[&new.address], new.denied as f64 / 2.0);
+        assert!(!rates.routes.contains_key(&after.routes[0].name));
+        let other = before.blocked[0].clone();
+        before.blocked = vec![other; ADDRESSES];
+        assert!(!Rates::between(&before, &after, TWO_SECONDS).denied.contains_key(&new.address));
+
+        let (before, mut after) = (snapshot(), snapshot());
+        after.blocked[0].first = "2026-07-03T12:30:00.000Z".to_owned();
+        after.blocked[0].denied = 4;
+        let again = Rates::between(&before, &after, TWO_SECONDS);
+        assert_eq!(again.denied[&after.blocked[0].address], 2.0);
+    }
+}
