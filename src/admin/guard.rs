@@ -30,10 +30,9 @@ pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
     if refused.is_none()
         && !open
         && (shared.state.token.is_none() || !page::is_for_strangers(request.uri().path()))
+        && let Some(place) = request.extensions().get::<Arc<Place>>()
     {
-        if let Some(place) = request.extensions().get::<Arc<Place>>() {
-            place.let_in();
-        }
+        place.let_in();
     }
     let mut response = match refused {
         Some(response) => response,
@@ -47,44 +46,50 @@ pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
 
 fn refuse(shared: &Shared, request: &Request, now: i64) -> Option<Response> {
     let headers = request.headers();
-    let is_open =
-        |token: &Secret| page::is_for_strangers(request.uri().path()) || session::holds(token, headers, now);
-    let mut has_guessed_enough = false;
-    let mut admitted = |token: &Secret| {
-        is_open(token) || {
-            let shown = shows(shared, request, token);
-            has_guessed_enough = shown.is_none();
-            shown == Some(true)
-        }
-    };
-    match shared.state.token.as_ref() {
-        Some(token) if !admitted(token) => {
-            if has_guessed_enough {
-                return Some(enough());
-            }
-            let asks_for_page = matches!(*request.method(), Method::GET | Method::HEAD)
-                && page::is_page(request.uri().path());
-            Some(if asks_for_page { page::to_login(request.uri()) } else { unauthorized() })
-        }
-        // Whoever bears the token is a program; a browser sends its cookie along, whoever's page it shows.
-        Some(token) if !bears(headers, token) && !is_same_origin(headers) => {
-            let detail = "a page from elsewhere may not ask: Origin must be the same as Host";
-            Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response())
-        }
-        None if !is_local(request.uri(), request.headers()) => {
+    let is_of_a_program = match shared.state.token.as_ref() {
+        Some(token) => match shown(shared, request, token, now) {
+            Ok(is_borne) => is_borne,
+            Err(refused) => return Some(*refused),
+        },
+        None if !is_local(request.uri(), headers) => {
             let detail = "without a token only loopback may ask: Host and Origin must be 127.0.0.1, [::1] or localhost";
-            Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response())
+            return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
         }
-        _ if changes(request.method()) && !is_json(request) => {
-            let detail = "what changes something takes application/json only";
-            Some(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).into_response())
+        None => false,
+    };
+    // A browser sends its cookie along, or comes from loopback, whoever's page it shows.
+    let has_token = shared.state.token.is_some();
+    if !is_of_a_program && (is_from_elsewhere(request) || has_token && !is_same_origin(headers)) {
+        let detail = "a page from elsewhere may not ask: Origin must be the same as Host";
+        return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
+    }
+    if changes(request.method()) && !is_json(request) {
+        let detail = "what changes something takes application/json only";
+        return Some(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).into_response());
+    }
+    None
+}
+
+/// Whether a request bears the token itself, as programs do; otherwise it is of somebody who has signed in, or for what is
+/// for strangers, too. There nobody is told whether a token that he brings along is right.
+fn shown(shared: &Shared, request: &Request, token: &Secret, now: i64) -> Result<bool, Box<Response>> {
+    let path = request.uri().path();
+    if page::is_for_strangers(path) || session::holds(token, request.headers(), now) {
+        return Ok(false);
+    }
+    match looked_at(shared, request, token) {
+        Some(true) => Ok(true),
+        None => Err(Box::new(enough())),
+        Some(false) => {
+            let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
+            let asks_for_page = is_look && page::is_page(path);
+            Err(Box::new(if asks_for_page { page::to_login(request.uri()) } else { unauthorized() }))
         }
-        _ => None,
     }
 }
 
 /// Whether a request bears the token. `None`: its address has been wrong too often of late, and it is not looked at.
-fn shows(shared: &Shared, request: &Request, token: &Secret) -> Option<bool> {
+fn looked_at(shared: &Shared, request: &Request, token: &Secret) -> Option<bool> {
     if !request.headers().contains_key(AUTHORIZATION) {
         return Some(false);
     }
@@ -142,6 +147,16 @@ fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
         && hosts.all(host)
         && uri.host().is_none_or(is_loopback)
         && headers.get_all(ORIGIN).iter().all(origin)
+}
+
+/// Whether a browser says that the page of another site asks (Fetch Metadata). It may lead here, as links do, but not use
+/// what is here in itself: pictures of a foreign page bear no Origin.
+fn is_from_elsewhere(request: &http::Request<Body>) -> bool {
+    let says = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
+    let is_led = matches!(*request.method(), Method::GET | Method::HEAD)
+        && says("sec-fetch-mode") == Some(b"navigate")
+        && says("sec-fetch-dest") == Some(b"document");
+    matches!(says("sec-fetch-site"), Some(b"cross-site" | b"same-site")) && !is_led
 }
 
 /// Browsers leave out the port in both where it is the scheme's own.

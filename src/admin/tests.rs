@@ -183,6 +183,43 @@ fn a_form_in_a_foreign_page_changes_nothing() {
 }
 
 #[test]
+fn a_foreign_page_in_the_operator_s_browser_may_lead_here_and_nothing_else() {
+    for token in [None, Some("s3cret")] {
+        let harness = Harness::with_shared_address(token);
+        let fields = |site: &str, mode: &str, dest: &str| {
+            format!("sec-fetch-site: {site}\r\nsec-fetch-mode: {mode}\r\nsec-fetch-dest: {dest}\r\n")
+        };
+        let page = if token.is_some() { "/login" } else { "/" };
+        for target in [page, "/assets/page.js"] {
+            for site in ["cross-site", "same-site"] {
+                for (mode, dest) in [("no-cors", "image"), ("no-cors", "script"), ("navigate", "iframe")] {
+                    harness.send("GET", target, &fields(site, mode, dest)).is_problem(403);
+                }
+                let led = harness.send("GET", target, &fields(site, "navigate", "document"));
+                assert_eq!(led.status, 200, "{led:?}");
+                harness.send("POST", target, &fields(site, "navigate", "document")).is_problem(403);
+            }
+            for site in ["same-origin", "none"] {
+                assert_eq!(harness.send("GET", target, &fields(site, "cors", "empty")).status, 200);
+            }
+        }
+    }
+}
+
+#[test]
+fn where_strangers_may_ask_no_token_is_looked_at() {
+    let harness = Harness::start(Some("s3cret"));
+    let of = |target: &str, token: &str| {
+        let fields = format!("authorization: Bearer {token}\r\norigin: https://evil.example\r\n");
+        harness.send("GET", target, &fields).status
+    };
+    for target in ["/login", "/assets/page.js"] {
+        assert_eq!(of(target, "s3cret"), of(target, "wrong"), "{target} tells which token is right");
+    }
+    assert_eq!((of("/v1/status", "s3cret"), of("/v1/status", "wrong")), (200, 401));
+}
+
+#[test]
 fn a_token_stands_before_everything_but_health() {
     let harness = Harness::with_shared_address(Some("s3cret"));
     for target in ["/healthz", "/readyz"] {
@@ -314,8 +351,7 @@ fn without_a_token_slow_connections_keep_nobody_out_either() {
     let begun = Instant::now();
     let _known = connections(&harness, &format!("GET /v1/status HTTP/1.1\r\nhost: {host}\r\n\r\n"));
     assert_eq!(harness.get("/v1/status").status, 200);
-    let evil = format!("GET /v1/status HTTP/1.1\r\nhost: evil.example\r\n\r\n");
-    let _foreign = connections(&harness, &evil);
+    let _foreign = connections(&harness, "GET /v1/status HTTP/1.1\r\nhost: evil.example\r\n\r\n");
     assert_eq!(harness.get("/v1/status").status, 200);
     assert!(begun.elapsed() < Duration::from_secs(8), "it waited until one had given its place back");
 }

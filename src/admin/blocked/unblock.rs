@@ -59,7 +59,9 @@ pub(in super::super) async fn unblock(
     let mut others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
     // A ban of a prefix goes on to hold the address.
     others.extend(state.bans.over(address).iter().map(|ban| ban.key.to_string()));
-    let detail = format!("{} limits cleared, {bans_lifted} bans lifted", cleared.len());
+    let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let detail =
+        format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
     shared.audit(&by, "unblock", &shown, &detail);
     // Where instances share their limits, each hears of it, this one too.
     if state.metrics.store().is_none() {

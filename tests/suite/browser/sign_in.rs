@@ -29,6 +29,23 @@ fn a_wrong_token_is_told_and_the_right_one_leads_to_where_it_was_asked_for() {
 }
 
 #[test]
+fn a_link_on_another_site_leads_whoever_is_signed_in_to_where_it_points() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "admin: { address: \"127.0.0.1:0\", token: s3cret-token }\n");
+    let browser = Browser::open(tollgate.admin, "/login");
+    browser.write("[name=token]", "s3cret-token");
+    browser.click("button[type=submit]");
+    browser.comes_to("/");
+    // Another name is another site: the browser keeps the cookie back.
+    browser.script(&format!("location.href = 'http://localhost:{}/login'", tollgate.admin.port()));
+    browser.shows("h1", "Sign in to Tollgate");
+    browser.script(&format!("location.href = 'http://{}/blocked?sort=users'", tollgate.admin));
+    browser.comes_to("/blocked?sort=users");
+    browser.shows("#live", "Live");
+    is_content(&browser);
+}
+
+#[test]
 fn nobody_is_led_elsewhere() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "admin: { address: \"127.0.0.1:0\", token: s3cret-token }\n");

@@ -141,6 +141,16 @@ function openDialog(button) {
 
 // Signing in and out
 
+function goOn() {
+  const next = new URL(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
+  location.replace(next.origin === location.origin ? next : "/");
+}
+
+// Whoever follows a link from another site comes without the cookie, signed in or not; what this page asks has it.
+if (lookUp("login")) {
+  fetch("/login", { redirect: "manual" }).then((reply) => { if (reply.type === "opaqueredirect") goOn(); }, () => {});
+}
+
 lookUp("login")?.addEventListener("submit", async (event) => {
   event.preventDefault();
   const form = event.currentTarget;
@@ -148,8 +158,7 @@ lookUp("login")?.addEventListener("submit", async (event) => {
   wrong.hidden = true;
   try {
     await ask("POST", "/login", { token: form.token.value });
-    const next = new URL(new URLSearchParams(location.search).get("next") ?? "/", location.origin);
-    location.replace(next.origin === location.origin ? next : "/");
+    goOn();
   } catch (problem) {
     wrong.textContent = problem.message;
     wrong.hidden = false;
