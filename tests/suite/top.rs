@@ -131,7 +131,7 @@ fn a_wrong_token_ends_it_with_a_word() {
     let terminal = Terminal::open(24, 80);
     let mut top = terminal.run(top(instance.admin).args(["--token", "wrong"]));
     assert_eq!(ended(&mut top).code(), Some(1));
-    shows(&terminal, "wants its token");
+    shows(&terminal, "has another token");
     eventually("the terminal is as it was", || terminal.is_as_found());
 }
 
