@@ -11,7 +11,7 @@ use http::request::Parts;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{openapi::Refusals, params::Params, problem::Problem, shapes, state::Shared};
+use super::{openapi::Refusals, params::Params, problem::Problem, shapes, state::Shared, vocabulary};
 use crate::{
     abuse::{AuditEntry, ENTRIES},
     telemetry::time::rfc3339,
@@ -52,11 +52,19 @@ pub(super) struct Wanted {
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// Where the page begins, as the one before it said.
+    #[param(value_type = Option<vocabulary::Cursor>)]
     pub(super) cursor: Option<String>,
 }
 
 /// Who changed what, on all instances, the newest first: the last thousand changes.
-#[utoipa::path(get, path = "/v1/audit", params(Wanted), responses((status = 200, body = shapes::Audit), Refusals))]
+#[utoipa::path(
+    get,
+    path = "/v1/audit",
+    operation_id = "audit",
+    tag = "in force",
+    params(Wanted),
+    responses((status = 200, body = shapes::Audit, description = "a page of the list"), Refusals)
+)]
 pub(super) async fn audit(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, req
 use super::{
     bans,
     body::Body,
-    openapi::Changes,
+    openapi::{Bodies, Changes},
     params::{Nothing, Params},
     problem::Problem,
     shapes::{self, HeaderValues},
@@ -23,8 +23,23 @@ use crate::{
 #[utoipa::path(
     post,
     path = "/v1/explain",
-    request_body = shapes::ExplainedRequest,
-    responses((status = 200, body = shapes::Explanation), Changes)
+    operation_id = "explain",
+    tag = "in force",
+    request_body(
+        content = shapes::ExplainedRequest,
+        description = "a request as it would come",
+        example = json!({
+            "method": "GET",
+            "url": "https://api.example.com/login",
+            "headers": {"x-user-id": "acme"},
+            "peer": "203.0.113.7"
+        })
+    ),
+    responses(
+        (status = 200, body = shapes::Explanation, description = "what would become of it"),
+        Changes,
+        Bodies
+    )
 )]
 pub(super) async fn explain(
     State(shared): State<Arc<Shared>>,

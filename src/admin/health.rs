@@ -21,7 +21,14 @@ use super::{
 use crate::telemetry::metrics::Format;
 
 /// The process lives.
-#[utoipa::path(get, path = "/healthz", security(()), responses((status = 200, body = Health)))]
+#[utoipa::path(
+    get,
+    path = "/healthz",
+    operation_id = "healthz",
+    tag = "health",
+    security(()),
+    responses((status = 200, body = Health, description = "it lives"))
+)]
 pub(super) async fn alive() -> Json<Health> {
     Json(Health { status: "alive".to_owned() })
 }
@@ -30,9 +37,11 @@ pub(super) async fn alive() -> Json<Health> {
 #[utoipa::path(
     get,
     path = "/readyz",
+    operation_id = "readyz",
+    tag = "health",
     security(()),
     responses(
-        (status = 200, body = Health),
+        (status = 200, body = Health, description = "it takes requests"),
         (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "starting, or draining"),
     )
 )]
@@ -49,6 +58,8 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<Json<Heal
 #[utoipa::path(
     get,
     path = "/metrics",
+    operation_id = "metrics",
+    tag = "health",
     responses(
         (status = 200, description = "OpenMetrics to whoever accepts it, else Prometheus' own text", content(
             (String = "text/plain"),

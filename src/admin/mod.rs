@@ -35,6 +35,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod users;
+mod vocabulary;
 
 pub use current::{Configured, InForce};
 pub use reload::{ReloadRequest, Reloads};

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use utoipa::{
     IntoResponses, Modify, OpenApi,
     openapi::{
-        Content, Ref, RefOr, ResponseBuilder,
+        Content, Header, ObjectBuilder, Ref, RefOr, ResponseBuilder, Type,
         security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
     },
 };
 
-use super::shapes::ProblemDetails;
+use super::{
+    shapes::{ProblemDetails, Tick},
+    vocabulary,
+};
 
 /// The frame; the router adds the paths.
 #[derive(OpenApi)]
@@ -20,7 +23,24 @@ use super::shapes::ProblemDetails;
         description = "Who is limited, who is behind it, and what an operator can do about it. Times are RFC 3339 in UTC, \
             durations as in proxy.yaml (`250ms`, `1s`, `5m`, `1h`, `30d`), keys as in the store (`ip:203.0.113.7`, `user:acme`)."
     ),
-    components(schemas(ProblemDetails)),
+    // Those that only parameters are, or that no answer is.
+    components(schemas(
+        ProblemDetails,
+        Tick,
+        vocabulary::Client,
+        vocabulary::Prefix,
+        vocabulary::BanKey,
+        vocabulary::LimitKey,
+        vocabulary::Cursor
+    )),
+    tags(
+        (name = "health", description = "Alive, ready, and everything that is counted"),
+        (name = "in force", description = "The configuration, what it makes of a request, and who changed what"),
+        (name = "limited clients", description = "Who was limited, and who was behind it"),
+        (name = "limits", description = "One limit: how it stands, and taking back what was used of it"),
+        (name = "bans", description = "Who is shut out"),
+        (name = "events", description = "What happens, as it happens")
+    ),
     modifiers(&Bearer),
     security(("bearer" = []), ())
 )]
@@ -53,12 +73,18 @@ macro_rules! problems {
 }
 
 problems! {
-    /// Who may not ask, or asks for what there isn't.
-    Refusals: ["400", "401", "403"];
+    /// Who may not ask, or asks for what can't be read.
+    Refusals: ["400", "401", "403", "429"];
     /// The same where something is looked up.
-    LookUps: ["400", "401", "403", "404", "503"];
-    /// The same where something is changed.
-    Changes: ["400", "401", "403", "404", "415", "503"];
+    LookUps: ["400", "401", "403", "404", "429"];
+    /// The same where something is changed, or is to be read from a body.
+    Changes: ["400", "401", "403", "415", "429"];
+    /// Where what is to be changed may not be there.
+    Missing: ["404"];
+    /// Where a body is read.
+    Bodies: ["408", "413"];
+    /// Where others have to be asked, who may not answer.
+    Away: ["503"];
     /// Where what is read may be wrong.
     Misconfigured: ["422"];
 }
@@ -69,12 +95,25 @@ fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {
         "401" => "the token is missing or wrong",
         "403" => "there is no token, and Host or Origin is not loopback's",
         "404" => "there is no such thing",
+        "408" => "the body came too slowly",
+        "413" => "the body is longer than 64 KiB, or broke off",
         "415" => "what changes something takes application/json only",
         "422" => "it can be read, and can't be done",
+        "429" => "too many wrong tokens were shown",
         _ => "it can't be done at the moment, the store is away, say",
     };
     let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
-    let response =
+    let mut response =
         ResponseBuilder::new().description(description).content("application/problem+json", content);
+    let header = match status {
+        "401" => Some(("WWW-Authenticate", "how to ask: as whoever bears the token", Type::String)),
+        "429" => Some(("Retry-After", "seconds", Type::Integer)),
+        _ => None,
+    };
+    if let Some((name, description, kind)) = header {
+        let mut header = Header::new(ObjectBuilder::new().schema_type(kind).build());
+        header.description = Some(description.to_owned());
+        response = response.header(name, header);
+    }
     (status.to_owned(), RefOr::T(response.build()))
 }

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     audit::Operator,
-    openapi::{Changes, Misconfigured},
+    openapi::{Away, Changes, Misconfigured},
     params::{Nothing, Params},
     problem::Problem,
     shapes::{ConfigurationError, Reloaded},
@@ -63,7 +63,9 @@ impl ReloadRequest {
 #[utoipa::path(
     post,
     path = "/v1/reload",
-    responses((status = 200, body = Reloaded), Changes, Misconfigured)
+    operation_id = "reload",
+    tag = "in force",
+    responses((status = 200, body = Reloaded, description = "what has changed"), Changes, Away, Misconfigured)
 )]
 pub(super) async fn reload(
     State(shared): State<Arc<Shared>>,

@@ -4,18 +4,24 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::vocabulary;
+
 /// `GET /healthz`, `GET /readyz`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
     /// `alive`, `ready`
+    #[schema(value_type = vocabulary::HealthWord)]
     pub status: String,
 }
 
 /// `GET /v1/status`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
+    #[schema(example = "0.1.0")]
     pub version: String,
+    #[schema(value_type = vocabulary::Time)]
     pub started: String,
+    #[schema(value_type = vocabulary::Duration)]
     pub uptime: String,
     pub ready: bool,
     pub draining: bool,
@@ -32,6 +38,7 @@ pub struct Configuration {
     /// The hash of what decides over requests, which instances compare: of all but listeners, `admin`, `workers`, `log`,
     /// `access_log`, `tracing` and `shutdown`.
     pub decides: String,
+    #[schema(value_type = vocabulary::Time)]
     pub loaded: String,
     /// `null`: it was read at the start, and not since.
     pub last_reload: Option<LastReload>,
@@ -40,6 +47,7 @@ pub struct Configuration {
 /// What became of reading the configuration again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LastReload {
+    #[schema(value_type = vocabulary::Time)]
     pub time: String,
     /// `null`: it is in force. Else the first error; the configuration before it is.
     pub error: Option<String>,
@@ -48,6 +56,7 @@ pub struct LastReload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoreStatus {
     /// `memory` or `redis`.
+    #[schema(value_type = vocabulary::Topology)]
     pub topology: String,
     /// Of the memory store, which stands in where another one is away.
     pub keys: u64,
@@ -66,10 +75,10 @@ pub struct SharedStore {
     #[schema(required = false)]
     pub version: Option<String>,
     /// Of the last heartbeat; `null` if that was not answered.
-    #[schema(required = false)]
+    #[schema(required = false, value_type = Option<vocabulary::Duration>)]
     pub latency: Option<String>,
     /// `closed`, or `open`: it is not asked.
-    #[schema(required = false)]
+    #[schema(required = false, value_type = vocabulary::Breaker)]
     pub breaker: String,
     /// Those alive, this one among them.
     #[schema(required = false)]
@@ -81,19 +90,25 @@ pub struct SharedStore {
 pub struct Blocked {
     pub blocked: Vec<BlockedAddress>,
     /// Where the next page begins; `null` on the last.
+    #[schema(value_type = Option<vocabulary::Cursor>)]
     pub cursor: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockedAddress {
+    #[schema(value_type = vocabulary::Client)]
     pub address: String,
     pub policies: Vec<String>,
+    #[schema(value_type = vocabulary::Time)]
     pub first: String,
+    #[schema(value_type = vocabulary::Time)]
     pub last: String,
     /// When its last limit frees. May be past: addresses stay listed for a while.
+    #[schema(value_type = vocabulary::Time)]
     pub until: String,
     pub denied: u64,
     pub distinct_users: usize,
+    #[schema(value_type = vocabulary::UsersBehind)]
     pub hint: String,
 }
 
@@ -111,6 +126,7 @@ pub struct Evidence {
 /// A request that filled a limit, or one that was held back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Record {
+    #[schema(value_type = vocabulary::Time)]
     pub time: String,
     pub user: Option<String>,
     pub method: String,
@@ -126,6 +142,7 @@ pub struct Limit {
     pub used: u64,
     pub limit: u64,
     pub remaining: u64,
+    #[schema(value_type = vocabulary::Duration)]
     pub reset: String,
 }
 
@@ -133,8 +150,11 @@ pub struct Limit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ban {
     /// `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`
+    #[schema(value_type = vocabulary::BanKey)]
     pub key: String,
+    #[schema(value_type = vocabulary::Time)]
     pub since: String,
+    #[schema(value_type = vocabulary::Time)]
     pub until: String,
     pub reason: String,
     /// The operator, or the ladder of `bans` that it comes from.
@@ -142,6 +162,7 @@ pub struct Ban {
     /// How often the ladder has banned this key in a row; 0 where an operator did.
     pub level: u32,
     /// `enforce`, or `shadow`: nobody is shut out.
+    #[schema(value_type = vocabulary::Mode)]
     pub mode: String,
 }
 
@@ -150,6 +171,7 @@ pub struct Ban {
 pub struct Bans {
     /// Those that hold, the one that ends last first.
     pub bans: Vec<Ban>,
+    #[schema(value_type = Option<vocabulary::Cursor>)]
     pub cursor: Option<String>,
 }
 
@@ -157,17 +179,21 @@ pub struct Bans {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewBan {
+    #[schema(value_type = vocabulary::BanKey)]
     pub key: String,
     /// A duration as in proxy.yaml.
     #[serde(rename = "for")]
+    #[schema(value_type = vocabulary::Lasts)]
     pub lasts: String,
     #[serde(default)]
+    #[schema(value_type = vocabulary::Reason)]
     pub reason: String,
 }
 
 /// `DELETE /v1/bans?key=`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lifted {
+    #[schema(value_type = vocabulary::BanKey)]
     pub key: String,
     pub bans_lifted: u64,
 }
@@ -183,9 +209,11 @@ pub struct User {
 /// An address that a user was limited from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UserAddress {
+    #[schema(value_type = vocabulary::Client)]
     pub address: String,
     /// Requests of this user from there.
     pub denied: u64,
+    #[schema(value_type = vocabulary::Time)]
     pub last: String,
 }
 
@@ -193,16 +221,19 @@ pub struct UserAddress {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Audit {
     pub entries: Vec<AuditEntry>,
+    #[schema(value_type = Option<vocabulary::Cursor>)]
     pub cursor: Option<String>,
 }
 
 /// Something that was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
+    #[schema(value_type = vocabulary::Time)]
     pub time: String,
     /// Who: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
     /// `unblock`, `ban`, `lift`, `reset`, `reload`
+    #[schema(value_type = vocabulary::Action)]
     pub action: String,
     /// What: an address, a key, a policy with a key, a configuration.
     pub target: String,
@@ -287,12 +318,14 @@ pub struct Policies {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policy {
     pub name: String,
+    #[schema(value_type = vocabulary::Algorithm)]
     pub algorithm: String,
     /// As in proxy.yaml: `ip`, `ip+path`
     pub keys: Vec<String>,
     /// `100/1s`
     pub limits: Vec<String>,
     /// `enforce` or `shadow`
+    #[schema(value_type = vocabulary::Mode)]
     pub mode: String,
     pub overrides: usize,
     /// The routes that it holds for.
@@ -307,6 +340,7 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InForce {
     pub hash: String,
+    #[schema(value_type = vocabulary::Time)]
     pub loaded: String,
     /// Where it was read.
     pub path: String,
@@ -331,13 +365,16 @@ pub struct ResetLimits {
 #[serde(deny_unknown_fields)]
 pub struct ExplainedRequest {
     #[serde(default = "get")]
+    #[schema(value_type = vocabulary::Method)]
     pub method: String,
     /// Absolute, or a path with the host in `headers`.
+    #[schema(example = "https://api.example.com/login", min_length = 1)]
     pub url: String,
     #[serde(default)]
     pub headers: std::collections::BTreeMap<String, HeaderValues>,
     /// The address that the connection comes from; 127.0.0.1 where it is left out.
     #[serde(default)]
+    #[schema(value_type = Option<vocabulary::Peer>)]
     pub peer: Option<String>,
 }
 
@@ -364,6 +401,7 @@ pub struct Explanation {
     pub upstream: Option<String>,
     /// `allowed`, `denied`, `banned`, `undecided` (the store can't be asked), `refused` (no route, or no request that
     /// would be forwarded).
+    #[schema(value_type = vocabulary::Verdict)]
     pub verdict: String,
     /// What the proxy would answer itself; `null` where it would ask the upstream.
     pub status: Option<u16>,
@@ -405,6 +443,7 @@ pub struct PassedOver {
 pub struct ExplainedCheck {
     pub policy: String,
     pub key: String,
+    #[schema(value_type = vocabulary::Algorithm)]
     pub algorithm: String,
     pub cost: u64,
     pub limit: u64,
@@ -412,11 +451,14 @@ pub struct ExplainedCheck {
     pub used: Option<u64>,
     pub remaining: Option<u64>,
     /// `null` where it would admit, or never will.
+    #[schema(value_type = Option<vocabulary::Duration>)]
     pub retry_after: Option<String>,
     /// `allowed` or `denied`; of an exempt request `exempt`, of one that lacks the key `skipped`; `unknown` where the
     /// store can't be asked.
+    #[schema(value_type = vocabulary::CheckVerdict)]
     pub verdict: String,
     /// `enforce` or `shadow`
+    #[schema(value_type = vocabulary::Mode)]
     pub mode: String,
     /// What else there is to know: the override that applies, the tightest of several limits, why it is exempt.
     pub because: String,
@@ -459,6 +501,7 @@ impl ConfigurationError {
 /// `DELETE /v1/blocked/{ip}`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Unblocked {
+    #[schema(value_type = vocabulary::Client)]
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
     pub bans_lifted: u64,
@@ -491,8 +534,9 @@ pub struct ProblemDetails {
 }
 
 /// How things stand: the data of the event `tick` of `GET /v1/events`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Tick {
+    #[schema(value_type = vocabulary::Time)]
     pub time: String,
     /// By this instance, in the last seconds.
     pub requests_per_second: f64,

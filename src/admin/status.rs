@@ -17,7 +17,13 @@ use crate::telemetry::{
 };
 
 /// How the process stands: version, configuration, store, and what an operator should know.
-#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status), Refusals))]
+#[utoipa::path(
+    get,
+    path = "/v1/status",
+    operation_id = "status",
+    tag = "in force",
+    responses((status = 200, body = Status, description = "how it stands"), Refusals)
+)]
 pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Status> {
     Json(told(&shared.state))
 }

@@ -36,8 +36,24 @@ impl<S: Send + Sync> FromRequestParts<S> for User {
 #[utoipa::path(
     get,
     path = "/v1/users/{user}",
-    params(("user" = String, Path, description = "`acme`, or `hmac:0123456789abcdef`")),
-    responses((status = 200, body = shapes::User), LookUps)
+    operation_id = "user",
+    tag = "limited clients",
+    params((
+        "user" = String,
+        Path,
+        min_length = 1,
+        description = "`acme`, or `hmac:0123456789abcdef`",
+        example = "acme"
+    )),
+    responses(
+        (
+            status = 200,
+            body = shapes::User,
+            description = "the addresses",
+            links(("evidence" = (operation_id = "evidence", parameters(("ip" = "$response.body#/addresses/0/address")))))
+        ),
+        LookUps
+    )
 )]
 pub(super) async fn user(
     State(shared): State<Arc<Shared>>,

@@ -222,19 +222,16 @@ impl Connection {
         let response = self.sender.send_request(request).await.map_err(|error| broken(&error))?;
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-        match answered(authority, status, body.map_err(|error| broken(&error))?.to_bytes()) {
-            Err(Failure::Unauthorized(authority)) if self.authorization.is_some() => {
-                Err(Failure::WrongToken(authority))
-            }
-            answer => answer,
-        }
+        let body = body.map_err(|error| broken(&error))?.to_bytes();
+        answered(authority, self.authorization.is_some(), status, body)
     }
 }
 
-/// The body of an answer that is a good one.
-fn answered(authority: &str, status: StatusCode, body: Bytes) -> Result<Bytes, Failure> {
+/// The body of an answer that is a good one. `with_token`: whether one was sent.
+fn answered(authority: &str, with_token: bool, status: StatusCode, body: Bytes) -> Result<Bytes, Failure> {
     match status {
         StatusCode::OK | StatusCode::CREATED => Ok(body),
+        StatusCode::UNAUTHORIZED if with_token => Err(Failure::WrongToken(authority.to_owned())),
         StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_owned())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
             Ok(problem) if !problem.errors.is_empty() => Err(Failure::Misconfigured {

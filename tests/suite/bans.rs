@@ -392,12 +392,44 @@ fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
     });
 }
 
+/// Changes are told on one connection and answered on another: which of two comes first is nobody's business.
+#[test]
+fn changes_that_come_out_of_turn_have_nobody_read_everything_anew() {
+    let (origin, redis) = (Origin::ok(), Redis::start());
+    let tollgate = sharing(&origin, &redis, "");
+    ban(&tollgate, "user:first");
+    let version = "ratelimit:{bans}:version";
+    eventually("Redis knows of it", || redis.cli(&["hget", version, "n"]) == "1");
+    thread::sleep(Duration::from_secs(1));
+    let seconds: u64 = redis.cli(&["time"]).lines().next().unwrap().parse().unwrap();
+    let told = r#"{\"reason\":\"\",\"by\":\"operator\"}"#;
+    // Whoever reads everything comes to know it.
+    redis.cli(&["zadd", "ratelimit:{bans}:ends", &format!("{}000000", seconds + 3_600), "e user:hidden"]);
+    let plain = told.replace('\\', "");
+    redis.cli(&["hset", "ratelimit:{bans}:told", "e user:hidden", &format!("{seconds}000000 0 {plain}")]);
+    let epoch = redis.cli(&["hget", version, "epoch"]);
+    let message = |n: u8| {
+        let change = format!(r#"["{epoch}","{n}","banned","e user:{n}","9000000000","0","0","{told}"]"#);
+        format!("PUBLISH ratelimit:unblock '{change}'\n")
+    };
+    redis.cli_with(&[], &format!("HSET {version} n 4\n{}{}{}", message(3), message(4), message(2)));
+    eventually("all three are known", || {
+        ["user:2", "user:3", "user:4"].iter().all(|key| keys(&tollgate).contains(&(*key).to_owned()))
+    });
+    thread::sleep(Duration::from_secs(1));
+    assert!(!keys(&tollgate).contains(&"user:hidden".to_owned()));
+    // What is never told is found all the same.
+    redis.cli(&["hset", version, "n", "5"]);
+    eventually("all was read", || keys(&tollgate).contains(&"user:hidden".to_owned()));
+}
+
 #[test]
 fn bans_outlast_instances_and_redis() {
     let (origin, mut redis) = (Origin::ok(), Redis::start());
     let [one, other] = [0, 1].map(|_| sharing(&origin, &redis, LADDER));
     ban(&one, "ip:203.0.113.7");
     eventually("it is known", || keys(&other).len() == 1);
+    eventually("so is who gave it", || actions(&other) == ["ban ip:203.0.113.7"]);
     drop((one, other));
     let [one, other] = [0, 1].map(|_| sharing(&origin, &redis, LADDER));
     for tollgate in [&one, &other] {

@@ -128,11 +128,15 @@ fn whatever_ends_it_leaves_the_terminal_as_it_was() {
 #[test]
 fn a_wrong_token_ends_it_with_a_word() {
     let (_origin, instance) = limited("admin: { address: \"127.0.0.1:0\", token: s3cret }\n");
-    let terminal = Terminal::open(24, 80);
-    let mut top = terminal.run(top(instance.admin).args(["--token", "wrong"]));
-    assert_eq!(ended(&mut top).code(), Some(1));
-    shows(&terminal, "has another token");
-    eventually("the terminal is as it was", || terminal.is_as_found());
+    for (arguments, said) in
+        [(["--token", "wrong"].as_slice(), "has another token"), (&[], "wants its token")]
+    {
+        let terminal = Terminal::open(24, 200);
+        let mut top = terminal.run(top(instance.admin).args(arguments));
+        assert_eq!(ended(&mut top).code(), Some(1));
+        shows(&terminal, said);
+        eventually("the terminal is as it was", || terminal.is_as_found());
+    }
 }
 
 #[test]

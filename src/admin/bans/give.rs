@@ -6,7 +6,14 @@ use axum::{Json, extract::State};
 use http::StatusCode;
 
 use super::{
-    super::{audit::Operator, body::Body, openapi::Changes, problem::Problem, shapes, state::Shared},
+    super::{
+        audit::Operator,
+        body::Body,
+        openapi::{Bodies, Changes},
+        problem::Problem,
+        shapes,
+        state::Shared,
+    },
     list::{key, told},
 };
 use crate::telemetry::time;
@@ -21,11 +28,26 @@ const REASON: usize = 256;
 #[utoipa::path(
     post,
     path = "/v1/bans",
-    request_body = shapes::NewBan,
+    operation_id = "ban",
+    tag = "bans",
+    request_body(
+        content = shapes::NewBan,
+        description = "who is shut out, for how long, and why",
+        example = json!({"key": "ip:203.0.113.7", "for": "1h", "reason": "scraping"})
+    ),
     responses(
-        (status = 201, body = shapes::Ban, description = "nobody was banned by this key before"),
+        (
+            status = 201,
+            body = shapes::Ban,
+            description = "nobody was banned by this key before",
+            links(
+                ("lift" = (operation_id = "lift", parameters(("key" = "$response.body#/key")))),
+                ("find" = (operation_id = "bans", parameters(("key" = "$response.body#/key"))))
+            )
+        ),
         (status = 200, body = shapes::Ban, description = "it takes the place of another"),
-        Changes
+        Changes,
+        Bodies
     )
 )]
 pub(in super::super) async fn give(

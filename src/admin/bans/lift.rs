@@ -7,7 +7,15 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    super::{audit::Operator, openapi::Changes, params::Params, problem::Problem, shapes, state::Shared},
+    super::{
+        audit::Operator,
+        openapi::{Changes, Missing},
+        params::Params,
+        problem::Problem,
+        shapes,
+        state::Shared,
+        vocabulary,
+    },
     list::key,
 };
 use crate::abuse::bans::Key;
@@ -17,7 +25,7 @@ use crate::abuse::bans::Key;
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
     /// Who is let in: `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
-    #[param(example = "ip:203.0.113.7")]
+    #[param(value_type = vocabulary::BanKey)]
     key: String,
 }
 
@@ -25,8 +33,10 @@ pub(in super::super) struct Wanted {
 #[utoipa::path(
     delete,
     path = "/v1/bans",
+    operation_id = "lift",
+    tag = "bans",
     params(Wanted),
-    responses((status = 200, body = shapes::Lifted), Changes)
+    responses((status = 200, body = shapes::Lifted, description = "it is lifted"), Changes, Missing)
 )]
 pub(in super::super) async fn lift(
     State(shared): State<Arc<Shared>>,

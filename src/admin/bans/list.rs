@@ -7,7 +7,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    super::{openapi::Refusals, params::Params, problem::Problem, shapes, state::Shared},
+    super::{openapi::Refusals, params::Params, problem::Problem, shapes, state::Shared, vocabulary},
     cursor,
 };
 use crate::{
@@ -27,18 +27,36 @@ const MAX_LIMIT: usize = 1_000;
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
     /// Of this key alone.
+    #[param(value_type = Option<vocabulary::BanKey>)]
     pub(in super::super) key: Option<String>,
     /// Of addresses and prefixes within this prefix.
+    #[param(value_type = Option<vocabulary::Prefix>)]
     pub(in super::super) prefix: Option<String>,
     /// Bans a page, 100 unless asked otherwise.
     #[param(minimum = 1, maximum = 1000)]
     pub(in super::super) limit: Option<usize>,
     /// Where the page begins, as the one before it said.
+    #[param(value_type = Option<vocabulary::Cursor>)]
     pub(in super::super) cursor: Option<String>,
 }
 
 /// Who is shut out, a page of them: the one that ends last first.
-#[utoipa::path(get, path = "/v1/bans", params(Wanted), responses((status = 200, body = shapes::Bans), Refusals))]
+#[utoipa::path(
+    get,
+    path = "/v1/bans",
+    operation_id = "bans",
+    tag = "bans",
+    params(Wanted),
+    responses(
+        (
+            status = 200,
+            body = shapes::Bans,
+            description = "a page of those that hold",
+            links(("lift" = (operation_id = "lift", parameters(("key" = "$response.body#/bans/0/key")))))
+        ),
+        Refusals
+    )
+)]
 pub(in super::super) async fn list(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,

@@ -10,11 +10,12 @@ use ipnet::IpNet;
 use super::{
     super::{
         Configured, bans,
-        openapi::LookUps,
+        openapi::{Away, LookUps},
         params::{Address, Nothing, Params},
         problem::Problem,
         shapes,
         state::Shared,
+        vocabulary,
     },
     list::told,
 };
@@ -29,8 +30,23 @@ use crate::{
 #[utoipa::path(
     get,
     path = "/v1/blocked/{ip}",
-    params(("ip" = String, Path, description = "an address, or the prefix that a client is known by", example = "203.0.113.7")),
-    responses((status = 200, body = shapes::Evidence), LookUps)
+    operation_id = "evidence",
+    tag = "limited clients",
+    params(("ip" = vocabulary::Client, Path, description = "an address, or the prefix that a client is known by")),
+    responses(
+        (
+            status = 200,
+            body = shapes::Evidence,
+            description = "what is known of it",
+            links(
+                ("user" = (operation_id = "user", parameters(("user" = "$response.body#/records/0/user")))),
+                ("limit" = (operation_id = "peek", parameters(("key" = "$response.body#/limits/0/key")))),
+                ("reset" = (operation_id = "reset", parameters(("key" = "$response.body#/limits/0/key"))))
+            )
+        ),
+        LookUps,
+        Away
+    )
 )]
 pub(in super::super) async fn evidence(
     State(shared): State<Arc<Shared>>,

@@ -7,7 +7,9 @@ use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{
-    super::{Configured, openapi::LookUps, params::Params, problem::Problem, shapes, state::Shared},
+    super::{
+        Configured, openapi::Refusals, params::Params, problem::Problem, shapes, state::Shared, vocabulary,
+    },
     cursor,
 };
 use crate::{
@@ -23,15 +25,18 @@ const MAX_LIMIT: usize = 1_000;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Wanted {
-    /// Held back by this policy.
+    /// Held back by this policy; `ban` is one by hand, `bans.NAME` one by a ladder.
+    #[param(min_length = 1, example = "per-ip")]
     pub(in super::super) policy: Option<String>,
     /// Within this prefix.
+    #[param(value_type = Option<vocabulary::Prefix>)]
     pub(in super::super) prefix: Option<String>,
     /// Limited still, or no longer.
     pub(in super::super) active: Option<bool>,
     /// How many users were behind it.
     #[param(inline)]
     pub(in super::super) hint: Option<Hint>,
+    /// By what they are sorted: the greatest first, or by address.
     #[serde(default)]
     #[param(inline)]
     pub(in super::super) sort: Sort,
@@ -39,6 +44,7 @@ pub(in super::super) struct Wanted {
     #[param(minimum = 1, maximum = 1000)]
     pub(in super::super) limit: Option<usize>,
     /// Where the page begins, as the one before it said.
+    #[param(value_type = Option<vocabulary::Cursor>)]
     pub(in super::super) cursor: Option<String>,
 }
 
@@ -53,7 +59,26 @@ pub(in super::super) enum Hint {
 }
 
 /// Addresses limited now or lately, a page of them.
-#[utoipa::path(get, path = "/v1/blocked", params(Wanted), responses((status = 200, body = shapes::Blocked), LookUps))]
+#[utoipa::path(
+    get,
+    path = "/v1/blocked",
+    operation_id = "blocked",
+    tag = "limited clients",
+    params(Wanted),
+    responses(
+        (
+            status = 200,
+            body = shapes::Blocked,
+            description = "a page of them",
+            links(
+                ("evidence" = (operation_id = "evidence", parameters(("ip" = "$response.body#/blocked/0/address")))),
+                ("unblock" = (operation_id = "unblock", parameters(("ip" = "$response.body#/blocked/0/address")))),
+                ("next" = (operation_id = "blocked", parameters(("cursor" = "$response.body#/cursor"))))
+            )
+        ),
+        Refusals
+    )
+)]
 pub(in super::super) async fn list(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,

@@ -7,11 +7,12 @@ use axum::{Json, extract::State};
 use super::super::{
     audit::Operator,
     bans::lift,
-    openapi::Changes,
+    openapi::{Away, Changes, Missing},
     params::{Address, Nothing, Params},
     problem::Problem,
     shapes,
     state::Shared,
+    vocabulary,
 };
 use crate::{
     abuse::{self, bans::Key},
@@ -23,8 +24,10 @@ use crate::{
 #[utoipa::path(
     delete,
     path = "/v1/blocked/{ip}",
-    params(("ip" = String, Path, description = "an address, or the prefix that a client is known by", example = "203.0.113.7")),
-    responses((status = 200, body = shapes::Unblocked), Changes)
+    operation_id = "unblock",
+    tag = "limited clients",
+    params(("ip" = vocabulary::Client, Path, description = "an address, or the prefix that a client is known by")),
+    responses((status = 200, body = shapes::Unblocked, description = "what was cleared"), Changes, Missing, Away)
 )]
 pub(in super::super) async fn unblock(
     State(shared): State<Arc<Shared>>,

@@ -19,7 +19,7 @@ use futures_util::Stream;
 use http::StatusCode;
 
 use super::{
-    openapi::LookUps,
+    openapi::{Away, Refusals},
     params::{Nothing, Params},
     problem::Problem,
     server::Ending,
@@ -37,7 +37,20 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 #[utoipa::path(
     get,
     path = "/v1/events",
-    responses((status = 200, body = String, content_type = "text/event-stream"), LookUps)
+    operation_id = "events",
+    tag = "events",
+    responses(
+        (
+            status = 200,
+            body = String,
+            content_type = "text/event-stream",
+            description = "a stream that does not end: the name of each event, its time in microseconds as `id`, and \
+                one line of JSON; the data of `tick` is a `Tick`",
+            example = "event: unblocked\nid: 1783080001250000\ndata: {\"address\":\"203.0.113.7\"}\n\n"
+        ),
+        Refusals,
+        Away
+    )
 )]
 pub(super) async fn events(
     State(shared): State<Arc<Shared>>,

@@ -13,7 +13,13 @@ use super::super::{
 use crate::telemetry::time::rfc3339;
 
 /// The configuration in force as it was written, with its secrets masked. What `${…}` inserts is not told.
-#[utoipa::path(get, path = "/v1/config", responses((status = 200, body = InForce), Refusals))]
+#[utoipa::path(
+    get,
+    path = "/v1/config",
+    operation_id = "config",
+    tag = "in force",
+    responses((status = 200, body = InForce, description = "its text, and when it was read"), Refusals)
+)]
 pub(in super::super) async fn config(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<InForce> {
     let configured = shared.state.in_force.now();
     let source = &configured.rules.config().source;

@@ -12,7 +12,13 @@ use super::super::{
 };
 
 /// The policies in the configuration's order, and what they said.
-#[utoipa::path(get, path = "/v1/policies", responses((status = 200, body = Policies), Refusals))]
+#[utoipa::path(
+    get,
+    path = "/v1/policies",
+    operation_id = "policies",
+    tag = "in force",
+    responses((status = 200, body = Policies, description = "the policies, with what they counted since the start"), Refusals)
+)]
 pub(in super::super) async fn policies(
     State(shared): State<Arc<Shared>>,
     _: Params<Nothing>,

@@ -15,7 +15,13 @@ use super::{
 };
 
 /// The routes in the order in which they are tried, and what came of their requests.
-#[utoipa::path(get, path = "/v1/routes", responses((status = 200, body = Routes), Refusals))]
+#[utoipa::path(
+    get,
+    path = "/v1/routes",
+    operation_id = "routes",
+    tag = "in force",
+    responses((status = 200, body = Routes, description = "the routes, with what they counted since the start"), Refusals)
+)]
 pub(in super::super) async fn routes(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Routes> {
     Json(told(&shared))
 }

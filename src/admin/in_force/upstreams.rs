@@ -15,7 +15,13 @@ use super::{
 };
 
 /// The upstreams, how their endpoints are, and how the attempts at them ended.
-#[utoipa::path(get, path = "/v1/upstreams", responses((status = 200, body = Upstreams), Refusals))]
+#[utoipa::path(
+    get,
+    path = "/v1/upstreams",
+    operation_id = "upstreams",
+    tag = "in force",
+    responses((status = 200, body = Upstreams, description = "the upstreams, with what they counted since the start"), Refusals)
+)]
 pub(in super::super) async fn upstreams(
     State(shared): State<Arc<Shared>>,
     _: Params<Nothing>,

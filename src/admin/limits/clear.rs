@@ -5,7 +5,14 @@ use std::{collections::BTreeSet, sync::Arc};
 use axum::{Json, extract::State};
 
 use super::{
-    super::{audit::Operator, openapi::Changes, params::Params, problem::Problem, shapes, state::Shared},
+    super::{
+        audit::Operator,
+        openapi::{Away, Changes, Missing},
+        params::Params,
+        problem::Problem,
+        shapes,
+        state::Shared,
+    },
     Wanted, read,
 };
 
@@ -14,8 +21,15 @@ use super::{
 #[utoipa::path(
     delete,
     path = "/v1/limits",
+    operation_id = "reset",
+    tag = "limits",
     params(Wanted),
-    responses((status = 200, body = shapes::ResetLimits), Changes)
+    responses(
+        (status = 200, body = shapes::ResetLimits, description = "which limits there were"),
+        Changes,
+        Missing,
+        Away
+    )
 )]
 pub(in super::super) async fn clear(
     State(shared): State<Arc<Shared>>,

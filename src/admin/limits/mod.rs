@@ -8,7 +8,7 @@ mod key;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{Configured, problem::Problem};
+use super::{Configured, problem::Problem, vocabulary};
 use key::Key;
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -16,9 +16,10 @@ use key::Key;
 #[serde(deny_unknown_fields)]
 pub(super) struct Wanted {
     /// Of this policy; of every one that can have the key, where it is left out.
+    #[param(min_length = 1, example = "per-ip")]
     policy: Option<String>,
     /// As in the store: `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/a`.
-    #[param(example = "ip:203.0.113.7")]
+    #[param(value_type = vocabulary::LimitKey)]
     key: String,
 }
 

@@ -5,13 +5,26 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 
 use super::{
-    super::{openapi::LookUps, params::Params, problem::Problem, shapes, state::Shared},
+    super::{
+        openapi::{Away, LookUps},
+        params::Params,
+        problem::Problem,
+        shapes,
+        state::Shared,
+    },
     Wanted, read,
 };
 use crate::telemetry::time::duration;
 
 /// How the limits of a key stand: of each policy, by each of its limits that counts apart.
-#[utoipa::path(get, path = "/v1/limits", params(Wanted), responses((status = 200, body = shapes::Limits), LookUps))]
+#[utoipa::path(
+    get,
+    path = "/v1/limits",
+    operation_id = "peek",
+    tag = "limits",
+    params(Wanted),
+    responses((status = 200, body = shapes::Limits, description = "how they stand"), LookUps, Away)
+)]
 pub(in super::super) async fn peek(
     State(shared): State<Arc<Shared>>,
     Params(wanted): Params<Wanted>,

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{
     super::client::Failure,
-    asker::{Change, Job, Told},
+    asker::{Change, Job, Learned, Told},
     history::History,
     rates::Rates,
     snapshot::Snapshot,
@@ -95,7 +95,7 @@ impl App {
             Told::Stands { snapshot, evidence } => {
                 self.is_asked = false;
                 self.stands(*snapshot, now);
-                self.learn(evidence);
+                self.learn(evidence.map(|learned| *learned));
                 Ok(None)
             }
             Told::Changed(text) => {
@@ -130,7 +130,7 @@ impl App {
         (self.latest, self.told, self.trouble) = (Some(snapshot), Some(now), None);
     }
 
-    fn learn(&mut self, told: Option<(String, Result<Evidence, String>)>) {
+    fn learn(&mut self, told: Option<Learned>) {
         if let (Some(opened), Some((address, evidence))) = (&mut self.opened, told)
             && opened.address == address
         {
@@ -194,9 +194,11 @@ mod tests {
     #[test]
     fn a_wrong_token_ends_it() {
         let mut app = App::new(String::new());
-        let refused = || Failure::Unauthorized("127.0.0.1:9900".to_owned());
-        assert!(app.hear(Told::NoLook(refused()), Instant::now()).is_err());
-        assert!(app.hear(Told::NoChange(refused()), Instant::now()).is_err());
+        for refused in [Failure::Unauthorized, Failure::WrongToken] {
+            let refused = || refused("127.0.0.1:9900".to_owned());
+            assert!(app.hear(Told::NoLook(refused()), Instant::now()).is_err());
+            assert!(app.hear(Told::NoChange(refused()), Instant::now()).is_err());
+        }
     }
 
     #[test]

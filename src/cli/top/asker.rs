@@ -36,12 +36,15 @@ pub(super) enum Change {
     Ban(String),
 }
 
+/// An address, and what is known of it, or why nothing is.
+pub(super) type Learned = (String, Result<Evidence, String>);
+
 /// What came of it.
 #[derive(Debug)]
 pub(super) enum Told {
     Stands {
         snapshot: Box<Snapshot>,
-        evidence: Option<(String, Result<Evidence, String>)>,
+        evidence: Option<Box<Learned>>,
     },
     /// In words.
     Changed(String),
@@ -95,7 +98,7 @@ async fn perform(connection: &mut Connection, job: &Job) -> Result<Told, Failure
         Job::Look { sort, address } => {
             let snapshot = Box::new(Snapshot::ask(connection, *sort).await?);
             let evidence = match address {
-                Some(address) => Some((address.clone(), evidence(connection, address).await?)),
+                Some(address) => Some(Box::new((address.clone(), evidence(connection, address).await?))),
                 None => None,
             };
             Ok(Told::Stands { snapshot, evidence })

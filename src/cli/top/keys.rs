@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(press(&mut app, KeyCode::Enter), Some(Wish::Ask(look)));
         let told = Told::Stands {
             snapshot: Box::new(testing::snapshot()),
-            evidence: Some((FIRST.into(), Ok(testing::evidence()))),
+            evidence: Some(Box::new((FIRST.into(), Ok(testing::evidence())))),
         };
         app.hear(told, Instant::now()).unwrap();
         for (code, scrolled) in [(KeyCode::Down, 1), (KeyCode::End, 2), (KeyCode::Tab, 2), (KeyCode::Up, 1)] {

@@ -12,7 +12,7 @@ pub(super) fn snapshot() -> Snapshot {
     let status = json!({
         "version": "1.2.3", "started": "2026-07-03T09:00:00.000Z", "uptime": "10801s",
         "ready": true, "draining": false,
-        "configuration": {"hash": "abc", "loaded": "2026-07-03T09:00:00.000Z", "last_reload": null},
+        "configuration": {"hash": "abc", "decides": "abc", "loaded": "2026-07-03T09:00:00.000Z", "last_reload": null},
         "store": {"topology": "redis", "keys": 3, "evicted": 0, "role": "master", "version": "7.0.15",
             "latency": "2ms", "breaker": "closed", "instances": 2},
         "workers": 2, "listeners": ["127.0.0.1:8080"],

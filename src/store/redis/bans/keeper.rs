@@ -2,6 +2,8 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeMap,
+    mem,
     time::Duration,
 };
 
@@ -24,7 +26,11 @@ use crate::{
 /// How often it is looked whether there is something to count or to tell.
 const ROUND: Duration = Duration::from_millis(50);
 /// How often the number of the last change is looked at.
-const LOOK: Duration = Duration::from_millis(750);
+const LOOK: Duration = Duration::from_millis(500);
+/// How long a change that is known to have been made may take to be told, before all is read anew.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Changes that may wait for those before them.
+const EARLY: usize = 1_024;
 /// For one call, unless decisions may take longer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// After a call that failed.
@@ -48,6 +54,10 @@ pub(in super::super) struct Keeper<'a> {
     seen: RefCell<Option<Version>>,
     /// Something was missed: all is to be read anew.
     is_behind: Cell<bool>,
+    /// What was told ahead of its turn, by number: messages, and answers of scripts, come on connections of their own.
+    early: RefCell<BTreeMap<u64, Vec<u8>>>,
+    /// The number of a change that was made and was not told yet, and until when it is waited for.
+    awaited: Cell<Option<(u64, Instant)>>,
     /// What is heard while all is read anew.
     heard_meanwhile: RefCell<Option<Vec<Vec<u8>>>>,
 }
@@ -60,6 +70,8 @@ impl<'a> Keeper<'a> {
             journal: Journal::default(),
             seen: RefCell::new(None),
             is_behind: Cell::new(true),
+            early: RefCell::default(),
+            awaited: Cell::new(None),
             heard_meanwhile: RefCell::new(None),
         }
     }
@@ -102,6 +114,7 @@ impl<'a> Keeper<'a> {
             self.bounded(self.journal.read(connection, &self.keys, &self.duties.audit)).await?;
         }
         self.tell(connection).await?;
+        self.wait_no_longer();
         if self.is_behind.get() {
             self.read(connection).await?;
         }
@@ -114,9 +127,14 @@ impl<'a> Keeper<'a> {
         let version = self.bounded(read::version(connection, &self.keys)).await?;
         let seen = self.seen.borrow().clone();
         let Some(seen) = seen.filter(|seen| *seen != version) else { return Ok(()) };
+        if seen.epoch == version.epoch && version.n > seen.n {
+            self.wait_for(version.n);
+            return Ok(());
+        }
         self.is_behind.set(true);
         let is_lost = !seen.epoch.is_empty() && (seen.epoch != version.epoch || version.n < seen.n);
-        if is_lost {
+        // Where there are none, the number is forgotten a day after the last.
+        if is_lost && !self.duties.bans.is_empty() {
             tracing::warn!("Redis has lost its bans: it is told of those that are known here");
             self.duties.bans.tell_all_anew();
         }
@@ -193,8 +211,43 @@ impl<'a> Keeper<'a> {
         if begins || seen.epoch == version.epoch && seen.n + 1 == version.n {
             *seen = version;
             self.duties.bans.learn(change);
-        } else if seen.epoch != version.epoch || version.n > seen.n {
+            self.catch_up(seen);
+        } else if seen.epoch != version.epoch {
             self.is_behind.set(true);
+        } else if version.n > seen.n {
+            self.wait_for(version.n);
+            let mut early = self.early.borrow_mut();
+            if early.len() < EARLY {
+                early.insert(version.n, message.to_vec());
+            }
+        }
+    }
+
+    /// Takes up what was told ahead of its turn, as far as that has come.
+    fn catch_up(&self, seen: &mut Version) {
+        let mut early = self.early.borrow_mut();
+        while let Some(next) = early.first_entry().filter(|next| *next.key() <= seen.n + 1) {
+            let change = change::read(&next.remove(), self.duties.clock.now());
+            if let Some((version, change)) = change.filter(|(version, _)| version.n == seen.n + 1) {
+                *seen = version;
+                self.duties.bans.learn(change);
+            }
+        }
+    }
+
+    /// This change was made.
+    fn wait_for(&self, n: u64) {
+        if self.awaited.get().is_none() {
+            self.awaited.set(Some((n, Instant::now() + PATIENCE)));
+        }
+    }
+
+    fn wait_no_longer(&self) {
+        let Some((n, until)) = self.awaited.get() else { return };
+        let is_known = self.seen.borrow().as_ref().is_some_and(|seen| seen.n >= n);
+        if is_known || until <= Instant::now() {
+            self.awaited.set(None);
+            self.is_behind.set(self.is_behind.get() || !is_known);
         }
     }
 
@@ -205,6 +258,8 @@ impl<'a> Keeper<'a> {
         let heard = self.heard_meanwhile.take().unwrap_or_default();
         let (version, bans) = read?;
         self.is_behind.set(false);
+        self.awaited.set(None);
+        drop(mem::take(&mut *self.early.borrow_mut()));
         let is_first = self.seen.replace(Some(version)).is_none();
         self.duties.bans.replace(bans, is_first);
         heard.iter().for_each(|message| self.apply(message));

@@ -1,0 +1,120 @@
+//! What the values in answers and parameters look like, for the description of the API alone: they are texts.
+//!
+//! All that is taken matches its pattern; not all that matches is taken.
+
+use utoipa::ToSchema;
+
+macro_rules! texts {
+    ($($(#[$of:meta])* $name:ident;)*) => {
+        $(
+            #[derive(Debug, Clone, serde::Serialize, ToSchema)]
+            $(#[$of])*
+            pub struct $name(pub String);
+        )*
+    };
+}
+
+texts! {
+    /// RFC 3339, in UTC.
+    #[schema(format = DateTime, example = "2026-07-03T12:00:01.250Z")]
+    Time;
+    /// As in proxy.yaml: a whole number and a unit.
+    #[schema(pattern = r"^[0-9]+(ms|s|m|h|d)$", example = "90m")]
+    Duration;
+    /// How long something is to last.
+    #[schema(pattern = r"^0*[1-9][0-9]*(ms|s|m|h|d)$", example = "1h")]
+    Lasts;
+    /// One client: an address, or the prefix that clients with IPv6 are known by.
+    #[schema(
+        pattern = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}(/32)?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*(/[0-9]{1,3})?)$",
+        example = "203.0.113.7"
+    )]
+    Client;
+    /// An address or a prefix.
+    #[schema(pattern = r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", example = "203.0.113.0/24")]
+    Prefix;
+    /// Whom a ban is about: an address, a prefix or a user.
+    #[schema(
+        pattern = r"^(user:[^\x00-\x1f\x7f-\x9f]+|(ip:)?[0-9A-Fa-f:.]+(/[0-9]{1,3})?)$",
+        example = "ip:203.0.113.7"
+    )]
+    BanKey;
+    /// What a limit is kept by, as in the store.
+    #[schema(
+        pattern = r"^(global|(ip|user|path|route|host|method|header|cookie|query|jwt):)",
+        example = "ip:203.0.113.7+path:/a"
+    )]
+    LimitKey;
+    /// A place in a list, as the page before it said.
+    #[schema(pattern = r"^[A-Za-z0-9_-]+$")]
+    Cursor;
+    /// A line of text.
+    #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]*$", max_length = 256, example = "scraping")]
+    Reason;
+    /// RFC 9110, 9.1
+    #[schema(pattern = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", example = "GET")]
+    Method;
+    /// The other end of a connection, with its port or without.
+    #[schema(pattern = r"^[0-9A-Za-z:.%\[\]]+$", example = "203.0.113.7")]
+    Peer;
+}
+
+macro_rules! vocabulary {
+    ($($(#[$doc:meta])* $name:ident { $($word:ident = $text:tt,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, serde::Serialize, ToSchema)]
+            #[expect(dead_code, reason = "it is described, and written as text")]
+            pub enum $name {
+                $(#[serde(rename = $text)] $word,)*
+            }
+        )*
+    };
+}
+
+vocabulary! {
+    /// Whether it lives, or is ready.
+    HealthWord { Alive = "alive", Ready = "ready", }
+    /// Where limits are kept.
+    Topology { Memory = "memory", Redis = "redis", }
+    /// Whether the store is asked.
+    Breaker { Closed = "closed", Open = "open", }
+    /// How many users were behind an address.
+    UsersBehind {
+        None = "no user known",
+        One = "one user",
+        Many = "many users: shared address or stuffing",
+    }
+    /// Whether it denies, or only counts what it would deny.
+    Mode { Enforce = "enforce", Shadow = "shadow", }
+    /// What was changed.
+    Action { Unblock = "unblock", Ban = "ban", Lift = "lift", Reset = "reset", Reload = "reload", }
+    /// What would become of a request.
+    Verdict {
+        Allowed = "allowed",
+        Denied = "denied",
+        Banned = "banned",
+        Undecided = "undecided",
+        Refused = "refused",
+    }
+    /// What a policy says of a request.
+    CheckVerdict {
+        Allowed = "allowed",
+        Denied = "denied",
+        Exempt = "exempt",
+        Skipped = "skipped",
+        Unknown = "unknown",
+    }
+    /// How a policy counts.
+    Algorithm {
+        SlidingWindow = "sliding_window",
+        SlidingLog = "sliding_log",
+        FixedWindow = "fixed_window",
+        Gcra = "gcra",
+        SlidingCounter = "sliding_counter",
+        SingleCounter = "single_counter",
+        MetadataList = "metadata_list",
+        Concurrency = "concurrency",
+        Distinct = "distinct",
+    }
+}
