@@ -177,6 +177,11 @@ impl Harness {
         let denial = harness.deny("203.0.113.7", 0, "ip:203.0.113.7", "acme", -1_000_000);
         harness.recorder.evidence(&denial, filled);
         harness.settle("203.0.113.7");
+        // What was denied and who filled the limit may be handed over one after the other.
+        harness.until("the records come", |harness| {
+            let client = harness.registry.client(abuse::parse("203.0.113.7").unwrap(), NOW);
+            client.is_some_and(|(_, records, _)| records.len() == 4)
+        });
         harness
     }
 
@@ -200,9 +205,14 @@ impl Harness {
     /// Hands over what was noted, and waits until `last` is listed.
     pub(crate) fn settle(&self, last: &str) {
         self.recorder.flush();
+        let last = abuse::parse(last).unwrap();
+        self.until("it is listed", |harness| harness.registry.client(last, NOW).is_some());
+    }
+
+    fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
-        while self.registry.client(abuse::parse(last).unwrap(), NOW).is_none() {
-            assert!(Instant::now() < deadline, "{last} is never listed");
+        while !holds(self) {
+            assert!(Instant::now() < deadline, "never: {what}");
             std::thread::yield_now();
         }
     }
