@@ -28,20 +28,8 @@ pub struct Browser {
 impl Browser {
     /// A new one, with nothing of any other in it, on the pages of `admin`.
     pub fn open(admin: SocketAddr, path: &str) -> Self {
-        let mut driver = program("chromedriver", "chromium-driver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let stdout = driver.stdout.take().unwrap();
-        let driver = Running(driver);
-        let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
-        let port: u16 = lines
-            .find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok())
-            .expect("chromedriver says where it listens");
-        // It must not stand still because nobody reads what it says.
-        thread::spawn(move || lines.for_each(drop));
+        // It takes the port of one address family, and ends if somebody has that of the other.
+        let (driver, port) = (0..10).find_map(|_| driver()).expect("chromedriver says where it listens");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let arguments =
             ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--lang=en"];
@@ -207,4 +195,22 @@ impl WebDriverCompatibleCommand for Vendor {
     fn method_and_body(&self, _: &url::Url) -> (http::Method, Option<String>) {
         (http::Method::POST, Some(self.body.clone()))
     }
+}
+
+/// A driver, and where it listens.
+fn driver() -> Option<(Running, u16)> {
+    let mut driver = program("chromedriver", "chromium-driver")
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let stdout = driver.stdout.take().unwrap();
+    let driver = Running(driver);
+    let mut lines = BufReader::new(stdout).lines().map_while(Result::ok);
+    let port = lines
+        .find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok())?;
+    // It must not stand still because nobody reads what it says.
+    thread::spawn(move || lines.for_each(drop));
+    Some((driver, port))
 }
