@@ -37,6 +37,7 @@ pub struct Configuration {
     pub hash: String,
     /// The hash of what decides over requests, which instances compare: of all but listeners, `admin`, `workers`, `log`,
     /// `access_log`, `tracing` and `shutdown`.
+    #[serde(default)]
     pub decides: String,
     #[schema(value_type = vocabulary::Time)]
     pub loaded: String,
