@@ -8,6 +8,7 @@ use std::{
 };
 
 use compact_str::CompactString;
+use indexmap::IndexMap;
 
 use super::{
     Denial, Names, address,
@@ -45,7 +46,9 @@ pub struct Recorder {
 
 #[derive(Debug, Default)]
 struct Pending {
-    tallies: HashMap<CompactString, Tally, foldhash::fast::RandomState>,
+    tallies: IndexMap<CompactString, Tally, foldhash::fast::RandomState>,
+    /// The place of the address that was denied last: a flood is of one, and need not be looked up.
+    last: usize,
     evidence: Vec<Evidence>,
     room: Room,
     /// What was written down of each address in the ticks of this second before.
@@ -104,20 +107,24 @@ impl Recorder {
     }
 
     fn note(&self, denial: &Denial<'_>, count: impl FnOnce(&mut Tally, &mut Room)) -> bool {
-        let Pending { tallies, evidence, room, written, .. } = &mut *self.pending.borrow_mut();
-        let new = if let Some(tally) = tallies.get_mut(denial.address) {
-            count(tally, room);
-            tally.limit(denial)
-        } else if tallies.len() < ADDRESSES {
-            let address = CompactString::from(denial.address);
-            let written = written.get(&address).cloned().unwrap_or_default();
-            let tally = tallies.entry(address).or_insert_with(|| Tally::new(denial, written));
-            count(tally, room);
-            tally.limit(denial)
-        } else {
+        let Pending { tallies, last, evidence, room, written, .. } = &mut *self.pending.borrow_mut();
+        let is_last = tallies.get_index(*last).is_some_and(|(address, _)| address == denial.address);
+        let place = if is_last { Some(*last) } else { tallies.get_index_of(denial.address) };
+        let place = place.or_else(|| {
+            (tallies.len() < ADDRESSES).then(|| {
+                let address = CompactString::from(denial.address);
+                let written = written.get(&address).cloned().unwrap_or_default();
+                tallies.insert_full(address, Tally::new(denial, written)).0
+            })
+        });
+        let tally = place.and_then(|place| tallies.get_index_mut(place));
+        let Some(((_, tally), place)) = tally.zip(place) else {
             room.dropped += 1;
-            false
+            return false;
         };
+        *last = place;
+        count(tally, room);
+        let new = tally.limit(denial);
         new && evidence.len() < EVIDENCE && address::is_of(denial.identifier, denial.address)
     }
 
@@ -142,7 +149,7 @@ impl Recorder {
         pending.remember();
         if !pending.tallies.is_empty() || !pending.evidence.is_empty() {
             let batch = Batch {
-                tallies: pending.tallies.drain().collect(),
+                tallies: pending.tallies.drain(..).collect(),
                 evidence: std::mem::take(&mut pending.evidence),
                 policies: Arc::clone(&self.policies),
             };
