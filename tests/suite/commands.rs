@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::harness::{Config, Origin, Tollgate, eventually, get_from, tollgate, tollgate_in};
 
 /// One request a day of each address; 127.0.0.5 has been denied one as `ann` and two as `bob`.
-fn limited(rest: &str) -> (Origin, Tollgate) {
+pub fn limited(rest: &str) -> (Origin, Tollgate) {
     let origin = Origin::ok();
     let rest = format!(
         "user: [{{ header: x-user-id, from: anyone }}]

@@ -5,24 +5,10 @@ use std::{
     process::{Command, ExitStatus},
 };
 
-use crate::harness::{
-    Config, Origin, Running, Terminal, Tollgate, command, eventually, free_port, get_from, tollgate,
+use crate::{
+    commands::limited,
+    harness::{Running, Terminal, command, eventually, free_port, get_from, tollgate},
 };
-
-/// One request a day of each address; 127.0.0.5 has been denied one as `ann` and two as `bob`.
-fn limited(rest: &str) -> (Origin, Tollgate) {
-    let origin = Origin::ok();
-    let rest = format!(
-        "user: [{{ header: x-user-id, from: anyone }}]
-policies: {{ once: {{ algorithm: single_counter, key: ip, limit: 1/1d }} }}
-{rest}"
-    );
-    let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("once"));
-    for user in ["ann", "ann", "bob", "bob"] {
-        get_from("127.0.0.5", tollgate.address, "/a", &[("x-user-id", user)]);
-    }
-    (origin, tollgate)
-}
 
 /// `tollgate top` that asks an admin port there.
 fn top(admin: impl std::fmt::Display) -> Command {
