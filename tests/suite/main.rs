@@ -1,4 +1,4 @@
-//! What can be seen of Tollgate from outside. One binary: it is linked once.
+//! What can be seen of Tollgate from outside, grouped as the crate's modules are. One binary: it is linked once.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,59 +7,17 @@
 )]
 
 mod abuse;
-mod access_log;
-mod activation;
 mod admin;
-mod attack;
-mod bans;
-mod broken_answers;
-mod broken_uploads;
-mod browser;
+mod app;
 mod cli;
-mod client_limits;
-mod commands;
-mod config_golden;
-mod config_model;
-mod config_robust;
-mod conformance;
-mod dashboards;
-mod demo;
+mod config;
 mod deploy;
-mod doctor;
-mod environment;
-mod exactness;
-mod explain;
-mod forwarding;
-mod framing;
-mod fuzz;
 mod harness;
-mod hostile_operators;
-mod hygiene;
-mod identifiers;
-mod in_force;
-mod ladders;
+mod identity;
 mod layering;
-mod limits;
-mod limits_of_keys;
-mod memory_store;
-mod metrics;
-mod openapi;
-mod outage;
-mod parking;
-mod paths;
-mod pictures;
-mod policies;
+mod limit;
+mod peers;
 mod programs;
-mod proxying;
-mod redis_audit;
-mod redis_rights;
-mod redis_tls;
-mod refused_uploads;
-mod reload;
-mod shared_limits;
-mod shared_records;
-mod slices;
-mod token_limits;
-mod tokens;
-mod top;
-mod traces;
+mod proxy;
+mod store;
+mod telemetry;

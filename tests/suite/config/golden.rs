@@ -9,7 +9,7 @@ use std::{
 
 use tollgate::config;
 
-use crate::environment::{Environment, SECRET};
+use super::environment::{Environment, SECRET};
 
 fn golden() -> Vec<PathBuf> {
     files("tests/golden")

@@ -11,7 +11,7 @@ use tollgate::{
     store::memory::MemoryStore,
 };
 
-use crate::conformance::{ALGORITHMS, MINUTE, SECOND, policy, with};
+use super::conformance::{ALGORITHMS, MINUTE, SECOND, policy, with};
 
 fn take(store: &MemoryStore, policy: &Policy, identifier: &str) -> bool {
     store

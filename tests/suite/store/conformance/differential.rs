@@ -26,7 +26,7 @@ use super::{
     policy,
 };
 
-const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/conformance/differential.txt");
+const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/store/conformance/differential.txt");
 pub(super) const IDENTIFIERS: [&str; 2] = ["ip:1", "ip:1+path:/a"];
 /// Of all the policies there are, so many are in a trace.
 pub(super) const CAST: usize = 6;

@@ -3,10 +3,8 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use crate::{
-    harness::{Client, Config, Origin, Redis, Tollgate, eventually, get},
-    redis_audit::{AS_IT_SHOULD_BE, Watched, warnings},
-};
+use super::redis_audit::{AS_IT_SHOULD_BE, Watched, warnings};
+use crate::harness::{Client, Config, Origin, Redis, Tollgate, eventually, get};
 
 const PASSWORD: &str = "CHANGE-ME";
 

@@ -5,10 +5,8 @@ use std::{
     process::{Command, ExitStatus},
 };
 
-use crate::{
-    commands::limited,
-    harness::{Running, Terminal, command, eventually, free_port, get_from, tollgate},
-};
+use super::commands::limited;
+use crate::harness::{Running, Terminal, command, eventually, free_port, get_from, tollgate};
 
 /// `tollgate top` that asks an admin port there.
 fn top(admin: impl std::fmt::Display) -> Command {

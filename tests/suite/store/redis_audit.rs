@@ -14,7 +14,7 @@ use tollgate::{
 };
 
 use crate::{
-    environment::Environment,
+    config::environment::Environment,
     harness::{Config, Origin, Redis, Tollgate, eventually, get},
 };
 

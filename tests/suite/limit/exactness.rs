@@ -158,12 +158,12 @@ macro_rules! each_algorithm {
         $(
             #[test]
             fn $algorithm() {
-                $crate::exactness::exactly_the_limit_passes($stage, stringify!($algorithm));
+                $crate::limit::exactness::exactly_the_limit_passes($stage, stringify!($algorithm));
             }
         )*
     };
     ($stage:expr) => {
-        $crate::exactness::each_algorithm!($stage, single_counter fixed_window metadata_list sliding_window sliding_log sliding_counter gcra);
+        $crate::limit::exactness::each_algorithm!($stage, single_counter fixed_window metadata_list sliding_window sliding_log sliding_counter gcra);
     };
 }
 pub(crate) use each_algorithm;

@@ -16,7 +16,7 @@ use tollgate::config::{
     },
 };
 
-use crate::environment::Environment;
+use super::environment::Environment;
 
 fn parse(text: &str) -> Config {
     config::parse("proxy.yaml", text, &Environment).unwrap_or_else(|errors| panic!("{errors}"))

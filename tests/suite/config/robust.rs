@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tollgate::config::{self, Config, Errors};
 
-use crate::environment::Environment;
+use super::environment::Environment;
 
 fn parse(text: &str) -> Result<Config, Errors> {
     config::parse("proxy.yaml", text, &Environment)
@@ -137,7 +137,7 @@ proptest! {
 
     #[test]
     fn the_shipped_file_with_a_slip(at in 0..2000_usize, length in 0..20_usize, instead in word()) {
-        let shipped: Vec<char> = include_str!("../../proxy.yaml").chars().collect();
+        let shipped: Vec<char> = include_str!("../../../proxy.yaml").chars().collect();
         let at = at.min(shipped.len());
         let rest = &shipped[(at + length).min(shipped.len())..];
         let text: String = shipped[..at].iter().copied().chain(instead.chars()).chain(rest.iter().copied()).collect();

@@ -4,7 +4,7 @@ use std::{path::Path, process::Stdio};
 
 use crate::{
     harness::{Client, Config, Origin, Redis, Tollgate, command, eventually},
-    redis_audit::{AS_IT_SHOULD_BE, warnings},
+    store::redis_audit::{AS_IT_SHOULD_BE, warnings},
 };
 
 /// Runs with a minute of so many milliseconds.

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    harness::{Client, Config, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, eventually, nobody},
-    redis_audit::warnings,
+use super::redis_audit::warnings;
+use crate::harness::{
+    Client, Config, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, eventually, nobody,
 };
 
 /// What a decision may take, as it is by default.

@@ -19,7 +19,7 @@ use tollgate::{
 };
 
 use crate::{
-    environment::Environment,
+    config::environment::Environment,
     harness::{Redis, Reply, eventually, request},
 };
 

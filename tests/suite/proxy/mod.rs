@@ -1,15 +1,25 @@
 //! Proxying as users expect it: what is sent arrives, at once, as often as it should, and no further.
 
 mod balancing;
+mod broken_answers;
+mod broken_uploads;
 mod cancel;
 mod capacity;
+mod client_limits;
 mod drain;
 mod early_answers;
 mod expect;
 mod failures;
+mod forwarding;
+mod framing;
+mod fuzz;
+mod hygiene;
 mod messages;
+mod parking;
+mod paths;
 mod pool;
 mod real_programs;
+mod refused_uploads;
 mod start;
 mod streaming;
 mod timeouts;

@@ -1,8 +1,8 @@
 //! Redis over TLS: who is trusted, who is known, and what is said when one of them is not.
 
-use crate::{
-    harness::{Authority, Config, Issued, Origin, Redis, Tollgate, eventually, file_name, free_port, get},
-    redis_audit::{AS_IT_SHOULD_BE, warnings},
+use super::redis_audit::{AS_IT_SHOULD_BE, warnings};
+use crate::harness::{
+    Authority, Config, Issued, Origin, Redis, Tollgate, eventually, file_name, free_port, get,
 };
 
 /// A Redis with a port for TLS beside its plain one.

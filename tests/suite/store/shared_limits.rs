@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    exactness::{self, Stage},
     harness::{Client, Config, Origin, Redis, Tollgate, eventually},
+    limit::exactness::{self, Stage},
 };
 
 /// A policy of each algorithm, each on a route of its own name, and two with keys of other kinds.
@@ -75,7 +75,7 @@ fn decisions(tollgates: &[&Tollgate]) -> usize {
 }
 
 mod two_instances_admit_exactly_the_limit {
-    crate::exactness::each_algorithm!(crate::exactness::Stage::Shared);
+    crate::limit::exactness::each_algorithm!(crate::limit::exactness::Stage::Shared);
 }
 
 #[test]

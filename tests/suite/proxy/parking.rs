@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use super::harness::{Client, Config, Origin, Tollgate};
+use crate::harness::{Client, Config, Origin, Tollgate};
 
 /// Longer than a connection keeps its buffers.
 const SILENCE: Duration = Duration::from_millis(600);

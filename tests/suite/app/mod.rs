@@ -1,0 +1,4 @@
+//! The process: its start from inherited sockets, and reloads.
+
+mod activation;
+mod reload;

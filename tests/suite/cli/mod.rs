@@ -1,0 +1,6 @@
+//! The command line.
+
+mod command_line;
+mod commands;
+mod demo;
+mod top;

@@ -1,0 +1,6 @@
+//! The configuration: what it means, and how errors in it are reported.
+
+pub mod environment;
+mod golden;
+mod model;
+mod robust;

@@ -1,0 +1,4 @@
+//! The files of `deploy/`.
+
+mod dashboards;
+mod files;

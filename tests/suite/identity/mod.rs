@@ -1,0 +1,5 @@
+//! Who a request is from.
+
+mod identifiers;
+mod token_limits;
+mod tokens;

@@ -1,0 +1,7 @@
+//! Limits: what each algorithm and each setting of a policy admits, and what clients are told of it.
+
+pub mod exactness;
+mod limits;
+mod pictures;
+mod policies;
+mod slices;

@@ -1,0 +1,3 @@
+//! What instances that share a Redis tell each other.
+
+mod shared_records;

@@ -1,0 +1,9 @@
+//! Where limits live: both stores by one conformance suite, and Redis with its rights, its TLS and its outages.
+
+mod conformance;
+mod memory_store;
+mod outage;
+pub mod redis_audit;
+mod redis_rights;
+mod redis_tls;
+mod shared_limits;
