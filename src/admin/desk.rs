@@ -14,7 +14,7 @@ use crate::{
         Whereabouts,
         bans::{Bans, Key},
     },
-    limit::{Cleared, Clock, Peek, Policy, Store, Unavailable},
+    limit::{Cleared, Clock, Peek, Policy, StoreAdmin, Unavailable},
     proxy::{
         Rules,
         explain::{Explained, explain},
@@ -159,7 +159,7 @@ fn untold(error: &Unavailable) {
 }
 
 /// Answers until every desk is gone.
-pub(super) async fn serve<S: Store>(
+pub(super) async fn serve<S: StoreAdmin>(
     store: S,
     bans: Arc<Bans>,
     clock: Arc<dyn Clock>,

@@ -37,7 +37,7 @@ use super::{
     router::router,
     state::{Shared, State},
 };
-use crate::{abuse::Archive, limit::Store};
+use crate::{abuse::Archive, limit::StoreAdmin};
 
 /// Connections at a time; for one more another goes.
 pub(super) const CONNECTIONS: usize = 256;
@@ -92,7 +92,7 @@ impl Ending {
 ///
 /// # Errors
 /// The socket or the runtime can't be set up, or there is no thread left.
-pub fn spawn<S: Store + 'static, A: Archive + 'static>(
+pub fn spawn<S: StoreAdmin + 'static, A: Archive + 'static>(
     listener: std::net::TcpListener,
     state: State,
     store: impl FnOnce() -> S + Send + 'static,

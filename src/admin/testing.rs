@@ -16,7 +16,8 @@ use crate::{
     config::model::{KeyPart, KeyRecipe, Secret},
     identity::Verifier,
     limit::{
-        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
+        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, StoreAdmin,
+        Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
     proxy::Rules,
@@ -51,7 +52,9 @@ impl Store for Lists {
     async fn give_back(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
         Err(Unavailable("nothing was taken here".to_owned()))
     }
+}
 
+impl StoreAdmin for Lists {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         let used = self.entries(policy, identifier).await?.len() as u64;
         let limit = policy.tiers[0].limit;

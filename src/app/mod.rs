@@ -21,7 +21,7 @@ use crate::{
     admin::{self, AdminHandle, InForce, Readiness, ReloadRequest},
     config::model::{AccessLogFormat, Config},
     identity::UnusableKeys,
-    limit::{Clock, Policy, PolicyIds, Store, SystemClock},
+    limit::{Clock, Policy, PolicyIds, StoreAdmin, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
     proxy::Parts,
     store::{
@@ -138,7 +138,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
 
 /// Starts whatever asks the store, each thread with an end of its own, which `end` makes. `archive` makes what
 /// the admin port reads the records of other instances from.
-fn launch<S: Store + 'static, A: Archive + 'static>(
+fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
     (generation, ids): (Generation, PolicyIds),
     mut inherited: Inherited,
     ground: Ground,

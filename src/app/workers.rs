@@ -9,7 +9,7 @@ use tokio::{
 
 use crate::{
     config::model::Workers,
-    limit::Store,
+    limit::StoreAdmin,
     listener::{self, Bound, Phase, Pulse, Renewal, Slots},
     proxy::Parts,
 };
@@ -34,7 +34,7 @@ pub(super) struct Shift {
 }
 
 /// Starts a worker's thread, and waits until it has its runtime. `working` is dropped when it ends.
-pub(super) fn spawn<S: Store + 'static>(
+pub(super) fn spawn<S: StoreAdmin + 'static>(
     parts: Parts<S>,
     renewals: mpsc::UnboundedReceiver<Renewal>,
     shift: Shift,

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{
     Breaker, Check, Cleared, Clock, Decision, Fleet, Peek, Policy, PolicyId, Receipt, Source, Store,
-    SystemClock, Unavailable,
+    StoreAdmin, SystemClock, Unavailable,
     algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
     denials::Denials,
 };
@@ -228,7 +228,9 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
             Source::LocalDenial | Source::Slice => Ok(()),
         }
     }
+}
 
+impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for Guard<S, L> {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         if !self.common.breaker.is_open()
             && let Ok(peek) = self.store.peek(policy, identifier).await

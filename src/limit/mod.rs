@@ -24,4 +24,4 @@ pub use guard::{Common, Guard};
 pub use policy::{Policy, PolicyId, PolicyIds};
 pub use slices::Slices;
 pub use slicing::Slicing;
-pub use store::{Cleared, Decision, Peek, Receipt, Source, Store, Unavailable};
+pub use store::{Cleared, Decision, Peek, Receipt, Source, Store, StoreAdmin, Unavailable};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    Check, Cleared, Clock, Decision, Peek, Policy, Receipt, Source, Store, Unavailable,
+    Check, Cleared, Clock, Decision, Peek, Policy, Receipt, Source, Store, StoreAdmin, Unavailable,
     algorithm::{Verdict, metadata_list::Entry},
     slices::{Era, Slices, Spent},
 };
@@ -214,7 +214,9 @@ impl<S: Store> Store for Slicing<S> {
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         self.store.give_back(checks, receipt).await
     }
+}
 
+impl<S: StoreAdmin> StoreAdmin for Slicing<S> {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         self.store.peek(policy, identifier).await
     }

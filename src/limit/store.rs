@@ -38,7 +38,13 @@ pub trait Store {
         checks: &[Check<'_>],
         receipt: Receipt,
     ) -> impl Future<Output = Result<(), Unavailable>>;
+}
 
+/// What operators look up in a store and take back, beside its decisions; and what the evidence of a denial is read by.
+///
+/// As those of [`Store`], its futures may belong to one thread. Code whose own futures must be `Send` runs them on the
+/// thread that the store lives on, such as by `spawn_local`.
+pub trait StoreAdmin: Store {
     /// How one limit stands, consuming nothing. A limit without state is untouched: `used` is 0.
     ///
     /// # Errors
@@ -90,7 +96,9 @@ impl<S: Store> Store for Arc<S> {
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         S::give_back(self, checks, receipt).await
     }
+}
 
+impl<S: StoreAdmin> StoreAdmin for Arc<S> {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         S::peek(self, policy, identifier).await
     }

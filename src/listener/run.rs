@@ -31,7 +31,7 @@ use super::{
     visitor::Visitor,
 };
 use crate::{
-    limit::Store,
+    limit::StoreAdmin,
     proxy::{self, Parts, Patience, Waiting, Worker},
 };
 
@@ -166,7 +166,7 @@ impl Drop for Registered {
 ///
 /// # Errors
 /// A socket can't be registered with the runtime.
-pub async fn run<S: Store + 'static>(
+pub async fn run<S: StoreAdmin + 'static>(
     parts: Parts<S>,
     renewals: UnboundedReceiver<Renewal>,
     sockets: Vec<std::net::TcpListener>,
@@ -205,7 +205,7 @@ pub async fn run<S: Store + 'static>(
     Ok(())
 }
 
-async fn tick<S: Store>(current: Rc<Current<S>>, connections: Rc<Connections>, pulse: Pulse) {
+async fn tick<S: StoreAdmin>(current: Rc<Current<S>>, connections: Rc<Connections>, pulse: Pulse) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -221,7 +221,7 @@ struct Acceptor<S> {
     connections: Rc<Connections>,
 }
 
-impl<S: Store + 'static> Acceptor<S> {
+impl<S: StoreAdmin + 'static> Acceptor<S> {
     async fn accept(self, listener: TcpListener, mut phase: watch::Receiver<Phase>) {
         loop {
             tokio::select! {

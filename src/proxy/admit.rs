@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     identity::Facts,
-    limit::{Decision, Source, Store},
+    limit::{Decision, Source, StoreAdmin},
     telemetry::metrics,
 };
 
@@ -49,7 +49,7 @@ pub(super) struct Admitted {
 
 /// Holds the request against all policies of its route, in one decision of the store. What is to be given back when the
 /// request ends is the exchange's from then on.
-pub(super) async fn admit<S: Store + 'static>(
+pub(super) async fn admit<S: StoreAdmin + 'static>(
     worker: &Rc<Worker<S>>,
     client: &Client,
     exchange: &mut Exchange,

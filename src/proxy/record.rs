@@ -8,7 +8,7 @@ use tokio::task;
 use super::{checks::Asked, exchange::Exchange, worker::Worker};
 use crate::{
     abuse::{Denial, Names, bans::Ban},
-    limit::{Check, Source, Store, algorithm::metadata_list::Entry},
+    limit::{Check, Source, StoreAdmin, algorithm::metadata_list::Entry},
 };
 
 /// Bytes of a path that evidence keeps.
@@ -25,7 +25,7 @@ pub(super) struct Denied<'a> {
 impl Denied<'_> {
     /// Notes the check that denied it, which said when to come back. `first`: of those that denied this request. It is
     /// counted and written down once, however many they are.
-    pub(super) fn record<S: Store + 'static>(
+    pub(super) fn record<S: StoreAdmin + 'static>(
         &self,
         worker: &Rc<Worker<S>>,
         policy: usize,
@@ -97,7 +97,7 @@ fn cut(text: &str, longest: usize) -> &str {
 }
 
 /// Notes who filled the list that denied, once the store has told. Nobody waits for it.
-fn record_evidence<S: Store + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'_>) {
+fn record_evidence<S: StoreAdmin + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'_>) {
     let worker = Rc::clone(worker);
     let Denial { policy, now, until, .. } = *denial;
     let (address, identifier) = (CompactString::from(denial.address), CompactString::from(denial.identifier));

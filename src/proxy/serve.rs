@@ -22,13 +22,13 @@ use super::{
     settle,
     worker::Worker,
 };
-use crate::{identity::identify, limit::Store, router::Refused};
+use crate::{identity::identify, limit::StoreAdmin, router::Refused};
 
 /// Serves one request of `client`.
 ///
 /// # Errors
 /// None: whatever happens is an answer.
-pub async fn serve<S: Store + 'static>(
+pub async fn serve<S: StoreAdmin + 'static>(
     request: Request<Incoming>,
     worker: Rc<Worker<S>>,
     client: Rc<Client>,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::shard::{Name, Shard, SlotKey};
 use crate::limit::{
-    Check, Cleared, Clock, Decision, Peek, Policy, PolicyId, Receipt, Store, Unavailable,
+    Check, Cleared, Clock, Decision, Peek, Policy, PolicyId, Receipt, Store, StoreAdmin, Unavailable,
     algorithm::{Detail, State, metadata_list::Entry},
 };
 
@@ -200,7 +200,9 @@ impl Store for MemoryStore {
         self.give_back_now(checks, receipt);
         Ok(())
     }
+}
 
+impl StoreAdmin for MemoryStore {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         Ok(self.peek_now(policy, identifier))
     }

@@ -18,7 +18,8 @@ use super::{
 use crate::{
     config::model,
     limit::{
-        Breaker, Check, Cleared, Clock, Decision, Peek, Policy, Receipt, Source, Store, Unavailable,
+        Breaker, Check, Cleared, Clock, Decision, Peek, Policy, Receipt, Source, Store, StoreAdmin,
+        Unavailable,
         algorithm::{Detail, Verdict, metadata_list::Entry},
     },
     telemetry::metrics::StoreMetrics,
@@ -204,7 +205,9 @@ impl Store for RedisStore {
         self.link.give_back(checks, receipt.time).await?;
         Ok(())
     }
+}
 
+impl StoreAdmin for RedisStore {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         let numbers = self.standing(policy, identifier).await?;
         let verdict = standing::verdict(policy, &numbers, 0);

@@ -12,9 +12,8 @@ use proptest::{collection::vec, prelude::*};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
-        Check, Cleared, Decision, Fleet, ManualClock, Peek, Policy, PolicyId, Receipt, Slices, Slicing,
-        Source, Store, Unavailable,
-        algorithm::{Detail, metadata_list::Entry},
+        Check, Decision, Fleet, ManualClock, Policy, PolicyId, Receipt, Slices, Slicing, Source, Store,
+        Unavailable, algorithm::Detail,
     },
     store::memory::MemoryStore,
 };
@@ -60,22 +59,6 @@ impl Store for Counting {
 
     async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         self.store.give_back(checks, receipt).await
-    }
-
-    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
-        self.store.peek(policy, identifier).await
-    }
-
-    async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
-        self.store.entries(policy, identifier).await
-    }
-
-    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
-        self.store.reset(policies, identifier).await
-    }
-
-    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
-        self.store.clear(policies, identifier).await
     }
 }
 

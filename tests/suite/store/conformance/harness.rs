@@ -15,7 +15,7 @@ use futures_util::future::{join, join_all};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
-        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store,
+        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, StoreAdmin,
         algorithm::{Detail, Kind, Member, Verdict, metadata_list::Entry},
     },
 };
@@ -55,7 +55,7 @@ pub(crate) trait Subject {
     /// Where the state is.
     type Place: Send + Sync;
     /// One thread's end of it.
-    type Store: Store + 'static;
+    type Store: StoreAdmin + 'static;
 
     /// An empty store that goes by `clock`.
     fn place(clock: Arc<ManualClock>) -> Self::Place;
