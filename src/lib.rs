@@ -14,6 +14,7 @@
 //! | [`identity`] | whose it is |
 //! | [`limit`] | the policies that hold for it, and what their algorithms say |
 //! | [`store`] | where the state of limits is kept |
+//! | [`peers`] | what instances that share a Redis tell each other |
 //! | [`abuse`] | who was behind what was denied |
 //! | [`upstream`] | endpoints, and the connections to them |
 //! | [`admin`] | what operators ask and change |
@@ -29,6 +30,7 @@ pub mod config;
 pub mod identity;
 pub mod limit;
 pub mod listener;
+pub mod peers;
 pub mod proxy;
 pub mod router;
 pub mod store;

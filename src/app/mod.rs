@@ -23,11 +23,9 @@ use crate::{
     identity::UnusableKeys,
     limit::{Clock, Policy, PolicyIds, StoreAdmin, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
+    peers::{Monitor, records::Records},
     proxy::Parts,
-    store::{
-        memory::MemoryStore,
-        redis::{Monitor, ServerError, records::Records},
-    },
+    store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
         Events,
         access_log::{AccessLog, OpenError},

@@ -20,8 +20,8 @@ use crate::{
     config::model::Config,
     limit::{Clock, Fleet, Policy, PolicyIds, SystemClock},
     listener::{Renewal, Slots},
+    peers::records::Scope,
     proxy,
-    store::redis::records::Scope,
     telemetry::{Event, Events, doctor::Practice, metrics::Metrics, time::rfc3339},
 };
 

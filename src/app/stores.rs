@@ -8,9 +8,10 @@ use crate::{
     admin::InForce,
     config::model::{Config, Redis},
     limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
+    peers::{Duties, Monitor, records::Scope},
     store::{
         memory::MemoryStore,
-        redis::{Duties, Monitor, RedisStore, Server, records::Scope},
+        redis::{RedisStore, Server},
     },
     telemetry::{
         Event, Events,

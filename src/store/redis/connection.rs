@@ -60,7 +60,7 @@ impl Server {
 
     /// Opens a connection. Nothing on it is bounded in time but its making: whoever asks waits as long as he
     /// likes.
-    pub(super) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+    pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None);
@@ -77,7 +77,7 @@ impl Server {
     }
 
     /// Whether it is asked over TLS.
-    pub(super) fn is_encrypted(&self) -> bool {
+    pub(crate) fn is_encrypted(&self) -> bool {
         matches!(self.0.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
     }
 
@@ -89,7 +89,7 @@ impl Server {
         self.connect().await.map_err(|error| Unavailable(error.to_string()))
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.0
     }
 }

@@ -2,18 +2,18 @@
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::trouble;
+use super::error_hint;
 use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 
 /// What is the matter.
 #[derive(Debug, Clone)]
-pub(super) struct Failure {
-    pub(super) kind: StoreFailure,
-    pub(super) why: String,
+pub(crate) struct Failure {
+    pub(crate) kind: StoreFailure,
+    pub(crate) why: String,
 }
 
 impl Failure {
-    pub(super) fn timeout() -> Self {
+    pub(crate) fn timeout() -> Self {
         Self { kind: StoreFailure::Timeout, why: "it took longer than store.redis.timeout".to_owned() }
     }
 
@@ -23,7 +23,7 @@ impl Failure {
         Self { kind: StoreFailure::Overdue, why }
     }
 
-    pub(super) fn silent() -> Self {
+    pub(crate) fn silent() -> Self {
         Self { kind: StoreFailure::Timeout, why: "it does not tell in time what it is".to_owned() }
     }
 
@@ -42,13 +42,13 @@ impl Failure {
     }
 
     /// Of the first question on a connection without TLS.
-    pub(super) fn at_first(error: RedisError) -> Self {
-        Self { why: trouble::first_words(&error), ..error.into() }
+    pub(crate) fn at_first(error: RedisError) -> Self {
+        Self { why: error_hint::first_words(&error), ..error.into() }
     }
 
     /// Whether it says that Redis is not there for us, so that asking again soon is in vain. One without
     /// memory answers, and denials, which write nothing, still work.
-    pub(super) fn trips_the_breaker(&self) -> bool {
+    pub(crate) fn trips_the_breaker(&self) -> bool {
         !matches!(self.kind, StoreFailure::OutOfMemory | StoreFailure::BreakerOpen | StoreFailure::Overdue)
     }
 }
@@ -77,7 +77,7 @@ impl From<RedisError> for Failure {
             ) => StoreFailure::Loading,
             _ => said(&error),
         };
-        Self { kind, why: trouble::words(&error) }
+        Self { kind, why: error_hint::words(&error) }
     }
 }
 

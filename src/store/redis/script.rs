@@ -37,10 +37,6 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// Says that an instance lives.
-pub(super) static HEARTBEAT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/heartbeat.lua")));
-
 /// Finds out what the user may do.
 pub(super) static AUDIT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/audit.lua")));

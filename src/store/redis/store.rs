@@ -8,12 +8,13 @@ use tokio::time::timeout;
 
 use super::{
     batch::Said,
+    channel,
     connection::Server,
     entry,
     failure::Failure,
     key,
     link::{Link, Terms},
-    pardons, standing,
+    standing,
 };
 use crate::{
     config::model,
@@ -86,9 +87,9 @@ impl RedisStore {
     }
 
     /// Tells all instances whose limits were taken back.
-    async fn tell(&self, whose: &str) -> Result<(), Failure> {
+    async fn announce(&self, message: channel::Message<'_>) -> Result<(), Failure> {
         let mut command = redis::cmd("PUBLISH");
-        command.arg(pardons::channel(self.link.prefix())).arg(whose);
+        command.arg(channel::name(self.link.prefix())).arg(message.to_string());
         self.run::<u64>(&command).await?;
         Ok(())
     }
@@ -243,7 +244,7 @@ impl StoreAdmin for RedisStore {
             cleared.extend(self.forget(policy, identifier).await?);
         }
         // Now, not before: until a limit is gone it denies, and that would be remembered.
-        self.tell(identifier).await?;
+        self.announce(channel::Message::Identifier(identifier)).await?;
         Ok(cleared)
     }
 
@@ -253,7 +254,7 @@ impl StoreAdmin for RedisStore {
             cleared.extend(self.forget(policy, identifier.to_owned()).await?);
         }
         for policy in policies {
-            self.tell(&pardons::of_one(&policy.name, identifier)).await?;
+            self.announce(channel::Message::Limit { policy: &policy.name, identifier }).await?;
         }
         Ok(cleared)
     }

@@ -10,11 +10,9 @@ use tollgate::{
     config,
     identity::Verifier,
     limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
+    peers::records::{self, Records, Scope},
     proxy::Rules,
-    store::{
-        memory::MemoryStore,
-        redis::records::{self, Records, Scope},
-    },
+    store::memory::MemoryStore,
     telemetry::{Events, metrics::Metrics},
 };
 

@@ -6,7 +6,8 @@ use tollgate::{
     abuse::{AuditLog, Registry, bans::Bans},
     config::{self, model},
     limit::{Breaker, Clock, Fleet, SystemClock},
-    store::redis::{Duties, Monitor, Server, records::Scope},
+    peers::{Duties, Monitor, records::Scope},
+    store::redis::Server,
     telemetry::{
         Events,
         metrics::{Metrics, StoreFacts},

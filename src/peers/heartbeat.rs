@@ -3,21 +3,22 @@
 use std::{
     cell::{Cell, RefCell},
     mem,
+    sync::LazyLock,
     time::Duration,
 };
 
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
+use redis::{Script, aio::MultiplexedConnection};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{
-    audit::{Audit, audit},
-    duties::Duties,
-    failure::Failure,
-    pardons::jittered,
-    roll, script,
+use super::{Duties, introduction, subscription::jittered};
+use crate::{
+    limit::Clock,
+    store::redis::{Failure, ServerCheck, check_server},
+    telemetry::metrics::StoreFailure,
 };
-use crate::{limit::Clock, telemetry::metrics::StoreFailure};
+
+static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/heartbeat.lua")));
 
 /// How often an instance says that it lives.
 const BEAT: Duration = Duration::from_secs(1);
@@ -27,7 +28,7 @@ const ALIVE: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(50);
 /// For finding out what a server is.
 const AUDIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Audits that must find nothing evicted before it is said no longer.
+/// ServerChecks that must find nothing evicted before it is said no longer.
 const QUIET: u32 = 10;
 /// Heartbeats with which an instance says what it is, and asks what the others are: one in so many.
 const INTRODUCTION: u32 = 5;
@@ -37,13 +38,13 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// What was seen of the server last.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    pub(super) audit: Audit,
+    pub(super) audit: ServerCheck,
     /// Of the last heartbeat, in microseconds.
     pub(super) latency: Option<u64>,
     /// Why it was not reached last time.
     pub(super) trouble: Option<String>,
     /// What instances said of themselves last.
-    pub(super) fleet: roll::Fleet,
+    pub(super) fleet: introduction::Fleet,
     /// Until when it counts as evicting.
     evicting: Option<Instant>,
 }
@@ -55,7 +56,7 @@ impl Seen {
     }
 
     /// Notes what the server is, and tells what has changed. `patience`: how long it is said that keys were evicted.
-    fn learn(&mut self, audit: Audit, patience: Duration) {
+    fn learn(&mut self, audit: ServerCheck, patience: Duration) {
         let known = mem::replace(&mut self.audit, audit);
         // A server that was started anew counts from nothing.
         if known.evicted.zip(self.audit.evicted).is_some_and(|(then, now)| then < now) {
@@ -64,7 +65,7 @@ impl Seen {
             }
             self.evicting = Some(Instant::now() + patience);
         }
-        let Audit { role, version, warnings, .. } = &self.audit;
+        let ServerCheck { role, version, warnings, .. } = &self.audit;
         if (&known.role, &known.version) != (role, version) {
             tracing::info!(%version, %role, "connected to Redis");
         }
@@ -165,13 +166,14 @@ impl<'a> Pulse<'a> {
         }
         let begun = Instant::now();
         let beats = self.beats.replace(self.beats.get().wrapping_add(1));
-        let introduction = beats.is_multiple_of(INTRODUCTION).then(|| roll::Introduction::of(self.duties));
+        let introduction =
+            beats.is_multiple_of(INTRODUCTION).then(|| introduction::Introduction::of(self.duties));
         let beat = heartbeat(self.duties, &mut connection, ALIVE, introduction.as_ref());
         let beat = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())?;
         let Heard { instances, offset, others } = beat?;
         self.duties.fleet.set_instances(instances);
         if let Some(introduction) = introduction {
-            self.seen.lock().fleet = roll::Fleet::of(&introduction, offset, &others);
+            self.seen.lock().fleet = introduction::Fleet::of(&introduction, offset, &others);
         }
         Ok(begun.elapsed())
     }
@@ -188,7 +190,7 @@ impl<'a> Pulse<'a> {
     /// Finds out what the server is. `first`: nothing was asked on this connection before.
     async fn look(&self, connection: &mut MultiplexedConnection, first: bool) -> Result<(), Failure> {
         let Duties { server, config, audit_every, .. } = self.duties;
-        let looked = timeout(AUDIT_TIMEOUT, audit(connection, &config.prefix)).await;
+        let looked = timeout(AUDIT_TIMEOUT, check_server(connection, &config.prefix)).await;
         let audit = looked.map_err(|_| Failure::silent())?.map_err(|error| {
             match first && !server.is_encrypted() {
                 true => Failure::at_first(error),
@@ -248,10 +250,10 @@ async fn heartbeat(
     duties: &Duties,
     connection: &mut MultiplexedConnection,
     alive: Duration,
-    introduction: Option<&roll::Introduction>,
+    introduction: Option<&introduction::Introduction>,
 ) -> Result<Heard, Failure> {
     let instances = format!("{}:instances", duties.config.prefix);
-    let mut call = script::HEARTBEAT.key(&instances);
+    let mut call = HEARTBEAT.key(&instances);
     // In a cluster, in the slot of the other.
     call.key(format!("{}:{{{instances}}}:introductions", duties.config.prefix));
     call.arg(&duties.instance).arg(u64::try_from(alive.as_micros()).unwrap_or(u64::MAX));

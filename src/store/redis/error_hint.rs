@@ -6,7 +6,7 @@ use redis::{ErrorKind, RedisError};
 use rustls::{AlertDescription, CertificateError};
 
 /// The error, and before it what to look at, if it is one of those that settings cause.
-pub(super) fn words(error: &RedisError) -> String {
+pub(crate) fn words(error: &RedisError) -> String {
     let said = one_line(error);
     match hint(error) {
         Some(hint) => format!("{hint} ({said})"),

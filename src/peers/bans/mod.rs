@@ -5,11 +5,11 @@
 //! all anew. Once a second the number is looked at, so that a message that was lost does no lasting harm.
 
 mod change;
-mod journal;
-mod keeper;
 mod keys;
 mod read;
+mod sync;
 mod write;
 
-pub(super) use keeper::{Keeper, is_change};
+pub(super) use keys::Keys;
 pub(super) use read::count;
+pub(super) use sync::Keeper;

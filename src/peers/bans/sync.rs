@@ -11,9 +11,8 @@ use redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::time::{Instant, interval, timeout};
 
 use super::{
-    super::{duties::Duties, failure::Failure, pardons::jittered, pulse::Pulse},
+    super::{Duties, audit_log::Journal, heartbeat::Pulse, subscription::jittered},
     change::{self, Version},
-    journal::Journal,
     keys::Keys,
     read::{self, PAGE},
     write::{self, Outcome},
@@ -21,6 +20,7 @@ use super::{
 use crate::{
     abuse::bans::{Ban, Change},
     limit::Clock,
+    store::redis::Failure,
 };
 
 /// How often it is looked whether there is something to count or to tell.
@@ -40,13 +40,8 @@ const CHUNK: usize = 32;
 /// Calls a round.
 const CALLS: usize = 32;
 
-/// Whether what was heard is a change of bans. No identifier begins so.
-pub(in super::super) fn is_change(said: &str) -> bool {
-    said.starts_with('[')
-}
-
 /// Reads, counts and tells. Lives on the monitor's thread.
-pub(in super::super) struct Keeper<'a> {
+pub(in crate::peers) struct Keeper<'a> {
     duties: &'a Duties,
     keys: Keys,
     journal: Journal,
@@ -63,7 +58,7 @@ pub(in super::super) struct Keeper<'a> {
 }
 
 impl<'a> Keeper<'a> {
-    pub(in super::super) fn new(duties: &'a Duties) -> Self {
+    pub(in crate::peers) fn new(duties: &'a Duties) -> Self {
         Self {
             duties,
             keys: Keys::new(&duties.config.prefix),
@@ -77,7 +72,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// A change was heard; `None` whenever some may have been missed.
-    pub(in super::super) fn heard(&self, said: Option<&str>) {
+    pub(in crate::peers) fn heard(&self, said: Option<&str>) {
         match said {
             None => self.is_behind.set(true),
             Some(said) => self.apply(said.as_bytes()),
@@ -85,7 +80,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Goes on for as long as it is polled.
-    pub(in super::super) async fn keep(&self, pulse: &Pulse<'_>) {
+    pub(in crate::peers) async fn keep(&self, pulse: &Pulse<'_>) {
         let Duties { breaker, bans, .. } = self.duties;
         let (mut rounds, mut look, mut rest) = (interval(ROUND), Instant::now(), Instant::now());
         loop {

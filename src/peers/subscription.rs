@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 use redis::RedisError;
 use tokio::time::{interval, timeout};
 
-use super::{connection::Server, trouble};
+use crate::store::redis::{Server, channel, error_hint};
 
 /// For a new subscription, from its first packet to its confirmation.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -15,26 +15,11 @@ const PING: Duration = Duration::from_secs(5);
 /// From the end of a subscription to the next, give or take a quarter.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Where it is said whose limits were taken back: the identifier, such as `ip:203.0.113.7`.
-pub(super) fn channel(prefix: &str) -> String {
-    format!("{prefix}:unblock")
-}
-
-/// What is said where one limit alone was taken back. No identifier begins so.
-pub(super) fn of_one(policy: &str, identifier: &str) -> String {
-    format!("={policy}\n{identifier}")
-}
-
-/// The policy and the identifier, if that is what was said.
-pub(super) fn one(said: &str) -> Option<(&str, &str)> {
-    said.strip_prefix('=')?.split_once('\n')
-}
-
-/// Listens for as long as it is polled. `heard` gets each identifier; `None` whenever some may have been missed.
+/// Listens for as long as it is polled. `heard` gets each message; `None` whenever some may have been missed.
 pub(super) async fn listen(server: &Server, prefix: &str, heard: impl Fn(Option<&str>)) {
     let mut complained = false;
     loop {
-        if let Err(why) = subscription(server, &channel(prefix), &heard, &mut complained).await
+        if let Err(why) = subscription(server, &channel::name(prefix), &heard, &mut complained).await
             && !complained
         {
             complained = true;
@@ -57,8 +42,10 @@ async fn subscription(
         Ok::<_, RedisError>(connection)
     };
     let late = |_| "it takes too long".to_owned();
-    let connection =
-        timeout(CONNECT_TIMEOUT, subscribe).await.map_err(late)?.map_err(|error| trouble::words(&error))?;
+    let connection = timeout(CONNECT_TIMEOUT, subscribe)
+        .await
+        .map_err(late)?
+        .map_err(|error| error_hint::words(&error))?;
     *complained = false;
     heard(None);
     let (mut sink, messages) = connection.split();
@@ -71,7 +58,7 @@ async fn subscription(
             },
             _ = pings.tick() => {
                 let alive = timeout(PING, sink.ping::<redis::Value>()).await.map_err(late)?;
-                alive.map_err(|error| trouble::words(&error))?;
+                alive.map_err(|error| error_hint::words(&error))?;
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{connection::Server, records::Scope};
+use super::records::Scope;
 use crate::{
     abuse::{AuditLog, Registry, bans::Bans},
     config::model,
     limit::{Breaker, Fleet, SystemClock},
+    store::redis::Server,
 };
 
 /// Takes a policy's name and an identifier.

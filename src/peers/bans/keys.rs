@@ -1,13 +1,13 @@
 //! Where bans are kept. All keys have one hash tag: they are in one slot, where one script reaches them.
 
-use super::super::pardons;
+use crate::store::redis::channel;
 
-pub(super) struct Keys {
+pub(in crate::peers) struct Keys {
     /// As `lua/bans_prelude.lua` has them.
     pub(super) all: [String; 5],
     pub(super) channel: String,
     /// The list of who changed what.
-    pub(super) journal: String,
+    pub(in crate::peers) journal: String,
 }
 
 impl Keys {
@@ -15,7 +15,7 @@ impl Keys {
         let all = ["ends", "told", "version", "ladders", "expiries"];
         Self {
             all: all.map(|name| format!("{prefix}:{{bans}}:{name}")),
-            channel: pardons::channel(prefix),
+            channel: channel::name(prefix),
             journal: format!("{prefix}:{{audit}}"),
         }
     }

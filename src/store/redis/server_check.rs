@@ -2,20 +2,20 @@
 
 use redis::{RedisError, aio::MultiplexedConnection};
 
-use super::rights;
+use super::acl_check;
 
 /// The oldest version that is tested.
 const OLDEST: (u32, u32) = (6, 2);
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Audit {
+pub(crate) struct ServerCheck {
     /// `master` or `slave`.
-    pub(super) role: String,
-    pub(super) version: String,
-    pub(super) warnings: Vec<String>,
+    pub(crate) role: String,
+    pub(crate) version: String,
+    pub(crate) warnings: Vec<String>,
     /// Keys evicted since the server's start, where it says so.
-    pub(super) evicted: Option<u64>,
+    pub(crate) evicted: Option<u64>,
     /// Whether it is a node of a cluster.
     has_other_keys: bool,
 }
@@ -24,22 +24,25 @@ pub(super) struct Audit {
 ///
 /// # Errors
 /// It does not answer. That it refuses to is a warning, not an error.
-pub(super) async fn audit(connection: &mut MultiplexedConnection, prefix: &str) -> Result<Audit, RedisError> {
+pub(crate) async fn check_server(
+    connection: &mut MultiplexedConnection,
+    prefix: &str,
+) -> Result<ServerCheck, RedisError> {
     let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
-    let mut audit = match info {
+    let mut check = match info {
         Ok(info) => of(&info),
-        Err(error) if rights::is_final(&error) => {
-            Audit { warnings: vec![silent(&error)], ..Audit::default() }
+        Err(error) if acl_check::is_final(&error) => {
+            ServerCheck { warnings: vec![silent(&error)], ..ServerCheck::default() }
         }
         Err(error) => return Err(error),
     };
-    match rights::missing(connection, prefix).await {
-        Ok(missing) => audit.warnings.extend(missing),
+    match acl_check::missing(connection, prefix).await {
+        Ok(missing) => check.warnings.extend(missing),
         // A node of a cluster has not all keys, which was said; and a Sentinel has none.
-        Err(error) if audit.has_other_keys && error.is_cluster_error() => {}
+        Err(error) if check.has_other_keys && error.is_cluster_error() => {}
         Err(error) => return Err(error),
     }
-    Ok(audit)
+    Ok(check)
 }
 
 fn silent(error: &RedisError) -> String {
@@ -51,7 +54,7 @@ fn silent(error: &RedisError) -> String {
 }
 
 /// What the answer to INFO says.
-fn of(info: &str) -> Audit {
+fn of(info: &str) -> ServerCheck {
     let field = |name: &str| {
         let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         value.map(str::trim).unwrap_or_default().to_owned()
@@ -82,7 +85,7 @@ fn of(info: &str) -> Audit {
     warnings.extend(nearly_full(&field("used_memory"), &field("maxmemory")));
     let version = if valkey.is_empty() { version } else { format!("Valkey {valkey}") };
     let evicted = field("evicted_keys").parse().ok();
-    Audit { role, version, warnings, evicted, has_other_keys: mode == "cluster" }
+    ServerCheck { role, version, warnings, evicted, has_other_keys: mode == "cluster" }
 }
 
 fn nearly_full(used: &str, limit: &str) -> Option<String> {
@@ -133,9 +136,9 @@ mod tests {
 
     #[test]
     fn a_server_as_it_should_be_gives_no_warning() {
-        let audit = of(&info("7.0.15", "master", "1048576", "volatile-ttl"));
-        assert_eq!((audit.role.as_str(), audit.version.as_str()), ("master", "7.0.15"));
-        assert_eq!(audit.warnings, Vec::<String>::new());
+        let check = of(&info("7.0.15", "master", "1048576", "volatile-ttl"));
+        assert_eq!((check.role.as_str(), check.version.as_str()), ("master", "7.0.15"));
+        assert_eq!(check.warnings, Vec::<String>::new());
     }
 
     #[test]
@@ -169,8 +172,8 @@ mod tests {
 
     #[test]
     fn valkey_is_named() {
-        let audit = of(&(info("7.2.4", "master", "1", "volatile-ttl") + "valkey_version:8.0.1\r\n"));
-        assert_eq!((audit.version.as_str(), audit.warnings.len()), ("Valkey 8.0.1", 0));
+        let check = of(&(info("7.2.4", "master", "1", "volatile-ttl") + "valkey_version:8.0.1\r\n"));
+        assert_eq!((check.version.as_str(), check.warnings.len()), ("Valkey 8.0.1", 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What instances that share a Redis tell each other of themselves: by whose clock they go, what they run, and with which
 //! configuration.
 
-use super::duties::Duties;
+use super::Duties;
 use crate::telemetry::metrics::InstanceFacts;
 
 /// Instances that are heard of.

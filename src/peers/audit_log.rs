@@ -4,10 +4,10 @@ use std::{cell::RefCell, sync::LazyLock};
 
 use redis::{RedisResult, Script, aio::MultiplexedConnection};
 
-use super::keys::Keys;
+use super::bans::Keys;
 use crate::abuse::{AuditEntry, AuditLog, ENTRIES};
 
-static NOTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/note.lua")));
+static NOTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/note.lua")));
 
 /// Entries that are written at a time.
 const CHUNK: usize = 64;

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::abuse::bans::{Ban, Key};
 
-static BANS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../../lua/bans.lua")));
+static BANS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/bans.lua")));
 
 /// Bans that are read at a time: Redis does nothing else meanwhile.
 pub(super) const PAGE: usize = 500;
@@ -27,7 +27,7 @@ pub(super) struct Page {
 }
 
 /// How many bans there are by exactly this key.
-pub(in super::super) async fn count(
+pub(in crate::peers) async fn count(
     connection: &mut impl ConnectionLike,
     prefix: &str,
     key: &Key,

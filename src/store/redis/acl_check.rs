@@ -2,7 +2,7 @@
 
 use redis::{RedisError, aio::MultiplexedConnection};
 
-use super::{pardons, script};
+use super::{channel, script};
 
 /// What is missing; nothing is if the user may do all that limits take. Writes nothing to a server that can tell
 /// by itself (Redis 7), and leaves nothing behind on others.
@@ -14,7 +14,7 @@ pub(super) async fn missing(
     prefix: &str,
 ) -> Result<Vec<String>, RedisError> {
     let mut call = script::AUDIT.key(format!("{prefix}:audit"));
-    call.arg(pardons::channel(prefix));
+    call.arg(channel::name(prefix));
     match call.invoke_async::<Vec<String>>(connection).await {
         Ok(found) => Ok(in_words(&found, prefix)),
         Err(error) => without_scripts(error, prefix).map(|warning| vec![warning]),
@@ -48,7 +48,7 @@ fn without_scripts(error: RedisError, prefix: &str) -> Result<String, RedisError
 
 /// What the script found, one sentence a kind.
 fn in_words(found: &[String], prefix: &str) -> Vec<String> {
-    let channel = pardons::channel(prefix);
+    let channel = channel::name(prefix);
     let refused = |on: &str| {
         let names = named(found, "refused", on);
         let rights: Vec<_> =

@@ -17,15 +17,14 @@ use tokio::{
 };
 
 use super::{
-    audit::Audit,
-    bans::{Keeper, is_change},
-    duties::Duties,
-    pardons,
-    pulse::{Pulse, Seen},
-    records,
+    Duties,
+    bans::Keeper,
+    heartbeat::{Pulse, Seen},
+    records, subscription,
 };
 use crate::{
     limit::{Breaker, Clock, Fleet},
+    store::redis::{ServerCheck, channel::Message},
     telemetry::metrics::StoreFacts,
 };
 
@@ -72,7 +71,7 @@ impl Monitor {
         let (seen, limit) = (Arc::clone(&self.seen), self.timeout);
         move || {
             let seen = seen.lock();
-            let Audit { role, version, warnings, .. } = seen.audit.clone();
+            let ServerCheck { role, version, warnings, .. } = seen.audit.clone();
             let away = seen.trouble.iter().map(|why| format!("Redis can't be asked: {why}"));
             let far = seen.latency.and_then(|latency| far(latency, limit));
             StoreFacts {
@@ -109,25 +108,18 @@ fn far(latency: u64, timeout: Duration) -> Option<String> {
 async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::Receiver<bool>) {
     let Duties { server, config, fleet, unblocked, cleared, .. } = duties;
     let keeper = Keeper::new(duties);
-    let heard = |identifier: Option<&str>| {
-        let change = identifier.filter(|said| is_change(said));
-        if identifier.is_none() || change.is_some() {
-            keeper.heard(change);
-        }
-        if change.is_some() {
-            return;
-        }
-        if let Some(identifier) = identifier {
-            match pardons::one(identifier) {
-                Some((policy, identifier)) => cleared(policy, identifier),
-                None => unblocked(identifier),
-            }
+    let heard = |message: Option<&str>| {
+        match message.map(Message::parse) {
+            Some(Message::Array(change)) => return keeper.heard(Some(change)),
+            Some(Message::Identifier(identifier)) => unblocked(identifier),
+            Some(Message::Limit { policy, identifier }) => cleared(policy, identifier),
+            None => keeper.heard(None),
         }
         fleet.pardon();
     };
     let pulse = Pulse::new(duties, seen);
     tokio::select! {
-        () = pardons::listen(server, &config.prefix, heard) => {}
+        () = subscription::listen(server, &config.prefix, heard) => {}
         () = pulse.beat_on() => {}
         () = publish(duties, &pulse) => {}
         () = keeper.keep(&pulse) => {}

@@ -1,0 +1,16 @@
+//! What instances that share a Redis tell each other: that they live, whose limits were taken back, whom they limit,
+//! whom they ban, and who changed what.
+//!
+//! One [`Monitor`] a process keeps in touch with the server, so that no request has to.
+
+mod audit_log;
+mod bans;
+mod config;
+mod heartbeat;
+mod introduction;
+mod monitor;
+pub mod records;
+mod subscription;
+
+pub use config::Duties;
+pub use monitor::Monitor;

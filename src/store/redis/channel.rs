@@ -1,0 +1,60 @@
+//! The channel where instances tell each other whose limits were taken back, and the format of its messages.
+
+/// What stands in front of a message of one limit alone. No identifier begins so.
+const LIMIT: char = '=';
+/// What stands in front of a message of another room. No identifier begins so.
+const ARRAY: char = '[';
+
+/// The name of the channel.
+pub(crate) fn name(prefix: &str) -> String {
+    format!("{prefix}:unblock")
+}
+
+/// A message of the channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Message<'a> {
+    /// All limits of this identifier were taken back, such as `ip:203.0.113.7`.
+    Identifier(&'a str),
+    /// The limit of this identifier was taken back in this policy alone.
+    Limit { policy: &'a str, identifier: &'a str },
+    /// A JSON array: nothing of the store's, but of instances that tell each other of more than limits.
+    Array(&'a str),
+}
+
+impl<'a> Message<'a> {
+    pub(crate) fn parse(text: &'a str) -> Self {
+        if text.starts_with(ARRAY) {
+            return Self::Array(text);
+        }
+        match text.strip_prefix(LIMIT).and_then(|limit| limit.split_once('\n')) {
+            Some((policy, identifier)) => Self::Limit { policy, identifier },
+            None => Self::Identifier(text),
+        }
+    }
+}
+
+impl std::fmt::Display for Message<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Identifier(text) | Self::Array(text) => f.write_str(text),
+            Self::Limit { policy, identifier } => write!(f, "{LIMIT}{policy}\n{identifier}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_they_are_written() {
+        for (message, text) in [
+            (Message::Identifier("ip:203.0.113.7"), "ip:203.0.113.7"),
+            (Message::Limit { policy: "burst", identifier: "user:é" }, "=burst\nuser:é"),
+            (Message::Array(r#"["a1","7"]"#), r#"["a1","7"]"#),
+        ] {
+            assert_eq!(message.to_string(), text);
+            assert_eq!(Message::parse(text), message);
+        }
+    }
+}
