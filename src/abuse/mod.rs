@@ -8,46 +8,21 @@
 //! [`Snapshot`] a client ([`Registry::unpublished`]), and a [`Mirror`] brings what the others hold when
 //! somebody asks.
 
-mod account;
 mod address;
-mod archive;
-mod audit;
+mod audit_log;
 pub mod bans;
-mod client;
 mod clients;
-mod collector;
-mod denial;
-mod ends;
-mod evidence;
-mod herald;
-mod mirror;
 mod names;
-mod noted;
-mod order;
-mod policies;
-mod publication;
-mod recorder;
-mod registry;
-mod sightings;
-mod snapshot;
+mod recording;
 #[cfg(test)]
 pub(crate) mod testing;
-mod users;
-mod walk;
 
 pub use address::{identifier, is_of, masked, of_identifier, parse, shown};
-pub use archive::{Archive, Changes, Others, Whereabouts};
-pub use audit::{AuditEntry, AuditLog, ENTRIES};
-pub use client::{Client, Limited, Record};
-pub use clients::ADDRESSES;
-pub use collector::Collector;
-pub use denial::Denial;
-pub use mirror::Mirror;
+pub use audit_log::{AuditEntry, AuditLog, ENTRIES};
+pub use clients::{
+    ADDRESSES, ADDRESSES_A_USER, Archive, Changes, Client, LimitSnapshot, Limited, Mirror, Others, Place,
+    Record, RecordSnapshot, Registry, SHARED, SIGHTINGS, Sighting, Snapshot, Sort, Unpublished, Untold, Walk,
+    Wanted, Whereabouts, slices,
+};
 pub use names::Names;
-pub use order::{Place, Sort};
-pub use recorder::Recorder;
-pub use registry::{Registry, SHARED, Unpublished};
-pub use sightings::{ADDRESSES_A_USER, SIGHTINGS, Sighting, Untold};
-pub use snapshot::{LimitSnapshot, RecordSnapshot, Snapshot};
-pub use users::slices;
-pub use walk::{Walk, Wanted};
+pub use recording::{Collector, Denial, Recorder};

@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     Names,
-    denial::{Asked, Batch, Limit, Tally, Written},
-    noted::{Noted, noted},
-    policies::Policies,
+    clients::policies::Policies,
+    recording::{
+        denial::{Asked, Batch, Limit, Tally, Written},
+        prepare::{Noted, noted},
+    },
 };
 use crate::{
     config::model::{self, Abuse, Algorithm, KeyPart, KeyRecipe, Rate, Secret, Users},

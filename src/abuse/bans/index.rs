@@ -9,7 +9,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Ban, Key, lengths::Lengths};
+use super::{Ban, Key, prefix_lengths::Lengths};
 
 /// The place of a ban among all: these are in ascending order of their ends. The mode, since a key may have one of each.
 pub type Place = (i64, Key, bool);

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr};
 use compact_str::CompactString;
 use ipnet::{IpNet, Ipv4Net};
 
-use super::{super::address, encode};
+use super::{super::address, user_name};
 
 /// Bytes of a user that an operator names.
 const LONGEST: usize = 1_024;
@@ -41,7 +41,7 @@ impl Key {
         let malformed = || UnusableKey::Malformed(shown());
         if let Some(user) = text.strip_prefix("user:") {
             let is_name = !user.is_empty() && user.len() <= LONGEST && !user.chars().any(char::is_control);
-            return if is_name { Ok(Self::User(encode::user(user))) } else { Err(malformed()) };
+            return if is_name { Ok(Self::User(user_name::user(user))) } else { Err(malformed()) };
         }
         let written = text.strip_prefix("ip:").unwrap_or(text);
         if let Ok(address) = written.parse::<IpAddr>() {
@@ -59,13 +59,13 @@ impl Key {
 
     /// The key of a user by the name that requests bear, whatever it looks like.
     pub fn of_user(name: &str) -> Self {
-        Self::User(encode::written(name))
+        Self::User(user_name::written(name))
     }
 
     /// Reads what [`Key`] writes, and nothing else.
     pub fn read(text: &str) -> Option<Self> {
         if let Some(user) = text.strip_prefix("user:") {
-            let is_name = !user.is_empty() && encode::is_encoded(user);
+            let is_name = !user.is_empty() && user_name::is_encoded(user);
             return is_name.then(|| Self::User(user.into()));
         }
         let net = address::of_identifier(text).filter(|net| net.prefix_len() > 0)?;

@@ -6,26 +6,26 @@
 //! all count together and ban once; while it is away each counts alone, and tells of its bans afterwards.
 
 mod ban;
-mod encode;
-mod held;
+mod change;
 mod index;
 mod key;
 mod ladder;
 mod ladders;
-mod lengths;
-mod order;
+mod offenses;
+mod prefix_lengths;
+mod registry;
 mod rule;
-mod strikes;
+mod user_name;
 mod window;
 
 pub use ban::{Ban, HAND};
-pub use held::{Bans, Page};
+pub use change::{Change, Order};
 pub use index::Place;
 pub use key::{Key, UnusableKey};
 pub use ladder::{Ladder, Step, Terms};
-pub use order::{Change, Order};
+pub use offenses::{Strike, Strikes};
+pub use registry::{Bans, Page};
 pub use rule::Rule;
-pub use strikes::{Strike, Strikes};
 
 /// Bans held, and keys counted, at most.
 pub const MOST: usize = 100_000;

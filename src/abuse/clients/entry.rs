@@ -6,10 +6,14 @@ use compact_str::CompactString;
 use ipnet::IpNet;
 
 use super::{
-    account::{Account, HeldLimit},
-    address,
-    denial::Tally,
-    noted::{Filled, Who},
+    super::{
+        address,
+        recording::{
+            denial::Tally,
+            prepare::{Filled, Who},
+        },
+    },
+    history::{Account, HeldLimit},
     policies::Policies,
     publication::Publication,
 };
@@ -235,9 +239,11 @@ mod tests {
 
     use super::{
         super::{
-            account::LIMITS,
-            noted::Noted,
-            testing::{entry, noted_of, policy, tally, tally_of},
+            super::{
+                recording::prepare::Noted,
+                testing::{entry, noted_of, policy, tally, tally_of},
+            },
+            history::LIMITS,
         },
         *,
     };
@@ -269,7 +275,7 @@ mod tests {
     fn evidence_sent_twice_adds_nothing() {
         let mut held = Held::new(true);
         add(&mut held, tally("ip:203.0.113.7", 1, 9));
-        let names = super::super::Names::default();
+        let names = crate::abuse::Names::default();
         let named = |entries: &[Arc<Entry>]| entries.iter().map(|entry| names.entry(entry)).collect();
         let mut filled = Filled {
             address: address::parse(SHOWN).unwrap(),

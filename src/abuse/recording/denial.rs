@@ -6,7 +6,7 @@ use compact_str::CompactString;
 use indexmap::IndexMap;
 use smallvec::SmallVec;
 
-use super::policies::Policies;
+use super::super::clients::policies::Policies;
 use crate::limit::algorithm::metadata_list::Entry;
 
 /// A policy held a request back.
@@ -28,72 +28,72 @@ pub struct Denial<'a> {
 
 /// One limit that held an address back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Limit {
-    pub(super) policy: usize,
-    pub(super) identifier: CompactString,
-    pub(super) until: i64,
+pub(in crate::abuse) struct Limit {
+    pub(in crate::abuse) policy: usize,
+    pub(in crate::abuse) identifier: CompactString,
+    pub(in crate::abuse) until: i64,
 }
 
 /// The denials of one address in one tick of one worker.
 #[derive(Debug)]
-pub(super) struct Tally {
-    pub(super) first: i64,
-    pub(super) last: i64,
-    pub(super) until: i64,
-    pub(super) denied: u64,
-    pub(super) limits: Vec<Limit>,
+pub(in crate::abuse) struct Tally {
+    pub(in crate::abuse) first: i64,
+    pub(in crate::abuse) last: i64,
+    pub(in crate::abuse) until: i64,
+    pub(in crate::abuse) denied: u64,
+    pub(in crate::abuse) limits: Vec<Limit>,
     /// Everybody who asked, by his name as he gave it.
-    pub(super) users: Asking,
+    pub(in crate::abuse) users: Asking,
     /// Requests of nobody who is known, or of users for whom there was no room.
-    pub(super) others: Asked,
+    pub(in crate::abuse) others: Asked,
     /// By policy, oldest first.
-    pub(super) records: Vec<(usize, Arc<Entry>)>,
+    pub(in crate::abuse) records: Vec<(usize, Arc<Entry>)>,
     /// How many were written down beyond the policies' share.
-    pub(super) few: u32,
+    pub(in crate::abuse) few: u32,
     /// How many of each policy were written down in this second.
-    pub(super) written: Written,
+    pub(in crate::abuse) written: Written,
 }
 
-pub(super) type Asking = IndexMap<CompactString, Asked, foldhash::fast::RandomState>;
-pub(super) type Written = SmallVec<[(usize, usize); 1]>;
+pub(in crate::abuse) type Asking = IndexMap<CompactString, Asked, foldhash::fast::RandomState>;
+pub(in crate::abuse) type Written = SmallVec<[(usize, usize); 1]>;
 
 /// What one user asked for in vain in a tick.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Asked {
-    pub(super) denied: u64,
-    pub(super) last: i64,
+pub(in crate::abuse) struct Asked {
+    pub(in crate::abuse) denied: u64,
+    pub(in crate::abuse) last: i64,
     /// As [`Tally::few`].
-    pub(super) few: u32,
+    pub(in crate::abuse) few: u32,
 }
 
 /// What `metadata_list` wrote down of the requests that filled one limit of an address.
 #[derive(Debug)]
-pub(super) struct Evidence {
-    pub(super) address: CompactString,
-    pub(super) policy: usize,
-    pub(super) identifier: CompactString,
+pub(in crate::abuse) struct Evidence {
+    pub(in crate::abuse) address: CompactString,
+    pub(in crate::abuse) policy: usize,
+    pub(in crate::abuse) identifier: CompactString,
     /// Oldest first.
-    pub(super) entries: Vec<Arc<Entry>>,
+    pub(in crate::abuse) entries: Vec<Arc<Entry>>,
 }
 
 /// What a worker hands over at once.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
-    pub(super) tallies: Vec<(CompactString, Tally)>,
-    pub(super) evidence: Vec<Evidence>,
+pub(in crate::abuse) struct Batch {
+    pub(in crate::abuse) tallies: Vec<(CompactString, Tally)>,
+    pub(in crate::abuse) evidence: Vec<Evidence>,
     /// Those whose indexes are in it.
-    pub(super) policies: Arc<Policies>,
+    pub(in crate::abuse) policies: Arc<Policies>,
 }
 
 impl Batch {
-    pub(super) fn denied(&self) -> u64 {
+    pub(in crate::abuse) fn denied(&self) -> u64 {
         self.tallies.iter().map(|(_, tally)| tally.denied).sum()
     }
 }
 
 impl Tally {
     /// One without a denial. `written`: in this second, before this tick.
-    pub(super) fn new(denial: &Denial<'_>, written: Written) -> Self {
+    pub(in crate::abuse) fn new(denial: &Denial<'_>, written: Written) -> Self {
         Self {
             first: denial.now,
             last: denial.now,

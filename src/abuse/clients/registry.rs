@@ -11,17 +11,21 @@ use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    Client, Limited, Names, Others, Record, Snapshot, Walk, Wanted, Whereabouts,
-    account::Account,
-    address,
-    client::Held,
-    clients::Clients,
-    denial::Batch,
-    herald::Herald,
-    noted::{Noted, noted},
-    order::Sort,
+    super::{
+        Names, address,
+        recording::{
+            denial::Batch,
+            prepare::{Noted, noted},
+        },
+    },
+    Client, Limited, Others, Record, Snapshot, Walk, Wanted, Whereabouts,
+    entry::Held,
+    event_throttle::Herald,
+    history::Account,
     policies::{Policies, micros},
-    sightings::{Sighting, Sightings, Untold},
+    sort_index::Sort,
+    table::Clients,
+    user_addresses::{Sighting, Sightings, Untold},
 };
 use crate::{
     limit::Policy,
@@ -119,7 +123,7 @@ impl Registry {
     }
 
     /// Those that are in force.
-    pub(super) fn policies(&self) -> Arc<Policies> {
+    pub(in crate::abuse) fn policies(&self) -> Arc<Policies> {
         Arc::clone(&self.in_force.read().policies)
     }
 
@@ -138,7 +142,7 @@ impl Registry {
     }
 
     /// Merges what a worker hands over.
-    pub(super) fn record(&self, batch: Batch, now: i64) {
+    pub(in crate::abuse) fn record(&self, batch: Batch, now: i64) {
         let policies = Arc::clone(&batch.policies);
         let (tallies, filled, lost) = noted(batch, &self.names());
         let mut evicted = 0;
@@ -177,7 +181,7 @@ impl Registry {
     }
 
     /// Forgets some of what has expired. A few calls reach everything.
-    pub(super) fn sweep(&self, now: i64) {
+    pub(in crate::abuse) fn sweep(&self, now: i64) {
         let InForce { policies, retain, .. } = self.in_force.read().clone();
         self.held.lock().sweep(&policies, retain, now);
         self.sightings.lock().expire(now.saturating_sub(retain), SWEEP);
@@ -376,8 +380,8 @@ mod tests {
 
     use super::{
         super::{
-            clients::SWEEP,
-            testing::{self, entry, policy, tally_of},
+            super::testing::{self, entry, policy, tally_of},
+            table::SWEEP,
         },
         *,
     };

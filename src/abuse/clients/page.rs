@@ -7,9 +7,9 @@ use ipnet::IpNet;
 
 use super::{
     Client,
-    client::Held,
-    clients::Clients,
-    order::{Place, Sort},
+    entry::Held,
+    sort_index::{Place, Sort},
+    table::Clients,
 };
 
 /// Addresses looked at a step.
@@ -166,8 +166,11 @@ mod tests {
 
     use super::{
         super::{
-            Registry, address,
-            testing::{batch, client, entry, policy, tally_of},
+            super::{
+                address,
+                testing::{batch, client, entry, policy, tally_of},
+            },
+            Registry,
         },
         *,
     };

@@ -7,40 +7,39 @@ use compact_str::CompactString;
 use ipnet::IpNet;
 
 use super::{
-    Names, address,
+    super::{Names, address, names::Named},
     denial::{Asked, Batch, Evidence, Tally},
-    names::Named,
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
 /// The denials of one address.
 #[derive(Debug)]
-pub(super) struct Noted {
-    pub(super) address: IpNet,
-    pub(super) tally: Tally,
-    pub(super) users: Vec<Who>,
+pub(in crate::abuse) struct Noted {
+    pub(in crate::abuse) address: IpNet,
+    pub(in crate::abuse) tally: Tally,
+    pub(in crate::abuse) users: Vec<Who>,
 }
 
 /// A user, and what was denied him.
 #[derive(Debug)]
-pub(super) struct Who {
-    pub(super) named: Named,
-    pub(super) denied: u64,
-    pub(super) last: i64,
+pub(in crate::abuse) struct Who {
+    pub(in crate::abuse) named: Named,
+    pub(in crate::abuse) denied: u64,
+    pub(in crate::abuse) last: i64,
 }
 
 /// Who filled a limit of an address.
 #[derive(Debug)]
-pub(super) struct Filled {
-    pub(super) address: IpNet,
-    pub(super) policy: usize,
-    pub(super) identifier: CompactString,
+pub(in crate::abuse) struct Filled {
+    pub(in crate::abuse) address: IpNet,
+    pub(in crate::abuse) policy: usize,
+    pub(in crate::abuse) identifier: CompactString,
     /// Oldest first.
-    pub(super) entries: Vec<(Arc<Entry>, Option<Named>)>,
+    pub(in crate::abuse) entries: Vec<(Arc<Entry>, Option<Named>)>,
 }
 
 /// All of a batch, and how many denials of it belong to no address.
-pub(super) fn noted(batch: Batch, names: &Names) -> (Vec<Noted>, Vec<Filled>, u64) {
+pub(in crate::abuse) fn noted(batch: Batch, names: &Names) -> (Vec<Noted>, Vec<Filled>, u64) {
     let mut lost = 0;
     let mut all = Vec::with_capacity(batch.tallies.len());
     for (shown, mut tally) in batch.tallies {

@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::{Sighting, Snapshot, bans::Key};
+use super::{super::bans::Key, Sighting, Snapshot};
 use crate::limit::Unavailable;
 
 /// Reads what the instances have written down, and forgets it. What this one wrote is never given back to

@@ -7,7 +7,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::noted::Who;
+use super::super::recording::prepare::Who;
 
 /// Users at addresses; those of the user who was denied longest ago go first.
 pub const SIGHTINGS: usize = 200_000;
@@ -210,7 +210,7 @@ impl Sightings {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{names::Named, testing::client},
+        super::super::{names::Named, testing::client},
         *,
     };
 

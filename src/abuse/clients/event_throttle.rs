@@ -67,7 +67,7 @@ impl Herald {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::address, *};
+    use super::{super::super::address, *};
 
     fn client(n: usize) -> IpNet {
         address::parse(&format!("10.0.{}.{}", n / 256, n % 256)).unwrap()

@@ -11,10 +11,9 @@ use compact_str::CompactString;
 use indexmap::IndexMap;
 
 use super::{
-    Denial, Names, address,
+    super::{Names, address, clients::policies::Policies, names::cut},
+    Denial,
     denial::{Asked, Batch, Evidence, Limit, Tally, Written},
-    names::cut,
-    policies::Policies,
 };
 use crate::{limit::algorithm::metadata_list::Entry, telemetry::metrics::Metrics};
 
@@ -262,7 +261,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, sync_channel};
 
     use super::{
-        super::testing::{entry, policy},
+        super::super::testing::{entry, policy},
         *,
     };
     use crate::telemetry::testing;

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{evidence::Bounds, users};
+use super::{distinct_users, records::Bounds};
 use crate::limit::Policy;
 
 /// Of a policy that only others have.
@@ -10,7 +10,7 @@ const FOREIGN: Bounds = Bounds { keep: 50, retain: 3_600_000_000 };
 
 /// Names of policies, and what each keeps of its records.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Policies {
+pub(in crate::abuse) struct Policies {
     known: Vec<(Arc<str>, Bounds)>,
     /// Microseconds of a slice of `abuse.retain`.
     slice: i64,
@@ -18,26 +18,26 @@ pub(super) struct Policies {
 
 impl Policies {
     /// `retain`: microseconds for which a client stays listed.
-    pub(super) fn new(policies: &[Policy], retain: i64) -> Self {
+    pub(in crate::abuse) fn new(policies: &[Policy], retain: i64) -> Self {
         let known = policies.iter().map(|policy| {
             let bounds = Bounds { keep: policy.record.keep, retain: micros(policy.record.retain) };
             (Arc::from(policy.name.as_str()), bounds)
         });
-        Self { known: known.collect(), slice: users::length(retain) }
+        Self { known: known.collect(), slice: distinct_users::length(retain) }
     }
 
     /// In which slice of time users are counted who are seen at this time: the same on every instance.
     pub(super) fn slice(&self, time: i64) -> u32 {
-        users::slice(self.slice, time)
+        distinct_users::slice(self.slice, time)
     }
 
     /// `record.keep` of the policy that has this index in a denial.
-    pub(super) fn keep(&self, index: usize) -> usize {
+    pub(in crate::abuse) fn keep(&self, index: usize) -> usize {
         self.known.get(index).map_or(0, |(_, bounds)| bounds.keep)
     }
 
     /// Names of what else denies, whose indexes follow those of the policies.
-    pub(super) fn with_names(mut self, names: &[String]) -> Self {
+    pub(in crate::abuse) fn with_names(mut self, names: &[String]) -> Self {
         self.known.extend(names.iter().map(|name| (Arc::from(name.as_str()), FOREIGN)));
         self
     }
@@ -62,6 +62,6 @@ impl Policies {
 }
 
 /// Microseconds.
-pub(super) fn micros(duration: Duration) -> i64 {
+pub(in crate::abuse) fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }

@@ -6,8 +6,8 @@ use std::{cmp::Reverse, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Names,
-    account::{Account, HeldLimit, LIMITS},
+    super::Names,
+    history::{Account, HeldLimit, LIMITS},
     policies::Policies,
 };
 use crate::limit::algorithm::metadata_list::Entry;
@@ -150,8 +150,8 @@ fn short(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{
-            noted::Noted,
+        super::super::{
+            recording::prepare::Noted,
             testing::{entry, names, noted_of, policy, tally_of},
         },
         *,

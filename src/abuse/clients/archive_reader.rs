@@ -90,7 +90,11 @@ mod tests {
     };
 
     use super::{
-        super::{Others, Snapshot, Whereabouts, account::Account, address, bans::Key, testing::policy},
+        super::{
+            super::{address, bans::Key, testing::policy},
+            Others, Snapshot, Whereabouts,
+            history::Account,
+        },
         *,
     };
     use crate::{

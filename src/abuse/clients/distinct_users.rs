@@ -171,7 +171,7 @@ mod tests {
 
     use config::model::Users::Plain;
 
-    use super::{super::testing::names, *};
+    use super::{super::super::testing::names, *};
     use crate::config;
 
     fn hash(user: usize) -> u64 {

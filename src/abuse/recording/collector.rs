@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Recorder, Registry, denial::Batch};
+use super::{super::clients::Registry, Recorder, denial::Batch};
 use crate::{limit::Clock, telemetry::metrics::Metrics};
 
 /// Batches that may wait to be merged.
@@ -70,8 +70,11 @@ fn collect(batches: &Receiver<Batch>, registry: &Registry, clock: &impl Clock) {
 mod tests {
     use super::{
         super::{
-            Denial, address,
-            testing::{entry, policy},
+            super::{
+                address,
+                testing::{entry, policy},
+            },
+            Denial,
         },
         *,
     };

@@ -135,7 +135,7 @@ fn expired(entry: &Entry, bounds: Bounds, now: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::testing::entry, *};
+    use super::{super::super::testing::entry, *};
 
     const BOUNDS: Bounds = Bounds { keep: 4, retain: 100 };
 

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use compact_str::CompactString;
 
 use super::{
-    address,
-    denial::{Limit, Tally},
-    evidence::Kept,
-    noted::{Filled, Who},
+    super::{
+        address,
+        recording::{
+            denial::{Limit, Tally},
+            prepare::{Filled, Who},
+        },
+    },
+    distinct_users::Users,
     policies::Policies,
-    users::Users,
+    records::Kept,
 };
 use crate::limit::algorithm::metadata_list::Entry;
 

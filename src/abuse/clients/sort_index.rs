@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::client::Held;
+use super::entry::Held;
 
 /// By what addresses are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]

@@ -9,14 +9,18 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    account::Account,
-    address,
-    client::Held,
-    denial::Tally,
-    ends::Ends,
-    noted::{Filled, Who},
-    order::{Numbers, Orders, Place, numbers},
+    super::{
+        address,
+        recording::{
+            denial::Tally,
+            prepare::{Filled, Who},
+        },
+    },
+    active::Ends,
+    entry::Held,
+    history::Account,
     policies::Policies,
+    sort_index::{Numbers, Orders, Place, numbers},
 };
 
 /// Addresses held; the one that was denied longest ago goes first.
