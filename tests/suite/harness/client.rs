@@ -1,17 +1,20 @@
 //! A client that sends exactly what it is told, byte for byte, and reads answers strictly.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     net::{IpAddr, SocketAddr, TcpStream},
 };
 
-use super::{PATIENCE, eventually};
+use super::{
+    PATIENCE, eventually,
+    http_reader::{Framing, HttpReader, field, fields, framing},
+};
 
 /// One connection.
 pub struct Client {
     /// The socket, for what has no method here.
     pub stream: TcpStream,
-    read: Vec<u8>,
+    reader: HttpReader,
 }
 
 /// An answer, read to its end.
@@ -89,14 +92,14 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, read: Vec::new() }
+        Self { stream, reader: HttpReader::default() }
     }
 
     /// GET / over a connection of its own, where there may be no answer.
     pub fn try_get(address: SocketAddr) -> io::Result<Reply> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut client = Self { stream, read: Vec::new() };
+        let mut client = Self { stream, reader: HttpReader::default() };
         client.stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")?;
         client.try_reply()
     }
@@ -149,15 +152,17 @@ impl Client {
         if matches!(reply.status, 100..=199 | 204 | 304) {
             return Ok(reply);
         }
-        if reply.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
-            assert!(reply.header("content-length").is_none(), "two framings: {reply:?}");
-            self.chunks(&mut reply)?;
-        } else if let Some(length) = reply.header("content-length") {
-            let length = length.parse().map_err(io::Error::other)?;
-            reply.body = self.take(length)?;
-        } else {
-            while self.fill()? {}
-            reply.body = std::mem::take(&mut self.read);
+        match framing(&reply.headers)? {
+            Framing::Length(length) => reply.body = self.take(length)?,
+            Framing::Chunked => {
+                let (body, trailers) = self.reader.chunks(&mut self.stream)?;
+                reply.body = body;
+                reply.trailers = trailers.iter().map(|line| field(line)).collect::<io::Result<_>>()?;
+            }
+            Framing::Unframed => {
+                while self.fill()? {}
+                reply.body = self.reader.take_unread();
+            }
         }
         Ok(reply)
     }
@@ -179,95 +184,32 @@ impl Client {
     }
 
     fn try_head(&mut self) -> io::Result<Reply> {
-        let end = loop {
-            if let Some(at) = self.read.windows(4).position(|window| window == b"\r\n\r\n") {
-                break at + 4;
-            }
-            if !self.fill()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        };
-        let head: Vec<u8> = self.read.drain(..end).collect();
-        let head = String::from_utf8_lossy(&head).into_owned();
-        let mut lines = head.trim_end().split("\r\n");
-        let status_line = lines.next().unwrap_or_default();
+        let head = self.reader.head(&mut self.stream)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let status_line = head.split("\r\n").next().unwrap_or_default();
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("not a status line: {status_line:?}")))?;
         let reason = status_line.splitn(3, ' ').nth(2).unwrap_or_default().to_owned();
-        let headers = lines.map(field).collect();
-        Ok(Reply { status, reason, headers, body: Vec::new(), trailers: Vec::new() })
+        Ok(Reply { status, reason, headers: fields(&head)?, body: Vec::new(), trailers: Vec::new() })
     }
 
-    /// Reads the next chunk, or the last one's size line.
+    /// Reads the next chunk; `None` for the last one.
     pub fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let line = self.line()?;
-        let size = usize::from_str_radix(line.split(';').next().unwrap_or_default(), 16);
-        let size = size.map_err(|_| io::Error::other(format!("not a chunk size: {line:?}")))?;
-        if size == 0 {
-            return Ok(None);
-        }
-        let chunk = self.take(size)?;
-        self.line()?;
-        Ok(Some(chunk))
+        self.reader.chunk(&mut self.stream)
     }
 
     /// Reads the body that `head` announces, and forgets it: how many bytes it had.
     pub fn skip_body(&mut self, head: &Reply) -> io::Result<usize> {
-        let Some(length) = head.header("content-length") else {
-            let mut length = 0;
-            while let Some(chunk) = self.chunk()? {
-                length += chunk.len();
-            }
-            self.line()?;
-            return Ok(length);
-        };
-        let length = length.parse().map_err(io::Error::other)?;
-        let mut left: usize = length;
-        while left > 0 {
-            if self.read.is_empty() && !self.fill()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let ready = self.read.len().min(left);
-            self.read.drain(..ready);
-            left -= ready;
-        }
-        Ok(length)
-    }
-
-    fn chunks(&mut self, reply: &mut Reply) -> io::Result<()> {
-        while let Some(chunk) = self.chunk()? {
-            reply.body.extend(chunk);
-        }
-        loop {
-            let line = self.line()?;
-            if line.is_empty() {
-                return Ok(());
-            }
-            reply.trailers.push(field(&line));
-        }
+        self.reader.skip_body(&mut self.stream, framing(&head.headers)?)
     }
 
     /// Reads a line, without its end.
     pub fn line(&mut self) -> io::Result<String> {
-        loop {
-            if let Some(at) = self.read.windows(2).position(|window| window == b"\r\n") {
-                let line: Vec<u8> = self.read.drain(..at + 2).collect();
-                return Ok(String::from_utf8_lossy(&line[..at]).into_owned());
-            }
-            if !self.fill()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
+        self.reader.line(&mut self.stream)
     }
 
     /// Reads so many bytes.
     pub fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        while self.read.len() < length {
-            if !self.fill()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        Ok(self.read.drain(..length).collect())
+        self.reader.take(&mut self.stream, length)
     }
 
     /// Sends no more, but still reads.
@@ -320,7 +262,7 @@ impl Client {
     /// Whatever still comes until the proxy closes the connection.
     pub fn rest(&mut self) -> Vec<u8> {
         self.closed();
-        std::mem::take(&mut self.read)
+        self.reader.take_unread()
     }
 
     /// Whether the proxy has closed the connection; waits for it.
@@ -340,19 +282,11 @@ impl Client {
     }
 
     fn fill(&mut self) -> io::Result<bool> {
-        let mut chunk = [0; 64 << 10];
-        let read = self.stream.read(&mut chunk)?;
-        self.read.extend_from_slice(&chunk[..read]);
-        Ok(read > 0)
+        self.reader.fill(&mut self.stream)
     }
 
     /// What came and was not taken yet.
     pub fn unread(&self) -> String {
-        String::from_utf8_lossy(&self.read).into_owned()
+        String::from_utf8_lossy(self.reader.unread()).into_owned()
     }
-}
-
-fn field(line: &str) -> (String, String) {
-    let (name, value) = line.split_once(':').unwrap_or((line, ""));
-    (name.to_ascii_lowercase(), value.trim().to_owned())
 }

@@ -6,6 +6,7 @@ mod certificates;
 mod client;
 mod collector;
 mod command;
+mod http_reader;
 mod issuer;
 mod latch;
 mod load;

@@ -10,7 +10,10 @@ use std::{
     thread,
 };
 
-use super::PATIENCE;
+use super::{
+    PATIENCE,
+    http_reader::{Framing, HttpReader, fields, framing},
+};
 
 /// An origin on a free port; a thread a connection.
 pub struct Origin {
@@ -29,7 +32,7 @@ pub struct Conn {
     pub stream: TcpStream,
     /// Counted from 0.
     pub number: usize,
-    read: Vec<u8>,
+    reader: HttpReader,
     heads: Arc<Mutex<Vec<String>>>,
     received: Arc<Mutex<Vec<Vec<u8>>>>,
     turns: Arc<(Mutex<usize>, Condvar)>,
@@ -63,7 +66,8 @@ impl Origin {
                 opened.fetch_add(1, Ordering::SeqCst);
                 thread::spawn(move || {
                     // A connection that the proxy ends is part of many tests.
-                    let mut conn = Conn { stream, number, read: Vec::new(), heads, received, turns };
+                    let mut conn =
+                        Conn { stream, number, reader: HttpReader::default(), heads, received, turns };
                     let _ = handler(&mut conn);
                     // Before it is counted as ended, it has.
                     drop(conn);
@@ -158,34 +162,28 @@ impl Origin {
 }
 
 impl Conn {
+    /// The reader, and the socket whose bytes it is to read.
+    fn input(&mut self) -> (&mut HttpReader, Input<'_>) {
+        let input = Input { stream: &self.stream, number: self.number, received: &self.received };
+        (&mut self.reader, input)
+    }
+
     /// Reads the head of a request, without the empty line. `None` at the end of the connection.
     pub fn head(&mut self) -> io::Result<Option<String>> {
-        let end = loop {
-            if let Some(at) = self.read.windows(4).position(|window| window == b"\r\n\r\n") {
-                break at;
-            }
-            if !self.fill()? {
-                return if self.read.is_empty() {
-                    Ok(None)
-                } else {
-                    Err(io::ErrorKind::UnexpectedEof.into())
-                };
-            }
-        };
-        let head: Vec<u8> = self.read.drain(..end + 4).collect();
-        let head = String::from_utf8_lossy(&head[..end]).into_owned();
-        self.heads.lock().unwrap().push(head.clone());
-        Ok(Some(head))
+        let (reader, mut input) = self.input();
+        let head = reader.head(&mut input)?;
+        self.heads.lock().unwrap().extend(head.clone());
+        Ok(head)
     }
 
     /// Reads the head of a request as it is, with the empty line.
     pub fn head_bytes(&mut self) -> io::Result<Vec<u8>> {
-        while !self.read.ends_with(b"\r\n\r\n") {
+        while !self.reader.unread().ends_with(b"\r\n\r\n") {
             if !self.fill()? {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        Ok(std::mem::take(&mut self.read))
+        Ok(self.reader.take_unread())
     }
 
     /// The body that `head` announces, strictly, and its trailers.
@@ -193,89 +191,30 @@ impl Conn {
     /// # Errors
     /// It breaks off, or is framed in two ways or badly.
     pub fn body(&mut self, head: &str) -> io::Result<(Vec<u8>, Vec<String>)> {
-        match (field(head, "content-length"), field(head, "transfer-encoding")) {
-            (Some(_), Some(_)) => Err(io::Error::other("two framings")),
-            (Some(length), None) => Ok((self.take(length.parse().map_err(io::Error::other)?)?, Vec::new())),
-            (None, Some(_)) => {
-                let mut body = Vec::new();
-                while let Some(chunk) = self.chunk()? {
-                    body.extend(chunk);
-                }
-                Ok((body, self.trailers()?))
-            }
-            (None, None) => Ok((Vec::new(), Vec::new())),
+        let (reader, mut input) = self.input();
+        match framing(&fields(head)?)? {
+            Framing::Length(length) => Ok((reader.take(&mut input, length)?, Vec::new())),
+            Framing::Chunked => reader.chunks(&mut input),
+            Framing::Unframed => Ok((Vec::new(), Vec::new())),
         }
     }
 
     /// Reads the body that `head` announces, and forgets it: how many bytes it had.
     pub fn skip_body(&mut self, head: &str) -> io::Result<usize> {
-        let Some(length) = field(head, "content-length") else {
-            let mut length = 0;
-            while let Some(chunk) = self.chunk()? {
-                length += chunk.len();
-            }
-            self.trailers()?;
-            return Ok(length);
-        };
-        let length = length.parse().map_err(io::Error::other)?;
-        let mut left: usize = length;
-        while left > 0 {
-            if self.read.is_empty() && !self.fill()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let ready = self.read.len().min(left);
-            self.read.drain(..ready);
-            left -= ready;
-        }
-        Ok(length)
+        let (reader, mut input) = self.input();
+        reader.skip_body(&mut input, framing(&fields(head)?)?)
     }
 
-    /// Reads the next chunk, or the last one's size line.
+    /// Reads the next chunk; `None` for the last one.
     pub fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
-        let line = self.line()?;
-        let size = usize::from_str_radix(&line, 16).map_err(io::Error::other)?;
-        if size == 0 {
-            return Ok(None);
-        }
-        let chunk = self.take(size)?;
-        if !self.line()?.is_empty() {
-            return Err(io::Error::other("a chunk is longer than it says"));
-        }
-        Ok(Some(chunk))
-    }
-
-    fn trailers(&mut self) -> io::Result<Vec<String>> {
-        let mut trailers = Vec::new();
-        loop {
-            let line = self.line()?;
-            if line.is_empty() {
-                return Ok(trailers);
-            }
-            trailers.push(line);
-        }
-    }
-
-    /// Reads a line, without its end.
-    pub fn line(&mut self) -> io::Result<String> {
-        loop {
-            if let Some(at) = self.read.windows(2).position(|window| window == b"\r\n") {
-                let line: Vec<u8> = self.read.drain(..at + 2).collect();
-                return Ok(String::from_utf8_lossy(&line[..at]).into_owned());
-            }
-            if !self.fill()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
+        let (reader, mut input) = self.input();
+        reader.chunk(&mut input)
     }
 
     /// Reads so many bytes.
     pub fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
-        while self.read.len() < length {
-            if !self.fill()? {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-        }
-        Ok(self.read.drain(..length).collect())
+        let (reader, mut input) = self.input();
+        reader.take(&mut input, length)
     }
 
     /// Sends an answer with a Content-Length.
@@ -313,7 +252,7 @@ impl Conn {
     /// Whatever still comes until the proxy ends the connection.
     pub fn rest(&mut self) -> Vec<u8> {
         self.closed();
-        std::mem::take(&mut self.read)
+        self.reader.take_unread()
     }
 
     /// Whether the proxy has ended the connection; waits for it.
@@ -328,15 +267,22 @@ impl Conn {
     }
 
     fn fill(&mut self) -> io::Result<bool> {
-        let mut chunk = [0; 64 << 10];
-        let read = self.stream.read(&mut chunk)?;
-        self.read.extend_from_slice(&chunk[..read]);
-        self.received.lock().unwrap()[self.number].extend_from_slice(&chunk[..read]);
-        Ok(read > 0)
+        let (reader, mut input) = self.input();
+        reader.fill(&mut input)
     }
 }
 
-fn field(head: &str, name: &str) -> Option<String> {
-    let mut fields = head.split("\r\n").filter_map(|line| line.split_once(':'));
-    fields.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim().to_owned())
+/// The socket of one connection; what is read there is remembered for [`Origin::received`].
+struct Input<'a> {
+    stream: &'a TcpStream,
+    number: usize,
+    received: &'a Mutex<Vec<Vec<u8>>>,
+}
+
+impl Read for Input<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(buffer)?;
+        self.received.lock().unwrap()[self.number].extend_from_slice(&buffer[..read]);
+        Ok(read)
+    }
 }
