@@ -18,7 +18,7 @@ use crate::{
     limit::Clock,
     telemetry::{
         Events,
-        doctor::Warnings,
+        diagnostics::Warnings,
         metrics::{History, Metrics},
     },
 };

@@ -21,7 +21,7 @@ use crate::{
         algorithm::{Verdict, metadata_list::Entry},
     },
     proxy::Rules,
-    telemetry::{Events, doctor::Warnings, metrics::Metrics, testing::config},
+    telemetry::{Events, diagnostics::Warnings, metrics::Metrics, testing::config},
 };
 
 /// 2026-07-03T12:00:01Z

@@ -29,7 +29,7 @@ use crate::{
     telemetry::{
         Events,
         access_log::{AccessLog, OpenError},
-        doctor::{Pace, attend},
+        diagnostics::{Diagnostics, Timing},
         metrics::Metrics,
         traces::{self, Traces},
     },
@@ -161,7 +161,8 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
 
     let access_log = AccessLog::open(&config.access_log, Arc::clone(&metrics))?;
     let traces = Traces::open(&config, instance, Arc::clone(&metrics))?;
-    let practice = attend(&config, Arc::clone(&metrics), events.clone(), Pace::from_environment())?;
+    let diagnostics =
+        Diagnostics::spawn(&config, Arc::clone(&metrics), events.clone(), Timing::from_environment())?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     generation.watch_endpoints(&metrics);
     let slots = Slots::new(config.client_limits.connections);
@@ -181,7 +182,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
         metrics: Arc::clone(&metrics),
         readiness: Arc::clone(&readiness),
         events: events.clone(),
-        warnings: practice.warnings(),
+        warnings: diagnostics.warnings(),
         clock: Arc::new(clock.clone()),
         facts: admin::Facts { listeners: addresses.clone() },
     };
@@ -202,7 +203,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
         clock: clock.clone(),
         renewals: Vec::with_capacity(workers),
         elsewhere,
-        practice,
+        diagnostics,
         is_logged,
     };
     for ((index, sockets), pulse) in
@@ -214,7 +215,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
             metrics: Arc::clone(&metrics),
             access_log: access_log.worker(),
             tracer: traces.as_ref().map(Traces::tracer),
-            watch: parts.practice.watch(),
+            sampler: parts.diagnostics.sampler(),
             bans: Arc::clone(&bans),
             clock: clock.clone(),
             generation: parts.of_worker(&parts.generation, index),

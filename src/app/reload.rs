@@ -22,7 +22,7 @@ use crate::{
     listener::{Renewal, Slots},
     peers::records::Scope,
     proxy,
-    telemetry::{Event, Events, doctor::Practice, metrics::Metrics, time::rfc3339},
+    telemetry::{Event, Events, diagnostics::Diagnostics, metrics::Metrics, time::rfc3339},
 };
 
 /// How long workers may take to go by another configuration. They do once what they are at has been done, which no request
@@ -48,7 +48,7 @@ pub(super) struct Parts {
     pub(super) renewals: Vec<mpsc::UnboundedSender<Renewal>>,
     /// Where instances share their limits.
     pub(super) elsewhere: Option<Elsewhere>,
-    pub(super) practice: Practice,
+    pub(super) diagnostics: Diagnostics,
     /// Whether there is an access log.
     pub(super) is_logged: bool,
 }
@@ -121,7 +121,7 @@ impl Parts {
             config.abuse.retain,
         );
         self.slots.set_limit(config.client_limits.connections);
-        self.practice.reconfigure(config);
+        self.diagnostics.reconfigure(config);
         let configured = generation.told(warnings.clone(), now);
         let (hash, decides) = (configured.hash.clone(), configured.decides.clone());
         self.in_force.replace(configured);

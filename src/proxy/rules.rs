@@ -77,8 +77,8 @@ impl Rules {
         &self.policies
     }
 
-    /// The peer, if it says on whose behalf it asks and is not heeded.
-    pub(super) fn claimant(&self, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
+    /// The peer, if it is not trusted and sends a forwarding field all the same.
+    pub(super) fn untrusted_peer(&self, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
         if client.is_trusted() {
             return None;
         }
@@ -86,8 +86,8 @@ impl Rules {
             AddressHeader::XForwardedFor | AddressHeader::Forwarded => &X_FORWARDED_FOR,
             AddressHeader::Single(name) => name,
         };
-        let claims = headers.contains_key(configured) || headers.contains_key(header::FORWARDED);
-        claims.then(|| client.peer().ip().to_canonical())
+        let is_forwarded = headers.contains_key(configured) || headers.contains_key(header::FORWARDED);
+        is_forwarded.then(|| client.peer().ip().to_canonical())
     }
 
     /// Whether what `peer` says of others counts.

@@ -53,7 +53,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
     let identity = identify(&config.user, &rules.verifier, &request.headers, is_peer_trusted);
     exchange.identified(address, identity.user.as_ref());
-    worker.watch.request(address, rules.claimant(&client, &request.headers));
+    worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers));
 
     // Where does it go?
     let route = match rules.router.find(&request.method, &target, &request.headers) {

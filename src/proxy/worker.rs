@@ -17,7 +17,7 @@ use crate::{
     telemetry::{
         Throttle,
         access_log::WorkerLog,
-        doctor::Watch,
+        diagnostics::TrafficSampler,
         metrics::{Metrics, WorkerMetrics},
         traces::Tracer,
     },
@@ -37,7 +37,7 @@ pub struct Parts<S> {
     /// The worker's end of the traces; `None`: requests are not traced.
     pub tracer: Option<Tracer>,
     /// What it counts for warnings.
-    pub watch: Watch,
+    pub sampler: TrafficSampler,
     /// Who is shut out.
     pub bans: Arc<Bans>,
     /// The time.
@@ -66,7 +66,7 @@ pub struct Worker<S> {
     pub(super) tokens: Rc<Tokens>,
     pub(super) settlements: Rc<Settlements>,
     pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
-    pub(super) watch: Rc<Watch>,
+    pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
     pub(super) bans: Arc<Bans>,
     pub(super) strikes: Rc<Strikes>,
@@ -79,7 +79,7 @@ pub struct Worker<S> {
 impl<S> Worker<S> {
     /// Puts a thread's first worker together. To be called on that thread, in its runtime.
     pub fn new(parts: Parts<S>) -> Self {
-        let Parts { index, store, metrics, access_log, tracer, watch, bans, clock, generation } = parts;
+        let Parts { index, store, metrics, access_log, tracer, sampler, bans, clock, generation } = parts;
         let pools = Rc::new(Pools::new(index, metrics));
         let access_log = Rc::new(access_log);
         Self {
@@ -87,7 +87,7 @@ impl<S> Worker<S> {
             tokens: Rc::new(Tokens::new()),
             settlements: Rc::default(),
             upstreams: pools.adopt(generation.upstreams),
-            watch: Rc::new(watch),
+            sampler: Rc::new(sampler),
             recorder: generation.recorder,
             strikes: Rc::new(Strikes::new(Arc::clone(&bans))),
             bans,
@@ -115,7 +115,7 @@ impl<S> Worker<S> {
             tokens: Rc::clone(&self.tokens),
             settlements: Rc::clone(&self.settlements),
             upstreams: self.pools.adopt(upstreams),
-            watch: Rc::clone(&self.watch),
+            sampler: Rc::clone(&self.sampler),
             recorder,
             bans: Arc::clone(&self.bans),
             strikes: Rc::clone(&self.strikes),
@@ -152,7 +152,7 @@ impl<S> Worker<S> {
     pub fn tick(&self, now: Instant, connections: usize) {
         self.hand_on();
         self.strikes.flush();
-        self.watch.flush();
+        self.sampler.flush();
         self.ledger.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);
         self.pools.tick(now);

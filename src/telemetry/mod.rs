@@ -1,7 +1,7 @@
 //! What Tollgate tells of itself: metrics for Prometheus, a line a request, its own messages.
 
 pub mod access_log;
-pub mod doctor;
+pub mod diagnostics;
 mod events;
 pub mod log;
 pub mod metrics;

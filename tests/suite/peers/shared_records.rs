@@ -84,7 +84,7 @@ impl Instance {
             metrics,
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
-            warnings: tollgate::telemetry::doctor::Warnings::default(),
+            warnings: tollgate::telemetry::diagnostics::Warnings::default(),
             clock: Arc::clone(&clock),
             facts: admin::Facts::default(),
         };

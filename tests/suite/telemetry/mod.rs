@@ -1,6 +1,6 @@
-//! Access log, metrics, traces and warnings.
+//! Access log, metrics, traces and diagnostics.
 
 mod access_log;
-mod doctor;
+mod diagnostics;
 mod metrics;
 mod traces;

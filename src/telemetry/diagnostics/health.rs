@@ -1,4 +1,4 @@
-//! Whose health has changed, for whoever watches.
+//! Changes of the health of the store and of endpoints, as events.
 
 use std::collections::HashMap;
 
@@ -7,12 +7,13 @@ use crate::telemetry::{
     metrics::{EndpointFacts, StoreFacts},
 };
 
-/// What was healthy when it was last looked at. What was never seen is taken to have been.
+/// Whether the store and each endpoint were healthy in the last round, by their names in events. At first all are taken
+/// to be healthy.
 #[derive(Debug, Default)]
-pub(super) struct Health(HashMap<String, bool>);
+pub(super) struct HealthTracker(HashMap<String, bool>);
 
-impl Health {
-    /// Takes how things stand now; gives what has changed.
+impl HealthTracker {
+    /// Takes the health of all, and returns an event for each change.
     pub(super) fn update(&mut self, store: &Option<StoreFacts>, endpoints: Vec<EndpointFacts>) -> Vec<Event> {
         let store = store.iter().map(|store| {
             let why = if store.breaker_open { "it is not asked: it failed too often" } else { "it answers" };
@@ -35,8 +36,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changes_is_told_once() {
-        let mut health = Health::default();
+    fn each_change_is_reported_once() {
+        let mut health = HealthTracker::default();
         let store = |breaker_open| Some(StoreFacts { breaker_open, ..StoreFacts::default() });
         let endpoint = |is_healthy| EndpointFacts {
             upstream: "api".into(),
@@ -44,17 +45,17 @@ mod tests {
             is_healthy,
             ejections: 0,
         };
-        let told = |events: Vec<Event>| -> Vec<(String, bool)> {
+        let changes = |events: Vec<Event>| -> Vec<(String, bool)> {
             let each = events.into_iter().filter_map(|event| match event {
                 Event::Health { what, is_healthy, .. } => Some((what, is_healthy)),
                 _ => None,
             });
             each.collect()
         };
-        assert_eq!(told(health.update(&store(false), vec![endpoint(true)])), []);
-        assert_eq!(told(health.update(&store(true), vec![endpoint(true)])), [("store".into(), false)]);
-        assert_eq!(told(health.update(&store(true), vec![endpoint(true)])), []);
-        let changed = told(health.update(&store(false), vec![endpoint(false)]));
+        assert_eq!(changes(health.update(&store(false), vec![endpoint(true)])), []);
+        assert_eq!(changes(health.update(&store(true), vec![endpoint(true)])), [("store".into(), false)]);
+        assert_eq!(changes(health.update(&store(true), vec![endpoint(true)])), []);
+        let changed = changes(health.update(&store(false), vec![endpoint(false)]));
         assert_eq!(changed, [("store".into(), true), ("upstream api http://a:1".into(), false)]);
     }
 }

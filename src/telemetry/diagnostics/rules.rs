@@ -1,0 +1,311 @@
+//! The rules: pure functions of the facts, which find what is wrong.
+
+use std::{collections::BTreeMap, net::IpAddr};
+
+use super::traffic::TrafficSample;
+use crate::telemetry::metrics::{InstanceFacts, StoreFacts};
+
+/// With fewer requests a minute the shares of clients say nothing.
+const MIN_REQUESTS: u64 = 1_000;
+/// Requests a minute with a forwarding field from untrusted peers that raise a warning, if they are also one in
+/// `MIN_UNTRUSTED_SHARE` of all. A single client can write what it likes; a proxy always writes the field.
+const MIN_UNTRUSTED: u64 = 20;
+const MIN_UNTRUSTED_SHARE: u64 = 4;
+/// Microseconds by which clocks may differ.
+const MAX_CLOCK_OFFSET: i64 = 1_000_000;
+
+/// All that the rules go by.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Facts {
+    /// Requests of the last minute.
+    pub(super) traffic: TrafficSample,
+    pub(super) settings: ClientAddressSettings,
+    /// `None`: limits are kept in memory alone.
+    pub(super) store: Option<StoreFacts>,
+}
+
+/// The settings that decide what a client's address is, and whether it matters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct ClientAddressSettings {
+    /// Whether the key of any policy contains the address.
+    pub(super) limits_addresses: bool,
+    /// Whether any proxy is trusted.
+    pub(super) trusts_proxies: bool,
+    /// The field that carries the client's address: `X-Forwarded-For`
+    pub(super) header: String,
+}
+
+/// What a warning is about. There is one warning for each at a time; its text may change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// One client makes most of the requests.
+    HeaviestClient(IpAddr),
+    /// All clients have private addresses.
+    PrivateClients,
+    /// Peers that are not trusted send forwarding fields.
+    UntrustedForwarding,
+    /// The clock of this instance is off.
+    OwnClock,
+    /// The clocks of other instances are off.
+    OtherClocks,
+    /// The instances' configurations differ.
+    Configurations,
+    /// The instances' versions differ.
+    Versions,
+    /// A warning of the store itself, with its text.
+    Store(String),
+}
+
+/// A rule that applies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) subject: Subject,
+    pub(super) text: String,
+}
+
+/// Applies all rules.
+pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
+    let traffic = [heaviest_client(facts), untrusted_forwarding(facts), private_clients(facts)];
+    let store = facts.store.as_ref().map(store_findings).unwrap_or_default();
+    traffic.into_iter().flatten().chain(store).collect()
+}
+
+fn heaviest_client(facts: &Facts) -> Option<Finding> {
+    let traffic = &facts.traffic;
+    let (address, requests) = traffic.heaviest_client()?;
+    if traffic.requests < MIN_REQUESTS || requests * 2 <= traffic.requests {
+        return None;
+    }
+    let share = requests * 100 / traffic.requests;
+    let client = if address.is_ipv6() { format!("{address} (its prefix)") } else { address.to_string() };
+    let text = format!(
+        "at least {share} % of all requests of the last minute come from {client}: either one client hammers, or it is a proxy that trusted_proxies does not name, and then limits by address hold back everybody behind it at once"
+    );
+    Some(Finding { subject: Subject::HeaviestClient(address), text })
+}
+
+fn untrusted_forwarding(facts: &Facts) -> Option<Finding> {
+    let (traffic, header) = (&facts.traffic, &facts.settings.header);
+    let peer = traffic.untrusted_peer?;
+    if traffic.untrusted_forwarding < MIN_UNTRUSTED
+        || traffic.untrusted_forwarding * MIN_UNTRUSTED_SHARE < traffic.requests
+    {
+        return None;
+    }
+    let (count, requests) = (traffic.untrusted_forwarding, traffic.requests);
+    let text = format!(
+        "{count} of {requests} requests of the last minute came with {header} or Forwarded from peers that are not trusted, {peer} among them, and it was not heeded: if {peer} is a proxy of yours, add it to trusted_proxies"
+    );
+    Some(Finding { subject: Subject::UntrustedForwarding, text })
+}
+
+fn private_clients(facts: &Facts) -> Option<Finding> {
+    let (traffic, settings) = (&facts.traffic, &facts.settings);
+    if traffic.requests < MIN_REQUESTS
+        || traffic.private_clients < traffic.requests
+        || !settings.limits_addresses
+    {
+        return None;
+    }
+    let remedy = match (traffic.untrusted_peer, settings.trusts_proxies) {
+        (Some(peer), _) => format!("add {peer} to trusted_proxies"),
+        (None, true) => "add every proxy on the way to trusted_proxies".to_owned(),
+        (None, false) => "add the proxy in front to trusted_proxies".to_owned(),
+    };
+    let text = format!(
+        "all clients of the last minute have private addresses, and policies limit by address: unless they are all in your own network, the real addresses are probably in {}: {remedy}",
+        settings.header
+    );
+    Some(Finding { subject: Subject::PrivateClients, text })
+}
+
+fn store_findings(store: &StoreFacts) -> Vec<Finding> {
+    let warnings = store.warnings.iter();
+    let warnings = warnings.map(|text| Finding { subject: Subject::Store(text.clone()), text: text.clone() });
+    let own = own_clock(store);
+    // If the own clock is off, all others seem to be.
+    let others = if own.is_some() { None } else { other_clocks(store) };
+    warnings.chain(own).chain(others).chain(differences(store)).collect()
+}
+
+fn own_clock(store: &StoreFacts) -> Option<Finding> {
+    let offset = store.clock_offset.filter(|offset| offset.abs() > MAX_CLOCK_OFFSET)?;
+    let (seconds, direction) = (seconds(offset), if offset > 0 { "ahead of" } else { "behind" });
+    let text = format!(
+        "the clock of this machine is {seconds} {direction} Redis': limits go by Redis' clock, but times in logs, records and bans are wrong here; does NTP run on both?"
+    );
+    Some(Finding { subject: Subject::OwnClock, text })
+}
+
+fn other_clocks(store: &StoreFacts) -> Option<Finding> {
+    let own = store.clock_offset?;
+    let is_off = |other: &&InstanceFacts| (other.clock_offset - own).abs() > MAX_CLOCK_OFFSET;
+    let off: Vec<_> = store.others.iter().filter(is_off).collect();
+    let most = off.iter().map(|other| (other.clock_offset - own).abs()).max()?;
+    let text = format!(
+        "the clocks of {} differ from this one's by up to {}: records of theirs have wrong times here; does NTP run on all?",
+        instances(off.len()),
+        seconds(most)
+    );
+    Some(Finding { subject: Subject::OtherClocks, text })
+}
+
+/// Configurations and versions that are not the same on all instances.
+fn differences(store: &StoreFacts) -> impl Iterator<Item = Finding> {
+    let own = store.own.as_ref();
+    let configurations = own
+        .and_then(|own| describe_difference(store, &own.configuration, |other| &other.configuration))
+        .map(|text| {
+            let text =
+                format!("configuration differs: {text}; limits that differ are counted apart or twice");
+            Finding { subject: Subject::Configurations, text }
+        });
+    let versions = own
+        .and_then(|own| describe_difference(store, &own.version, |other| &other.version))
+        .map(|text| Finding { subject: Subject::Versions, text: format!("versions differ: {text}") });
+    configurations.into_iter().chain(versions)
+}
+
+/// `2 instances have 1a2b, this one 3c4d`
+fn describe_difference(
+    store: &StoreFacts,
+    own: &str,
+    field: impl Fn(&InstanceFacts) -> &String,
+) -> Option<String> {
+    let mut others = BTreeMap::<&str, usize>::new();
+    for other in store.others.iter().map(&field).filter(|other| *other != own) {
+        *others.entry(other).or_default() += 1;
+    }
+    if others.is_empty() {
+        return None;
+    }
+    let parts = others.into_iter().map(|(value, count)| {
+        let verb = if count == 1 { "has" } else { "have" };
+        format!("{} {verb} {value}", instances(count))
+    });
+    Some(format!("{}, this one {own}", parts.collect::<Vec<_>>().join(", ")))
+}
+
+fn instances(count: usize) -> String {
+    if count == 1 { "1 instance".to_owned() } else { format!("{count} instances") }
+}
+
+/// Microseconds as `3.2 s`.
+fn seconds(micros: i64) -> String {
+    let tenths = micros.unsigned_abs() / 100_000;
+    format!("{}.{} s", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(traffic: TrafficSample) -> Facts {
+        let settings = ClientAddressSettings {
+            limits_addresses: true,
+            trusts_proxies: false,
+            header: "X-Forwarded-For".into(),
+        };
+        Facts { traffic, settings, store: None }
+    }
+
+    fn traffic(requests: u64, heaviest: u64) -> TrafficSample {
+        let mut sample = TrafficSample { requests, ..TrafficSample::default() };
+        sample.add_heavy_hitter(IpAddr::from([203, 0, 113, 7]), heaviest);
+        sample
+    }
+
+    #[track_caller]
+    fn assert_findings(facts: &Facts, parts: &[&str]) {
+        let texts: Vec<_> = findings(facts).into_iter().map(|finding| finding.text).collect();
+        assert!(
+            texts.len() == parts.len() && texts.iter().zip(parts).all(|(text, part)| text.contains(part)),
+            "{texts:#?}"
+        );
+    }
+
+    #[test]
+    fn one_client_that_makes_most_requests_is_named_with_its_share() {
+        assert_findings(
+            &facts(traffic(1_000, 830)),
+            &["at least 83 % of all requests of the last minute come from 203.0.113.7:"],
+        );
+        assert_findings(&facts(traffic(1_000, 500)), &[]);
+        assert_findings(&facts(traffic(999, 999)), &[]);
+        assert_findings(&facts(TrafficSample::default()), &[]);
+    }
+
+    #[test]
+    fn private_addresses_alone_are_found_where_policies_limit_by_address() {
+        let private = TrafficSample { requests: 1_000, private_clients: 1_000, ..TrafficSample::default() };
+        assert_findings(&facts(private.clone()), &["in X-Forwarded-For: add the proxy in front"]);
+        assert_findings(&facts(TrafficSample { private_clients: 999, ..private.clone() }), &[]);
+        let mut other = facts(private);
+        other.settings.limits_addresses = false;
+        assert_findings(&other, &[]);
+    }
+
+    #[test]
+    fn forwarding_fields_of_many_untrusted_requests_are_found() {
+        let peer = Some(IpAddr::from([10, 0, 0, 5]));
+        let untrusted = TrafficSample {
+            requests: 80,
+            untrusted_forwarding: 20,
+            untrusted_peer: peer,
+            ..TrafficSample::default()
+        };
+        assert_findings(&facts(untrusted.clone()), &["20 of 80 requests"]);
+        assert_findings(&facts(TrafficSample { untrusted_forwarding: 19, ..untrusted.clone() }), &[]);
+        // One client among many.
+        assert_findings(&facts(TrafficSample { requests: 81, ..untrusted }), &[]);
+    }
+
+    fn instance(clock_offset: i64, configuration: &str, version: &str) -> InstanceFacts {
+        InstanceFacts { clock_offset, configuration: configuration.into(), version: version.into() }
+    }
+
+    fn store_facts(own: i64, others: Vec<InstanceFacts>) -> Facts {
+        let store = StoreFacts {
+            clock_offset: Some(own),
+            own: Some(instance(own, "3c4d", "0.1.0")),
+            others,
+            ..StoreFacts::default()
+        };
+        Facts { store: Some(store), ..Facts::default() }
+    }
+
+    #[test]
+    fn a_wrong_clock_is_found_and_its_owner_named() {
+        assert_findings(
+            &store_facts(3_250_000, vec![instance(0, "3c4d", "0.1.0")]),
+            &["is 3.2 s ahead of Redis'"],
+        );
+        assert_findings(&store_facts(-1_100_000, vec![]), &["is 1.1 s behind Redis'"]);
+        let others = vec![instance(2_000_000, "3c4d", "0.1.0"), instance(0, "3c4d", "0.1.0")];
+        assert_findings(
+            &store_facts(-300_000, others),
+            &["the clocks of 1 instance differ from this one's by up to 2.3 s"],
+        );
+        assert_findings(&store_facts(900_000, vec![instance(0, "3c4d", "0.1.0")]), &[]);
+    }
+
+    #[test]
+    fn instances_that_differ_are_counted() {
+        let others =
+            vec![instance(0, "1a2b", "0.1.0"), instance(0, "1a2b", "0.2.0"), instance(0, "3c4d", "0.1.0")];
+        assert_findings(
+            &store_facts(0, others),
+            &[
+                "configuration differs: 2 instances have 1a2b, this one 3c4d",
+                "versions differ: 1 instance has 0.2.0, this one 0.1.0",
+            ],
+        );
+    }
+
+    #[test]
+    fn warnings_of_the_store_are_passed_on() {
+        let store = StoreFacts { warnings: vec!["mind the gap".into()], ..StoreFacts::default() };
+        let facts = Facts { store: Some(store), ..Facts::default() };
+        assert_findings(&facts, &["mind the gap"]);
+    }
+}

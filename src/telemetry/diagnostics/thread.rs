@@ -1,0 +1,160 @@
+//! The thread that samples the traffic, applies the rules and reports what has changed.
+
+use std::{
+    io, mem,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU8, Ordering::Relaxed},
+    },
+    thread,
+    time::Instant,
+};
+
+use parking_lot::Mutex;
+
+use super::{
+    active_warnings::{ActiveWarnings, Timing, WarningChange},
+    health::HealthTracker,
+    rules::{self, ClientAddressSettings, Facts, Subject},
+    traffic::{TrafficSample, TrafficSampler, TrafficWindow},
+};
+use crate::{
+    config::model::{AddressHeader, Config, KeyPart},
+    telemetry::{Event, Events, metrics::Metrics},
+};
+
+/// The warnings that are raised at the moment, without those of the store itself. Clones share one list.
+#[derive(Debug, Clone, Default)]
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// The text of each.
+    pub fn list(&self) -> Vec<String> {
+        self.0.lock().clone()
+    }
+}
+
+/// One sample of each worker, which it adds to and the thread takes.
+type WorkerSamples = Mutex<Vec<Arc<Mutex<TrafficSample>>>>;
+
+/// A handle to the diagnostics. The thread ends when it is dropped.
+#[derive(Debug)]
+pub struct Diagnostics {
+    /// `client_address.ipv6_prefix` of the configuration in force.
+    ipv6_prefix: Arc<AtomicU8>,
+    settings: Arc<Mutex<ClientAddressSettings>>,
+    samples: Arc<WorkerSamples>,
+    warnings: Warnings,
+}
+
+impl Diagnostics {
+    /// Starts the thread that looks at the workers' samples and at what `metrics` knows of the store.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn spawn(config: &Config, metrics: Arc<Metrics>, events: Events, timing: Timing) -> io::Result<Self> {
+        let diagnostics = Self {
+            ipv6_prefix: Arc::new(config.client_address.ipv6_prefix.into()),
+            settings: Arc::new(Mutex::new(client_address_settings(config))),
+            samples: Arc::default(),
+            warnings: Warnings::default(),
+        };
+        let mut thread = DiagnosticsThread {
+            samples: Arc::downgrade(&diagnostics.samples),
+            warnings: diagnostics.warnings(),
+            settings: Arc::clone(&diagnostics.settings),
+            metrics,
+            events,
+            window: TrafficWindow::default(),
+            active: ActiveWarnings::new(timing),
+            health: HealthTracker::default(),
+        };
+        thread::Builder::new().name("diagnostics".into()).spawn(move || {
+            loop {
+                thread::sleep(timing.interval());
+                let Some(sample) = thread.take_sample() else { return };
+                thread.round(sample);
+            }
+        })?;
+        Ok(diagnostics)
+    }
+
+    /// A sampler for one more worker.
+    pub fn sampler(&self) -> TrafficSampler {
+        let sample = Arc::<Mutex<TrafficSample>>::default();
+        self.samples.lock().push(Arc::clone(&sample));
+        TrafficSampler::new(Arc::clone(&self.ipv6_prefix), sample)
+    }
+
+    /// Goes by another configuration from now on.
+    pub fn reconfigure(&self, config: &Config) {
+        self.ipv6_prefix.store(config.client_address.ipv6_prefix, Relaxed);
+        *self.settings.lock() = client_address_settings(config);
+    }
+
+    /// The warnings that are raised, now and later.
+    pub fn warnings(&self) -> Warnings {
+        self.warnings.clone()
+    }
+}
+
+fn client_address_settings(config: &Config) -> ClientAddressSettings {
+    let mut keys = config.policies.iter().flat_map(|policy| &policy.keys).flat_map(|key| &key.0);
+    ClientAddressSettings {
+        limits_addresses: keys.any(|part| *part == KeyPart::Ip),
+        trusts_proxies: !config.trusted_proxies.is_empty(),
+        header: match &config.client_address.header {
+            AddressHeader::XForwardedFor | AddressHeader::Forwarded => "X-Forwarded-For".to_owned(),
+            AddressHeader::Single(name) => name.to_string(),
+        },
+    }
+}
+
+struct DiagnosticsThread {
+    samples: Weak<WorkerSamples>,
+    warnings: Warnings,
+    settings: Arc<Mutex<ClientAddressSettings>>,
+    metrics: Arc<Metrics>,
+    events: Events,
+    window: TrafficWindow,
+    active: ActiveWarnings,
+    health: HealthTracker,
+}
+
+impl DiagnosticsThread {
+    /// What all workers counted since the last call; `None` once the handle is dropped.
+    fn take_sample(&self) -> Option<TrafficSample> {
+        let mut sum = TrafficSample::default();
+        for sample in self.samples.upgrade()?.lock().iter() {
+            sum.add(&mem::take(&mut *sample.lock()));
+        }
+        Some(sum)
+    }
+
+    /// Applies the rules once, and reports what has changed since the last round.
+    fn round(&mut self, sample: TrafficSample) {
+        self.window.push(sample);
+        let facts = Facts {
+            traffic: self.window.total(),
+            settings: self.settings.lock().clone(),
+            store: self.metrics.store(),
+        };
+        let changes = self.active.update(rules::findings(&facts), Instant::now());
+        *self.warnings.0.lock() = self.active.texts();
+        changes.into_iter().for_each(|change| self.report(change));
+        for event in self.health.update(&facts.store, self.metrics.endpoints()) {
+            self.events.tell(|| event);
+        }
+    }
+
+    fn report(&self, WarningChange { finding, is_raised }: WarningChange) {
+        let text = finding.text;
+        match (&finding.subject, is_raised) {
+            // The store's monitor has logged it.
+            (Subject::Store(_), _) => {}
+            (_, true) => tracing::warn!("{text}"),
+            (_, false) => tracing::info!("no longer: {text}"),
+        }
+        self.events.tell(|| Event::Warning { text, is_raised });
+    }
+}
