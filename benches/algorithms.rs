@@ -171,7 +171,7 @@ fn in_redis(subject: &'static Subject) -> (f64, f64) {
                 let checks = [subject.check(&policy, key, number)];
                 let decision = store.decide(&checks).await.unwrap();
                 if subject.algorithm == Algorithm::Concurrency {
-                    store.give_back(&checks, decision.receipt()).await.unwrap();
+                    store.refund(&checks, decision.receipt()).await.unwrap();
                 }
             }
         })
@@ -225,7 +225,7 @@ impl Subject {
     /// A lease is given back.
     fn end(&self, store: &MemoryStore, check: &[Check<'_>], decision: &Decision) {
         if self.algorithm == Algorithm::Concurrency {
-            store.give_back_now(check, decision.receipt());
+            store.refund_now(check, decision.receipt());
         }
     }
 }

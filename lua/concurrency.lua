@@ -18,7 +18,7 @@ algorithms[8] = {
     if all and all > 0 then held = call('ZCOUNT', key, '(' .. format(integer, now), format(integer, furthest)) end
     return { key, held, all and all - held, {}, {}, false, furthest }
   end,
-  stand = function(state, policy, now, cost, reply, n, token)
+  read = function(state, policy, now, cost, reply, n, token)
     local held, limit = state[2], policy[1]
     local renews = state[4][token] or held > #state[5] and time_of(state[1], token, now, state[7]) and true or false
     state[6] = renews
@@ -33,8 +33,8 @@ algorithms[8] = {
       list[#list + 1] = token
     end
   end,
-  hit = never_counted,
-  undo = remove_member,
+  count_denied = never_counted,
+  refund = remove_member,
   save = function(key, state, policy, now)
     local others = state[3]
     if not others then

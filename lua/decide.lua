@@ -8,7 +8,7 @@
 --           how many keys are of strings;
 --           the number of policies; of each: its algorithm's number, its flags (1: a shadow policy, 2: what it denies is
 --           counted), how many numbers describe it, those numbers;
---           how many checks give back what they took, which comes before all else; of each: as below, and the time at
+--           how many checks get a refund, which comes before all else; of each: as below, and the time at
 --           which it was taken;
 --           of each request: the number of its checks; of each: its limit (not twice in a request), its policy (from 1),
 --           its cost, and what else the algorithm takes. Limits that are strings are numbered 1, 2, 3 …; the others,
@@ -31,7 +31,7 @@ local batch = cmsgpack.unpack(ARGV[2])
 local strings = batch[1]
 local values = strings > 0 and call('MGET', unpack(KEYS, 1, strings))
 -- Of each policy: its numbers, its flags, and the functions of its algorithm. Lists, since a field takes longer to find.
-local policies, flags, loads, stands, takes, hits, undos, saves = {}, {}, {}, {}, {}, {}, {}, {}
+local policies, flags, loads, reads, takes, denials, refunds, saves = {}, {}, {}, {}, {}, {}, {}, {}
 local widths, at = {}, 3
 for i = 1, batch[2] do
   local policy, numbers, number = {}, batch[at + 2], batch[at]
@@ -40,8 +40,8 @@ for i = 1, batch[2] do
   for n = 1, numbers do policy[n] = batch[at + 2 + n] end
   if numbers == 2 and algorithm.single then algorithm = algorithm.single end
   policies[i], flags[i], widths[i] = policy, batch[at + 1], 3 + algorithm.extras
-  loads[i], stands[i], takes[i], saves[i] = algorithm.load, algorithm.stand, algorithm.take, algorithm.save
-  hits[i], undos[i] = algorithm.hit, algorithm.undo
+  loads[i], reads[i], takes[i], saves[i] = algorithm.load, algorithm.read, algorithm.take, algorithm.save
+  denials[i], refunds[i] = algorithm.count_denied, algorithm.refund
   at = at + 3 + numbers
 end
 
@@ -79,9 +79,9 @@ end
 -- What a request is told, from place `n` on, of a limit that has denied it: if the policy counts what it denies, how that
 -- stands then.
 local function denied(limit, index, cost, extra, n)
-  if flags[index] == 2 and cost > 0 and hits[index](states[limit], policies[index], cost) then
+  if flags[index] == 2 and cost > 0 and denials[index](states[limit], policies[index], cost) then
     if not changed[limit] then change(limit, index) end
-    stands[index](states[limit], policies[index], now, cost, reply, n, extra)
+    reads[index](states[limit], policies[index], now, cost, reply, n, extra)
   end
 end
 
@@ -91,9 +91,9 @@ for _ = 1, batch[at] do
   local policy, taken = policies[index], batch[at + width + 1]
   if limit < 0 then
     -- Where there is no memory to write that down, it stays taken.
-    local undone, why = try(undos[index], KEYS[strings - limit], policy, cost, taken, extra, now)
-    if not undone and not is_oom(why) then error(why, 0) end
-  elseif undos[index](states[limit] or load(limit, index), policy, cost, taken, extra, now) then
+    local refunded, why = try(refunds[index], KEYS[strings - limit], policy, cost, taken, extra, now)
+    if not refunded and not is_oom(why) then error(why, 0) end
+  elseif refunds[index](states[limit] or load(limit, index), policy, cost, taken, extra, now) then
     if not changed[limit] then change(limit, index) end
   end
   at = at + width + 1
@@ -107,7 +107,7 @@ while at <= size do
     -- As below, in one go: most requests have one.
     local limit, index, cost, extra = batch[at], batch[at + 1], batch[at + 2], batch[at + 3]
     local policy, state = policies[index], states[limit] or load(limit, index)
-    n, admitted = stands[index](state, policy, now, cost, reply, n, extra)
+    n, admitted = reads[index](state, policy, now, cost, reply, n, extra)
     if admitted then
       if cost > 0 then
         take(limit, index, cost, extra)
@@ -124,7 +124,7 @@ while at <= size do
     for i = 1, checks do
       local limit, index, before, admits = batch[at], batch[at + 1], n, nil
       local state = states[limit] or load(limit, index)
-      n, admits = stands[index](state, policies[index], now, batch[at + 2], reply, n, batch[at + 3])
+      n, admits = reads[index](state, policies[index], now, batch[at + 2], reply, n, batch[at + 3])
       said[i] = admits or before
       if not admits and flags[index] % 2 == 0 then admitted = false end
       at = at + widths[index]

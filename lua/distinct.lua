@@ -54,7 +54,7 @@ algorithms[9] = {
     end
     return { key, known, at, known, first, second, {}, {}, {}, false, cutoff, false }
   end,
-  stand = function(state, policy, now, cost, reply, n, value)
+  read = function(state, policy, now, cost, reply, n, value)
     local used, limit, window = state[USED], policy[1], policy[2]
     local score = state[SEEN][value]
       or state[KNOWN] > 0 and (time_of(state[KEY], value, state[CUTOFF], state[TIME]) or false) or false
@@ -88,8 +88,8 @@ algorithms[9] = {
       list[#list + 1] = value
     end
   end,
-  hit = never_counted,
-  undo = remove_member,
+  count_denied = never_counted,
+  refund = remove_member,
   save = function(key, state, policy, now)
     local at, window = state[TIME], policy[2]
     if state[STALE] then call('DEL', key) end

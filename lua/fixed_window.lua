@@ -33,7 +33,7 @@ algorithms[2] = {
     state[n + 1] = last
     return state
   end,
-  stand = function(state, policy, now, cost, reply, n)
+  read = function(state, policy, now, cost, reply, n)
     local admits = true
     for i = 1, #policy, 2 do
       local used = state[i + 1]
@@ -46,7 +46,7 @@ algorithms[2] = {
   take = function(state, policy, cost)
     for i = 2, #policy, 2 do state[i] = state[i] + cost end
   end,
-  hit = function(state, policy, cost)
+  count_denied = function(state, policy, cost)
     for i = 1, #policy, 2 do
       if cost > policy[i] then return false end
     end
@@ -56,16 +56,16 @@ algorithms[2] = {
     end
     return true
   end,
-  undo = function(state, policy, cost, at)
-    local undone = false
+  refund = function(state, policy, cost, at)
+    local refunded = false
     for i = 2, #policy, 2 do
       local ends, used = state[i - 1], state[i]
       if used > 0 and at < ends and at >= ends - policy[i] then
         state[i] = used > cost and used - cost or 0
-        undone = true
+        refunded = true
       end
     end
-    return undone
+    return refunded
   end,
   save = function(key, state, policy, now)
     local n, last = #policy, state[1]

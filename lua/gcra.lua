@@ -50,7 +50,7 @@ algorithms[7] = {
     at, whole, part = drained(value, policy, now)
     return { at, whole, part, policy, value, now }
   end,
-  stand = function(state, policy, now, cost, reply, n)
+  read = function(state, policy, now, cost, reply, n)
     if state[BY] ~= policy then look(state, policy) end
     local at, whole, part, burst = state[1], state[2], state[3], policy[3]
     local ahead, excess = at - now, whole + cost - burst
@@ -68,7 +68,7 @@ algorithms[7] = {
   take = function(state, _, cost)
     state[2], state[BY] = state[2] + cost, false
   end,
-  hit = function(state, policy, cost)
+  count_denied = function(state, policy, cost)
     local whole, burst = state[2], policy[3]
     if cost > burst then return false end
     state[BY] = false
@@ -78,7 +78,7 @@ algorithms[7] = {
     return true
   end,
   -- What may have drained of it since does not come back: else units that others have taken would be free as well.
-  undo = function(state, policy, cost, taken)
+  refund = function(state, policy, cost, taken)
     look(state, policy)
     local whole, part, passed = state[2], state[3], state[1] - taken
     if whole + part == 0 then return false end

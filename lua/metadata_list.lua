@@ -34,7 +34,7 @@ algorithms[4] = {
     local ends = now + window
     return { 0, ends, format(integer, ends), {}, true, newest and true }
   end,
-  stand = function(state, policy, now, cost, reply, n)
+  read = function(state, policy, now, cost, reply, n)
     local used = state[1]
     reply[n + 1], reply[n + 2] = used, state[2] - now
     return n + 2, used + cost <= policy[1]
@@ -44,13 +44,13 @@ algorithms[4] = {
     state[1] = used
     added[#added + 1] = format('%s:%d ', state[3], used) .. entry
   end,
-  hit = function(state, policy, cost)
+  count_denied = function(state, policy, cost)
     local used, limit = state[1], policy[1]
     if cost > limit then return false end
     if used < limit then state[1], state[7] = used + cost < limit and used + cost or limit, true end
     return true
   end,
-  undo = function(key, policy, cost, at, entry, now)
+  refund = function(key, policy, cost, at, entry, now)
     local newest = ask('LINDEX', key, '-1')
     if type(newest) ~= 'string' then
       if newest then foreign(newest) end

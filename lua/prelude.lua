@@ -1,15 +1,21 @@
 -- What stands before the algorithms: their table, by the numbers that batches name them by, and what they share.
 --
 -- An algorithm (one file each) is a table of functions:
---   load(value, policy, now)         the state of a limit, a table, from the string that is its value, or false
---   load(key, policy, now)           likewise, where it is no string: reads it, changing nothing
---   stand(state, policy, now, cost, reply, n, extra)  puts what it says behind the n values of the reply; gives how many
---                                    there are now, and whether it admits
---   take(state, policy, cost, extra) counts a request in, in memory
---   hit(state, policy, cost)         counts in one that was denied, as far as the limit goes; false if it can never fit
---   undo(state, policy, cost, at, extra, now)  takes out, in memory, what was taken at the time `at`; gives whether it did
---   undo(key, policy, cost, at, extra, now)    likewise, where the state is no string: in Redis, at once
---   save(key, state, policy, now)    writes the state, with its expiry
+--   load(value, policy, now)   the state of a limit, a table, from the string that is its value, or false
+--   load(key, policy, now)     likewise, where it is no string: reads it, changing nothing
+--   read(state, policy, now, cost, reply, n, extra)
+--                              appends how the limit stands behind the n values of the reply; returns how many values
+--                              there are now, and whether it admits
+--   take(state, policy, cost, extra)
+--                              counts a request in, in memory
+--   count_denied(state, policy, cost)
+--                              counts in one that was denied, as far as the limit goes; false if it can never fit
+--   refund(state, policy, cost, at, extra, now)
+--                              takes out, in memory, what was taken at the time `at`; returns whether it did
+--   refund(key, policy, cost, at, extra, now)
+--                              likewise, where the state is no string: in Redis, at once
+--   save(key, state, policy, now)
+--                              writes the state, with its expiry
 -- and `extras`, how many values a check has behind its cost. A policy is the list of its numbers.
 --
 -- All of this runs for each decision: what is called here was measured. Numbers are doubles; they are written by

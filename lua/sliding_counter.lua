@@ -41,7 +41,7 @@ algorithms[6] = {
     end
     return { begun, 0, 0, window - passed, false }
   end,
-  stand = function(state, policy, now, cost, reply, n)
+  read = function(state, policy, now, cost, reply, n)
     local units, parts = sliding_units(state, policy)
     reply[n + 1], reply[n + 2], reply[n + 3] = state[2], state[3], now - state[1]
     units = units + cost
@@ -50,7 +50,7 @@ algorithms[6] = {
   take = function(state, _, cost)
     state[2] = state[2] + cost
   end,
-  hit = function(state, policy, cost)
+  count_denied = function(state, policy, cost)
     local limit = policy[1]
     if cost > limit then return false end
     local units, parts = sliding_units(state, policy)
@@ -58,7 +58,7 @@ algorithms[6] = {
     if room > 0 then state[2] = state[2] + (cost < room and cost or room) end
     return true
   end,
-  undo = function(state, policy, cost, at)
+  refund = function(state, policy, cost, at)
     local start, window = state[1], policy[2]
     local index = at >= start and 2 or 3
     if at < start - window or at >= start + window or state[index] == 0 then return false end

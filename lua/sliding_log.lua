@@ -4,7 +4,7 @@
 --         member is that time and the unit's number, as doubles of eight bytes, most significant first (struct's
 --         '>dd'): so units of one instant stay apart, members have the order in which they came, and how many lie
 --         between two of them need not be counted.
--- policy  limit, window, the most units that one request may take, and 1 if units may be given back: then numbers have gaps
+-- policy  limit, window, the most units that one request may take, and 1 if units may be refunded: then numbers have gaps
 -- says    units used, time until the oldest leaves (a whole window if there are none), time until the request fits
 --
 -- In memory a list, since fields take longer to find:
@@ -60,7 +60,7 @@ algorithms[3] = {
     if policy[4] == 1 then stored = call('ZCOUNT', key, after(cutoff), '+inf') end
     return { key, at, number, stored, 0, oldest, newest, false }
   end,
-  stand = function(state, policy, now, cost, reply, n)
+  read = function(state, policy, now, cost, reply, n)
     local used, limit, window = state[STORED] + state[ADDED], policy[1], policy[2]
     local admits = used + cost <= limit and cost <= policy[3]
     local returns = used > 0 and taken(state, 0) or state[AT]
@@ -72,7 +72,7 @@ algorithms[3] = {
   take = function(state, _, cost)
     state[ADDED] = state[ADDED] + cost
   end,
-  hit = function(state, policy, cost)
+  count_denied = function(state, policy, cost)
     local limit = policy[1]
     if cost > limit or cost > policy[3] then return false end
     local stored, added = state[STORED], state[ADDED] + cost
@@ -89,7 +89,7 @@ algorithms[3] = {
     return true
   end,
   -- Units of one instant are the same.
-  undo = function(key, _, cost, at)
+  refund = function(key, _, cost, at)
     local time = format(integer, at)
     local units = ask('ZRANGEBYSCORE', key, time, time, 'LIMIT', '0', format(integer, cost))
     if foreign(units) then return false end

@@ -164,7 +164,7 @@ algorithms[5] = {
     end
     return state
   end,
-  stand = function(state, policy, now, cost, reply, n)
+  read = function(state, policy, now, cost, reply, n)
     if not policy.ats then prepare(policy, now) end
     local tier, admits, all = 3, true, policy.leaves
     for i = 2, #policy, 2 do
@@ -186,7 +186,7 @@ algorithms[5] = {
       state[tier], state[tier + ADDED] = state[tier] + cost, state[tier + ADDED] + cost
     end
   end,
-  hit = function(state, policy, cost)
+  count_denied = function(state, policy, cost)
     local n = #policy
     for i = 1, n - 1, 2 do
       if cost > policy[i] then return false end
@@ -200,8 +200,8 @@ algorithms[5] = {
     end
     return true
   end,
-  undo = function(state, policy, cost, at)
-    local n, tier, undone = #policy, 3, false
+  refund = function(state, policy, cost, at)
+    local n, tier, refunded = #policy, 3, false
     local buckets = policy[n]
     local slots = buckets + 1
     for i = 2, n, 2 do
@@ -210,7 +210,7 @@ algorithms[5] = {
         local units = units_of(state, tier, bucket, slots)
         local less = units < cost and units or cost
         if less > 0 then
-          undone = true
+          refunded = true
           if bucket == state[tier + AT] then
             state[tier + ADDED] = state[tier + ADDED] - less
           else
@@ -227,7 +227,7 @@ algorithms[5] = {
       end
       tier = tier + EACH
     end
-    return undone
+    return refunded
   end,
   -- The string is written in place, and keeps its expiry, as long as the longest window stays in its bucket: it was set so
   -- that it holds for whatever is counted in that bucket.

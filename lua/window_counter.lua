@@ -13,7 +13,7 @@ local function window_counter(begin)
       end
       return { begin(now, window), 0, false }
     end,
-    stand = function(state, policy, now, cost, reply, n)
+    read = function(state, policy, now, cost, reply, n)
       local used = state[2]
       reply[n + 1], reply[n + 2] = used, state[1] - now
       return n + 2, used + cost <= policy[1]
@@ -21,13 +21,13 @@ local function window_counter(begin)
     take = function(state, _, cost)
       state[2] = state[2] + cost
     end,
-    hit = function(state, policy, cost)
+    count_denied = function(state, policy, cost)
       local used, limit = state[2], policy[1]
       if cost > limit then return false end
       if used < limit then state[2] = used + cost < limit and used + cost or limit end
       return true
     end,
-    undo = function(state, policy, cost, at, _, now)
+    refund = function(state, policy, cost, at, _, now)
       local ends, used = state[1], state[2]
       if used == 0 or at >= ends or at < ends - policy[2] then return false end
       if used > cost then

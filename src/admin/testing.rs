@@ -49,7 +49,7 @@ impl Store for Lists {
         self.decide(checks).await
     }
 
-    async fn give_back(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
+    async fn refund(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
         Err(Unavailable("nothing was taken here".to_owned()))
     }
 }

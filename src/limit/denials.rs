@@ -142,7 +142,7 @@ impl Denials {
 /// request that is denied is to be counted, where a place may be had by waiting, or where a denial means nothing.
 fn is_memorable(policy: &Policy) -> bool {
     let waits = matches!(policy.kind, Kind::Gcra { delay: 1.., .. });
-    !policy.is_shadow && !policy.gives_back() && !policy.count_denied && !waits
+    !policy.is_shadow && !policy.may_refund() && !policy.count_denied && !waits
 }
 
 #[cfg(test)]

@@ -214,17 +214,17 @@ impl<S: Store, L: Store> Store for Guard<S, L> {
         }
     }
 
-    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         match receipt.source {
-            Source::Store => self.store.give_back(checks, receipt).await,
+            Source::Store => self.store.refund(checks, receipt).await,
             Source::Fallback => {
                 let policies: SmallVec<[Arc<Policy>; 2]> =
                     checks.iter().map(|check| self.share(check.policy)).collect();
                 let local: SmallVec<[Check<'_>; 2]> =
                     checks.iter().zip(&policies).map(|(check, policy)| under(check, policy)).collect();
-                self.local.give_back(&local, receipt).await
+                self.local.refund(&local, receipt).await
             }
-            // A denial has taken nothing, and of slices nothing is given back.
+            // A denial has taken nothing, and of slices nothing is refunded.
             Source::LocalDenial | Source::Slice => Ok(()),
         }
     }
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!([1, 2, 3].map(|token| decide(token).admitted), [true, true, false]);
         let taken = decide(1);
         assert_eq!((taken.admitted, taken.source), (true, Source::Fallback), "it is renewed");
-        now(guard.give_back(&[check(1)], taken.receipt())).unwrap();
+        now(guard.refund(&[check(1)], taken.receipt())).unwrap();
         assert!(decide(3).admitted);
     }
 

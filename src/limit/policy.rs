@@ -60,7 +60,7 @@ pub struct Policy {
     pub is_shadow: bool,
     /// Whether requests that it denies itself are counted as well.
     pub count_denied: bool,
-    /// The answers that count: what a request took is given back unless its answer is one of them.
+    /// The answers that count: what a request took is refunded unless its answer is one of them.
     pub count: Option<model::Statuses>,
     pub cost: model::Cost,
     /// Whether CORS preflights are counted.
@@ -161,8 +161,8 @@ impl Policy {
         self.kind == Kind::MetadataList
     }
 
-    /// Whether what a request took may be given back.
-    pub fn gives_back(&self) -> bool {
+    /// Whether what a request took may be refunded.
+    pub fn may_refund(&self) -> bool {
         self.count.is_some() || self.kind == Kind::Concurrency
     }
 

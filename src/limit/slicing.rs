@@ -211,8 +211,8 @@ impl<S: Store> Store for Slicing<S> {
         Ok(Decision { verdicts, ..decision })
     }
 
-    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        self.store.give_back(checks, receipt).await
+    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        self.store.refund(checks, receipt).await
     }
 }
 

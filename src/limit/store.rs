@@ -28,16 +28,13 @@ pub trait Store {
     /// As [`Store::decide`].
     fn look(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
-    /// Gives back what a decision took of these checks: each that was written, and no other, in one call. What
-    /// no longer counts is left alone. A lease is known by its token; anything else must be given back once.
+    /// Refunds what a decision took of these checks: each that was written, and no other, in one call. What
+    /// no longer counts is left alone. A lease is known by its token; anything else must be refunded once.
     ///
     /// # Errors
     /// As [`Store::decide`]. Whether it was done is not known.
-    fn give_back(
-        &self,
-        checks: &[Check<'_>],
-        receipt: Receipt,
-    ) -> impl Future<Output = Result<(), Unavailable>>;
+    fn refund(&self, checks: &[Check<'_>], receipt: Receipt)
+    -> impl Future<Output = Result<(), Unavailable>>;
 }
 
 /// What operators look up in a store and take back, beside its decisions; and what the evidence of a denial is read by.
@@ -93,8 +90,8 @@ impl<S: Store> Store for Arc<S> {
         S::look(self, checks).await
     }
 
-    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        S::give_back(self, checks, receipt).await
+    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        S::refund(self, checks, receipt).await
     }
 }
 
@@ -141,7 +138,7 @@ pub struct Decision {
     pub verdicts: SmallVec<[Verdict; 2]>,
 }
 
-/// What it takes to give back what a decision took.
+/// What it takes to refund what a decision took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// Who took it.
@@ -151,7 +148,7 @@ pub struct Receipt {
 }
 
 impl Decision {
-    /// To give back what it took.
+    /// To refund what it took.
     pub fn receipt(&self) -> Receipt {
         Receipt { source: self.source, time: self.time }
     }

@@ -75,7 +75,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     }
 
     exchange.deciding(checks.all.len());
-    let decided = if checks.give_back() {
+    let decided = if checks.may_refund() {
         let (decided, held) = settle::decide(worker, &checks).await;
         exchange.hold(held);
         decided

@@ -139,9 +139,9 @@ impl<'a> Checks<'a> {
         enforced.map(|((check, limits), verdict)| Said::of(check, *limits, *verdict))
     }
 
-    /// Whether something of what they take may have to be given back.
-    pub(super) fn give_back(&self) -> bool {
-        self.all.iter().any(|check| check.policy.gives_back())
+    /// Whether something of what they take may have to be refunded.
+    pub(super) fn may_refund(&self) -> bool {
+        self.all.iter().any(|check| check.policy.may_refund())
     }
 
     /// Whether there was something to check.

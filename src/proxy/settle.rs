@@ -28,7 +28,7 @@ struct Order {
     detail: Detail,
 }
 
-/// Asks the store about checks of which something may have to be given back. Beside the decision, what the request
+/// Asks the store about checks of which something may have to be refunded. Beside the decision, what the request
 /// holds from now on.
 ///
 /// The task asks, and not the request: it goes on if the client goes away meanwhile, and knows what was taken.
@@ -45,7 +45,7 @@ pub(super) async fn decide<S: Store + 'static>(worker: &Rc<Worker<S>>, checks: &
     decided.await.unwrap_or_else(|_| (Err(Unavailable("the decision was given up".to_owned())), None))
 }
 
-/// What the policies say once the upstream has answered with `status`, and what need not be paid is given back.
+/// What the policies say once the upstream has answered with `status`, and what need not be paid is refunded.
 pub(super) async fn charge(policies: &[Policy], exchange: &Exchange, said: &mut [Said], status: StatusCode) {
     let Some(held) = exchange.held() else { return };
     held.answered(Some(status));

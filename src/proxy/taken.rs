@@ -1,4 +1,4 @@
-//! What was taken for one request and may have to be given back: units that not every answer costs, and leases, which are
+//! What was taken for one request and may have to be refunded: units that not every answer costs, and leases, which are
 //! renewed while it runs.
 
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::{
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What was taken for one request and may have to be given back.
+/// What was taken for one request and may have to be refunded.
 pub(super) struct Taken<'a, S> {
     worker: &'a Worker<S>,
     /// Units that only some answers cost.
@@ -126,13 +126,13 @@ impl<'a, S: Store> Taken<'a, S> {
         self.release().await;
     }
 
-    /// Gives back what the answer does not cost, once: what was not confirmed may have been done.
+    /// Refunds what the answer does not cost, once: what was not confirmed may have been done.
     async fn refund(&mut self, status: Option<StatusCode>) {
         let reserved = std::mem::take(&mut self.reserved);
         let is_free = |check: &Check<'_>| status.is_none_or(|status| !check.policy.counts(status.as_u16()));
         let free: SmallVec<[Check<'_>; 2]> = reserved.into_iter().filter(is_free).collect();
         if !free.is_empty()
-            && let Err(error) = self.worker.store.give_back(&free, self.receipt).await
+            && let Err(error) = self.worker.store.refund(&free, self.receipt).await
         {
             tracing::debug!(%error, "units are left to expire");
         }
@@ -170,13 +170,13 @@ impl<'a, S: Store> Taken<'a, S> {
         let receipt = |source| Receipt { source, ..self.receipt };
         if self.in_fallback {
             // This is memory, and always there.
-            let _there = self.worker.store.give_back(&self.leases, receipt(Source::Fallback)).await;
+            let _there = self.worker.store.refund(&self.leases, receipt(Source::Fallback)).await;
         }
         if self.in_store == InStore::No {
             return;
         }
         let mut pause = FIRST_PAUSE;
-        while self.worker.store.give_back(&self.leases, receipt(Source::Store)).await.is_err() {
+        while self.worker.store.refund(&self.leases, receipt(Source::Store)).await.is_err() {
             // While the store is away, each request is in doubt; they must not all be remembered.
             if self.in_store == InStore::InDoubt || Instant::now() + pause >= self.expire {
                 break;

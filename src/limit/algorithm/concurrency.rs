@@ -30,7 +30,7 @@ impl Concurrency {
     }
 
     /// Ends the lease of a token, and no other.
-    pub fn give_back(&mut self, token: Member) {
+    pub fn refund(&mut self, token: Member) {
         self.0.remove(token);
     }
 
@@ -106,10 +106,10 @@ mod tests {
     #[test]
     fn a_lease_is_given_back_by_its_token_alone() {
         let mut state = after(&[(100, 1), (200, 2)]);
-        state.give_back(3);
+        state.refund(3);
         assert!(!state.read(TIER, 300, 1, 3).admitted);
-        state.give_back(1);
-        state.give_back(1);
+        state.refund(1);
+        state.refund(1);
         assert_eq!(state.used(TIER, 300), 1);
         assert!(state.read(TIER, 300, 1, 3).admitted);
     }

@@ -40,7 +40,7 @@ impl Distinct {
     }
 
     /// Forgets a value.
-    pub fn give_back(&mut self, value: Member) {
+    pub fn refund(&mut self, value: Member) {
         self.0.remove(value);
     }
 
@@ -153,10 +153,10 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_given_back_is_forgotten() {
+    fn a_refunded_value_is_forgotten() {
         let mut state = after(&[(100, 1), (200, 2), (300, 3)]);
-        state.give_back(2);
-        state.give_back(9);
+        state.refund(2);
+        state.refund(9);
         assert_eq!(state.used(TIER, 300), 2);
         assert!(state.read(TIER, 300, 1, 4).admitted);
     }

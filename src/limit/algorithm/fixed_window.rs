@@ -43,10 +43,10 @@ impl FixedWindow {
         discards
     }
 
-    /// Gives back `cost` units that were taken at `at`, to each tier whose window goes on.
-    pub fn give_back(&mut self, tiers: &[Tier], at: i64, cost: u64) {
+    /// Refunds `cost` units that were taken at `at`, to each tier whose window goes on.
+    pub fn refund(&mut self, tiers: &[Tier], at: i64, cost: u64) {
         for (window, &tier) in self.0.iter_mut().zip(tiers) {
-            window.give_back(tier, at, cost);
+            window.refund(tier, at, cost);
         }
     }
 

@@ -36,9 +36,9 @@ impl Gcra {
         discards
     }
 
-    /// Gives back `cost` units that were taken at `taken`, but for what may have drained of them `now`: else units that
+    /// Refunds `cost` units that were taken at `taken`, but for what may have drained of them `now`: else units that
     /// others have taken since would be free as well.
-    pub fn give_back(&mut self, tier: Tier, now: i64, taken: i64, cost: u64) {
+    pub fn refund(&mut self, tier: Tier, now: i64, taken: i64, cost: u64) {
         let Self { at, level } = self.current(tier, now);
         let passed = i128::from(at) - i128::from(taken);
         let left = level.without(tier, cost, passed);
@@ -221,11 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_may_have_drained() {
+    fn what_is_refunded_may_have_drained() {
         let mut state = after(BUCKET, &[(5_000, 3)]);
-        state.give_back(TIER, 5_100, 5_100, 1);
+        state.refund(TIER, 5_100, 5_100, 1);
         assert_eq!((state.at, state.level), (5_100, Level { whole: 1, part: 700 }));
-        state.give_back(TIER, 5_100, 5_100, 2);
+        state.refund(TIER, 5_100, 5_100, 2);
         assert_eq!((state.used(TIER, 5_100), state.expires(TIER)), (0, 5_100));
     }
 
@@ -278,7 +278,7 @@ mod tests {
                         let _ = (state.read(tier, bucket, later, u64::MAX), state.expires(tier));
                         let mut state = state;
                         state.count_denied(tier, bucket, later, u64::MAX);
-                        state.give_back(tier, later, now, 1);
+                        state.refund(tier, later, now, 1);
                     }
                 }
             }

@@ -68,14 +68,14 @@ impl MetadataList {
         self.counter.count_denied(tier, now, cost)
     }
 
-    /// Gives back `cost` units that were taken at `at`, if their window goes on, and takes `entry` off the list.
-    pub fn give_back(&mut self, tier: Tier, at: i64, cost: u64, entry: Option<&Arc<Entry>>) {
+    /// Refunds `cost` units that were taken at `at`, if their window goes on, and takes `entry` off the list.
+    pub fn refund(&mut self, tier: Tier, at: i64, cost: u64, entry: Option<&Arc<Entry>>) {
         if let (Some(entries), Some(entry)) = (&mut self.entries, entry)
             && let Some(index) = entries.iter().rposition(|held| held == entry)
         {
             entries.remove(index);
         }
-        self.counter.give_back(tier, at, cost);
+        self.counter.refund(tier, at, cost);
     }
 
     /// Units taken in the window of `now`.

@@ -8,7 +8,7 @@
 //!   forth and back can't freeze a limit.
 //! - State holds what was used, never what is left: a limit that is raised or lowered takes effect at
 //!   once, and no count is lost.
-//! - `give_back` undoes one write, if it still counts, and nothing else. `count_denied` counts a request
+//! - `refund` undoes one write, if it still counts, and nothing else. `count_denied` counts a request
 //!   that was denied, as far as the limit goes: it never holds more than the newest L.
 
 pub mod concurrency;

@@ -31,9 +31,9 @@ impl SingleCounter {
         discards
     }
 
-    /// Gives back `cost` units that were taken at `at`, if their window goes on.
-    pub fn give_back(&mut self, tier: Tier, at: i64, cost: u64) {
-        self.0.give_back(tier, at, cost);
+    /// Refunds `cost` units that were taken at `at`, if their window goes on.
+    pub fn refund(&mut self, tier: Tier, at: i64, cost: u64) {
+        self.0.refund(tier, at, cost);
     }
 
     /// Units taken in the window of `now`.

@@ -38,8 +38,8 @@ impl SlidingCounter {
         discards
     }
 
-    /// Gives back `cost` units that were taken at `at`, if one of the windows of `now` is the one that it was in.
-    pub fn give_back(&mut self, tier: Tier, now: i64, at: i64, cost: u64) {
+    /// Refunds `cost` units that were taken at `at`, if one of the windows of `now` is the one that it was in.
+    pub fn refund(&mut self, tier: Tier, now: i64, at: i64, cost: u64) {
         let mut windows = self.current(tier, now);
         let Self { start, current, previous } = &mut windows;
         let (first, end) = (start.saturating_sub(tier.window), start.saturating_add(tier.window));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_leaves_the_window_it_was_taken_in() {
+    fn a_refund_leaves_the_window_it_was_taken_in() {
         let state = after(&[(4_000, 2), (5_999, 2)]);
         for (at, left) in [
             (5_000, (0, 2)),
@@ -282,13 +282,13 @@ mod tests {
             (6_000, (2, 2)),
         ] {
             let mut state = state;
-            state.give_back(TIER, 5_999, at, 5);
+            state.refund(TIER, 5_999, at, 5);
             assert_eq!((state.current, state.previous), left, "at {at}");
         }
         // Its window may be the one before by now, or be over.
         for (now, left) in [(6_000, (6_000, 0, 0)), (7_000, (5_000, 2, 2))] {
             let mut state = state;
-            state.give_back(TIER, now, 5_999, 5);
+            state.refund(TIER, now, 5_999, 5);
             assert_eq!((state.start, state.current, state.previous), left, "at {now}");
         }
     }
@@ -329,7 +329,7 @@ mod tests {
                     let _ = (state.read(tier, later, u64::MAX), state.expires(tier));
                     let mut state = state;
                     state.count_denied(tier, later, u64::MAX);
-                    state.give_back(tier, later, now, 1);
+                    state.refund(tier, later, now, 1);
                 }
             }
         }

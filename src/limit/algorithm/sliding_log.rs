@@ -59,8 +59,8 @@ impl SlidingLog {
         discards
     }
 
-    /// Gives back `cost` units that were taken at `at`. Units of one instant are the same.
-    pub fn give_back(&mut self, at: i64, cost: u64) {
+    /// Refunds `cost` units that were taken at `at`. Units of one instant are the same.
+    pub fn refund(&mut self, at: i64, cost: u64) {
         let first = self.0.partition_point(|&time| time < at);
         let units = self.0.range(first..).take_while(|&&time| time == at).count();
         let units = units.min(usize::try_from(cost).unwrap_or(usize::MAX));

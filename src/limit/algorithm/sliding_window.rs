@@ -54,8 +54,8 @@ impl SlidingWindow {
         discards
     }
 
-    /// Gives back `cost` units that were taken at `at`, as far as that bucket still counts `now` and has them.
-    pub fn give_back(&mut self, tiers: &[Tier], buckets: u32, now: i64, at: i64, cost: u64) {
+    /// Refunds `cost` units that were taken at `at`, as far as that bucket still counts `now` and has them.
+    pub fn refund(&mut self, tiers: &[Tier], buckets: u32, now: i64, at: i64, cost: u64) {
         let grid = |tier| Grid::new(tier, buckets);
         let is_there = self.0.iter().zip(tiers).any(|(ring, &tier)| ring.has(grid(tier), now, at));
         if !is_there {
@@ -352,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_leaves_its_bucket_and_no_other() {
+    fn a_refund_leaves_its_bucket_and_no_other() {
         let mut state = after(&TIER, &[(50, 1), (150, 2)]);
-        state.give_back(&TIER, BUCKETS, 250, 99, 5);
+        state.refund(&TIER, BUCKETS, 250, 99, 5);
         assert_eq!(state.used(0, TIER[0], BUCKETS, 150), 2);
-        state.give_back(&TIER, BUCKETS, 250, 250, 1);
-        state.give_back(&TIER, BUCKETS, 250, -1_000_000, 1);
+        state.refund(&TIER, BUCKETS, 250, 250, 1);
+        state.refund(&TIER, BUCKETS, 250, -1_000_000, 1);
         assert_eq!(state.used(0, TIER[0], BUCKETS, 150), 2, "nothing was taken there");
-        state.give_back(&TIER, BUCKETS, 250, 150, 2);
+        state.refund(&TIER, BUCKETS, 250, 150, 2);
         assert_eq!(state.expires(&TIER, BUCKETS), i64::MIN, "nothing is left");
         assert!(state.read(&TIER, BUCKETS, 150, 3).admitted);
     }
@@ -404,7 +404,7 @@ mod tests {
                 let _ = state.read(&TIER, BUCKETS, later, u64::MAX);
                 let mut state = state.clone();
                 state.count_denied(&TIER, BUCKETS, later, u64::MAX);
-                state.give_back(&TIER, BUCKETS, later, now, u64::MAX);
+                state.refund(&TIER, BUCKETS, later, now, u64::MAX);
                 let _ = state.expires(&TIER, BUCKETS);
             }
             assert!(!state.read(&TIER, BUCKETS, now, 1).admitted, "at {now}");

@@ -96,20 +96,20 @@ impl State {
         }
     }
 
-    /// Gives back what a write of `cost` units with this `detail` took at the time `at`, as far as it still
+    /// Refunds what a write of `cost` units with this `detail` took at the time `at`, as far as it still
     /// counts `now`.
-    pub fn give_back(&mut self, rule: Rule<'_>, now: i64, at: i64, cost: u64, detail: &Detail) {
+    pub fn refund(&mut self, rule: Rule<'_>, now: i64, at: i64, cost: u64, detail: &Detail) {
         let tier = rule.tiers[0];
         match self {
-            Self::SingleCounter(state) => state.give_back(tier, at, cost),
-            Self::FixedWindow(state) => state.give_back(rule.tiers, at, cost),
-            Self::MetadataList(state) => state.give_back(tier, at, cost, detail.entry()),
-            Self::SlidingWindow(state) => state.give_back(rule.tiers, buckets(rule), now, at, cost),
-            Self::SlidingLog(state) => state.give_back(at, cost),
-            Self::SlidingCounter(state) => state.give_back(tier, now, at, cost),
-            Self::Gcra(state) => state.give_back(tier, now, at, cost),
-            Self::Concurrency(state) => state.give_back(detail.member()),
-            Self::Distinct(state) => state.give_back(detail.member()),
+            Self::SingleCounter(state) => state.refund(tier, at, cost),
+            Self::FixedWindow(state) => state.refund(rule.tiers, at, cost),
+            Self::MetadataList(state) => state.refund(tier, at, cost, detail.entry()),
+            Self::SlidingWindow(state) => state.refund(rule.tiers, buckets(rule), now, at, cost),
+            Self::SlidingLog(state) => state.refund(at, cost),
+            Self::SlidingCounter(state) => state.refund(tier, now, at, cost),
+            Self::Gcra(state) => state.refund(tier, now, at, cost),
+            Self::Concurrency(state) => state.refund(detail.member()),
+            Self::Distinct(state) => state.refund(detail.member()),
         }
     }
 

@@ -32,8 +32,8 @@ impl Window {
         Self { used: self.used.saturating_add(cost).min(tier.limit).max(self.used), ..self }
     }
 
-    /// Gives back `cost` units that were taken at `at`, if that was in this window.
-    pub(super) fn give_back(&mut self, tier: Tier, at: i64, cost: u64) {
+    /// Refunds `cost` units that were taken at `at`, if that was in this window.
+    pub(super) fn refund(&mut self, tier: Tier, at: i64, cost: u64) {
         if self.start <= at && at < self.end(tier) {
             self.used = self.used.saturating_sub(cost);
         }

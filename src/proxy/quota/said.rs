@@ -40,7 +40,7 @@ impl Said {
         Self { policy, variant: 0, cost: 0, verdict }
     }
 
-    /// The same once the upstream has answered `status`: what `policy` counts no longer is given back.
+    /// The same once the upstream has answered `status`: what `policy` counts no longer is refunded.
     pub fn once_answered(self, policy: &Policy, status: StatusCode) -> Self {
         let mut verdict = self.verdict;
         if !policy.counts(status.as_u16()) && verdict != Verdict::UNKNOWN {

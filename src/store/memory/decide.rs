@@ -129,12 +129,12 @@ impl MemoryStore {
         decide(&mut [&mut copy], |_| 0, checks, &names, now)
     }
 
-    /// [`Store::give_back`](crate::limit::Store::give_back), which never has to wait here.
-    pub fn give_back_now(&self, checks: &[Check<'_>], receipt: Receipt) {
+    /// [`Store::refund`](crate::limit::Store::refund), which never has to wait here.
+    pub fn refund_now(&self, checks: &[Check<'_>], receipt: Receipt) {
         let now = self.clock.now();
         for check in checks {
             let name = self.name(check.policy.id, &check.identifier);
-            self.shards[self.shard_of(&name)].lock().give_back(&name, check, now, receipt.time);
+            self.shards[self.shard_of(&name)].lock().refund(&name, check, now, receipt.time);
         }
     }
 

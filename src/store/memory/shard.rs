@@ -158,13 +158,13 @@ impl Shard {
         }
     }
 
-    /// Gives back what `check` took at the time `at`.
-    pub(super) fn give_back(&mut self, name: &Name<'_>, check: &Check<'_>, now: i64, at: i64) {
+    /// Refunds what `check` took at the time `at`.
+    pub(super) fn refund(&mut self, name: &Name<'_>, check: &Check<'_>, now: i64, at: i64) {
         let Some(index) = self.find(name) else { return };
         let (rule, slot) = (check.policy.rule(), &mut self.slots[index]);
         let held = slot.state.held();
         let was_touched = slot.state.is_touched(rule, now);
-        slot.state.give_back(rule, now, at, check.cost, &check.detail);
+        slot.state.refund(rule, now, at, check.cost, &check.detail);
         self.entries = self.entries - held + slot.state.held();
         if slot.state.is_touched(rule, now) {
             slot.expires = slot.state.expires(rule, check.policy.slowest());
@@ -173,7 +173,7 @@ impl Shard {
         } else if was_touched {
             self.remove(index);
         }
-        // Else there was nothing to give back; by the limits of an override there may be something left.
+        // Else there was nothing to refund; by the limits of an override there may be something left.
     }
 
     /// Protects a limit that was found at its limit. Its write has done so already, unless its limit was

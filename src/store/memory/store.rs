@@ -196,8 +196,8 @@ impl Store for MemoryStore {
         Ok(self.look_now(checks))
     }
 
-    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        self.give_back_now(checks, receipt);
+    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        self.refund_now(checks, receipt);
         Ok(())
     }
 }

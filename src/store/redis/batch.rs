@@ -18,7 +18,7 @@ const HIGHEST_COST: u64 = 1 << 40;
 /// What the script says of one request.
 pub(super) type Answer = Result<Said, Failure>;
 
-/// Whether a request is admitted, and the numbers of its limits; none where something was given back.
+/// Whether a request is admitted, and the numbers of its limits; none where something was refunded.
 #[derive(Debug)]
 pub(super) struct Said {
     /// The time that was now, in microseconds since the Unix epoch.
@@ -36,7 +36,7 @@ pub(super) struct Batch {
     others: Keys,
     /// The policies by which requests name them, and how they are described.
     policies: SmallVec<[Description; 4]>,
-    /// What is given back, before anything is decided.
+    /// What is refunded, before anything is decided.
     returns: Packed,
     returned: u64,
     returning: Vec<oneshot::Sender<Answer>>,
@@ -123,8 +123,8 @@ impl Batch {
         self.add(prefix, checks)
     }
 
-    /// Adds what checks took at the time `at` and give back.
-    pub(super) fn give_back(
+    /// Adds a refund of what checks took at the time `at`.
+    pub(super) fn refund(
         &mut self,
         prefix: &str,
         checks: &[Check<'_>],
@@ -190,7 +190,7 @@ impl Batch {
         command
     }
 
-    /// The whole batch in MessagePack: how many keys are of strings, the policies, how much is given back and what,
+    /// The whole batch in MessagePack: how many keys are of strings, the policies, how many refunds and what they are,
     /// the requests.
     fn described(&self) -> Vec<u8> {
         let mut head = Packed::default();

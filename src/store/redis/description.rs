@@ -88,7 +88,7 @@ impl Description {
     }
 }
 
-/// Behind those that the driver knows, 4: what was taken may be given back.
+/// Behind those that the driver knows, 4: what was taken may be refunded.
 fn flags(policy: &Policy) -> u64 {
-    u64::from(policy.is_shadow) | u64::from(policy.count_denied) << 1 | u64::from(policy.gives_back()) << 2
+    u64::from(policy.is_shadow) | u64::from(policy.count_denied) << 1 | u64::from(policy.may_refund()) << 2
 }

@@ -93,9 +93,9 @@ impl Link {
         answer.await.unwrap_or_else(|_| Err(Failure::nonsense("the link has ended")))
     }
 
-    /// Gives back what checks took at the time `at`. Answers within the timeout.
-    pub(super) async fn give_back(&self, checks: &[Check<'_>], at: i64) -> Answer {
-        self.wait(|batch, prefix| batch.give_back(prefix, checks, at)).await
+    /// Refunds what checks took at the time `at`. Answers within the timeout.
+    pub(super) async fn refund(&self, checks: &[Check<'_>], at: i64) -> Answer {
+        self.wait(|batch, prefix| batch.refund(prefix, checks, at)).await
     }
 
     async fn wait(&self, add: impl FnOnce(&mut Batch, &str) -> Receiver<Answer>) -> Answer {

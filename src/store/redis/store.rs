@@ -202,8 +202,8 @@ impl Store for RedisStore {
         Ok(decision(checks, &of, &costs, &self.link.look(&limits).await?))
     }
 
-    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        self.link.give_back(checks, receipt.time).await?;
+    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        self.link.refund(checks, receipt.time).await?;
         Ok(())
     }
 }

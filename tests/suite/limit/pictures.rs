@@ -148,7 +148,7 @@ fn play(policy: &Policy, arrivals: &[Arrival]) -> Vec<(Arrival, bool)> {
         clock.set(arrival.time);
         running.retain(|&(end, member, receipt)| {
             if end <= arrival.time {
-                store.give_back_now(&[check(member)], receipt);
+                store.refund_now(&[check(member)], receipt);
             }
             end > arrival.time
         });

@@ -57,8 +57,8 @@ impl Store for Counting {
         self.store.look(checks).await
     }
 
-    async fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        self.store.give_back(checks, receipt).await
+    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        self.store.refund(checks, receipt).await
     }
 }
 

@@ -22,7 +22,7 @@ fn rounds(policies: usize) -> impl Strategy<Value = Vec<Round>> {
     vec((requests, 0..1_200_000_i64), 1..4)
 }
 
-/// Each algorithm as it is, with an override's limits, as a shadow, counting what it denies, and giving back.
+/// Each algorithm as it is, with an override's limits, as a shadow, counting what it denies, and with refunds.
 fn policies() -> Vec<Policy> {
     let of = |(index, algorithm): (usize, Algorithm)| {
         let plain = policy(&format!("p{index}"), algorithm, &[(7, SECOND)]);
@@ -50,28 +50,28 @@ fn requests_of_one_batch_are_decided_one_after_the_other() {
 fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
     let (memory, redis) = (Harness::<Memory>::new(), Harness::<Shared>::new());
     let mut now = 0;
-    // What was taken before, a part of which is given back with the next round.
+    // What was taken before, a part of which is refunded with the next round.
     let mut taken: Vec<(Vec<Check<'_>>, Receipt)> = Vec::new();
     for (requests, passes) in rounds {
         memory.at(now);
         redis.at(now);
         let requests: Vec<Vec<Check<'_>>> = requests.iter().map(|wanted| checks(policies, wanted)).collect();
         let together = redis.ask(async |store| {
-            let given = join_all(taken.iter().map(|(checks, receipt)| store.give_back(checks, *receipt)));
+            let given = join_all(taken.iter().map(|(checks, receipt)| store.refund(checks, *receipt)));
             let decisions = join_all(requests.iter().map(|checks| store.decide(checks)));
             let (given, decisions) = join(given, decisions).await;
             given.into_iter().collect::<Result<Vec<_>, _>>()?;
             decisions.into_iter().collect::<Result<Vec<_>, _>>()
         });
         for (checks, receipt) in taken.drain(..) {
-            memory.give_back(&checks, receipt);
+            memory.refund(&checks, receipt);
         }
         for (number, (checks, decision)) in requests.iter().zip(together).enumerate() {
             prop_assert_eq!(&decision, &memory.decide(checks), "request {}", number);
             if decision.admitted && number % 3 > 0 {
                 let written = checks.iter().zip(&decision.verdicts);
                 let written =
-                    written.filter(|(check, verdict)| verdict.admitted && check.policy.gives_back());
+                    written.filter(|(check, verdict)| verdict.admitted && check.policy.may_refund());
                 let written: Vec<Check<'_>> = written.map(|(check, _)| check.clone()).collect();
                 taken.push((written, decision.receipt()));
             }

@@ -39,7 +39,7 @@ enum Step {
     Decide(Request),
     /// Requests that come at once, each with its policies' limits at so many hundredths.
     Together(Vec<(Request, u64)>),
-    /// What was taken by the request that was admitted so many before the last is given back.
+    /// What was taken by the request that was admitted so many before the last is refunded.
     GiveBack(usize),
     /// So many microseconds pass, or come back.
     Pass(i64),
@@ -177,7 +177,7 @@ fn memory_and_redis_say_the_same_to_the_same_trace() {
     runner.run(&traces(), |(cast, steps)| replay(&cast, &steps)).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// What an admitted request has taken and may give back.
+/// What an admitted request has taken and may be refunded.
 struct Taken {
     checks: Vec<(usize, usize, u64)>,
     member: Member,
@@ -199,14 +199,14 @@ pub(super) fn checks<'a>(policies: &'a [Policy], request: &Request, entry: &Arc<
     wanted.iter().map(check).collect()
 }
 
-/// What of a request was written, and may be given back.
+/// What of a request was written, and may be refunded.
 fn taken(policies: &[Policy], request: &Request, entry: Arc<Entry>, decision: &Decision) -> Option<Taken> {
     let (wanted, member) = request;
     let was_taken = |&(&(policy, _, cost), verdict): &(&(usize, usize, u64), _)| {
         let verdict: &tollgate::limit::algorithm::Verdict = verdict;
         cost > 0
             && verdict.admitted
-            && (policies[policy].gives_back() || policies[policy].kind.counts_members())
+            && (policies[policy].may_refund() || policies[policy].kind.counts_members())
     };
     let checks: Vec<_> =
         wanted.iter().zip(&decision.verdicts).filter(was_taken).map(|(check, _)| *check).collect();
@@ -267,8 +267,8 @@ fn replay(cast: &[usize], steps: &[Step]) -> Result<(), TestCaseError> {
                 if let Some(index) = given.len().checked_sub(ago + 1) {
                     let Taken { checks: taken, member, entry, receipt } = given.remove(index);
                     let checks = checks(&policies, &(taken, member), &entry);
-                    memory.give_back(&checks, receipt);
-                    redis.give_back(&checks, receipt);
+                    memory.refund(&checks, receipt);
+                    redis.refund(&checks, receipt);
                 }
             }
             Step::Align(unit, off) => {

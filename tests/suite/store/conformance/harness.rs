@@ -123,15 +123,15 @@ impl<S: Subject> Harness<S> {
         })
     }
 
-    /// Gives back what a decision took of these checks.
-    pub(crate) fn give_back(&self, checks: &[Check<'_>], receipt: Receipt) {
-        self.ask(async |store| store.give_back(checks, receipt).await);
+    /// Refunds what a decision took of these checks.
+    pub(crate) fn refund(&self, checks: &[Check<'_>], receipt: Receipt) {
+        self.ask(async |store| store.refund(checks, receipt).await);
     }
 
-    /// Gives back what was taken, and asks for the same at once.
+    /// Refunds what was taken, and asks for the same at once.
     pub(crate) fn exchange(&self, checks: &[Check<'_>], receipt: Receipt) -> Decision {
         self.ask(async |store| {
-            let (given, decision) = join(store.give_back(checks, receipt), store.decide(checks)).await;
+            let (given, decision) = join(store.refund(checks, receipt), store.decide(checks)).await;
             given?;
             decision
         })
@@ -222,7 +222,7 @@ pub(crate) fn member_check<'a>(policy: &'a Policy, identifier: &str, member: Mem
     Check { detail: Detail::Member(member), ..check(policy, identifier, 1) }
 }
 
-/// The same policy, of which what was taken may be given back.
+/// The same policy, of which what was taken may be refunded.
 pub(crate) fn refunding(policy: &Policy) -> Policy {
     Policy { count: Some(model::Statuses(vec![401..=403])), ..policy.clone() }
 }

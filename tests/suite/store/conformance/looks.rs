@@ -18,7 +18,7 @@ fn requests() -> impl Strategy<Value = (Vec<usize>, Vec<(Request, i64)>)> {
     (cast, vec((request, pause), 1..40))
 }
 
-/// Of all algorithms, of shadows, of policies that count what they deny or give back: `harness.look` sees to it that
+/// Of all algorithms, of shadows, of policies that count what they deny or refund: `harness.look` sees to it that
 /// nothing has changed.
 pub(crate) fn a_look_says_what_is_decided_then_and_leaves_every_byte<S: Subject>() {
     let mut runner = TestRunner::new(ProptestConfig {

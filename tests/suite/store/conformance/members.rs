@@ -103,8 +103,7 @@ pub(crate) fn a_lease_is_given_back_by_its_token_and_by_no_other<S: Subject>() {
     let harness = Harness::<S>::new();
     let policy = policy("p", Concurrency, &[(2, MINUTE)]);
     let receipt = Receipt { source: Source::Store, time: START };
-    let end =
-        |identifier: &str, token| harness.give_back(&[member_check(&policy, identifier, token)], receipt);
+    let end = |identifier: &str, token| harness.refund(&[member_check(&policy, identifier, token)], receipt);
     harness.enter(&policy, "ip:1", 1);
     harness.enter(&policy, "ip:1", 2);
     end("ip:1", 3);
@@ -143,9 +142,9 @@ pub(crate) fn a_limit_of_one_is_a_lock<S: Subject>() {
     for owner in 1..5 {
         assert!(harness.enter(&policy, "ip:1", owner).admitted);
         assert!(!harness.enter(&policy, "ip:1", owner + 1).admitted);
-        harness.give_back(&[member_check(&policy, "ip:1", owner + 1)], receipt);
+        harness.refund(&[member_check(&policy, "ip:1", owner + 1)], receipt);
         assert!(harness.enter(&policy, "ip:1", owner).admitted, "still his");
-        harness.give_back(&[member_check(&policy, "ip:1", owner)], receipt);
+        harness.refund(&[member_check(&policy, "ip:1", owner)], receipt);
     }
 }
 
@@ -218,7 +217,7 @@ fn replay<S: Subject>(visits: &[Visit]) -> Result<(), TestCaseError> {
             harness.clock.set(now);
             let check = member_check(&policy, "ip:1", member);
             if leaves {
-                harness.give_back(&[check], Receipt { source: Source::Store, time: now });
+                harness.refund(&[check], Receipt { source: Source::Store, time: now });
                 last.remove(&member);
                 continue;
             }

@@ -5,13 +5,13 @@ mod batches;
 mod concurrency;
 mod denied;
 mod differential;
-mod giving_back;
 mod harness;
 mod looks;
 mod members;
 mod model;
 mod properties;
 mod rates;
+mod refunds;
 mod rules;
 mod shadow;
 mod shared;
@@ -87,14 +87,14 @@ macro_rules! store_suite {
                 denied::only_the_check_that_denies_counts_it,
                 denied::a_look_is_no_denial,
                 denied::denials_and_admissions_that_come_at_once_add_up,
-                giving_back::what_is_given_back_is_free_again,
-                giving_back::what_is_over_is_not_given_back,
-                giving_back::a_bucket_gives_back_what_cannot_have_drained,
-                giving_back::all_that_a_request_took_is_given_back_at_once,
-                giving_back::each_tier_gets_its_own_back,
-                giving_back::an_entry_that_is_given_back_is_off_the_list,
-                giving_back::a_value_that_is_given_back_was_not_seen,
-                giving_back::what_is_given_back_goes_before_what_is_taken,
+                refunds::what_is_refunded_is_free_again,
+                refunds::what_is_over_is_not_refunded,
+                refunds::a_bucket_refunds_what_cannot_have_drained,
+                refunds::all_that_a_request_took_is_refunded_at_once,
+                refunds::each_tier_is_refunded_its_own,
+                refunds::an_entry_that_is_refunded_is_off_the_list,
+                refunds::a_refunded_value_was_not_seen,
+                refunds::refunds_go_before_what_is_taken,
             );
         }
     };

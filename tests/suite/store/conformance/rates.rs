@@ -43,20 +43,20 @@ pub(crate) fn who_exceeds_the_burst_waits_for_his_place<S: Subject>() {
 pub(crate) fn an_override_forgets_nothing_of_its_policy<S: Subject>() {
     let policy = refunding(&policy("p", GCRA, &[(5, SECOND)]));
     let other = with(&policy, 5_000);
-    for gives_back in [false, true] {
+    for refunds in [false, true] {
         let harness = Harness::<S>::new();
         harness.at(0).exhaust(&policy, "ip:1");
         let checks = [check(&other, "ip:1", 1)];
         let receipt = harness.decide(&checks).receipt();
         // By the other rate all six are gone, and what is over is swept where others come.
         harness.at(10_000);
-        if gives_back {
-            harness.give_back(&checks, receipt);
+        if refunds {
+            harness.refund(&checks, receipt);
         }
         for identifier in 0..1_500 {
             assert!(harness.take(&policy, &format!("user:{identifier}"), 1).admitted);
         }
-        assert!(!harness.take(&policy, "ip:1", 1).admitted, "gives back: {gives_back}");
+        assert!(!harness.take(&policy, "ip:1", 1).admitted, "refunds: {refunds}");
     }
 }
 
@@ -98,7 +98,7 @@ enum Step {
     Drain(u64, i64),
     /// It is time for the last request that was denied.
     Retry,
-    /// What was taken so many requests ago is given back.
+    /// What was taken so many requests ago is refunded.
     GiveBack(usize),
     /// Limit and burst change to so many hundredths.
     Scale(u64),
@@ -236,8 +236,8 @@ fn compare(scale: &Scale, steps: &[Step]) -> Result<(), TestCaseError> {
             Step::GiveBack(ago) if memory.used(&policy, "ip:1") > 0 => {
                 if let Some(index) = taken.len().checked_sub(ago + 1) {
                     let (cost, receipt) = taken.remove(index);
-                    memory.give_back(&[check(&policy, "ip:1", cost)], receipt);
-                    redis.give_back(&[check(&policy, "ip:1", cost)], receipt);
+                    memory.refund(&[check(&policy, "ip:1", cost)], receipt);
+                    redis.refund(&[check(&policy, "ip:1", cost)], receipt);
                 }
             }
             Step::Scale(hundredths) => {

@@ -72,7 +72,7 @@ impl<S: Subject> Replay<'_, S> {
 
     fn release(&self, step: &Step, policies: &[Policy], token: u128) {
         let receipt = self.leases[&token];
-        self.harness.give_back(&checks(step, policies, Some(token)), receipt);
+        self.harness.refund(&checks(step, policies, Some(token)), receipt);
     }
 
     fn compare_verdict(&mut self, step: &Step, admitted: bool, ours: Verdict) {

@@ -1,4 +1,4 @@
-//! What was taken and is given back, since it turned out not to count.
+//! What was taken and is refunded, since it turned out not to count.
 
 use tollgate::{
     config::model::Algorithm::{Distinct, FixedWindow, MetadataList, SlidingWindow},
@@ -11,7 +11,7 @@ use super::{
     policy, with,
 };
 
-pub(crate) fn what_is_given_back_is_free_again<S: Subject>() {
+pub(crate) fn what_is_refunded_is_free_again<S: Subject>() {
     for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != GCRA) {
         let harness = Harness::<S>::new();
         let policy = refunding(&policy("p", algorithm, &[(5, SECOND)]));
@@ -20,30 +20,30 @@ pub(crate) fn what_is_given_back_is_free_again<S: Subject>() {
         let receipt = harness.at(300_000).decide(&checks).receipt();
         harness.at(600_000).take(&policy, "ip:1", 1);
         assert!(!harness.take(&policy, "ip:1", 1).admitted, "{algorithm:?}");
-        harness.give_back(&checks, receipt);
+        harness.refund(&checks, receipt);
         assert_eq!(harness.used(&policy, "ip:1"), 2, "{algorithm:?}: nobody else's");
         assert_eq!(harness.take(&policy, "ip:1", 3).remaining, 0, "{algorithm:?}");
         assert!(!harness.take(&policy, "ip:1", 1).admitted, "{algorithm:?}");
     }
 }
 
-pub(crate) fn what_is_over_is_not_given_back<S: Subject>() {
+pub(crate) fn what_is_over_is_not_refunded<S: Subject>() {
     for algorithm in ALGORITHMS {
         let harness = Harness::<S>::new();
         let policy = refunding(&policy("p", algorithm, &[(5, SECOND)]));
         let checks = [check(&policy, "ip:1", 3)];
         let receipt = harness.at(0).decide(&checks).receipt();
         harness.at(5_000_000).take(&policy, "ip:1", 4);
-        harness.give_back(&checks, receipt);
+        harness.refund(&checks, receipt);
         assert_eq!(harness.used(&policy, "ip:1"), 4, "{algorithm:?}");
         // Nor does a limit that nobody has used come to be.
-        harness.give_back(&[check(&policy, "ip:2", 3)], receipt);
+        harness.refund(&[check(&policy, "ip:2", 3)], receipt);
         assert_eq!(harness.take(&policy, "ip:2", 5).remaining, 0, "{algorithm:?}");
     }
 }
 
 /// Of a bucket, what may have drained does not come back.
-pub(crate) fn a_bucket_gives_back_what_cannot_have_drained<S: Subject>() {
+pub(crate) fn a_bucket_refunds_what_cannot_have_drained<S: Subject>() {
     let policy = refunding(&policy("p", GCRA, &[(5, SECOND)]));
     // A unit drains in 200 ms.
     for (passed, left) in [(0, 2), (200_000, 2), (400_000, 2), (600_000, 2), (601_000, 2)] {
@@ -54,12 +54,12 @@ pub(crate) fn a_bucket_gives_back_what_cannot_have_drained<S: Subject>() {
         let drained = u64::try_from(passed / 200_000).unwrap();
         // As many as have drained are taken by others, so that it stays full.
         assert_eq!(harness.at(passed).take(&policy, "ip:1", drained).remaining, 0);
-        harness.give_back(&checks, receipt);
+        harness.refund(&checks, receipt);
         assert_eq!(harness.used(&policy, "ip:1"), left + drained, "after {passed} µs");
     }
 }
 
-pub(crate) fn all_that_a_request_took_is_given_back_at_once<S: Subject>() {
+pub(crate) fn all_that_a_request_took_is_refunded_at_once<S: Subject>() {
     let harness = Harness::<S>::new();
     let policies = ALGORITHMS.map(|algorithm| refunding(&policy("p", algorithm, &[(9, SECOND)])));
     let checks: Vec<_> = policies
@@ -68,7 +68,7 @@ pub(crate) fn all_that_a_request_took_is_given_back_at_once<S: Subject>() {
         .collect();
     let decision = harness.decide(&checks);
     assert!(decision.admitted);
-    harness.give_back(&checks, decision.receipt());
+    harness.refund(&checks, decision.receipt());
     for policy in &policies {
         assert_eq!(
             (harness.used(policy, "ip:1"), harness.used(policy, "user:a")),
@@ -80,7 +80,7 @@ pub(crate) fn all_that_a_request_took_is_given_back_at_once<S: Subject>() {
     }
 }
 
-pub(crate) fn each_tier_gets_its_own_back<S: Subject>() {
+pub(crate) fn each_tier_is_refunded_its_own<S: Subject>() {
     let buckets = SlidingWindow { buckets: 10 };
     for algorithm in [FixedWindow, buckets] {
         let harness = Harness::<S>::new();
@@ -88,7 +88,7 @@ pub(crate) fn each_tier_gets_its_own_back<S: Subject>() {
         let checks = [check(&policy, "ip:1", 3)];
         let receipt = harness.at(0).decide(&checks).receipt();
         harness.at(2_000_000).take(&policy, "ip:1", 1);
-        harness.give_back(&checks, receipt);
+        harness.refund(&checks, receipt);
         let verdict = harness.take(&policy, "ip:1", 0);
         assert_eq!(
             (verdict.tier, verdict.remaining),
@@ -99,7 +99,7 @@ pub(crate) fn each_tier_gets_its_own_back<S: Subject>() {
     }
 }
 
-pub(crate) fn an_entry_that_is_given_back_is_off_the_list<S: Subject>() {
+pub(crate) fn an_entry_that_is_refunded_is_off_the_list<S: Subject>() {
     let harness = Harness::<S>::new();
     let policy = refunding(&policy("p", MetadataList, &[(5, SECOND)]));
     let checks: Vec<_> = ["alice", "bob", "carol"]
@@ -115,24 +115,24 @@ pub(crate) fn an_entry_that_is_given_back_is_off_the_list<S: Subject>() {
             .collect()
     };
     for (index, left) in [(1, vec!["alice", "carol"]), (2, vec!["alice"]), (0, vec![])] {
-        harness.give_back(&checks[index..=index], receipts[index]);
+        harness.refund(&checks[index..=index], receipts[index]);
         assert_eq!(who(), left);
         assert_eq!(harness.used(&policy, "ip:1"), left.len() as u64);
     }
 }
 
-pub(crate) fn a_value_that_is_given_back_was_not_seen<S: Subject>() {
+pub(crate) fn a_refunded_value_was_not_seen<S: Subject>() {
     let harness = Harness::<S>::new();
     let policy = refunding(&policy("p", Distinct, &[(2, SECOND)]));
     let checks = [1, 2].map(|value| member_check(&policy, "ip:1", value));
     let receipts = [0, 1].map(|index| harness.decide(&checks[index..=index]).receipt());
-    harness.give_back(&checks[..1], receipts[0]);
+    harness.refund(&checks[..1], receipts[0]);
     assert!(harness.enter(&policy, "ip:1", 3).admitted);
     assert!(harness.enter(&policy, "ip:1", 2).admitted, "it is there still");
     assert!(!harness.enter(&policy, "ip:1", 1).admitted);
 }
 
-pub(crate) fn what_is_given_back_goes_before_what_is_taken<S: Subject>() {
+pub(crate) fn refunds_go_before_what_is_taken<S: Subject>() {
     for algorithm in ALGORITHMS {
         let harness = Harness::<S>::new();
         let policy = refunding(&policy("p", algorithm, &[(2, SECOND)]));
