@@ -1,29 +1,29 @@
--- Gives bans, merges those that an instance gave by itself, and lifts them.
+-- Stores bans by hand, merges bans that an instance gave alone, and lifts bans.
 --
--- KEYS     see bans_prelude.lua
--- ARGV[1]  the channel where changes are told; ARGV[2] the epoch to begin if there is none; ARGV[3] bans and ladders at most
+-- KEYS     see bans_prelude.lua, which stands before it
+-- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans and ladders there may be
 -- ARGV[4…] for each: `give`, `merge` or `lift`; the key; `e` or `s`; how many microseconds it lasts from now; how many ago
---          it began; the level, 0 by hand; the rule's name; and JSON that is told of the ban. Of `lift` only the key counts
--- Reply    the changes, each as it was told; and of how many bans there was no room
+--          it began; the level, 0 by hand; the rule's name; and the JSON of the ban. Of `lift` only the key counts
+-- Reply    the changes, each as it was published; and how many bans found no room
 
 local WIDTH = 8
-local channel, fresh, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local channel, new_epoch, max_bans = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused = 0
 
--- One that ends later stays, and so does one that is the same but for the clocks that it was told by.
+-- Stores a ban, unless there is one that ends later, or the same ban by another clock.
 local function merge(key, ban, lasts, since, level, rule, json)
-  local known = tonumber(redis.call('ZSCORE', ends, ban) or 0) or 0
+  local known = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0
   if known + 1000000 >= now + lasts then
     return
   end
-  if not give(channel, fresh, ban, lasts, since, level, json, most, false) then
+  if not put_ban(channel, new_epoch, ban, lasts, since, level, json, max_bans, false) then
     refused = refused + 1
     return
   end
   if level > 0 then
-    local rules, length = ladder_of(key), now + lasts - since
+    local rules, length = read_ladders(key), now + lasts - since
     rules[rule] = {level, length, now + lasts, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-    save_ladder(key, rules, now + lasts + math.min(level * length, LONGEST), most)
+    store_ladders(key, rules, now + lasts + math.min(level * length, LONGEST), max_bans)
   end
 end
 
@@ -34,13 +34,13 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   if what == 'lift' then
     redis.call('HDEL', ladders, key)
     redis.call('ZREM', expiries, key)
-    local enforced, shadow = drop('e ' .. key), drop('s ' .. key)
+    local enforced, shadow = remove_ban('e ' .. key), remove_ban('s ' .. key)
     if enforced or shadow then
-      tell(channel, fresh, 'lifted', key)
+      publish_change(channel, new_epoch, 'lifted', key)
     end
   elseif lasts > 0 then
     if what == 'give' then
-      give(channel, fresh, ban, lasts, now - ago, level, json, most, true)
+      put_ban(channel, new_epoch, ban, lasts, now - ago, level, json, max_bans, true)
     else
       merge(key, ban, lasts, now - ago, level, rule, json)
     end

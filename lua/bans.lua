@@ -1,31 +1,31 @@
 -- Reads the version, and some of the bans.
 --
--- KEYS[1…3] see bans_prelude.lua, which does not stand before this: nothing is written here
--- ARGV[1]   from when the bans end that are wanted, in microseconds since the Unix epoch; empty: from now on
--- ARGV[2]   how many are wanted; 0: the version alone
--- Reply     the epoch, empty where there is none; n; Redis' time; and for each ban, the one that ends first first: the ban, when it ends,
---           and what is told of it, empty where nothing is
+-- KEYS[1…3] see bans_prelude.lua, which does not stand before it, since nothing is written here
+-- ARGV[1]   bans that end at this time or later are read, in microseconds since the Unix epoch; empty: from now on
+-- ARGV[2]   how many bans to read; 0: the version alone
+-- Reply     the epoch, empty where there is none; n; Redis' time; and for each ban, the one that ends first
+--           first: the ban, when it ends, and its details, empty where there are none
 
-local ends, told, version = KEYS[1], KEYS[2], KEYS[3]
+local bans, details, version = KEYS[1], KEYS[2], KEYS[3]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 
-local function holds(key, kind)
+local function has_type(key, kind)
   return redis.call('TYPE', key).ok == kind
 end
 
 local reply = {'', '0', string.format('%.0f', now)}
-if holds(version, 'hash') then
+if has_type(version, 'hash') then
   reply[1] = redis.call('HGET', version, 'epoch') or ''
   reply[2] = redis.call('HGET', version, 'n') or '0'
 end
-if tonumber(ARGV[2]) > 0 and holds(ends, 'zset') and holds(told, 'hash') then
+if tonumber(ARGV[2]) > 0 and has_type(bans, 'zset') and has_type(details, 'hash') then
   local from = ARGV[1] == '' and string.format('(%.0f', now) or ARGV[1]
-  local found = redis.call('ZRANGEBYSCORE', ends, from, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2])
+  local found = redis.call('ZRANGEBYSCORE', bans, from, '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[2])
   for at = 1, #found, 2 do
     reply[#reply + 1] = found[at]
     reply[#reply + 1] = string.format('%.0f', tonumber(found[at + 1]))
-    reply[#reply + 1] = redis.call('HGET', told, found[at]) or ''
+    reply[#reply + 1] = redis.call('HGET', details, found[at]) or ''
   end
 end
 return reply

@@ -7,7 +7,9 @@ use redis::{RedisResult, Script, aio::MultiplexedConnection};
 use super::bans::Keys;
 use crate::abuse::{AuditEntry, AuditLog, ENTRIES};
 
-static NOTE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/note.lua")));
+static NOTE: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/audit_log.lua")))
+});
 
 /// Entries that are written at a time.
 const CHUNK: usize = 64;

@@ -1,4 +1,4 @@
-//! The ladder of bans of one key under one rule. Pure: times in, bans out. `lua/strike.lua` is its twin.
+//! The ladder of bans of one key under one rule. Pure: times in, bans out. `lua/offense.lua` is its twin.
 
 use super::window::Window;
 

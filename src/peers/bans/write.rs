@@ -12,13 +12,18 @@ use crate::abuse::bans::{Ban, MOST, Order, Strike};
 
 static STRIKE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
+        include_str!("../../../lua/key_prelude.lua"),
         include_str!("../../../lua/bans_prelude.lua"),
-        include_str!("../../../lua/strike.lua")
+        include_str!("../../../lua/offense.lua")
     ))
 });
 
 static BAN: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(include_str!("../../../lua/bans_prelude.lua"), include_str!("../../../lua/ban.lua")))
+    Script::new(concat!(
+        include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/bans_prelude.lua"),
+        include_str!("../../../lua/ban.lua")
+    ))
 });
 
 /// What of a batch came to pass: messages as they were told to all.

@@ -16,7 +16,12 @@ const CHUNK: usize = 100;
 /// Told in a round, of which there are four a second.
 const ROUND: usize = 500;
 
-static USERS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/users.lua")));
+static USERS: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/user_addresses.lua")
+    ))
+});
 
 /// Tells what is new, a bounded part of it. What fails is told in a later round.
 pub(super) async fn publish_round(

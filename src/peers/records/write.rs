@@ -16,8 +16,18 @@ const CHUNK: usize = 32;
 /// Clients published in a round.
 const ROUND: usize = 512;
 
-static RECORD: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/record.lua")));
-static FORGET: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/forget.lua")));
+static RECORD: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/record.lua")
+    ))
+});
+static FORGET: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("../../../lua/key_prelude.lua"),
+        include_str!("../../../lua/forget.lua")
+    ))
+});
 
 /// Publishes what has changed in a registry, a bounded part of it, and says how many clients that was. To
 /// be called every 250 ms; whatever fails or is dropped before its end is published in a later round.

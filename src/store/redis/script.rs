@@ -39,4 +39,4 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
 
 /// Finds out what the user may do.
 pub(super) static AUDIT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/audit.lua")));
+    LazyLock::new(|| Script::new(include_str!("../../../lua/acl_check.lua")));

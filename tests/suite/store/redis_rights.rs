@@ -288,5 +288,5 @@ fn whatever_is_called_is_granted() {
     called.remove("load");
     let is_granted = |name: &str| NO_COMMANDS.contains(&name) || rules.contains(&format!("+{name}"));
     let missing: Vec<_> = called.iter().filter(|name| !is_granted(name)).collect();
-    assert_eq!(missing, [""; 0], "add them to deploy/redis-users.acl, docs/redis.md and lua/audit.lua");
+    assert_eq!(missing, [""; 0], "add them to deploy/redis-users.acl, docs/redis.md and lua/acl_check.lua");
 }

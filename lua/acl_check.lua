@@ -1,16 +1,16 @@
--- Which of the commands that limits take the user may not run, and which the server does not know.
+-- Finds the commands that Tollgate needs and that the user may not run, or that the server does not know.
 --
--- A server from version 7 on says so itself, and nothing is run. An older one is asked by trying: on a string, which
--- most commands refuse as they would any other, and which is gone afterwards. What can't be tried there without
--- somebody noticing is not asked.
+-- A server from version 7 on answers that by itself, and nothing is run. On an older one each command is tried on a string,
+-- which most commands refuse for its type, and which is removed afterwards. A command that other clients would notice is not
+-- tried.
 --
--- KEYS[1] a key that nobody else uses
--- ARGV[1] the channel where instances tell each other what was unblocked
--- reply   of each of those commands: `refused` or `unknown`; what it is to be run on: `keys`, `channel` or `server`;
---         its name; parted by spaces
+-- KEYS[1] a key that nothing else uses
+-- ARGV[1] the channel on which instances publish invalidations
+-- reply   for each of those commands: `refused` or `unknown`; what it is run on: `keys`, `channel` or `server`; its name;
+--         parted by spaces
 
 local key, channel = KEYS[1], ARGV[1]
-local wanted = {
+local commands = {
   { 'server', 'TIME' },
   { 'server', 'PING' },
   { 'server', 'SCAN', '0', 'COUNT', '1' },
@@ -50,33 +50,33 @@ local wanted = {
   { 'channel', 'PUBLISH', channel, '' },
   { 'channel', 'SUBSCRIBE', channel },
 }
-local unheard_of = { SCRIPT = true, MULTI = true, EXEC = true, PUBLISH = true, SUBSCRIBE = true }
+local not_tried = { SCRIPT = true, MULTI = true, EXEC = true, PUBLISH = true, SUBSCRIBE = true }
 
 -- Whether a command is `refused`, `unknown` or neither; and whether it had an effect.
-local function verdict(command)
+local function check(command)
   if redis.acl_check_cmd then
     local known, allowed = pcall(redis.acl_check_cmd, unpack(command, 2))
     return not known and 'unknown' or not allowed and 'refused', true
   end
-  if unheard_of[command[2]] then return nil, true end
-  local said = redis.pcall(unpack(command, 2))
-  local problem = type(said) == 'table' and said.err
+  if not_tried[command[2]] then return nil, true end
+  local reply = redis.pcall(unpack(command, 2))
+  local problem = type(reply) == 'table' and reply.err
   if not problem then return nil, true end
-  local function says(words) return problem:find(words, 1, true) end
-  if says('NOPERM') or says("can't run this command") or says("can't access at least one of the keys") then
+  local function mentions(words) return problem:find(words, 1, true) end
+  if mentions('NOPERM') or mentions("can't run this command") or mentions("can't access at least one of the keys") then
     return 'refused', false
   end
-  return says('Unknown Redis command') and 'unknown', false
+  return mentions('Unknown Redis command') and 'unknown', false
 end
 
 local found = {}
-for _, command in ipairs(wanted) do
-  local problem, effect = verdict(command)
+for _, command in ipairs(commands) do
+  local problem, effect = check(command)
   if problem then
     local name = command[2] == 'SCRIPT' and 'SCRIPT LOAD' or command[2]
     found[#found + 1] = problem .. ' ' .. command[1] .. ' ' .. name
   end
-  -- Without its string, others would leave something behind.
+  -- Without its string, other commands would leave a key behind.
   if command[2] == 'SET' and not effect then break end
 end
 return found

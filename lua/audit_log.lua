@@ -1,15 +1,12 @@
--- Writes changes down in the list that all instances share: who did what.
+-- Appends entries to the audit log that all instances share. key_prelude.lua stands before it.
 --
 -- KEYS[1]  the list, oldest first
--- ARGV[1]  entries at most; ARGV[2] milliseconds for which the list stays
+-- ARGV[1]  how many entries the list may have; ARGV[2] milliseconds for which the list stays
 -- ARGV[3…] entries, as JSON, oldest first
 -- Reply    how many there are now
 
 local list = KEYS[1]
-local kind = redis.call('TYPE', list).ok
-if kind ~= 'list' and kind ~= 'none' then
-  redis.call('DEL', list)
-end
+remove_other_type(list, 'list')
 local count = 0
 for at = 3, #ARGV do
   count = redis.call('RPUSH', list, ARGV[at])

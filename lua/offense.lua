@@ -1,21 +1,21 @@
--- Counts denied requests by key, and bans whoever has had too many, once, however many instances count.
+-- Counts denied requests by key, and bans a key that has too many: once, however many instances count.
 --
--- KEYS     see bans_prelude.lua
--- ARGV[1]  the channel where changes are told; ARGV[2] the epoch to begin if there is none; ARGV[3] bans and ladders at most
+-- KEYS     see bans_prelude.lua, which stands before it
+-- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans and ladders there may be
 -- ARGV[4…] for each rule and key: the rule's name; the key; the denials; how many microseconds ago the first and the last of
 --          them were; of the rule: the limit, the window, how long the first ban lasts, the factor, how long any lasts at
---          most; by what this ban would be multiplied, in millionths; `e` or `s`; and JSON that is told of the ban
--- Reply    the changes, each as it was told; of how many bans there was no room; and of each ban that was given here, its
+--          most; by what this ban would be multiplied, in millionths; `e` or `s`; and the JSON of the ban
+-- Reply    the changes, each as it was published; how many bans found no room; and of each ban that was given here, its
 --          change
 --
--- What is counted and how long bans last is as in src/abuse/bans/window.rs and ladder.rs.
+-- Counts and lengths of bans are as in src/abuse/bans/window.rs and ladder.rs.
 
 local BUCKETS, WIDTH = 8, 13
-local channel, fresh, most = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local channel, new_epoch, max_bans = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused, given = 0, {}
 
--- A ladder as it is read: nothing in it is taken on trust.
-local function readable(ladder)
+-- A ladder that was read, or an empty one where that is not valid.
+local function valid_or_empty(ladder)
   if type(ladder) ~= 'table' then
     return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
   end
@@ -28,7 +28,7 @@ local function readable(ladder)
   return ladder
 end
 
--- How many there were in the window that ends with the last of all.
+-- Adds denials to a ladder, and gives how many fell into the window that ends with the last of all.
 local function count(ladder, first, last, denials, window)
   local width = math.floor((window + BUCKETS - 1) / BUCKETS)
   -- The clock was set back; or the window was shorter, and its buckets had other numbers.
@@ -61,11 +61,11 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   local first, last = now - number(3), now - number(4)
   local limit, window, lasts, factor, longest, jitter = number(5), number(6), number(7), number(8), number(9), number(10)
   local mode, json = ARGV[base + 11], ARGV[base + 12]
-  local rules = ladder_of(key)
-  local ladder = readable(rules[rule])
+  local rules = read_ladders(key)
+  local ladder = valid_or_empty(rules[rule])
   if ladder[3] - now > math.min(ladder[2], LONGEST) then
-    -- The clock was set back, or nobody of ours wrote it.
-    ladder = readable(nil)
+    -- The clock was set back, or no instance wrote this.
+    ladder = valid_or_empty(nil)
   end
   if first >= ladder[3] then
     if count(ladder, first, last, denials, window) >= limit then
@@ -73,13 +73,13 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
       local level = math.max(ladder[1] - passed, 0)
       local length = math.floor(math.max(math.min(lasts * factor ^ level * jitter / 1000000, longest), 1))
       level = math.min(level + 1, 1000000)
-      ladder = readable(nil)
+      ladder = valid_or_empty(nil)
       ladder[1], ladder[2], ladder[3] = level, length, now + length
       local ban = mode .. ' ' .. key
       -- One by hand, or by another rule, may end later.
-      local known = tonumber(redis.call('ZSCORE', ends, ban) or 0) or 0
+      local known = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0
       if known < now + length then
-        if give(channel, fresh, ban, length, now, level, json, most, false) then
+        if put_ban(channel, new_epoch, ban, length, now, level, json, max_bans, false) then
           given[#given + 1] = changes[#changes]
         else
           refused = refused + 1
@@ -88,7 +88,7 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
     end
     rules[rule] = ladder
     local decayed = math.min(ladder[1] * ladder[2], LONGEST)
-    save_ladder(key, rules, math.max(ladder[4] + window, ladder[3] + decayed), most)
+    store_ladders(key, rules, math.max(ladder[4] + window, ladder[3] + decayed), max_bans)
   end
 end
 return {changes, refused, given}
