@@ -10,7 +10,7 @@ use super::{
 };
 use crate::config::{
     model::{BanKey, BanRule, DenialReply, Mode},
-    value::{Invalid, LONGEST, choice, duration, factor, name_of_thing, percentage, rate},
+    value::{Invalid, LONGEST_DURATION, choice, duration, factor, name_of_thing, percentage, rate},
     walk::{Cursor, Mapping},
 };
 
@@ -40,7 +40,7 @@ pub(super) fn bans(value: Option<Cursor<'_>>, known: Known) -> Option<Vec<Arc<Ba
 fn rule(name: &str, mut at: Mapping<'_>, known: Known) -> Option<BanRule> {
     let key = at.require("key", KEY).and_then(|value| key(value, known));
     let after = at.require("after", AFTER).and_then(|value| value.parse(rate));
-    let lasts = at.require("for", FOR).and_then(|value| value.parse(duration(SHORTEST..=LONGEST)));
+    let lasts = at.require("for", FOR).and_then(|value| value.parse(duration(SHORTEST..=LONGEST_DURATION)));
     let factor = at.parse_or("factor", FACTOR, factor);
     let jitter = at.parse_or("jitter", JITTER, jitter);
     let max = max(&mut at, lasts);
@@ -85,7 +85,7 @@ fn jitter(text: &str) -> Result<f64, Invalid> {
 fn max(at: &mut Mapping<'_>, lasts: Option<Duration>) -> Duration {
     let default = lasts.map_or(MAX, |lasts| lasts.max(MAX));
     let Some(value) = at.take("max") else { return default };
-    let Some(max) = value.parse(duration(SHORTEST..=LONGEST)) else { return default };
+    let Some(max) = value.parse(duration(SHORTEST..=LONGEST_DURATION)) else { return default };
     if lasts.is_some_and(|lasts| max < lasts) {
         value.report("no ban would last as long as `for` says", "`max` is at least `for`".to_owned());
     }

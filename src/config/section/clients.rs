@@ -9,7 +9,7 @@ use super::SHORTEST;
 use crate::config::{
     model::{AddressHeader, ClientAddress, ClientLimits, Forwarded, RateLimitFields, ReplyHeaders},
     value::{
-        Invalid, LONGEST, choice, count, duration, free_field_name, network, pseudonym, request_id_name, size,
+        Invalid, LONGEST_DURATION, choice, count, duration, free_field_name, network, pseudonym, request_id_name, size,
     },
     walk::Cursor,
 };
@@ -54,7 +54,7 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         connections: 10_000,
     };
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
-    let time = || duration(SHORTEST..=LONGEST);
+    let time = || duration(SHORTEST..=LONGEST_DURATION);
     let limits = ClientLimits {
         header_size: at.parse_or("header_size", default.header_size, size(1 << 10..=1 << 20)),
         headers: at.parse_or("headers", default.headers, count(1..=10_000)),

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::{
     model::{Config, Shutdown, Source, Workers},
-    value::{Invalid, LONGEST, count, duration},
+    value::{Invalid, LONGEST_DURATION, count, duration},
     walk::Cursor,
 };
 
@@ -99,7 +99,7 @@ fn workers(text: &str) -> Result<Workers, Invalid> {
 fn shutdown(value: Option<Cursor<'_>>) -> Shutdown {
     let default = Shutdown { drain: Duration::from_secs(30) };
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
-    let drain = at.parse_or("drain", default.drain, duration(Duration::ZERO..=LONGEST));
+    let drain = at.parse_or("drain", default.drain, duration(Duration::ZERO..=LONGEST_DURATION));
     at.finish();
     Shutdown { drain }
 }

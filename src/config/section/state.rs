@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::redis_store::{self, redis};
 use crate::config::{
     model::{Abuse, MemoryStore, Secret, Store, Users},
-    value::{LONGEST, choice, count, duration},
+    value::{LONGEST_DURATION, choice, count, duration},
     walk::Cursor,
 };
 
@@ -41,7 +41,7 @@ fn memory(value: Cursor<'_>) -> MemoryStore {
 pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {
     let default = Abuse { retain: Duration::from_secs(24 * 60 * 60), users: Users::Plain, secret: None };
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
-    let retain = at.parse_or("retain", default.retain, duration(Duration::from_secs(1)..=LONGEST));
+    let retain = at.parse_or("retain", default.retain, duration(Duration::from_secs(1)..=LONGEST_DURATION));
     let written = at.take("users");
     let words = [("plain", Users::Plain), ("hashed", Users::Hashed), ("off", Users::Off)];
     let users = written.and_then(|value| value.parse(choice(&words))).unwrap_or(default.users);

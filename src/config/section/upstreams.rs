@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::SHORTEST;
 use crate::config::{
     model::{Balance, Endpoint, HostHeader, Timeouts, Upstream},
-    value::{Invalid, LONGEST, choice, count, duration, endpoint_url, name_of_thing},
+    value::{Invalid, LONGEST_DURATION, choice, count, duration, endpoint_url, name_of_thing},
     walk::{Cursor, Mapping, Names},
 };
 
@@ -102,7 +102,7 @@ fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
 /// The timeouts that are written, and those of `default` for the rest.
 pub(super) fn timeouts(value: Option<Cursor<'_>>, default: Timeouts) -> Timeouts {
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
-    let time = || duration(SHORTEST..=LONGEST);
+    let time = || duration(SHORTEST..=LONGEST_DURATION);
     let timeouts = Timeouts {
         connect: at.parse_or("connect", default.connect, time()),
         response: at.parse_or("response", default.response, time()),

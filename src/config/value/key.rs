@@ -1,15 +1,12 @@
-//! What a limit is counted by.
+//! What a limit is counted by, and the conditions of exemptions and overrides.
 
-use super::{
-    Invalid,
-    field::{cookie_name, field_name},
-};
+use super::{Invalid, http::{cookie_name, field_name, field_value}, names::text as name, network::network};
 use crate::config::{
-    model::{KeyPart, KeyRecipe},
+    model::{Condition, KeyPart, KeyRecipe},
     nearest::nearest,
 };
 
-const KINDS: [&str; 11] = [
+const KEY_FORMS: [&str; 11] = [
     "ip",
     "user",
     "header:NAME",
@@ -68,12 +65,52 @@ fn part(word: &str) -> Result<KeyPart, Invalid> {
 
 fn unknown(kind: &str) -> Invalid {
     let invalid =
-        Invalid::new("is not a key").form(format!("one of {}, or several: ip+path", KINDS.join(", ")));
-    let bare = KINDS.map(|kind| kind.split(':').next().unwrap_or(kind));
-    let near = nearest(kind, bare).and_then(|near| KINDS.into_iter().find(|kind| kind.starts_with(near)));
+        Invalid::new("is not a key").form(format!("one of {}, or several: ip+path", KEY_FORMS.join(", ")));
+    let bare = KEY_FORMS.map(|kind| kind.split(':').next().unwrap_or(kind));
+    let near = nearest(kind, bare).and_then(|near| KEY_FORMS.into_iter().find(|kind| kind.starts_with(near)));
     match near {
         Some(near) => invalid.guess(format!("did you mean `{near}`?")),
         None => invalid,
+    }
+}
+
+const CONDITION_FORMS: [&str; 3] = ["user:NAME", "jwt:CLAIM=VALUE", "header:NAME=VALUE"];
+
+/// Reads an address or a network, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`.
+pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
+    let valued = |rest: &str| rest.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    match text.split_once(':') {
+        Some(("user", user)) => condition_of("user", user),
+        Some((kind @ ("jwt" | "header"), rest)) => match valued(rest) {
+            Some((name, value)) => condition_of(&format!("{kind}:{name}"), &value),
+            None => Err(Invalid::new("has no value").form(format!("{kind}:NAME=VALUE"))),
+        },
+        kind => network(text).map(Condition::Address).map_err(|invalid| {
+            let near = kind.and_then(|(kind, _)| nearest(kind, ["user", "jwt", "header"]));
+            match near.and_then(|near| CONDITION_FORMS.into_iter().find(|kind| kind.starts_with(near))) {
+                Some(near) => Invalid::new("is no condition").guess(format!("did you mean `{near}`?")),
+                None if text.parse::<ipnet::IpNet>().is_ok() => invalid,
+                None => Invalid::new("is no condition")
+                    .form(format!("an address or a network, or one of {}", CONDITION_FORMS.join(", "))),
+            }
+        }),
+    }
+}
+
+/// Reads the value that goes with `user`, `ip`, `jwt:CLAIM` or `header:NAME`.
+pub(in crate::config) fn condition_of(key: &str, value: &str) -> Result<Condition, Invalid> {
+    match key.split_once(':') {
+        Some(("jwt", claim)) => {
+            if claim.is_empty() || value.is_empty() {
+                return Err(Invalid::new("has an empty claim or value").form("jwt:CLAIM=VALUE"));
+            }
+            Ok(Condition::Jwt { claim: claim.to_owned(), value: value.to_owned() })
+        }
+        Some(("header", header)) => {
+            Ok(Condition::Header { name: field_name(header)?, value: field_value(value)? })
+        }
+        _ if key == "user" => name(value).map(Condition::User),
+        _ => network(value).map(Condition::Address),
     }
 }
 
@@ -86,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn keys() {
+    fn keys_are_read() {
         assert_eq!(key_recipe("ip"), one(KeyPart::Ip));
         assert_eq!(key_recipe("header:X-Api-Key"), one(KeyPart::Header("x-api-key".parse().unwrap())));
         assert_eq!(key_recipe("cookie:Session"), one(KeyPart::Cookie("Session".to_owned())));
@@ -103,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else() {
+    fn other_keys_are_refused() {
         for text in [
             "",
             "IP",
@@ -127,5 +164,30 @@ mod tests {
         }
         assert_eq!(key_recipe("usr").unwrap_err().help(false).unwrap(), "did you mean `user`?");
         assert_eq!(key_recipe("heder:x").unwrap_err().help(false).unwrap(), "did you mean `header:NAME`?");
+    }
+
+    #[test]
+    fn conditions_are_read() {
+        let jwt = |claim: &str, value: &str| Condition::Jwt { claim: claim.into(), value: value.into() };
+        assert_eq!(condition("10.0.0.0/8"), Ok(Condition::Address("10.0.0.0/8".parse().unwrap())));
+        assert_eq!(condition("2001:db8::1"), Ok(Condition::Address("2001:db8::1/128".parse().unwrap())));
+        assert_eq!(condition("user:a:b"), Ok(Condition::User("a:b".to_owned())));
+        assert_eq!(condition("jwt:plan=gold=1"), Ok(jwt("plan", "gold=1")));
+        assert_eq!(condition("jwt:https://a/plan=gold"), Ok(jwt("https://a/plan", "gold")));
+        let header = Condition::Header { name: "x-plan".parse().unwrap(), value: "gold".parse().unwrap() };
+        assert_eq!(condition("header:X-Plan=gold"), Ok(header.clone()));
+        assert_eq!(condition_of("header:x-plan", "gold"), Ok(header));
+        assert_eq!(condition_of("ip", "::ffff:10.0.0.1"), condition("10.0.0.1"));
+    }
+
+    #[test]
+    fn other_conditions_are_refused() {
+        for text in
+            ["", "acme", "user:", "jwt:plan", "jwt:=x", "jwt:plan=", "header:x", "header:a b=c", "path:/a"]
+        {
+            assert!(condition(text).is_err(), "{text}");
+        }
+        assert_eq!(condition("usr:a").unwrap_err().help(false).unwrap(), "did you mean `user:NAME`?");
+        assert!(condition("10.0.0.1/8").unwrap_err().help(false).unwrap().contains("10.0.0.0/8"));
     }
 }

@@ -1,42 +1,28 @@
 //! What single words mean. Pure: text in, value or [`Invalid`] out.
 
-mod address;
 mod choice;
-mod collector;
-mod condition;
-mod endpoint;
-mod factor;
-mod field;
-mod host;
+mod http;
 mod invalid;
 mod key;
-mod path;
-mod pem;
+mod key_files;
+mod names;
+mod network;
+mod patterns;
 mod quantity;
-mod rate;
-mod redis_url;
-mod status;
 mod template;
-mod token_key;
+mod urls;
 
-pub(super) use address::{network, socket};
 pub(super) use choice::{choice, switch};
-pub(super) use collector::collector;
-pub(super) use condition::{condition, condition_of};
-pub(super) use endpoint::endpoint_url;
-pub(super) use factor::factor;
-pub(super) use field::{
-    bearer_token, cookie_name, field_name, field_value, free_field_name, key_prefix, method, name_of_thing,
-    pseudonym, reply_field_name, request_id_name, route_name, text,
+pub(super) use http::{
+    bearer_token, cookie_name, denial_status, field_name, field_value, free_field_name, method, pseudonym,
+    reply_field_name, request_id_name, statuses,
 };
-pub(super) use host::host_pattern;
 pub(super) use invalid::Invalid;
-pub(super) use key::key_recipe;
-pub(super) use path::path_pattern;
-pub(super) use pem::{authorities, belongs_to, certificates, private_key};
-pub(super) use quantity::{LONGEST, count, duration, number, percentage, size};
-pub(super) use rate::{MOST, rate};
-pub(super) use redis_url::{REDIS_URL, redis_url};
-pub(super) use status::{denial_status, statuses};
+pub(super) use key::{condition, condition_of, key_recipe};
+pub(super) use key_files::{authorities, belongs_to, certificates, private_key, token_key};
+pub(super) use names::{key_prefix, name_of_thing, route_name, text};
+pub(super) use network::{network, socket};
+pub(super) use patterns::{host_pattern, path_pattern};
+pub(super) use quantity::{LONGEST_DURATION, LARGEST_LIMIT, count, duration, factor, number, percentage, rate, size};
 pub(super) use template::template;
-pub(super) use token_key::token_key;
+pub(super) use urls::{REDIS_URL, collector, endpoint_url, redis_url};

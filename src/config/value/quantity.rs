@@ -1,11 +1,12 @@
-//! Durations, sizes, counts and percentages.
+//! Numbers with or without a unit: durations, sizes, counts, percentages, factors and rates.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::Invalid;
+use crate::config::model::Rate;
 
 /// The longest duration that a configuration may hold.
-pub(in crate::config) const LONGEST: Duration = Duration::from_secs(366 * DAY);
+pub(in crate::config) const LONGEST_DURATION: Duration = Duration::from_secs(366 * DAY);
 
 const DAY: u64 = 24 * 60 * 60;
 
@@ -127,13 +128,51 @@ fn within<T: PartialOrd>(
     Err(Invalid::new(what).form(format!("from {least} to {most}")))
 }
 
+/// The largest factor.
+const LARGEST_FACTOR: f64 = 1_000.0;
+
+/// Reads `2`, `1.5`: 1 to 1000.
+pub(in crate::config) fn factor(text: &str) -> Result<f64, Invalid> {
+    let invalid = || Invalid::new("is not a factor").form("factors are written 2, 1.5");
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) {
+        return Err(invalid());
+    }
+    let factor: f64 = text.parse().map_err(|_| invalid())?;
+    match (1.0..=LARGEST_FACTOR).contains(&factor) {
+        true => Ok(factor),
+        false => Err(Invalid::new("is out of range").form("from 1 to 1000")),
+    }
+}
+
+/// The largest limit.
+pub(in crate::config) const LARGEST_LIMIT: u64 = 1_000_000_000;
+
+/// Reads `100/1s`; `10/m` is `10/1m`.
+pub(in crate::config) fn rate(text: &str) -> Result<Rate, Invalid> {
+    let invalid =
+        || Invalid::new("is not a rate").form("rates are written 100/1s, 10/m: how many in how long");
+    let (limit, window) = text.split_once('/').ok_or_else(invalid)?;
+    let limit = whole(limit).ok_or_else(invalid)?;
+    let (number, unit) = split(window);
+    let window = time(if number.is_empty() { "1" } else { number }, unit).ok_or_else(invalid)?;
+    if !(1..=LARGEST_LIMIT).contains(&limit) {
+        return Err(Invalid::new("has a limit that is out of range").form("from 1 to 1000000000"));
+    }
+    if !(Duration::from_millis(1)..=LONGEST_DURATION).contains(&window) {
+        return Err(Invalid::new("has a window that is out of range").form("from 1ms to 366d"));
+    }
+    Ok(Rate { limit, window })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn durations() {
-        let read = duration(Duration::ZERO..=LONGEST);
+        let read = duration(Duration::ZERO..=LONGEST_DURATION);
         for (text, millis) in [
             ("250ms", 250),
             ("1s", 1000),
@@ -148,7 +187,7 @@ mod tests {
             assert_eq!(read(text).unwrap_err().what, "is not a duration", "{text}");
         }
         assert_eq!(read("30").unwrap_err().help(false).unwrap(), "a duration has a unit: 30s, 30ms");
-        let short = duration(Duration::from_millis(1)..=LONGEST);
+        let short = duration(Duration::from_millis(1)..=LONGEST_DURATION);
         assert_eq!(short("0s").unwrap_err().help(false).unwrap(), "from 1ms to 366d");
         assert_eq!(short("99999999999999999999d").unwrap_err().what, "is too large");
     }
@@ -176,6 +215,37 @@ mod tests {
         assert_eq!(percentage("0.5%"), Ok(0.005));
         for text in ["1", "%", "-1%", "101%", "inf%", "NaN%", "1e1%", ".%"] {
             assert!(percentage(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn factors() {
+        for (text, value) in [("1", 1.0), ("1.5", 1.5), ("2", 2.0), ("1000", 1_000.0)] {
+            assert_eq!(factor(text), Ok(value));
+        }
+        for text in ["", ".", "1.", ".5", "-2", "+2", "2x", "1e2", "inf", "NaN", "1.5.1", "1,5"] {
+            assert_eq!(factor(text).unwrap_err().what, "is not a factor", "{text}");
+        }
+        for text in ["0", "0.99", "1000.1", "99999999999999999999999"] {
+            assert_eq!(factor(text).unwrap_err().what, "is out of range", "{text}");
+        }
+    }
+
+    #[test]
+    fn rates() {
+        let secs = |limit, secs| Rate { limit, window: Duration::from_secs(secs) };
+        assert_eq!(rate("100/1s"), Ok(secs(100, 1)));
+        assert_eq!(rate("10/m"), Ok(secs(10, 60)));
+        assert_eq!(rate("1000000000/366d"), Ok(secs(LARGEST_LIMIT, 366 * 86_400)));
+        assert_eq!(rate("1/250ms"), Ok(Rate { limit: 1, window: Duration::from_millis(250) }));
+        for text in ["", "/", "100", "100/", "/1s", "10x/s", "10/1", "10 / s", "-1/s", "1/1/s", "1/sec"] {
+            assert_eq!(rate(text).unwrap_err().what, "is not a rate", "{text}");
+        }
+        for text in ["0/s", "1000000001/s"] {
+            assert_eq!(rate(text).unwrap_err().what, "has a limit that is out of range");
+        }
+        for text in ["1/0s", "1/367d"] {
+            assert_eq!(rate(text).unwrap_err().what, "has a window that is out of range");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::config::{
     model::{Algorithm, Rate},
-    value::{MOST, choice, duration, number},
+    value::{LARGEST_LIMIT, choice, duration, number},
     walk::Mapping,
 };
 
@@ -99,7 +99,7 @@ impl Settings {
 
 /// `burst`, of a policy or of other limits.
 pub(super) fn burst(at: &mut Mapping<'_>) -> Option<u64> {
-    at.take("burst")?.parse(number(1..=MOST))
+    at.take("burst")?.parse(number(1..=LARGEST_LIMIT))
 }
 
 /// Reports `key` where it stands and `kind` is not its `owner`.

@@ -4,7 +4,7 @@ use super::limits::most;
 use crate::config::{
     model::{Algorithm, Cost, Rate},
     section::user::Known,
-    value::{Invalid, MOST, field_name, number},
+    value::{Invalid, LARGEST_LIMIT, field_name, number},
     walk::Cursor,
 };
 
@@ -19,7 +19,7 @@ pub(super) fn cost(
     known: Known,
 ) -> Option<Cost> {
     let units = |text: &str| {
-        let units = number(1..=MOST)(text)?;
+        let units = number(1..=LARGEST_LIMIT)(text)?;
         if units > MOST_LOGGED && kind == Some(Algorithm::SlidingLog) {
             return Err(Invalid::new("is more than sliding_log writes down at once")
                 .form("from 1 to 1000; the other algorithms take more"));

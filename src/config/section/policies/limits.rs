@@ -3,7 +3,7 @@
 use super::algorithm::{Settings, name};
 use crate::config::{
     model::{Algorithm, Rate},
-    value::{Invalid, MOST, number, rate},
+    value::{Invalid, LARGEST_LIMIT, number, rate},
     walk::{Cursor, Mapping},
 };
 
@@ -66,7 +66,7 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: Settings) -> Result<Rate,
                 .form("a bare count, such as `limit: 8`"))
         }
         Some(Algorithm::Concurrency) => {
-            number(1..=MOST)(text).map(|limit| Rate { limit, window: settings.lease })
+            number(1..=LARGEST_LIMIT)(text).map(|limit| Rate { limit, window: settings.lease })
         }
         Some(kind) if is_count => {
             Err(Invalid::new(format!("is a bare count, which concurrency takes, and not {}", name(kind)))
@@ -88,6 +88,6 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: Settings) -> Result<Rate,
 pub(super) fn most(algorithm: Algorithm, tiers: &[Rate]) -> u64 {
     match algorithm {
         Algorithm::Gcra { burst, .. } => burst,
-        _ => tiers.iter().map(|tier| tier.limit).min().unwrap_or(MOST),
+        _ => tiers.iter().map(|tier| tier.limit).min().unwrap_or(LARGEST_LIMIT),
     }
 }

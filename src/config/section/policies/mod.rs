@@ -15,7 +15,7 @@ use http::StatusCode;
 use super::{SHORTEST, user::Known};
 use crate::config::{
     model::{Algorithm, KeyRecipe, Missing, Mode, OnStoreError, Policy, Record},
-    value::{LONGEST, choice, count, duration, name_of_thing, switch},
+    value::{LONGEST_DURATION, choice, count, duration, name_of_thing, switch},
     walk::{Cursor, Mapping, Names},
 };
 use algorithm::Settings;
@@ -115,7 +115,7 @@ fn record(value: Option<Cursor<'_>>) -> Record {
     let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
     let record = Record {
         keep: at.parse_or("keep", default.keep, count(0..=1_000)),
-        retain: at.parse_or("for", default.retain, duration(SHORTEST..=LONGEST)),
+        retain: at.parse_or("for", default.retain, duration(SHORTEST..=LONGEST_DURATION)),
     };
     at.finish();
     record

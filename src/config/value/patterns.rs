@@ -1,7 +1,9 @@
-//! Paths that a route is for.
+//! What a route matches: patterns of hosts and of paths.
 
-use super::Invalid;
-use crate::config::model::{PathPattern, Segment};
+use std::net::Ipv6Addr;
+
+use super::{Invalid, network::is_domain};
+use crate::config::model::{HostPattern, PathPattern, Segment};
 
 /// Reads `/login`, `/files/*` or `/users/{id}/posts`.
 ///
@@ -38,10 +40,10 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
     if wildcard {
         return Err(invalid("has both a {parameter} and a *; a path has one of them"));
     }
-    template(path)
+    path_template(path)
 }
 
-fn template(path: &str) -> Result<PathPattern, Invalid> {
+fn path_template(path: &str) -> Result<PathPattern, Invalid> {
     let form = "a parameter is a whole segment: \"/users/{id}\"";
     let mut segments = Vec::new();
     for segment in path.split('/') {
@@ -74,6 +76,37 @@ fn is_word(name: &str) -> bool {
 fn is_percent_encoded(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2)
 }
+
+/// Reads `api.example.com`, `*.example.org` or an address. Case and a trailing dot don't matter.
+pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid> {
+    let invalid = |what: &'static str| {
+        Invalid::new(what).form("hosts are written api.example.com or \"*.example.org\"")
+    };
+    let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    if let Some(literal) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        let address: Ipv6Addr = literal.parse().map_err(|_| invalid("is not an IPv6 address"))?;
+        return Ok(HostPattern::Exact(format!("[{address}]")));
+    }
+    if !host.is_ascii() {
+        return Err(invalid("is not ASCII: write it in Punycode (xn--…)"));
+    }
+    if host.contains("://") || host.contains('/') {
+        return Err(invalid("is a URL, not a host"));
+    }
+    if host.contains(':') {
+        return Err(invalid("has a port; a route is for a host on every port"));
+    }
+    match host.strip_prefix('*') {
+        None if is_domain(&host) => Ok(HostPattern::Exact(host)),
+        Some(suffix) if suffix.strip_prefix('.').is_some_and(is_domain) => {
+            Ok(HostPattern::Suffix(suffix.to_owned()))
+        }
+        Some("") => Err(invalid("is any host").form("leave `hosts` out: the route is then for every host")),
+        _ if host.contains('*') => Err(invalid("has a * that is not its whole first part")),
+        _ => Err(invalid("is not a host")),
+    }
+}
+
 
 #[cfg(test)]
 mod tests {
@@ -122,5 +155,20 @@ mod tests {
             assert!(error.what.contains(what), "{text}: {error:?}");
         }
         assert_eq!(path_pattern("login").unwrap_err().help(false).unwrap(), "did you mean `/login`?");
+    }
+
+    #[test]
+    fn hosts() {
+        let exact = |host: &str| Ok(HostPattern::Exact(host.to_owned()));
+        assert_eq!(host_pattern("API.example.com."), exact("api.example.com"));
+        assert_eq!(host_pattern("localhost"), exact("localhost"));
+        assert_eq!(host_pattern("127.0.0.1"), exact("127.0.0.1"));
+        assert_eq!(host_pattern("[0:0::1]"), exact("[::1]"));
+        assert_eq!(host_pattern("*.Example.org"), Ok(HostPattern::Suffix(".example.org".to_owned())));
+        for text in
+            ["", "*", "*.", "a*.b", "*a.b", "*.*.b", "a..b", "a:80", "http://a", "a b", "é.fr", "[x]", "."]
+        {
+            assert!(host_pattern(text).is_err(), "{text}");
+        }
     }
 }

@@ -1,9 +1,14 @@
-//! Words of HTTP, and the names that things have.
+//! Words of HTTP: fields, methods, cookies, tokens and statuses.
 
-use http::{HeaderName, HeaderValue, Method};
+use std::ops::RangeInclusive;
+
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use strsim::damerau_levenshtein;
 
-use super::Invalid;
+use super::{
+    Invalid,
+    quantity::{number, whole},
+};
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 
@@ -118,11 +123,6 @@ pub(in crate::config) fn reply_field_name(text: &str) -> Result<HeaderName, Inva
     }
 }
 
-/// Reads a text that names something outside: a claim, an issuer.
-pub(in crate::config) fn text(text: &str) -> Result<String, Invalid> {
-    label(text, |c| !c.is_control(), "any characters that can be printed")
-}
-
 /// Reads the value of a header field.
 pub(in crate::config) fn field_value(text: &str) -> Result<HeaderValue, Invalid> {
     let trimmed = text.trim_matches([' ', '\t']) == text;
@@ -170,41 +170,33 @@ pub(in crate::config) fn bearer_token(text: &str) -> Result<Option<String>, Inva
     }
 }
 
-/// Reads the name of a policy or an upstream: they are parts of keys, of metrics and of header fields.
-pub(in crate::config) fn name_of_thing(text: &str) -> Result<String, Invalid> {
-    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-    label(text, |c| u8::try_from(c).is_ok_and(fine), "letters, digits, and . _ -")
-}
-
-/// Reads the name of a route, which is a label in metrics and in logs.
-pub(in crate::config) fn route_name(text: &str) -> Result<String, Invalid> {
-    label(text, |c| !c.is_control(), "any characters that can be printed")
-}
-
-/// Reads the first part of every key in a shared store. A brace there would begin a hash tag, by which
-/// a cluster tells where a key belongs.
-pub(in crate::config) fn key_prefix(text: &str) -> Result<String, Invalid> {
-    let fine = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
-    match (1..=64).contains(&text.len()) && text.bytes().all(fine) {
-        true => Ok(text.to_owned()),
-        false => Err(Invalid::new("cannot begin a key").form("1 to 64 letters, digits, and _ - . :")),
-    }
-}
-
-/// Reads a name of 1 to 128 `fine` characters.
-fn label(text: &str, fine: impl Fn(char) -> bool, form: &'static str) -> Result<String, Invalid> {
-    if text.is_empty() || text.chars().count() > 128 {
-        return Err(Invalid::new("is too short or too long for a name").form("from 1 to 128 characters"));
-    }
-    match text.trim() == text && text.chars().all(fine) {
-        true => Ok(text.to_owned()),
-        false => Err(Invalid::new("cannot be a name").form(form)),
-    }
-}
-
 /// A token (RFC 9110, 5.6.2).
-pub(super) fn is_token(text: &str) -> bool {
+fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+/// Reads `401`, or a whole class: `4xx`.
+pub(in crate::config) fn statuses(text: &str) -> Result<RangeInclusive<u16>, Invalid> {
+    let invalid = || Invalid::new("is neither a status nor a class of them").form("401, or 4xx: 1xx to 5xx");
+    if let Some(class) = text.strip_suffix("xx") {
+        let class = whole(class).filter(|class| (1..=5).contains(class) && text.len() == 3);
+        let first = class.and_then(|class| u16::try_from(class * 100).ok()).ok_or_else(invalid)?;
+        return Ok(first..=first + 99);
+    }
+    let status = u16::try_from(whole(text).ok_or_else(invalid)?).unwrap_or(u16::MAX);
+    if !(100..=599).contains(&status) {
+        return Err(Invalid::new("is no status").form("from 100 to 599"));
+    }
+    Ok(status..=status)
+}
+
+/// Reads the status of a reply to a denied client.
+pub(in crate::config) fn denial_status(text: &str) -> Result<StatusCode, Invalid> {
+    let status = number(400..=599)(text).map_err(|_| {
+        Invalid::new("is no status that denies something").form("from 400 to 599, such as 429 or 503")
+    })?;
+    let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
+    status.ok_or_else(|| Invalid::new("is no status"))
 }
 
 #[cfg(test)]
@@ -251,17 +243,20 @@ mod tests {
     }
 
     #[test]
-    fn names() {
-        assert!(name_of_thing("per-ip_1.x").is_ok());
-        for text in ["", "a b", "a:b", "é", "a+b", "{a}"] {
-            assert!(name_of_thing(text).is_err(), "{text}");
+    fn statuses_are_one_or_a_class() {
+        assert_eq!(statuses("401"), Ok(401..=401));
+        assert_eq!(statuses("4xx"), Ok(400..=499));
+        assert_eq!(statuses("1xx"), Ok(100..=199));
+        for text in ["", "xx", "6xx", "0xx", "04xx", "4XX", "99", "600", "4x", "401.0", "99999999999", "ok"] {
+            assert!(statuses(text).is_err(), "{text}");
         }
-        assert!(key_prefix("eu-1:rate.limit_2").is_ok() && key_prefix(&"x".repeat(64)).is_ok());
-        for text in ["", "a b", "{a}", "é", "a\n", "a/b", &"x".repeat(65)] {
-            assert!(key_prefix(text).is_err(), "{text}");
+    }
+
+    #[test]
+    fn the_status_of_a_denial_is_an_error() {
+        assert_eq!(denial_status("429"), Ok(StatusCode::TOO_MANY_REQUESTS));
+        for text in ["200", "399", "600", "x", ""] {
+            assert!(denial_status(text).is_err(), "{text}");
         }
-        assert!(route_name("GET /users/{id} (é)").is_ok());
-        assert!(route_name("a\nb").is_err());
-        assert!(route_name(&"x".repeat(129)).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Certificates and keys in PEM (RFC 7468). Pure: the bytes of a file in, what they hold out.
+//! Files of certificates and keys: PEM (RFC 7468), and the keys by which tokens are verified. Pure: the bytes of a file in,
+//! what they hold out.
 
 use rustls::{
     RootCertStore,
@@ -11,6 +12,7 @@ use rustls::{
 };
 
 use super::Invalid;
+use crate::{config::model::JwtAlgorithm, identity::keys::Keys};
 
 /// Reads the certificates of authorities, each of which can be trusted.
 pub(in crate::config) fn authorities(bytes: &[u8]) -> Result<(), Invalid> {
@@ -52,6 +54,20 @@ pub(in crate::config) fn belongs_to(
         Err(rustls::Error::InvalidCertificate(_)) => Err(Invalid::new("has a `cert` that is damaged")),
         Err(_) => {
             Err(Invalid::new("holds a private key of a kind that is not known").form("RSA, ECDSA, Ed25519"))
+        }
+    }
+}
+
+/// Checks a file of keys as whoever verifies by it will read it.
+pub(in crate::config) fn token_key(algorithm: Option<JwtAlgorithm>) -> impl Fn(&[u8]) -> Result<(), Invalid> {
+    move |bytes| match Keys::read(bytes, algorithm) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let invalid = Invalid::new(error.to_string());
+            Err(match error.form() {
+                Some(form) => invalid.form(form),
+                None => invalid,
+            })
         }
     }
 }

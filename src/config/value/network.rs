@@ -1,6 +1,6 @@
-//! Addresses to listen at, and addresses of peers.
+//! Addresses: those to listen at, those of peers and networks, and hosts.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 
@@ -47,6 +47,26 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
     let (whole, one) = (network.trunc(), network.addr());
     Err(Invalid::new("has an address that goes on behind its prefix")
         .guess(format!("`{whole}` for the network, or `{one}` for the address alone")))
+}
+
+/// Whether `text` is the host of a URL: a name, or an address, IPv6 in brackets.
+pub(super) fn is_host(text: &str) -> bool {
+    match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
+        Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
+        // A name of digits and dots only is an address, or a mistake in one.
+        None if text.chars().all(|c| c.is_ascii_digit() || c == '.') => text.parse::<Ipv4Addr>().is_ok(),
+        None => is_domain(text),
+    }
+}
+
+/// Labels of letters, digits, `-` and `_`, parted by dots. The underscore is no part of RFC 1123, but
+/// of many names that are really in use.
+pub(super) fn is_domain(text: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    text.len() <= 253 && text.split('.').all(label)
 }
 
 #[cfg(test)]

@@ -1,0 +1,349 @@
+//! URLs: of an endpoint, of a collector of spans, and of Redis.
+
+use http::{
+    Uri,
+    uri::{PathAndQuery, Scheme},
+};
+use percent_encoding::percent_decode_str;
+use url::{ParseError, Url};
+
+use super::{Invalid, network::is_host, quantity::whole};
+use crate::config::model::Endpoint;
+
+/// What is right.
+pub(in crate::config) const REDIS_URL: &str =
+    "redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH, such as redis://127.0.0.1:6379";
+
+/// What is right where there is a password, which often holds what would end it.
+const CREDENTIALS: &str = "redis://USER:PASSWORD@HOST:PORT, or redis://:PASSWORD@HOST:PORT; in a password write % as %25, @ as %40, : as %3A, / as %2F, ? as %3F, # as %23";
+
+/// The highest number that Redis takes for a database.
+const LAST_DATABASE: u64 = i32::MAX as u64;
+
+/// Reads `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, the same with `rediss`, or
+/// `unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD]`.
+pub(in crate::config) fn redis_url(text: &str) -> Result<Url, Invalid> {
+    let form = if text.contains('@') && !text.ends_with("#insecure") { CREDENTIALS } else { REDIS_URL };
+    let invalid = |what: &'static str| Invalid::new(what).form(form);
+    // The parser would pass over some of these.
+    if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err(invalid("has a space or a control character"));
+    }
+    if !text.contains("://") {
+        return Err(invalid("is not a URL"));
+    }
+    let url = Url::parse(text).map_err(|error| match error {
+        ParseError::EmptyHost => invalid("has no host"),
+        ParseError::InvalidPort => invalid("has a port that is not one"),
+        ParseError::InvalidIpv6Address | ParseError::InvalidDomainCharacter => invalid(HOST),
+        _ => invalid("is not a URL"),
+    })?;
+    let wrong = match url.scheme() {
+        "redis" | "rediss" => of_host(&url),
+        "unix" => of_socket(&url),
+        _ => Some("has another scheme than redis, rediss or unix"),
+    };
+    wrong.map_or(Ok(url), |what| Err(invalid(what)))
+}
+
+const HOST: &str = "has a host that is neither a name nor an address";
+const DATABASE: &str = "has a database that is not a number from 0 to 2147483647";
+
+/// What is wrong with the URL of a host.
+fn of_host(url: &Url) -> Option<&'static str> {
+    let host = url.host_str().unwrap_or_default();
+    let encoded = [url.username(), url.password().unwrap_or_default()];
+    let database = url.path().trim_start_matches('/');
+    Some(match () {
+        () if host.is_empty() => "has no host",
+        () if !is_host(host) => HOST,
+        () if matches!(host, "0.0.0.0" | "[::]") => "has a host that nobody answers at",
+        () if url.port() == Some(0) => "has a port that is not one",
+        () if encoded.iter().any(|part| percent_decode_str(part).decode_utf8().is_err()) => {
+            "has a user or a password that is not UTF-8"
+        }
+        // Redis would be asked without it.
+        () if !url.username().is_empty() && url.password().is_none() => {
+            "has a user without a password, or a password without the colon before it"
+        }
+        () if !database.is_empty() && !is_database(database) => DATABASE,
+        () if url.query().is_some() => "has a query, which says nothing here",
+        () if url.fragment() == Some("insecure") => {
+            "turns verification off, which is not supported: name the authority in `tls.ca`"
+        }
+        () if url.fragment().is_some() => "has a fragment, which says nothing here",
+        () => return None,
+    })
+}
+
+/// What is wrong with the URL of a Unix socket.
+fn of_socket(url: &Url) -> Option<&'static str> {
+    let query = || url.query_pairs();
+    let has = |key: &str| query().any(|(name, value)| name == key && !value.is_empty());
+    Some(match () {
+        () if url.host().is_some() => "has a host: the path of a socket begins behind unix://, with /",
+        () if url.path().len() < 2 || url.to_file_path().is_err() => "has no path of a socket",
+        () if url.fragment().is_some() => "has a fragment, which says nothing here",
+        () if query().any(|(name, _)| !matches!(&*name, "db" | "user" | "pass")) => {
+            "has a query with more than db, user and pass"
+        }
+        () if has("user") && !has("pass") => "has a user without a password: `pass` is missing",
+        () if query().any(|(name, value)| name == "db" && !is_database(&value)) => DATABASE,
+        () => return None,
+    })
+}
+
+fn is_database(text: &str) -> bool {
+    whole(text).is_some_and(|number| number <= LAST_DATABASE)
+}
+
+/// Reads `http://HOST[:PORT]`, as an endpoint of weight 1.
+pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
+    let form = "http://HOST or http://HOST:PORT, such as http://127.0.0.1:3000";
+    let invalid = |what: &'static str| Invalid::new(what).form(form);
+    if !text.contains("://") {
+        return Err(invalid("is not a URL").guess(format!("did you mean `http://{text}`?")));
+    }
+    let url: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
+    match url.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTP => {}
+        Some(scheme) if *scheme == Scheme::HTTPS => {
+            return Err(invalid("asks for TLS to the upstream, which is not supported yet"));
+        }
+        _ => return Err(invalid("has another scheme than http")),
+    }
+    if url.path() != "/" || url.query().is_some() || text.contains('#') {
+        return Err(invalid("has more than a host and a port: an endpoint takes the request's own path"));
+    }
+    let authority = url.authority().ok_or_else(|| invalid("has no host"))?.clone();
+    if authority.as_str().contains('@') {
+        return Err(invalid("has a user name, which is not sent to upstreams"));
+    }
+    let host = authority.host();
+    if !is_host(host) {
+        return Err(invalid("has a host that is neither a name nor an address"));
+    }
+    let port = match authority.as_str().get(host.len()..).unwrap_or_default() {
+        "" => 80,
+        port => match port.strip_prefix(':').map(str::parse::<u16>) {
+            Some(Ok(port)) if port > 0 => port,
+            _ => return Err(invalid("has a port that is not one")),
+        },
+    };
+    Ok(Endpoint { url, authority, port, weight: 1 })
+}
+
+/// The path below a collector's own that takes spans.
+const TRACES: &str = "/v1/traces";
+
+/// Reads `http://HOST:PORT`, or the same with a path, as the URL that spans are sent to: with `/v1/traces` at its
+/// end (OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP").
+pub(in crate::config) fn collector(text: &str) -> Result<Uri, Invalid> {
+    let form = "http://HOST:PORT, such as http://127.0.0.1:4318";
+    let invalid = |what: &'static str| Invalid::new(what).form(form);
+    if !text.contains("://") {
+        return Err(invalid("is not a URL").guess(format!("did you mean `http://{text}`?")));
+    }
+    let url: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
+    match url.scheme() {
+        Some(scheme) if *scheme == Scheme::HTTP => {}
+        Some(scheme) if *scheme == Scheme::HTTPS => {
+            return Err(invalid(
+                "asks for TLS to the collector, which is not supported: a collector beside Tollgate may pass spans on by TLS",
+            ));
+        }
+        Some(scheme) if scheme.as_str().eq_ignore_ascii_case("grpc") => {
+            return Err(invalid("is for gRPC: spans are sent by HTTP, mostly to port 4318"));
+        }
+        _ => return Err(invalid("has another scheme than http")),
+    }
+    if url.query().is_some() || text.contains('#') {
+        return Err(invalid("has more than a host, a port and a path"));
+    }
+    let authority = url.authority().ok_or_else(|| invalid("has no host"))?;
+    if authority.as_str().contains('@') {
+        return Err(invalid(
+            "has a user name: fields for the collector are set by OTEL_EXPORTER_OTLP_HEADERS",
+        ));
+    }
+    if !is_host(authority.host()) {
+        return Err(invalid("has a host that is neither a name nor an address"));
+    }
+    let port = authority.as_str().get(authority.host().len()..).unwrap_or_default();
+    if !port.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
+        return Err(invalid("has a port that is not one"));
+    }
+    below(url).ok_or_else(|| invalid("is not a URL"))
+}
+
+fn below(url: Uri) -> Option<Uri> {
+    let path = url.path().trim_end_matches('/').to_owned();
+    let path = if path.ends_with(TRACES) { path } else { path + TRACES };
+    let mut parts = url.into_parts();
+    parts.path_and_query = Some(PathAndQuery::try_from(path).ok()?);
+    Uri::from_parts(parts).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_redis_are_those_that_its_client_takes() {
+        for text in [
+            "redis://127.0.0.1",
+            "redis://127.0.0.1:6379/0",
+            "redis://redis_1.internal:65535/2147483647",
+            "rediss://app:p%40ss@cache.example.com:6380/3",
+            "redis://:hunter2@[::1]:6379/",
+            "redis://:@localhost",
+            "redis://u:p:p@localhost",
+            "unix:///run/redis.sock",
+            "unix:///run/redis.sock?db=1&user=app&pass=p%26",
+        ] {
+            let url = redis_url(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            // The one who connects reads it in the same way.
+            assert!(redis::IntoConnectionInfo::into_connection_info(url.as_str()).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_redis_urls_are_refused() {
+        for (text, what) in [
+            ("", "not a URL"),
+            ("redis", "not a URL"),
+            ("127.0.0.1:6379", "not a URL"),
+            ("redis:127.0.0.1", "not a URL"),
+            ("http://localhost", "scheme"),
+            ("valkey://localhost", "scheme"),
+            ("redis+unix:///run/s", "scheme"),
+            ("redis://", "no host"),
+            ("redis:///0", "no host"),
+            ("redis://:6379", "no host"),
+            ("redis://user:hunter2@", "no host"),
+            ("redis://a..b", "neither"),
+            ("redis://a%20b", "neither"),
+            ("redis://127.0.0.999", "neither"),
+            ("redis://[::x]", "neither"),
+            ("redis://[::1", "neither"),
+            ("redis://é.fr", "neither"),
+            ("redis://0.0.0.0", "nobody"),
+            ("redis://[::]:1", "nobody"),
+            ("redis://h:0", "port"),
+            ("redis://h:65536", "port"),
+            ("redis://h:x", "port"),
+            ("redis://:hun/ter2@h", "no host"),
+            ("redis://u:hun/ter2@h", "port"),
+            ("redis://u:%ff@h", "UTF-8"),
+            ("redis://hunter2@h", "without a password"),
+            ("redis://h/x", "database"),
+            ("redis://h/-1", "database"),
+            ("redis://h/0/1", "database"),
+            ("redis://h/2147483648", "database"),
+            ("redis://h/?protocol=resp3", "query"),
+            ("rediss://h/#insecure", "verification"),
+            ("redis://h#x", "fragment"),
+            ("redis://h h", "space"),
+            ("redis://h\n", "space"),
+            ("unix://run/redis.sock", "host"),
+            ("unix://", "path"),
+            ("unix:///", "path"),
+            ("unix:///s?database=1", "more than"),
+            ("unix:///s?db=x", "database"),
+            ("unix:///s?user=u", "pass"),
+            ("unix:///s#x", "fragment"),
+        ] {
+            let error = redis_url(text).map(|url| url.to_string()).unwrap_err();
+            assert!(error.what.contains(what), "{text}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn help_tells_how_to_encode_a_password() {
+        let help = |text| redis_url(text).unwrap_err().help(true).unwrap();
+        assert!(help("redis://:p/w@host").contains("/ as %2F"));
+        assert!(!help("redis://host:x").contains("%2F"));
+    }
+
+    #[test]
+    fn endpoints_are_a_host_and_a_port() {
+        for (text, authority, port) in [
+            ("http://127.0.0.1:3000", "127.0.0.1:3000", 3000),
+            ("http://orders.internal", "orders.internal", 80),
+            ("http://orders_1:81/", "orders_1:81", 81),
+            ("HTTP://Orders:81", "Orders:81", 81),
+            ("http://[::1]:3000", "[::1]:3000", 3000),
+            ("http://[::1]", "[::1]", 80),
+        ] {
+            let endpoint = endpoint_url(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            assert_eq!((endpoint.authority.as_str(), endpoint.port), (authority, port), "{text}");
+            assert_eq!(endpoint.url.path(), "/");
+        }
+    }
+
+    #[test]
+    fn other_endpoints_are_refused() {
+        for (text, what) in [
+            ("https://orders", "TLS"),
+            ("ftp://orders", "scheme"),
+            ("orders:80", "not a URL"),
+            ("127.0.0.1:3000", "not a URL"),
+            ("http://", "not a URL"),
+            ("http://a b", "not a URL"),
+            ("http://orders/v1", "path"),
+            ("http://orders?x", "path"),
+            ("http://orders#x", "path"),
+            ("http://user:word@orders", "user name"),
+            ("http://orders:0", "port"),
+            ("http://orders:99999", ""),
+            ("http://orders:", "port"),
+            ("http://:80", ""),
+            ("http://[::1", ""),
+            ("http://[x]:80", ""),
+            ("http://127.0.0.999", "neither"),
+            ("http://a..b", "neither"),
+            ("http://a%20b", ""),
+        ] {
+            let error = endpoint_url(text).unwrap_err();
+            assert!(error.what.contains(what), "{text}: {error:?}");
+        }
+        let guess = endpoint_url("localhost:3000").unwrap_err().help(false).unwrap();
+        assert_eq!(guess, "did you mean `http://localhost:3000`?");
+    }
+
+    #[test]
+    fn spans_are_sent_below_the_path_of_the_collector() {
+        for (text, url) in [
+            ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/traces"),
+            ("http://collector:4318/", "http://collector:4318/v1/traces"),
+            ("http://collector", "http://collector/v1/traces"),
+            ("http://[::1]:4318", "http://[::1]:4318/v1/traces"),
+            ("http://collector/otlp/", "http://collector/otlp/v1/traces"),
+            ("http://collector:4318/v1/traces", "http://collector:4318/v1/traces"),
+        ] {
+            let read = collector(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            assert_eq!(read, url, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_collectors_are_refused() {
+        for (text, what) in [
+            ("127.0.0.1:4318", "not a URL"),
+            ("https://collector:4318", "TLS"),
+            ("grpc://collector:4317", "gRPC"),
+            ("ftp://collector", "scheme"),
+            ("http://", "not a URL"),
+            ("http://collector?x", "more than"),
+            ("http://collector#x", "more than"),
+            ("http://user:word@collector", "user name"),
+            ("http://collector:0", "port"),
+            ("http://collector:", "port"),
+            ("http://collector:99999", ""),
+            ("http://a..b", "neither"),
+        ] {
+            let error = collector(text).unwrap_err();
+            assert!(error.what.contains(what), "{text}: {error:?}");
+        }
+    }
+}
