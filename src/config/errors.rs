@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::mask::{masked, masked_at};
+use super::redact::{masked, masked_at};
 
 /// How much of a long line is shown before and after the place that is wrong, in characters.
 const SHOWN: usize = 100;

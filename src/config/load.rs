@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Config, Errors, Place, Problem, Sources, System, Warnings, model::Source, section, shown::shown,
-    walk::Reader, yaml,
+    Config, Errors, Place, Problem, Sources, System, Warnings, model::Source, reader::Reader, redact::shown,
+    section, yaml,
 };
 
 /// The longest configuration that is read, in bytes: far beyond what anybody writes, and short

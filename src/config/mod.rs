@@ -3,7 +3,7 @@
 //! A file goes through four steps, a module each:
 //!
 //! - `yaml` reads the text into a tree that knows where each word stands;
-//! - `walk` goes through that tree, inserts what `${…}` asks for, and collects errors without stopping;
+//! - `reader` goes through that tree, inserts what `${…}` asks for, and collects errors without stopping;
 //! - `value` types single words: a duration, a rate, an address, a pattern;
 //! - `section` knows the settings, and makes the [`Config`] of them.
 //!
@@ -12,13 +12,12 @@
 mod errors;
 mod interpolate;
 mod load;
-mod mask;
 pub mod model;
 mod nearest;
+mod reader;
+mod redact;
 mod section;
-mod shown;
 mod value;
-mod walk;
 mod yaml;
 
 pub use errors::{Errors, Place, Problem, Warnings};

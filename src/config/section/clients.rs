@@ -8,10 +8,11 @@ use ipnet::IpNet;
 use super::SHORTEST;
 use crate::config::{
     model::{AddressHeader, ClientAddress, ClientLimits, Forwarded, RateLimitFields, ReplyHeaders},
+    reader::Cursor,
     value::{
-        Invalid, LONGEST_DURATION, choice, count, duration, free_field_name, network, pseudonym, request_id_name, size,
+        Invalid, LONGEST_DURATION, choice, count, duration, free_field_name, network, pseudonym,
+        request_id_name, size,
     },
-    walk::Cursor,
 };
 
 pub(super) fn trusted_proxies(value: Option<Cursor<'_>>) -> Vec<IpNet> {

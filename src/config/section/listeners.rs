@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::config::{
     model::{Admin, Listener, Secret},
+    reader::Cursor,
     value::{bearer_token, socket},
-    walk::Cursor,
 };
 
 pub(super) fn listeners(value: Option<Cursor<'_>>) -> Vec<Listener> {

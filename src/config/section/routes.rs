@@ -1,18 +1,20 @@
 //! `routes`: where requests of a kind go.
 
+use std::collections::HashMap;
+
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    chosen,
+    bypassable_limits,
     policies::Policies,
-    route_names, shadowed,
+    unreachable_routes,
     upstreams::{Upstreams, timeouts},
     user::Known,
 };
 use crate::config::{
     model::Route,
+    reader::{Cursor, Mapping, Names},
     value::{field_name, field_value, host_pattern, method, path_pattern, route_name},
-    walk::{Cursor, Mapping, Names},
 };
 
 /// A route that is read, but not yet held against the others.
@@ -44,9 +46,9 @@ pub(super) fn routes(
             None => complete = false,
         }
     }
-    shadowed::report(&drafts);
-    chosen::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), known);
-    let routes = route_names::distinct(drafts);
+    unreachable_routes::report(&drafts);
+    bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), known);
+    let routes = with_unique_names(drafts);
     complete.then_some(routes)
 }
 
@@ -127,4 +129,34 @@ fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
         }
     }
     (all.len() == count).then_some(all)
+}
+
+/// Reports names that were given twice, and tells apart what is named after its path:
+/// the second route for `/a` that has no name is `/a#2`, as long as no other is named so.
+fn with_unique_names(drafts: Vec<Draft<'_>>) -> Vec<Route> {
+    let mut lines: HashMap<String, usize> = HashMap::new();
+    for draft in &drafts {
+        let Some(cursor) = draft.name else { continue };
+        if let Some(line) = lines.get(&draft.route.name) {
+            let help = format!("the route in line {line} has it already; metrics tell routes apart by name");
+            cursor.report(format!("the name `{}` is taken", cursor.written().unwrap_or_default()), help);
+        } else {
+            lines.insert(draft.route.name.clone(), cursor.place().line);
+        }
+    }
+    let mut times: HashMap<String, usize> = HashMap::new();
+    let mut routes = Vec::with_capacity(drafts.len());
+    for Draft { cursor, name, mut route } in drafts {
+        if name.is_none() {
+            let path = route.name.clone();
+            let time = times.entry(path.clone()).or_insert(0);
+            while *time == 0 || lines.contains_key(&route.name) {
+                *time += 1;
+                route.name = if *time == 1 { path.clone() } else { format!("{path}#{time}") };
+            }
+            lines.insert(route.name.clone(), cursor.place().line);
+        }
+        routes.push(route);
+    }
+    routes
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::SHORTEST;
 use crate::config::{
     model::{Balance, Endpoint, HostHeader, Timeouts, Upstream},
+    reader::{Cursor, Mapping, Names},
     value::{Invalid, LONGEST_DURATION, choice, count, duration, endpoint_url, name_of_thing},
-    walk::{Cursor, Mapping, Names},
 };
 
 /// What routes refer to, and the upstreams themselves where all are right.

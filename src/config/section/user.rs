@@ -4,8 +4,8 @@ use http::header::AUTHORIZATION;
 
 use crate::config::{
     model::{HeaderFrom, Jwt, JwtAlgorithm, UserSource},
+    reader::{Cursor, Mapping},
     value::{Invalid, choice, cookie_name, field_name, free_field_name, text, token_key},
-    walk::{Cursor, Mapping},
 };
 
 /// What a configuration says of users and proxies, so that what could never apply is found.

@@ -1,6 +1,11 @@
 //! What a limit is counted by, and the conditions of exemptions and overrides.
 
-use super::{Invalid, http::{cookie_name, field_name, field_value}, names::text as name, network::network};
+use super::{
+    Invalid,
+    http::{cookie_name, field_name, field_value},
+    names::text as name,
+    network::network,
+};
 use crate::config::{
     model::{Condition, KeyPart, KeyRecipe},
     nearest::nearest,

@@ -23,6 +23,8 @@ pub(super) use key_files::{authorities, belongs_to, certificates, private_key, t
 pub(super) use names::{key_prefix, name_of_thing, route_name, text};
 pub(super) use network::{network, socket};
 pub(super) use patterns::{host_pattern, path_pattern};
-pub(super) use quantity::{LONGEST_DURATION, LARGEST_LIMIT, count, duration, factor, number, percentage, rate, size};
+pub(super) use quantity::{
+    LARGEST_LIMIT, LONGEST_DURATION, count, duration, factor, number, percentage, rate, size,
+};
 pub(super) use template::template;
 pub(super) use urls::{REDIS_URL, collector, endpoint_url, redis_url};

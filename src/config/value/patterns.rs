@@ -107,7 +107,6 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,7 +7,6 @@ mod duplicates;
 mod node;
 mod parse;
 mod quoting;
-mod raw;
 
 pub(super) use node::{Key, Kind, Node};
 pub(super) use parse::parse;

@@ -6,9 +6,8 @@ use serde_yaml::{
 
 use super::{
     duplicates::duplicates,
-    node::{Node, place},
+    node::{Node, Raw, place},
     quoting,
-    raw::Raw,
 };
 use crate::config::{Place, Problem};
 

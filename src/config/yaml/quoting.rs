@@ -1,6 +1,6 @@
 //! Which value wanted quotes, where YAML trips over it.
 
-use crate::config::{Place, mask::is_open};
+use crate::config::{Place, redact::is_open};
 
 /// The longest line that is looked into, in bytes: looking is quadratic.
 const LONGEST: usize = 1000;

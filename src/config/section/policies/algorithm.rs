@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::config::{
     model::{Algorithm, Rate},
+    reader::Mapping,
     value::{LARGEST_LIMIT, choice, duration, number},
-    walk::Mapping,
 };
 
 /// The default number of buckets into which a sliding window is cut.

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::config::{
     model::{Algorithm, Condition, Cost, Override},
+    reader::{Cursor, Mapping},
     section::user::Known,
     value::{condition, condition_of, field_name},
-    walk::{Cursor, Mapping},
 };
 
 /// Kinds of conditions that name something.

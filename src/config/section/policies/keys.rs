@@ -1,10 +1,10 @@
-//! `key`: what a policy limits.
+//! `key`: what a policy limits; and `value`: what `distinct` counts.
 
 use crate::config::{
-    model::{KeyPart, KeyRecipe},
+    model::{Algorithm, KeyPart, KeyRecipe},
+    reader::{Cursor, Mapping},
     section::user::Known,
     value::key_recipe,
-    walk::Cursor,
 };
 
 /// One key, or a list of which each is limited on its own.
@@ -31,4 +31,27 @@ pub(super) fn key(item: Cursor<'_>, known: Known) -> Option<KeyRecipe> {
         item.report("no request has claims as long as no token is verified", help.to_owned());
     }
     Some(key)
+}
+
+/// What of a request `distinct` counts the different values of. None where it is wrong.
+pub(super) fn distinct_value(
+    at: &mut Mapping<'_>,
+    kind: Option<Algorithm>,
+    keys: Option<&[KeyRecipe]>,
+    known: Known,
+) -> Option<Option<KeyRecipe>> {
+    if kind.is_some_and(|kind| kind != Algorithm::Distinct) {
+        // That it is here was said by its settings.
+        return Some(None);
+    }
+    let value = match kind {
+        Some(_) => at.require("value", "what of a request is counted, such as `value: user`"),
+        None => at.take("value"),
+    }?;
+    let recipe = key(value, known)?;
+    if keys.is_some_and(|keys| keys.contains(&recipe)) {
+        let help = "with `key: ip`, `value: user` counts the users behind an address".to_owned();
+        value.report("this is the key as well, so there would never be but one value", help);
+    }
+    Some(Some(recipe))
 }

@@ -3,8 +3,8 @@
 use super::algorithm::{Settings, name};
 use crate::config::{
     model::{Algorithm, Rate},
+    reader::{Cursor, Mapping},
     value::{Invalid, LARGEST_LIMIT, number, rate},
-    walk::{Cursor, Mapping},
 };
 
 /// The most different values that are remembered.

@@ -4,8 +4,8 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::config::{
     model::{DenialBody, DenialReply, TemplatePart},
+    reader::Cursor,
     value::{denial_status, field_value, reply_field_name, template},
-    walk::Cursor,
 };
 
 /// The reply of a policy, or of a ban. `default`: its status, unless it says one.

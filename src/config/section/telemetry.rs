@@ -1,13 +1,13 @@
-//! `access_log` and `log`.
+//! `access_log`, `log` and `tracing`: what is written down of requests and of the process, and where.
 
 use std::path::PathBuf;
 
 use strsim::damerau_levenshtein;
 
 use crate::config::{
-    model::{AccessLog, AccessLogFormat, Destination, Log, LogFormat, LogLevel},
-    value::{Invalid, choice, percentage},
-    walk::Cursor,
+    model::{AccessLog, AccessLogFormat, Destination, Log, LogFormat, LogLevel, Tracing},
+    reader::Cursor,
+    value::{Invalid, choice, collector, percentage},
 };
 
 const FORMATS: [(&str, AccessLogFormat); 3] =
@@ -63,4 +63,21 @@ pub(super) fn log(value: Option<Cursor<'_>>) -> Log {
     };
     at.finish();
     log
+}
+
+/// The share that is traced unless the file says otherwise.
+const SAMPLE: f64 = 0.01;
+
+pub(super) fn tracing(value: Cursor<'_>) -> Option<Tracing> {
+    if value.written().is_some() {
+        let help = "such as `tracing: { otlp: http://127.0.0.1:4318 }`; to trace nothing, leave it out";
+        value.report("expected a mapping, not a word", help.to_owned());
+        return None;
+    }
+    let mut at = value.mapping()?;
+    let otlp = at.require("otlp", "such as `otlp: http://127.0.0.1:4318`");
+    let otlp = otlp.and_then(|url| url.parse(collector));
+    let sample = at.parse_or("sample", SAMPLE, percentage);
+    at.finish();
+    Some(Tracing { otlp: otlp?, sample })
 }

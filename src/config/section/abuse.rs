@@ -1,4 +1,4 @@
-//! `bans`: who is limited again and again is shut out.
+//! `abuse` and `bans`: what is kept of limited clients, and who is shut out for being limited again and again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,9 +9,9 @@ use super::{
     user::Known,
 };
 use crate::config::{
-    model::{BanKey, BanRule, DenialReply, Mode},
+    model::{Abuse, BanKey, BanRule, DenialReply, Mode, Secret, Users},
+    reader::{Cursor, Mapping},
     value::{Invalid, LONGEST_DURATION, choice, duration, factor, name_of_thing, percentage, rate},
-    walk::{Cursor, Mapping},
 };
 
 /// The shortest ban.
@@ -90,4 +90,23 @@ fn max(at: &mut Mapping<'_>, lasts: Option<Duration>) -> Duration {
         value.report("no ban would last as long as `for` says", "`max` is at least `for`".to_owned());
     }
     max
+}
+
+pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {
+    let default = Abuse { retain: Duration::from_secs(24 * 60 * 60), users: Users::Plain, secret: None };
+    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let retain = at.parse_or("retain", default.retain, duration(Duration::from_secs(1)..=LONGEST_DURATION));
+    let written = at.take("users");
+    let words = [("plain", Users::Plain), ("hashed", Users::Hashed), ("off", Users::Off)];
+    let users = written.and_then(|value| value.parse(choice(&words))).unwrap_or(default.users);
+    let secret = at.take("secret").map(|value| value.parse_secret(|text| Ok(text.to_owned())));
+    at.finish();
+    // One that is wrong was reported as such; it isn't missing as well.
+    let is_missing = secret.as_ref().is_none_or(|secret| secret.as_deref() == Some(""));
+    if let Some(value) = written.filter(|_| users == Users::Hashed && is_missing) {
+        let help = "set `secret`, to the same on every instance".to_owned();
+        value.report("there is no secret to hash users by", help);
+    }
+    let secret = secret.flatten().filter(|secret| !secret.is_empty()).map(Secret::new);
+    Abuse { retain, users, secret }
 }

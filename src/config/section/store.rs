@@ -1,25 +1,53 @@
-//! `store.redis`: where instances share their limits.
+//! `store`: where limits are kept, in memory or in Redis.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::SHORTEST;
 use crate::config::{
-    model::{Breaker, Redis, RedisTls, Secret},
+    model::{Breaker, MemoryStore, Redis, RedisTls, Secret, Store},
+    reader::{Cursor, Mapping},
     value::{
-        Invalid, REDIS_URL, authorities, belongs_to, certificates, count, duration, key_prefix, private_key,
-        redis_url,
+        Invalid, REDIS_URL, authorities, belongs_to, certificates, choice, count, duration, key_prefix,
+        private_key, redis_url,
     },
-    walk::{Cursor, Mapping},
 };
 
-pub(super) const SMALLEST: &str = "such as `store: { redis: { url: redis://127.0.0.1:6379 } }`";
+const MEMORY: MemoryStore = MemoryStore { max_keys: 1_000_000 };
+
+/// The store: `memory`, or a mapping of what it is made of.
+pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
+    let default = Store { memory: MEMORY, redis: None };
+    let Some(value) = value else { return default };
+    if let Some(word) = value.written() {
+        if word == "redis" || word.contains("://") {
+            value.report("a store in Redis is a mapping that holds the URL", SMALLEST_REDIS.to_owned());
+        } else {
+            value.parse(choice(&[("memory", ())]));
+        }
+        return default;
+    }
+    let Some(mut at) = value.mapping() else { return default };
+    let redis = at.take("redis").and_then(redis);
+    let memory = at.take("memory").map_or(MEMORY, memory);
+    at.finish();
+    Store { memory, redis }
+}
+
+fn memory(value: Cursor<'_>) -> MemoryStore {
+    let Some(mut at) = value.mapping() else { return MEMORY };
+    let max_keys = at.parse_or("max_keys", MEMORY.max_keys, count(1..=1_000_000_000));
+    at.finish();
+    MemoryStore { max_keys }
+}
+
+const SMALLEST_REDIS: &str = "such as `store: { redis: { url: redis://127.0.0.1:6379 } }`";
 
 /// Ways to find Redis that are known, but not here.
 const LATER: [&str; 2] = ["sentinel", "cluster"];
 
-pub(super) fn redis(value: Cursor<'_>) -> Option<Redis> {
+fn redis(value: Cursor<'_>) -> Option<Redis> {
     if value.written().is_some() {
-        value.report("expected a mapping, not a word", SMALLEST.to_owned());
+        value.report("expected a mapping, not a word", SMALLEST_REDIS.to_owned());
         return None;
     }
     let mut at = value.mapping()?;
