@@ -6,13 +6,11 @@ use axum::{Json, extract::State};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, request, uri::PathAndQuery};
 
 use super::{
-    bans,
-    body::Body,
-    openapi::{Bodies, Changes},
-    params::{Nothing, Params},
+    context::HandlerContext,
+    dto::{self, HeaderValues},
+    extract::{JsonBody, NoParams, Query},
+    openapi::{BodyErrors, WriteErrors},
     problem::Problem,
-    shapes::{self, HeaderValues},
-    state::Shared,
 };
 use crate::{
     proxy::explain::{Explained, Routed, Standing, Stood, Verdict},
@@ -26,7 +24,7 @@ use crate::{
     operation_id = "explain",
     tag = "in force",
     request_body(
-        content = shapes::ExplainedRequest,
+        content = dto::ExplainedRequest,
         description = "a request as it would come",
         example = json!({
             "method": "GET",
@@ -36,26 +34,27 @@ use crate::{
         })
     ),
     responses(
-        (status = 200, body = shapes::Explanation, description = "what would become of it"),
-        Changes,
-        Bodies
+        (status = 200, body = dto::Explanation, description = "what would become of it"),
+        WriteErrors,
+        BodyErrors
     )
 )]
 pub(super) async fn explain(
-    State(shared): State<Arc<Shared>>,
-    _: Params<Nothing>,
-    Body(request): Body<shapes::ExplainedRequest>,
-) -> Result<Json<shapes::Explanation>, Problem> {
-    explanation(&shared, request).await.map(Json)
+    State(context): State<Arc<HandlerContext>>,
+    _: Query<NoParams>,
+    JsonBody(request): JsonBody<dto::ExplainedRequest>,
+) -> Result<Json<dto::Explanation>, Problem> {
+    explanation(&context, request).await.map(Json)
 }
 
 /// What would become of `request`.
 pub(super) async fn explanation(
-    shared: &Shared,
-    request: shapes::ExplainedRequest,
-) -> Result<shapes::Explanation, Problem> {
+    context: &HandlerContext,
+    request: dto::ExplainedRequest,
+) -> Result<dto::Explanation, Problem> {
     let peer = peer(request.peer.as_deref())?;
-    let explained = shared.desk.explain(&shared.state.in_force.now().rules, parts(request)?, peer).await?;
+    let explained =
+        context.desk.explain(&context.state.in_force.snapshot().rules, parts(request)?, peer).await?;
     Ok(told(explained))
 }
 
@@ -67,8 +66,8 @@ fn peer(text: Option<&str>) -> Result<IpAddr, Problem> {
 }
 
 /// The request as a client would send it over HTTP/1.1.
-fn parts(asked: shapes::ExplainedRequest) -> Result<request::Parts, Problem> {
-    let shapes::ExplainedRequest { method, url, headers: fields, .. } = asked;
+fn parts(asked: dto::ExplainedRequest) -> Result<request::Parts, Problem> {
+    let dto::ExplainedRequest { method, url, headers: fields, .. } = asked;
     let wrong = |what: &str, text: &str| Problem::bad_request(format!("{what}: {}", text.escape_debug()));
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("this is no method", &method))?;
     let uri: Uri = url.parse().map_err(|_| wrong("this is no URL that a request can be for", &url))?;
@@ -109,11 +108,11 @@ fn origin_form(uri: &Uri) -> Uri {
     }
 }
 
-fn told(explained: Explained) -> shapes::Explanation {
+fn told(explained: Explained) -> dto::Explanation {
     let (address, because) = explained.address;
-    let client_address = shapes::ExplainedAddress { address: address.into(), because };
+    let client_address = dto::ExplainedAddress { address: address.into(), because };
     let (user, because) = explained.user;
-    let user = shapes::ExplainedUser { user: user.map(Into::into), because };
+    let user = dto::ExplainedUser { user: user.map(Into::into), because };
     let verdict = match explained.verdict {
         Verdict::Allowed => "allowed",
         Verdict::Denied => "denied",
@@ -121,7 +120,7 @@ fn told(explained: Explained) -> shapes::Explanation {
         Verdict::Undecided => "undecided",
         Verdict::Refused => "refused",
     };
-    shapes::Explanation {
+    dto::Explanation {
         client_address,
         user,
         route: explained.route.map(route),
@@ -130,20 +129,20 @@ fn told(explained: Explained) -> shapes::Explanation {
         status: explained.status.map(|status| status.as_u16()),
         because: explained.because,
         checks: explained.checks.into_iter().map(check).collect(),
-        bans: explained.bans.iter().map(|ban| bans::list::told(ban)).collect(),
+        bans: explained.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
     }
 }
 
-fn route(route: Routed) -> shapes::ExplainedRoute {
+fn route(route: Routed) -> dto::ExplainedRoute {
     let passed_over = route.passed_over.into_iter();
-    shapes::ExplainedRoute {
+    dto::ExplainedRoute {
         name: route.name,
         because: route.because,
-        passed_over: passed_over.map(|(name, because)| shapes::PassedOver { name, because }).collect(),
+        passed_over: passed_over.map(|(name, because)| dto::PassedOver { name, because }).collect(),
     }
 }
 
-fn check(standing: Standing) -> shapes::ExplainedCheck {
+fn check(standing: Standing) -> dto::ExplainedCheck {
     let verdict = match standing.stood {
         Stood::Allowed => "allowed",
         Stood::Denied => "denied",
@@ -151,7 +150,7 @@ fn check(standing: Standing) -> shapes::ExplainedCheck {
         Stood::Skipped => "skipped",
         Stood::Unknown => "unknown",
     };
-    shapes::ExplainedCheck {
+    dto::ExplainedCheck {
         policy: standing.policy,
         key: standing.key,
         algorithm: standing.algorithm.to_owned(),
@@ -172,7 +171,7 @@ mod tests {
 
     fn asked(url: &str, host: Option<&str>) -> Result<(String, Option<String>), Problem> {
         let headers = host.map(|host| ("Host".to_owned(), HeaderValues::One(host.to_owned())));
-        let request = shapes::ExplainedRequest {
+        let request = dto::ExplainedRequest {
             method: "GET".to_owned(),
             url: url.to_owned(),
             headers: headers.into_iter().collect(),

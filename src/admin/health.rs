@@ -1,6 +1,9 @@
 //! Alive, ready, and how much of what.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering::Relaxed},
+};
 
 use axum::{
     Json,
@@ -13,12 +16,42 @@ use http::{
 };
 
 use super::{
-    openapi::Refusals,
+    context::HandlerContext,
+    dto::{Health, ProblemDetails},
+    openapi::ReadErrors,
     problem::Problem,
-    shapes::{Health, ProblemDetails},
-    state::{Phase, Shared},
 };
 use crate::telemetry::metrics::Format;
+
+/// Where the process is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessPhase {
+    Starting,
+    Ready,
+    /// Finishes what runs, takes nothing new.
+    Draining,
+}
+
+/// The phase, as the process tells it to whoever balances load over it. Begins with
+/// [`ProcessPhase::Starting`].
+#[derive(Debug, Default)]
+pub struct Readiness(AtomicU8);
+
+impl Readiness {
+    /// Enters a phase.
+    pub fn enter(&self, phase: ProcessPhase) {
+        self.0.store(phase as u8, Relaxed);
+    }
+
+    /// The phase it is in.
+    pub fn phase(&self) -> ProcessPhase {
+        let phases = [ProcessPhase::Starting, ProcessPhase::Ready, ProcessPhase::Draining];
+        phases
+            .into_iter()
+            .find(|&phase| phase as u8 == self.0.load(Relaxed))
+            .unwrap_or(ProcessPhase::Draining)
+    }
+}
 
 /// The process lives.
 #[utoipa::path(
@@ -45,12 +78,12 @@ pub(super) async fn alive() -> Json<Health> {
         (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "starting, or draining"),
     )
 )]
-pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<Json<Health>, Problem> {
+pub(super) async fn ready(State(context): State<Arc<HandlerContext>>) -> Result<Json<Health>, Problem> {
     let not = |why| Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, why));
-    match shared.state.readiness.phase() {
-        Phase::Ready => Ok(Json(Health { status: "ready".to_owned() })),
-        Phase::Starting => not("starting"),
-        Phase::Draining => not("draining"),
+    match context.state.readiness.phase() {
+        ProcessPhase::Ready => Ok(Json(Health { status: "ready".to_owned() })),
+        ProcessPhase::Starting => not("starting"),
+        ProcessPhase::Draining => not("draining"),
     }
 }
 
@@ -65,16 +98,31 @@ pub(super) async fn ready(State(shared): State<Arc<Shared>>) -> Result<Json<Heal
             (String = "text/plain"),
             (String = "application/openmetrics-text")
         )),
-        Refusals
+        ReadErrors
     )
 )]
 pub(super) async fn metrics(
-    State(shared): State<Arc<Shared>>,
+    State(context): State<Arc<HandlerContext>>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let format = Format::accepted(&accepted.collect::<Vec<_>>().join(","));
-    let page = shared.state.metrics.expose(format);
+    let page = context.state.metrics.expose(format);
     let page = page.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(CONTENT_TYPE, format.content_type())], page).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_phase_is_told_as_it_was_entered() {
+        let readiness = Readiness::default();
+        assert_eq!(readiness.phase(), ProcessPhase::Starting);
+        for phase in [ProcessPhase::Ready, ProcessPhase::Draining] {
+            readiness.enter(phase);
+            assert_eq!(readiness.phase(), phase);
+        }
+    }
 }

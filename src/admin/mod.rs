@@ -1,43 +1,47 @@
-//! The admin port: health, metrics, and who was behind a blocked address.
+//! The admin port: health, metrics, the API for operators and its page.
 //!
-//! It has a thread and a runtime of its own, so that it answers while the workers are saturated. The
-//! shapes of its answers are in [`shapes`]; errors are `application/problem+json` (RFC 9457).
+//! It has a thread and a runtime of its own, so that it answers while the workers are saturated. What it answers is in
+//! [`dto`]; errors are `application/problem+json` (RFC 9457).
 
+mod active_config;
 mod archivist;
 mod audit;
+mod auth;
+mod background;
 mod bans;
 mod blocked;
-mod body;
-mod current;
+mod configuration;
+mod connection_slots;
+mod context;
 mod desk;
+pub mod dto;
 mod events;
+mod evidence;
 mod explain;
-mod guard;
-mod guesses;
+mod extract;
 mod health;
-mod in_force;
+mod limit_key;
 mod limits;
 mod openapi;
 mod page;
-mod params;
-mod places;
+mod paging;
 mod problem;
 mod reload;
-mod rounds;
 mod router;
 mod server;
 mod session;
-pub mod shapes;
 mod state;
 mod status;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+mod token_throttle;
+mod unblock;
 mod users;
-mod vocabulary;
 
-pub use current::{Configured, InForce};
+pub use active_config::{ActiveConfig, ConfigSnapshot};
+pub use health::{ProcessPhase, Readiness};
 pub use reload::{ReloadRequest, Reloads};
 pub use server::{AdminHandle, spawn};
-pub use state::{Facts, Phase, Readiness, State};
+pub use state::{AdminState, ProcessFacts};

@@ -10,10 +10,7 @@ use utoipa::{
     },
 };
 
-use super::{
-    shapes::{ProblemDetails, Tick},
-    vocabulary,
-};
+use super::dto::{ProblemDetails, Tick, schema};
 
 /// The frame; the router adds the paths.
 #[derive(OpenApi)]
@@ -27,11 +24,11 @@ use super::{
     components(schemas(
         ProblemDetails,
         Tick,
-        vocabulary::Client,
-        vocabulary::Prefix,
-        vocabulary::BanKey,
-        vocabulary::LimitKey,
-        vocabulary::Cursor
+        schema::Client,
+        schema::Prefix,
+        schema::BanKey,
+        schema::LimitKey,
+        schema::Cursor
     )),
     tags(
         (name = "health", description = "Alive, ready, and everything that is counted"),
@@ -41,15 +38,15 @@ use super::{
         (name = "bans", description = "Who is shut out"),
         (name = "events", description = "What happens, as it happens")
     ),
-    modifiers(&Bearer),
+    modifiers(&BearerScheme),
     security(("bearer" = []), ())
 )]
-pub(super) struct Description;
+pub(super) struct ApiDoc;
 
 /// The token, where one is set.
-struct Bearer;
+struct BearerScheme;
 
-impl Modify for Bearer {
+impl Modify for BearerScheme {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
         let components = openapi.components.get_or_insert_default();
@@ -74,19 +71,19 @@ macro_rules! problems {
 
 problems! {
     /// Who may not ask, or asks for what can't be read.
-    Refusals: ["400", "401", "403", "429"];
+    ReadErrors: ["400", "401", "403", "429"];
     /// The same where something is looked up.
-    LookUps: ["400", "401", "403", "404", "429"];
+    LookupErrors: ["400", "401", "403", "404", "429"];
     /// The same where something is changed, or is to be read from a body.
-    Changes: ["400", "401", "403", "415", "429"];
+    WriteErrors: ["400", "401", "403", "415", "429"];
     /// Where what is to be changed may not be there.
-    Missing: ["404"];
+    NotFoundError: ["404"];
     /// Where a body is read.
-    Bodies: ["408", "413"];
+    BodyErrors: ["408", "413"];
     /// Where others have to be asked, who may not answer.
-    Away: ["503"];
+    UnavailableError: ["503"];
     /// Where what is read may be wrong.
-    Misconfigured: ["422"];
+    ConfigErrors: ["422"];
 }
 
 fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {

@@ -7,12 +7,11 @@ use http::StatusCode;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    audit::Operator,
-    openapi::{Away, Changes, Misconfigured},
-    params::{Nothing, Params},
+    context::HandlerContext,
+    dto::{ConfigurationError, Reloaded},
+    extract::{NoParams, Operator, Query},
+    openapi::{ConfigErrors, UnavailableError, WriteErrors},
     problem::Problem,
-    shapes::{ConfigurationError, Reloaded},
-    state::Shared,
 };
 
 /// Reloads that may wait for those before them.
@@ -65,14 +64,14 @@ impl ReloadRequest {
     path = "/v1/reload",
     operation_id = "reload",
     tag = "in force",
-    responses((status = 200, body = Reloaded, description = "what has changed"), Changes, Away, Misconfigured)
+    responses((status = 200, body = Reloaded, description = "what has changed"), WriteErrors, UnavailableError, ConfigErrors)
 )]
 pub(super) async fn reload(
-    State(shared): State<Arc<Shared>>,
+    State(context): State<Arc<HandlerContext>>,
     by: Operator,
-    _: Params<Nothing>,
+    _: Query<NoParams>,
 ) -> Result<Json<Reloaded>, Problem> {
-    match shared.state.reloads.ask(by.0).await {
+    match context.state.reloads.ask(by.0).await {
         Some(Ok(reloaded)) => Ok(Json(reloaded)),
         Some(Err(errors)) => Err(Problem::misconfigured(errors)),
         None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Tollgate is ending")),

@@ -16,29 +16,29 @@ use utoipa::OpenApi;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 use super::{
-    audit, bans, blocked, events, explain, guard::guard, health, in_force, limits, openapi::Description,
-    page, problem::Problem, reload, state::Shared, status, users,
+    audit, auth, bans, blocked, configuration, context::HandlerContext, events, evidence, explain, health,
+    limits, openapi::ApiDoc, page, problem::Problem, reload, status, unblock, users,
 };
 
-pub(super) fn router(shared: Arc<Shared>) -> Router {
-    let (router, described) = OpenApiRouter::with_openapi(Description::openapi())
+pub(super) fn router(context: Arc<HandlerContext>) -> Router {
+    let (router, described) = OpenApiRouter::with_openapi(ApiDoc::openapi())
         .routes(routes!(health::alive))
         .routes(routes!(health::ready))
         .routes(routes!(health::metrics))
         .routes(routes!(status::status))
-        .routes(routes!(blocked::list::list))
-        .routes(routes!(blocked::evidence::evidence, blocked::unblock::unblock))
+        .routes(routes!(blocked::list))
+        .routes(routes!(evidence::evidence, unblock::unblock))
         .routes(routes!(reload::reload))
         .routes(routes!(users::user))
         .routes(routes!(explain::explain))
-        .routes(routes!(limits::peek::peek, limits::clear::clear))
-        .routes(routes!(in_force::routes::routes))
-        .routes(routes!(in_force::upstreams::upstreams))
-        .routes(routes!(in_force::policies::policies))
-        .routes(routes!(in_force::config::config))
+        .routes(routes!(limits::peek, limits::clear))
+        .routes(routes!(configuration::routes))
+        .routes(routes!(configuration::upstreams))
+        .routes(routes!(configuration::policies))
+        .routes(routes!(configuration::config))
         .routes(routes!(events::events))
-        .routes(routes!(bans::list::list, bans::give::give, bans::lift::lift))
-        .routes(routes!(audit::audit))
+        .routes(routes!(bans::list, bans::create, bans::lift))
+        .routes(routes!(audit::list))
         .split_for_parts();
     // Written once: the router is copied for each connection.
     let described = described.to_json().map(Bytes::from).map_err(|error| {
@@ -50,16 +50,16 @@ pub(super) fn router(shared: Arc<Shared>) -> Router {
         .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .fallback(unknown_path)
-        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard))
-        .with_state(shared)
+        .layer(middleware::from_fn_with_state(Arc::clone(&context), auth::authorize))
+        .with_state(context)
 }
 
 /// As a page to whoever asks for one.
-async fn unknown_path(look: page::Look, uri: Uri, headers: HeaderMap) -> Response {
+async fn unknown_path(frame: page::PageFrame, uri: Uri, headers: HeaderMap) -> Response {
     let problem = Problem::not_found(format!("there is nothing at {}", uri.path().escape_debug()));
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     match accepts {
-        Some(accept) if accept.contains("text/html") => look.lost(&problem),
+        Some(accept) if accept.contains("text/html") => frame.lost(&problem),
         _ => problem.into_response(),
     }
 }

@@ -29,13 +29,14 @@ use tokio::{
 };
 
 use super::{
+    AdminState,
     archivist::Archivist,
-    audit::Peer,
+    background,
+    connection_slots::{Place, Places},
+    context::HandlerContext,
     desk::{self, Desk},
-    places::{Place, Places},
-    rounds,
+    extract::Peer,
     router::router,
-    state::{Shared, State},
 };
 use crate::{abuse::Archive, limit::StoreAdmin};
 
@@ -77,9 +78,9 @@ impl AdminHandle {
 
 /// Tells an answer that goes on and on when it has to end, so that it ends well.
 #[derive(Debug, Clone)]
-pub(super) struct Ending(watch::Receiver<bool>);
+pub(super) struct ShutdownSignal(watch::Receiver<bool>);
 
-impl Ending {
+impl ShutdownSignal {
     /// Ready once the connection or the process is to end.
     pub(super) async fn ended(&mut self) {
         // Nobody left who could tell: it has ended.
@@ -94,7 +95,7 @@ impl Ending {
 /// The socket or the runtime can't be set up, or there is no thread left.
 pub fn spawn<S: StoreAdmin + 'static, A: Archive + 'static>(
     listener: std::net::TcpListener,
-    state: State,
+    state: AdminState,
     store: impl FnOnce() -> S + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
 ) -> io::Result<AdminHandle> {
@@ -109,11 +110,11 @@ pub fn spawn<S: StoreAdmin + 'static, A: Archive + 'static>(
         local.spawn_local(async move { desk::serve(store(), bans, clock, questions).await });
         let (registry, clock) = (Arc::clone(&state.registry), Arc::clone(&state.clock));
         local.spawn_local(async move { Archivist::new(archive(), registry, clock).serve(errands).await });
-        let shared = Arc::new(Shared::new(state, desk));
-        local.spawn_local(rounds::sample(Arc::clone(&shared)));
-        local.spawn_local(rounds::refresh(Arc::clone(&shared)));
-        local.spawn_local(rounds::tick(Arc::clone(&shared)));
-        let router = router(shared);
+        let context = Arc::new(HandlerContext::new(state, desk));
+        local.spawn_local(background::sample(Arc::clone(&context)));
+        local.spawn_local(background::refresh(Arc::clone(&context)));
+        local.spawn_local(background::tick(Arc::clone(&context)));
+        let router = router(context);
         let result = local.block_on(&runtime, async {
             let listener = TcpListener::from_std(listener)?;
             accept(listener, router, stopped).await;
@@ -159,7 +160,7 @@ async fn serve(stream: TcpStream, router: Router, place: Arc<Place>, mut stopped
     let service = TowerToHyperService::new(router);
     let visit = Arc::clone(&place);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Ending(ending.clone()));
+        request.extensions_mut().insert(ShutdownSignal(ending.clone()));
         request.extensions_mut().insert(Arc::clone(&visit));
         service.call(request)
     });

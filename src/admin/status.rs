@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::{Json, extract::State};
 
 use super::{
-    Configured,
-    openapi::Refusals,
-    params::{Nothing, Params},
-    shapes::{Configuration, SharedStore, Status, StoreStatus},
-    state::{self, Phase, Shared},
+    AdminState, ConfigSnapshot, ProcessPhase,
+    context::HandlerContext,
+    dto::{Configuration, SharedStore, Status, StoreStatus},
+    extract::{NoParams, Query},
+    openapi::ReadErrors,
 };
 use crate::telemetry::{
     metrics::{Metrics, StoreFacts},
@@ -22,15 +22,15 @@ use crate::telemetry::{
     path = "/v1/status",
     operation_id = "status",
     tag = "in force",
-    responses((status = 200, body = Status, description = "how it stands"), Refusals)
+    responses((status = 200, body = Status, description = "how it stands"), ReadErrors)
 )]
-pub(super) async fn status(State(shared): State<Arc<Shared>>, _: Params<Nothing>) -> Json<Status> {
-    Json(told(&shared.state))
+pub(super) async fn status(State(context): State<Arc<HandlerContext>>, _: Query<NoParams>) -> Json<Status> {
+    Json(told(&context.state))
 }
 
 /// How it stands now.
-pub(super) fn told(state: &state::State) -> Status {
-    let configured = state.in_force.now();
+pub(super) fn told(state: &AdminState) -> Status {
+    let configured = state.in_force.snapshot();
     let started = i64::try_from(state.metrics.started().as_micros()).unwrap_or(i64::MAX);
     let uptime = state.clock.now().saturating_sub(started).max(0);
     let phase = state.readiness.phase();
@@ -39,8 +39,8 @@ pub(super) fn told(state: &state::State) -> Status {
         started: rfc3339(started),
         // To the second.
         uptime: duration(uptime - uptime % 1_000_000),
-        ready: phase == Phase::Ready,
-        draining: phase == Phase::Draining,
+        ready: phase == ProcessPhase::Ready,
+        draining: phase == ProcessPhase::Draining,
         configuration: Configuration {
             hash: configured.hash.clone(),
             decides: configured.decides.clone(),
@@ -55,7 +55,7 @@ pub(super) fn told(state: &state::State) -> Status {
 }
 
 /// Of the configuration, of the store that instances share as it stands now, and of what else was found.
-fn warnings(state: &state::State, configured: &Configured) -> Vec<String> {
+fn warnings(state: &AdminState, configured: &ConfigSnapshot) -> Vec<String> {
     let store = state.metrics.store().map(|store| store.warnings).unwrap_or_default();
     configured.warnings.iter().cloned().chain(store).chain(state.warnings.list()).collect()
 }

@@ -10,7 +10,9 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::{AdminHandle, Configured, Facts, InForce, Phase, Readiness, State, spawn};
+use super::{
+    ActiveConfig, AdminHandle, AdminState, ConfigSnapshot, ProcessFacts, ProcessPhase, Readiness, spawn,
+};
 use crate::{
     abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
     config::model::{KeyPart, KeyRecipe, Secret},
@@ -129,10 +131,10 @@ impl Harness {
         let clock = || ManualClock::new(NOW);
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
-        readiness.enter(Phase::Ready);
+        readiness.enter(ProcessPhase::Ready);
         let verifier = Arc::new(Verifier::new(&[]).unwrap());
         let rules = Rules::new(Arc::new(config()), policies.into(), verifier).unwrap();
-        let in_force = Arc::new(InForce::new(Configured {
+        let in_force = Arc::new(ActiveConfig::new(ConfigSnapshot {
             rules: Arc::new(rules),
             upstreams: Vec::new(),
             hash: "abc123".into(),
@@ -146,7 +148,7 @@ impl Harness {
             let (clock, audit, metrics) = (Arc::new(clock()), Arc::clone(&audit), Arc::clone(&metrics));
             Arc::new(Bans::new(clock, events.clone(), audit, metrics, false))
         };
-        let state = State {
+        let state = AdminState {
             token: token.map(Secret::new),
             registry: Arc::clone(&registry),
             bans: Arc::clone(&bans),
@@ -158,7 +160,7 @@ impl Harness {
             events: events.clone(),
             warnings: Warnings::default(),
             clock: Arc::new(clock()),
-            facts: Facts { listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))] },
+            facts: ProcessFacts { listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))] },
         };
         let store = Arc::new(Lists::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

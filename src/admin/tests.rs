@@ -13,7 +13,7 @@ use std::{
 use ipnet::IpNet;
 use serde_json::json;
 
-use super::{Phase, server::CONNECTIONS, testing::Harness};
+use super::{ProcessPhase, server::CONNECTIONS, testing::Harness};
 use crate::{
     abuse::{Archive, Changes, Others, Whereabouts, bans::Key},
     limit::Unavailable,
@@ -242,7 +242,9 @@ fn a_token_stands_before_everything_but_health() {
 #[test]
 fn readiness_follows_the_process() {
     let harness = Harness::start(None);
-    for (phase, status) in [(Phase::Starting, 503), (Phase::Ready, 200), (Phase::Draining, 503)] {
+    for (phase, status) in
+        [(ProcessPhase::Starting, 503), (ProcessPhase::Ready, 200), (ProcessPhase::Draining, 503)]
+    {
         harness.readiness.enter(phase);
         assert_eq!(harness.get("/readyz").status, status);
         assert_eq!(harness.get("/healthz").status, 200);

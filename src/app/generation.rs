@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::StartError;
 use crate::{
-    admin::Configured,
+    admin::ConfigSnapshot,
     config::model::{self, Config, UserSource},
     identity::Verifier,
     limit::Policy,
@@ -60,8 +60,8 @@ impl Generation {
     }
 
     /// What the admin port shows of it. `loaded`: when, in microseconds since the Unix epoch.
-    pub(super) fn told(&self, warnings: Vec<String>, loaded: i64) -> Configured {
-        Configured {
+    pub(super) fn told(&self, warnings: Vec<String>, loaded: i64) -> ConfigSnapshot {
+        ConfigSnapshot {
             rules: Arc::clone(&self.rules),
             upstreams: self.upstreams.clone(),
             hash: fingerprint(&*self.config),

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     abuse::{Archive, Collector, bans::Bans},
-    admin::{self, AdminHandle, InForce, Readiness, ReloadRequest},
+    admin::{self, ActiveConfig, AdminHandle, Readiness, ReloadRequest},
     config::model::{AccessLogFormat, Config},
     identity::UnusableKeys,
     limit::{Clock, Policy, PolicyIds, StoreAdmin, SystemClock},
@@ -112,7 +112,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
     let registry = Arc::new(registry.with_names(&bans::names(&config)));
     let generation = Generation::new(config, policies, None)?;
     let config = Arc::clone(&generation.config);
-    let in_force = Arc::new(InForce::new(generation.told(warnings, clock.now())));
+    let in_force = Arc::new(ActiveConfig::new(generation.told(warnings, clock.now())));
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
     let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());
@@ -172,7 +172,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
 
     let readiness = Arc::new(Readiness::default());
     let (reloads, reload_requests) = admin::Reloads::channel();
-    let state = admin::State {
+    let state = admin::AdminState {
         token: config.admin.token.clone(),
         registry: Arc::clone(&registry),
         bans: Arc::clone(&bans),
@@ -184,7 +184,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
         events: events.clone(),
         warnings: diagnostics.warnings(),
         clock: Arc::new(clock.clone()),
-        facts: admin::Facts { listeners: addresses.clone() },
+        facts: admin::ProcessFacts { listeners: addresses.clone() },
     };
     let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;
 
@@ -225,7 +225,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
         workers::spawn(worker, received, shift, working.clone())?;
         parts.renewals.push(renewals);
     }
-    readiness.enter(admin::Phase::Ready);
+    readiness.enter(admin::ProcessPhase::Ready);
 
     for address in &addresses {
         tracing::info!(%address, workers, "serving clients");
@@ -288,7 +288,7 @@ impl App {
 
     /// Takes no more connections, and closes those on which nothing runs.
     pub fn drain(&self) {
-        self.readiness.enter(admin::Phase::Draining);
+        self.readiness.enter(admin::ProcessPhase::Draining);
         self.phase.send_replace(Phase::Draining);
     }
 

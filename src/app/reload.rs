@@ -14,8 +14,8 @@ use super::{App, bans, difference::Difference, generation::Generation};
 use crate::{
     abuse::{AuditLog, Collector, Names, Registry},
     admin::{
-        InForce, ReloadRequest,
-        shapes::{Configuration, ConfigurationError, Reloaded},
+        ActiveConfig, ReloadRequest,
+        dto::{Configuration, ConfigurationError, Reloaded},
     },
     config::model::Config,
     limit::{Clock, Fleet, Policy, PolicyIds, SystemClock},
@@ -36,7 +36,7 @@ pub type Loaded = Result<(Config, Vec<String>), Vec<ConfigurationError>>;
 pub(super) struct Parts {
     pub(super) ids: PolicyIds,
     pub(super) generation: Generation,
-    pub(super) in_force: Arc<InForce>,
+    pub(super) in_force: Arc<ActiveConfig>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
     pub(super) collector: Collector,

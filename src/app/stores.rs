@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{StartError, reload::Elsewhere};
 use crate::{
     abuse::{self, AuditLog, Names, Registry, bans::Bans},
-    admin::InForce,
+    admin::ActiveConfig,
     config::model::{Config, Redis},
     limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
     peers::{Duties, Monitor, records::Scope},
@@ -24,7 +24,7 @@ const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 /// What limits stand on, whichever store it is.
 pub(super) struct Ground {
-    pub(super) in_force: Arc<InForce>,
+    pub(super) in_force: Arc<ActiveConfig>,
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
@@ -105,7 +105,7 @@ impl Shared {
             fleet: Arc::clone(&common.fleet),
             configuration: Box::new({
                 let in_force = Arc::clone(&ground.in_force);
-                move || in_force.now().decides.clone()
+                move || in_force.snapshot().decides.clone()
             }),
             unblocked: unblocked(memory, ground),
             cleared: Box::new(cleared(memory, ground)),
@@ -141,7 +141,7 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
     let (registry, clock) = (Arc::clone(&ground.registry), ground.clock.clone());
     let events = ground.events.clone();
     Box::new(move |identifier| {
-        memory.reset_now(in_force.now().policies(), identifier);
+        memory.reset_now(in_force.snapshot().policies(), identifier);
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
             events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });
@@ -153,7 +153,7 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
 fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> impl Fn(&str, &str) + Send + use<> {
     let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
     move |name, identifier| {
-        if let Some(policy) = in_force.now().policies().iter().find(|policy| policy.name == name) {
+        if let Some(policy) = in_force.snapshot().policies().iter().find(|policy| policy.name == name) {
             memory.clear_now(std::slice::from_ref(policy), identifier);
         }
     }

@@ -8,7 +8,7 @@ use super::{
     client::{self, Failure, Options},
     terminal::{moment, printable},
 };
-use crate::admin::shapes::{Ban, NewBan};
+use crate::admin::dto::{Ban, NewBan};
 
 /// Shut out an address, a prefix or a user
 #[derive(Debug, Clone, clap::Args)]

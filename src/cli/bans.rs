@@ -9,7 +9,7 @@ use super::{
     client::{self, Failure, Options},
     terminal::{moment, printable, table, time_left},
 };
-use crate::admin::shapes::{Ban, Bans};
+use crate::admin::dto::{Ban, Bans};
 
 /// List who is shut out
 #[derive(Debug, Clone, clap::Args)]

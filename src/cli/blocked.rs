@@ -10,7 +10,7 @@ use super::{
     client::{self, Failure, Options},
     terminal::{moment, printable, table, time_left},
 };
-use crate::admin::shapes::{Blocked, BlockedAddress, Evidence, Record};
+use crate::admin::dto::{Blocked, BlockedAddress, Evidence, Record};
 
 /// Which addresses were limited, and who was behind one
 #[derive(Debug, Clone, clap::Args)]

@@ -23,7 +23,7 @@ use super::{
     complain,
     terminal::{printable, printable_json},
 };
-use crate::admin::shapes::{ConfigurationError, ProblemDetails};
+use crate::admin::dto::{ConfigurationError, ProblemDetails};
 
 /// For an answer, from the connection on.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -12,7 +12,7 @@ use super::{
     client::{self, Failure, Options},
     terminal::{moment, printable, table},
 };
-use crate::admin::shapes::{
+use crate::admin::dto::{
     ExplainedCheck, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation, HeaderValues,
 };
 
@@ -178,7 +178,7 @@ mod tests {
 
     fn told() -> Explanation {
         Explanation {
-            client_address: crate::admin::shapes::ExplainedAddress {
+            client_address: crate::admin::dto::ExplainedAddress {
                 address: "203.0.113.7".into(),
                 because: "said in x-forwarded-for by the trusted proxy 10.0.0.1".into(),
             },
@@ -186,7 +186,7 @@ mod tests {
             route: Some(ExplainedRoute {
                 name: Some("all".into()),
                 because: "the path matches /*".into(),
-                passed_over: vec![crate::admin::shapes::PassedOver {
+                passed_over: vec![crate::admin::dto::PassedOver {
                     name: "login".into(),
                     because: "the method is none of POST".into(),
                 }],

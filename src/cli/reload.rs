@@ -13,7 +13,7 @@ use super::{
     complain,
     terminal::{printable, printable_json, printable_lines},
 };
-use crate::admin::shapes::{ConfigurationError, Reloaded};
+use crate::admin::dto::{ConfigurationError, Reloaded};
 
 /// Read the configuration again
 #[derive(Debug, Clone, clap::Args)]

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{misconfigured, service_manager::ServiceManager};
 use crate::{
-    admin::{ReloadRequest, shapes::ConfigurationError},
+    admin::{ReloadRequest, dto::ConfigurationError},
     app::{self, App, Inherited, Loaded},
     config::{self, Config},
     telemetry::log,

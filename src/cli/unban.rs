@@ -8,7 +8,7 @@ use super::{
     client::{self, Failure, Options},
     terminal::printable,
 };
-use crate::admin::shapes::Lifted;
+use crate::admin::dto::Lifted;
 
 /// Lift a ban
 #[derive(Debug, Clone, clap::Args)]

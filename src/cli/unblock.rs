@@ -8,7 +8,7 @@ use super::{
     client::{self, Failure, Options},
     terminal::{printable, table},
 };
-use crate::admin::shapes::Unblocked;
+use crate::admin::dto::Unblocked;
 
 /// Clear the limits of an address
 #[derive(Debug, Clone, clap::Args)]

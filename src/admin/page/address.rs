@@ -8,41 +8,41 @@ use maud::{Markup, html};
 
 use super::{
     super::{
-        bans::list::told,
-        blocked::found,
-        params::{Address, Nothing, Params},
+        context::HandlerContext,
+        dto::{Ban, Evidence, LimitUsage, Record},
+        evidence::evidence_of,
+        extract::{ClientParam, NoParams, Query},
         problem::Problem,
-        shapes::{Ban, Evidence, Limit, Record},
-        state::Shared,
     },
-    bans, dialogs,
-    layout::{Look, Page, Place},
-    parts, timeline,
-    words::{count, lasting},
+    bans, components, dialogs,
+    format::{count, lasting},
+    layout::{NavItem, Page, PageFrame},
+    timeline,
 };
 use crate::abuse;
 
 pub(super) async fn address(
-    State(shared): State<Arc<Shared>>,
-    look: Look,
-    address: Result<Address, Problem>,
-    query: Result<Params<Nothing>, Problem>,
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    address: Result<ClientParam, Problem>,
+    query: Result<Query<NoParams>, Problem>,
 ) -> Response {
     let page = async {
         query?;
-        page(&shared, &address?).await
+        page(&context, &address?).await
     };
-    look.show(Place::Blocked, page.await)
+    frame.render(NavItem::Blocked, page.await)
 }
 
-async fn page(shared: &Shared, address: &Address) -> Result<Page, Problem> {
-    let client = address.client(shared.state.in_force.now().ipv6_prefix())?;
+async fn page(context: &HandlerContext, address: &ClientParam) -> Result<Page, Problem> {
+    let client = address.client(context.state.in_force.snapshot().ipv6_prefix())?;
     let shown = abuse::shown(client);
-    let now = shared.state.clock.now();
-    let body = match found(shared, address).await {
+    let now = context.state.clock.now();
+    let body = match evidence_of(context, address).await {
         Ok(evidence) => known(&evidence, now),
         Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
-            let bans: Vec<Ban> = shared.state.bans.over(client).iter().map(|ban| told(ban)).collect();
+            let bans: Vec<Ban> =
+                context.state.bans.over(client).iter().map(|ban| Ban::from(&**ban)).collect();
             unknown(&shown, &bans, now)
         }
         Err(problem) => return Err(problem),
@@ -55,7 +55,7 @@ fn head(shown: &str, badge: &Markup, actions: &Markup) -> Markup {
         p.crumbs { a href="/blocked" { "Blocked addresses" } }
         div.head {
             div {
-                h1.mono { (shown) " " (parts::copy(shown, "the address")) }
+                h1.mono { (shown) " " (components::copy(shown, "the address")) }
                 p.meta { (badge) }
             }
             div.actions.js { (actions) }
@@ -75,7 +75,7 @@ fn unknown(shown: &str, bans: &[Ban], now: i64) -> Markup {
             (dialogs::open("ban", "Ban …", "danger"))
         }))
         (holding(bans, now))
-        div.card { (parts::nothing("It was not limited lately", "No policy has held this address back as far as is remembered.")) }
+        div.card { (components::nothing("It was not limited lately", "No policy has held this address back as far as is remembered.")) }
     }
 }
 
@@ -99,22 +99,22 @@ fn known(evidence: &Evidence, now: i64) -> Markup {
     let of = &evidence.address;
     let users = timeline::users(&evidence.records);
     html! {
-        (head(&of.address, &html! { (parts::hint(&of.hint)) (banned(&evidence.bans)) }, &html! {
+        (head(&of.address, &html! { (components::hint(&of.hint)) (banned(&evidence.bans)) }, &html! {
             (dialogs::open("unblock", "Unblock …", "primary"))
             (dialogs::open("ban", "Ban …", "danger"))
         }))
         dl.tiles {
             div { dt { "Denied" } dd.denied { (count(of.denied)) } }
             div { dt { "Users behind it" } dd { (count(of.distinct_users as u64)) } }
-            div { dt { "First denied" } dd.small { (parts::ago(&of.first, now)) } }
-            div { dt { "Last denied" } dd.small { (parts::ago(&of.last, now)) } }
-            div { dt { "Time left" } dd.small { (parts::left(&of.until, now)) } }
+            div { dt { "First denied" } dd.small { (components::ago(&of.first, now)) } }
+            div { dt { "Last denied" } dd.small { (components::ago(&of.last, now)) } }
+            div { dt { "Time left" } dd.small { (components::left(&of.until, now)) } }
         }
         (holding(&evidence.bans, now))
         (limits(&evidence.limits, &of.policies))
         section aria-labelledby="timeline" {
             div.bar-head { h2 #timeline { "Timeline" span.faint { " of the last " (count(evidence.records.len() as u64)) " records" } } }
-            div.card.pad { (timeline::timeline(&evidence.records)) @if evidence.records.is_empty() { (parts::nothing("No records", "What it asked for is not remembered any more.")) } }
+            div.card.pad { (timeline::timeline(&evidence.records)) @if evidence.records.is_empty() { (components::nothing("No records", "What it asked for is not remembered any more.")) } }
         }
         div.columns {
             (records(&evidence.records))
@@ -123,12 +123,12 @@ fn known(evidence: &Evidence, now: i64) -> Markup {
     }
 }
 
-fn limits(limits: &[Limit], policies: &[String]) -> Markup {
+fn limits(limits: &[LimitUsage], policies: &[String]) -> Markup {
     html! {
         section aria-labelledby="limits" {
-            div.bar-head { h2 #limits { "Limits" } span.meta { "Held back by " (parts::policies(policies)) } }
+            div.bar-head { h2 #limits { "Limits" } span.meta { "Held back by " (components::policies(policies)) } }
             div.card {
-                @if limits.is_empty() { (parts::nothing("No limit is kept of this address itself", "What held it back counts something else, such as its users.")) }
+                @if limits.is_empty() { (components::nothing("No limit is kept of this address itself", "What held it back counts something else, such as its users.")) }
                 @else {
                     table.cards {
                         thead { tr {
@@ -143,14 +143,14 @@ fn limits(limits: &[Limit], policies: &[String]) -> Markup {
     }
 }
 
-fn row(limit: &Limit) -> Markup {
+fn row(limit: &LimitUsage) -> Markup {
     let class = if limit.remaining == 0 { "fill bad" } else { "fill" };
     html! {
         tr data-key={ (limit.policy) " " (limit.key) " " (limit.limit) } {
             th scope="row" { (limit.policy) }
-            td data-label="Key" { span.mono { (parts::foreign(&limit.key)) } }
+            td data-label="Key" { span.mono { (components::foreign(&limit.key)) } }
             td.wide data-label="Used" {
-                div.used { (parts::bar(limit.used, limit.limit, class)) span.num { (count(limit.used)) " of " (count(limit.limit)) } }
+                div.used { (components::bar(limit.used, limit.limit, class)) span.num { (count(limit.used)) " of " (count(limit.limit)) } }
             }
             td.num data-label="Remaining" { (count(limit.remaining)) }
             td.num data-label="Free again in" { @if limit.used == 0 { "–" } @else { (lasting(&limit.reset)) } }
@@ -170,9 +170,9 @@ fn records(records: &[Record]) -> Markup {
                     tbody {
                         @for record in records {
                             tr {
-                                td { (parts::clock(&record.time)) }
-                                td { (parts::user(record.user.as_deref())) }
-                                td.request { span.method { (record.method) } " " span.mono { (parts::foreign(&record.path)) } }
+                                td { (components::clock(&record.time)) }
+                                td { (components::user(record.user.as_deref())) }
+                                td.request { span.method { (record.method) } " " span.mono { (components::foreign(&record.path)) } }
                                 td { span.chip { (record.policy) } }
                             }
                         }
@@ -194,7 +194,7 @@ fn who(users: &[(Option<&str>, usize)]) -> Markup {
                     tbody {
                         @for &(user, records) in users {
                             tr {
-                                th scope="row" { (parts::user(user)) (parts::bar(records as u64, most, "fill")) }
+                                th scope="row" { (components::user(user)) (components::bar(records as u64, most, "fill")) }
                                 td.num { (count(records as u64)) }
                             }
                         }

@@ -7,26 +7,26 @@ use maud::html;
 
 use super::{
     super::{
-        audit::{self, Wanted},
-        params::Params,
+        audit::{self, AuditQuery},
+        context::HandlerContext,
+        dto::Audit,
+        extract::Query,
         problem::Problem,
-        shapes::Audit,
-        state::Shared,
     },
-    layout::{Look, Page, Place},
-    parts::{self, encoded},
+    components::{self, encoded},
+    layout::{NavItem, Page, PageFrame},
 };
 
 pub(super) async fn audit(
-    State(shared): State<Arc<Shared>>,
-    look: Look,
-    query: Result<Params<Wanted>, Problem>,
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    query: Result<Query<AuditQuery>, Problem>,
 ) -> Response {
-    let page = query.and_then(|Params(wanted)| {
-        let audit = audit::listed(&shared, &wanted)?;
-        Ok(view(&audit, wanted.cursor.is_none(), shared.state.clock.now()))
+    let page = query.and_then(|Query(query)| {
+        let audit = audit::page(&context, &query)?;
+        Ok(view(&audit, query.cursor.is_none(), context.state.clock.now()))
     });
-    look.show(Place::Audit, page)
+    frame.render(NavItem::Audit, page)
 }
 
 fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
@@ -38,7 +38,7 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
             }
         }
         div.card {
-            @if audit.entries.is_empty() { (parts::nothing("Nothing was changed", "Unblocks, bans, resets and reloads are listed here.")) }
+            @if audit.entries.is_empty() { (components::nothing("NoParams was changed", "Unblocks, bans, resets and reloads are listed here.")) }
             @else {
                 table.cards {
                     caption.hidden { "What was changed" }
@@ -49,12 +49,12 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
                     tbody {
                         @for entry in &audit.entries {
                             tr {
-                                td data-label="When" { (parts::ago(&entry.time, now)) }
+                                td data-label="When" { (components::ago(&entry.time, now)) }
                                 td data-label="What" { span.chip { (entry.action) } }
-                                td.mono data-label="Whom or which" { (parts::foreign(&entry.target)) }
-                                td.wrap data-label="Detail" { (parts::foreign(&entry.detail)) }
-                                td data-label="By" { (parts::foreign(&entry.by)) }
-                                td.mono data-label="Instance" { (parts::foreign(&entry.instance)) }
+                                td.mono data-label="Whom or which" { (components::foreign(&entry.target)) }
+                                td.wrap data-label="Detail" { (components::foreign(&entry.detail)) }
+                                td data-label="By" { (components::foreign(&entry.by)) }
+                                td.mono data-label="Instance" { (components::foreign(&entry.instance)) }
                             }
                         }
                     }

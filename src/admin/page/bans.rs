@@ -8,27 +8,27 @@ use percent_encoding::percent_decode_str;
 
 use super::{
     super::{
-        bans::list::{Wanted, page},
-        params::Params,
+        bans::{BansQuery, page},
+        context::HandlerContext,
+        dto::{Ban, Bans},
+        extract::Query,
         problem::Problem,
-        shapes::{Ban, Bans},
-        state::Shared,
     },
+    components::{self, encoded},
     dialogs,
-    layout::{Look, Page, Place},
-    parts::{self, encoded},
+    layout::{NavItem, Page, PageFrame},
 };
 
 pub(super) async fn bans(
-    State(shared): State<Arc<Shared>>,
-    look: Look,
-    query: Result<Params<Wanted>, Problem>,
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    query: Result<Query<BansQuery>, Problem>,
 ) -> Response {
-    let page = query.and_then(|Params(wanted)| {
-        let bans = page(&shared, &wanted)?;
-        Ok(view(&bans, wanted.cursor.is_none(), shared.state.clock.now()))
+    let page = query.and_then(|Query(query)| {
+        let bans = page(&context, &query)?;
+        Ok(view(&bans, query.cursor.is_none(), context.state.clock.now()))
     });
-    look.show(Place::Bans, page)
+    frame.render(NavItem::Bans, page)
 }
 
 fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
@@ -46,7 +46,7 @@ fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
         section aria-labelledby="holding" {
             div.bar-head { h2 #holding { "In force" } }
             div.card {
-                @if bans.bans.is_empty() { (parts::nothing("Nobody is banned", "Bans by hand and those of ladders are listed here until they end.")) }
+                @if bans.bans.is_empty() { (components::nothing("Nobody is banned", "Bans by hand and those of ladders are listed here until they end.")) }
                 @else { (table(&bans.bans, now, true)) }
             }
             (pages(is_first, bans.cursor.as_deref()))
@@ -70,10 +70,10 @@ pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
                 @for ban in bans {
                     tr data-key=(ban.key) {
                         th scope="row" { (key(&ban.key)) @if ban.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
-                        td.wrap data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none given" } } @else { (parts::foreign(&ban.reason)) } }
-                        td data-label="By" { (parts::foreign(&ban.by)) @if ban.level > 0 { span.faint { " level " (ban.level) } } }
-                        td.num data-label="Since" { (parts::ago(&ban.since, now)) }
-                        td.num data-label="Time left" { (parts::left(&ban.until, now)) }
+                        td.wrap data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none given" } } @else { (components::foreign(&ban.reason)) } }
+                        td data-label="By" { (components::foreign(&ban.by)) @if ban.level > 0 { span.faint { " level " (ban.level) } } }
+                        td.num data-label="Since" { (components::ago(&ban.since, now)) }
+                        td.num data-label="Time left" { (components::left(&ban.until, now)) }
                         @if lifts {
                             td.num.js { button type="button" data-dialog="lift" data-about=(ban.key) aria-haspopup="dialog" { "Lift …" } }
                         }
@@ -98,7 +98,7 @@ pub(super) fn key(key: &str) -> Markup {
         _ => None,
     };
     html! {
-        span.mono { @match more { Some(href) => a.plain href=(href) { (parts::foreign(key)) }, None => (parts::foreign(key)) } }
+        span.mono { @match more { Some(href) => a.plain href=(href) { (components::foreign(key)) }, None => (components::foreign(key)) } }
     }
 }
 

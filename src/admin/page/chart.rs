@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use super::words::{count, rate, seconds};
+use super::format::{count, rate, seconds};
 use crate::telemetry::{
     metrics::{History, Sample},
     time::rfc3339,

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::parts::encoded;
+use super::components::encoded;
 
 /// How long a ban may be chosen to last, as proxy.yaml writes it, and in words.
 const DURATIONS: [(&str, &str); 6] = [

@@ -8,33 +8,32 @@ use serde::Deserialize;
 
 use super::{
     super::{
+        context::HandlerContext,
+        dto::{ExplainedCheck, ExplainedRequest, ExplainedRoute, Explanation, HeaderValues},
         explain::explanation,
-        params::Params,
+        extract::Query,
         problem::Problem,
-        shapes::{ExplainedCheck, ExplainedRequest, ExplainedRoute, Explanation, HeaderValues},
-        state::Shared,
     },
-    bans,
-    layout::{Look, Page, Place},
-    parts,
-    words::{count, lasting},
+    bans, components,
+    format::{count, lasting},
+    layout::{NavItem, Page, PageFrame},
 };
 
 pub(super) async fn explain(
-    State(shared): State<Arc<Shared>>,
-    look: Look,
-    query: Result<Params<Asked>, Problem>,
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    query: Result<Query<Asked>, Problem>,
 ) -> Response {
     let page = async {
-        let Params(asked) = query?;
+        let Query(asked) = query?;
         let told = match asked.request() {
             None => None,
             Some(Err(problem)) => Some(Err(problem)),
-            Some(Ok(request)) => Some(explanation(&shared, request).await),
+            Some(Ok(request)) => Some(explanation(&context, request).await),
         };
-        Ok(view(&asked, told, shared.state.clock.now()))
+        Ok(view(&asked, told, context.state.clock.now()))
     };
-    look.show(Place::Explain, page.await)
+    frame.render(NavItem::Explain, page.await)
 }
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
@@ -88,7 +87,7 @@ fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> 
         div.head {
             div {
                 h1 { "Explain" }
-                p.meta { "What would become of a request. Nothing is counted, and nothing is forwarded." }
+                p.meta { "What would become of a request. NoParams is counted, and nothing is forwarded." }
             }
         }
         div.columns.turned {
@@ -99,7 +98,7 @@ fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> 
             section aria-labelledby="answer" {
                 div.bar-head { h2 #answer { "Answer" } }
                 @match told {
-                    None => div.card { (parts::nothing("Nothing is asked yet", "The address, the route, and every limit that would be asked are told here.")) },
+                    None => div.card { (components::nothing("NoParams is asked yet", "The address, the route, and every limit that would be asked are told here.")) },
                     Some(Err(problem)) => div.card.pad role="alert" { p.error { (problem.detail()) } },
                     Some(Ok(told)) => (explained(&told, now)),
                 }
@@ -137,12 +136,12 @@ fn explained(told: &Explanation, now: i64) -> Markup {
         div.card {
             div.verdict {
                 (verdict(&told.verdict))
-                p { (parts::foreign(&told.because)) }
+                p { (components::foreign(&told.because)) }
                 @if let Some(status) = told.status { span.faint { "answered " (status) } }
             }
             dl.facts.reasons {
-                (fact("Client address", &html! { (parts::address(&told.client_address.address)) }, &told.client_address.because))
-                (fact("User", &parts::user(told.user.user.as_deref()), &told.user.because))
+                (fact("Client address", &html! { (components::address(&told.client_address.address)) }, &told.client_address.because))
+                (fact("User", &components::user(told.user.user.as_deref()), &told.user.because))
                 @if let Some(route) = &told.route {
                     (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { span.faint { "none" } } }, &route.because))
                 }
@@ -191,13 +190,13 @@ fn checks(checks: &[ExplainedCheck]) -> Markup {
                         th scope="row" {
                             (check.policy)
                             p.faint { (check.algorithm) @if check.cost != 1 { ", costs " (count(check.cost)) } }
-                            @if !check.because.is_empty() { p.faint.wrap { (parts::foreign(&check.because)) } }
+                            @if !check.because.is_empty() { p.faint.wrap { (components::foreign(&check.because)) } }
                         }
-                        td.mono data-label="Key" { (parts::foreign(&check.key)) }
+                        td.mono data-label="Key" { (components::foreign(&check.key)) }
                         td.wide data-label="Used" {
                             @if let (Some(used), Some(remaining)) = (check.used, check.remaining) {
                                 div.used {
-                                    (parts::bar(used, check.limit, if remaining == 0 { "fill bad" } else { "fill" }))
+                                    (components::bar(used, check.limit, if remaining == 0 { "fill bad" } else { "fill" }))
                                     span.num { (count(used)) " of " (count(check.limit)) }
                                 }
                             } @else { span.faint { "not asked, of " (count(check.limit)) } }

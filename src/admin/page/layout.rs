@@ -10,7 +10,7 @@ use http::{StatusCode, request::Parts};
 use maud::{DOCTYPE, Markup, html};
 
 use super::{
-    super::{problem::Problem, session, state::Shared},
+    super::{context::HandlerContext, problem::Problem, session},
     assets, headers,
 };
 
@@ -19,7 +19,7 @@ const THEME: &str = "tollgate_theme";
 
 /// Where a page is in the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum NavItem {
     Overview,
     Blocked,
     Bans,
@@ -28,7 +28,7 @@ pub(super) enum Place {
     Audit,
 }
 
-impl Place {
+impl NavItem {
     /// In order; with the outline of an icon.
     const ALL: [(Self, &'static str, &'static str, &'static str); 6] = [
         (Self::Overview, "/", "Overview", "M2 13.5h12M4 11V7.5M8 11V3M12 11V5.5"),
@@ -59,7 +59,7 @@ pub(super) struct Page {
 
 /// How the one who asks sees pages.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Look {
+pub(in crate::admin) struct PageFrame {
     /// `light` or `dark`; `None`: as the system.
     theme: Option<&'static str>,
     /// There is a token, so there is a way out.
@@ -67,23 +67,26 @@ pub(in super::super) struct Look {
     now: i64,
 }
 
-impl FromRequestParts<Arc<Shared>> for Look {
+impl FromRequestParts<Arc<HandlerContext>> for PageFrame {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, Infallible> {
-        let theme = match session::cookie(&parts.headers, THEME) {
+    async fn from_request_parts(
+        components: &mut Parts,
+        context: &Arc<HandlerContext>,
+    ) -> Result<Self, Infallible> {
+        let theme = match session::cookie(&components.headers, THEME) {
             Some("light") => Some("light"),
             Some("dark") => Some("dark"),
             _ => None,
         };
-        let is_signed_in = shared.state.token.is_some();
-        Ok(Self { theme, is_signed_in, now: shared.state.clock.now() })
+        let is_signed_in = context.state.token.is_some();
+        Ok(Self { theme, is_signed_in, now: context.state.clock.now() })
     }
 }
 
-impl Look {
+impl PageFrame {
     /// The page in its surroundings, or what went wrong in them.
-    pub(super) fn show(self, place: Place, page: Result<Page, Problem>) -> Response {
+    pub(super) fn render(self, place: NavItem, page: Result<Page, Problem>) -> Response {
         match page {
             Ok(page) => self.framed(Some(place), &page).into_response(),
             Err(problem) => (problem.status(), self.framed(Some(place), &told(&problem))).into_response(),
@@ -91,7 +94,7 @@ impl Look {
     }
 
     /// For what is at no path.
-    pub(in super::super) fn lost(self, problem: &Problem) -> Response {
+    pub(in crate::admin) fn lost(self, problem: &Problem) -> Response {
         let page = self.framed(None, &told(problem));
         headers::marked((problem.status(), page).into_response())
     }
@@ -101,7 +104,7 @@ impl Look {
         self.document(&page.title, &html! { main #main.bare tabindex="-1" { (page.body) } })
     }
 
-    fn framed(self, place: Option<Place>, page: &Page) -> Markup {
+    fn framed(self, place: Option<NavItem>, page: &Page) -> Markup {
         let body = html! {
             a.skip href="#main" { "Skip to the content" }
             header.side {
@@ -111,7 +114,7 @@ impl Look {
                 }
                 nav aria-label="Pages" {
                     ul {
-                        @for (at, href, name, icon) in Place::ALL {
+                        @for (at, href, name, icon) in NavItem::ALL {
                             li {
                                 a href=(href) aria-current=[(Some(at) == place).then_some("page")] {
                                     svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" {

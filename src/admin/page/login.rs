@@ -12,18 +12,29 @@ use http::{
     header::{ORIGIN, SET_COOKIE},
 };
 use maud::html;
+use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
 use super::{
-    super::{audit::Peer, body::Body, guard, problem::Problem, session, shapes::Login, state::Shared},
+    super::{
+        auth,
+        context::HandlerContext,
+        extract::{JsonBody, Peer},
+        problem::Problem,
+        session,
+    },
     assets,
-    layout::{Look, Page},
+    layout::{Page, PageFrame},
 };
 
-pub(super) async fn page(State(shared): State<Arc<Shared>>, look: Look, headers: HeaderMap) -> Response {
-    let now = shared.state.clock.now();
-    match &shared.state.token {
-        Some(token) if !session::holds(token, &headers, now) => look.bare(&form()).into_response(),
+pub(super) async fn page(
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    headers: HeaderMap,
+) -> Response {
+    let now = context.state.clock.now();
+    match &context.state.token {
+        Some(token) if !session::holds(token, &headers, now) => frame.bare(&form()).into_response(),
         // There is nothing to ask for.
         _ => Redirect::to("/").into_response(),
     }
@@ -50,26 +61,33 @@ fn form() -> Page {
     Page { title: "Sign in".to_owned(), body }
 }
 
+/// What `POST /login` takes.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Login {
+    token: String,
+}
+
 /// `POST /login`
 pub(super) async fn log_in(
-    State(shared): State<Arc<Shared>>,
+    State(context): State<Arc<HandlerContext>>,
     Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
-    Body(Login { token: given }): Body<Login>,
+    JsonBody(Login { token: given }): JsonBody<Login>,
 ) -> Result<Response, Problem> {
-    let Some(token) = &shared.state.token else {
+    let Some(token) = &context.state.token else {
         return Err(Problem::not_found("there is no token, so nobody has to sign in"));
     };
-    if !shared.typed.may_guess(peer, Instant::now()) {
-        return Ok(guard::enough());
+    if !context.typed.may_guess(peer, Instant::now()) {
+        return Ok(auth::enough());
     }
     if !bool::from(given.as_bytes().ct_eq(token.reveal().as_bytes())) {
-        if shared.typed.wrong(peer, Instant::now()) {
+        if context.typed.wrong(peer, Instant::now()) {
             tracing::warn!(%peer, "somebody tried to sign in to the admin port with a wrong token");
         }
         return Err(Problem::new(StatusCode::FORBIDDEN, "this is not the token"));
     }
-    let cookie = session::begin(token, shared.state.clock.now(), is_tls(&headers));
+    let cookie = session::begin(token, context.state.clock.now(), is_tls(&headers));
     Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie)]).into_response())
 }
 

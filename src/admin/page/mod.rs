@@ -7,19 +7,19 @@ mod audit;
 mod bans;
 mod blocked;
 mod chart;
+mod components;
 mod dialogs;
 mod explain;
+mod format;
 mod headers;
 mod layout;
 mod login;
 mod overview;
-mod parts;
 mod policies;
 #[cfg(test)]
 mod tests;
 mod timeline;
 mod user;
-mod words;
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ use axum::{Router, middleware, response::Response, routing::get};
 use http::{StatusCode, Uri, header::LOCATION};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::state::Shared;
+use super::context::HandlerContext;
 
-pub(super) use layout::Look;
+pub(super) use layout::PageFrame;
 
 /// Where pages are, but for the first.
 const PAGES: [&str; 6] = ["blocked", "users", "policies", "bans", "explain", "audit"];
 
-pub(super) fn routes() -> Router<Arc<Shared>> {
+pub(super) fn routes() -> Router<Arc<HandlerContext>> {
     Router::new()
         .route("/", get(overview::overview))
         .route("/blocked", get(blocked::blocked))
@@ -52,8 +52,8 @@ pub(super) fn routes() -> Router<Arc<Shared>> {
 
 /// Whether there is a page for people at `path`.
 pub(super) fn is_page(path: &str) -> bool {
-    let mut parts = path.split('/').skip(1);
-    parts.next().is_some_and(|first| first.is_empty() && path == "/" || PAGES.contains(&first))
+    let mut components = path.split('/').skip(1);
+    components.next().is_some_and(|first| first.is_empty() && path == "/" || PAGES.contains(&first))
 }
 
 /// Whether `path` is for those, too, who have not shown the token yet.

@@ -7,51 +7,53 @@ use maud::{Markup, html};
 
 use super::{
     super::{
-        blocked::{Sort, Wanted, listed},
-        in_force,
-        params::{Nothing, Params},
+        blocked::{self, BlockedQuery},
+        configuration,
+        context::HandlerContext,
+        dto::{Blocked, Route, Status, StoreStatus, Upstream},
+        extract::{NoParams, Query},
         problem::Problem,
-        shapes::{Blocked, Route, Status, StoreStatus, Upstream},
-        state::Shared,
         status,
     },
-    chart,
-    layout::{Look, Page, Place},
-    parts,
-    words::{count, lasting, micros, rate, seconds, span},
+    chart, components,
+    format::{count, lasting, micros, rate, seconds, span},
+    layout::{NavItem, Page, PageFrame},
 };
-use crate::telemetry::metrics::{History, Sample};
+use crate::{
+    abuse::Sort,
+    telemetry::metrics::{History, Sample},
+};
 
 /// Addresses that are shown of the list.
 const TOP: usize = 6;
 
 pub(super) async fn overview(
-    State(shared): State<Arc<Shared>>,
-    look: Look,
-    query: Result<Params<Nothing>, Problem>,
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    query: Result<Query<NoParams>, Problem>,
 ) -> Response {
     let page = async {
         query?;
-        page(&shared).await
+        page(&context).await
     };
-    look.show(Place::Overview, page.await)
+    frame.render(NavItem::Overview, page.await)
 }
 
-async fn page(shared: &Shared) -> Result<Page, Problem> {
-    let wanted = Wanted { sort: Sort::Last, limit: Some(TOP), ..Wanted::default() };
-    let top = listed(shared, &wanted).await?;
-    let now = shared.state.clock.now();
-    let blocked = shared.state.registry.limited(now);
-    let status = status::told(&shared.state);
+async fn page(context: &HandlerContext) -> Result<Page, Problem> {
+    let query = BlockedQuery { sort: Sort::Last, limit: Some(TOP), ..BlockedQuery::default() };
+    let top = blocked::page(context, &query).await?;
+    let now = context.state.clock.now();
+    let blocked = context.state.registry.limited(now);
+    let status = status::told(&context.state);
     let body = html! {
         (head(&status, now))
         (warnings(&status.warnings))
-        (tiles(shared, blocked))
-        (routes(&in_force::routes::told(shared).routes, &shared.history.lock()))
+        (tiles(context, blocked))
+        (routes(&configuration::routes_dto(context).routes, &context.history.lock()))
         div.columns {
             div {
                 (addresses(&top, now))
-                (upstreams(&in_force::upstreams::told(shared).upstreams))
+                (upstreams(&configuration::upstreams_dto(context).upstreams))
             }
             (store(&status.store))
         }
@@ -75,7 +77,7 @@ fn head(status: &Status, now: i64) -> Markup {
                     @if let Some(shared) = &status.store.shared {
                         span { (shared.instances) @if shared.instances == 1 { " instance" } @else { " instances" } }
                     }
-                    span { "Configuration " code { (status.configuration.hash) } ", loaded " (parts::ago(&status.configuration.loaded, now)) }
+                    span { "Configuration " code { (status.configuration.hash) } ", loaded " (components::ago(&status.configuration.loaded, now)) }
                 }
             }
         }
@@ -87,15 +89,15 @@ fn warnings(warnings: &[String]) -> Markup {
         @if !warnings.is_empty() {
             section.notice aria-labelledby="warnings" {
                 h2 #warnings { @if warnings.len() == 1 { "1 warning" } @else { (warnings.len()) " warnings" } }
-                ul { @for warning in warnings { li { (parts::prose(warning)) } } }
+                ul { @for warning in warnings { li { (components::prose(warning)) } } }
             }
         }
     }
 }
 
-fn tiles(shared: &Shared, blocked: usize) -> Markup {
-    let last = shared.history.lock().total().samples().last().copied().unwrap_or_default();
-    let tick = shared.ticks.borrow().clone();
+fn tiles(context: &HandlerContext, blocked: usize) -> Markup {
+    let last = context.history.lock().total().samples().last().copied().unwrap_or_default();
+    let tick = context.ticks.borrow().clone();
     let (requests, denied) = match tick {
         Some(tick) => (tick.requests_per_second, tick.denied_per_second),
         None => (per_second(last.requests), per_second(last.denied)),
@@ -136,7 +138,7 @@ fn routes(routes: &[Route], history: &History) -> Markup {
                 @if unmatched.iter().any(|sample| sample.requests > 0) {
                     (route(routes.len(), "no route", "what no route matches", &unmatched, history.taken()))
                 }
-                @if routes.is_empty() { (parts::nothing("There are no routes", "Without one, every request is answered with 404.")) }
+                @if routes.is_empty() { (components::nothing("There are no routes", "Without one, every request is answered with 404.")) }
             }
         }
     }
@@ -145,8 +147,8 @@ fn routes(routes: &[Route], history: &History) -> Markup {
 /// What a route is for, in a few words: `POST api.example.com /login`.
 fn matches(route: &Route) -> String {
     let listed = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
-    let parts = [listed(&route.methods), listed(&route.hosts), Some(route.path.clone())];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let components = [listed(&route.methods), listed(&route.hosts), Some(route.path.clone())];
+    components.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 fn route(id: usize, name: &str, matches: &str, samples: &[Sample], end: i64) -> Markup {
@@ -180,7 +182,7 @@ fn upstreams(upstreams: &[Upstream]) -> Markup {
                         @for upstream in upstreams {
                             @for endpoint in &upstream.endpoints {
                                 tr data-key={ (upstream.name) " " (endpoint.url) } {
-                                    th.mono scope="row" { (parts::foreign(&endpoint.url)) }
+                                    th.mono scope="row" { (components::foreign(&endpoint.url)) }
                                     td data-label="Upstream" { (upstream.name) }
                                     td data-label="Health" {
                                         @if endpoint.healthy { span.badge.good { "healthy" } } @else { span.badge.bad { "can't be reached" } }
@@ -202,7 +204,7 @@ fn addresses(top: &Blocked, now: i64) -> Markup {
             div.bar-head { h2 #top { "Blocked lately" } a href="/blocked" { "All" span.hidden { " blocked addresses" } } }
             div.card {
                 @if top.blocked.is_empty() {
-                    (parts::nothing("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
+                    (components::nothing("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
                 } @else {
                     table.cards {
                         thead { tr {
@@ -212,10 +214,10 @@ fn addresses(top: &Blocked, now: i64) -> Markup {
                         tbody {
                             @for found in &top.blocked {
                                 tr data-key=(found.address) {
-                                    th scope="row" { (parts::address(&found.address)) }
-                                    td data-label="Behind it" { (parts::hint(&found.hint)) }
+                                    th scope="row" { (components::address(&found.address)) }
+                                    td data-label="Behind it" { (components::hint(&found.hint)) }
                                     td.num data-label="Denied" { (count(found.denied)) }
-                                    td.num data-label="Time left" { (parts::left(&found.until, now)) }
+                                    td.num data-label="Time left" { (components::left(&found.until, now)) }
                                 }
                             }
                         }
@@ -250,6 +252,6 @@ fn state_of(store: &StoreStatus) -> Markup {
     let is_well =
         store.shared.as_ref().is_none_or(|shared| shared.breaker == "closed" && shared.latency.is_some());
     html! {
-        @if is_well { span.badge.good { "Healthy" } } @else { span.badge.bad { "Away" } }
+        @if is_well { span.badge.good { "Healthy" } } @else { span.badge.bad { "UnavailableError" } }
     }
 }

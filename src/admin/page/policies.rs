@@ -7,23 +7,23 @@ use maud::{Markup, html};
 
 use super::{
     super::{
-        in_force,
-        params::{Nothing, Params},
+        configuration,
+        context::HandlerContext,
+        dto::{Policies, Policy},
+        extract::{NoParams, Query},
         problem::Problem,
-        shapes::{Policies, Policy},
-        state::Shared,
     },
-    layout::{Look, Page, Place},
-    parts,
-    words::count,
+    components,
+    format::count,
+    layout::{NavItem, Page, PageFrame},
 };
 
 pub(super) async fn policies(
-    State(shared): State<Arc<Shared>>,
-    look: Look,
-    query: Result<Params<Nothing>, Problem>,
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    query: Result<Query<NoParams>, Problem>,
 ) -> Response {
-    look.show(Place::Policies, query.map(|_| view(&in_force::policies::told(&shared))))
+    frame.render(NavItem::Policies, query.map(|_| view(&configuration::policies_dto(&context))))
 }
 
 fn view(policies: &Policies) -> Page {
@@ -35,7 +35,7 @@ fn view(policies: &Policies) -> Page {
             }
         }
         @if policies.policies.is_empty() {
-            div.card { (parts::nothing("There are no policies", "Without one, every request is forwarded.")) }
+            div.card { (components::nothing("There are no policies", "Without one, every request is forwarded.")) }
         }
         div.grid-cards { @for policy in &policies.policies { (card(policy)) } }
     };
@@ -52,9 +52,9 @@ fn card(policy: &Policy) -> Markup {
             }
             dl.facts {
                 div { dt { "Algorithm" } dd.mono { (policy.algorithm) } }
-                div { dt { "Key" } dd { (parts::policies(&policy.keys)) } }
-                div { dt { "Limits" } dd { (parts::policies(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " exceptions" } } } }
-                div { dt { "Holds for" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (parts::policies(&policy.routes)) } } }
+                div { dt { "Key" } dd { (components::policies(&policy.keys)) } }
+                div { dt { "Limits" } dd { (components::policies(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " exceptions" } } } }
+                div { dt { "Holds for" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::policies(&policy.routes)) } } }
             }
             div.share {
                 (shares(policy, asked))
@@ -76,14 +76,14 @@ fn number(name: &str, value: u64, class: &str) -> Markup {
 /// What it said, as shares of one bar.
 #[expect(clippy::cast_precision_loss, reason = "a picture")]
 fn shares(policy: &Policy, asked: u64) -> Markup {
-    let parts = [
+    let components = [
         (policy.allowed, "fill"),
         (policy.denied, "fill bad"),
         (policy.shadow_denied, "fill warn"),
         (policy.errors, "fill usual"),
     ];
     let mut from = 0.0;
-    let drawn = parts.map(|(value, class)| {
+    let drawn = components.map(|(value, class)| {
         let share = value as f64 / asked.max(1) as f64 * 100.0;
         let at = from;
         from += share;

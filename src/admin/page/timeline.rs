@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::{
-    super::shapes::Record,
-    parts,
-    words::{count, micros, span},
+    super::dto::Record,
+    components,
+    format::{count, micros, span},
 };
 
 /// Lanes; whoever else asked shares another.
@@ -43,14 +43,14 @@ pub(super) fn timeline(records: &[Record]) -> Markup {
     html! {
         div.timeline role="group" aria-label={ "Records over " (span(last - first)) ", by user; the table below tells the same" } {
             @for &(user, records) in shown {
-                (lane(&html! { (parts::user(user)) }, records, &of(user)))
+                (lane(&html! { (components::user(user)) }, records, &of(user)))
             }
             @if !rest.is_empty() {
                 (lane(&html! { span.faint { (count(rest.len() as u64)) " others" } }, others.len(), &others))
             }
             div.axis aria-hidden="true" {
-                span { (parts::clock(&at(first))) }
-                span { (parts::clock(&at(last))) }
+                span { (components::clock(&at(first))) }
+                span { (components::clock(&at(last))) }
             }
         }
     }

@@ -8,16 +8,15 @@ use maud::html;
 
 use super::{
     super::{
-        params::{Nothing, Params},
+        context::HandlerContext,
+        dto::User,
+        extract::{NoParams, Query, UserParam},
         problem::Problem,
-        shapes::User,
-        state::Shared,
-        users::{self, whereabouts},
+        users::addresses_of,
     },
-    dialogs,
-    layout::{Look, Page, Place},
-    parts,
-    words::{count, visible},
+    components, dialogs,
+    format::{count, visible},
+    layout::{NavItem, Page, PageFrame},
 };
 use crate::abuse::bans::Key;
 
@@ -25,24 +24,24 @@ use crate::abuse::bans::Key;
 const WHOLE: usize = 125;
 
 pub(super) async fn user(
-    State(shared): State<Arc<Shared>>,
-    look: Look,
-    user: Result<users::User, Problem>,
-    query: Result<Params<Nothing>, Problem>,
+    State(context): State<Arc<HandlerContext>>,
+    frame: PageFrame,
+    user: Result<UserParam, Problem>,
+    query: Result<Query<NoParams>, Problem>,
 ) -> Response {
     let page = async {
         query?;
-        let users::User(user) = user?;
-        let key = key(&user, shared.state.registry.names().shows("user:"));
-        let found = match whereabouts(&shared, &user).await {
+        let UserParam(user) = user?;
+        let key = key(&user, context.state.registry.names().shows("user:"));
+        let found = match addresses_of(&context, &user).await {
             Ok(found) => found,
             // Somebody who was not limited can be banned all the same.
             Err(problem) if problem.status() == StatusCode::NOT_FOUND => User { user, addresses: Vec::new() },
             Err(problem) => return Err(problem),
         };
-        Ok(view(&found, key.as_deref(), shared.state.clock.now()))
+        Ok(view(&found, key.as_deref(), context.state.clock.now()))
     };
-    look.show(Place::Blocked, page.await)
+    frame.render(NavItem::Blocked, page.await)
 }
 
 /// What to ban a user by. `None`: it is no name that requests bear, but a hash, or what was kept of a long one.
@@ -58,8 +57,8 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
         p.crumbs { a href="/blocked" { "Blocked addresses" } }
         div.head {
             div {
-                h1 { (parts::foreign(&user.user)) }
-                p.meta { "User" (parts::copy(&user.user, "the user")) }
+                h1 { (components::foreign(&user.user)) }
+                p.meta { "User" (components::copy(&user.user, "the user")) }
             }
             @if key.is_some() { div.actions.js { (dialogs::open("ban", "Ban …", "danger")) } }
         }
@@ -74,16 +73,16 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
         section aria-labelledby="addresses" {
             div.bar-head { h2 #addresses { "Limited from" span.faint { " latest first" } } }
             div.card {
-                @if user.addresses.is_empty() { (parts::nothing("Not limited lately", "No address that this user came from was held back, as far as is remembered.")) }
+                @if user.addresses.is_empty() { (components::nothing("Not limited lately", "No address that this user came from was held back, as far as is remembered.")) }
                 @else {
                     table.cards {
                         thead { tr { th scope="col" { "Address" } th.num scope="col" { "Denied" } th.num scope="col" { "Last" } } }
                         tbody {
                             @for found in &user.addresses {
                                 tr data-key=(found.address) {
-                                    th scope="row" { (parts::address(&found.address)) }
+                                    th scope="row" { (components::address(&found.address)) }
                                     td.num data-label="Denied" { (count(found.denied)) }
-                                    td.num data-label="Last" { (parts::ago(&found.last, now)) }
+                                    td.num data-label="Last" { (components::ago(&found.last, now)) }
                                 }
                             }
                         }

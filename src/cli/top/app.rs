@@ -9,7 +9,7 @@ use super::{
     rates::Rates,
     snapshot::Snapshot,
 };
-use crate::{abuse::Sort, admin::shapes::Evidence};
+use crate::{abuse::Sort, admin::dto::Evidence};
 
 #[derive(Debug)]
 pub(super) struct App {

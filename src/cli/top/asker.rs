@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     abuse::Sort,
-    admin::shapes::{Ban, Evidence, NewBan, Unblocked},
+    admin::dto::{Ban, Evidence, NewBan, Unblocked},
 };
 
 /// For an answer: an operator who looks at old figures should know it.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::client::{Connection, Failure};
 use crate::{
     abuse::Sort,
-    admin::shapes::{
+    admin::dto::{
         Blocked, BlockedAddress, Policies, Policy, Route, Routes, Status, StoreStatus, Upstream, Upstreams,
     },
 };

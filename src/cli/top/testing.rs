@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::snapshot::Snapshot;
-use crate::admin::shapes::{Evidence, Status};
+use crate::admin::dto::{Evidence, Status};
 
 /// When it is looked at.
 pub(super) const NOW: &str = "2026-07-03T12:00:01Z";

@@ -66,7 +66,7 @@ impl Instance {
             Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let verifier = Arc::new(Verifier::new(&config.user).unwrap());
         let rules = Rules::new(Arc::new(config), policies, verifier).unwrap();
-        let in_force = Arc::new(admin::InForce::new(admin::Configured {
+        let in_force = Arc::new(admin::ActiveConfig::new(admin::ConfigSnapshot {
             rules: Arc::new(rules),
             upstreams: Vec::new(),
             hash: String::new(),
@@ -74,7 +74,7 @@ impl Instance {
             loaded: 0,
             warnings: Vec::new(),
         }));
-        let state = admin::State {
+        let state = admin::AdminState {
             token: None,
             registry: Arc::clone(&registry),
             bans: Arc::new(bans),
@@ -86,7 +86,7 @@ impl Instance {
             events: Events::new(),
             warnings: tollgate::telemetry::diagnostics::Warnings::default(),
             clock: Arc::clone(&clock),
-            facts: admin::Facts::default(),
+            facts: admin::ProcessFacts::default(),
         };
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
         let (client, scope) = (redis::Client::open(url).unwrap(), Scope::new("ratelimit", id, HOUR));

@@ -19,7 +19,7 @@ use super::{
     Look,
     grid::{Column, figures, grid, plain, words},
 };
-use crate::admin::shapes::{Ban, Evidence, Limit, Record};
+use crate::admin::dto::{Ban, Evidence, LimitUsage, Record};
 
 const USERS: [Column; 2] = [words("USER", Constraint::Max(40), 0), figures("RECORDS", 8, 0)];
 const HOLDS: [Column; 5] = [
@@ -100,7 +100,7 @@ fn users(records: &[Record]) -> Vec<(&str, usize)> {
     counts
 }
 
-fn limit(of: &Limit) -> [String; 5] {
+fn limit(of: &LimitUsage) -> [String; 5] {
     [of.policy.clone(), of.key.clone(), of.used.to_string(), of.limit.to_string(), of.reset.clone()]
 }
 

@@ -4,15 +4,13 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
 
-use super::super::{
-    audit::Operator,
-    bans::lift,
-    openapi::{Away, Changes, Missing},
-    params::{Address, Nothing, Params},
+use super::{
+    bans,
+    context::HandlerContext,
+    dto::{self, schema},
+    extract::{ClientParam, NoParams, Operator, Query},
+    openapi::{NotFoundError, UnavailableError, WriteErrors},
     problem::Problem,
-    shapes,
-    state::Shared,
-    vocabulary,
 };
 use crate::{
     abuse::{self, bans::Key},
@@ -26,29 +24,29 @@ use crate::{
     path = "/v1/blocked/{ip}",
     operation_id = "unblock",
     tag = "limited clients",
-    params(("ip" = vocabulary::Client, Path, description = "an address, or the prefix that a client is known by")),
-    responses((status = 200, body = shapes::Unblocked, description = "what was cleared"), Changes, Missing, Away)
+    params(("ip" = schema::Client, Path, description = "an address, or the prefix that a client is known by")),
+    responses((status = 200, body = dto::Unblocked, description = "what was cleared"), WriteErrors, NotFoundError, UnavailableError)
 )]
-pub(in super::super) async fn unblock(
-    State(shared): State<Arc<Shared>>,
+pub(super) async fn unblock(
+    State(context): State<Arc<HandlerContext>>,
     by: Operator,
-    address: Address,
-    _: Params<Nothing>,
-) -> Result<Json<shapes::Unblocked>, Problem> {
-    let state = &shared.state;
-    let configured = state.in_force.now();
+    address: ClientParam,
+    _: Query<NoParams>,
+) -> Result<Json<dto::Unblocked>, Problem> {
+    let state = &context.state;
+    let configured = state.in_force.snapshot();
     let address = address.client(configured.ipv6_prefix())?;
     let shown = abuse::shown(address);
     // It may be known to others alone.
-    shared.desk.look_up(address).await;
+    context.desk.look_up(address).await;
     // Every instance hears that limits were cleared, this one, too, and has forgotten the address by the end.
     let known = state.registry.client(address, state.clock.now()).map(|(_, _, limited)| limited);
     // The limits first: forgotten first, it would be listed again by the next request that they deny.
-    let cleared = shared.desk.reset(configured.policies(), &abuse::identifier(&shown)).await?;
+    let cleared = context.desk.reset(configured.policies(), &abuse::identifier(&shown)).await?;
     // Then by everybody, or it would come back from them.
-    shared.desk.forget(address).await?;
+    context.desk.forget(address).await?;
     let known = known.or(state.registry.forget(address, state.clock.now()));
-    let bans_lifted = lift::take(&shared, &Key::Address(address)).await;
+    let bans_lifted = bans::lift_all(&context, &Key::Address(address)).await;
     if known.is_none() && cleared.is_empty() && bans_lifted == 0 {
         return Err(Problem::not_found(format!(
             "{shown} was not limited lately, and no limit is kept of it"
@@ -62,14 +60,14 @@ pub(in super::super) async fn unblock(
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
-    shared.audit(&by, "unblock", &shown, &detail);
+    context.audit(&by, "unblock", &shown, &detail);
     // Where instances share their limits, each hears of it, this one too.
     if state.metrics.store().is_none() {
         state.events.tell(|| Event::Unblocked { address: shown.to_string() });
     }
     let cleared =
-        cleared.into_iter().map(|limit| shapes::ClearedLimit { policy: limit.policy, key: limit.identifier });
-    Ok(Json(shapes::Unblocked {
+        cleared.into_iter().map(|limit| dto::ClearedLimit { policy: limit.policy, key: limit.identifier });
+    Ok(Json(dto::Unblocked {
         address: shown.to_string(),
         cleared: cleared.collect(),
         bans_lifted,

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use super::shapes::LastReload;
+use super::dto::LastReload;
 use crate::{limit::Policy, proxy::Rules, upstream};
 
 /// What of the configuration the admin port goes by. Immutable: a reload brings another.
-pub struct Configured {
+pub struct ConfigSnapshot {
     /// What requests are held against.
     pub rules: Arc<Rules>,
     /// In the configuration's order.
@@ -23,7 +23,7 @@ pub struct Configured {
     pub warnings: Vec<String>,
 }
 
-impl Configured {
+impl ConfigSnapshot {
     /// In the configuration's order.
     pub fn policies(&self) -> &Arc<[Policy]> {
         self.rules.policies()
@@ -46,24 +46,24 @@ impl Configured {
 }
 
 /// What is in force, and what became of the last reload.
-pub struct InForce {
-    configured: RwLock<Arc<Configured>>,
+pub struct ActiveConfig {
+    configured: RwLock<Arc<ConfigSnapshot>>,
     last_reload: RwLock<Option<LastReload>>,
 }
 
-impl InForce {
+impl ActiveConfig {
     /// As it was configured at the start.
-    pub fn new(configured: Configured) -> Self {
+    pub fn new(configured: ConfigSnapshot) -> Self {
         Self { configured: RwLock::new(Arc::new(configured)), last_reload: RwLock::default() }
     }
 
     /// What is in force now. Whoever looks at more than one thing of it looks at one such.
-    pub fn now(&self) -> Arc<Configured> {
+    pub fn snapshot(&self) -> Arc<ConfigSnapshot> {
         Arc::clone(&self.configured.read())
     }
 
     /// Goes by this one from now on.
-    pub fn replace(&self, configured: Configured) {
+    pub fn replace(&self, configured: ConfigSnapshot) {
         *self.configured.write() = Arc::new(configured);
     }
 

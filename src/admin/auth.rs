@@ -19,17 +19,23 @@ use http::{
 use http_body::Body as _;
 use subtle::ConstantTimeEq;
 
-use super::{audit::Peer, page, places::Place, problem::Problem, session, state::Shared};
+use super::{
+    connection_slots::Place, context::HandlerContext, extract::Peer, page, problem::Problem, session,
+};
 use crate::config::model::Secret;
 
 /// Refuses whoever may not ask; marks answers as nothing to keep or to guess at.
-pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
+pub(super) async fn authorize(
+    State(context): State<Arc<HandlerContext>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let open = matches!(request.uri().path(), "/healthz" | "/readyz");
-    let now = shared.state.clock.now();
-    let refused = if open { None } else { refuse(&shared, &request, now) };
+    let now = context.state.clock.now();
+    let refused = if open { None } else { refuse(&context, &request, now) };
     if refused.is_none()
         && !open
-        && (shared.state.token.is_none() || !page::is_for_strangers(request.uri().path()))
+        && (context.state.token.is_none() || !page::is_for_strangers(request.uri().path()))
         && let Some(place) = request.extensions().get::<Arc<Place>>()
     {
         place.let_in();
@@ -44,10 +50,10 @@ pub(super) async fn guard(State(shared): State<Arc<Shared>>, request: Request, n
     response
 }
 
-fn refuse(shared: &Shared, request: &Request, now: i64) -> Option<Response> {
+fn refuse(context: &HandlerContext, request: &Request, now: i64) -> Option<Response> {
     let headers = request.headers();
-    let is_of_a_program = match shared.state.token.as_ref() {
-        Some(token) => match shown(shared, request, token, now) {
+    let is_of_a_program = match context.state.token.as_ref() {
+        Some(token) => match shown(context, request, token, now) {
             Ok(is_borne) => is_borne,
             Err(refused) => return Some(*refused),
         },
@@ -58,7 +64,7 @@ fn refuse(shared: &Shared, request: &Request, now: i64) -> Option<Response> {
         None => false,
     };
     // A browser sends its cookie along, or comes from loopback, whoever's page it shows.
-    let has_token = shared.state.token.is_some();
+    let has_token = context.state.token.is_some();
     if !is_of_a_program && (is_from_elsewhere(request) || has_token && !is_same_origin(headers)) {
         let detail = "a page from elsewhere may not ask: Origin must be the same as Host";
         return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
@@ -72,12 +78,17 @@ fn refuse(shared: &Shared, request: &Request, now: i64) -> Option<Response> {
 
 /// Whether a request bears the token itself, as programs do; otherwise it is of somebody who has signed in, or for what is
 /// for strangers, too. There nobody is told whether a token that he brings along is right.
-fn shown(shared: &Shared, request: &Request, token: &Secret, now: i64) -> Result<bool, Box<Response>> {
+fn shown(
+    context: &HandlerContext,
+    request: &Request,
+    token: &Secret,
+    now: i64,
+) -> Result<bool, Box<Response>> {
     let path = request.uri().path();
     if page::is_for_strangers(path) || session::holds(token, request.headers(), now) {
         return Ok(false);
     }
-    match looked_at(shared, request, token) {
+    match looked_at(context, request, token) {
         Some(true) => Ok(true),
         None => Err(Box::new(enough())),
         Some(false) => {
@@ -89,16 +100,16 @@ fn shown(shared: &Shared, request: &Request, token: &Secret, now: i64) -> Result
 }
 
 /// Whether a request bears the token. `None`: its address has been wrong too often of late, and it is not looked at.
-fn looked_at(shared: &Shared, request: &Request, token: &Secret) -> Option<bool> {
+fn looked_at(context: &HandlerContext, request: &Request, token: &Secret) -> Option<bool> {
     if !request.headers().contains_key(AUTHORIZATION) {
         return Some(false);
     }
     let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |&Peer(peer)| peer);
-    if !shared.borne.may_guess(peer, Instant::now()) {
+    if !context.borne.may_guess(peer, Instant::now()) {
         return None;
     }
     let bears = bears(request.headers(), token);
-    if !bears && shared.borne.wrong(peer, Instant::now()) {
+    if !bears && context.borne.wrong(peer, Instant::now()) {
         tracing::warn!(%peer, "somebody asked the admin port with a wrong token");
     }
     Some(bears)

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::{shapes::Tick, state::Shared, status};
+use super::{context::HandlerContext, dto::Tick, status};
 use crate::telemetry::{metrics::History, time::rfc3339};
 
 /// Between two looks at what other instances know.
@@ -14,52 +14,52 @@ const REFRESH: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_secs(2);
 
 /// Samples the counters for as long as the port is there.
-pub(super) async fn sample(shared: Arc<Shared>) {
+pub(super) async fn sample(context: Arc<HandlerContext>) {
     let mut every = every(History::EVERY);
     loop {
         every.tick().await;
-        let now = shared.state.clock.now();
-        shared.history.lock().take(&shared.state.metrics, now);
+        let now = context.state.clock.now();
+        context.history.lock().take(&context.state.metrics, now);
     }
 }
 
 /// Has the archive looked at while somebody listens: whom other instances limit, the registry then tells.
-pub(super) async fn refresh(shared: Arc<Shared>) {
+pub(super) async fn refresh(context: Arc<HandlerContext>) {
     let mut every = every(REFRESH);
     loop {
         every.tick().await;
-        if shared.state.events.is_watched() {
-            shared.desk.refresh().await;
+        if context.state.events.is_watched() {
+            context.desk.refresh().await;
         }
     }
 }
 
 /// Sums up how things stand while somebody listens.
-pub(super) async fn tick(shared: Arc<Shared>) {
+pub(super) async fn tick(context: Arc<HandlerContext>) {
     let mut every = every(TICK);
     let mut last = None;
     loop {
         every.tick().await;
-        let answered = shared.state.metrics.answered();
+        let answered = context.state.metrics.answered();
         let before = last.replace((Instant::now(), answered));
         match before {
-            Some((at, before)) if shared.state.events.is_watched() => {
+            Some((at, before)) if context.state.events.is_watched() => {
                 let elapsed = at.elapsed().as_secs_f64().max(0.001);
                 let rate = |now: u64, before: u64| rounded(now.saturating_sub(before), elapsed);
                 let rates = (rate(answered.0, before.0), rate(answered.1, before.1));
-                shared.ticks.send_replace(Some(Arc::new(told(&shared, rates))));
+                context.ticks.send_replace(Some(Arc::new(told(&context, rates))));
             }
             _ => {
-                shared.ticks.send_if_modified(|tick| tick.take().is_some());
+                context.ticks.send_if_modified(|tick| tick.take().is_some());
             }
         }
     }
 }
 
-fn told(shared: &Shared, (requests, denied): (f64, f64)) -> Tick {
-    let status = status::told(&shared.state);
-    let now = shared.state.clock.now();
-    let blocked = shared.state.registry.limited(now);
+fn told(context: &HandlerContext, (requests, denied): (f64, f64)) -> Tick {
+    let status = status::told(&context.state);
+    let now = context.state.clock.now();
+    let blocked = context.state.registry.limited(now);
     Tick {
         time: rfc3339(now),
         requests_per_second: requests,

@@ -17,17 +17,17 @@ const NAMED: [&str; 4] = ["header", "cookie", "query", "jwt"];
 
 /// The key of a limit: `ip:203.0.113.7+path:/a`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct LimitKey {
     pub(super) text: String,
     parts: Vec<String>,
 }
 
-impl Key {
+impl LimitKey {
     /// Reads a key. An address may be any of a client's: it stands for as much of it as identifies him.
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub(super) fn read(text: &str, ipv6_prefix: u8) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, ipv6_prefix: u8) -> Result<Self, String> {
         let parts: Vec<String> =
             split(text).into_iter().map(|part| read_part(part, ipv6_prefix)).collect::<Result<_, _>>()?;
         Ok(Self { text: parts.join("+"), parts })
@@ -45,13 +45,7 @@ impl Key {
 
     /// Which of [`Policy::variants`] have counts of their own, first the one that requests with this key alone go by.
     pub(super) fn variants(&self, policy: &Policy) -> Vec<usize> {
-        let own = policy.overrides.iter().position(|(of, _)| self.is_of(of)).map_or(0, |place| place + 1);
-        let ids: Vec<PolicyId> = policy.variants().map(|variant| variant.id).collect();
-        let counts_apart = |&other: &usize| {
-            let id = ids.get(other);
-            id != ids.get(own) && ids.iter().position(|known| Some(known) == id) == Some(other)
-        };
-        std::iter::once(own).chain((0..ids.len()).filter(counts_apart)).collect()
+        variants_apart(policy, |of| self.is_of(of))
     }
 
     fn is_address(&self) -> bool {
@@ -72,6 +66,17 @@ impl Key {
         recipe.0.len() == self.parts.len()
             && recipe.0.iter().zip(&self.parts).all(|(part, text)| is_made_by(part, text))
     }
+}
+
+/// Which of [`Policy::variants`] have counts of their own: first the one whose override `is_own`, or the policy itself.
+pub(super) fn variants_apart(policy: &Policy, is_own: impl Fn(&Condition) -> bool) -> Vec<usize> {
+    let own = policy.overrides.iter().position(|(of, _)| is_own(of)).map_or(0, |index| index + 1);
+    let ids: Vec<PolicyId> = policy.variants().map(|variant| variant.id).collect();
+    let counts_apart = |&other: &usize| {
+        let id = ids.get(other);
+        id != ids.get(own) && ids.iter().position(|known| Some(known) == id) == Some(other)
+    };
+    std::iter::once(own).chain((0..ids.len()).filter(counts_apart)).collect()
 }
 
 fn is_made_by(part: &KeyPart, text: &str) -> bool {
@@ -146,7 +151,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<String, String> {
-        Key::read(text, 64).map(|key| key.text)
+        LimitKey::parse(text, 64).map(|key| key.text)
     }
 
     #[test]
@@ -175,7 +180,7 @@ mod tests {
     #[test]
     fn a_key_is_of_the_policies_that_can_make_it() {
         let recipe = |parts: &[KeyPart]| KeyRecipe(parts.to_vec());
-        let key = |text: &str| Key::read(text, 64).unwrap();
+        let key = |text: &str| LimitKey::parse(text, 64).unwrap();
         let composite = recipe(&[KeyPart::Ip, KeyPart::Path]);
         assert!(key("ip:1.2.3.4+path:/a").is_made_by(&composite));
         assert!(!key("ip:1.2.3.4").is_made_by(&composite));

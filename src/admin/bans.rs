@@ -1,0 +1,208 @@
+//! `/v1/bans`: lists bans, bans a key, and lifts its bans.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use axum::{Json, extract::State};
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{
+    context::HandlerContext,
+    dto::{self, schema},
+    extract::{JsonBody, Operator, Query},
+    openapi::{BodyErrors, NotFoundError, ReadErrors, WriteErrors},
+    paging::{decode_cursor, encode_cursor, page_size},
+    problem::Problem,
+};
+use crate::{
+    abuse::{
+        self,
+        bans::{Ban, Bans, Key},
+    },
+    telemetry::time::{self, rfc3339},
+};
+
+const SECOND: i64 = 1_000_000;
+/// How long a ban may last, in microseconds.
+const DURATIONS: RangeInclusive<i64> = SECOND..=366 * 86_400 * SECOND;
+/// Characters of a reason.
+const MAX_REASON: usize = 256;
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BansQuery {
+    /// Of this key alone.
+    #[param(value_type = Option<schema::BanKey>)]
+    pub(super) key: Option<String>,
+    /// Of addresses and prefixes within this prefix.
+    #[param(value_type = Option<schema::Prefix>)]
+    pub(super) prefix: Option<String>,
+    /// Bans a page, 100 unless asked otherwise.
+    #[param(minimum = 1, maximum = 1000)]
+    pub(super) limit: Option<usize>,
+    /// Where the page begins, as the one before it said.
+    #[param(value_type = Option<schema::Cursor>)]
+    pub(super) cursor: Option<String>,
+}
+
+/// Who is shut out, a page of them: the one that ends last first.
+#[utoipa::path(
+    get,
+    path = "/v1/bans",
+    operation_id = "bans",
+    tag = "bans",
+    params(BansQuery),
+    responses(
+        (
+            status = 200,
+            body = dto::Bans,
+            description = "a page of those that hold",
+            links(("lift" = (operation_id = "lift", parameters(("key" = "$response.body#/bans/0/key")))))
+        ),
+        ReadErrors
+    )
+)]
+pub(super) async fn list(
+    State(context): State<Arc<HandlerContext>>,
+    Query(query): Query<BansQuery>,
+) -> Result<Json<dto::Bans>, Problem> {
+    page(&context, &query).map(Json)
+}
+
+/// A page of the bans that hold.
+pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::Bans, Problem> {
+    let key = query.key.as_deref().map(|text| parse_key(context, text)).transpose()?;
+    let prefix = query.prefix.as_deref().map(|text| {
+        let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
+        abuse::parse(text).ok_or_else(|| Problem::bad_request(malformed()))
+    });
+    let prefix = prefix.transpose()?;
+    let after = decode_cursor(query.cursor.as_deref(), |(until, key, is_shadow): (i64, String, bool)| {
+        Some((until, Key::read(&key)?, is_shadow))
+    })?;
+    let found = context.state.bans.page(after, page_size(query.limit)?, |ban| {
+        key.as_ref().is_none_or(|key| ban.key == *key)
+            && prefix.is_none_or(|prefix| matches!(&ban.key, Key::Address(net) if prefix.contains(net)))
+    });
+    let last = found.bans.last().filter(|_| found.goes_on);
+    let cursor = last.map(|last| {
+        let (until, key, is_shadow) = Bans::place(last);
+        encode_cursor(&(until, key.to_string(), is_shadow))
+    });
+    Ok(dto::Bans { bans: found.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(), cursor })
+}
+
+/// Shuts out an address, a prefix or a user on every instance, in the place of what ban there is for the key.
+#[utoipa::path(
+    post,
+    path = "/v1/bans",
+    operation_id = "ban",
+    tag = "bans",
+    request_body(
+        content = dto::NewBan,
+        description = "who is shut out, for how long, and why",
+        example = json!({"key": "ip:203.0.113.7", "for": "1h", "reason": "scraping"})
+    ),
+    responses(
+        (
+            status = 201,
+            body = dto::Ban,
+            description = "nobody was banned by this key before",
+            links(
+                ("lift" = (operation_id = "lift", parameters(("key" = "$response.body#/key")))),
+                ("find" = (operation_id = "bans", parameters(("key" = "$response.body#/key"))))
+            )
+        ),
+        (status = 200, body = dto::Ban, description = "it takes the place of another"),
+        WriteErrors,
+        BodyErrors
+    )
+)]
+pub(super) async fn create(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    JsonBody(new): JsonBody<dto::NewBan>,
+) -> Result<(StatusCode, Json<dto::Ban>), Problem> {
+    let key = parse_key(&context, &new.key)?;
+    let duration = time::read(&new.lasts).filter(|lasts| DURATIONS.contains(lasts)).ok_or_else(|| {
+        let text = new.lasts.escape_debug();
+        Problem::bad_request(format!("for is how long the ban lasts, 1s to 366d, not {text}"))
+    })?;
+    let reason = new.reason;
+    if reason.chars().any(char::is_control) || reason.chars().count() > MAX_REASON {
+        let detail = format!("a reason has {MAX_REASON} characters at most, and no control characters");
+        return Err(Problem::bad_request(detail));
+    }
+    let (ban, replaced) = context.state.bans.give(key, duration, reason.clone(), by.0.clone());
+    let mut detail = format!("for {}", time::duration(duration));
+    if !reason.is_empty() {
+        detail += &format!(": {reason}");
+    }
+    context.audit(&by, "ban", &ban.key.to_string(), &detail);
+    let status = if replaced { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(dto::Ban::from(&*ban))))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LiftQuery {
+    /// Who is let in: `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
+    #[param(value_type = schema::BanKey)]
+    key: String,
+}
+
+/// Lifts the bans by exactly this key on every instance, and forgets how often in a row it was banned.
+#[utoipa::path(
+    delete,
+    path = "/v1/bans",
+    operation_id = "lift",
+    tag = "bans",
+    params(LiftQuery),
+    responses((status = 200, body = dto::Lifted, description = "it is lifted"), WriteErrors, NotFoundError)
+)]
+pub(super) async fn lift(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    Query(query): Query<LiftQuery>,
+) -> Result<Json<dto::Lifted>, Problem> {
+    let key = parse_key(&context, &query.key)?;
+    let bans_lifted = lift_all(&context, &key).await;
+    if bans_lifted == 0 {
+        return Err(Problem::not_found(format!("nobody is banned by {key}")));
+    }
+    context.audit(&by, "lift", &key.to_string(), "");
+    Ok(Json(dto::Lifted { key: key.to_string(), bans_lifted }))
+}
+
+/// Lifts the bans by a key, and says how many there were, those included that only other instances know yet.
+pub(super) async fn lift_all(context: &HandlerContext, key: &Key) -> u64 {
+    let bans = &context.state.bans;
+    let elsewhere = context.desk.bans(key).await;
+    // A ban that has just ended is kept for a moment.
+    let here = bans.by_key(key).len() as u64;
+    bans.lift(key);
+    here.max(elsewhere)
+}
+
+/// The key that an operator wrote.
+fn parse_key(context: &HandlerContext, text: &str) -> Result<Key, Problem> {
+    Key::parse(text, context.state.in_force.snapshot().ipv6_prefix())
+        .map_err(|error| Problem::bad_request(error.to_string()))
+}
+
+impl From<&Ban> for dto::Ban {
+    fn from(ban: &Ban) -> Self {
+        Self {
+            key: ban.key.to_string(),
+            since: rfc3339(ban.since),
+            until: rfc3339(ban.until),
+            reason: ban.reason.clone(),
+            by: ban.by.clone(),
+            level: ban.level,
+            mode: if ban.is_shadow { "shadow" } else { "enforce" }.to_owned(),
+        }
+    }
+}

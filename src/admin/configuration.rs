@@ -1,0 +1,153 @@
+//! The configuration in force: `/v1/routes`, `/v1/upstreams` and `/v1/policies` with what each has counted, and its text at
+//! `/v1/config`.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use axum::{Json, extract::State};
+
+use super::{
+    context::HandlerContext,
+    dto::{Connections, Endpoint, InForce, Latency, Policies, Policy, Route, Routes, Upstream, Upstreams},
+    extract::{NoParams, Query},
+    openapi::ReadErrors,
+};
+use crate::{config::model::Config, telemetry::time::rfc3339};
+
+/// The routes in the order in which they are tried, and what came of their requests.
+#[utoipa::path(
+    get,
+    path = "/v1/routes",
+    operation_id = "routes",
+    tag = "in force",
+    responses((status = 200, body = Routes, description = "the routes, with what they counted since the start"), ReadErrors)
+)]
+pub(super) async fn routes(State(context): State<Arc<HandlerContext>>, _: Query<NoParams>) -> Json<Routes> {
+    Json(routes_dto(&context))
+}
+
+pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
+    let configured = context.state.in_force.snapshot();
+    let (config, counted) = (configured.rules.config(), context.state.metrics.totals());
+    let routes = config.routes.iter().map(|route| {
+        let totals = counted.route(&route.name);
+        Route {
+            name: route.name.clone(),
+            hosts: route.hosts.iter().map(ToString::to_string).collect(),
+            path: route.path.to_string(),
+            methods: route.methods.iter().map(ToString::to_string).collect(),
+            upstream: config.upstreams.get(route.upstream).map_or_else(String::new, |of| of.name.clone()),
+            policies: named(config, &route.policies),
+            requests: totals.statuses.iter().sum(),
+            denied: totals.denied,
+            statuses: totals.statuses,
+            latency: totals.latency.map(|[p50, p90, p99]| Latency { p50, p90, p99 }),
+        }
+    });
+    Routes { routes: routes.collect() }
+}
+
+/// The upstreams, how their endpoints are, and how the attempts at them ended.
+#[utoipa::path(
+    get,
+    path = "/v1/upstreams",
+    operation_id = "upstreams",
+    tag = "in force",
+    responses((status = 200, body = Upstreams, description = "the upstreams, with what they counted since the start"), ReadErrors)
+)]
+pub(super) async fn upstreams(
+    State(context): State<Arc<HandlerContext>>,
+    _: Query<NoParams>,
+) -> Json<Upstreams> {
+    Json(upstreams_dto(&context))
+}
+
+pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
+    let configured = context.state.in_force.snapshot();
+    let (config, counted) = (configured.rules.config(), context.state.metrics.totals());
+    let upstreams = configured.upstreams.iter().enumerate().map(|(index, upstream)| {
+        let totals = counted.upstream(&upstream.config.name);
+        let endpoints = upstream.config.endpoints.iter().enumerate().map(|(nth, endpoint)| Endpoint {
+            url: endpoint.url.to_string(),
+            weight: endpoint.weight,
+            healthy: upstream.is_healthy(nth),
+            active: upstream.in_flight(nth) as u64,
+        });
+        // All that hold for any request to it.
+        let routes = config.routes.iter().filter(|route| route.upstream == index);
+        let policies: BTreeSet<usize> = routes.flat_map(|route| route.policies.iter().copied()).collect();
+        Upstream {
+            name: upstream.config.name.clone(),
+            policies: named(config, &policies.into_iter().collect::<Vec<_>>()),
+            endpoints: endpoints.collect(),
+            attempts: totals.attempts.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+            connections: Connections { active: totals.active, idle: totals.idle },
+        }
+    });
+    Upstreams { upstreams: upstreams.collect() }
+}
+
+/// The policies in the configuration's order, and what they said.
+#[utoipa::path(
+    get,
+    path = "/v1/policies",
+    operation_id = "policies",
+    tag = "in force",
+    responses((status = 200, body = Policies, description = "the policies, with what they counted since the start"), ReadErrors)
+)]
+pub(super) async fn policies(
+    State(context): State<Arc<HandlerContext>>,
+    _: Query<NoParams>,
+) -> Json<Policies> {
+    Json(policies_dto(&context))
+}
+
+pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
+    let configured = context.state.in_force.snapshot();
+    let (rules, counted) = (&configured.rules, context.state.metrics.totals());
+    let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
+        let totals = counted.policy(&policy.name);
+        let routes = rules.config().routes.iter().filter(|route| route.policies.contains(&index));
+        Policy {
+            name: policy.name.clone(),
+            algorithm: policy.algorithm().to_owned(),
+            keys: policy.keys.iter().map(ToString::to_string).collect(),
+            limits: policy.rates().map(|rate| rate.to_string()).collect(),
+            mode: if policy.is_shadow { "shadow" } else { "enforce" }.to_owned(),
+            overrides: policy.overrides.len(),
+            routes: routes.map(|route| route.name.clone()).collect(),
+            allowed: totals.allowed,
+            denied: totals.denied,
+            shadow_denied: totals.shadow_denied,
+            errors: totals.errors,
+        }
+    });
+    Policies { policies: policies.collect() }
+}
+
+/// The configuration in force as it was written, with its secrets masked. What `${…}` inserts is not told.
+#[utoipa::path(
+    get,
+    path = "/v1/config",
+    operation_id = "config",
+    tag = "in force",
+    responses((status = 200, body = InForce, description = "its text, and when it was read"), ReadErrors)
+)]
+pub(super) async fn config(State(context): State<Arc<HandlerContext>>, _: Query<NoParams>) -> Json<InForce> {
+    let configured = context.state.in_force.snapshot();
+    let source = &configured.rules.config().source;
+    Json(InForce {
+        hash: configured.hash.clone(),
+        loaded: rfc3339(configured.loaded),
+        path: source.path.clone(),
+        yaml: source.shown.clone(),
+    })
+}
+
+/// The names of the policies with these indexes.
+fn named(config: &Config, policies: &[usize]) -> Vec<String> {
+    policies
+        .iter()
+        .filter_map(|&index| config.policies.get(index))
+        .map(|policy| policy.name.clone())
+        .collect()
+}

@@ -1,0 +1,123 @@
+//! The configuration in force, what it counted, and its reload.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{Configuration, schema};
+
+/// `GET /v1/routes`, in the order in which they are tried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Routes {
+    pub routes: Vec<Route>,
+}
+
+/// A route, and what came of its requests since the start of this instance.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Route {
+    pub name: String,
+    pub hosts: Vec<String>,
+    pub path: String,
+    pub methods: Vec<String>,
+    pub upstream: String,
+    /// All that hold for it, those of its upstream among them.
+    pub policies: Vec<String>,
+    pub requests: u64,
+    pub denied: u64,
+    /// By class, 1xx first.
+    pub statuses: [u64; 5],
+    /// Seconds, estimated from the histogram; `null` without requests.
+    pub latency: Option<Latency>,
+}
+
+/// Seconds by quantile.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Latency {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+}
+
+/// `GET /v1/upstreams`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Upstreams {
+    pub upstreams: Vec<Upstream>,
+}
+
+/// An upstream, and how the attempts at it ended since the start of this instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Upstream {
+    pub name: String,
+    pub policies: Vec<String>,
+    pub endpoints: Vec<Endpoint>,
+    /// By outcome, as the metric names it: `ok`, `connect_error`, `timeout` …
+    pub attempts: std::collections::BTreeMap<String, u64>,
+    pub connections: Connections,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Endpoint {
+    pub url: String,
+    pub weight: u32,
+    /// `false`: when it was last tried, no connection could be made.
+    pub healthy: bool,
+    /// Requests that it has under way, all workers' together.
+    pub active: u64,
+}
+
+/// Open connections to an upstream, all workers' together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Connections {
+    pub active: u64,
+    pub idle: u64,
+}
+
+/// `GET /v1/policies`, in the configuration's order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Policies {
+    pub policies: Vec<Policy>,
+}
+
+/// A policy, and what it said since the start of this instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Policy {
+    pub name: String,
+    #[schema(value_type = schema::Algorithm)]
+    pub algorithm: String,
+    /// As in proxy.yaml: `ip`, `ip+path`
+    pub keys: Vec<String>,
+    /// `100/1s`
+    pub limits: Vec<String>,
+    /// `enforce` or `shadow`
+    #[schema(value_type = schema::Mode)]
+    pub mode: String,
+    pub overrides: usize,
+    /// The routes that it holds for.
+    pub routes: Vec<String>,
+    pub allowed: u64,
+    pub denied: u64,
+    pub shadow_denied: u64,
+    pub errors: u64,
+}
+
+/// `GET /v1/config`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InForce {
+    pub hash: String,
+    #[schema(value_type = schema::Time)]
+    pub loaded: String,
+    /// Where it was read.
+    pub path: String,
+    /// As it was written, with what is secret as `***`.
+    pub yaml: String,
+}
+
+/// `POST /v1/reload`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Reloaded {
+    pub configuration: Configuration,
+    /// What is in force now and was not before, in words.
+    pub changed: Vec<String>,
+    /// What has changed in the file and needs a restart.
+    pub needs_restart: Vec<String>,
+    pub warnings: Vec<String>,
+}

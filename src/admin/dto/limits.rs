@@ -1,0 +1,37 @@
+//! How limits stand, and which were cleared.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::schema;
+
+/// How a limit of the address stands: its tightest tier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Limit)]
+pub struct LimitUsage {
+    pub policy: String,
+    pub key: String,
+    pub used: u64,
+    pub limit: u64,
+    pub remaining: u64,
+    #[schema(value_type = schema::Duration)]
+    pub reset: String,
+}
+
+/// `GET /v1/limits?policy=&key=`: one limit, by each variant of its policy that counts apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Limits {
+    pub limits: Vec<LimitUsage>,
+}
+
+/// `DELETE /v1/limits?policy=&key=`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResetLimits {
+    pub cleared: Vec<ClearedLimit>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClearedLimit {
+    pub policy: String,
+    pub key: String,
+}

@@ -1,0 +1,21 @@
+//! What the admin port answers and takes, as it is written and as the command line reads it. Times are RFC 3339 in UTC,
+//! durations as in proxy.yaml, keys as in the store (`ip:203.0.113.7`).
+
+mod audit;
+mod bans;
+mod clients;
+mod configuration;
+mod explanation;
+mod limits;
+mod problem;
+pub(super) mod schema;
+mod status;
+
+pub use audit::*;
+pub use bans::*;
+pub use clients::*;
+pub use configuration::*;
+pub use explanation::*;
+pub use limits::*;
+pub use problem::*;
+pub use status::*;

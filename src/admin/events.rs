@@ -1,0 +1,291 @@
+//! `GET /v1/events`: server-sent events, for as long as a client listens.
+//!
+//! Events are kept once for all listeners. A stream holds its position among them and the event that is being written: a
+//! client that reads slowly misses events, and is told how many.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{
+        Sse,
+        sse::{Event as SseEvent, KeepAlive},
+    },
+};
+use futures_util::{Stream, stream};
+use http::StatusCode;
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::{
+    context::HandlerContext,
+    dto::Tick,
+    extract::{NoParams, Query},
+    openapi::{ReadErrors, UnavailableError},
+    problem::Problem,
+    server::ShutdownSignal,
+};
+use crate::{
+    limit::Clock,
+    telemetry::{Event, Heard, Listener, time::rfc3339},
+};
+
+/// Streams at a time.
+pub(super) const STREAMS: usize = 32;
+/// Without an event, so that nobody between takes the connection for dead.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// What happens, as server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `reloaded`, `not_reloaded`, `health`,
+/// `warning`, and every two seconds how things stand as `tick`. Whoever reads too slowly is told how many passed by as
+/// `missed`.
+#[utoipa::path(
+    get,
+    path = "/v1/events",
+    operation_id = "events",
+    tag = "events",
+    responses(
+        (
+            status = 200,
+            body = String,
+            content_type = "text/event-stream",
+            description = "a stream that does not end: the name of each event, its time in microseconds as `id`, and \
+                one line of JSON; the data of `tick` is a `Tick`",
+            example = "event: unblocked\nid: 1783080001250000\ndata: {\"address\":\"203.0.113.7\"}\n\n"
+        ),
+        ReadErrors,
+        UnavailableError
+    )
+)]
+pub(super) async fn events(
+    State(context): State<Arc<HandlerContext>>,
+    Extension(ending): Extension<ShutdownSignal>,
+    _: Query<NoParams>,
+) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
+    let Ok(place) = Arc::clone(&context.streams).try_acquire_owned() else {
+        let detail = format!("{STREAMS} listen already: end one of them, or try again later");
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    };
+    let heartbeat = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
+    Ok(Sse::new(stream(&context, ending, place)).keep_alive(heartbeat))
+}
+
+/// After which a browser comes back when the stream has ended.
+const RETRY: Duration = Duration::from_secs(2);
+
+struct Listening {
+    events: Listener,
+    ticks: watch::Receiver<Option<Arc<Tick>>>,
+    ending: ShutdownSignal,
+    clock: Arc<dyn Clock>,
+    /// NoParams was said yet.
+    is_new: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Whatever is told from now on, until the connection or the process ends.
+pub(super) fn stream(
+    context: &HandlerContext,
+    ending: ShutdownSignal,
+    place: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<SseEvent, Infallible>> + use<> {
+    let listening = Listening {
+        events: context.state.events.listen(),
+        ticks: context.ticks.subscribe(),
+        ending,
+        clock: Arc::clone(&context.state.clock),
+        is_new: true,
+        _place: place,
+    };
+    stream::unfold(listening, |mut listening| async move {
+        let event = listening.next().await?;
+        Some((Ok(event), listening))
+    })
+}
+
+impl Listening {
+    async fn next(&mut self) -> Option<SseEvent> {
+        if std::mem::take(&mut self.is_new) {
+            // So that the listener knows at once that it listens.
+            return Some(SseEvent::default().retry(RETRY).comment("listening"));
+        }
+        let (name, data) = tokio::select! {
+            biased;
+            () = self.ending.ended() => return None,
+            heard = self.events.next() => match heard {
+                Heard::Event(event) => (event.name(), told(&event)),
+                Heard::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
+                Heard::End => return None,
+            },
+            tick = tick(&mut self.ticks) => ("tick", serde_json::to_value(&*tick?).unwrap_or_default()),
+        };
+        let id = self.clock.now().to_string();
+        // One line: JSON escapes all others.
+        Some(SseEvent::default().event(name).id(id).data(data.to_string()))
+    }
+}
+
+/// The next that is not known yet. `None`: there will be none.
+async fn tick(ticks: &mut watch::Receiver<Option<Arc<Tick>>>) -> Option<Arc<Tick>> {
+    loop {
+        ticks.changed().await.ok()?;
+        let tick = ticks.borrow_and_update().clone();
+        if tick.is_some() {
+            return tick;
+        }
+    }
+}
+
+/// The data of an event; its name is told beside it.
+pub(super) fn told(event: &Event) -> Value {
+    match event {
+        Event::Limited { address, policies, denied, distinct_users, until } => json!({
+            "address": address,
+            "policies": policies,
+            "denied": denied,
+            "distinct_users": distinct_users,
+            "until": rfc3339(*until),
+        }),
+        Event::Unblocked { address } => json!({"address": address}),
+        Event::Banned { key, until, reason, by, level, is_shadow } => json!({
+            "key": key,
+            "until": rfc3339(*until),
+            "reason": reason,
+            "by": by,
+            "level": level,
+            "mode": if *is_shadow { "shadow" } else { "enforce" },
+        }),
+        Event::Lifted { key } => json!({"key": key}),
+        Event::Reloaded { configuration_hash, changed } => {
+            json!({"configuration_hash": configuration_hash, "changed": changed})
+        }
+        Event::NotReloaded { errors } => json!({"errors": errors}),
+        Event::Health { what, is_healthy, why } => json!({"what": what, "healthy": is_healthy, "why": why}),
+        Event::Warning { text, is_raised } => json!({"text": text, "raised": is_raised}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{BufRead, BufReader, Read, Write},
+        net::TcpStream,
+        time::Instant,
+    };
+
+    use super::*;
+    use crate::admin::testing::Harness;
+
+    /// Somebody who listens.
+    struct Client(BufReader<TcpStream>);
+
+    impl Client {
+        fn new(harness: &Harness) -> Self {
+            let mut stream = TcpStream::connect(harness.address).unwrap();
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+            Self(BufReader::new(stream))
+        }
+
+        /// Reads on to a line that begins so.
+        fn line(&mut self, begins: &str) -> String {
+            loop {
+                let mut line = String::new();
+                assert!(self.0.read_line(&mut line).unwrap() > 0, "it ended before {begins}");
+                if line.starts_with(begins) {
+                    return line.trim_end().to_owned();
+                }
+            }
+        }
+
+        /// Waits until it listens.
+        fn listening(harness: &Harness) -> Self {
+            let mut listener = Self::new(harness);
+            listener.line("retry:");
+            listener
+        }
+    }
+
+    #[test]
+    fn what_happens_is_heard_with_a_name_an_id_and_data() {
+        let harness = Harness::start(None);
+        let mut listener = Client::new(&harness);
+        listener.line("HTTP/1.1 200");
+        assert_eq!(listener.line("content-type:"), "content-type: text/event-stream");
+        assert_eq!(listener.line("retry:"), "retry: 2000");
+        harness.events.tell(|| Event::Unblocked { address: "203.0.113.7".into() });
+        assert_eq!(listener.line("event: unblocked"), "event: unblocked");
+        assert!(listener.line("id:").len() > 4);
+        assert_eq!(listener.line("data:"), r#"data: {"address":"203.0.113.7"}"#);
+        // How things stand is told unasked.
+        listener.line("event: tick");
+        let tick: serde_json::Value = serde_json::from_str(&listener.line("data:")[5..]).unwrap();
+        assert_eq!((&tick["blocked"], &tick["ready"]), (&0.into(), &true.into()));
+        assert_eq!(tick["store"]["topology"], "memory");
+    }
+
+    #[test]
+    fn whoever_reads_slowly_is_told_that_he_missed_some() {
+        let harness = Harness::start(None);
+        let mut listener = Client::listening(&harness);
+        let long = "x".repeat(10_000);
+        for n in 0..4_000 {
+            harness.events.tell(|| Event::Unblocked { address: format!("{n} {long}") });
+        }
+        listener.line("event: missed");
+        let missed: serde_json::Value = serde_json::from_str(&listener.line("data:")[5..]).unwrap();
+        assert!(missed["missed"].as_u64().unwrap() > 0, "{missed}");
+        listener.line(&format!("data: {{\"address\":\"{} ", 3_999));
+    }
+
+    #[test]
+    fn listeners_are_counted_and_a_place_is_given_back() {
+        let harness = Harness::start(None);
+        let mut listeners: Vec<_> = (0..STREAMS).map(|_| Client::listening(&harness)).collect();
+        harness.get("/v1/events").is_problem(503);
+        // Others are answered all the same.
+        assert_eq!(harness.get("/v1/status").status, 200);
+        listeners.pop();
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mut another = Client::new(&harness);
+            let mut status = String::new();
+            another.0.read_line(&mut status).unwrap();
+            if status.starts_with("HTTP/1.1 200") {
+                break;
+            }
+            assert!(Instant::now() < until, "{status}");
+        }
+        harness.get("/v1/events?x=1").is_problem(400);
+    }
+
+    #[test]
+    fn a_stop_ends_streams_well_and_soon() {
+        let harness = Harness::start(None);
+        let mut listeners = [Client::listening(&harness), Client::listening(&harness)];
+        let begun = Instant::now();
+        harness.stop();
+        assert!(begun.elapsed() < Duration::from_secs(5));
+        for listener in &mut listeners {
+            let mut rest = String::new();
+            listener.0.read_to_string(&mut rest).unwrap();
+            assert!(rest.ends_with("0\r\n\r\n"), "it was broken off: {rest:?}");
+        }
+    }
+
+    #[test]
+    fn times_and_hostile_names_are_told_in_one_line() {
+        let event = Event::Banned {
+            key: "user:a\nb\r\u{2028}".into(),
+            until: 1_783_080_001_250_000,
+            reason: "</script>".into(),
+            by: "bans.hammering".into(),
+            level: 2,
+            is_shadow: true,
+        };
+        let data = told(&event);
+        assert_eq!(data["until"], "2026-07-03T12:00:01.250Z");
+        assert_eq!(data["mode"], "shadow");
+        assert!(!data.to_string().contains(['\n', '\r']));
+    }
+}

@@ -1,0 +1,132 @@
+//! Extractors: what handlers take from the query, the path, the body and the connection of a request. What can't be read is
+//! refused as a problem.
+
+use std::{convert::Infallible, net::IpAddr, time::Duration};
+
+use axum::{
+    body::Bytes,
+    extract::{self, FromRequest, FromRequestParts, Path, Request, rejection::QueryRejection},
+};
+use http::{StatusCode, request::Parts};
+use http_body_util::{BodyExt, Limited};
+use ipnet::IpNet;
+use serde::{Deserialize, de::DeserializeOwned};
+use tokio::time;
+
+use super::problem::Problem;
+use crate::abuse;
+
+/// Bytes of a body.
+const MAX_BODY: usize = 64 << 10;
+/// For all of it to come. Whoever is slower gives his place back.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The query as `T`, which should deny unknown fields.
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query: Result<extract::Query<T>, QueryRejection> =
+            extract::Query::from_request_parts(parts, state).await;
+        query
+            .map(|extract::Query(params)| Self(params))
+            .map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
+/// For pages without parameters.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoParams {}
+
+/// The client that the path names, by any of its addresses or as it is shown.
+pub(super) struct ClientParam(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for ClientParam {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(text)| Self(text)).map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
+impl ClientParam {
+    /// Reads it; an IPv6 address stands for the prefix that identifies a client.
+    pub(super) fn client(&self, ipv6_prefix: u8) -> Result<IpNet, Problem> {
+        if let Ok(address) = self.0.parse::<IpAddr>() {
+            return Ok(abuse::masked(address, ipv6_prefix));
+        }
+        let net = abuse::parse(&self.0).filter(|&net| abuse::masked(net.addr(), ipv6_prefix) == net);
+        net.ok_or_else(|| {
+            let what = format!("not the address of a client: {}", self.0.escape_debug());
+            Problem::bad_request(format!("{what}; write 203.0.113.7, or 2001:db8::/{ipv6_prefix}"))
+        })
+    }
+}
+
+/// The user whom the path names, by his name or as he is written down.
+pub(super) struct UserParam(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for UserParam {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(text)| Self(text)).map_err(|rejection| Problem::bad_request(rejection.body_text()))
+    }
+}
+
+/// The body as `T`, which should deny unknown fields.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let body = time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY).collect()).await;
+        let too_slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body came too slowly");
+        let too_long = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body broke off, or is too long");
+        let body: Bytes = body.map_err(too_slow)?.map_err(too_long)?.to_bytes();
+        serde_json::from_slice(&body)
+            .map(Self)
+            .map_err(|error| Problem::bad_request(format!("the body can't be read: {error}")))
+    }
+}
+
+/// Who asks: the other end of the connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+/// Who asks, as the audit list names him: `operator at 127.0.0.1`.
+#[derive(Debug, Clone)]
+pub(super) struct Operator(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Operator {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let peer = parts.extensions.get::<Peer>();
+        Ok(Self(peer.map_or_else(|| "operator".to_owned(), |Peer(address)| format!("operator at {address}"))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_named_by_address_or_as_they_are_shown() {
+        let client = |text: &str| ClientParam(text.to_owned()).client(64).map(abuse::shown);
+        assert_eq!(client("203.0.113.7").unwrap(), "203.0.113.7");
+        assert_eq!(client("203.0.113.7/32").unwrap(), "203.0.113.7");
+        assert_eq!(client("::ffff:203.0.113.7").unwrap(), "203.0.113.7");
+        assert_eq!(client("2001:db8::1").unwrap(), "2001:db8::/64");
+        assert_eq!(client("2001:db8::/64").unwrap(), "2001:db8::/64");
+        for malformed in ["203.0.113", "203.0.113.0/24", "2001:db8::/48", "", "localhost"] {
+            assert!(client(malformed).is_err(), "{malformed}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `/v1/limits`: how limits stand, and taking back what was used of one.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use axum::{Json, extract::State};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{
+    ConfigSnapshot,
+    context::HandlerContext,
+    dto::{self, schema},
+    extract::{Operator, Query},
+    limit_key::LimitKey,
+    openapi::{LookupErrors, NotFoundError, UnavailableError, WriteErrors},
+    problem::Problem,
+};
+use crate::{limit::Peek, telemetry::time::duration};
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitsQuery {
+    /// Of this policy; of every one that can have the key, where it is left out.
+    #[param(min_length = 1, example = "per-ip")]
+    policy: Option<String>,
+    /// As in the store: `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/a`.
+    #[param(value_type = schema::LimitKey)]
+    key: String,
+}
+
+/// How the limits of a key stand: of each policy, by each of its limits that counts apart.
+#[utoipa::path(
+    get,
+    path = "/v1/limits",
+    operation_id = "peek",
+    tag = "limits",
+    params(LimitsQuery),
+    responses((status = 200, body = dto::Limits, description = "how they stand"), LookupErrors, UnavailableError)
+)]
+pub(super) async fn peek(
+    State(context): State<Arc<HandlerContext>>,
+    Query(query): Query<LimitsQuery>,
+) -> Result<Json<dto::Limits>, Problem> {
+    limits(&context, &query).await.map(Json)
+}
+
+async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Limits, Problem> {
+    let config = context.state.in_force.snapshot();
+    let (key, policies, is_named) = policies_with_key(&config, query)?;
+    let mut limits = Vec::new();
+    for index in policies {
+        let Some(policy) = config.policies().get(index) else { continue };
+        for (nth, variant) in key.variants(policy).into_iter().enumerate() {
+            let peek = context.desk.peek(config.policies(), index, variant, &key.text).await?;
+            // Whether anybody has other limits, or lacks what the policy goes by, shows by what was used of them.
+            if peek.used == 0 && (nth > 0 || !is_named && !key.is_keyed(policy)) {
+                continue;
+            }
+            limits.push(dto::LimitUsage::new(&policy.name, &key.text, &peek));
+        }
+    }
+    Ok(dto::Limits { limits })
+}
+
+/// Clears the limits of exactly this key, on every instance, and says which there were. Composites that begin with it
+/// stay; an address stays listed.
+#[utoipa::path(
+    delete,
+    path = "/v1/limits",
+    operation_id = "reset",
+    tag = "limits",
+    params(LimitsQuery),
+    responses(
+        (status = 200, body = dto::ResetLimits, description = "which limits there were"),
+        WriteErrors,
+        NotFoundError,
+        UnavailableError
+    )
+)]
+pub(super) async fn clear(
+    State(context): State<Arc<HandlerContext>>,
+    by: Operator,
+    Query(query): Query<LimitsQuery>,
+) -> Result<Json<dto::ResetLimits>, Problem> {
+    let config = context.state.in_force.snapshot();
+    let (key, policies, _) = policies_with_key(&config, &query)?;
+    let policies = policies.into_iter().filter_map(|index| config.policies().get(index)).cloned().collect();
+    let cleared = context.desk.clear(policies, &key.text).await?;
+    let names: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
+    context.audit(&by, "reset", &key.text, &names.into_iter().collect::<Vec<_>>().join(", "));
+    tracing::info!(key = %key.text, cleared = cleared.len(), "limits were cleared");
+    let cleared =
+        cleared.into_iter().map(|limit| dto::ClearedLimit { policy: limit.policy, key: limit.identifier });
+    Ok(Json(dto::ResetLimits { cleared: cleared.collect() }))
+}
+
+/// The key, and the policies, by index, that can have it; and whether the one was asked for by its name.
+fn policies_with_key(
+    config: &ConfigSnapshot,
+    query: &LimitsQuery,
+) -> Result<(LimitKey, Vec<usize>, bool), Problem> {
+    let key = LimitKey::parse(&query.key, config.ipv6_prefix()).map_err(Problem::bad_request)?;
+    let policies = config.policies();
+    if let Some(name) = &query.policy {
+        let index = config
+            .policy_named(name)
+            .ok_or_else(|| Problem::bad_request(format!("there is no policy {}", name.escape_debug())))?;
+        let may = policies.get(index).is_some_and(|policy| key.may_be_of(policy));
+        return match may {
+            true => Ok((key, vec![index], true)),
+            false => Err(Problem::not_found(format!("{name} has no key such as {}", key.text))),
+        };
+    }
+    let may: Vec<usize> = (0..policies.len()).filter(|&index| key.may_be_of(&policies[index])).collect();
+    match may.is_empty() {
+        true => Err(Problem::not_found(format!("no policy has a key such as {}", key.text))),
+        false => Ok((key, may, false)),
+    }
+}
+
+impl dto::LimitUsage {
+    pub(super) fn new(policy: &str, key: &str, peek: &Peek) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            key: key.to_owned(),
+            used: peek.used,
+            limit: peek.verdict.limit,
+            remaining: peek.verdict.remaining,
+            // To the second, rounded up, as clients are told.
+            reset: duration(peek.verdict.reset.saturating_add(999_999) / 1_000_000 * 1_000_000),
+        }
+    }
+}
