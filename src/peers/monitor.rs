@@ -18,7 +18,7 @@ use tokio::{
 
 use super::{
     Duties,
-    bans::Keeper,
+    bans::BanSync,
     heartbeat::{Pulse, Seen},
     records, subscription,
 };
@@ -107,13 +107,13 @@ fn far(latency: u64, timeout: Duration) -> Option<String> {
 
 async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::Receiver<bool>) {
     let Duties { server, config, fleet, unblocked, cleared, .. } = duties;
-    let keeper = Keeper::new(duties);
+    let ban_sync = BanSync::new(duties);
     let heard = |message: Option<&str>| {
         match message.map(Message::parse) {
-            Some(Message::Array(change)) => return keeper.heard(Some(change)),
+            Some(Message::Array(change)) => return ban_sync.receive(change.as_bytes()),
             Some(Message::Identifier(identifier)) => unblocked(identifier),
             Some(Message::Limit { policy, identifier }) => cleared(policy, identifier),
-            None => keeper.heard(None),
+            None => ban_sync.miss(),
         }
         fleet.pardon();
     };
@@ -122,7 +122,7 @@ async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::
         () = subscription::listen(server, &config.prefix, heard) => {}
         () = pulse.beat_on() => {}
         () = publish(duties, &pulse) => {}
-        () = keeper.keep(&pulse) => {}
+        () = ban_sync.run(&pulse) => {}
         _ = stopped.changed() => {}
     }
     pulse.say_goodbye().await;

@@ -1,10 +1,11 @@
-//! Bans that all instances share: counted and given by scripts, so that many count together and ban once, and told to all over
-//! the channel of unblocks.
+//! Bans that all instances share: counted and given by scripts, so that instances count together and ban once, and published
+//! on the store's channel.
 //!
-//! Each change has a number. Who hears them one after the other knows all bans; who missed one, or has just come, reads them
-//! all anew. Once a second the number is looked at, so that a message that was lost does no lasting harm.
+//! Each change has a number. An instance that applies them one after the other has all bans; one that missed some, or has just
+//! started, reads a snapshot. Twice a second the number in Redis is compared, so that a lost message does no lasting harm.
 
 mod change;
+mod change_log;
 mod keys;
 mod read;
 mod sync;
@@ -12,4 +13,4 @@ mod write;
 
 pub(super) use keys::Keys;
 pub(super) use read::count;
-pub(super) use sync::Keeper;
+pub(super) use sync::BanSync;

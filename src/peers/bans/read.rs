@@ -1,4 +1,4 @@
-//! Reads what bans there are.
+//! Reads the bans in Redis, and their version.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,8 @@ use redis::{
 };
 
 use super::{
-    change::{Version, mode, read_ban},
+    change::{mode, parse_ban},
+    change_log::Version,
     keys::Keys,
 };
 use crate::abuse::bans::{Ban, Key};
@@ -16,10 +17,10 @@ use crate::abuse::bans::{Ban, Key};
 static BANS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/bans.lua")));
 
 /// Bans that are read at a time: Redis does nothing else meanwhile.
-pub(super) const PAGE: usize = 500;
+pub(super) const PAGE_SIZE: usize = 500;
 
-/// Some of the bans.
-pub(super) struct Page {
+/// A page of a snapshot of all bans.
+pub(super) struct SnapshotPage {
     pub(super) version: Version,
     pub(super) bans: Vec<Ban>,
     /// From where the next page is; `None` on the last.
@@ -59,7 +60,7 @@ pub(super) async fn page(
     from: &str,
     most: usize,
     now: i64,
-) -> RedisResult<Page> {
+) -> RedisResult<SnapshotPage> {
     let mut call = BANS.prepare_invoke();
     for key in keys.all.iter().take(3) {
         call.key(key);
@@ -67,17 +68,17 @@ pub(super) async fn page(
     call.arg(from).arg(most);
     let reply: Vec<Vec<u8>> = call.invoke_async(connection).await?;
     let text = |at: usize| reply.get(at).and_then(|part| std::str::from_utf8(part).ok()).unwrap_or_default();
-    let version = Version { epoch: text(0).to_owned(), n: text(1).parse().unwrap_or(0) };
+    let version = Version { epoch: text(0).to_owned(), number: text(1).parse().unwrap_or(0) };
     let redis_now: i64 = text(2).parse().unwrap_or(0);
     let found = reply.get(3..).unwrap_or_default().chunks_exact(3);
     let (count, last) = (found.len(), text(reply.len().saturating_sub(2)).to_owned());
     let bans = found.filter_map(|found| {
-        let [ban, ends, told] = found else { return None };
-        let [ban, ends, told] = [ban, ends, told].map(|part| std::str::from_utf8(part).ok());
-        read_ban(ban?, ends?.parse().ok()?, told?, redis_now, now)
+        let [ban, ends, details] = found else { return None };
+        let [ban, ends, details] = [ban, ends, details].map(|part| std::str::from_utf8(part).ok());
+        parse_ban(ban?, ends?.parse().ok()?, details?, redis_now, now)
     });
     let bans = bans.collect();
     // Where a whole page ends at one moment, what else does is left out rather than read for ever.
     let next = if last == from { format!("({last}") } else { last };
-    Ok(Page { version, bans, next: (most > 0 && count == most).then_some(next) })
+    Ok(SnapshotPage { version, bans, next: (most > 0 && count == most).then_some(next) })
 }

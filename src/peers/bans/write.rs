@@ -1,11 +1,11 @@
-//! Has denials counted, and gives and lifts bans.
+//! Has offenses counted, and gives and lifts bans.
 
 use std::sync::LazyLock;
 
 use redis::{RedisResult, Script, ScriptInvocation, aio::MultiplexedConnection};
 
 use super::{
-    change::{json, mode, told},
+    change::{describe, mode},
     keys::Keys,
 };
 use crate::abuse::bans::{Ban, MOST, Order, Strike};
@@ -26,62 +26,62 @@ static BAN: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// What of a batch came to pass: messages as they were told to all.
+/// What came of a call: messages as they were published.
 pub(super) struct Outcome {
     pub(super) changes: Vec<Vec<u8>>,
     /// Bans for which there was no room.
     pub(super) refused: usize,
-    /// Those of the changes that are bans that were given by a rule here.
-    pub(super) given: Vec<Vec<u8>>,
+    /// Those of the changes that are bans which rules gave for what was denied here.
+    pub(super) issued: Vec<Vec<u8>>,
 }
 
-/// Counts denials for all instances. `now`: by the clock that stamped them.
-pub(super) async fn strike(
+/// Counts offenses of this instance together with those of the others. `now`: by the clock that stamped them.
+pub(super) async fn count_offenses(
     connection: &mut MultiplexedConnection,
     keys: &Keys,
     strikes: &[Strike],
     now: i64,
 ) -> RedisResult<Outcome> {
-    let mut call = begin(&STRIKE, keys);
+    let mut call = prepare(&STRIKE, keys);
     for Strike { rule, key, count, first, last } in strikes {
         let terms = &rule.terms;
         call.arg(&*rule.name).arg(key.to_string()).arg(*count);
         call.arg(now.saturating_sub(*first).max(0)).arg(now.saturating_sub(*last).max(0));
         call.arg(terms.limit).arg(terms.window).arg(terms.lasts).arg(terms.factor).arg(terms.max);
-        call.arg(rule.draw()).arg(mode(rule.is_shadow)).arg(json(&rule.reason, &rule.name));
+        call.arg(rule.draw()).arg(mode(rule.is_shadow)).arg(describe(&rule.reason, &rule.name));
     }
-    let (changes, refused, given) = call.invoke_async(connection).await?;
-    Ok(Outcome { changes, refused, given })
+    let (changes, refused, issued) = call.invoke_async(connection).await?;
+    Ok(Outcome { changes, refused, issued })
 }
 
-/// Tells all instances of bans. `now`: by this instance's clock.
-pub(super) async fn order(
+/// Gives and lifts bans for all instances. `now`: by this instance's clock.
+pub(super) async fn send_orders(
     connection: &mut MultiplexedConnection,
     keys: &Keys,
     orders: &[Order],
     now: i64,
 ) -> RedisResult<Outcome> {
-    let mut call = begin(&BAN, keys);
+    let mut call = prepare(&BAN, keys);
     for order in orders {
         match order {
-            Order::Give(ban) => push(&mut call, "give", ban, now),
-            Order::Merge(ban) => push(&mut call, "merge", ban, now),
+            Order::Give(ban) => push_ban(&mut call, "give", ban, now),
+            Order::Merge(ban) => push_ban(&mut call, "merge", ban, now),
             Order::Lift(key) => {
                 call.arg("lift").arg(key.to_string()).arg("").arg(0).arg(0).arg(0).arg("").arg("");
             }
         }
     }
     let (changes, refused) = call.invoke_async(connection).await?;
-    Ok(Outcome { changes, refused, given: Vec::new() })
+    Ok(Outcome { changes, refused, issued: Vec::new() })
 }
 
-fn push(call: &mut ScriptInvocation<'_>, what: &str, ban: &Ban, now: i64) {
-    call.arg(what).arg(ban.key.to_string()).arg(mode(ban.is_shadow));
+fn push_ban(call: &mut ScriptInvocation<'_>, action: &str, ban: &Ban, now: i64) {
+    call.arg(action).arg(ban.key.to_string()).arg(mode(ban.is_shadow));
     call.arg(ban.until.saturating_sub(now).max(0)).arg(now.saturating_sub(ban.since).max(0));
-    call.arg(ban.level).arg(&ban.by).arg(told(ban));
+    call.arg(ban.level).arg(&ban.by).arg(describe(&ban.reason, &ban.by));
 }
 
-fn begin<'a>(script: &'a Script, keys: &Keys) -> ScriptInvocation<'a> {
+fn prepare<'a>(script: &'a Script, keys: &Keys) -> ScriptInvocation<'a> {
     let mut call = script.prepare_invoke();
     for key in &keys.all {
         call.key(key);

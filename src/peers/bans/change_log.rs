@@ -1,0 +1,489 @@
+//! The order of changes that come by several ways: which is applied, which waits for those before it, and when all has to
+//! be read anew. It asks for nothing and knows no clock: what Redis says, and the time, are passed in.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    time::{Duration, Instant},
+};
+
+/// How long a change that is known to have been made may take to come, before all is read anew.
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+/// Changes that may wait for those before them.
+const MAX_EARLY: usize = 1_024;
+/// Changes that may come while a snapshot is read.
+const MAX_DURING_SNAPSHOT: usize = 65_536;
+
+/// How far something has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Version {
+    /// New when all was lost; empty where nothing was ever changed.
+    pub(super) epoch: String,
+    /// The number of the last change in this epoch, from 1.
+    pub(super) number: u64,
+}
+
+/// What to do about a change.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step<T> {
+    /// Apply these, in this order: the change, and those that waited for it.
+    Apply(Vec<T>),
+    /// Nothing for now: it waits for those before it, or for the snapshot that is being read.
+    Wait,
+    /// Nothing: it was applied before.
+    Known,
+    /// Read a snapshot: what has come can't be brought into order.
+    Resync,
+}
+
+/// What the newest version in Redis means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Observation {
+    /// All changes have come.
+    Current,
+    /// Some are still to come.
+    Wait,
+    /// Read a snapshot.
+    Resync,
+    /// Read a snapshot: Redis has lost what was known of it.
+    Lost,
+}
+
+/// Brings changes of type `T` into the order of their versions.
+#[derive(Debug)]
+pub(super) struct ChangeLog<T> {
+    /// Up to where all changes were applied; `None` until a snapshot was.
+    applied: Option<Version>,
+    needs_snapshot: bool,
+    /// Changes ahead of their turn, by number, in the epoch of `applied`.
+    early: BTreeMap<u64, T>,
+    /// The number of a change that was made and has not come in order, and until when to wait for that.
+    awaited: Option<(u64, Instant)>,
+    /// What has come while a snapshot is read.
+    during_snapshot: Option<Vec<(Version, T)>>,
+}
+
+impl<T> ChangeLog<T> {
+    /// Nothing is known, and a snapshot is needed.
+    pub(super) fn new() -> Self {
+        Self {
+            applied: None,
+            needs_snapshot: true,
+            early: BTreeMap::new(),
+            awaited: None,
+            during_snapshot: None,
+        }
+    }
+
+    /// A change has come, by whatever way, perhaps not for the first time.
+    pub(super) fn accept(&mut self, version: Version, change: T, now: Instant) -> Step<T> {
+        if let Some(held) = &mut self.during_snapshot {
+            if held.len() >= MAX_DURING_SNAPSHOT {
+                return self.resync();
+            }
+            held.push((version, change));
+            return Step::Wait;
+        }
+        let Some(applied) = &mut self.applied else { return self.resync() };
+        let begins_epoch = applied.epoch.is_empty() && version.number == 1;
+        if applied.epoch != version.epoch && !begins_epoch {
+            return self.resync();
+        }
+        if version.number <= applied.number {
+            return Step::Known;
+        }
+        if version.number > applied.number + 1 {
+            if self.early.len() >= MAX_EARLY && !self.early.contains_key(&version.number) {
+                return self.resync();
+            }
+            self.wait_for(version.number, now);
+            self.early.insert(version.number, change);
+            return Step::Wait;
+        }
+        *applied = version;
+        let mut changes = vec![change];
+        while let Some(change) = self.early.remove(&(applied.number + 1)) {
+            applied.number += 1;
+            changes.push(change);
+        }
+        if self.awaited.is_some_and(|(number, _)| number <= applied.number) {
+            // Those that are early still wait for another one.
+            self.awaited = self.early.last_key_value().map(|(&last, _)| (last, now + PATIENCE));
+        }
+        Step::Apply(changes)
+    }
+
+    /// Up to where all changes were applied.
+    pub(super) fn applied(&self) -> Option<&Version> {
+        self.applied.as_ref()
+    }
+
+    /// Redis has said how far it is. `before`: [`ChangeLog::applied`] when it was asked, since what it said may be older than
+    /// what has come meanwhile.
+    pub(super) fn observe(
+        &mut self,
+        newest: &Version,
+        before: Option<&Version>,
+        now: Instant,
+    ) -> Observation {
+        let Some(applied) = &self.applied else { return Observation::Resync };
+        let is_overtaken = before.is_some_and(|before| {
+            before.epoch == newest.epoch && (before.number..=applied.number).contains(&newest.number)
+        });
+        if applied == newest || applied.epoch == newest.epoch && is_overtaken {
+            return Observation::Current;
+        }
+        if applied.epoch == newest.epoch && newest.number > applied.number {
+            self.wait_for(newest.number, now);
+            return Observation::Wait;
+        }
+        self.needs_snapshot = true;
+        if applied.epoch.is_empty() { Observation::Resync } else { Observation::Lost }
+    }
+
+    /// Changes may have been missed.
+    pub(super) fn miss(&mut self) {
+        self.needs_snapshot = true;
+    }
+
+    /// Whether a snapshot is to be read, because one is needed or a change was waited for in vain.
+    pub(super) fn needs_snapshot(&mut self, now: Instant) -> bool {
+        if self.awaited.take_if(|(_, until)| *until <= now).is_some() {
+            self.needs_snapshot = true;
+        }
+        self.needs_snapshot
+    }
+
+    /// A snapshot is asked for from now on: what comes meanwhile is kept until it has come.
+    pub(super) fn begin_snapshot(&mut self) {
+        self.needs_snapshot = false;
+        self.during_snapshot = Some(Vec::new());
+    }
+
+    /// It could not be read, and is still needed.
+    pub(super) fn abort_snapshot(&mut self) {
+        self.needs_snapshot = true;
+        self.during_snapshot = None;
+    }
+
+    /// A snapshot has come that holds all changes up to `version`, and perhaps later ones. Gives the changes to apply to it.
+    pub(super) fn finish_snapshot(&mut self, version: Version, now: Instant) -> Vec<T> {
+        self.applied = Some(version);
+        self.early.clear();
+        self.awaited = None;
+        let held = mem::take(&mut self.during_snapshot).unwrap_or_default();
+        let mut changes = Vec::new();
+        for (version, change) in held {
+            if let Step::Apply(next) = self.accept(version, change, now) {
+                changes.extend(next);
+            }
+        }
+        changes
+    }
+
+    fn resync(&mut self) -> Step<T> {
+        self.needs_snapshot = true;
+        Step::Resync
+    }
+
+    /// The change of this number was made.
+    fn wait_for(&mut self, number: u64, now: Instant) {
+        self.awaited.get_or_insert((number, now + PATIENCE));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A key and its new value; `None` removes it.
+    type Change = (u8, Option<u32>);
+    type Table = BTreeMap<u8, u32>;
+
+    fn apply(table: &mut Table, (key, value): Change) {
+        match value {
+            Some(value) => table.insert(key, value),
+            None => table.remove(&key),
+        };
+    }
+
+    /// What Redis holds, and every change that was ever made.
+    struct Server {
+        epoch: u32,
+        table: Table,
+        /// Of this epoch.
+        count: u64,
+        history: Vec<(Version, Change)>,
+    }
+
+    impl Server {
+        fn new() -> Self {
+            Self { epoch: 0, table: Table::new(), count: 0, history: Vec::new() }
+        }
+
+        fn version(&self) -> Version {
+            let epoch = if self.count == 0 { String::new() } else { self.epoch.to_string() };
+            Version { epoch, number: self.count }
+        }
+
+        fn make(&mut self, change: Change) {
+            apply(&mut self.table, change);
+            self.count += 1;
+            self.history.push((self.version(), change));
+        }
+
+        fn lose_all(&mut self) {
+            (self.epoch, self.count, self.table) = (self.epoch + 1, 0, Table::new());
+        }
+    }
+
+    /// An instance that follows it.
+    struct Follower {
+        log: ChangeLog<Change>,
+        table: Table,
+        now: Instant,
+        /// The first page of a snapshot that is being read: the version, and the keys below [`SPLIT`].
+        page: Option<(Version, Table)>,
+    }
+
+    /// Keys from here on are on the second page of a snapshot.
+    const SPLIT: u8 = 4;
+
+    impl Follower {
+        fn new() -> Self {
+            Self { log: ChangeLog::new(), table: Table::new(), now: Instant::now(), page: None }
+        }
+
+        fn hear(&mut self, (version, change): (Version, Change)) {
+            if let Step::Apply(changes) = self.log.accept(version, change, self.now) {
+                changes.into_iter().for_each(|change| apply(&mut self.table, change));
+            }
+        }
+
+        /// Begins to read a snapshot, or ends it.
+        fn read(&mut self, server: &Server) {
+            let Some((version, mut table)) = self.page.take() else {
+                self.log.begin_snapshot();
+                let first = server.table.range(..SPLIT).map(|(&key, &value)| (key, value));
+                self.page = Some((server.version(), first.collect()));
+                return;
+            };
+            // Where nothing was ever changed there is no second page.
+            if version.number > 0 {
+                table.extend(server.table.range(SPLIT..).map(|(&key, &value)| (key, value)));
+            }
+            self.table = table;
+            let late = self.log.finish_snapshot(version, self.now);
+            late.into_iter().for_each(|change| apply(&mut self.table, change));
+        }
+
+        fn fail_to_read(&mut self) {
+            if self.page.take().is_some() {
+                self.log.abort_snapshot();
+            }
+        }
+
+        fn look(&mut self, server: &Server) {
+            let before = self.log.applied().cloned();
+            self.log.observe(&server.version(), before.as_ref(), self.now);
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Event {
+        Make(Change),
+        LoseAll,
+        /// One of all changes is delivered, by its place in the history.
+        Deliver(prop::sample::Index),
+        Read,
+        FailToRead,
+        Look,
+        Miss,
+        Pass(u64),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        (0..2 * SPLIT, prop::option::weighted(0.7, any::<u32>()))
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            8 => change().prop_map(Event::Make),
+            16 => any::<prop::sample::Index>().prop_map(Event::Deliver),
+            3 => Just(Event::Read),
+            1 => Just(Event::FailToRead),
+            1 => Just(Event::LoseAll),
+            1 => Just(Event::Look),
+            1 => Just(Event::Miss),
+            1 => (0..300_u64).prop_map(Event::Pass),
+        ]
+    }
+
+    fn version(epoch: &str, number: u64) -> Version {
+        Version { epoch: epoch.to_owned(), number }
+    }
+
+    /// One that has applied everything up to this version.
+    fn log_at(epoch: &str, number: u64) -> ChangeLog<u64> {
+        let mut log = ChangeLog::new();
+        log.begin_snapshot();
+        assert!(log.finish_snapshot(version(epoch, number), Instant::now()).is_empty());
+        log
+    }
+
+    proptest! {
+        /// Whatever was delivered, lost and read in whatever order: as soon as no snapshot is asked for and all changes
+        /// have come, the table is what Redis holds. Where changes have not come, looking and waiting finds it out.
+        #[test]
+        fn the_table_becomes_what_redis_holds(
+            events in prop::collection::vec(event(), 0..200),
+            order in any::<u64>(),
+            are_delivered in any::<bool>(),
+        ) {
+            let (mut server, mut follower) = (Server::new(), Follower::new());
+            for event in events {
+                match event {
+                    Event::Make(change) => server.make(change),
+                    Event::LoseAll => server.lose_all(),
+                    Event::Deliver(index) if !server.history.is_empty() => {
+                        follower.hear(index.get(&server.history).clone());
+                    }
+                    Event::Deliver(_) => {}
+                    Event::Read => follower.read(&server),
+                    Event::FailToRead => follower.fail_to_read(),
+                    Event::Look => follower.look(&server),
+                    Event::Miss => follower.log.miss(),
+                    Event::Pass(millis) => follower.now += Duration::from_millis(millis),
+                }
+            }
+            if follower.page.is_some() {
+                follower.read(&server);
+            }
+            if are_delivered {
+                let mut all = server.history.clone();
+                all.sort_by_key(|(version, _)| version.number.wrapping_mul(order | 1));
+                all.into_iter().for_each(|message| follower.hear(message));
+            }
+            // Whoever has seen nothing of a loss finds it out by looking.
+            follower.look(&server);
+            follower.now += PATIENCE;
+            if follower.log.needs_snapshot(follower.now) {
+                follower.read(&server);
+                follower.read(&server);
+                prop_assert!(!follower.log.needs_snapshot(follower.now));
+            }
+            prop_assert_eq!(&follower.table, &server.table);
+            let applied = follower.log.applied().cloned();
+            prop_assert_eq!(applied, Some(server.version()));
+        }
+
+        /// Without losses, delivery in whatever order with whatever repetitions asks for no snapshot, and each change is
+        /// applied once, in order.
+        #[test]
+        fn each_change_is_applied_once_and_in_order(
+            order in Just((1..=60_u64).collect::<Vec<_>>()).prop_shuffle(),
+            again in prop::collection::vec(1..=60_u64, 0..60),
+        ) {
+            let (mut log, now) = (log_at("e", 0), Instant::now());
+            let mut applied = Vec::new();
+            for (index, number) in order.into_iter().enumerate() {
+                for number in [Some(number), again.get(index).copied()].into_iter().flatten() {
+                    match log.accept(version("e", number), number, now) {
+                        Step::Apply(changes) => applied.extend(changes),
+                        Step::Wait | Step::Known => {}
+                        Step::Resync => panic!("{number} asks for a snapshot"),
+                    }
+                }
+            }
+            prop_assert!(!log.needs_snapshot(now + PATIENCE));
+            prop_assert_eq!(applied, (1..=60).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_gap_is_waited_for_and_then_asks_for_a_snapshot() {
+        let (mut log, now) = (log_at("e", 3), Instant::now());
+        assert_eq!(log.accept(version("e", 5), 5, now), Step::Wait);
+        assert!(!log.needs_snapshot(now + PATIENCE / 2));
+        assert!(log.needs_snapshot(now + PATIENCE));
+        assert_eq!(log.accept(version("e", 4), 4, now), Step::Apply(vec![4, 5]), "late is better than never");
+    }
+
+    #[test]
+    fn a_second_gap_is_waited_for_from_the_end_of_the_first() {
+        let (mut log, now) = (log_at("e", 0), Instant::now());
+        for number in [2, 4] {
+            assert_eq!(log.accept(version("e", number), number, now), Step::Wait);
+        }
+        let later = now + PATIENCE / 2;
+        assert_eq!(log.accept(version("e", 1), 1, later), Step::Apply(vec![1, 2]));
+        assert!(!log.needs_snapshot(now + PATIENCE));
+        assert!(log.needs_snapshot(later + PATIENCE));
+    }
+
+    #[test]
+    fn more_early_changes_than_may_wait_ask_for_a_snapshot() {
+        let (mut log, now) = (log_at("e", 0), Instant::now());
+        for number in 2..2 + MAX_EARLY as u64 {
+            assert_eq!(log.accept(version("e", number), number, now), Step::Wait);
+        }
+        assert_eq!(log.accept(version("e", 2), 2, now), Step::Wait, "that one waits already");
+        assert_eq!(log.accept(version("e", 9_999), 9_999, now), Step::Resync);
+        assert!(log.needs_snapshot(now));
+    }
+
+    #[test]
+    fn more_changes_than_fit_during_a_snapshot_ask_for_another() {
+        let (mut log, now) = (log_at("e", 0), Instant::now());
+        log.begin_snapshot();
+        for number in 1..=MAX_DURING_SNAPSHOT as u64 {
+            assert_eq!(log.accept(version("e", number), number, now), Step::Wait);
+        }
+        assert_eq!(log.accept(version("e", 70_000), 70_000, now), Step::Resync);
+        assert_eq!(log.finish_snapshot(version("e", 0), now).len(), MAX_DURING_SNAPSHOT);
+        assert!(log.needs_snapshot(now));
+    }
+
+    #[test]
+    fn what_redis_says_is_compared_with_what_was_applied() {
+        let (mut log, now) = (log_at("e", 3), Instant::now());
+        let before = log.applied().cloned();
+        let mut observe = |newest| log.observe(&newest, before.as_ref(), now);
+        assert_eq!(observe(version("e", 3)), Observation::Current);
+        assert_eq!(observe(version("e", 4)), Observation::Wait);
+        assert_eq!(observe(version("e", 2)), Observation::Lost);
+        assert_eq!(observe(version("f", 1)), Observation::Lost);
+        assert_eq!(observe(version("", 0)), Observation::Lost);
+        assert_eq!(log_at("", 0).observe(&version("e", 2), None, now), Observation::Resync);
+        assert_eq!(ChangeLog::<u64>::new().observe(&version("e", 2), None, now), Observation::Resync);
+    }
+
+    #[test]
+    fn an_answer_that_a_change_has_overtaken_is_no_loss() {
+        let (mut log, now) = (log_at("e", 3), Instant::now());
+        let before = log.applied().cloned();
+        assert_eq!(log.accept(version("e", 4), 4, now), Step::Apply(vec![4]));
+        assert_eq!(log.observe(&version("e", 3), before.as_ref(), now), Observation::Current);
+        assert!(!log.needs_snapshot(now));
+    }
+
+    #[test]
+    fn another_epoch_asks_for_a_snapshot_unless_it_is_the_first() {
+        let now = Instant::now();
+        assert_eq!(log_at("", 0).accept(version("e", 1), 1, now), Step::Apply(vec![1]));
+        assert_eq!(log_at("", 0).accept(version("e", 2), 2, now), Step::Resync);
+        assert_eq!(log_at("e", 1).accept(version("f", 1), 1, now), Step::Resync);
+        assert_eq!(ChangeLog::new().accept(version("e", 1), 1, now), Step::Resync);
+    }
+
+    #[test]
+    fn what_is_missed_while_a_snapshot_is_read_asks_for_another() {
+        let (mut log, now) = (log_at("e", 1), Instant::now());
+        log.begin_snapshot();
+        log.miss();
+        assert!(log.finish_snapshot(version("e", 2), now).is_empty());
+        assert!(log.needs_snapshot(now));
+    }
+}
