@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bb8_redis::redis;
 use compact_str::format_compact;
 use tollgate::{
     config::model::Algorithm,

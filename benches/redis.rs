@@ -6,7 +6,7 @@
 
 use std::{env, rc::Rc, sync::Arc, time::Instant};
 
-use redis::Script;
+use bb8_redis::redis::{self, Script};
 use tollgate::{
     config::model::Algorithm,
     limit::{

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{Client, aio::MultiplexedConnection};
+use bb8_redis::redis::{Client, aio::MultiplexedConnection};
 use tollgate::{
     config::model,
     limit::Breaker,

@@ -8,7 +8,7 @@ use crate::{
     admin::ActiveConfig,
     config::model::{Config, Redis},
     limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
-    peers::{Duties, Monitor, records::Scope},
+    peers::{Monitor, MonitorConfig, records::Scope},
     store::{
         memory::MemoryStore,
         redis::{RedisStore, Server},
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// How often Redis is asked what it is, and what the user may do there.
-const AUDIT_EVERY: Duration = Duration::from_secs(30);
+const CHECK_EVERY: Duration = Duration::from_secs(30);
 
 /// What limits stand on, whichever store it is.
 pub(super) struct Ground {
@@ -91,10 +91,10 @@ impl Shared {
         };
         let instance = ground.instance.clone();
         let scope = Scope::new(&config.prefix, &instance, retain);
-        let monitor = Monitor::spawn(Duties {
+        let monitor = Monitor::spawn(MonitorConfig {
             server: server.clone(),
-            config: config.clone(),
-            audit_every: AUDIT_EVERY,
+            redis: config.clone(),
+            check_every: CHECK_EVERY,
             instance,
             scope: scope.clone(),
             registry: Arc::clone(&ground.registry),
@@ -107,8 +107,8 @@ impl Shared {
                 let in_force = Arc::clone(&ground.in_force);
                 move || in_force.snapshot().decides.clone()
             }),
-            unblocked: unblocked(memory, ground),
-            cleared: Box::new(cleared(memory, ground)),
+            on_unblocked: on_unblocked(memory, ground),
+            on_cleared: Box::new(on_cleared(memory, ground)),
         })?;
         ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
@@ -136,7 +136,7 @@ impl Shared {
 }
 
 /// What another instance has taken back is taken back here.
-fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + Send> {
+fn on_unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + Send> {
     let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
     let (registry, clock) = (Arc::clone(&ground.registry), ground.clock.clone());
     let events = ground.events.clone();
@@ -150,7 +150,7 @@ fn unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + S
 }
 
 /// A limit that another instance has cleared is cleared here.
-fn cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> impl Fn(&str, &str) + Send + use<> {
+fn on_cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> impl Fn(&str, &str) + Send + use<> {
     let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
     move |name, identifier| {
         if let Some(policy) = in_force.snapshot().policies().iter().find(|policy| policy.name == name) {

@@ -1,42 +1,45 @@
-//! The list of who changed what, which all instances share.
+//! Replicates the audit log: a list in Redis, which all instances append to and read.
 
 use std::{cell::RefCell, sync::LazyLock};
 
-use redis::{RedisResult, Script, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, RedisResult, Script, aio::MultiplexedConnection};
 
-use super::bans::Keys;
 use crate::abuse::{AuditEntry, AuditLog, ENTRIES};
 
 static NOTE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/audit_log.lua")))
 });
 
-/// Entries that are written at a time.
-const CHUNK: usize = 64;
-/// 366 days, in milliseconds.
-const STAYS: u64 = 366 * 86_400_000;
+/// Entries written by one call of the script.
+const BATCH: usize = 64;
+/// How long the list stays after the last entry: 366 days, in milliseconds.
+const EXPIRE_AFTER: u64 = 366 * 86_400_000;
 
-/// What is known of the list.
-#[derive(Debug, Default)]
-pub(super) struct Journal {
-    /// Its newest entry.
+/// The list, as far as it is known.
+#[derive(Debug)]
+pub(super) struct SharedAuditLog {
+    key: String,
+    /// Its newest entry when it was read last.
     newest: RefCell<Option<Vec<u8>>>,
 }
 
-impl Journal {
-    /// Writes down what this instance has done lately.
-    pub(super) async fn write(
+impl SharedAuditLog {
+    pub(super) fn new(prefix: &str) -> Self {
+        Self { key: format!("{prefix}:{{audit}}"), newest: RefCell::default() }
+    }
+
+    /// Appends what was done here.
+    pub(super) async fn push(
         &self,
         connection: &mut MultiplexedConnection,
-        keys: &Keys,
         log: &AuditLog,
     ) -> RedisResult<()> {
-        let entries = log.untold(CHUNK);
+        let entries = log.untold(BATCH);
         if entries.is_empty() {
             return Ok(());
         }
-        let mut call = NOTE.key(&keys.journal);
-        call.arg(ENTRIES).arg(STAYS);
+        let mut call = NOTE.key(&self.key);
+        call.arg(ENTRIES).arg(EXPIRE_AFTER);
         for entry in &entries {
             // Strings and numbers: there is nothing in it that JSON could not say.
             call.arg(serde_json::to_string(entry).unwrap_or_default());
@@ -46,17 +49,16 @@ impl Journal {
         Ok(())
     }
 
-    /// Reads what the others have done, where there is something new.
-    pub(super) async fn read(
+    /// Reads what others have done, where there is something new.
+    pub(super) async fn pull(
         &self,
         connection: &mut MultiplexedConnection,
-        keys: &Keys,
         log: &AuditLog,
     ) -> RedisResult<()> {
         let newest: RedisResult<Option<Vec<u8>>> =
-            redis::cmd("LINDEX").arg(&keys.journal).arg(-1).query_async(connection).await;
+            redis::cmd("LINDEX").arg(&self.key).arg(-1).query_async(connection).await;
         let newest = match newest {
-            // Somebody else wrote there; whoever writes next mends it.
+            // Something else was written there; the next entry replaces it.
             Err(error) if error.code() == Some("WRONGTYPE") => None,
             newest => newest?,
         };
@@ -68,7 +70,7 @@ impl Journal {
             return Ok(());
         }
         let list: Vec<Vec<u8>> =
-            redis::cmd("LRANGE").arg(&keys.journal).arg(0).arg(-1).query_async(connection).await?;
+            redis::cmd("LRANGE").arg(&self.key).arg(0).arg(-1).query_async(connection).await?;
         log.learn(list.iter().filter_map(|entry| serde_json::from_slice::<AuditEntry>(entry).ok()));
         Ok(())
     }

@@ -2,102 +2,61 @@
 
 use std::{
     cell::{Cell, RefCell},
-    mem,
     sync::LazyLock,
     time::Duration,
 };
 
+use bb8_redis::redis::{Script, aio::MultiplexedConnection};
 use parking_lot::Mutex;
-use redis::{Script, aio::MultiplexedConnection};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Duties, introduction, subscription::jittered};
+use super::{
+    MonitorConfig,
+    introduction::{Introduction, Peers},
+    jitter::jittered,
+    server_status::ServerStatus,
+};
 use crate::{
     limit::Clock,
-    store::redis::{Failure, ServerCheck, check_server},
+    store::redis::{Failure, check_server},
     telemetry::metrics::StoreFailure,
 };
 
 static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../lua/heartbeat.lua")));
 
-/// How often an instance says that it lives.
-const BEAT: Duration = Duration::from_secs(1);
-/// For how long it counts as alive after that.
-const ALIVE: Duration = Duration::from_secs(5);
+/// From one heartbeat to the next.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// For how long an instance counts as alive after a heartbeat.
+const ALIVE_FOR: Duration = Duration::from_secs(5);
 /// How often the breaker is looked at.
-const TICK: Duration = Duration::from_millis(50);
+const BREAKER_POLL: Duration = Duration::from_millis(50);
 /// For finding out what a server is.
-const AUDIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// ServerChecks that must find nothing evicted before it is said no longer.
-const QUIET: u32 = 10;
-/// Heartbeats with which an instance says what it is, and asks what the others are: one in so many.
-const INTRODUCTION: u32 = 5;
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Checks that must find no key evicted before that is no longer warned of.
+const QUIET_CHECKS: u32 = 10;
+/// One heartbeat in so many introduces the instance, and asks what the others are.
+const INTRODUCE_EVERY: u32 = 5;
 /// For saying good-bye.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// What was seen of the server last.
-#[derive(Debug, Default)]
-pub(super) struct Seen {
-    pub(super) audit: ServerCheck,
-    /// Of the last heartbeat, in microseconds.
-    pub(super) latency: Option<u64>,
-    /// Why it was not reached last time.
-    pub(super) trouble: Option<String>,
-    /// What instances said of themselves last.
-    pub(super) fleet: introduction::Fleet,
-    /// Until when it counts as evicting.
-    evicting: Option<Instant>,
-}
-
-impl Seen {
-    /// Says so, if keys were evicted lately.
-    pub(super) fn evictions(&self) -> Option<String> {
-        self.evicting.filter(|until| Instant::now() < *until).map(|_| EVICTIONS.to_owned())
-    }
-
-    /// Notes what the server is, and tells what has changed. `patience`: how long it is said that keys were evicted.
-    fn learn(&mut self, audit: ServerCheck, patience: Duration) {
-        let known = mem::replace(&mut self.audit, audit);
-        // A server that was started anew counts from nothing.
-        if known.evicted.zip(self.audit.evicted).is_some_and(|(then, now)| then < now) {
-            if self.evictions().is_none() {
-                tracing::warn!("Redis: {EVICTIONS}");
-            }
-            self.evicting = Some(Instant::now() + patience);
-        }
-        let ServerCheck { role, version, warnings, .. } = &self.audit;
-        if (&known.role, &known.version) != (role, version) {
-            tracing::info!(%version, %role, "connected to Redis");
-        }
-        for warning in warnings.iter().filter(|warning| !known.warnings.contains(warning)) {
-            tracing::warn!("Redis: {warning}");
-        }
-        for warning in known.warnings.iter().filter(|warning| !warnings.contains(warning)) {
-            tracing::info!("Redis, no longer: {warning}");
-        }
-    }
-}
-
-const EVICTIONS: &str = "Redis evicts keys: limits forget what they counted, and begin anew; it needs more memory, or fewer other keys";
+const GOODBYE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The heartbeats, and what follows from them.
-pub(super) struct Pulse<'a> {
-    duties: &'a Duties,
-    seen: &'a Mutex<Seen>,
-    /// Of the last beat, if it went well.
+pub(super) struct Heartbeat<'a> {
+    config: &'a MonitorConfig,
+    status: &'a Mutex<ServerStatus>,
+    /// Of the last heartbeat, if it went well.
     connection: RefCell<Option<MultiplexedConnection>>,
-    audit_due: Cell<Instant>,
-    beats: Cell<u32>,
+    check_at: Cell<Instant>,
+    count: Cell<u32>,
 }
 
-impl<'a> Pulse<'a> {
-    pub(super) fn new(duties: &'a Duties, seen: &'a Mutex<Seen>) -> Self {
+impl<'a> Heartbeat<'a> {
+    pub(super) fn new(config: &'a MonitorConfig, status: &'a Mutex<ServerStatus>) -> Self {
         Self {
-            duties,
-            seen,
+            config,
+            status,
             connection: RefCell::new(None),
-            audit_due: Cell::new(Instant::now()),
-            beats: Cell::new(0),
+            check_at: Cell::new(Instant::now()),
+            count: Cell::new(0),
         }
     }
 
@@ -106,20 +65,20 @@ impl<'a> Pulse<'a> {
         self.connection.borrow().clone()
     }
 
-    /// Beats for as long as it is polled.
-    pub(super) async fn beat_on(&self) {
+    /// Goes on for as long as it is polled.
+    pub(super) async fn run(&self) {
         loop {
-            let beat = self.beat().await;
-            self.judge(beat);
-            self.rest().await;
+            let result = self.beat().await;
+            self.record(result);
+            self.wait_for_next().await;
         }
     }
 
-    /// Until the next heartbeat is due. While the breaker is open it is the probe, which comes `retry_after` after
-    /// the breaker was seen to be open.
-    async fn rest(&self) {
-        let Duties { breaker, config, .. } = self.duties;
-        let (beat, probe) = (jittered(BEAT), jittered(config.breaker.retry_after));
+    /// Waits until the next heartbeat is due. While the breaker is open that is the probe, which comes `retry_after`
+    /// after the breaker was seen to be open.
+    async fn wait_for_next(&self) {
+        let MonitorConfig { breaker, redis, .. } = self.config;
+        let (interval, probe) = (jittered(INTERVAL), jittered(redis.breaker.retry_after));
         let begun = Instant::now();
         let mut opened = None;
         loop {
@@ -127,97 +86,96 @@ impl<'a> Pulse<'a> {
             if breaker.is_open() {
                 opened.get_or_insert(now);
             }
-            let due = opened.map_or(begun + beat, |opened| opened + probe);
+            let due = opened.map_or(begun + interval, |opened| opened + probe);
             if due <= now {
                 return;
             }
-            sleep((due - now).min(TICK)).await;
+            sleep((due - now).min(BREAKER_POLL)).await;
         }
     }
 
-    /// One heartbeat, on a connection that may have to be made.
+    /// One heartbeat, on a connection that may have to be made. Gives how long it took.
     async fn beat(&self) -> Result<Duration, Failure> {
         // Others ask on it meanwhile.
-        let held = self.connection.borrow().clone();
-        if let Some(connection) = held {
-            match self.beat_over(connection).await {
+        let known = self.connection.borrow().clone();
+        if let Some(connection) = known {
+            match self.beat_on(connection).await {
                 // It ended meanwhile, as it does when the server is started anew: that says nothing of the server.
                 Err(failure) if failure.kind == StoreFailure::Connection => {}
-                beat => return beat,
+                result => return result,
             }
         }
         let connection = self.connect().await?;
-        self.beat_over(connection).await
+        self.beat_on(connection).await
     }
 
     /// One heartbeat. The connection is kept if it serves.
-    async fn beat_over(&self, connection: MultiplexedConnection) -> Result<Duration, Failure> {
-        let beat = self.heartbeat(connection.clone()).await;
-        // One that has no memory answers all the same: another connection would not help.
-        let serves = beat.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory);
+    async fn beat_on(&self, connection: MultiplexedConnection) -> Result<Duration, Failure> {
+        let result = self.exchange(connection.clone()).await;
+        // A server that has no memory answers all the same: another connection would not help.
+        let serves = result.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory);
         self.connection.replace(serves.then_some(connection));
-        beat
+        result
     }
 
     /// Takes no longer than a decision may.
-    async fn heartbeat(&self, mut connection: MultiplexedConnection) -> Result<Duration, Failure> {
-        if self.audit_due.get() <= Instant::now() {
-            self.look(&mut connection, false).await?;
+    async fn exchange(&self, mut connection: MultiplexedConnection) -> Result<Duration, Failure> {
+        if self.check_at.get() <= Instant::now() {
+            self.check(&mut connection, false).await?;
         }
         let begun = Instant::now();
-        let beats = self.beats.replace(self.beats.get().wrapping_add(1));
-        let introduction =
-            beats.is_multiple_of(INTRODUCTION).then(|| introduction::Introduction::of(self.duties));
-        let beat = heartbeat(self.duties, &mut connection, ALIVE, introduction.as_ref());
-        let beat = timeout(self.duties.config.timeout, beat).await.map_err(|_| Failure::timeout())?;
-        let Heard { instances, offset, others } = beat?;
-        self.duties.fleet.set_instances(instances);
+        let count = self.count.replace(self.count.get().wrapping_add(1));
+        let introduction = count.is_multiple_of(INTRODUCE_EVERY).then(|| Introduction::new(self.config));
+        let reply = send(self.config, &mut connection, ALIVE_FOR, introduction.as_ref());
+        let reply = timeout(self.config.redis.timeout, reply).await.map_err(|_| Failure::timeout())?;
+        let Reply { instances, clock_offset, introductions } = reply?;
+        self.config.fleet.set_instances(instances);
         if let Some(introduction) = introduction {
-            self.seen.lock().fleet = introduction::Fleet::of(&introduction, offset, &others);
+            self.status.lock().peers = Peers::new(&introduction, clock_offset, &introductions);
         }
         Ok(begun.elapsed())
     }
 
-    /// A new connection, to a server that is looked at anew: it may be another one.
+    /// A new connection, to a server that is checked anew: it may be another one.
     async fn connect(&self) -> Result<MultiplexedConnection, Failure> {
-        let mut connection = self.duties.server.connect().await?;
-        self.look(&mut connection, true).await?;
+        let mut connection = self.config.server.connect().await?;
+        self.check(&mut connection, true).await?;
         // It may have come back empty.
-        self.duties.registry.publish_all(self.duties.clock.now());
+        self.config.registry.publish_all(self.config.clock.now());
         Ok(connection)
     }
 
-    /// Finds out what the server is. `first`: nothing was asked on this connection before.
-    async fn look(&self, connection: &mut MultiplexedConnection, first: bool) -> Result<(), Failure> {
-        let Duties { server, config, audit_every, .. } = self.duties;
-        let looked = timeout(AUDIT_TIMEOUT, check_server(connection, &config.prefix)).await;
-        let audit = looked.map_err(|_| Failure::silent())?.map_err(|error| {
-            match first && !server.is_encrypted() {
+    /// Finds out what the server is. `is_first`: nothing was asked on this connection before.
+    async fn check(&self, connection: &mut MultiplexedConnection, is_first: bool) -> Result<(), Failure> {
+        let MonitorConfig { server, redis, check_every, .. } = self.config;
+        let check = timeout(CHECK_TIMEOUT, check_server(connection, &redis.prefix)).await;
+        let check = check.map_err(|_| Failure::silent())?.map_err(|error| {
+            match is_first && !server.is_encrypted() {
                 true => Failure::at_first(error),
                 false => error.into(),
             }
         })?;
-        self.seen.lock().learn(audit, *audit_every * QUIET);
-        self.audit_due.set(Instant::now() + jittered(*audit_every));
+        self.status.lock().update_check(check, *check_every * QUIET_CHECKS);
+        self.check_at.set(Instant::now() + jittered(*check_every));
         Ok(())
     }
 
-    fn judge(&self, beat: Result<Duration, Failure>) {
-        let breaker = &self.duties.breaker;
-        let mut seen = self.seen.lock();
-        match beat {
+    fn record(&self, result: Result<Duration, Failure>) {
+        let breaker = &self.config.breaker;
+        let mut status = self.status.lock();
+        match result {
             Ok(latency) => {
-                seen.latency = u64::try_from(latency.as_micros()).ok();
-                if seen.trouble.take().is_some() | breaker.close() {
+                status.latency = u64::try_from(latency.as_micros()).ok();
+                if status.failure.take().is_some() | breaker.close() {
                     tracing::info!("Redis answers");
                 }
             }
             Err(failure) => {
-                if seen.trouble.is_none() {
+                if status.failure.is_none() {
                     tracing::warn!(error = %failure.why, "Redis can't be asked");
                 }
-                seen.latency = None;
-                seen.trouble = Some(failure.why.clone());
+                status.latency = None;
+                status.failure = Some(failure.why.clone());
                 if !failure.trips_the_breaker() {
                     breaker.close();
                 } else if breaker.failed() {
@@ -230,36 +188,37 @@ impl<'a> Pulse<'a> {
     /// Tells the other instances that this one ends.
     pub(super) async fn say_goodbye(self) {
         if let Some(mut connection) = self.connection.take() {
-            let _late =
-                timeout(LAST_WORDS, heartbeat(self.duties, &mut connection, Duration::ZERO, None)).await;
+            let goodbye = send(self.config, &mut connection, Duration::ZERO, None);
+            let _late = timeout(GOODBYE_TIMEOUT, goodbye).await;
         }
     }
 }
 
-/// What an instance hears when it says that it lives.
-struct Heard {
-    /// How many do.
+/// What the script answers.
+struct Reply {
+    /// How many instances live.
     instances: u32,
-    /// By how many microseconds its clock is ahead; 0 if it did not introduce itself.
-    offset: i64,
-    /// What the others say of themselves.
-    others: Vec<String>,
+    /// By how many microseconds this one's clock is ahead; 0 if it did not introduce itself.
+    clock_offset: i64,
+    /// Of the others; none if this one did not introduce itself.
+    introductions: Vec<String>,
 }
 
-async fn heartbeat(
-    duties: &Duties,
+async fn send(
+    config: &MonitorConfig,
     connection: &mut MultiplexedConnection,
-    alive: Duration,
-    introduction: Option<&introduction::Introduction>,
-) -> Result<Heard, Failure> {
-    let instances = format!("{}:instances", duties.config.prefix);
+    alive_for: Duration,
+    introduction: Option<&Introduction>,
+) -> Result<Reply, Failure> {
+    let prefix = &config.redis.prefix;
+    let instances = format!("{prefix}:instances");
     let mut call = HEARTBEAT.key(&instances);
     // In a cluster, in the slot of the other.
-    call.key(format!("{}:{{{instances}}}:introductions", duties.config.prefix));
-    call.arg(&duties.instance).arg(u64::try_from(alive.as_micros()).unwrap_or(u64::MAX));
+    call.key(format!("{prefix}:{{{instances}}}:introductions"));
+    call.arg(&config.instance).arg(u64::try_from(alive_for.as_micros()).unwrap_or(u64::MAX));
     if let Some(introduction) = introduction {
-        call.arg(duties.clock.now()).arg(introduction.text());
+        call.arg(config.clock.now()).arg(introduction.to_string());
     }
-    let (instances, offset, others) = call.invoke_async(connection).await?;
-    Ok(Heard { instances, offset, others })
+    let (instances, clock_offset, introductions) = call.invoke_async(connection).await?;
+    Ok(Reply { instances, clock_offset, introductions })
 }

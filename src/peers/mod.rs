@@ -5,12 +5,12 @@
 
 mod audit_log;
 mod bans;
-mod config;
 mod heartbeat;
 mod introduction;
+mod jitter;
 mod monitor;
 pub mod records;
+mod server_status;
 mod subscription;
 
-pub use config::Duties;
-pub use monitor::Monitor;
+pub use monitor::{Monitor, MonitorConfig};

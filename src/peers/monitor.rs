@@ -1,6 +1,5 @@
-//! The thread that keeps in touch with Redis, so that no request has to: it says that this instance lives,
-//! probes a server that was away, looks at what it is, publishes limited clients, and hears whom other instances
-//! unblock.
+//! The thread that keeps in touch with Redis, so that no request has to. It hosts all that instances tell each other: its
+//! heartbeats probe a server that was away, too.
 
 use std::{
     io,
@@ -17,28 +16,57 @@ use tokio::{
 };
 
 use super::{
-    Duties,
     bans::BanSync,
-    heartbeat::{Pulse, Seen},
-    records, subscription,
+    heartbeat::Heartbeat,
+    records::{self, Scope},
+    server_status::ServerStatus,
+    subscription,
 };
 use crate::{
-    limit::{Breaker, Clock, Fleet},
-    store::redis::{ServerCheck, channel::Message},
+    abuse::{AuditLog, Registry, bans::Bans},
+    config::model,
+    limit::{Breaker, Clock, Fleet, SystemClock},
+    store::redis::{Server, ServerCheck, channel::Message},
     telemetry::metrics::StoreFacts,
 };
 
-/// How often limited clients are published.
-const ROUND: Duration = Duration::from_millis(250);
-/// For one round.
-const ROUND_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often records of limited clients are published.
+const PUBLISH_EVERY: Duration = Duration::from_millis(250);
+/// For publishing them once.
+const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Takes a policy's name and an identifier.
+type OnLimit = Box<dyn Fn(&str, &str) + Send>;
+
+/// What the monitor works with.
+pub struct MonitorConfig {
+    pub server: Server,
+    pub redis: model::Redis,
+    /// How this instance is told from others, and whose records it publishes.
+    pub instance: String,
+    /// How often the server is checked again: a warning ends once an operator has mended its cause.
+    pub check_every: Duration,
+    pub scope: Scope,
+    pub registry: Arc<Registry>,
+    pub bans: Arc<Bans>,
+    pub audit: Arc<AuditLog>,
+    pub clock: SystemClock,
+    pub breaker: Arc<Breaker>,
+    pub fleet: Arc<Fleet>,
+    /// The hash of the configuration, which may change.
+    pub configuration: Box<dyn Fn() -> String + Send>,
+    /// Called with the identifier whose limits were all taken back, by whatever instance.
+    pub on_unblocked: Box<dyn Fn(&str) + Send>,
+    /// Called with the policy and the identifier whose limit alone was taken back.
+    pub on_cleared: OnLimit,
+}
 
 /// The running monitor. Dropped, it ends by itself.
 #[derive(Debug)]
 pub struct Monitor {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
-    seen: Arc<Mutex<Seen>>,
+    status: Arc<Mutex<ServerStatus>>,
     /// For a decision.
     timeout: Duration,
 }
@@ -48,18 +76,18 @@ impl Monitor {
     ///
     /// # Errors
     /// There is no thread or runtime left.
-    pub fn spawn(duties: Duties) -> io::Result<Self> {
+    pub fn spawn(config: MonitorConfig) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
-        let seen = Arc::new(Mutex::new(Seen::default()));
-        let (watching, timeout) = (Arc::clone(&seen), duties.config.timeout);
+        let status = Arc::new(Mutex::new(ServerStatus::default()));
+        let (updated, timeout) = (Arc::clone(&status), config.redis.timeout);
         let run = move || {
-            runtime.block_on(keep_in_touch(&duties, &watching, stopped));
+            runtime.block_on(keep_in_touch(&config, &updated, stopped));
             // A name that is still looked up must not keep the process.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
-        Ok(Self { stop, thread, seen, timeout })
+        Ok(Self { stop, thread, status, timeout })
     }
 
     /// What is known of the server, to be asked at any time.
@@ -68,22 +96,20 @@ impl Monitor {
         breaker: Arc<Breaker>,
         fleet: Arc<Fleet>,
     ) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
-        let (seen, limit) = (Arc::clone(&self.seen), self.timeout);
+        let (status, timeout) = (Arc::clone(&self.status), self.timeout);
         move || {
-            let seen = seen.lock();
-            let ServerCheck { role, version, warnings, .. } = seen.audit.clone();
-            let away = seen.trouble.iter().map(|why| format!("Redis can't be asked: {why}"));
-            let far = seen.latency.and_then(|latency| far(latency, limit));
+            let status = status.lock();
+            let ServerCheck { role, version, .. } = status.check.clone();
             StoreFacts {
                 breaker_open: breaker.is_open(),
                 instances: fleet.instances(),
                 role,
                 version,
-                latency: seen.latency,
-                warnings: away.chain(far).chain(seen.evictions()).chain(warnings).collect(),
-                clock_offset: seen.fleet.own.as_ref().map(|own| own.clock_offset),
-                own: seen.fleet.own.clone(),
-                others: seen.fleet.others.clone(),
+                latency: status.latency,
+                warnings: status.warnings(timeout),
+                clock_offset: status.peers.own.as_ref().map(|own| own.clock_offset),
+                own: status.peers.own.clone(),
+                others: status.peers.others.clone(),
             }
         }
     }
@@ -97,62 +123,45 @@ impl Monitor {
     }
 }
 
-/// Under load a decision waits for the one before it: it takes two round trips, and some time besides.
-fn far(latency: u64, timeout: Duration) -> Option<String> {
-    let latency = Duration::from_micros(latency);
-    (latency * 3 > timeout).then(|| {
-        format!("a round trip takes {latency:.1?}: under load decisions will be late; store.redis.timeout should be three times that, and is {timeout:?}")
-    })
-}
-
-async fn keep_in_touch(duties: &Duties, seen: &Mutex<Seen>, mut stopped: watch::Receiver<bool>) {
-    let Duties { server, config, fleet, unblocked, cleared, .. } = duties;
-    let ban_sync = BanSync::new(duties);
-    let heard = |message: Option<&str>| {
+async fn keep_in_touch(
+    config: &MonitorConfig,
+    status: &Mutex<ServerStatus>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let MonitorConfig { server, redis, fleet, on_unblocked, on_cleared, .. } = config;
+    let ban_sync = BanSync::new(config);
+    let on_message = |message: Option<&str>| {
         match message.map(Message::parse) {
             Some(Message::Array(change)) => return ban_sync.receive(change.as_bytes()),
-            Some(Message::Identifier(identifier)) => unblocked(identifier),
-            Some(Message::Limit { policy, identifier }) => cleared(policy, identifier),
+            Some(Message::Identifier(identifier)) => on_unblocked(identifier),
+            Some(Message::Limit { policy, identifier }) => on_cleared(policy, identifier),
             None => ban_sync.miss(),
         }
         fleet.pardon();
     };
-    let pulse = Pulse::new(duties, seen);
+    let heartbeat = Heartbeat::new(config, status);
     tokio::select! {
-        () = subscription::listen(server, &config.prefix, heard) => {}
-        () = pulse.beat_on() => {}
-        () = publish(duties, &pulse) => {}
-        () = ban_sync.run(&pulse) => {}
+        () = subscription::listen(server, &redis.prefix, on_message) => {}
+        () = heartbeat.run() => {}
+        () = publish_records(config, &heartbeat) => {}
+        () = ban_sync.run(&heartbeat) => {}
         _ = stopped.changed() => {}
     }
-    pulse.say_goodbye().await;
+    heartbeat.say_goodbye().await;
 }
 
-/// Publishes limited clients for as long as it is polled. What can't be published now stays due.
-async fn publish(duties: &Duties, pulse: &Pulse<'_>) {
-    let Duties { breaker, scope, registry, clock, .. } = duties;
-    let mut rounds = interval(ROUND);
+/// Publishes records of limited clients for as long as it is polled. What can't be published now stays due.
+async fn publish_records(config: &MonitorConfig, heartbeat: &Heartbeat<'_>) {
+    let MonitorConfig { breaker, scope, registry, clock, .. } = config;
+    let mut rounds = interval(PUBLISH_EVERY);
     loop {
         rounds.tick().await;
-        let Some(mut connection) = pulse.connection().filter(|_| !breaker.is_open()) else { continue };
+        let Some(mut connection) = heartbeat.connection().filter(|_| !breaker.is_open()) else { continue };
         let round = records::publish_round(&mut connection, scope, registry, clock.now());
-        match timeout(ROUND_TIMEOUT, round).await {
+        match timeout(PUBLISH_TIMEOUT, round).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => tracing::debug!(%error, "limited clients can't be published"),
             Err(_) => tracing::debug!("limited clients can't be published in time"),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_is_far_for_its_timeout_is_told_of() {
-        let timeout = Duration::from_millis(50);
-        assert_eq!(far(16_000, timeout), None);
-        let warning = far(17_000, timeout).unwrap();
-        assert!(warning.contains("takes 17.0ms") && warning.contains("is 50ms"), "{warning}");
     }
 }

@@ -2,21 +2,15 @@
 
 use crate::store::redis::channel;
 
-pub(in crate::peers) struct Keys {
+pub(super) struct Keys {
     /// As `lua/bans_prelude.lua` has them.
     pub(super) all: [String; 5],
     pub(super) channel: String,
-    /// The list of who changed what.
-    pub(in crate::peers) journal: String,
 }
 
 impl Keys {
     pub(super) fn new(prefix: &str) -> Self {
         let all = ["ends", "told", "version", "ladders", "expiries"];
-        Self {
-            all: all.map(|name| format!("{prefix}:{{bans}}:{name}")),
-            channel: channel::name(prefix),
-            journal: format!("{prefix}:{{audit}}"),
-        }
+        Self { all: all.map(|name| format!("{prefix}:{{bans}}:{name}")), channel: channel::name(prefix) }
     }
 }

@@ -11,6 +11,5 @@ mod read;
 mod sync;
 mod write;
 
-pub(super) use keys::Keys;
 pub(super) use read::count;
 pub(super) use sync::BanSync;

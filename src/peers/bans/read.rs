@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use redis::{
-    FromRedisValue, RedisResult, Script, Value,
+use bb8_redis::redis::{
+    self, FromRedisValue, RedisResult, Script, Value,
     aio::{ConnectionLike, MultiplexedConnection},
 };
 

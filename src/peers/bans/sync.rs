@@ -2,11 +2,11 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use redis::{RedisResult, aio::MultiplexedConnection};
+use bb8_redis::redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::time::{Instant, interval, timeout};
 
 use super::{
-    super::{Duties, audit_log::Journal, heartbeat::Pulse, subscription::jittered},
+    super::{MonitorConfig, audit_log::SharedAuditLog, heartbeat::Heartbeat, jitter::jittered},
     change,
     change_log::{ChangeLog, Observation, Step, Version},
     keys::Keys,
@@ -34,16 +34,17 @@ const MAX_CALLS: usize = 32;
 
 /// Replicates bans, and the audit log beside them. Lives on the monitor's thread.
 pub(in crate::peers) struct BanSync<'a> {
-    duties: &'a Duties,
+    config: &'a MonitorConfig,
     keys: Keys,
-    journal: Journal,
+    audit_log: SharedAuditLog,
     log: RefCell<ChangeLog<Change>>,
 }
 
 impl<'a> BanSync<'a> {
-    pub(in crate::peers) fn new(duties: &'a Duties) -> Self {
-        let keys = Keys::new(&duties.config.prefix);
-        Self { duties, keys, journal: Journal::default(), log: RefCell::new(ChangeLog::new()) }
+    pub(in crate::peers) fn new(config: &'a MonitorConfig) -> Self {
+        let prefix = &config.redis.prefix;
+        let (keys, audit_log) = (Keys::new(prefix), SharedAuditLog::new(prefix));
+        Self { config, keys, audit_log, log: RefCell::new(ChangeLog::new()) }
     }
 
     /// Messages may have been missed.
@@ -54,23 +55,24 @@ impl<'a> BanSync<'a> {
     /// Applies a change as it was published, as soon as it is its turn.
     pub(in crate::peers) fn receive(&self, message: &[u8]) {
         let mut log = self.log.borrow_mut();
-        let Some((version, change)) = change::parse(message, self.duties.clock.now()) else {
+        let Some((version, change)) = change::parse(message, self.config.clock.now()) else {
             log.miss();
             return;
         };
         // Of all else the log keeps account itself.
         if let Step::Apply(changes) = log.accept(version, change, Instant::now().into_std()) {
-            changes.into_iter().for_each(|change| self.duties.bans.learn(change));
+            changes.into_iter().for_each(|change| self.config.bans.learn(change));
         }
     }
 
     /// Goes on for as long as it is polled.
-    pub(in crate::peers) async fn run(&self, pulse: &Pulse<'_>) {
-        let Duties { breaker, bans, .. } = self.duties;
+    pub(in crate::peers) async fn run(&self, heartbeat: &Heartbeat<'_>) {
+        let MonitorConfig { breaker, bans, .. } = self.config;
         let (mut rounds, mut check_at, mut retry_at) = (interval(ROUND), Instant::now(), Instant::now());
         loop {
             rounds.tick().await;
-            let connection = pulse.connection().filter(|_| !breaker.is_open() && retry_at <= Instant::now());
+            let connection =
+                heartbeat.connection().filter(|_| !breaker.is_open() && retry_at <= Instant::now());
             let Some(mut connection) = connection else {
                 bans.set_in_touch(false);
                 continue;
@@ -91,14 +93,14 @@ impl<'a> BanSync<'a> {
     async fn round(&self, connection: &mut MultiplexedConnection, is_check_due: bool) -> Result<(), Failure> {
         if is_check_due {
             self.check_version(connection).await?;
-            self.bounded(self.journal.read(connection, &self.keys, &self.duties.audit)).await?;
+            self.bounded(self.audit_log.pull(connection, &self.config.audit)).await?;
         }
         self.send_orders(connection).await?;
         if self.log.borrow_mut().needs_snapshot(Instant::now().into_std()) {
             self.resync(connection).await?;
         }
         self.count_offenses(connection).await?;
-        self.bounded(self.journal.write(connection, &self.keys, &self.duties.audit)).await
+        self.bounded(self.audit_log.push(connection, &self.config.audit)).await
     }
 
     /// Finds out whether changes were missed, or lost.
@@ -108,16 +110,16 @@ impl<'a> BanSync<'a> {
         let now = Instant::now().into_std();
         let observation = self.log.borrow_mut().observe(&newest, before.as_ref(), now);
         // Where there are none, the number is forgotten a day after the last.
-        if observation == Observation::Lost && !self.duties.bans.is_empty() {
+        if observation == Observation::Lost && !self.config.bans.is_empty() {
             tracing::warn!("Redis has lost its bans: it is told of those that are known here");
-            self.duties.bans.tell_all_anew();
+            self.config.bans.tell_all_anew();
         }
         Ok(())
     }
 
     /// Sends what operators have banned and lifted here.
     async fn send_orders(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
-        let Duties { bans, clock, .. } = self.duties;
+        let MonitorConfig { bans, clock, .. } = self.config;
         for _ in 0..MAX_CALLS {
             let (orders, mark) = bans.orders(BATCH);
             if orders.is_empty() {
@@ -133,7 +135,7 @@ impl<'a> BanSync<'a> {
 
     /// Has Redis count what was denied here, together with what was denied elsewhere.
     async fn count_offenses(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
-        let Duties { bans, clock, .. } = self.duties;
+        let MonitorConfig { bans, clock, .. } = self.config;
         for _ in 0..MAX_CALLS {
             let mut offenses = bans.counted_alone(BATCH);
             offenses.extend(bans.strikes(BATCH - offenses.len()));
@@ -158,13 +160,13 @@ impl<'a> BanSync<'a> {
 
     fn apply(&self, outcome: &Outcome) {
         outcome.changes.iter().for_each(|change| self.receive(change));
-        (0..outcome.refused).for_each(|_| self.duties.bans.say_full());
+        (0..outcome.refused).for_each(|_| self.config.bans.say_full());
     }
 
     fn report_issued(&self, outcome: &Outcome, now: i64) {
         for message in &outcome.issued {
             if let Some((_, Change::Banned(ban))) = change::parse(message, now) {
-                self.duties.bans.issued(&ban);
+                self.config.bans.issued(&ban);
             }
         }
     }
@@ -177,8 +179,8 @@ impl<'a> BanSync<'a> {
         let (version, bans) = snapshot.inspect_err(|_| log.abort_snapshot())?;
         let is_first = log.applied().is_none();
         let late = log.finish_snapshot(version, Instant::now().into_std());
-        self.duties.bans.replace(bans, is_first);
-        late.into_iter().for_each(|change| self.duties.bans.learn(change));
+        self.config.bans.replace(bans, is_first);
+        late.into_iter().for_each(|change| self.config.bans.learn(change));
         Ok(())
     }
 
@@ -186,7 +188,7 @@ impl<'a> BanSync<'a> {
         &self,
         connection: &mut MultiplexedConnection,
     ) -> Result<(Version, Vec<Ban>), Failure> {
-        let clock = &self.duties.clock;
+        let clock = &self.config.clock;
         let mut page = self.bounded(read::page(connection, &self.keys, "", PAGE_SIZE, clock.now())).await?;
         let (version, mut bans) = (page.version, page.bans);
         while let Some(from) = page.next {
@@ -197,7 +199,7 @@ impl<'a> BanSync<'a> {
     }
 
     async fn bounded<T>(&self, call: impl Future<Output = RedisResult<T>>) -> Result<T, Failure> {
-        let longest = CALL_TIMEOUT.max(self.duties.config.timeout);
+        let longest = CALL_TIMEOUT.max(self.config.redis.timeout);
         Ok(timeout(longest, call).await.map_err(|_| Failure::timeout())??)
     }
 }

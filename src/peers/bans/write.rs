@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use redis::{RedisResult, Script, ScriptInvocation, aio::MultiplexedConnection};
+use bb8_redis::redis::{RedisResult, Script, ScriptInvocation, aio::MultiplexedConnection};
 
 use super::{
     change::{describe, mode},

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
+use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
-use redis::{RedisResult, aio::ConnectionLike};
 
 use super::{super::bans, Scope, read, users, write};
 use crate::{

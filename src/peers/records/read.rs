@@ -1,8 +1,8 @@
 //! Reads what other instances know of limited clients. Whatever is found there may be of another version,
 //! or nobody's: it is passed over.
 
+use bb8_redis::redis::{self, FromRedisValue, RedisResult, Value, aio::ConnectionLike};
 use ipnet::IpNet;
-use redis::{FromRedisValue, RedisResult, Value, aio::ConnectionLike};
 
 use super::scope::{FORGOTTEN, INSTANCES, LONGEST, Scope};
 use crate::abuse::{self, Changes, Others, Snapshot};

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
+use bb8_redis::redis::{self, FromRedisValue, RedisResult, Script, Value, aio::ConnectionLike};
 use ipnet::IpNet;
-use redis::{FromRedisValue, RedisResult, Script, Value, aio::ConnectionLike};
 
 use super::{
     read::{AHEAD, fields, micros},

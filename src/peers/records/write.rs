@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
+use bb8_redis::redis::{self, RedisResult, Script, aio::ConnectionLike};
 use ipnet::IpNet;
-use redis::{RedisResult, Script, aio::ConnectionLike};
 
 use super::{
     scope::{INSTANCES, LONGEST, Scope, millis},

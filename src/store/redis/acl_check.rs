@@ -1,6 +1,6 @@
 //! What the user may do on a server, and what is missing there, in words.
 
-use redis::{RedisError, aio::MultiplexedConnection};
+use bb8_redis::redis::{RedisError, aio::MultiplexedConnection};
 
 use super::{channel, script};
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use redis::{Cmd, Value};
+use bb8_redis::redis::{Cmd, Value};
 use rmp::encode;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};

@@ -2,22 +2,25 @@
 
 use std::{fs, io, path::Path, time::Duration};
 
-use bb8::ManageConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError,
-    Script, TlsCertificates, Value,
-    aio::{ConnectionLike, MultiplexedConnection},
-    io::tcp::TcpSettings,
+use bb8_redis::{
+    RedisConnectionManager,
+    bb8::ManageConnection,
+    redis::{
+        self, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError, Script,
+        TlsCertificates, Value,
+        aio::{ConnectionLike, MultiplexedConnection},
+        io::tcp::TcpSettings,
+    },
 };
 use tokio::time::Instant;
 
 use super::failure;
 use crate::{config::model, limit::Unavailable};
 
-/// For a new connection, from its first packet to the end of the greeting.
+/// For a new connection, from its first packet to the end of the greeting: the crate's own.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// After so long without a word a connection is asked whether it still is one.
-const SILENT: Duration = Duration::from_secs(1);
+/// A connection that has been idle for so long is tested before it is used.
+const TEST_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a server can't be described.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +33,10 @@ pub enum ServerError {
 
 /// Where Redis is, and who we are to it.
 #[derive(Debug, Clone)]
-pub struct Server(Client);
+pub struct Server {
+    client: Client,
+    manager: RedisConnectionManager,
+}
 
 impl Server {
     /// Reads the certificates, and connects to nothing.
@@ -46,7 +52,7 @@ impl Server {
         let tcp = TcpSettings::default().set_nodelay(true);
         let server = server.set_redis_settings(settings).set_tcp_settings(tcp);
         if !url.starts_with("rediss:") {
-            return Ok(Self(Client::open(server)?));
+            return Self::of_client(Client::open(server)?);
         }
         // The first one that is installed holds; whoever installed another meant it.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -55,22 +61,28 @@ impl Server {
             Some((cert, key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
             None => None,
         };
-        Ok(Self(Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?))
+        Self::of_client(Client::build_with_tls(server, TlsCertificates { client_tls, root_cert })?)
     }
 
-    /// Opens a connection. Nothing on it is bounded in time but its making: whoever asks waits as long as he
-    /// likes.
+    fn of_client(client: Client) -> Result<Self, ServerError> {
+        // What the client was told of TLS is part of this.
+        let manager = RedisConnectionManager::new(client.get_connection_info().clone())?;
+        Ok(Self { client, manager })
+    }
+
+    /// Opens a connection. Only its making is bounded in time: callers have timeouts of their own for what they ask.
     pub(crate) async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
-            .set_response_timeout(None);
-        let made = self.0.get_multiplexed_async_connection_with_config(&config).await;
-        made.map_err(|error| if error.is_timeout() { self.late() } else { error })
+        let made = self.manager.connect().await;
+        let mut connection =
+            made.map_err(|error| if error.is_timeout() { self.timed_out() } else { error })?;
+        // Half a second unless it is told otherwise, which store.redis.timeout may exceed.
+        connection.set_response_timeout(Duration::MAX);
+        Ok(connection)
     }
 
     /// A server that waits for the end of a line, as Redis without TLS does, says nothing to the beginning of a
     /// handshake.
-    fn late(&self) -> RedisError {
+    fn timed_out(&self) -> RedisError {
         let also = if self.is_encrypted() { ": if the port takes no TLS, write redis://" } else { "" };
         let words = format!("no connection within {CONNECT_TIMEOUT:?}{also}");
         io::Error::new(io::ErrorKind::TimedOut, words).into()
@@ -78,19 +90,19 @@ impl Server {
 
     /// Whether it is asked over TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
-        matches!(self.0.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
+        matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    /// Opens a connection, for whoever asks for more than decisions.
+    /// Opens a connection for more than decisions.
     ///
     /// # Errors
-    /// It can't be reached.
-    pub async fn reach(&self) -> Result<impl ConnectionLike + use<>, Unavailable> {
+    /// The server can't be reached.
+    pub async fn open_connection(&self) -> Result<impl ConnectionLike + use<>, Unavailable> {
         self.connect().await.map_err(|error| Unavailable(error.to_string()))
     }
 
     pub(crate) fn client(&self) -> &Client {
-        &self.0
+        &self.client
     }
 }
 
@@ -98,12 +110,12 @@ fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
     fs::read(path).map_err(|error| ServerError::File { path: path.display().to_string(), error })
 }
 
-/// A connection of a pool, or why there is none: a pool tells nobody who waits that a connection could not be made.
+/// A connection of a pool, or why there is none: a pool does not tell waiting tasks that a connection could not be made.
 pub(super) struct Connection {
     inner: Result<MultiplexedConnection, RedisError>,
     /// When it was made, or was found to answer.
     known_good: Instant,
-    /// Whether nothing is to be asked on it any more. True while an answer is awaited: whoever gives up on one
+    /// Whether nothing is to be asked on it any more. True while an answer is awaited: a future that is dropped before
     /// leaves it so.
     broken: bool,
 }
@@ -153,10 +165,10 @@ impl ManageConnection for Manager {
         Ok(Connection { broken: inner.is_err(), inner, known_good: Instant::now() })
     }
 
-    /// Asks one that was silent for a while: servers, and what stands before them, close idle connections, and to
+    /// Tests one that was idle for a while: servers, and what stands before them, close idle connections, and to
     /// ask in vain would cost a decision.
     async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
-        if connection.inner.is_err() || connection.known_good.elapsed() < SILENT {
+        if connection.inner.is_err() || connection.known_good.elapsed() < TEST_AFTER {
             return Ok(());
         }
         match connection.ask(&redis::cmd("PING")).await {

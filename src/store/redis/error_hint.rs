@@ -2,7 +2,7 @@
 
 use std::{error::Error, io, sync::Arc};
 
-use redis::{ErrorKind, RedisError};
+use bb8_redis::redis::{ErrorKind, RedisError};
 use rustls::{AlertDescription, CertificateError};
 
 /// The error, and before it what to look at, if it is one of those that settings cause.

@@ -1,6 +1,6 @@
 //! Why Redis could not be asked, and what follows from it.
 
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::error_hint;
 use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use bb8::{Pool, PooledConnection, RunError};
-use redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+use bb8_redis::bb8::{Pool, PooledConnection, RunError};
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::{
     sync::oneshot::{self, Receiver},
     task,

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use redis::Script;
+use bb8_redis::redis::Script;
 
 /// Behind the head of a function that defines the algorithm of this number when a batch first names it: a script that
 /// defined all of them each time would take a good part of its time for that.

@@ -1,6 +1,6 @@
 //! What a server says of itself that an operator should know, in words.
 
-use redis::{RedisError, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, RedisError, aio::MultiplexedConnection};
 
 use super::acl_check;
 

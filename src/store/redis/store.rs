@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redis::Cmd;
+use bb8_redis::redis::{self, Cmd};
 use smallvec::SmallVec;
 use tokio::time::timeout;
 

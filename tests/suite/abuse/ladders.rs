@@ -1,7 +1,7 @@
 //! The ladder of bans here and in Redis: the same strikes at the same times must ban alike, whatever the rule changes to.
 
+use bb8_redis::redis::{self, Connection, Script};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
-use redis::{Connection, Script};
 use tollgate::abuse::bans::{Ladder, Terms};
 
 use crate::harness::Redis;

@@ -2,7 +2,7 @@
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
-use redis::{RedisResult, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, RedisResult, aio::MultiplexedConnection};
 use serde_json::{Value, json};
 use tollgate::{
     abuse::{self, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans},

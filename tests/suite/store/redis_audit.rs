@@ -6,7 +6,7 @@ use tollgate::{
     abuse::{AuditLog, Registry, bans::Bans},
     config::{self, model},
     limit::{Breaker, Clock, Fleet, SystemClock},
-    peers::{Duties, Monitor, records::Scope},
+    peers::{Monitor, MonitorConfig, records::Scope},
     store::redis::Server,
     telemetry::{
         Events,
@@ -54,10 +54,10 @@ impl Watched {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let audit = Arc::new(AuditLog::new(Arc::clone(&clock), &instance, true));
         let bans = Bans::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
-        let monitor = Monitor::spawn(Duties {
+        let monitor = Monitor::spawn(MonitorConfig {
             server: Server::new(&config).unwrap(),
-            config,
-            audit_every: Duration::from_millis(10),
+            redis: config,
+            check_every: Duration::from_millis(10),
             scope: Scope::new(prefix, &instance, retain),
             instance,
             registry: Arc::new(Registry::new(&[], retain, Arc::clone(&metrics))),
@@ -67,8 +67,8 @@ impl Watched {
             breaker: Arc::clone(&breaker),
             fleet: Arc::clone(&fleet),
             configuration: Box::new(|| "1a2b".to_owned()),
-            unblocked: Box::new(|_| {}),
-            cleared: Box::new(|_, _| {}),
+            on_unblocked: Box::new(|_| {}),
+            on_cleared: Box::new(|_, _| {}),
         })
         .unwrap();
         let facts = Box::new(monitor.facts(breaker, fleet));

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use bb8_redis::redis;
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{Breaker, Clock, ManualClock, Receipt, Source},
