@@ -23,7 +23,7 @@ use crate::{
     identity::UnusableKeys,
     limit::{Clock, Policy, PolicyIds, StoreAdmin, SystemClock},
     listener::{BindError, Bound, Phase, Pulses, Slots},
-    peers::{Monitor, records::Records},
+    peers::{Monitor, records::RecordArchive},
     proxy::Parts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
@@ -126,7 +126,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
         Some(redis) => {
             let (shared, monitor) = Shared::open(redis, config.abuse.retain, &memory, &ground)?;
             let (scope, server) = shared.records();
-            let archive = move || Records::new(scope, async move || server.open_connection().await);
+            let archive = move || RecordArchive::new(scope, async move || server.open_connection().await);
             let far = Some((monitor, shared.elsewhere()));
             let shared = Arc::new(shared);
             launch((generation, ids), inherited, ground, memory, far, move || shared.end(), archive)

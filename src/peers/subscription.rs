@@ -45,7 +45,7 @@ async fn listen_once(
     };
     let too_late = |_| "it takes too long".to_owned();
     let connection = timeout(CONNECT_TIMEOUT, subscribe).await.map_err(too_late)?;
-    let connection = connection.map_err(|error| error_hint::words(&error))?;
+    let connection = connection.map_err(|error| error_hint::describe(&error))?;
     *was_reported = false;
     on_message(None);
     let (mut sink, messages) = connection.split();
@@ -58,7 +58,7 @@ async fn listen_once(
             },
             _ = pings.tick() => {
                 let pong = timeout(PING, sink.ping::<Value>()).await.map_err(too_late)?;
-                pong.map_err(|error| error_hint::words(&error))?;
+                pong.map_err(|error| error_hint::describe(&error))?;
             }
         }
     }

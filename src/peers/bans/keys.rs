@@ -2,13 +2,13 @@
 
 use crate::store::redis::channel;
 
-pub(super) struct Keys {
+pub(super) struct BanKeys {
     /// As `lua/bans_prelude.lua` has them.
     pub(super) all: [String; 5],
     pub(super) channel: String,
 }
 
-impl Keys {
+impl BanKeys {
     pub(super) fn new(prefix: &str) -> Self {
         let all = ["ends", "told", "version", "ladders", "expiries"];
         Self { all: all.map(|name| format!("{prefix}:{{bans}}:{name}")), channel: channel::name(prefix) }

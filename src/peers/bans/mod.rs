@@ -4,8 +4,8 @@
 //! Each change has a number. An instance that applies them one after the other has all bans; one that missed some, or has just
 //! started, reads a snapshot. Twice a second the number in Redis is compared, so that a lost message does no lasting harm.
 
-mod change;
 mod change_log;
+mod codec;
 mod keys;
 mod read;
 mod sync;

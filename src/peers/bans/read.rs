@@ -8,9 +8,9 @@ use bb8_redis::redis::{
 };
 
 use super::{
-    change::{mode, parse_ban},
     change_log::Version,
-    keys::Keys,
+    codec::{mode, parse_ban},
+    keys::BanKeys,
 };
 use crate::abuse::bans::{Ban, Key};
 
@@ -33,7 +33,7 @@ pub(in crate::peers) async fn count(
     prefix: &str,
     key: &Key,
 ) -> RedisResult<u64> {
-    let [ends, ..] = Keys::new(prefix).all;
+    let [ends, ..] = BanKeys::new(prefix).all;
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors().cmd("TIME");
     for is_shadow in [false, true] {
@@ -49,14 +49,14 @@ pub(in crate::peers) async fn count(
 }
 
 /// The version alone.
-pub(super) async fn version(connection: &mut MultiplexedConnection, keys: &Keys) -> RedisResult<Version> {
+pub(super) async fn version(connection: &mut MultiplexedConnection, keys: &BanKeys) -> RedisResult<Version> {
     Ok(page(connection, keys, "", 0, 0).await?.version)
 }
 
 /// A page of `most` bans, those that end `from` then on; empty: from now on. `now`: by this instance's clock.
 pub(super) async fn page(
     connection: &mut MultiplexedConnection,
-    keys: &Keys,
+    keys: &BanKeys,
     from: &str,
     most: usize,
     now: i64,

@@ -7,9 +7,9 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::{
     super::{MonitorConfig, audit_log::SharedAuditLog, heartbeat::Heartbeat, jitter::jittered},
-    change,
     change_log::{ChangeLog, Observation, Step, Version},
-    keys::Keys,
+    codec,
+    keys::BanKeys,
     read::{self, PAGE_SIZE},
     write::{self, Outcome},
 };
@@ -35,7 +35,7 @@ const MAX_CALLS: usize = 32;
 /// Replicates bans, and the audit log beside them. Lives on the monitor's thread.
 pub(in crate::peers) struct BanSync<'a> {
     config: &'a MonitorConfig,
-    keys: Keys,
+    keys: BanKeys,
     audit_log: SharedAuditLog,
     log: RefCell<ChangeLog<Change>>,
 }
@@ -43,7 +43,7 @@ pub(in crate::peers) struct BanSync<'a> {
 impl<'a> BanSync<'a> {
     pub(in crate::peers) fn new(config: &'a MonitorConfig) -> Self {
         let prefix = &config.redis.prefix;
-        let (keys, audit_log) = (Keys::new(prefix), SharedAuditLog::new(prefix));
+        let (keys, audit_log) = (BanKeys::new(prefix), SharedAuditLog::new(prefix));
         Self { config, keys, audit_log, log: RefCell::new(ChangeLog::new()) }
     }
 
@@ -55,7 +55,7 @@ impl<'a> BanSync<'a> {
     /// Applies a change as it was published, as soon as it is its turn.
     pub(in crate::peers) fn receive(&self, message: &[u8]) {
         let mut log = self.log.borrow_mut();
-        let Some((version, change)) = change::parse(message, self.config.clock.now()) else {
+        let Some((version, change)) = codec::parse(message, self.config.clock.now()) else {
             log.miss();
             return;
         };
@@ -165,7 +165,7 @@ impl<'a> BanSync<'a> {
 
     fn report_issued(&self, outcome: &Outcome, now: i64) {
         for message in &outcome.issued {
-            if let Some((_, Change::Banned(ban))) = change::parse(message, now) {
+            if let Some((_, Change::Banned(ban))) = codec::parse(message, now) {
                 self.config.bans.issued(&ban);
             }
         }

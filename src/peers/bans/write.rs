@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use bb8_redis::redis::{RedisResult, Script, ScriptInvocation, aio::MultiplexedConnection};
 
 use super::{
-    change::{describe, mode},
-    keys::Keys,
+    codec::{describe, mode},
+    keys::BanKeys,
 };
 use crate::abuse::bans::{Ban, MOST, Order, Strike};
 
@@ -38,7 +38,7 @@ pub(super) struct Outcome {
 /// Counts offenses of this instance together with those of the others. `now`: by the clock that stamped them.
 pub(super) async fn count_offenses(
     connection: &mut MultiplexedConnection,
-    keys: &Keys,
+    keys: &BanKeys,
     strikes: &[Strike],
     now: i64,
 ) -> RedisResult<Outcome> {
@@ -57,7 +57,7 @@ pub(super) async fn count_offenses(
 /// Gives and lifts bans for all instances. `now`: by this instance's clock.
 pub(super) async fn send_orders(
     connection: &mut MultiplexedConnection,
-    keys: &Keys,
+    keys: &BanKeys,
     orders: &[Order],
     now: i64,
 ) -> RedisResult<Outcome> {
@@ -81,7 +81,7 @@ fn push_ban(call: &mut ScriptInvocation<'_>, action: &str, ban: &Ban, now: i64) 
     call.arg(ban.level).arg(&ban.by).arg(describe(&ban.reason, &ban.by));
 }
 
-fn prepare<'a>(script: &'a Script, keys: &Keys) -> ScriptInvocation<'a> {
+fn prepare<'a>(script: &'a Script, keys: &BanKeys) -> ScriptInvocation<'a> {
     let mut call = script.prepare_invoke();
     for key in &keys.all {
         call.key(key);

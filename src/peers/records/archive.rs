@@ -13,62 +13,62 @@ use crate::{
 
 /// Reads what other instances know, on one connection for as long as it serves. `connect` makes another.
 #[derive(Debug)]
-pub struct Records<F, C> {
+pub struct RecordArchive<F, C> {
     scope: Scope,
     connect: F,
-    /// That of the last question, if it was answered.
-    held: RefCell<Option<C>>,
+    /// The connection of the last request, if that was answered.
+    idle: RefCell<Option<C>>,
 }
 
-impl<F, C> Records<F, C>
+impl<F, C> RecordArchive<F, C>
 where
     F: AsyncFn() -> Result<C, Unavailable>,
 {
     /// The records of `scope`, by the connections that `connect` gives.
     pub fn new(scope: Scope, connect: F) -> Self {
-        Self { scope, connect, held: RefCell::new(None) }
+        Self { scope, connect, idle: RefCell::new(None) }
     }
 
-    /// Asks on the connection that is there, and, since that may have ended meanwhile, once more on a new one. Every
-    /// question may be asked twice.
-    async fn ask<T>(&self, question: impl AsyncFn(&mut C) -> RedisResult<T>) -> Result<T, Unavailable> {
-        let held = self.held.take();
-        if let Some(mut connection) = held
-            && let Ok(answer) = question(&mut connection).await
+    /// Runs a request on the idle connection, and, since that may have ended meanwhile, once more on a new one. Every
+    /// request may be run twice.
+    async fn run<T>(&self, request: impl AsyncFn(&mut C) -> RedisResult<T>) -> Result<T, Unavailable> {
+        let idle = self.idle.take();
+        if let Some(mut connection) = idle
+            && let Ok(reply) = request(&mut connection).await
         {
-            self.held.replace(Some(connection));
-            return Ok(answer);
+            self.idle.replace(Some(connection));
+            return Ok(reply);
         }
         let mut connection = (self.connect)().await?;
-        let answer = question(&mut connection).await.map_err(unavailable)?;
-        self.held.replace(Some(connection));
-        Ok(answer)
+        let reply = request(&mut connection).await.map_err(unavailable)?;
+        self.idle.replace(Some(connection));
+        Ok(reply)
     }
 }
 
-impl<F, C> Archive for Records<F, C>
+impl<F, C> Archive for RecordArchive<F, C>
 where
     F: AsyncFn() -> Result<C, Unavailable>,
     C: ConnectionLike,
 {
     async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
-        self.ask(async |connection| read::changed(connection, &self.scope, since).await).await
+        self.run(async |connection| read::read_changed(connection, &self.scope, since).await).await
     }
 
     async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<Others>, Unavailable> {
-        self.ask(async |connection| read::read(connection, &self.scope, addresses, now).await).await
+        self.run(async |connection| read::read_clients(connection, &self.scope, addresses, now).await).await
     }
 
     async fn user(&self, written: &str, now: i64) -> Result<Whereabouts, Unavailable> {
-        self.ask(async |connection| users::user(connection, &self.scope, written, now).await).await
+        self.run(async |connection| users::read_addresses(connection, &self.scope, written, now).await).await
     }
 
     async fn forget(&self, address: IpNet, now: i64) -> Result<(), Unavailable> {
-        self.ask(async |connection| write::forget(connection, &self.scope, address, now).await).await
+        self.run(async |connection| write::forget(connection, &self.scope, address, now).await).await
     }
 
     async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
-        self.ask(async |connection| bans::count(connection, self.scope.prefix(), key).await).await
+        self.run(async |connection| bans::count(connection, self.scope.prefix(), key).await).await
     }
 }
 

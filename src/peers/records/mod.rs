@@ -10,7 +10,6 @@ mod scope;
 mod users;
 mod write;
 
-pub use archive::Records;
-pub use read::{changed, read};
+pub use archive::RecordArchive;
 pub use scope::Scope;
-pub use write::{forget, publish, publish_round};
+pub use write::publish_round;

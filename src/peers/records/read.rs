@@ -1,53 +1,47 @@
-//! Reads what other instances know of limited clients. Whatever is found there may be of another version,
-//! or nobody's: it is passed over.
+//! Reads what other instances know of limited clients. What is found there may be of another version,
+//! or of no instance: it is passed over.
 
 use bb8_redis::redis::{self, FromRedisValue, RedisResult, Value, aio::ConnectionLike};
 use ipnet::IpNet;
 
-use super::scope::{FORGOTTEN, INSTANCES, LONGEST, Scope};
+use super::scope::{FORGOTTEN_FIELD, MAX_INSTANCES, MAX_SNAPSHOT, Scope};
 use crate::abuse::{self, Changes, Others, Snapshot};
 
 /// Microseconds that a time may be ahead of the server's: more means another server's clock, as in `lua/record.lua`.
-pub(super) const AHEAD: i64 = 1_000_000;
+pub(super) const MAX_AHEAD: i64 = 1_000_000;
 /// Clients a page.
-const PAGE: usize = 1_024;
+const PAGE_SIZE: usize = 1_024;
 
 /// Clients that changed at `since` or later, by Redis' clock in microseconds; see
 /// [`Archive::changed`](crate::abuse::Archive::changed).
-///
-/// # Errors
-/// Redis refuses or can't be asked.
-pub async fn changed(
+pub(super) async fn read_changed(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     since: i64,
 ) -> RedisResult<Changes> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("TIME");
-    pipeline.cmd("ZRANGEBYSCORE").arg(scope.changed()).arg(since).arg("+inf").arg("WITHSCORES");
-    pipeline.arg("LIMIT").arg(0).arg(PAGE);
+    pipeline.cmd("ZRANGEBYSCORE").arg(scope.changed_key()).arg(since).arg("+inf").arg("WITHSCORES");
+    pipeline.arg("LIMIT").arg(0).arg(PAGE_SIZE);
     let (time, found): ((i64, i64), Page) = pipeline.query_async(connection).await?;
     // As a number of Lua's: exact up to 2⁵³, which is the year 2255.
-    let next = found.last().filter(|_| found.len() == PAGE).map(|(_, score)| *score as i64);
+    let next = found.last().filter(|_| found.len() == PAGE_SIZE).map(|(_, score)| *score as i64);
     let client = |(address, score): (Vec<u8>, f64)| {
         Some((abuse::parse(str::from_utf8(&address).ok()?)?, score as i64))
     };
-    Ok(Changes { now: micros(time), clients: found.into_iter().filter_map(client).collect(), next })
+    Ok(Changes { now: to_micros(time), clients: found.into_iter().filter_map(client).collect(), next })
 }
 
 type Page = Vec<(Vec<u8>, f64)>;
 
 /// What TIME answers, as microseconds.
-pub(super) fn micros((seconds, micros): (i64, i64)) -> i64 {
+pub(super) fn to_micros((seconds, micros): (i64, i64)) -> i64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
 /// What the other instances know of these clients, in the same order; see
 /// [`Archive::read`](crate::abuse::Archive::read).
-///
-/// # Errors
-/// Redis refuses or can't be asked.
-pub async fn read(
+pub(super) async fn read_clients(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     addresses: &[IpNet],
@@ -59,21 +53,21 @@ pub async fn read(
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors().cmd("TIME");
     for &address in addresses {
-        pipeline.cmd("HGETALL").arg(scope.client(address));
+        pipeline.cmd("HGETALL").arg(scope.client_key(address));
         // Of several keys it counts the union.
-        pipeline.cmd("PFCOUNT").arg(scope.all_users(address, now));
+        pipeline.cmd("PFCOUNT").arg(scope.users_keys(address, now));
     }
     let replies: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
     let mut replies = replies.into_iter();
     let now = match replies.next() {
         // From here on by the server's.
-        Some(time) => micros(FromRedisValue::from_redis_value(time?)?),
+        Some(time) => to_micros(FromRedisValue::from_redis_value(time?)?),
         None => return Ok(Vec::new()),
     };
     let mut found = Vec::with_capacity(addresses.len());
     while let Some(reply) = replies.next() {
         let users = replies.next().and_then(Result::ok).and_then(|users| u64::from_redis_value(users).ok());
-        found.push(Others { users: users.unwrap_or(0), ..others(scope, fields(reply)?, now) });
+        found.push(Others { users: users.unwrap_or(0), ..parse_others(scope, fields(reply)?, now) });
     }
     Ok(found)
 }
@@ -87,23 +81,24 @@ pub(super) fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec
     }
 }
 
-fn others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> Others {
+fn parse_others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> Others {
     let mut others = Others::default();
-    for (field, value) in fields.into_iter().take(INSTANCES + 1) {
-        if field == FORGOTTEN.as_bytes() {
+    for (field, value) in fields.into_iter().take(MAX_INSTANCES + 1) {
+        if field == FORGOTTEN_FIELD.as_bytes() {
             let time = str::from_utf8(&value).ok().and_then(|time| time.parse::<i64>().ok());
-            // Of one that is to come nobody knows what was denied before.
-            let time = time.filter(|time| *time <= now.saturating_add(AHEAD));
+            // One in the future says nothing of what was denied before.
+            let time = time.filter(|time| *time <= now.saturating_add(MAX_AHEAD));
             others.forgotten = time.map(|time| now.saturating_sub(time).max(0));
         } else if field != scope.instance.as_bytes() {
-            others.snapshots.extend(decode(&field, &value));
+            others.snapshots.extend(parse_snapshot(&field, &value));
         }
     }
     others
 }
 
-fn decode(field: &[u8], value: &[u8]) -> Option<Snapshot> {
-    let known = if value.len() > LONGEST { None } else { serde_json::from_slice::<Snapshot>(value).ok() };
+fn parse_snapshot(field: &[u8], value: &[u8]) -> Option<Snapshot> {
+    let known =
+        if value.len() > MAX_SNAPSHOT { None } else { serde_json::from_slice::<Snapshot>(value).ok() };
     let current = known.filter(Snapshot::is_current);
     if current.is_none() {
         let instance = String::from_utf8_lossy(field);

@@ -1,4 +1,4 @@
-//! Whose records, and by what keys they are found.
+//! Whose records, and the keys they are kept under.
 
 use std::{
     sync::{
@@ -12,12 +12,12 @@ use ipnet::IpNet;
 
 use crate::abuse;
 
-/// Bytes of what one instance knows of a client. Whatever is longer is none of ours.
-pub(super) const LONGEST: usize = 256 << 10;
+/// Bytes of what one instance knows of a client. What is longer was written by no instance.
+pub(super) const MAX_SNAPSHOT: usize = 256 << 10;
 /// Instances that are remembered of a client, those that are gone among them.
-pub(super) const INSTANCES: usize = 256;
+pub(super) const MAX_INSTANCES: usize = 256;
 /// The field of a client's hash that says when it was forgotten.
-pub(super) const FORGOTTEN: &str = "forgotten";
+pub(super) const FORGOTTEN_FIELD: &str = "forgotten";
 
 /// The records of one set of instances, as one of them sees them.
 #[derive(Debug, Clone)]
@@ -29,19 +29,19 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// `prefix`: that of all keys of this set of instances. `instance`: this one's id, which no other has,
-    /// nor it itself after a restart. `retain`: how long a client stays after its last denial.
+    /// `prefix`: that of all keys of this set of instances. `instance`: this one's ID, which no other has,
+    /// nor this one after a restart. `retain`: how long a client stays after its last denial.
     pub fn new(prefix: &str, instance: &str, retain: Duration) -> Self {
         Self {
             prefix: prefix.to_owned(),
             instance: instance.to_owned(),
-            retain: Arc::new(AtomicU64::new(millis(retain))),
+            retain: Arc::new(AtomicU64::new(to_millis(retain))),
         }
     }
 
     /// Retains clients for so long from now on: those that are published after it.
     pub fn set_retain(&self, retain: Duration) {
-        self.retain.store(millis(retain), Relaxed);
+        self.retain.store(to_millis(retain), Relaxed);
     }
 
     pub(super) fn prefix(&self) -> &str {
@@ -53,33 +53,33 @@ impl Scope {
     }
 
     /// The key of the index.
-    pub(super) fn changed(&self) -> String {
+    pub(super) fn changed_key(&self) -> String {
         format!("{}:{{abuse}}:changed", self.prefix)
     }
 
     /// The key of a client.
-    pub(super) fn client(&self, address: IpNet) -> String {
+    pub(super) fn client_key(&self, address: IpNet) -> String {
         format!("{}:{{abuse}}:{}", self.prefix, abuse::shown(address))
     }
 
     /// The key of the users who were seen behind a client in a slice of time.
-    pub(super) fn users(&self, address: IpNet, slice: u32) -> String {
+    pub(super) fn users_key(&self, address: IpNet, slice: u32) -> String {
         format!("{}:{{abuse}}:users:{}:{slice}", self.prefix, abuse::shown(address))
     }
 
-    /// [`Scope::users`] for all slices that count now.
-    pub(super) fn all_users(&self, address: IpNet, now: i64) -> Vec<String> {
-        abuse::slices(self.retain(), now).map(|slice| self.users(address, slice)).collect()
+    /// [`Scope::users_key`] for all slices that count now.
+    pub(super) fn users_keys(&self, address: IpNet, now: i64) -> Vec<String> {
+        abuse::slices(self.retain(), now).map(|slice| self.users_key(address, slice)).collect()
     }
 
     /// The key of the index of users at addresses.
-    pub(super) fn seen(&self) -> String {
+    pub(super) fn user_index_key(&self) -> String {
         format!("{}:{{abuse}}:seen", self.prefix)
     }
 
-    /// The key of a user, as he is written down.
-    pub(super) fn user(&self, written: &str) -> String {
-        format!("{}:{{abuse}}:user:{written}", self.prefix)
+    /// The key of a user, by the name under which users are kept.
+    pub(super) fn user_key(&self, name: &str) -> String {
+        format!("{}:{{abuse}}:user:{name}", self.prefix)
     }
 
     /// Milliseconds.
@@ -89,6 +89,6 @@ impl Scope {
 }
 
 /// Rounded up; an expiry of 0 would be a removal.
-pub(super) fn millis(duration: Duration) -> u64 {
+pub(super) fn to_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
 }

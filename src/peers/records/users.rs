@@ -1,4 +1,4 @@
-//! From which addresses users were denied, as all instances tell.
+//! The addresses from which users were denied, as all instances saw them.
 
 use std::sync::LazyLock;
 
@@ -6,15 +6,15 @@ use bb8_redis::redis::{self, FromRedisValue, RedisResult, Script, Value, aio::Co
 use ipnet::IpNet;
 
 use super::{
-    read::{AHEAD, fields, micros},
-    scope::{FORGOTTEN, Scope},
+    read::{MAX_AHEAD, fields, to_micros},
+    scope::{FORGOTTEN_FIELD, Scope},
 };
 use crate::abuse::{self, ADDRESSES_A_USER, Registry, SIGHTINGS, Sighting, Untold, Whereabouts};
 
-/// Told by one call of the script: Redis does nothing else meanwhile.
-const CHUNK: usize = 100;
-/// Told in a round, of which there are four a second.
-const ROUND: usize = 500;
+/// Entries written by one call of the script: Redis does nothing else meanwhile.
+const BATCH: usize = 100;
+/// Entries written in a round, of which there are four a second.
+const MAX_PER_ROUND: usize = 500;
 
 static USERS: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
@@ -23,14 +23,14 @@ static USERS: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// Tells what is new, a bounded part of it. What fails is told in a later round.
+/// Writes what is new, a bounded part of it. What fails is written in a later round.
 pub(super) async fn publish_round(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     registry: &Registry,
     now: i64,
 ) -> RedisResult<()> {
-    for chunk in registry.untold(ROUND).chunks(CHUNK) {
+    for chunk in registry.untold(MAX_PER_ROUND).chunks(BATCH) {
         publish(connection, scope, chunk, now).await?;
         registry.told(chunk);
     }
@@ -43,45 +43,49 @@ async fn publish(
     chunk: &[Untold],
     now: i64,
 ) -> RedisResult<()> {
-    let mut call = USERS.key(scope.seen());
+    let mut call = USERS.key(scope.user_index_key());
     call.arg(&scope.instance).arg(scope.retain_millis()).arg(SIGHTINGS).arg(ADDRESSES_A_USER).arg(now);
     for Untold { user, sighting } in chunk {
-        call.key(scope.user(user));
+        call.key(scope.user_key(user));
         let address = abuse::shown(sighting.address);
         call.arg(address.as_str()).arg(&**user).arg(sighting.denied).arg(sighting.last);
     }
     let crowded: Vec<Vec<u8>> = call.invoke_async(connection).await?;
-    remove(connection, scope, &crowded).await
+    remove_oldest(connection, scope, &crowded).await
 }
 
 /// Removes what changed longest ago: as many instances as there may be, Redis holds as much as one of them.
-async fn remove(connection: &mut impl ConnectionLike, scope: &Scope, seen: &[Vec<u8>]) -> RedisResult<()> {
+async fn remove_oldest(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    seen: &[Vec<u8>],
+) -> RedisResult<()> {
     if seen.is_empty() {
         return Ok(());
     }
     let mut pipeline = redis::pipe();
-    pipeline.atomic().cmd("ZREM").arg(scope.seen()).arg(seen).ignore();
+    pipeline.atomic().cmd("ZREM").arg(scope.user_index_key()).arg(seen).ignore();
     for (address, user) in seen.iter().filter_map(|seen| str::from_utf8(seen).ok()?.split_once(' ')) {
-        pipeline.cmd("HDEL").arg(scope.user(user)).arg(address).ignore();
+        pipeline.cmd("HDEL").arg(scope.user_key(user)).arg(address).ignore();
     }
     pipeline.exec_async(connection).await
 }
 
 /// From which addresses a user was denied, but for those that were forgotten since; see
 /// [`Archive::user`](crate::abuse::Archive::user).
-pub(super) async fn user(
+pub(super) async fn read_addresses(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
-    written: &str,
+    name: &str,
     now: i64,
 ) -> RedisResult<Whereabouts> {
     let mut pipeline = redis::pipe();
-    pipeline.ignore_errors().cmd("TIME").cmd("HGETALL").arg(scope.user(written));
+    pipeline.ignore_errors().cmd("TIME").cmd("HGETALL").arg(scope.user_key(name));
     let mut replies = pipeline.query_async::<Vec<RedisResult<Value>>>(connection).await?.into_iter();
     let (Some(time), Some(found)) = (replies.next(), replies.next()) else {
         return Ok(Whereabouts::default());
     };
-    let redis_now = micros(FromRedisValue::from_redis_value(time?)?);
+    let redis_now = to_micros(FromRedisValue::from_redis_value(time?)?);
     let behind = now.saturating_sub(redis_now);
     let found = fields(found)?.into_iter().take(2 * ADDRESSES_A_USER);
     let found: Vec<(IpNet, Vec<u8>)> = found
@@ -94,30 +98,30 @@ pub(super) async fn user(
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
     for &(address, _) in &found {
-        pipeline.cmd("HGET").arg(scope.client(address)).arg(FORGOTTEN);
+        pipeline.cmd("HGET").arg(scope.client_key(address)).arg(FORGOTTEN_FIELD);
     }
     let forgotten: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
     for ((address, value), forgotten) in found.into_iter().zip(forgotten) {
         let forgotten = forgotten.ok().and_then(|time| i64::from_redis_value(time).ok());
-        let forgotten = forgotten.filter(|since| *since <= redis_now.saturating_add(AHEAD));
+        let forgotten = forgotten.filter(|since| *since <= redis_now.saturating_add(MAX_AHEAD));
         let value = String::from_utf8_lossy(&value);
-        for (instance, denied, last) in value.split(';').filter_map(said) {
+        for (instance, denied, last) in value.split(';').filter_map(parse_entry) {
             if forgotten.is_some_and(|since| last <= since) {
                 continue;
             }
-            let whose = match instance == scope.instance {
+            let side = match instance == scope.instance {
                 true => &mut whereabouts.own,
                 false => &mut whereabouts.others,
             };
             // By Redis' clock until here.
-            whose.push(Sighting { address, denied, last: last.saturating_add(behind).min(now) });
+            side.push(Sighting { address, denied, last: last.saturating_add(behind).min(now) });
         }
     }
     Ok(whereabouts)
 }
 
-/// What one instance says: `ID DENIED LAST`.
-fn said(text: &str) -> Option<(&str, u64, i64)> {
+/// What one instance wrote: `ID DENIED LAST`.
+fn parse_entry(text: &str) -> Option<(&str, u64, i64)> {
     let mut words = text.splitn(3, ' ');
     Some((words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
 }
@@ -127,10 +131,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_says_is_passed_over() {
-        assert_eq!(said("a1 3 1783080001000000"), Some(("a1", 3, 1_783_080_001_000_000)));
+    fn what_no_instance_writes_is_passed_over() {
+        assert_eq!(parse_entry("a1 3 1783080001000000"), Some(("a1", 3, 1_783_080_001_000_000)));
         for text in ["", "a1", "a1 3", "a1 -3 5", "a1 3 x", "a1 3 5 7"] {
-            assert_eq!(said(text), None, "{text}");
+            assert_eq!(parse_entry(text), None, "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tells of this instance's limited clients.
+//! Writes what this instance knows of limited clients.
 
 use std::sync::LazyLock;
 
@@ -6,15 +6,15 @@ use bb8_redis::redis::{self, RedisResult, Script, aio::ConnectionLike};
 use ipnet::IpNet;
 
 use super::{
-    scope::{INSTANCES, LONGEST, Scope, millis},
+    scope::{MAX_INSTANCES, MAX_SNAPSHOT, Scope, to_millis},
     users,
 };
 use crate::abuse::{self, Registry, SHARED, Snapshot, Unpublished};
 
 /// Clients written by one call of the script: Redis does nothing else meanwhile.
-const CHUNK: usize = 32;
+const BATCH: usize = 32;
 /// Clients published in a round.
-const ROUND: usize = 512;
+const MAX_PER_ROUND: usize = 512;
 
 static RECORD: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
@@ -41,8 +41,8 @@ pub async fn publish_round(
     registry: &Registry,
     now: i64,
 ) -> RedisResult<usize> {
-    let unpublished = registry.unpublished(now, ROUND);
-    for chunk in unpublished.chunks(CHUNK) {
+    let unpublished = registry.unpublished(now, MAX_PER_ROUND);
+    for chunk in unpublished.chunks(BATCH) {
         let refused = publish(connection, scope, chunk, now).await?;
         registry.published(chunk, now);
         refused.into_iter().for_each(|given| registry.refused(given));
@@ -56,7 +56,7 @@ pub async fn publish_round(
 ///
 /// # Errors
 /// Redis refuses or can't be asked. Some may have been written.
-pub async fn publish<'a>(
+async fn publish<'a>(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     clients: &'a [Unpublished],
@@ -66,14 +66,14 @@ pub async fn publish<'a>(
         return Ok(Vec::new());
     }
     let mut call = RECORD.prepare_invoke();
-    call.key(scope.changed());
-    call.arg(&scope.instance).arg(scope.retain_millis()).arg(SHARED).arg(INSTANCES).arg(now);
+    call.key(scope.changed_key());
+    call.arg(&scope.instance).arg(scope.retain_millis()).arg(SHARED).arg(MAX_INSTANCES).arg(now);
     let mut written = Vec::new();
     for client in clients {
         let Some(value) = encode(&client.snapshot) else { continue };
-        call.key(scope.client(client.address)).key(scope.users(client.address, client.slice));
+        call.key(scope.client_key(client.address)).key(scope.users_key(client.address, client.slice));
         let address = abuse::shown(client.address);
-        call.arg(address.as_str()).arg(client.snapshot.last).arg(millis(client.stays)).arg(value);
+        call.arg(address.as_str()).arg(client.snapshot.last).arg(to_millis(client.stays)).arg(value);
         call.arg(client.users.len());
         for user in &client.users {
             call.arg(&user.to_be_bytes());
@@ -81,7 +81,7 @@ pub async fn publish<'a>(
         written.push(client);
     }
     let (refused, crowded): (Vec<usize>, Vec<Vec<u8>>) = call.invoke_async(connection).await?;
-    remove(connection, scope, &crowded, now).await?;
+    remove_oldest(connection, scope, &crowded, now).await?;
     // Lua counts from 1.
     Ok(refused.into_iter().filter_map(|at| written.get(at.checked_sub(1)?).copied()).collect())
 }
@@ -90,24 +90,24 @@ pub async fn publish<'a>(
 ///
 /// # Errors
 /// Redis refuses or can't be asked. It may be forgotten all the same.
-pub async fn forget(
+pub(super) async fn forget(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     address: IpNet,
     now: i64,
 ) -> RedisResult<()> {
-    let mut call = FORGET.key(scope.changed());
-    call.key(scope.client(address));
-    for key in scope.all_users(address, now) {
+    let mut call = FORGET.key(scope.changed_key());
+    call.key(scope.client_key(address));
+    for key in scope.users_keys(address, now) {
         call.key(key);
     }
     call.arg(abuse::shown(address).as_str()).arg(scope.retain_millis());
     call.invoke_async(connection).await
 }
 
-/// Removes the clients that nobody has denied for longest: as many instances as there may be, Redis holds
-/// a bounded number of them. What an instance knows of them itself it still tells.
-async fn remove(
+/// Removes the clients whose last denial is longest ago: as many instances as there may be, Redis holds
+/// a bounded number of them. What an instance knows of them itself it still shows.
+async fn remove_oldest(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     addresses: &[Vec<u8>],
@@ -117,9 +117,9 @@ async fn remove(
         return Ok(());
     }
     let mut pipeline = redis::pipe();
-    pipeline.atomic().cmd("ZREM").arg(scope.changed()).arg(addresses).ignore();
+    pipeline.atomic().cmd("ZREM").arg(scope.changed_key()).arg(addresses).ignore();
     for address in addresses.iter().filter_map(|address| abuse::parse(str::from_utf8(address).ok()?)) {
-        pipeline.cmd("UNLINK").arg(scope.client(address)).arg(scope.all_users(address, now)).ignore();
+        pipeline.cmd("UNLINK").arg(scope.client_key(address)).arg(scope.users_keys(address, now)).ignore();
     }
     pipeline.exec_async(connection).await
 }
@@ -127,12 +127,12 @@ async fn remove(
 /// A snapshot as a value. The oldest records are left out where it would be too long.
 fn encode(snapshot: &Snapshot) -> Option<Vec<u8>> {
     let mut value = serde_json::to_vec(snapshot).ok()?;
-    if value.len() <= LONGEST {
+    if value.len() <= MAX_SNAPSHOT {
         return Some(value);
     }
     let mut shorter = snapshot.clone();
-    while value.len() > LONGEST && shorter.shorten() {
+    while value.len() > MAX_SNAPSHOT && shorter.shorten() {
         value = serde_json::to_vec(&shorter).ok()?;
     }
-    Some(value).filter(|value| value.len() <= LONGEST)
+    Some(value).filter(|value| value.len() <= MAX_SNAPSHOT)
 }

@@ -1,33 +1,38 @@
-//! What the user may do on a server, and what is missing there, in words.
+//! What the ACL of a server keeps the user from.
 
-use bb8_redis::redis::{RedisError, aio::MultiplexedConnection};
+use std::sync::LazyLock;
 
-use super::{channel, script};
+use bb8_redis::redis::{RedisError, Script, aio::MultiplexedConnection};
 
-/// What is missing; nothing is if the user may do all that limits take. Writes nothing to a server that can tell
+use super::channel;
+
+static ACL_CHECK: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("../../../lua/acl_check.lua")));
+
+/// A warning for each kind of right that is missing. Writes nothing to a server that can tell
 /// by itself (Redis 7), and leaves nothing behind on others.
 ///
 /// # Errors
 /// It does not answer, or can't at the moment.
-pub(super) async fn missing(
+pub(super) async fn missing_rights(
     connection: &mut MultiplexedConnection,
     prefix: &str,
 ) -> Result<Vec<String>, RedisError> {
-    let mut call = script::AUDIT.key(format!("{prefix}:audit"));
+    let mut call = ACL_CHECK.key(format!("{prefix}:audit"));
     call.arg(channel::name(prefix));
     match call.invoke_async::<Vec<String>>(connection).await {
-        Ok(found) => Ok(in_words(&found, prefix)),
-        Err(error) => without_scripts(error, prefix).map(|warning| vec![warning]),
+        Ok(found) => Ok(to_warnings(&found, prefix)),
+        Err(error) => no_scripts_warning(error, prefix).map(|warning| vec![warning]),
     }
 }
 
-/// Whether an error is the server's last word: that the command is not for us, or not there.
-pub(super) fn is_final(error: &RedisError) -> bool {
+/// Whether the server will go on to refuse: the command is not granted, or not known.
+pub(super) fn is_refusal(error: &RedisError) -> bool {
     matches!(error.code(), Some("NOPERM" | "ERR"))
 }
 
-/// What it means that the script can't even be called.
-fn without_scripts(error: RedisError, prefix: &str) -> Result<String, RedisError> {
+/// The warning that the script can't even be called.
+fn no_scripts_warning(error: RedisError, prefix: &str) -> Result<String, RedisError> {
     let refused = error.code() == Some("NOPERM");
     let detail = error.detail().unwrap_or_default();
     match detail.split('\'').nth(1) {
@@ -39,18 +44,18 @@ fn without_scripts(error: RedisError, prefix: &str) -> Result<String, RedisError
         _ if refused => {
             Ok(format!("the user may not use keys {prefix}:* (ACL: ~{prefix}:*): nothing can be decided"))
         }
-        _ if is_final(&error) => {
+        _ if is_refusal(&error) => {
             Ok(format!("the server runs no scripts, so nothing can be decided ({error})"))
         }
         _ => Err(error),
     }
 }
 
-/// What the script found, one sentence a kind.
-fn in_words(found: &[String], prefix: &str) -> Vec<String> {
+/// What the script found, one warning a kind.
+fn to_warnings(found: &[String], prefix: &str) -> Vec<String> {
     let channel = channel::name(prefix);
     let refused = |on: &str| {
-        let names = named(found, "refused", on);
+        let names = commands_with(found, "refused", on);
         let rights: Vec<_> =
             names.iter().map(|name| format!("+{}", name.to_lowercase().replace(' ', "|"))).collect();
         (!names.is_empty()).then(|| (names.join(", "), rights.join(" ")))
@@ -61,19 +66,19 @@ fn in_words(found: &[String], prefix: &str) -> Vec<String> {
     let server = refused("server").map(|(names, rights)| {
         format!("the user may not run {names} (ACL: {rights}): limits fail, or unblocking does")
     });
-    let told = refused("channel").map(|(names, rights)| {
+    let channel_rights = refused("channel").map(|(names, rights)| {
         format!("the user may not run {names} on the channel {channel} (ACL: {rights} &{channel}): instances don't learn what others unblock")
     });
     let unknown: Vec<_> =
-        ["keys", "server", "channel"].iter().flat_map(|on| named(found, "unknown", on)).collect();
+        ["keys", "server", "channel"].iter().flat_map(|on| commands_with(found, "unknown", on)).collect();
     let unknown = (!unknown.is_empty()).then(|| {
         format!("the server does not know {}, which limits take: it may be renamed there", unknown.join(", "))
     });
-    [keys, server, told, unknown].into_iter().flatten().collect()
+    [keys, server, channel_rights, unknown].into_iter().flatten().collect()
 }
 
 /// The commands with this problem, on this.
-fn named<'a>(found: &'a [String], problem: &str, on: &str) -> Vec<&'a str> {
+fn commands_with<'a>(found: &'a [String], problem: &str, on: &str) -> Vec<&'a str> {
     let name =
         |line: &'a String| line.strip_prefix(problem)?.strip_prefix(' ')?.strip_prefix(on)?.strip_prefix(' ');
     found.iter().filter_map(name).collect()
@@ -83,28 +88,34 @@ fn named<'a>(found: &'a [String], problem: &str, on: &str) -> Vec<&'a str> {
 mod tests {
     use super::*;
 
-    fn found(lines: &[&str]) -> Vec<String> {
-        in_words(&lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>(), "app")
+    fn warnings_about(lines: &[&str]) -> Vec<String> {
+        to_warnings(&lines.iter().map(|&line| line.to_owned()).collect::<Vec<_>>(), "app")
     }
 
     #[test]
-    fn what_is_missing_is_said_together_with_what_gives_it() {
-        assert_eq!(found(&[]), [""; 0]);
-        let said = found(&[
+    fn a_missing_right_is_warned_of_with_the_rule_that_grants_it() {
+        assert_eq!(warnings_about(&[]), [""; 0]);
+        let warnings = warnings_about(&[
             "refused keys SET",
             "refused keys GET",
             "refused server SCRIPT LOAD",
             "refused channel PUBLISH",
         ]);
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(said[0].contains("may not run SET, GET on keys app:* (ACL: +set +get ~app:*)"), "{said:?}");
-        assert!(said[1].contains("may not run SCRIPT LOAD (ACL: +script|load)"), "{said:?}");
-        assert!(said[2].contains("on the channel app:unblock (ACL: +publish &app:unblock)"), "{said:?}");
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+        assert!(
+            warnings[0].contains("may not run SET, GET on keys app:* (ACL: +set +get ~app:*)"),
+            "{warnings:?}"
+        );
+        assert!(warnings[1].contains("may not run SCRIPT LOAD (ACL: +script|load)"), "{warnings:?}");
+        assert!(
+            warnings[2].contains("on the channel app:unblock (ACL: +publish &app:unblock)"),
+            "{warnings:?}"
+        );
     }
 
     #[test]
     fn a_command_that_was_renamed_is_not_taken_for_a_refused_one() {
-        let said = found(&["unknown server SCAN", "unknown keys SET"]);
-        assert!(said.len() == 1 && said[0].contains("does not know SET, SCAN"), "{said:?}");
+        let warnings = warnings_about(&["unknown server SCAN", "unknown keys SET"]);
+        assert!(warnings.len() == 1 && warnings[0].contains("does not know SET, SCAN"), "{warnings:?}");
     }
 }

@@ -7,7 +7,7 @@ use rmp::encode;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{description::Description, entry, failure::Failure, key, keys::Keys, standing};
+use super::{description::Description, entry, failure::Failure, key, key_set::KeySet, standing};
 use crate::limit::{Check, Policy, algorithm::Kind};
 
 /// Decisions of one call. More would make the first wait for the last, and others for them all.
@@ -32,8 +32,8 @@ pub(super) struct Batch {
     /// By when the first of them wants to know.
     pub(super) deadline: Instant,
     /// Limits whose state is a string, which the script reads together, and the others.
-    strings: Keys,
-    others: Keys,
+    strings: KeySet,
+    others: KeySet,
     /// The policies by which requests name them, and how they are described.
     policies: SmallVec<[Description; 4]>,
     /// What is refunded, before anything is decided.
@@ -82,8 +82,8 @@ impl Batch {
     pub(super) fn new(deadline: Instant) -> Self {
         Self {
             deadline,
-            strings: Keys::default(),
-            others: Keys::default(),
+            strings: KeySet::default(),
+            others: KeySet::default(),
             policies: SmallVec::new(),
             returns: Packed::default(),
             returned: 0,
@@ -147,7 +147,7 @@ impl Batch {
         let policy = check.policy;
         let is_string = is_string(policy.kind);
         let keys = if is_string { &mut self.strings } else { &mut self.others };
-        let number = keys.number(|key| key::write(key, prefix, policy, &check.identifier));
+        let number = keys.number_of(|key| key::write(key, prefix, policy, &check.identifier));
         packed.put_signed(if is_string { number } else { -number });
         packed.put(self.describe(policy) as u64 + 1);
         packed.put(check.cost.min(HIGHEST_COST));

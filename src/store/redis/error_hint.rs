@@ -1,40 +1,40 @@
-//! What a failure to ask Redis means for whoever has to mend it, in words.
+//! Errors of Redis in words, with a hint at the setting that causes them.
 
 use std::{error::Error, io, sync::Arc};
 
 use bb8_redis::redis::{ErrorKind, RedisError};
 use rustls::{AlertDescription, CertificateError};
 
-/// The error, and before it what to look at, if it is one of those that settings cause.
-pub(crate) fn words(error: &RedisError) -> String {
-    let said = one_line(error);
+/// The error on one line, behind a hint if it is one of those that settings cause.
+pub(crate) fn describe(error: &RedisError) -> String {
+    let text = one_line(error);
     match hint(error) {
-        Some(hint) => format!("{hint} ({said})"),
-        None => said,
+        Some(hint) => format!("{hint} ({text})"),
+        None => text,
     }
 }
 
-/// Whoever answers may not be Redis, and write what he likes: it stays one line of the log.
+/// What answers may not be Redis, and may send anything: it stays one line of the log.
 fn one_line(error: &RedisError) -> String {
-    let said = error.to_string();
-    let words = said.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+    let text = error.to_string();
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The same for the first question on a connection without TLS: a port that wants TLS ends it there.
-pub(super) fn first_words(error: &RedisError) -> String {
-    if ended(error) {
+/// The same for the first command on a connection without TLS: a port that wants TLS closes it there.
+pub(super) fn describe_first(error: &RedisError) -> String {
+    if is_closed(error) {
         return format!(
             "it ended the connection at the first word: for a port that takes TLS, write rediss:// ({})",
             one_line(error)
         );
     }
-    words(error)
+    describe(error)
 }
 
 fn hint(error: &RedisError) -> Option<String> {
-    if let Some(tls) = of_tls(error) {
-        return of_handshake(tls);
+    if let Some(tls) = find_tls_error(error) {
+        return handshake_hint(tls);
     }
     let hint = match (error.kind(), error.code()) {
         (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS")) => {
@@ -54,8 +54,8 @@ fn hint(error: &RedisError) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// What TLS says is the matter.
-fn of_handshake(error: &rustls::Error) -> Option<String> {
+/// What to look at where the handshake failed.
+fn handshake_hint(error: &rustls::Error) -> Option<String> {
     use CertificateError as Wrong;
     let hint = match error {
         // An authority of the same name, but with another key, makes a bad signature.
@@ -94,15 +94,15 @@ fn of_handshake(error: &rustls::Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// The error of TLS that `error` holds, some layers below.
-fn of_tls(error: &RedisError) -> Option<&rustls::Error> {
+/// The TLS error that `error` holds, some layers below.
+fn find_tls_error(error: &RedisError) -> Option<&rustls::Error> {
     let inner = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
     let io = inner.downcast_ref::<io::Error>();
     io.and_then(io::Error::get_ref).map_or_else(|| inner.downcast_ref(), |held| held.downcast_ref())
 }
 
 /// Whether the server closed the connection.
-fn ended(error: &RedisError) -> bool {
+fn is_closed(error: &RedisError) -> bool {
     let inner = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
     let kind = inner.and_then(|inner| inner.downcast_ref::<io::Error>()).map(io::Error::kind);
     matches!(
@@ -116,10 +116,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_the_server_says_stays_one_line() {
-        let said = "-ERR no\u{1b}[31m\twonder\r\n2026 WARN forged".to_owned();
-        let error = RedisError::from((ErrorKind::Extension, "it said", said));
-        let words = words(&error);
+    fn what_the_server_says_stays_one_line() {
+        let text = "-ERR no\u{1b}[31m\twonder\r\n2026 WARN forged".to_owned();
+        let error = RedisError::from((ErrorKind::Extension, "it said", text));
+        let words = describe(&error);
         assert!(
             !words.contains(char::is_control) && words.contains("no [31m wonder 2026 WARN forged"),
             "{words}"

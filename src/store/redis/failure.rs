@@ -43,7 +43,7 @@ impl Failure {
 
     /// Of the first question on a connection without TLS.
     pub(crate) fn at_first(error: RedisError) -> Self {
-        Self { why: error_hint::first_words(&error), ..error.into() }
+        Self { why: error_hint::describe_first(&error), ..error.into() }
     }
 
     /// Whether it says that Redis is not there for us, so that asking again soon is in vain. One without
@@ -77,7 +77,7 @@ impl From<RedisError> for Failure {
             ) => StoreFailure::Loading,
             _ => said(&error),
         };
-        Self { kind, why: error_hint::words(&error) }
+        Self { kind, why: error_hint::describe(&error) }
     }
 }
 

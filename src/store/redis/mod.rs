@@ -12,7 +12,7 @@ mod entry;
 pub(crate) mod error_hint;
 mod failure;
 mod key;
-mod keys;
+mod key_set;
 mod link;
 mod script;
 mod server_check;

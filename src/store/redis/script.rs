@@ -36,7 +36,3 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../lua/decide.lua"),
     ))
 });
-
-/// Finds out what the user may do.
-pub(super) static AUDIT: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("../../../lua/acl_check.lua")));

@@ -1,13 +1,13 @@
-//! What a server says of itself that an operator should know, in words.
+//! What a server is, and what of that an operator should know.
 
 use bb8_redis::redis::{self, RedisError, aio::MultiplexedConnection};
 
 use super::acl_check;
 
 /// The oldest version that is tested.
-const OLDEST: (u32, u32) = (6, 2);
+const OLDEST_TESTED: (u32, u32) = (6, 2);
 
-/// What was found.
+/// What INFO says, and what is wrong with it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ServerCheck {
     /// `master` or `slave`.
@@ -30,13 +30,13 @@ pub(crate) async fn check_server(
 ) -> Result<ServerCheck, RedisError> {
     let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
     let mut check = match info {
-        Ok(info) => of(&info),
-        Err(error) if acl_check::is_final(&error) => {
-            ServerCheck { warnings: vec![silent(&error)], ..ServerCheck::default() }
+        Ok(info) => parse_info(&info),
+        Err(error) if acl_check::is_refusal(&error) => {
+            ServerCheck { warnings: vec![refused_info_warning(&error)], ..ServerCheck::default() }
         }
         Err(error) => return Err(error),
     };
-    match acl_check::missing(connection, prefix).await {
+    match acl_check::missing_rights(connection, prefix).await {
         Ok(missing) => check.warnings.extend(missing),
         // A node of a cluster has not all keys, which was said; and a Sentinel has none.
         Err(error) if check.has_other_keys && error.is_cluster_error() => {}
@@ -45,7 +45,7 @@ pub(crate) async fn check_server(
     Ok(check)
 }
 
-fn silent(error: &RedisError) -> String {
+fn refused_info_warning(error: &RedisError) -> String {
     let why = match error.code() {
         Some("NOPERM") => "the user may not run INFO (ACL: +info)".to_owned(),
         _ => format!("the server does not tell what it is ({error})"),
@@ -53,8 +53,8 @@ fn silent(error: &RedisError) -> String {
     format!("{why}: neither role, version nor memory is known")
 }
 
-/// What the answer to INFO says.
-fn of(info: &str) -> ServerCheck {
+/// Parses the answer to INFO.
+fn parse_info(info: &str) -> ServerCheck {
     let field = |name: &str| {
         let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         value.map(str::trim).unwrap_or_default().to_owned()
@@ -63,8 +63,8 @@ fn of(info: &str) -> ServerCheck {
     // Valkey has names of its own, and names the version of Redis that it is like.
     let (valkey, mode) = (field("valkey_version"), field("redis_mode") + &field("server_mode"));
     let mut warnings = Vec::new();
-    if !version.is_empty() && number(&version) < OLDEST {
-        let (major, minor) = OLDEST;
+    if !version.is_empty() && parse_version(&version) < OLDEST_TESTED {
+        let (major, minor) = OLDEST_TESTED;
         warnings.push(format!("Redis {version} is older than {major}.{minor}, the oldest that is tested"));
     }
     if role == "slave" {
@@ -81,14 +81,14 @@ fn of(info: &str) -> ServerCheck {
         ),
         _ => {}
     }
-    warnings.extend(of_memory(&field("maxmemory"), &field("maxmemory_policy")));
-    warnings.extend(nearly_full(&field("used_memory"), &field("maxmemory")));
+    warnings.extend(eviction_policy_warning(&field("maxmemory"), &field("maxmemory_policy")));
+    warnings.extend(memory_use_warning(&field("used_memory"), &field("maxmemory")));
     let version = if valkey.is_empty() { version } else { format!("Valkey {valkey}") };
     let evicted = field("evicted_keys").parse().ok();
     ServerCheck { role, version, warnings, evicted, has_other_keys: mode == "cluster" }
 }
 
-fn nearly_full(used: &str, limit: &str) -> Option<String> {
+fn memory_use_warning(used: &str, limit: &str) -> Option<String> {
     let (used, limit): (u64, u64) = (used.parse().ok()?, limit.parse().ok()?);
     // In words that stay the same, lest each percent be another warning.
     (limit > 0 && used / 9 >= limit / 10).then(|| {
@@ -97,7 +97,7 @@ fn nearly_full(used: &str, limit: &str) -> Option<String> {
     })
 }
 
-fn of_memory(limit: &str, policy: &str) -> Option<String> {
+fn eviction_policy_warning(limit: &str, policy: &str) -> Option<String> {
     match policy {
         // Old or foreign servers may not say.
         "" => None,
@@ -119,7 +119,7 @@ fn of_memory(limit: &str, policy: &str) -> Option<String> {
     }
 }
 
-fn number(version: &str) -> (u32, u32) {
+fn parse_version(version: &str) -> (u32, u32) {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
@@ -136,13 +136,13 @@ mod tests {
 
     #[test]
     fn a_server_as_it_should_be_gives_no_warning() {
-        let check = of(&info("7.0.15", "master", "1048576", "volatile-ttl"));
+        let check = parse_info(&info("7.0.15", "master", "1048576", "volatile-ttl"));
         assert_eq!((check.role.as_str(), check.version.as_str()), ("master", "7.0.15"));
         assert_eq!(check.warnings, Vec::<String>::new());
     }
 
     #[test]
-    fn whatever_may_hurt_is_said() {
+    fn every_unsuitable_setting_gives_a_warning() {
         for (info, word) in [
             (info("5.0.7", "master", "1", "volatile-ttl"), "older than 6.2"),
             (info("7.0.15", "slave", "1", "volatile-ttl"), "replica"),
@@ -154,31 +154,33 @@ mod tests {
             ("redis_version:7.2.4\r\nserver_mode:cluster\r\n".to_owned(), "part of a cluster"),
             ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n".to_owned(), "a Sentinel"),
         ] {
-            let warnings = of(&info).warnings;
+            let warnings = parse_info(&info).warnings;
             assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
         }
     }
 
     #[test]
-    fn memory_that_is_nearly_full_is_told_of() {
-        let of_memory = |used: u64| {
-            of(&(info("7.0.15", "master", "1000000", "volatile-ttl") + &format!("used_memory:{used}\r\n")))
+    fn memory_that_is_nearly_full_gives_a_warning() {
+        let check_using = |used: u64| {
+            parse_info(
+                &(info("7.0.15", "master", "1000000", "volatile-ttl") + &format!("used_memory:{used}\r\n")),
+            )
         };
-        assert_eq!(of_memory(899_990).warnings, [""; 0]);
-        assert!(of_memory(900_001).warnings[0].contains("nine tenths"));
-        let unlimited = of(&(info("7.0.15", "master", "0", "volatile-ttl") + "used_memory:5\r\n"));
+        assert_eq!(check_using(899_990).warnings, [""; 0]);
+        assert!(check_using(900_001).warnings[0].contains("nine tenths"));
+        let unlimited = parse_info(&(info("7.0.15", "master", "0", "volatile-ttl") + "used_memory:5\r\n"));
         assert_eq!(unlimited.warnings.len(), 1, "{:?}", unlimited.warnings);
     }
 
     #[test]
-    fn valkey_is_named() {
-        let check = of(&(info("7.2.4", "master", "1", "volatile-ttl") + "valkey_version:8.0.1\r\n"));
+    fn valkey_is_named_by_its_own_version() {
+        let check = parse_info(&(info("7.2.4", "master", "1", "volatile-ttl") + "valkey_version:8.0.1\r\n"));
         assert_eq!((check.version.as_str(), check.warnings.len()), ("Valkey 8.0.1", 0));
     }
 
     #[test]
-    fn a_server_that_says_nothing_is_not_blamed() {
-        assert_eq!(of("").warnings, Vec::<String>::new());
-        assert_eq!(of("# Server\r\nredis_version:nonsense\r\n").warnings.len(), 1);
+    fn a_server_that_says_nothing_gives_no_warning() {
+        assert_eq!(parse_info("").warnings, Vec::<String>::new());
+        assert_eq!(parse_info("# Server\r\nredis_version:nonsense\r\n").warnings.len(), 1);
     }
 }

@@ -10,7 +10,7 @@ use tollgate::{
     config,
     identity::Verifier,
     limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
-    peers::records::{self, Records, Scope},
+    peers::records::{self, RecordArchive, Scope},
     proxy::Rules,
     store::memory::MemoryStore,
     telemetry::{Events, metrics::Metrics},
@@ -91,7 +91,7 @@ impl Instance {
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
         let (client, scope) = (redis::Client::open(url).unwrap(), Scope::new("ratelimit", id, HOUR));
         let (theirs, of) = (client.clone(), scope.clone());
-        let archive = move || Records::new(of, async move || connect(&theirs).await);
+        let archive = move || RecordArchive::new(of, async move || connect(&theirs).await);
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let admin = admin::spawn(listener, state, move || store, archive).unwrap();
         let recorder = collector.recorder();

@@ -9,16 +9,16 @@ static HASHER: LazyLock<foldhash::fast::RandomState> = LazyLock::new(foldhash::f
 
 /// Keys in the order in which they first came.
 #[derive(Debug, Default)]
-pub(super) struct Keys {
+pub(super) struct KeySet {
     /// One behind the other, and where each ends.
     bytes: Vec<u8>,
     ends: Vec<usize>,
     known: HashTable<usize>,
 }
 
-impl Keys {
+impl KeySet {
     /// The number, from 1, of the key that `write` appends.
-    pub(super) fn number(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> i64 {
+    pub(super) fn number_of(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> i64 {
         let Self { bytes, ends, known } = self;
         let start = bytes.len();
         write(bytes);
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn a_key_has_one_number_however_often_it_comes() {
-        let mut keys = Keys::default();
-        let mut number = |key: &str| keys.number(|bytes| bytes.extend_from_slice(key.as_bytes()));
+        let mut keys = KeySet::default();
+        let mut number = |key: &str| keys.number_of(|bytes| bytes.extend_from_slice(key.as_bytes()));
         assert_eq!(["a", "bc", "a", "", "b", "bc", "c"].map(&mut number), [1, 2, 1, 3, 4, 2, 5]);
         for i in 0..200 {
             number(&format!("key-{i}"));
