@@ -203,7 +203,10 @@ mod tests {
         ] {
             let url = redis_url(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
             // The one who connects reads it in the same way.
-            assert!(bb8_redis::redis::IntoConnectionInfo::into_connection_info(url.as_str()).is_ok(), "{text}");
+            assert!(
+                bb8_redis::redis::IntoConnectionInfo::into_connection_info(url.as_str()).is_ok(),
+                "{text}"
+            );
         }
     }
 
