@@ -94,7 +94,7 @@ fn attack(instances: &[&Tollgate]) -> Truth {
     })
 }
 
-/// What is told of an address, once it shows this many denials.
+/// The evidence of an address, once it shows this many denials.
 #[track_caller]
 fn evidence(tollgate: &Tollgate, address: &str, denied: usize) -> Value {
     let mut found = Value::Null;
@@ -112,9 +112,9 @@ fn users(evidence: &Value) -> BTreeSet<&str> {
 
 #[track_caller]
 fn assert_distinct(evidence: &Value, truth: usize) {
-    let told = evidence["distinct_users"].as_u64().unwrap() as f64;
-    let off = (told - truth as f64).abs() / truth as f64;
-    assert!(off <= 0.02, "{told} users are told, {truth} there were: {:.1} % off", off * 100.0);
+    let shown = evidence["distinct_users"].as_u64().unwrap() as f64;
+    let off = (shown - truth as f64).abs() / truth as f64;
+    assert!(off <= 0.02, "{shown} users are shown, {truth} there were: {:.1} % off", off * 100.0);
 }
 
 /// What `instance` tells of the attack.

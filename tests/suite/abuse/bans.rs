@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, Config, Origin, Redis, Relay, Reply, Tollgate, eventually, request};
 
-/// Three a second of an address pass. Whoever is denied five times within ten seconds is out for one second at first.
+/// Three a second of an address pass. A client that is denied five times within ten seconds is banned for one second at first.
 const RULES: &str = "
 user: [{ header: x-user-id, from: anyone }]
 trusted_proxies: [127.0.0.1]
@@ -133,9 +133,9 @@ fn addresses_prefixes_and_users_are_shut_out_by_hand() {
     let asked =
         json!({"url": "http://api.example.com/a", "headers": {"x-forwarded-for": "10.9.9.9"}}).to_string();
     let fields = [("content-type", "application/json")];
-    let told = request(tollgate.admin, "POST", "/v1/explain", &fields, asked.as_bytes()).json();
-    assert_eq!((&told["verdict"], &told["status"]), (&json!("banned"), &json!(403)), "{told}");
-    assert_eq!(told["bans"][0]["key"], "ip:10.0.0.0/8");
+    let explained = request(tollgate.admin, "POST", "/v1/explain", &fields, asked.as_bytes()).json();
+    assert_eq!((&explained["verdict"], &explained["status"]), (&json!("banned"), &json!(403)), "{explained}");
+    assert_eq!(explained["bans"][0]["key"], "ip:10.0.0.0/8");
 
     assert_eq!(tollgate.command(&["unban", "user:a:b"]).code, Some(0));
     assert_eq!(tollgate.command(&["unban", "user:a:b"]).code, Some(1));
@@ -162,7 +162,7 @@ fn an_unblock_lifts_the_ban_of_the_address_and_names_that_of_its_prefix() {
 }
 
 #[test]
-fn an_address_that_is_banned_and_was_never_denied_is_told_of() {
+fn a_banned_address_that_was_never_denied_is_shown() {
     let origin = Origin::ok();
     let tollgate = instance(&origin, "");
     assert_eq!(tollgate.admin("GET", "/v1/blocked/203.0.113.7").status, 404);
@@ -257,7 +257,7 @@ fn climbs(tollgate: &Tollgate) {
 }
 
 #[test]
-fn whoever_is_denied_again_and_again_is_out_for_longer_and_longer() {
+fn repeat_offenders_are_banned_longer_each_time() {
     let origin = Origin::ok();
     climbs(&instance(&origin, LADDER));
 }
@@ -284,7 +284,7 @@ fn counts(tollgate: &Tollgate) {
     let is_banned = |address: &str| keys(tollgate).contains(&format!("ip:{address}"));
     let deny = |address: &str, times: u8| (0..times).for_each(|_| drop(ask(tollgate, address, "")));
     deny("203.0.113.7", 1 + 4);
-    // Whoever is denied later is banned later.
+    // A client that is denied later is banned later.
     deny("203.0.113.8", 1 + 5);
     eventually("five denials ban", || is_banned("203.0.113.8"));
     deny("203.0.113.9", 1 + 5);
@@ -339,7 +339,7 @@ fn a_redis_that_is_far_counts_no_less() {
 }
 
 #[test]
-fn whoever_is_exempt_is_not_shut_out_and_shadow_bans_shut_out_nobody() {
+fn exempt_clients_are_not_banned_and_shadow_bans_refuse_nobody() {
     let origin = Origin::ok();
     let tollgate = instance(&origin, WATCHED);
     for _ in 0..40 {
@@ -392,7 +392,7 @@ fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
     });
 }
 
-/// Changes are told on one connection and answered on another: which of two comes first is nobody's business.
+/// Changes are published on one connection and answered on another: which of two comes first does not matter.
 #[test]
 fn changes_that_come_out_of_turn_have_nobody_read_everything_anew() {
     let (origin, redis) = (Origin::ok(), Redis::start());
@@ -402,14 +402,14 @@ fn changes_that_come_out_of_turn_have_nobody_read_everything_anew() {
     eventually("Redis knows of it", || redis.cli(&["hget", version, "n"]) == "1");
     thread::sleep(Duration::from_secs(1));
     let seconds: u64 = redis.cli(&["time"]).lines().next().unwrap().parse().unwrap();
-    let told = r#"{\"reason\":\"\",\"by\":\"operator\"}"#;
-    // Whoever reads everything comes to know it.
+    let details = r#"{\"reason\":\"\",\"by\":\"operator\"}"#;
+    // An instance that reads everything comes to know it.
     redis.cli(&["zadd", "ratelimit:{bans}:ends", &format!("{}000000", seconds + 3_600), "e user:hidden"]);
-    let plain = told.replace('\\', "");
+    let plain = details.replace('\\', "");
     redis.cli(&["hset", "ratelimit:{bans}:told", "e user:hidden", &format!("{seconds}000000 0 {plain}")]);
     let epoch = redis.cli(&["hget", version, "epoch"]);
     let message = |n: u8| {
-        let change = format!(r#"["{epoch}","{n}","banned","e user:{n}","9000000000","0","0","{told}"]"#);
+        let change = format!(r#"["{epoch}","{n}","banned","e user:{n}","9000000000","0","0","{details}"]"#);
         format!("PUBLISH ratelimit:unblock '{change}'\n")
     };
     redis.cli_with(&[], &format!("HSET {version} n 4\n{}{}{}", message(3), message(4), message(2)));
@@ -418,7 +418,7 @@ fn changes_that_come_out_of_turn_have_nobody_read_everything_anew() {
     });
     thread::sleep(Duration::from_secs(1));
     assert!(!keys(&tollgate).contains(&"user:hidden".to_owned()));
-    // What is never told is found all the same.
+    // What is never published is found all the same.
     redis.cli(&["hset", version, "n", "5"]);
     eventually("all was read", || keys(&tollgate).contains(&"user:hidden".to_owned()));
 }
@@ -518,8 +518,8 @@ fn a_hundred_thousand_bans_are_read_and_held() {
     for n in 0..MOST {
         let id = format!("\"e ip:10.{}.{}.{}\"", n >> 16, n >> 8 & 255, n & 255);
         script += &format!("ZADD ratelimit:{{bans}}:ends {} {id}\n", now + 3_600_000_000 + n as u128);
-        let told = format!("\"{now} 0 {{\\\"reason\\\":\\\"\\\",\\\"by\\\":\\\"operator\\\"}}\"");
-        script += &format!("HSET ratelimit:{{bans}}:told {id} {told}\n");
+        let details = format!("\"{now} 0 {{\\\"reason\\\":\\\"\\\",\\\"by\\\":\\\"operator\\\"}}\"");
+        script += &format!("HSET ratelimit:{{bans}}:told {id} {details}\n");
     }
     script += "HSET ratelimit:{bans}:version epoch x n 5\n";
     redis.cli_with(&["--pipe"], &script);

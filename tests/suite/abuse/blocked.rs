@@ -1,10 +1,10 @@
-//! Who was behind a limited address: what is listed, what is told of one, and letting it go.
+//! Who was behind a limited address: what is listed, the evidence of one address, and unblocking it.
 
 use serde_json::Value;
 
 use crate::harness::{Client, Config, Origin, Redis, Tollgate, eventually, get_from};
 
-/// Everything is held back by `policies`, YAML of a mapping; users are whom they say they are.
+/// Limits everything by `policies`, YAML of a mapping; users are not verified.
 fn limited(origin: &Origin, policies: &str) -> Tollgate {
     limited_with(origin, policies, "")
 }
@@ -173,11 +173,11 @@ policies: { one: { algorithm: metadata_list, key: ip, limit: 1/1h } }
     );
     let ask = |client| get_from("::1", tollgate.address, "/", &[("x-forwarded-for", client)]).status;
     assert_eq!([ask("2001:db8:7::1"), ask("2001:db8:7::2"), ask("2001:db8:8::1")], [200, 429, 200]);
-    let told = evidence(&tollgate, "2001:db8:7::2", 1);
-    assert_eq!(told["address"], "2001:db8:7::/64");
-    assert_eq!(told["limits"][0]["key"], "ip:2001:db8:7::/64");
+    let client = evidence(&tollgate, "2001:db8:7::2", 1);
+    assert_eq!(client["address"], "2001:db8:7::/64");
+    assert_eq!(client["limits"][0]["key"], "ip:2001:db8:7::/64");
     assert_eq!(blocked(&tollgate)[0]["address"], "2001:db8:7::/64");
-    assert_eq!(evidence(&tollgate, "2001:db8:7::%2F64", 1)["records"], told["records"]);
+    assert_eq!(evidence(&tollgate, "2001:db8:7::%2F64", 1)["records"], client["records"]);
     let unblocked = tollgate.admin("DELETE", "/v1/blocked/2001:db8:7::ffff").json();
     assert_eq!(unblocked["cleared"][0]["key"], "ip:2001:db8:7::/64");
     assert_eq!(ask("2001:db8:7::3"), 200);
@@ -190,7 +190,7 @@ policies: { one: { algorithm: metadata_list, key: ip, limit: 1/1h } }
 }
 
 #[test]
-fn a_flood_of_denials_is_told_in_full_and_keeps_a_bounded_record() {
+fn a_flood_of_denials_is_counted_in_full_and_keeps_a_bounded_record() {
     const CLIENTS: usize = 16;
     const EACH: usize = 250;
     let origin = Origin::ok();
@@ -207,9 +207,9 @@ fn a_flood_of_denials_is_told_in_full_and_keeps_a_bounded_record() {
             });
         }
     });
-    let told = evidence(&tollgate, "127.0.0.5", (CLIENTS * EACH) as u64);
-    assert_eq!(told["records"].as_array().unwrap().len(), 20);
-    let users = told["distinct_users"].as_u64().unwrap();
+    let client = evidence(&tollgate, "127.0.0.5", (CLIENTS * EACH) as u64);
+    assert_eq!(client["records"].as_array().unwrap().len(), 20);
+    let users = client["distinct_users"].as_u64().unwrap();
     assert!(users.abs_diff((CLIENTS * EACH) as u64 + 1) < 80, "{users}");
     assert_eq!(tollgate.metric("tollgate_abuse_records_dropped_total"), 0.0);
 }
@@ -270,8 +270,11 @@ fn what_clients_call_themselves_reaches_neither_terminal_nor_json_as_it_is() {
     let tollgate = limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h }");
     let hostile = "a\"}\\ \u{9b}2J \u{202e}x";
     assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann", hostile, "e\"ve\\"]), [200, 429, 429]);
-    let told = evidence(&tollgate, "127.0.0.5", 2);
-    assert!(told["records"].as_array().unwrap().iter().any(|record| record["user"] == "e\"ve\\"), "{told}");
+    let client = evidence(&tollgate, "127.0.0.5", 2);
+    assert!(
+        client["records"].as_array().unwrap().iter().any(|record| record["user"] == "e\"ve\\"),
+        "{client}"
+    );
     let page = tollgate.command(&["blocked", "127.0.0.5"]);
     assert_eq!(page.code, Some(0));
     assert!(page.stdout.contains("e\"ve\\"), "{}", page.stdout);
@@ -290,12 +293,12 @@ fn of_an_address_that_is_denied_no_more_than_is_kept_every_request_is_shown() {
     let users: Vec<_> = (0..101).map(|n| format!("u{}", n % 3)).collect();
     let users: Vec<_> = users.iter().map(String::as_str).collect();
     ask_as(&tollgate, "127.0.0.5", &users);
-    let told = evidence(&tollgate, "127.0.0.5", 100);
-    assert_eq!(told["records"].as_array().unwrap().len(), 100);
-    assert_eq!(told["distinct_users"], 3);
+    let client = evidence(&tollgate, "127.0.0.5", 100);
+    assert_eq!(client["records"].as_array().unwrap().len(), 100);
+    assert_eq!(client["distinct_users"], 3);
     ask_as(&tollgate, "127.0.0.5", &["eve"]);
-    let told = evidence(&tollgate, "127.0.0.5", 101);
-    let records = told["records"].as_array().unwrap();
+    let client = evidence(&tollgate, "127.0.0.5", 101);
+    let records = client["records"].as_array().unwrap();
     assert_eq!((records.len(), &records[0]["user"]), (100, &"eve".into()));
 }
 
@@ -337,11 +340,11 @@ fn a_user_is_found_at_every_address_he_was_denied_from() {
 }
 
 #[test]
-fn in_memory_and_in_redis_as_many_users_are_told() {
+fn memory_and_redis_count_as_many_users() {
     const USERS: usize = 100;
     let redis = Redis::start();
     let stores = ["memory".to_owned(), format!("{{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url())];
-    let told = stores.map(|store| {
+    let counts = stores.map(|store| {
         let origin = Origin::ok();
         let policies = "  one: { algorithm: single_counter, key: ip, limit: 1/1h }";
         let tollgate = limited_with(&origin, policies, &format!("store: {store}"));
@@ -350,7 +353,7 @@ fn in_memory_and_in_redis_as_many_users_are_told() {
         ask_as(&tollgate, "127.0.0.5", &users);
         evidence(&tollgate, "127.0.0.5", USERS as u64)["distinct_users"].as_u64().unwrap()
     });
-    assert_eq!(told, [USERS as u64; 2]);
+    assert_eq!(counts, [USERS as u64; 2]);
 }
 
 #[test]
@@ -364,20 +367,20 @@ fn hashed_users_are_written_down_nowhere() {
     let acme = "hmac:5559b01469a0a939";
     let statuses = ask_as(&tollgate, "127.0.0.5", &["acme", "eve", "acme", "eve", "bob"]);
     assert_eq!(statuses, [200, 200, 429, 429, 429]);
-    let mut told = evidence(&tollgate, "127.0.0.5", 3);
+    let mut client = evidence(&tollgate, "127.0.0.5", 3);
     eventually("who filled the list is known", || {
-        told = tollgate.admin("GET", "/v1/blocked/127.0.0.5").json();
-        told["records"].as_array().unwrap().len() == 5
+        client = tollgate.admin("GET", "/v1/blocked/127.0.0.5").json();
+        client["records"].as_array().unwrap().len() == 5
     });
-    assert_eq!(told["distinct_users"], 3);
-    assert!(told["records"].as_array().unwrap().iter().any(|record| record["user"] == acme), "{told}");
+    assert_eq!(client["distinct_users"], 3);
+    assert!(client["records"].as_array().unwrap().iter().any(|record| record["user"] == acme), "{client}");
     for named in ["acme", acme] {
         let found = tollgate.admin("GET", &format!("/v1/users/{named}")).json();
         assert_eq!((&found["user"], &found["addresses"][0]["denied"]), (&acme.into(), &1.into()), "{found}");
     }
     let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").text();
     assert!(unblocked.contains(&format!("user:{acme}")), "{unblocked}");
-    for text in [told.to_string(), unblocked.replace("+user:", "")] {
+    for text in [client.to_string(), unblocked.replace("+user:", "")] {
         assert!(!["acme", "eve", "bob"].iter().any(|name| text.contains(&format!("\"{name}\""))), "{text}");
     }
 }
@@ -389,9 +392,9 @@ fn users_that_are_off_are_neither_counted_nor_written_down() {
   each: { algorithm: single_counter, key: user, limit: 1/1h }";
     let tollgate = limited_with(&origin, policies, "abuse: { users: off }");
     assert_eq!(ask_as(&tollgate, "127.0.0.5", &["acme", "acme", "eve"]), [200, 429, 429]);
-    let told = evidence(&tollgate, "127.0.0.5", 2);
-    assert_eq!((&told["distinct_users"], &told["hint"]), (&0.into(), &"no user known".into()));
-    assert!(told["records"].as_array().unwrap().iter().all(|record| record["user"].is_null()), "{told}");
+    let client = evidence(&tollgate, "127.0.0.5", 2);
+    assert_eq!((&client["distinct_users"], &client["hint"]), (&0.into(), &"no user known".into()));
+    assert!(client["records"].as_array().unwrap().iter().all(|record| record["user"].is_null()), "{client}");
     assert_eq!(tollgate.admin("GET", "/v1/users/acme").status, 404);
     let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").json();
     assert_eq!(unblocked["other_keys"], serde_json::json!(["user:*"]));

@@ -19,7 +19,7 @@ fn is_problem(reply: &Reply, status: u16) {
 }
 
 #[test]
-fn with_a_token_nothing_is_told_to_whoever_lacks_it() {
+fn with_a_token_nothing_is_shown_without_it() {
     let (_origin, tollgate) = start("admin: { address: \"127.0.0.1:0\", token: s3cret-token }\n");
     for path in PATHS {
         for headers in [
@@ -34,8 +34,8 @@ fn with_a_token_nothing_is_told_to_whoever_lacks_it() {
             is_problem(&refused, 401);
             assert!(refused.header("www-authenticate").is_some_and(|value| value.starts_with("Bearer")));
         }
-        let told = get(tollgate.admin, path, &[("authorization", "bearer s3cret-token")]);
-        assert!(matches!(told.status, 200 | 404), "{told:?}");
+        let reply = get(tollgate.admin, path, &[("authorization", "bearer s3cret-token")]);
+        assert!(matches!(reply.status, 200 | 404), "{reply:?}");
     }
     is_problem(&request(tollgate.admin, "DELETE", "/v1/blocked/127.0.0.1", &[], b""), 401);
     for path in ["/healthz", "/readyz"] {
@@ -44,7 +44,7 @@ fn with_a_token_nothing_is_told_to_whoever_lacks_it() {
 }
 
 #[test]
-fn without_a_token_a_page_in_the_operator_s_browser_is_told_nothing() {
+fn without_a_token_a_page_in_the_operator_s_browser_learns_nothing() {
     let (_origin, tollgate) = start("");
     let port = tollgate.admin.port();
     for path in PATHS {

@@ -1,4 +1,4 @@
-//! What would become of a request: what is told is what happens, and telling it takes nothing.
+//! `/v1/explain`: it predicts what happens to a request, and consumes nothing.
 
 use std::{fs, net::IpAddr};
 
@@ -132,7 +132,7 @@ impl Case {
         )
     }
 
-    fn told(&self) -> String {
+    fn description(&self) -> String {
         format!("{} {} from {} with {:?}", self.method, self.path, self.from, self.headers)
     }
 }
@@ -149,7 +149,7 @@ fn ask(tollgate: &Tollgate, body: &str) -> Reply {
     request(tollgate.admin, "POST", "/v1/explain", &json, body.as_bytes())
 }
 
-/// `"per-ip";r=3`, as a client is told.
+/// `"per-ip";r=3`, as a client sees it.
 fn remaining(reply: &Reply) -> Option<(String, u64)> {
     let field = reply.header("ratelimit")?;
     let name = field.split('"').nth(1)?.to_owned();
@@ -158,7 +158,7 @@ fn remaining(reply: &Reply) -> Option<(String, u64)> {
 }
 
 /// Each request is asked about, and then sent: again and again, until its limits are reached.
-fn what_is_told_is_what_happens(store: &str) {
+fn explain_predicts_what_happens(store: &str) {
     let (origin, directory, issuer) = (Origin::ok(), TempDir::new().unwrap(), Issuer::new(Algorithm::ES256));
     let keys = directory.path().join("keys.pem");
     fs::write(&keys, issuer.public()).unwrap();
@@ -166,40 +166,44 @@ fn what_is_told_is_what_happens(store: &str) {
     let (mut denied, mut refused, mut allowed) = (0, 0, 0);
     for round in 0..7 {
         for case in cases(&issuer) {
-            let what = format!("round {round}: {}", case.told());
-            let told = case.explained(&tollgate);
+            let what = format!("round {round}: {}", case.description());
+            let explained = case.explained(&tollgate);
             let reply = case.send(&tollgate);
-            assert_eq!(told["status"].as_u64().unwrap_or(200), u64::from(reply.status), "{what}\n{told:#}");
-            match told["verdict"].as_str().unwrap() {
+            assert_eq!(
+                explained["status"].as_u64().unwrap_or(200),
+                u64::from(reply.status),
+                "{what}\n{explained:#}"
+            );
+            match explained["verdict"].as_str().unwrap() {
                 "allowed" => allowed += 1,
                 "denied" => {
                     denied += 1;
                     let policies = reply.json()["violated-policies"].to_string();
-                    let by = told["because"].as_str().unwrap();
+                    let by = explained["because"].as_str().unwrap();
                     let by = by.strip_prefix("denied by ").and_then(|by| by.split(':').next()).unwrap();
-                    assert!(policies.contains(by), "{what}\n{told:#}\n{policies}");
+                    assert!(policies.contains(by), "{what}\n{explained:#}\n{policies}");
                 }
                 "refused" => {
                     refused += 1;
-                    assert_eq!(reply.json()["detail"], told["because"], "{what}");
+                    assert_eq!(reply.json()["detail"], explained["because"], "{what}");
                 }
                 other => panic!("{what}: {other}"),
             }
             if let Some((name, left)) = remaining(&reply) {
-                let checks = told["checks"].as_array().unwrap();
+                let checks = explained["checks"].as_array().unwrap();
                 // Where there are several tiers, the name has the tier behind it.
                 let of = |check: &&Value| name.starts_with(check["policy"].as_str().unwrap());
-                let told_left: Vec<_> =
+                let remaining: Vec<_> =
                     checks.iter().filter(of).filter_map(|check| check["remaining"].as_u64()).collect();
-                assert!(told_left.contains(&left), "{what}: {left} of {name}\n{told:#}");
+                assert!(remaining.contains(&left), "{what}: {left} of {name}\n{explained:#}");
             }
-            for check in told["checks"].as_array().unwrap() {
+            for check in explained["checks"].as_array().unwrap() {
                 let (Some(used), Some(policy)) = (check["used"].as_u64(), check["policy"].as_str()) else {
                     continue;
                 };
-                // What was told of a key is what is used of it then. A lock is given back by now, and what a denial
+                // What was explained of a key is what is used of it then. A lock is given back by now, and what a denial
                 // by others left alone may be another's.
-                if policy == "lock" || told["verdict"] != "allowed" && policy != "again" {
+                if policy == "lock" || explained["verdict"] != "allowed" && policy != "again" {
                     continue;
                 }
                 let key = percent_encoding::utf8_percent_encode(
@@ -210,7 +214,7 @@ fn what_is_told_is_what_happens(store: &str) {
                 let limits = peeked["limits"].as_array().unwrap();
                 let same = |limit: &&Value| limit["limit"] == check["limit"];
                 let found = limits.iter().find(same).map(|limit| limit["used"].as_u64());
-                // Of an override's limit, which counts with its policy's, only one is told.
+                // Of an override's limit, which counts with its policy's, only one is shown.
                 assert!(
                     found.is_none_or(|found| found == Some(used)),
                     "{what}: {policy} {check:#}\n{peeked:#}"
@@ -222,15 +226,18 @@ fn what_is_told_is_what_happens(store: &str) {
 }
 
 #[test]
-fn what_is_told_is_what_happens_in_memory() {
-    what_is_told_is_what_happens("");
+fn explain_predicts_what_happens_in_memory() {
+    explain_predicts_what_happens("");
 }
 
 #[test]
-fn what_is_told_is_what_happens_with_redis() {
+fn explain_predicts_what_happens_with_redis() {
     let redis = Redis::start();
     // A decision takes as long as it takes on a machine that has much else to do.
-    what_is_told_is_what_happens(&format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url()));
+    explain_predicts_what_happens(&format!(
+        "store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}",
+        redis.url()
+    ));
 }
 
 fn start() -> (Origin, TempDir, Issuer, Tollgate) {
@@ -242,9 +249,9 @@ fn start() -> (Origin, TempDir, Issuer, Tollgate) {
 }
 
 #[test]
-fn the_address_is_told_with_how_it_came_about() {
+fn the_address_is_explained() {
     let (_origin, _directory, _issuer, tollgate) = start();
-    let told = |peer: &str, chain: &str| {
+    let explained = |peer: &str, chain: &str| {
         let request = json!({ "url": "http://h/a/1", "peer": peer, "headers": { "X-Forwarded-For": chain } });
         explain(&tollgate, &request)["client_address"].clone()
     };
@@ -258,11 +265,11 @@ fn the_address_is_told_with_how_it_came_about() {
         ),
         ("127.0.0.1", "203.0.113.7, 127.0.0.1", "203.0.113.7", "and the trusted proxy 127.0.0.1 before it"),
     ] {
-        let told = told(peer, chain);
-        assert_eq!(told["address"], address, "{told}");
-        assert!(told["because"].as_str().unwrap().contains(because), "{told}");
+        let explained = explained(peer, chain);
+        assert_eq!(explained["address"], address, "{explained}");
+        assert!(explained["because"].as_str().unwrap().contains(because), "{explained}");
     }
-    let malformed = told("127.0.0.1", "1.1.1.1, unknown");
+    let malformed = explained("127.0.0.1", "1.1.1.1, unknown");
     assert_eq!(malformed["address"], "127.0.0.1");
     assert!(
         malformed["because"].as_str().unwrap().contains("`unknown` before it, which is no address"),
@@ -271,12 +278,12 @@ fn the_address_is_told_with_how_it_came_about() {
 }
 
 #[test]
-fn whoever_is_nobody_is_told_why() {
+fn a_missing_user_is_explained() {
     let (_origin, _directory, issuer, tollgate) = start();
-    let told = |peer: &str, headers: Value| {
-        let told =
+    let explained = |peer: &str, headers: Value| {
+        let explained =
             explain(&tollgate, &json!({ "url": "http://h/users/1", "peer": peer, "headers": headers }));
-        told["user"].clone()
+        explained["user"].clone()
     };
     let expired = issuer.sign(&json!({ "sub": "acme", "exp": in_seconds(-3_600) }));
     let foreign = Issuer::new(Algorithm::ES256).token("acme");
@@ -287,16 +294,16 @@ fn whoever_is_nobody_is_told_why() {
         (json!({ "x-user-id": "acme" }), "it comes from a peer that is no trusted proxy"),
         (json!({}), "cookie session: it is not there"),
     ] {
-        let told = told("203.0.113.9", headers);
-        assert_eq!(told["user"], Value::Null, "{told}");
-        assert!(told["because"].as_str().unwrap().contains(because), "{told}");
+        let explained = explained("203.0.113.9", headers);
+        assert_eq!(explained["user"], Value::Null, "{explained}");
+        assert!(explained["because"].as_str().unwrap().contains(because), "{explained}");
     }
-    let verified = told("203.0.113.9", json!({ "authorization": issuer.bearer("acme") }));
+    let verified = explained("203.0.113.9", json!({ "authorization": issuer.bearer("acme") }));
     assert_eq!(
         (&verified["user"], &verified["because"]),
         (&json!("acme"), &json!("claim sub of the token in authorization, verified"))
     );
-    let said = told("127.0.0.1", json!({ "x-user-id": "acme" }));
+    let said = explained("127.0.0.1", json!({ "x-user-id": "acme" }));
     assert!(
         said["because"].as_str().unwrap().starts_with("header x-user-id of a trusted proxy, verified"),
         "{said}"
@@ -304,11 +311,11 @@ fn whoever_is_nobody_is_told_why() {
 }
 
 #[test]
-fn routes_are_told_with_those_that_were_passed_over() {
+fn routes_are_explained_with_those_passed_over() {
     let (_origin, _directory, _issuer, tollgate) = start();
-    let told = explain(&tollgate, &json!({ "url": "http://h/a/1" }));
-    assert_eq!((&told["route"]["name"], &told["upstream"]), (&json!("all"), &json!("origin")));
-    let passed_over: Vec<_> = told["route"]["passed_over"].as_array().unwrap().iter().collect();
+    let explained = explain(&tollgate, &json!({ "url": "http://h/a/1" }));
+    assert_eq!((&explained["route"]["name"], &explained["upstream"]), (&json!("all"), &json!("origin")));
+    let passed_over: Vec<_> = explained["route"]["passed_over"].as_array().unwrap().iter().collect();
     let because: Vec<_> = passed_over.iter().map(|route| route["because"].as_str().unwrap()).collect();
     assert_eq!(
         because,
@@ -327,7 +334,7 @@ fn routes_are_told_with_those_that_were_passed_over() {
 }
 
 #[test]
-fn exempt_skipped_shadow_and_override_are_told() {
+fn exempt_skipped_shadow_and_override_are_shown() {
     let (_origin, _directory, issuer, tollgate) = start();
     let checks = |request: Value| explain(&tollgate, &request)["checks"].clone();
     let exempt = checks(json!({ "url": "http://h/a/1", "peer": "198.51.100.9" }));
@@ -352,19 +359,22 @@ fn exempt_skipped_shadow_and_override_are_told() {
 }
 
 #[test]
-fn a_ban_is_told_before_all_checks_and_is_what_happens() {
+fn a_ban_is_explained_before_all_checks_and_is_what_happens() {
     let (_origin, _directory, _issuer, tollgate) = start();
     let json = [("content-type", "application/json")];
     let ban = json!({ "key": "ip:127.0.0.2", "for": "1h", "reason": "scraping" }).to_string();
     let given = request(tollgate.admin, "POST", "/v1/bans", &json, ban.as_bytes());
     assert!(matches!(given.status, 200 | 201), "{}", given.text());
     let banned = case("127.0.0.2", "GET", "/a/1", &[]);
-    let told = banned.explained(&tollgate);
-    assert_eq!(told["verdict"], "banned", "{told:#}");
-    assert_eq!(told["status"], banned.send(&tollgate).status);
-    assert!(told["because"].as_str().unwrap().starts_with("ip:127.0.0.2 is banned by "), "{told:#}");
+    let explained = banned.explained(&tollgate);
+    assert_eq!(explained["verdict"], "banned", "{explained:#}");
+    assert_eq!(explained["status"], banned.send(&tollgate).status);
+    assert!(
+        explained["because"].as_str().unwrap().starts_with("ip:127.0.0.2 is banned by "),
+        "{explained:#}"
+    );
     assert_eq!(
-        (&told["bans"][0]["reason"], &told["checks"][0]["verdict"]),
+        (&explained["bans"][0]["reason"], &explained["checks"][0]["verdict"]),
         (&json!("scraping"), &json!("allowed"))
     );
     let other = case("127.0.0.3", "GET", "/a/1", &[]).explained(&tollgate);

@@ -41,7 +41,7 @@ fn ask(method: &str, target: &str, body: &str) -> String {
 }
 
 #[test]
-fn whoever_hammers_the_admin_port_holds_up_no_request() {
+fn hammering_the_admin_port_delays_no_request() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], POLICIES).with_policy("per-ip"));
     let admin = tollgate.admin;
@@ -90,6 +90,6 @@ fn whoever_hammers_the_admin_port_holds_up_no_request() {
     for thread in hammering {
         thread.join().unwrap();
     }
-    // Whoever is patient is answered as before.
+    // A client that waits is answered as before.
     assert_eq!(tollgate.admin("GET", "/v1/status").status, 200);
 }

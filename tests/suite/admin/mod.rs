@@ -2,8 +2,8 @@
 
 mod access;
 mod browser;
+mod configuration;
 mod explain;
 mod hostile_operators;
-mod in_force;
-mod limits_of_keys;
+mod limits;
 mod openapi;

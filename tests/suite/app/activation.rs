@@ -131,7 +131,7 @@ fn the_admin_port_may_be_inherited() {
 }
 
 #[test]
-fn a_socket_that_no_listener_wants_is_closed_and_told_of() {
+fn a_socket_that_no_listener_uses_is_closed_and_reported() {
     let origin = Origin::ok();
     let holder = Holder::new();
     let tollgate = holder.start(Config::new(&[origin.address], ""));
@@ -200,7 +200,7 @@ impl Manager {
 }
 
 #[test]
-fn the_service_manager_is_told_when_it_serves_and_when_it_stops() {
+fn the_service_manager_is_notified_of_start_and_stop() {
     let origin = Origin::ok();
     let manager = Manager::new();
     let mut tollgate = manager.start(&[], Config::new(&[origin.address], "shutdown: { drain: 20s }\n"));
@@ -221,7 +221,7 @@ fn the_service_manager_is_told_when_it_serves_and_when_it_stops() {
 }
 
 #[test]
-fn the_service_manager_is_told_when_a_reload_begins_and_when_it_is_over() {
+fn the_service_manager_is_notified_of_a_reload_and_its_end() {
     let origin = Origin::ok();
     let manager = Manager::new();
     let tollgate = manager.start(&[], Config::new(&[origin.address], ""));

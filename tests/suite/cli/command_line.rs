@@ -99,7 +99,7 @@ fn a_file_that_is_not_there_ends_with_78() {
 }
 
 #[test]
-fn whoever_closes_the_output_early_makes_nothing_crash() {
+fn closing_the_output_early_crashes_nothing() {
     let directory = directory_with("bad.yaml", WRONG);
     for arguments in [["check", "bad.yaml"].as_slice(), &["--config", "bad.yaml"]] {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -261,7 +261,7 @@ admin: {{ address: \"127.0.0.1:0\" }}\n{VALID}"
 }
 
 #[test]
-fn shells_are_told_every_command() {
+fn completions_include_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = tollgate(&["completions", shell]);
         assert_eq!(script.code, Some(0), "{script:?}");

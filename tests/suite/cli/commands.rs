@@ -97,7 +97,7 @@ fn a_token_is_given_by_option_or_by_variable() {
 }
 
 #[test]
-fn an_admin_port_that_is_none_is_told_in_words() {
+fn a_wrong_admin_port_is_reported_in_words() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let ended = tollgate(&["blocked", "--admin", &format!("http://{nobody}")]);
     assert_eq!(ended.code, Some(1));

@@ -74,7 +74,7 @@ fn it_serves_on_until_it_is_interrupted() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_told_with_the_way_out() {
+fn a_taken_port_is_reported_with_the_way_out() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ended = tollgate_in(Path::new("."), &[("LISTEN", &address), FREE_PORTS[1]], &["demo", "--once"]);

@@ -1,4 +1,4 @@
-//! A client that sends exactly what it is told, byte for byte, and reads answers strictly.
+//! A client that sends exactly the bytes of a test, and reads answers strictly.
 
 use std::{
     io::{self, Write},

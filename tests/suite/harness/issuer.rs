@@ -1,4 +1,4 @@
-//! Whoever signs the tokens of a test.
+//! An issuer that signs the tokens of a test.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

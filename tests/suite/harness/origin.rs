@@ -1,4 +1,4 @@
-//! Origins that do exactly what a test tells them, and remember what they were sent.
+//! Origins that do exactly what a test says, and remember what they received.
 
 use std::{
     io::{self, Read, Write},

@@ -1,4 +1,4 @@
-//! A real `redis-server` on a free port, which ends with whoever started it.
+//! A real `redis-server` on a free port, which ends with the test that started it.
 
 use std::{
     env,
@@ -88,7 +88,7 @@ impl Redis {
         self.running = Some(Running { shell, pid });
         let mut up = false;
         eventually("redis-server starts, or ends", || {
-            // Whoever answers has to be this one. One that takes no one without a password says so, and is up.
+            // The server that answers has to be this one. One that takes no one without a password says so, and is up.
             let answer = self.cli(&["info", "server"]);
             let refusals = ["NOAUTH", "NOPERM", "unknown command"];
             up = answer.contains(&itself) || refusals.into_iter().any(|word| answer.contains(word));

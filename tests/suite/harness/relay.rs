@@ -38,7 +38,7 @@ struct State {
 }
 
 impl Relay {
-    /// Before whoever listens on this port of the loopback, now or later.
+    /// In front of the process that listens on this port of the loopback, now or later.
     pub fn to(port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -204,7 +204,7 @@ fn what_is_missing_is_skipped() {
         &[
             [("/", &[("x-user-id", "acme")]), ("/", &[("x-user-id", "acme"), ("x-api-key", "k")])],
             [("/", &[("x-api-key", "k")]), ("/", &[("x-api-key", "k")])],
-            // Whoever leaves everything out is limited by address.
+            // A request without any of the keys is limited by address.
             [("/", &[]), ("/", &[("x-user-id", "")])],
         ],
     );

@@ -129,7 +129,7 @@ fn what_a_token_says_of_its_algorithm_is_never_followed() {
     let payload = URL_SAFE_NO_PAD.encode(claims.to_string());
     let none = |head: &str| format!("{}.{payload}.", URL_SAFE_NO_PAD.encode(head));
     let public = RSA.public();
-    // The public key is known to all, and would be a secret to whoever believed the token.
+    // The public key is known to all; a verifier that believed the token would take it for a secret.
     let confused: Vec<_> = [Algorithm::HS256, Algorithm::HS384, Algorithm::HS512]
         .iter()
         .flat_map(|algorithm| {
@@ -282,7 +282,7 @@ fn a_key_set_goes_by_the_name_of_the_key() {
 }
 
 #[test]
-fn claims_are_there_whoever_names_the_user() {
+fn claims_are_there_whichever_source_names_the_user() {
     let issuer = Issuer::new(Algorithm::HS256);
     let directory = TempDir::new().unwrap();
     let key = directory.path().join("keys");

@@ -172,7 +172,7 @@ mod exactly_the_limit_passes {
     super::each_algorithm!(super::Stage::Alone);
 }
 
-/// Of 64 users who come at once, at two instances, as many pass as the limit says, each as often as he comes.
+/// Of 64 users who come at once, at two instances, as many pass as the limit says, each as often as it comes.
 #[test]
 fn as_many_different_users_as_the_limit_pass_at_all_instances_together() {
     const ROUNDS: usize = 8;

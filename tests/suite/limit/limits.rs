@@ -61,7 +61,7 @@ fn a_denial_is_a_problem_that_names_the_policy_and_when_to_come_back() {
 }
 
 #[test]
-fn every_tier_is_listed_and_the_tightest_is_told() {
+fn every_tier_is_listed_and_the_tightest_is_shown() {
     let origin = Origin::ok();
     let policy = "algorithm: fixed_window, key: ip, limits: [9/1d, 10/1s, 120/30d]";
     let tollgate = limited(&origin, &[("login", policy)]);
@@ -83,7 +83,7 @@ fn every_tier_is_listed_and_the_tightest_is_told() {
 }
 
 #[test]
-fn several_policies_are_told_of_in_one_field() {
+fn several_policies_share_one_field() {
     let origin = Origin::ok();
     let tollgate = limited(
         &origin,
@@ -104,7 +104,7 @@ fn several_policies_are_told_of_in_one_field() {
 }
 
 #[test]
-fn of_two_denying_policies_the_one_that_frees_last_is_told() {
+fn of_two_denying_policies_the_one_that_frees_last_is_shown() {
     let origin = Origin::ok();
     let tollgate = limited(
         &origin,
@@ -147,7 +147,7 @@ fn millis_of_second() -> u32 {
 }
 
 #[test]
-fn whoever_waits_as_long_as_told_is_admitted() {
+fn a_client_that_waits_for_retry_after_is_admitted() {
     let algorithms = [
         "single_counter",
         "fixed_window",
@@ -285,7 +285,7 @@ fn a_client_that_reads_only_after_it_has_sent_its_upload_gets_the_denial() {
 }
 
 #[test]
-fn whoever_expects_100_is_denied_without_it() {
+fn a_client_that_expects_100_is_denied_without_it() {
     let origin = Origin::ok();
     let tollgate = limited(&origin, &[("per-ip", "algorithm: single_counter, key: ip, limit: 1/1h")]);
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);

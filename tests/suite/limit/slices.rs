@@ -149,7 +149,7 @@ fn check<'a>(policy: &'a Policy, cost: u64) -> Check<'a> {
 }
 
 #[test]
-fn the_store_is_asked_once_a_slice_and_the_client_is_told_the_truth() {
+fn the_store_is_asked_once_per_slice_and_fields_are_exact() {
     let fleets = Fleets::of(1);
     let policy = policy("p", 100, 0.1);
     for taken in 1..=100 {
@@ -166,7 +166,7 @@ fn the_store_is_asked_once_a_slice_and_the_client_is_told_the_truth() {
 }
 
 #[test]
-fn what_is_less_than_a_slice_goes_to_whoever_asks() {
+fn less_than_a_slice_goes_to_any_request() {
     let fleets = Fleets::of(2);
     let policy = policy("p", 25, 0.4);
     // Each takes a slice of ten; of the five that are left each unit is asked for.
@@ -187,7 +187,7 @@ fn a_slice_is_void_when_its_window_ends() {
 }
 
 #[test]
-fn whoever_is_denied_by_another_policy_takes_nothing() {
+fn a_request_denied_by_another_policy_takes_nothing() {
     let fleets = Fleets::of(1);
     let (sliced, strict) = (policy("sliced", 100, 0.1), policy("strict", 1, 0.0));
     assert!(fleets.decide(0, &[check(&sliced, 1), check(&strict, 1)]).admitted);
@@ -285,7 +285,7 @@ fn what_is_left_of_a_slice_ends_with_its_window_where_the_next_has_none() {
 }
 
 #[test]
-fn nobody_spends_a_slice_of_limits_that_are_not_his() {
+fn no_override_spends_a_slice_of_another_limit() {
     let fleets = Fleets::of(1);
     let strict = policy("p", 10, 0.2);
     let generous = policy("p", 1_000, 0.1);
@@ -313,7 +313,7 @@ fn a_slice_that_was_asked_for_before_its_limit_was_taken_back_is_void() {
 }
 
 proptest! {
-    /// Whoever asks for what, and whatever else is asked: never more than the limit, and at most what the
+    /// Any order of requests: never more than the limit, and at most what the
     /// instances hold less.
     #[test]
     fn never_more_than_the_limit_and_a_slice_an_instance_less(

@@ -152,10 +152,10 @@ impl Instance {
     /// Addresses that are listed now, by the number of their denials.
     fn listed(&self) -> Vec<(String, u64)> {
         let list = self.ask("GET", "/v1/blocked?sort=address&limit=1000").json();
-        let told = |found: &Value| {
+        let entry = |found: &Value| {
             (found["address"].as_str().unwrap().to_owned(), found["denied"].as_u64().unwrap())
         };
-        list["blocked"].as_array().unwrap().iter().map(told).collect()
+        list["blocked"].as_array().unwrap().iter().map(entry).collect()
     }
 
     #[track_caller]
@@ -169,7 +169,7 @@ impl Instance {
         });
     }
 
-    fn told(&self, address: &str) -> Value {
+    fn evidence(&self, address: &str) -> Value {
         self.ask("GET", &format!("/v1/blocked/{address}")).json()
     }
 }
@@ -225,19 +225,20 @@ fn one_connection_serves_for_many_questions_and_another_in_its_place() {
     a.publish(1);
     let connections = || -> u64 {
         let stats = redis.cli(&["info", "stats"]);
-        let told = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
-        told.trim().parse().unwrap()
+        let connections =
+            stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        connections.trim().parse().unwrap()
     };
     let before = connections();
     for _ in 0..20 {
-        assert_eq!(b.told("203.0.113.7")["denied"], 1);
+        assert_eq!(b.evidence("203.0.113.7")["denied"], 1);
     }
     // The one that counts them is one, too.
     assert!(connections() - before <= 2, "{} connections", connections() - before);
     redis.cli(&["client", "kill", "type", "normal"]);
     a.deny("203.0.113.7", "bob", 0);
     a.publish(1);
-    assert_eq!(b.told("203.0.113.7")["denied"], 2, "whoever asks next is not told less");
+    assert_eq!(b.evidence("203.0.113.7")["denied"], 2, "the next reader does not get less");
 }
 
 #[test]
@@ -254,16 +255,16 @@ fn every_instance_shows_what_all_of_them_saw() {
     b.publish(2);
     for instance in [&a, &b] {
         instance.lists(&[("203.0.113.7", 4), ("2001:db8::/64", 1)]);
-        let told = instance.told("203.0.113.7");
-        assert_eq!(told["distinct_users"], 3);
-        assert_eq!(users(&told), ["ann", "bob", "bob", "eve"]);
+        let evidence = instance.evidence("203.0.113.7");
+        assert_eq!(evidence["distinct_users"], 3);
+        assert_eq!(users(&evidence), ["ann", "bob", "bob", "eve"]);
         let mut policies: Vec<_> =
-            told["policies"].as_array().unwrap().iter().map(Value::to_string).collect();
+            evidence["policies"].as_array().unwrap().iter().map(Value::to_string).collect();
         policies.sort();
         assert_eq!(policies, ["\"per-ip\"", "\"per-user\""]);
     }
-    assert_eq!(a.told("203.0.113.7")["first"], b.told("203.0.113.7")["first"]);
-    assert_eq!(a.told("203.0.113.7")["until"], b.told("203.0.113.7")["until"]);
+    assert_eq!(a.evidence("203.0.113.7")["first"], b.evidence("203.0.113.7")["first"]);
+    assert_eq!(a.evidence("203.0.113.7")["until"], b.evidence("203.0.113.7")["until"]);
     let of =
         |instance: &Instance, query| instance.ask("GET", query).json()["blocked"].as_array().unwrap().len();
     assert_eq!(of(&b, "/v1/blocked?policy=per-user"), 1, "it is filtered by what only the other saw");
@@ -273,11 +274,11 @@ fn every_instance_shows_what_all_of_them_saw() {
     a.registry.publish_all(a.clock.now());
     a.publish(1);
     b.lists(&[("203.0.113.7", 4), ("2001:db8::/64", 1)]);
-    assert_eq!(b.told("203.0.113.7")["denied"], 4);
+    assert_eq!(b.evidence("203.0.113.7")["denied"], 4);
 }
 
 #[test]
-fn what_both_were_told_of_is_shown_once_and_no_more_than_is_kept() {
+fn what_both_instances_saw_is_shown_once_and_no_more_than_is_kept() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     let now = a.clock.now();
@@ -285,14 +286,18 @@ fn what_both_were_told_of_is_shown_once_and_no_more_than_is_kept() {
     for (instance, user) in [(&a, "ann"), (&b, "eve")] {
         instance.deny("203.0.113.7", user, 0);
         instance.filled_by("203.0.113.7", &filled);
-        eventually("the list is noted", || users(&instance.told("203.0.113.7")).len() == 4);
+        eventually("the list is noted", || users(&instance.evidence("203.0.113.7")).len() == 4);
         instance.publish(1);
     }
     for instance in [&a, &b] {
-        eventually("both were denied", || instance.told("203.0.113.7")["denied"] == 2);
-        let told = instance.told("203.0.113.7");
-        assert_eq!(users(&told), ["ann", "ann", "bob", "eve"], "of the user with the most, the oldest goes");
-        assert_eq!(told["distinct_users"], 3);
+        eventually("both were denied", || instance.evidence("203.0.113.7")["denied"] == 2);
+        let evidence = instance.evidence("203.0.113.7");
+        assert_eq!(
+            users(&evidence),
+            ["ann", "ann", "bob", "eve"],
+            "of the user with the most, the oldest goes"
+        );
+        assert_eq!(evidence["distinct_users"], 3);
     }
 }
 
@@ -321,7 +326,7 @@ fn an_unblock_on_one_instance_is_one_on_all() {
     a.deny("203.0.113.7", "ann", 1);
     a.publish(1);
     for instance in [&a, &b, &c] {
-        eventually("it is listed anew", || instance.told("203.0.113.7")["denied"] == 1);
+        eventually("it is listed anew", || instance.evidence("203.0.113.7")["denied"] == 1);
     }
     all_expire(&redis);
 }
@@ -340,10 +345,10 @@ fn users_of_all_instances_are_united_each_once() {
         });
     }
     for instance in [&a, &b, &c] {
-        let told = instance.told("203.0.113.7")["distinct_users"].as_u64().unwrap();
-        assert!(told.abs_diff(100) <= 2, "{told}");
+        let users = instance.evidence("203.0.113.7")["distinct_users"].as_u64().unwrap();
+        assert!(users.abs_diff(100) <= 2, "{users}");
         let listed = instance.ask("GET", "/v1/blocked?sort=users").json();
-        assert_eq!(listed["blocked"][0]["distinct_users"], told);
+        assert_eq!(listed["blocked"][0]["distinct_users"], users);
     }
     assert!(redis.keys().iter().any(|key| key.contains("{abuse}:users:203.0.113.7:")), "{:?}", redis.keys());
     all_expire(&redis);
@@ -367,10 +372,10 @@ fn a_user_is_found_wherever_he_was_denied_and_not_where_he_was_let_go() {
     }
     let of = |instance: &Instance, user: &str| {
         let found = instance.ask("GET", &format!("/v1/users/{user}")).json();
-        let told = |found: &Value| {
+        let entry = |found: &Value| {
             (found["address"].as_str().unwrap().to_owned(), found["denied"].as_u64().unwrap())
         };
-        let mut found: Vec<_> = found["addresses"].as_array().into_iter().flatten().map(told).collect();
+        let mut found: Vec<_> = found["addresses"].as_array().into_iter().flatten().map(entry).collect();
         found.sort();
         found
     };
@@ -397,7 +402,7 @@ fn a_user_is_found_wherever_he_was_denied_and_not_where_he_was_let_go() {
 }
 
 #[test]
-fn whoever_missed_an_unblock_does_not_undo_it() {
+fn an_instance_that_missed_an_unblock_does_not_undo_it() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     a.deny("203.0.113.7", "ann", 0);
@@ -465,10 +470,10 @@ fn a_restarted_instance_shows_what_it_saw_before() {
     after.lists(&[("203.0.113.7", 1)]);
     after.deny("203.0.113.7", "bob", 0);
     after.publish(1);
-    assert_eq!(users(&after.told("203.0.113.7")), ["ann", "bob"]);
+    assert_eq!(users(&after.evidence("203.0.113.7")), ["ann", "bob"]);
     // At once, though nobody has asked for the list.
     let other = Instance::start(&redis, "b");
-    assert_eq!(other.told("203.0.113.7")["denied"], 2);
+    assert_eq!(other.evidence("203.0.113.7")["denied"], 2);
 }
 
 #[test]
@@ -500,7 +505,7 @@ fn what_no_instance_wrote_is_passed_over() {
     redis.cli(&["ZADD", "ratelimit:{abuse}:changed", "9e18", "not an address", "inf", "203.0.113.9"]);
     redis.cli(&["SET", "ratelimit:{abuse}:203.0.113.9", "not a hash"]);
     b.lists(&[("203.0.113.7", 2)]);
-    assert_eq!(users(&b.told("203.0.113.7")), ["ann"], "both tell of the same request");
+    assert_eq!(users(&b.evidence("203.0.113.7")), ["ann"], "both report the same request");
     assert_eq!(b.ask("GET", "/v1/blocked/203.0.113.9").status, 404);
 
     // Nor is it in the way for ever.
@@ -539,7 +544,7 @@ fn what_could_not_be_published_is_published_later() {
 }
 
 #[test]
-fn while_redis_is_away_it_is_told_what_is_known_here() {
+fn while_redis_is_down_this_instance_s_knowledge_is_shown() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     a.deny("203.0.113.7", "ann", 0);
@@ -551,11 +556,11 @@ fn while_redis_is_away_it_is_told_what_is_known_here() {
     for _ in 0..2 {
         b.lists(&[("203.0.113.7", 1), ("203.0.113.8", 1)]);
     }
-    assert_eq!(b.told("203.0.113.8")["denied"], 1);
+    assert_eq!(b.evidence("203.0.113.8")["denied"], 1);
     assert_eq!(b.ask("DELETE", "/v1/blocked/203.0.113.8").status, 503);
-    assert_eq!(b.told("203.0.113.8")["denied"], 1, "what the others would bring back is not forgotten");
+    assert_eq!(b.evidence("203.0.113.8")["denied"], 1, "what the others would bring back is not forgotten");
     drop(redis);
-    assert_eq!(b.told("203.0.113.7")["denied"], 1);
+    assert_eq!(b.evidence("203.0.113.7")["denied"], 1);
     b.lists(&[("203.0.113.7", 1), ("203.0.113.8", 1)]);
     assert!(b.try_publish().is_err());
 }

@@ -101,9 +101,9 @@ fn git(directory: &Path) -> Command {
 #[track_caller]
 fn traced(command: &mut Command) -> String {
     let output = command.env("GIT_TRACE_CURL", "1").env("GIT_TRACE_CURL_NO_DATA", "1").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command:?}: {told}");
-    told.to_ascii_lowercase()
+    let trace = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {trace}");
+    trace.to_ascii_lowercase()
 }
 
 /// Runs git to its end, which has to be a bad one: what it complained of.
@@ -121,8 +121,8 @@ fn large_files_are_pushed_cloned_and_fetched() {
     let url = format!("http://{}/open.git", tollgate.address);
 
     let work = server.repository("work", 24);
-    let told = traced(server.git("work").args(["push", "-q", &url, "main"]));
-    assert!(told.contains("transfer-encoding: chunked"), "pushed in one piece: {told}");
+    let trace = traced(server.git("work").args(["push", "-q", &url, "main"]));
+    assert!(trace.contains("transfer-encoding: chunked"), "pushed in one piece: {trace}");
     printed(server.git("").args(["clone", "-q", &url, "clone"]));
     printed(server.git("clone").args(["fsck", "--strict"]));
     let large =
@@ -146,8 +146,8 @@ fn a_shallow_clone_is_deepened_in_version_2_of_the_protocol() {
     }
     printed(server.git("work").args(["push", "-q", &url, "main"]));
 
-    let told = traced(server.git("").args(["clone", "-q", "--depth", "1", &url, "clone"]));
-    assert!(told.contains("git-protocol: version=2"), "{told}");
+    let trace = traced(server.git("").args(["clone", "-q", "--depth", "1", &url, "clone"]));
+    assert!(trace.contains("git-protocol: version=2"), "{trace}");
     let commits = || printed(server.git("clone").args(["rev-list", "--count", "HEAD"]));
     assert_eq!(commits(), "1\n");
     printed(server.git("clone").args(["fetch", "-q", "--deepen", "2"]));
@@ -171,8 +171,8 @@ fn requests_that_git_compresses_are_understood() {
     drop(stream);
     assert!(import.wait().unwrap().success());
 
-    let told = traced(server.git("").args(["clone", "-q", "--bare", &url, "clone"]));
-    assert!(told.contains("content-encoding: gzip"), "{told}");
+    let trace = traced(server.git("").args(["clone", "-q", "--bare", &url, "clone"]));
+    assert!(trace.contains("content-encoding: gzip"), "{trace}");
     let branches = printed(server.git("clone").arg("branch"));
     assert_eq!(branches.lines().count(), 64);
 }
@@ -197,7 +197,7 @@ fn credentials_reach_the_origin_and_its_401_the_client() {
 }
 
 #[test]
-fn git_is_told_that_it_is_limited() {
+fn git_reports_that_it_is_limited() {
     let server = Server::start();
     let policy = "policies:\n  few: { algorithm: fixed_window, key: ip, limit: 2/1h }\n";
     let tollgate = Tollgate::start(Config::new(&[server.address], policy).with_policy("few"));

@@ -24,7 +24,7 @@ fn noise(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Without the settings of whoever runs the tests: another proxy, another home.
+/// Without the settings of the user who runs the tests: another proxy, another home.
 fn alone<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
     for name in
         ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"]

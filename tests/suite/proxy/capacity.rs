@@ -1,4 +1,4 @@
-//! `max_connections`: the process never has more connections to an upstream, and whoever waits for one
+//! `max_connections`: the process never has more connections to an upstream, and a request that waits for one
 //! is served in turn.
 
 use std::{
@@ -118,7 +118,7 @@ fn one_worker_opens_no_more_connections_than_the_cap() {
 }
 
 #[test]
-fn beyond_a_short_queue_clients_are_told_to_come_back() {
+fn beyond_a_short_queue_clients_get_a_503_with_retry_after() {
     let (origin, release) = holding();
     let tollgate = one_worker(&[origin.address], "max_connections: 1, timeouts: { connect: 10s }");
     let mut held = send(&tollgate, "/held");
@@ -140,7 +140,7 @@ fn beyond_a_short_queue_clients_are_told_to_come_back() {
 }
 
 #[test]
-fn whoever_waits_longest_comes_first() {
+fn the_longest_waiting_request_comes_first() {
     let (origin, release) = holding();
     let tollgate = one_worker(&[origin.address], "max_connections: 4, timeouts: { connect: 10s }");
     let _held: Vec<_> = (0..4).map(|_| send(&tollgate, "/held")).collect();

@@ -35,7 +35,7 @@ fn a_head_is_as_large_as_configured_and_no_larger() {
 }
 
 #[test]
-fn a_head_of_a_megabyte_is_told_so() {
+fn a_head_of_a_megabyte_is_refused() {
     let (origin, tollgate) = start("header_size: 4KiB");
     let head = format!("GET / HTTP/1.1\r\nhost: a\r\nx: {}\r\n\r\n", "y".repeat(1 << 20));
     assert_eq!(refused(&tollgate, &head), (431, true));
@@ -56,7 +56,7 @@ fn a_head_has_as_many_fields_as_configured_and_no_more() {
 }
 
 #[test]
-fn a_target_that_is_too_long_is_told_so() {
+fn a_target_that_is_too_long_is_refused() {
     let (origin, tollgate) = start("header_size: 1MiB");
     let head = |path: String| format!("GET /{path} HTTP/1.1\r\nhost: a\r\n\r\n");
     assert_eq!(refused(&tollgate, &head("a".repeat(70_000))), (414, true));

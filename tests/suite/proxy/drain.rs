@@ -49,7 +49,7 @@ fn a_download_under_way_is_finished() {
 }
 
 #[test]
-fn a_request_that_waits_for_its_answer_gets_it_and_is_told_to_close() {
+fn a_request_that_waits_for_its_answer_gets_it_and_must_close() {
     let (origin, release) = in_two_parts(b"", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
     let mut tollgate = before(&origin);
     let mut client = Client::connect(tollgate.address);
@@ -142,7 +142,7 @@ fn a_second_signal_ends_it_at_once() {
     assert!(client.try_reply().is_err());
 }
 
-/// What a rolling restart looks like from outside: whoever is let in is answered. But for the instant
+/// What a rolling restart looks like from outside: a connection that was accepted is answered. But for the instant
 /// between the last look at the kernel's queue and its end, which no program can close.
 #[test]
 fn requests_on_new_connections_are_not_lost() {

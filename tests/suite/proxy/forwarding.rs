@@ -1,4 +1,4 @@
-//! Who the client is: what is told to the origin of it, and whose word counts.
+//! Who the client is: what the origin learns of it, and which peers are trusted.
 
 use std::net::IpAddr;
 
@@ -27,9 +27,9 @@ const CLAIMS: [(&str, &str); 19] = [
     ("x-cluster-client-ip", "6.6.6.6"),
 ];
 
-/// What the origin is told of the client, sorted: `forwarded` and `x-forwarded-*`, of a client with
+/// What the origin learns of the client, sorted: `forwarded` and `x-forwarded-*`, of a client with
 /// `fields` and a proxy with `settings`.
-fn told(settings: &str, fields: &[(&str, &str)]) -> Vec<String> {
+fn forwarding_fields(settings: &str, fields: &[(&str, &str)]) -> Vec<String> {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
     let mut fields = fields.to_vec();
@@ -48,21 +48,21 @@ const FORWARDED: &str = "forwarded: for=127.0.0.1;host=\"api.example:81\";proto=
 
 #[test]
 fn what_an_untrusted_client_claims_is_replaced() {
-    assert_eq!(told("", &CLAIMS), X_FORWARDED);
-    assert_eq!(told("forwarded: x-forwarded\n", &CLAIMS), X_FORWARDED);
+    assert_eq!(forwarding_fields("", &CLAIMS), X_FORWARDED);
+    assert_eq!(forwarding_fields("forwarded: x-forwarded\n", &CLAIMS), X_FORWARDED);
 }
 
 #[test]
 fn every_form_of_telling_replaces_claims() {
-    assert_eq!(told("forwarded: forwarded\n", &CLAIMS), [FORWARDED]);
-    assert_eq!(told("forwarded: off\n", &CLAIMS), [""; 0]);
-    assert_eq!(told("forwarded: both\n", &CLAIMS), [&[FORWARDED], &X_FORWARDED[..]].concat());
+    assert_eq!(forwarding_fields("forwarded: forwarded\n", &CLAIMS), [FORWARDED]);
+    assert_eq!(forwarding_fields("forwarded: off\n", &CLAIMS), [""; 0]);
+    assert_eq!(forwarding_fields("forwarded: both\n", &CLAIMS), [&[FORWARDED], &X_FORWARDED[..]].concat());
 }
 
 #[test]
 fn the_configured_address_field_is_a_claim_too() {
     let settings = "client_address: { header: fastly-client-ip }\nforwarded: off\n";
-    assert_eq!(told(settings, &[("fastly-client-ip", "6.6.6.6")]), [""; 0]);
+    assert_eq!(forwarding_fields(settings, &[("fastly-client-ip", "6.6.6.6")]), [""; 0]);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn what_a_trusted_proxy_says_is_appended_to() {
         ("forwarded", "for=203.0.113.7;proto=https"),
     ];
     assert_eq!(
-        told("trusted_proxies: [127.0.0.0/8]\nforwarded: both\n", &fields),
+        forwarding_fields("trusted_proxies: [127.0.0.0/8]\nforwarded: both\n", &fields),
         [
             "forwarded: for=203.0.113.7;proto=https, for=127.0.0.1;host=\"api.example:81\";proto=http",
             "x-forwarded-for: 203.0.113.7, 10.0.0.2, 127.0.0.1",
@@ -86,7 +86,7 @@ fn what_a_trusted_proxy_says_is_appended_to() {
 }
 
 #[test]
-fn the_host_that_is_told_is_the_one_that_was_asked_for() {
+fn the_forwarded_host_is_the_one_asked_for() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], "forwarded: both\n"));
     let mut client = Client::connect(tollgate.address);

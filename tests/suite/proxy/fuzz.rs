@@ -135,7 +135,7 @@ fn mutated_requests_reach_the_origin_well_formed_or_not_at_all() {
 }
 
 #[test]
-fn other_protocols_are_told_that_they_are_wrong_here() {
+fn other_protocols_are_refused() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     for greeting in [

@@ -171,7 +171,7 @@ fn trailers_of_an_answer_can_not_speak_of_the_connection() {
 }
 
 #[test]
-fn a_request_id_of_the_clients_own_is_replaced_and_told_to_both_sides() {
+fn a_client_s_request_id_is_replaced_on_both_sides() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     let first = get(tollgate.address, "/", &[("x-request-id", "mine"), ("x_request_id", "mine")]);

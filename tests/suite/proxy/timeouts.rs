@@ -115,7 +115,7 @@ fn an_answer_that_stalls_is_broken_off() {
 }
 
 #[test]
-fn a_client_that_stops_sending_its_body_is_told_so() {
+fn a_client_that_stops_sending_its_body_gets_a_408() {
     let (origin, ended) = hangs_after(b"");
     let tollgate =
         Tollgate::start(Config::new(&[origin.address], "client_limits: { idle_timeout: 200ms }\n"));

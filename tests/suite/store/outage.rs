@@ -149,7 +149,7 @@ fn suffer_with(
     assert!(latencies.p999 < timeout + SPARE, "{what}: {latencies}");
     assert!(back_after < BACK_WITHIN, "{what}: back after {back_after:?}");
     only_the_configured(what, &during);
-    // Whoever was refused while it lasted is not refused any more, give or take slow moments of this machine.
+    // Clients that were refused while it lasted are not refused any more, give or take slow moments of this machine.
     let after = between(settled, settled + Duration::from_secs(1));
     let refused = after.iter().filter(|sample| sample.status != 200).count();
     assert!(refused * 2 <= after.len(), "{what}: {refused} of {} refused after it", after.len());
@@ -169,7 +169,7 @@ fn only_the_configured(what: &str, samples: &[Sample]) {
 }
 
 impl Outage {
-    /// For as long as nobody answers, whoever may not pass without Redis does not.
+    /// As long as Redis does not answer, requests that need it do not pass.
     fn refused(&self) -> usize {
         self.during.iter().filter(|sample| sample.status == 503).count()
     }

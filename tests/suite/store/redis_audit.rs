@@ -224,7 +224,7 @@ fn a_node_of_a_cluster_is_named() {
 }
 
 #[test]
-fn a_server_that_evicts_is_told_of_as_long_as_it_does() {
+fn a_server_that_evicts_is_reported_as_long_as_it_does() {
     let redis = Redis::with(&["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"]);
     let watched = Watched::start(&redis.url(), "app");
     assert_eq!(watched.audited(), [""; 0]);

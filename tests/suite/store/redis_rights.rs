@@ -42,7 +42,7 @@ fn url(redis: &Redis, password: &str) -> String {
     format!("redis://tollgate:{password}@127.0.0.1:{}", redis.port)
 }
 
-/// What the user is told when he asks by himself.
+/// What the user gets when it asks by itself.
 fn as_the_user(redis: &Redis, command: &[&str]) -> String {
     let who = ["--user", "tollgate", "--pass", PASSWORD, "--no-auth-warning"];
     redis.cli(&[&who, command].concat())
@@ -132,7 +132,7 @@ fn a_command_that_is_missing_is_named() {
     for command in &commands {
         let name = command.to_uppercase().replace('|', " ");
         for cached in [true, false] {
-            // Whoever asks an older one by trying leaves these out.
+            // A check that tries commands on an older server leaves these out.
             if !tells_by_itself(&redis)
                 && ["script|load", "multi", "exec", "publish", "subscribe"].contains(&command.as_str())
             {
@@ -208,7 +208,7 @@ fn what_lies_outside_can_t_be_touched() {
 }
 
 #[test]
-fn a_password_that_is_wrong_is_told_of_and_taken_once_it_is_right() {
+fn a_wrong_password_is_reported_and_taken_once_it_is_right() {
     let origin = Origin::ok();
     let redis = restricted();
     redis.cli(&["acl", "setuser", "tollgate", "resetpass", ">another"]);
@@ -235,7 +235,7 @@ fn a_password_that_is_wrong_is_told_of_and_taken_once_it_is_right() {
 }
 
 #[test]
-fn a_password_that_is_wanted_and_not_given_is_told_of() {
+fn a_missing_password_is_reported() {
     let (origin, redis) = (Origin::ok(), restricted());
     redis.cli(&["acl", "setuser", "default", "off"]);
     let tollgate = limited(&origin, &redis.url());

@@ -63,11 +63,11 @@ fn status(tollgate: &Tollgate) -> u16 {
 /// Redis can't be asked, for this reason: that is said once, and requests are served all the same.
 #[track_caller]
 fn is_told(tollgate: &Tollgate, why: &str) {
-    let told = |line: &String| line.contains("Redis can't be asked") && line.contains(why);
-    eventually(&format!("`{why}` is told"), || warnings(tollgate).iter().any(told));
+    let names_cause = |line: &String| line.contains("Redis can't be asked") && line.contains(why);
+    eventually(&format!("`{why}` is told"), || warnings(tollgate).iter().any(names_cause));
     assert_eq!(status(tollgate), 200);
     let log = tollgate.log();
-    assert_eq!(log.iter().filter(|line| told(line)).count(), 1, "{log:#?}");
+    assert_eq!(log.iter().filter(|line| names_cause(line)).count(), 1, "{log:#?}");
 }
 
 /// The cause is gone: it has gone on trying, and counts in Redis again.
@@ -140,7 +140,7 @@ fn a_certificate_of_the_client_that_the_server_does_not_trust_is_named_as_such()
 }
 
 #[test]
-fn a_server_that_can_t_be_trusted_is_not_asked_and_the_reason_is_told() {
+fn an_untrusted_server_is_not_asked_and_the_reason_is_reported() {
     let (authority, origin) = (Authority::new("redis"), Origin::ok());
     let (stranger, namesake) = (Authority::new("stranger"), Authority::new("redis"));
     let good = authority.issue("good", &["localhost"]);
@@ -171,7 +171,7 @@ fn without_an_authority_of_its_own_those_that_browsers_trust_are_asked() {
 }
 
 #[test]
-fn the_wrong_scheme_for_a_port_is_told() {
+fn the_wrong_scheme_for_a_port_is_reported() {
     let (authority, origin) = (Authority::new("redis"), Origin::ok());
     let secure =
         Secure::start(&authority, &authority.issue("server", &["localhost"]), &["--tls-auth-clients", "no"]);

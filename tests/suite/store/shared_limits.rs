@@ -115,12 +115,12 @@ fn every_key_reads_as_the_design_says_and_ends() {
     ] {
         let mut client = Client::connect(tollgate.address);
         let headers: Vec<_> = key.map(|key| ("x-key", key)).into_iter().collect();
-        // A DEL is no part of a field's value: whoever sends one is refused, and nothing is counted.
+        // A DEL is no part of a field's value: a request with one is refused, and nothing is counted.
         let status = client.request("GET", path, &headers, b"").status;
         assert!(status == 200 || key.is_some_and(|key| key.contains('\u{7f}')), "{path} {key:?}: {status}");
     }
     assert_eq!(get(&tollgate, "/fw", &[("x-key", "{a}+b:c%\td*?[e]é")]), 200);
-    // Whoever is under way holds a lease.
+    // A request in progress holds a lease.
     let lease = "ratelimit:{ip:127.0.0.1}:cc:cc.5m";
     let _under_way = under_way(&tollgate);
     eventually("it holds a lease", || redis.keys().iter().any(|key| key == lease));
@@ -321,7 +321,7 @@ fn an_unblock_at_one_instance_is_heard_at_the_other_at_once() {
 }
 
 #[test]
-fn an_unblock_tells_whom_else_it_held_back_though_it_hears_of_itself() {
+fn an_unblock_lists_the_other_keys_although_it_hears_of_itself() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
     eventually("it listens", || redis.cli(&["pubsub", "numsub", "ratelimit:unblock"]).ends_with('1'));
@@ -335,7 +335,7 @@ fn an_unblock_tells_whom_else_it_held_back_though_it_hears_of_itself() {
 }
 
 #[test]
-fn what_somebody_else_wrote_into_our_keys_stops_nothing() {
+fn foreign_values_in_our_keys_stop_nothing() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
     let (sc, fw) = ("ratelimit:{ip:127.0.0.1}:sc:sc.1d", "ratelimit:{header:x-key=k}:fw:fw.1h.1d");

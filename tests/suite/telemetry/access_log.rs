@@ -251,7 +251,7 @@ fn off_and_a_share_of_nothing_write_nothing() {
 }
 
 #[test]
-fn whoever_is_banned_has_a_line_that_says_so() {
+fn a_banned_request_has_a_line_that_says_so() {
     let origin = Origin::ok();
     let tollgate = start(&origin, TO_FILE);
     let banned = tollgate.command(&["ban", "127.0.0.1", "--for", "5m"]);

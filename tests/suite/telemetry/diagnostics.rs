@@ -140,12 +140,12 @@ fn instances_that_are_configured_otherwise_are_counted() {
     assert_eq!(hash(&one), hash(&two));
     let warning = comes_up(&odd, "configuration differs");
     eventually("it counts both", || {
-        let told = format!("2 instances have {}, this one {}", hash(&one), hash(&odd));
-        comes_up(&odd, "configuration differs").contains(&told)
+        let hashes = format!("2 instances have {}, this one {}", hash(&one), hash(&odd));
+        comes_up(&odd, "configuration differs").contains(&hashes)
     });
     assert!(warning.contains(&hash(&one)), "{warning}");
-    let told = format!("1 instance has {}", hash(&odd));
-    assert!(comes_up(&one, "configuration differs").contains(&told));
+    let hashes = format!("1 instance has {}", hash(&odd));
+    assert!(comes_up(&one, "configuration differs").contains(&hashes));
     assert_eq!(said(&one, "WARN", "configuration differs"), 1);
     drop(odd);
     goes(&one, "configuration differs");
@@ -182,7 +182,7 @@ fn warnings_go_by_the_configuration_in_force() {
 }
 
 #[test]
-fn a_clock_that_is_wrong_elsewhere_is_told_of() {
+fn a_wrong_clock_elsewhere_is_reported() {
     let (origin, redis) = (Origin::ok(), Redis::with(&AS_IT_SHOULD_BE));
     let tollgate = start(&origin, 600, &shared(&redis, 100));
     eventually("it is known", || redis.keys().iter().any(|key| key.ends_with(":introductions")));

@@ -203,7 +203,7 @@ fn endpoints_that_can_not_be_reached_are_seen() {
     assert_eq!((about(ejections, gone), about(ejections, origin.address)), (1.0, 0.0));
     let listener = std::net::TcpListener::bind(gone).unwrap();
     eventually("it is tried again", || {
-        // Whoever gets to it waits for an answer in vain, and is not waited for.
+        // A client that gets to it waits for an answer in vain, and is not waited for.
         Client::connect(tollgate.address).send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
         about(healthy, gone) == 1.0
     });

@@ -1,4 +1,4 @@
-//! Traces, as a collector gets them and as origins are told of them.
+//! Traces, as a collector and as origins receive them.
 
 use std::time::{Duration, Instant};
 
@@ -42,8 +42,8 @@ fn of_kind(spans: &[Span], kind: SpanKind) -> &Span {
     spans.iter().find(|span| span.kind == kind as i32).unwrap_or_else(|| panic!("no {kind:?} in {spans:#?}"))
 }
 
-/// What the origin was told in the field `name`.
-fn told(reply: &Reply, name: &str) -> Vec<String> {
+/// What the origin received in the field `name`.
+fn received(reply: &Reply, name: &str) -> Vec<String> {
     let echo: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
     let headers = echo["headers"].as_array().unwrap().iter();
     headers.filter(|header| header[0] == name).map(|header| header[1].as_str().unwrap().to_owned()).collect()
@@ -94,7 +94,7 @@ fn a_request_has_a_span_and_two_below_it() {
         assert_eq!(attribute(&forward.attributes, key), Some(value), "{key}");
     }
     assert_eq!(
-        told(&reply, "traceparent"),
+        received(&reply, "traceparent"),
         [format!("00-{}-{}-01", hex(&server.trace_id), hex(&forward.span_id))]
     );
     for child in [decide, forward] {
@@ -190,14 +190,14 @@ fn a_trusted_peer_decides_whether_its_trace_is_sampled() {
         let fields = [("traceparent", parent(flags)), ("tracestate", state.to_owned())];
         let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
         let reply = get(tollgate.address, "/", &fields);
-        assert_eq!(told(&reply, "tracestate"), [state]);
+        assert_eq!(received(&reply, "tracestate"), [state]);
         let spans = collector.wait_for(before + count).split_off(before);
         if count == 0 {
-            assert_eq!(told(&reply, "traceparent"), [parent("00")], "as it came");
+            assert_eq!(received(&reply, "traceparent"), [parent("00")], "as it came");
         } else {
             let (server, forward) = (of_kind(&spans, SpanKind::Server), of_kind(&spans, SpanKind::Client));
             assert_eq!((hex(&server.trace_id), hex(&server.parent_span_id)), (TRACE.into(), SPAN.into()));
-            assert_eq!(told(&reply, "traceparent"), [format!("00-{TRACE}-{}-01", hex(&forward.span_id))]);
+            assert_eq!(received(&reply, "traceparent"), [format!("00-{TRACE}-{}-01", hex(&forward.span_id))]);
         }
         eventually("it is logged", || logged(&tollgate).len() == 1);
         assert_eq!(logged(&tollgate)[0]["trace_id"], TRACE);
@@ -215,10 +215,10 @@ fn a_stranger_decides_nothing() {
         let fields = fields.each_ref().map(|(name, value)| (*name, value.as_str()));
         let reply = get(tollgate.address, "/", &fields);
         let spans = collector.wait_for(count);
-        let told_parent = told(&reply, "traceparent").remove(0);
-        assert!(!told_parent.contains(TRACE), "{told_parent}");
-        assert!(told_parent.ends_with(if count == 0 { "-00" } else { "-01" }), "{told_parent}");
-        assert_eq!(told(&reply, "tracestate"), Vec::<String>::new());
+        let parent_received = received(&reply, "traceparent").remove(0);
+        assert!(!parent_received.contains(TRACE), "{parent_received}");
+        assert!(parent_received.ends_with(if count == 0 { "-00" } else { "-01" }), "{parent_received}");
+        assert_eq!(received(&reply, "tracestate"), Vec::<String>::new());
         if count > 0 {
             let server = of_kind(&spans, SpanKind::Server);
             assert_eq!((server.parent_span_id.len(), server.links.len()), (0, 1), "{server:#?}");
@@ -236,16 +236,16 @@ fn what_is_malformed_begins_anew() {
     let tollgate = start(&origin, collector.address(), "0%", TRUSTED);
     for malformed in ["00-0-0-01", &parent("01").to_uppercase(), "ff-00-00-01", ""] {
         let reply = get(tollgate.address, "/", &[("traceparent", malformed), ("tracestate", "a=1")]);
-        let said = told(&reply, "traceparent").remove(0);
+        let said = received(&reply, "traceparent").remove(0);
         assert!(said.starts_with("00-") && said.ends_with("-00") && said.len() == 55, "{said}");
-        assert_eq!(told(&reply, "tracestate"), Vec::<String>::new());
+        assert_eq!(received(&reply, "tracestate"), Vec::<String>::new());
     }
     let twice = get(tollgate.address, "/", &[("traceparent", &parent("01")), ("traceparent", &parent("01"))]);
-    assert!(!told(&twice, "traceparent").remove(0).contains(TRACE));
+    assert!(!received(&twice, "traceparent").remove(0).contains(TRACE));
     let too_many = vec!["a=1"; 33].join(",");
     let reply = get(tollgate.address, "/", &[("traceparent", &parent("01")), ("tracestate", &too_many)]);
-    assert!(told(&reply, "traceparent").remove(0).contains(TRACE));
-    assert_eq!(told(&reply, "tracestate"), Vec::<String>::new());
+    assert!(received(&reply, "traceparent").remove(0).contains(TRACE));
+    assert_eq!(received(&reply, "tracestate"), Vec::<String>::new());
 }
 
 #[test]
@@ -255,10 +255,10 @@ fn without_tracing_fields_pass_as_they_come() {
     let fields = [("traceparent", "whatever"), ("tracestate", "a=1")];
     let reply = get(tollgate.address, "/", &fields);
     assert_eq!(
-        (told(&reply, "traceparent"), told(&reply, "tracestate")),
+        (received(&reply, "traceparent"), received(&reply, "tracestate")),
         (vec!["whatever".into()], vec!["a=1".into()])
     );
-    assert_eq!(told(&get(tollgate.address, "/", &[]), "traceparent"), Vec::<String>::new());
+    assert_eq!(received(&get(tollgate.address, "/", &[]), "traceparent"), Vec::<String>::new());
 }
 
 #[test]
@@ -283,8 +283,8 @@ fn a_collector_that_is_away_costs_spans_alone() {
     }
     eventually("it is told", || tollgate.log().iter().any(|line| line.contains("traces can't be sent")));
     eventually("they are counted", || tollgate.metric("tollgate_spans_dropped_total") >= 40.0);
-    let told = tollgate.log().iter().filter(|line| line.contains("traces can't be sent")).count();
-    assert_eq!(told, 1, "{:#?}", tollgate.log());
+    let reports = tollgate.log().iter().filter(|line| line.contains("traces can't be sent")).count();
+    assert_eq!(reports, 1, "{:#?}", tollgate.log());
     end(tollgate);
 }
 

@@ -6,7 +6,7 @@ mod work;
 
 use crate::harness::{Browser, Client, Config, Origin, Tollgate, eventually};
 
-/// Everything is held back by address, after three requests in an hour; users are whom they say they are. `rest` is YAML
+/// Limits everything by address, to three requests in an hour; users are not verified. `rest` is YAML
 /// for the top level.
 fn start(origin: &Origin, rest: &str) -> Tollgate {
     let policies = "

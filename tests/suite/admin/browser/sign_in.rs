@@ -4,7 +4,7 @@ use super::{is_content, start};
 use crate::harness::{Browser, Origin};
 
 #[test]
-fn a_wrong_token_is_told_and_the_right_one_leads_to_where_it_was_asked_for() {
+fn a_wrong_token_is_reported_and_the_right_one_leads_to_the_page_asked_for() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "admin: { address: \"127.0.0.1:0\", token: s3cret-token }\n");
     let browser = Browser::open(tollgate.admin, "/blocked?sort=denied");
@@ -29,7 +29,7 @@ fn a_wrong_token_is_told_and_the_right_one_leads_to_where_it_was_asked_for() {
 }
 
 #[test]
-fn a_link_on_another_site_leads_whoever_is_signed_in_to_where_it_points() {
+fn a_link_on_another_site_works_for_a_signed_in_operator() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "admin: { address: \"127.0.0.1:0\", token: s3cret-token }\n");
     let browser = Browser::open(tollgate.admin, "/login");

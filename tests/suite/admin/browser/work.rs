@@ -43,7 +43,7 @@ fn an_address_is_found_looked_into_and_let_go_on_every_instance() {
 }
 
 #[test]
-fn a_new_denial_shows_by_itself_and_leaves_alone_what_somebody_does() {
+fn a_new_denial_shows_by_itself_and_keeps_what_the_operator_does() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "");
     let browser = Browser::open(tollgate.admin, "/blocked");
@@ -129,7 +129,7 @@ fn without_scripts_everything_can_be_read() {
 }
 
 #[test]
-fn somebody_is_banned_and_let_back_in() {
+fn a_client_is_banned_and_unbanned() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "");
     let browser = Browser::open(tollgate.admin, "/blocked/127.0.0.5");
@@ -164,7 +164,7 @@ fn somebody_is_banned_and_let_back_in() {
 }
 
 #[test]
-fn what_would_become_of_a_request_is_told_and_nothing_is_counted() {
+fn a_request_is_explained_and_nothing_is_counted() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "");
     limit(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve"]);

@@ -6,7 +6,7 @@ use super::{file, limited, plain, reload, start, words, write_and_reload};
 use crate::harness::{Origin, eventually, get};
 
 #[test]
-fn every_error_is_told_with_its_place_and_the_old_configuration_stays() {
+fn every_error_is_reported_with_its_location_and_the_old_configuration_stays() {
     let origin = Origin::ok();
     let good = limited(origin.address, "algorithm: single_counter, key: ip, limit: 2/1h", "");
     let tollgate = start(&good);

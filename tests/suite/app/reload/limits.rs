@@ -73,7 +73,7 @@ fn a_policy_comes_and_goes() {
 }
 
 #[test]
-fn whoever_was_limited_stays_listed_under_the_name_that_limited_him() {
+fn a_limited_client_stays_listed_under_the_policy_that_limited_it() {
     let origin = Origin::ok();
     let held = limited(origin.address, "algorithm: single_counter, key: ip, limit: 1/1h", "");
     // Its index is another's then.

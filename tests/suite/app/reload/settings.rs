@@ -6,7 +6,7 @@ use super::{HEAD, file, plain, reload, start, words};
 use crate::harness::{Client, Origin, eventually, get, tollgate_in};
 
 #[test]
-fn what_needs_a_restart_is_told_with_both_values_and_the_rest_holds() {
+fn what_needs_a_restart_is_listed_with_both_values_and_the_rest_applies() {
     let origin = Origin::ok();
     let tollgate = start(&plain(origin.address, ""));
     let hash = || tollgate.admin("GET", "/v1/status").json()["configuration"]["hash"].clone();
@@ -107,7 +107,7 @@ fn the_file_is_the_one_of_the_start_and_the_environment_likewise() {
     let told = tollgate.command(&["reload", "--json"]);
     assert_eq!(told.code, Some(0), "{}", told.stderr);
     fs::write(file(&tollgate), yaml.replace("x-first", "x-second")).unwrap();
-    // Whoever asks has an environment of his own, which is not the proxy's.
+    // The command has an environment of its own, which is not the proxy's.
     let admin = format!("--admin=http://{}", tollgate.admin);
     let ended = tollgate_in(tollgate.directory(), &[("ID_FIELD", "x-other")], &["reload", &admin]);
     assert_eq!(

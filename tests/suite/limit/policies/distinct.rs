@@ -8,7 +8,7 @@ fn policy(rest: &str) -> String {
 }
 
 #[test]
-fn one_user_too_many_is_denied_and_whoever_was_seen_passes() {
+fn one_user_too_many_is_denied_and_known_users_pass() {
     on_both(|redis| {
         let origin = Origin::ok();
         let rest = format!("workers: 1\n{ANYONE}");

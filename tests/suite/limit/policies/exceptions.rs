@@ -1,4 +1,4 @@
-//! Whom a policy holds for, and what it costs them: `cost`, `exempt`, `overrides`, `preflight`.
+//! Which clients a policy applies to, and what a request costs: `cost`, `exempt`, `overrides`, `preflight`.
 
 use super::{ANYONE, TRUSTED, on_both, start};
 use crate::harness::{Client, Origin, eventually, get, get_from, request};
@@ -42,7 +42,7 @@ fn a_trusted_proxy_tells_the_cost_and_nobody_else() {
         assert_eq!(costs(&[("x-cost", "seven")]), 2);
         assert_eq!(costs(&[("x-cost", "7"), ("x-cost", "7")]), 2);
         assert_eq!(costs(&[]), 2);
-        // From another peer, whom nobody trusts.
+        // From another peer, which is not trusted.
         let before = remaining(&believed, &[]).unwrap();
         get_from("127.0.0.9", believed.address, "/", &[("x-cost", "50")]);
         assert_eq!(before - remaining(&believed, &[]).unwrap(), 4);
@@ -100,7 +100,7 @@ fn overrides_have_limits_of_their_own_under_the_same_name() {
         }
         assert_eq!(told(&gold).0, 429);
         assert_eq!(told(&[("x-user-id", "bob")]).0, 200, "other windows, other counts");
-        // Whoever matches several has the first.
+        // A client that matches several has the first.
         assert_eq!(told(&[("x-user-id", "acme"), ("x-plan", "gold")]).0, 429);
         let denied = "tollgate_decisions_total{policy=\"p\",verdict=\"denied\"";
         let page = tollgate.admin("GET", "/metrics").text();
@@ -114,7 +114,7 @@ fn overrides_have_limits_of_their_own_under_the_same_name() {
 }
 
 /// An address is limited, and one of those behind it may do more: what is remembered of the one says nothing of the other.
-/// Whoever asks why an address is denied is told of the limits that deny it, not of those that hold for others.
+/// The evidence of an address shows the limits that deny it, not those that apply to others.
 #[test]
 fn evidence_shows_the_limits_that_hold_for_the_address() {
     const POLICY: &str = "p: { algorithm: single_counter, key: ip, limit: 5/1h, overrides: [{ 'header:x-plan': gold, \

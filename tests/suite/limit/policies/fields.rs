@@ -63,7 +63,7 @@ fn upstreams_have_their_say_first() {
 }
 
 #[test]
-fn a_bucket_is_told_with_the_time_in_which_it_fills() {
+fn a_bucket_is_announced_with_the_time_in_which_it_fills() {
     let origin = Origin::ok();
     let policy = "steady: { algorithm: gcra, key: ip, limit: 10/1h, burst: 3 }";
     let tollgate = start(&origin, None, &[policy], "reply_headers: { ratelimit: both }\n");

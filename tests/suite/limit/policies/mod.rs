@@ -54,7 +54,7 @@ pub(super) fn on_both(test: impl Fn(Option<&Redis>)) {
     test(Some(&Redis::start()));
 }
 
-/// The user is whoever says so.
+/// Users are not verified.
 pub(super) const ANYONE: &str = "user: [{ header: x-user-id, from: anyone }]\n";
 /// Tests speak for a gateway that is believed.
 pub(super) const TRUSTED: &str = "trusted_proxies: [127.0.0.0/8]\n";

@@ -53,7 +53,7 @@ fn what_never_fits_has_no_time_to_come_back() {
 }
 
 #[test]
-fn a_quota_that_is_used_up_is_told_apart_from_a_request_that_never_fits() {
+fn an_exhausted_quota_differs_from_a_request_that_never_fits() {
     let origin = Origin::ok();
     let policy = "p: { algorithm: single_counter, key: ip, limit: 1/1h, cost: { header: x-cost, max: 9 } }";
     let tollgate = start(&origin, None, &[policy], super::TRUSTED);

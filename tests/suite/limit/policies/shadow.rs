@@ -45,7 +45,7 @@ fn clients_notice_nothing_and_operators_see_it() {
 }
 
 #[test]
-fn beside_one_that_denies_only_that_is_told_of() {
+fn beside_a_denying_policy_a_shadow_policy_stays_hidden() {
     on_both(|redis| {
         let origin = Origin::ok();
         let policies = [

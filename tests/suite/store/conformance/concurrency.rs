@@ -74,7 +74,11 @@ pub(crate) fn threads_enter_up_to_the_limit<S: Subject>() {
             let admitted = on_threads(|thread| {
                 let enter = || harness.enter(&policy, "ip:1", u128::from(thread)).admitted;
                 let first = enter();
-                assert_eq!([enter(), enter()], [first; 2], "whoever is in stays in, and no other comes in");
+                assert_eq!(
+                    [enter(), enter()],
+                    [first; 2],
+                    "a member that is in stays in, and no other comes in"
+                );
                 u64::from(first)
             });
             assert_eq!(admitted, limit.min(THREADS), "{algorithm:?}");

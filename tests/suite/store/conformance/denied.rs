@@ -1,4 +1,4 @@
-//! Policies that count what they deny: whoever hammers at them never gets out.
+//! Policies that count what they deny: a client that keeps hammering stays denied.
 
 use tollgate::{
     config::model::Algorithm::{SlidingLog, SlidingWindow},
@@ -13,7 +13,7 @@ use super::{
 
 const BUCKETS: tollgate::config::model::Algorithm = SlidingWindow { buckets: 10 };
 
-pub(crate) fn whoever_hammers_never_gets_out<S: Subject>() {
+pub(crate) fn a_hammering_client_stays_denied<S: Subject>() {
     for algorithm in [SlidingLog, BUCKETS] {
         let harness = Harness::<S>::new();
         let policy = unforgiving(&policy("p", algorithm, &[(3, SECOND)]));
@@ -24,7 +24,7 @@ pub(crate) fn whoever_hammers_never_gets_out<S: Subject>() {
             assert!(!denied.admitted, "{algorithm:?} {request}");
             assert_eq!(harness.used(&policy, "ip:1"), 3, "{algorithm:?}: the newest three, and no more");
         }
-        // Until he leaves it: the oldest of the newest three came 400 ms before the last.
+        // Until it leaves the window: the oldest of the newest three came 400 ms before the last.
         let later = |micros: i64| harness.at(10_000_000 + micros).take(&policy, "ip:1", 0).remaining;
         let first = if algorithm == SlidingLog { 600_000 } else { 700_000 };
         assert_eq!([later(first - 1), later(first)], [0, 1], "{algorithm:?}");

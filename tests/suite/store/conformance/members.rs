@@ -113,7 +113,7 @@ pub(crate) fn a_lease_is_given_back_by_its_token_and_by_no_other<S: Subject>() {
     end("ip:1", 2);
     assert_eq!(harness.used(&policy, "ip:1"), 1, "once, however often it is said");
     assert!(harness.enter(&policy, "ip:1", 3).admitted);
-    assert!(!harness.enter(&policy, "ip:1", 2).admitted, "his place is taken");
+    assert!(!harness.enter(&policy, "ip:1", 2).admitted, "its slot is taken");
 }
 
 pub(crate) fn a_lease_lasts_as_long_as_it_is_renewed<S: Subject>() {
@@ -143,7 +143,7 @@ pub(crate) fn a_limit_of_one_is_a_lock<S: Subject>() {
         assert!(harness.enter(&policy, "ip:1", owner).admitted);
         assert!(!harness.enter(&policy, "ip:1", owner + 1).admitted);
         harness.refund(&[member_check(&policy, "ip:1", owner + 1)], receipt);
-        assert!(harness.enter(&policy, "ip:1", owner).admitted, "still his");
+        assert!(harness.enter(&policy, "ip:1", owner).admitted, "still its own");
         harness.refund(&[member_check(&policy, "ip:1", owner)], receipt);
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn members_that_come_at_once_are_counted_together<S: Subject>() {
     for (algorithm, callers) in [(Concurrency, 3), (Concurrency, 40), (Distinct, 5), (Distinct, 40)] {
         let harness = Harness::<S>::new();
         let policy = policy("p", algorithm, &[(5, SECOND)]);
-        // Each comes twice, and whoever is in stays in.
+        // Each comes twice, and a member that is in stays in.
         let requests: Vec<_> = (0..callers)
             .chain(0..callers)
             .map(|member| vec![member_check(&policy, "ip:1", member)])
@@ -194,7 +194,7 @@ pub(crate) fn what_a_shadow_denies_is_not_noted<S: Subject>() {
     }
 }
 
-/// Whoever comes, after how many tenths of a window and microseconds; and whether he leaves instead.
+/// The member that comes, after how many tenths of a window and microseconds; and whether it leaves instead.
 type Visit = (i64, i64, u128, bool);
 
 pub(crate) fn members_agree_with_the_definition<S: Subject>() {

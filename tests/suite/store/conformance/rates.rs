@@ -23,7 +23,7 @@ const YEAR: i64 = 366 * 86_400_000_000;
 /// No clock goes further, in microseconds: 2^53 of them are all that a double counts.
 const END: i64 = 1 << 52;
 
-pub(crate) fn who_exceeds_the_burst_waits_for_his_place<S: Subject>() {
+pub(crate) fn a_request_above_the_burst_waits_for_its_slot<S: Subject>() {
     let harness = Harness::<S>::new();
     let algorithm = Algorithm::Gcra { burst: 3, delay: Duration::from_millis(900) };
     let policy = policy("p", algorithm, &[(5, SECOND)]);

@@ -165,7 +165,7 @@ fn a_key_whose_expiry_was_taken_away_has_one_again() {
 
 /// Each kind of value, for each algorithm: most are of another kind than its own.
 #[test]
-fn whatever_somebody_else_wrote_limits_nobody_and_ends() {
+fn foreign_values_limit_nobody_and_expire() {
     let far = "99999999999999999999999";
     let garbage: [&[&str]; 9] = [
         &["set", "KEY", ""],
@@ -200,7 +200,7 @@ fn whatever_somebody_else_wrote_limits_nobody_and_ends() {
 }
 
 #[test]
-fn what_somebody_else_wrote_is_as_good_as_nothing() {
+fn foreign_values_count_as_nothing() {
     let harness = Harness::<Shared>::new();
     let prefix = &harness.place.config.prefix;
     let window = policy("p", Algorithm::SlidingWindow { buckets: 10 }, &[(2, SECOND)]);

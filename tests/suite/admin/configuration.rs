@@ -30,7 +30,7 @@ routes:
 }
 
 #[test]
-fn what_is_in_force_is_told_with_what_came_of_it() {
+fn the_configuration_in_force_is_shown_with_its_counters() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(config(&origin, free_port()));
     let statuses = [(); 3].map(|()| get(tollgate.address, "/a", &[]).status);
@@ -83,11 +83,11 @@ routes: [{{ path: /*, upstream: origin }}]
     let mut with_token = command(std::path::Path::new("."));
     with_token.args(["run", "--config", "proxy.yaml"]).env("TOKEN", "s3cret-token");
     let tollgate = Tollgate::launch(with_token, Config::yaml(yaml));
-    let told = ask(&tollgate, "/v1/config");
+    let config = ask(&tollgate, "/v1/config");
     let status = ask(&tollgate, "/v1/status");
-    assert_eq!((&told["hash"], &told["path"]), (&status["configuration"]["hash"], &json!("proxy.yaml")));
-    let shown = told["yaml"].as_str().unwrap();
+    assert_eq!((&config["hash"], &config["path"]), (&status["configuration"]["hash"], &json!("proxy.yaml")));
+    let shown = config["yaml"].as_str().unwrap();
     assert!(shown.contains("${TOKEN}") && shown.contains("redis://***@127.0.0.1"), "{shown}");
-    assert!(!told.to_string().contains("s3cret") && !told.to_string().contains("pa55word"), "{told}");
+    assert!(!config.to_string().contains("s3cret") && !config.to_string().contains("pa55word"), "{config}");
     assert_eq!(tollgate.admin("GET", "/v1/config").status, 401);
 }

@@ -42,12 +42,12 @@ fn a_limit_is_looked_at_and_cleared_by_its_key() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(config(&origin, ""));
     assert_eq!([(); 3].map(|()| status(&tollgate)), [200, 200, 429]);
-    let told = limits(&tollgate, "key=ip:127.0.0.1");
+    let usage = limits(&tollgate, "key=ip:127.0.0.1");
     let of =
-        |told: &Value| (told[0]["policy"].clone(), told[0]["used"].clone(), told[0]["remaining"].clone());
-    assert_eq!(of(&told), (json!("one"), json!(2), json!(0)));
-    // Who names no user is limited by address in his place.
-    assert_eq!((&told[1]["policy"], &told[1]["used"]), (&json!("other"), &json!(2)));
+        |usage: &Value| (usage[0]["policy"].clone(), usage[0]["used"].clone(), usage[0]["remaining"].clone());
+    assert_eq!(of(&usage), (json!("one"), json!(2), json!(0)));
+    // A request without a user is limited by address.
+    assert_eq!((&usage[1]["policy"], &usage[1]["used"]), (&json!("other"), &json!(2)));
     assert_eq!(of(&limits(&tollgate, "policy=one&key=ip:127.0.0.1%2Bpath:/a")).1, json!(2));
     assert_eq!(
         of(&limits(&tollgate, "policy=one&key=ip:127.0.0.1+path:/a")).1,
@@ -69,7 +69,7 @@ fn a_limit_is_looked_at_and_cleared_by_its_key() {
 }
 
 #[test]
-fn what_is_no_key_or_nobody_s_is_told_in_words() {
+fn a_malformed_or_unknown_key_is_reported_in_words() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(config(&origin, ""));
     for (query, status, words) in [
