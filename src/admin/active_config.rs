@@ -12,7 +12,7 @@ pub struct ConfigSnapshot {
     /// What requests are held against.
     pub rules: Arc<Rules>,
     /// In the configuration's order.
-    pub upstreams: Vec<Arc<upstream::Shared>>,
+    pub upstreams: Vec<Arc<upstream::SharedUpstream>>,
     /// Tells two configurations apart.
     pub hash: String,
     /// Tells apart what they decide over requests: what instances that share a store compare.

@@ -17,7 +17,7 @@ use crate::{
     limit::{Cleared, Clock, Peek, Policy, StoreAdmin, Unavailable},
     proxy::{
         Rules,
-        explain::{Explained, explain},
+        explain::{Explanation, explain},
     },
 };
 
@@ -31,7 +31,7 @@ pub(super) enum Question {
     Peek { policies: Arc<[Policy]>, policy: usize, variant: usize, identifier: String, answer: Answer<Peek> },
     Reset { policies: Arc<[Policy]>, identifier: String, answer: Answer<Vec<Cleared>> },
     Clear { policies: Vec<Policy>, identifier: String, answer: Answer<Vec<Cleared>> },
-    Explain { rules: Arc<Rules>, request: Box<request::Parts>, peer: IpAddr, answer: Answer<Explained> },
+    Explain { rules: Arc<Rules>, request: Box<request::Parts>, peer: IpAddr, answer: Answer<Explanation> },
 }
 
 /// For the archive.
@@ -101,7 +101,7 @@ impl Desk {
         rules: &Arc<Rules>,
         request: request::Parts,
         peer: IpAddr,
-    ) -> Result<Explained, Unavailable> {
+    ) -> Result<Explanation, Unavailable> {
         let (rules, request) = (Arc::clone(rules), Box::new(request));
         ask(&self.store, |answer| Question::Explain { rules, request, peer, answer }).await
     }

@@ -13,7 +13,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    proxy::explain::{Explained, Routed, Standing, Stood, Verdict},
+    proxy::explain::{CheckVerdict, ExplainedCheck, ExplainedRoute, ExplainedVerdict, Explanation},
     telemetry::time::duration,
 };
 
@@ -108,17 +108,17 @@ fn origin_form(uri: &Uri) -> Uri {
     }
 }
 
-fn told(explained: Explained) -> dto::Explanation {
+fn told(explained: Explanation) -> dto::Explanation {
     let (address, because) = explained.address;
     let client_address = dto::ExplainedAddress { address: address.into(), because };
     let (user, because) = explained.user;
     let user = dto::ExplainedUser { user: user.map(Into::into), because };
     let verdict = match explained.verdict {
-        Verdict::Allowed => "allowed",
-        Verdict::Denied => "denied",
-        Verdict::Banned => "banned",
-        Verdict::Undecided => "undecided",
-        Verdict::Refused => "refused",
+        ExplainedVerdict::Allowed => "allowed",
+        ExplainedVerdict::Denied => "denied",
+        ExplainedVerdict::Banned => "banned",
+        ExplainedVerdict::Undecided => "undecided",
+        ExplainedVerdict::Refused => "refused",
     };
     dto::Explanation {
         client_address,
@@ -133,7 +133,7 @@ fn told(explained: Explained) -> dto::Explanation {
     }
 }
 
-fn route(route: Routed) -> dto::ExplainedRoute {
+fn route(route: ExplainedRoute) -> dto::ExplainedRoute {
     let passed_over = route.passed_over.into_iter();
     dto::ExplainedRoute {
         name: route.name,
@@ -142,13 +142,13 @@ fn route(route: Routed) -> dto::ExplainedRoute {
     }
 }
 
-fn check(standing: Standing) -> dto::ExplainedCheck {
-    let verdict = match standing.stood {
-        Stood::Allowed => "allowed",
-        Stood::Denied => "denied",
-        Stood::Exempt => "exempt",
-        Stood::Skipped => "skipped",
-        Stood::Unknown => "unknown",
+fn check(standing: ExplainedCheck) -> dto::ExplainedCheck {
+    let verdict = match standing.verdict {
+        CheckVerdict::Allowed => "allowed",
+        CheckVerdict::Denied => "denied",
+        CheckVerdict::Exempt => "exempt",
+        CheckVerdict::Skipped => "skipped",
+        CheckVerdict::Unknown => "unknown",
     };
     dto::ExplainedCheck {
         policy: standing.policy,

@@ -12,7 +12,7 @@ use crate::{
     limit::Policy,
     proxy::Rules,
     telemetry::metrics::Metrics,
-    upstream::Shared,
+    upstream::SharedUpstream,
 };
 
 /// One configuration, ready to serve requests.
@@ -20,7 +20,7 @@ pub(super) struct Generation {
     pub(super) config: Arc<Config>,
     pub(super) rules: Arc<Rules>,
     /// In the configuration's order.
-    pub(super) upstreams: Vec<Arc<Shared>>,
+    pub(super) upstreams: Vec<Arc<SharedUpstream>>,
     verifier: Arc<Verifier>,
 }
 
@@ -46,7 +46,7 @@ impl Generation {
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstream = |upstream: &model::Upstream| {
             let same = known.iter().find(|known| known.config == *upstream);
-            same.map_or_else(|| Shared::new(upstream.clone()), Arc::clone)
+            same.map_or_else(|| SharedUpstream::new(upstream.clone()), Arc::clone)
         };
         let upstreams = config.upstreams.iter().map(upstream).collect();
         let rules = Arc::new(Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier))?);
@@ -56,7 +56,9 @@ impl Generation {
     /// Has how its endpoints stand told among what is counted.
     pub(super) fn watch_endpoints(&self, metrics: &Metrics) {
         let upstreams = self.upstreams.clone();
-        metrics.watch_endpoints(move || upstreams.iter().flat_map(|upstream| upstream.facts()).collect());
+        metrics.watch_endpoints(move || {
+            upstreams.iter().flat_map(|upstream| upstream.endpoint_facts()).collect()
+        });
     }
 
     /// What the admin port shows of it. `loaded`: when, in microseconds since the Unix epoch.

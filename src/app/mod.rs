@@ -22,9 +22,9 @@ use crate::{
     config::model::{AccessLogFormat, Config},
     identity::UnusableKeys,
     limit::{Clock, Policy, PolicyIds, StoreAdmin, SystemClock},
-    listener::{BindError, Bound, Phase, Pulses, Slots},
+    listener::{BindError, BoundListener, ConnectionLimit, Lifecycle, LivenessMonitor},
     peers::{Monitor, records::RecordArchive},
-    proxy::Parts,
+    proxy::WorkerParts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
         Events,
@@ -38,7 +38,7 @@ use generation::Generation;
 use reload::Elsewhere;
 use stores::{Ground, Shared};
 
-pub use crate::listener::Inherited;
+pub use crate::listener::InheritedSockets;
 pub use reload::Loaded;
 
 /// How often a worker hands on what it has gathered.
@@ -86,12 +86,12 @@ pub struct App {
     bans: Arc<Bans>,
     /// Where instances share their limits.
     monitor: Option<Monitor>,
-    slots: Arc<Slots>,
-    pulses: Pulses,
+    slots: Arc<ConnectionLimit>,
+    pulses: LivenessMonitor,
     access_log: AccessLog,
     traces: Option<Traces>,
     readiness: Arc<Readiness>,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<Lifecycle>,
     ended: mpsc::Receiver<()>,
     admin: AdminHandle,
 }
@@ -101,7 +101,7 @@ pub struct App {
 ///
 /// # Errors
 /// A port is taken, a file can't be opened, a thread can't be started; nothing runs then.
-pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Result<App, StartError> {
+pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets) -> Result<App, StartError> {
     raise_descriptor_limit();
     let clock = SystemClock::new();
     let mut ids = PolicyIds::default();
@@ -138,7 +138,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: Inherited) -> Res
 /// the admin port reads the records of other instances from.
 fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
     (generation, ids): (Generation, PolicyIds),
-    mut inherited: Inherited,
+    mut inherited: InheritedSockets,
     ground: Ground,
     memory: Arc<MemoryStore>,
     far: Option<(Monitor, Elsewhere)>,
@@ -151,7 +151,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
     let workers = metrics.workers();
 
     let configured: Vec<SocketAddr> = config.listeners.iter().map(|listener| listener.address).collect();
-    inherited.keep(&[configured.as_slice(), &[config.admin.address]].concat());
+    inherited.retain(&[configured.as_slice(), &[config.admin.address]].concat());
     let admin_socket = inherited.or_bind(config.admin.address, 1)?;
     let bound = configured
         .into_iter()
@@ -165,9 +165,9 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
         Diagnostics::spawn(&config, Arc::clone(&metrics), events.clone(), Timing::from_environment())?;
     let collector = Collector::spawn(Arc::clone(&registry), clock.clone(), Arc::clone(&metrics))?;
     generation.watch_endpoints(&metrics);
-    let slots = Slots::new(config.client_limits.connections);
-    let pulses = Pulses::new(workers);
-    let (phase, watched) = watch::channel(Phase::Serving);
+    let slots = ConnectionLimit::new(config.client_limits.connections);
+    let pulses = LivenessMonitor::new(workers);
+    let (phase, watched) = watch::channel(Lifecycle::Serving);
     let (working, ended) = mpsc::channel(1);
 
     let readiness = Arc::new(Readiness::default());
@@ -209,7 +209,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
     for ((index, sockets), pulse) in
         workers::sockets(bound, workers).into_iter().enumerate().zip(pulses.each())
     {
-        let worker = Parts {
+        let worker = WorkerParts {
             index,
             store: Box::new(end.clone()),
             metrics: Arc::clone(&metrics),
@@ -218,7 +218,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
             sampler: parts.diagnostics.sampler(),
             bans: Arc::clone(&bans),
             clock: clock.clone(),
-            generation: parts.of_worker(&parts.generation, index),
+            config: parts.of_worker(&parts.generation, index),
         };
         let (renewals, received) = mpsc::unbounded_channel();
         let shift = workers::Shift { sockets, slots: Arc::clone(&slots), phase: watched.clone(), pulse };
@@ -257,7 +257,7 @@ impl App {
 
     /// Open client connections.
     pub fn connections(&self) -> usize {
-        self.slots.taken()
+        self.slots.open()
     }
 
     /// Opens the access log anew, after its file was moved away.
@@ -277,7 +277,7 @@ impl App {
     /// Whether every worker has given a sign of life since this was last true; they do some ten times a
     /// second.
     pub fn workers_go_on(&mut self) -> bool {
-        self.pulses.all_went_on()
+        self.pulses.all_alive()
     }
 
     /// Ready once all workers have ended.
@@ -289,7 +289,7 @@ impl App {
     /// Takes no more connections, and closes those on which nothing runs.
     pub fn drain(&self) {
         self.readiness.enter(admin::ProcessPhase::Draining);
-        self.phase.send_replace(Phase::Draining);
+        self.phase.send_replace(Lifecycle::Draining);
     }
 
     /// How long requests may run on (`shutdown.drain`).
@@ -305,7 +305,7 @@ impl App {
     /// Breaks off what still runs, and waits until what it held of limits is given back, as far as it can be: two seconds
     /// at most.
     pub async fn break_off(&mut self) {
-        self.phase.send_replace(Phase::Ending);
+        self.phase.send_replace(Lifecycle::Ending);
         if tokio::time::timeout(BREAK_OFF, self.workers_ended()).await.is_err() {
             tracing::warn!("some workers do not end");
         }
@@ -326,7 +326,7 @@ impl App {
     }
 }
 
-fn only(bound: Bound) -> io::Result<TcpListener> {
+fn only(bound: BoundListener) -> io::Result<TcpListener> {
     bound.sockets.into_iter().next().ok_or_else(|| io::Error::other("no socket was bound"))
 }
 

@@ -19,7 +19,7 @@ use crate::{
     },
     config::model::Config,
     limit::{Clock, Fleet, Policy, PolicyIds, SystemClock},
-    listener::{Renewal, Slots},
+    listener::{ConnectionLimit, WorkerUpdate},
     peers::records::Scope,
     proxy,
     telemetry::{Event, Events, diagnostics::Diagnostics, metrics::Metrics, time::rfc3339},
@@ -40,12 +40,12 @@ pub(super) struct Parts {
     pub(super) metrics: Arc<Metrics>,
     pub(super) registry: Arc<Registry>,
     pub(super) collector: Collector,
-    pub(super) slots: Arc<Slots>,
+    pub(super) slots: Arc<ConnectionLimit>,
     pub(super) audit: Arc<AuditLog>,
     pub(super) events: Events,
     pub(super) clock: SystemClock,
     /// One a worker.
-    pub(super) renewals: Vec<mpsc::UnboundedSender<Renewal>>,
+    pub(super) renewals: Vec<mpsc::UnboundedSender<WorkerUpdate>>,
     /// Where instances share their limits.
     pub(super) elsewhere: Option<Elsewhere>,
     pub(super) diagnostics: Diagnostics,
@@ -161,9 +161,9 @@ impl Parts {
     async fn renew(&self, generation: &Generation) {
         let mut waiting = Vec::new();
         for (index, renewals) in self.renewals.iter().enumerate() {
-            let (done, renewed) = oneshot::channel();
-            let generation = self.of_worker(generation, index);
-            if renewals.send(Renewal { generation, done }).is_ok() {
+            let (applied, renewed) = oneshot::channel();
+            let config = self.of_worker(generation, index);
+            if renewals.send(WorkerUpdate { config, applied }).is_ok() {
                 waiting.push(renewed);
             }
         }
@@ -174,8 +174,8 @@ impl Parts {
     }
 
     /// What one worker goes by.
-    pub(super) fn of_worker(&self, generation: &Generation, index: usize) -> proxy::Generation {
-        proxy::Generation {
+    pub(super) fn of_worker(&self, generation: &Generation, index: usize) -> proxy::WorkerConfig {
+        proxy::WorkerConfig {
             rules: Arc::clone(&generation.rules),
             upstreams: generation.upstreams.clone(),
             metrics: self.metrics.worker(index),

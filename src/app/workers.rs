@@ -10,12 +10,12 @@ use tokio::{
 use crate::{
     config::model::Workers,
     limit::StoreAdmin,
-    listener::{self, Bound, Phase, Pulse, Renewal, Slots},
-    proxy::Parts,
+    listener::{self, BoundListener, ConnectionLimit, Lifecycle, WorkerLiveness, WorkerUpdate},
+    proxy::WorkerParts,
 };
 
 /// Transposes sockets a listener into sockets a worker.
-pub(super) fn sockets(bound: Vec<Bound>, workers: usize) -> Vec<Vec<TcpListener>> {
+pub(super) fn sockets(bound: Vec<BoundListener>, workers: usize) -> Vec<Vec<TcpListener>> {
     let mut all: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
     for listener in bound {
         for (worker, socket) in all.iter_mut().zip(listener.sockets) {
@@ -28,15 +28,15 @@ pub(super) fn sockets(bound: Vec<Bound>, workers: usize) -> Vec<Vec<TcpListener>
 /// Where a worker serves, and how long.
 pub(super) struct Shift {
     pub(super) sockets: Vec<TcpListener>,
-    pub(super) slots: Arc<Slots>,
-    pub(super) phase: watch::Receiver<Phase>,
-    pub(super) pulse: Pulse,
+    pub(super) slots: Arc<ConnectionLimit>,
+    pub(super) phase: watch::Receiver<Lifecycle>,
+    pub(super) pulse: WorkerLiveness,
 }
 
 /// Starts a worker's thread, and waits until it has its runtime. `working` is dropped when it ends.
 pub(super) fn spawn<S: StoreAdmin + 'static>(
-    parts: Parts<S>,
-    renewals: mpsc::UnboundedReceiver<Renewal>,
+    parts: WorkerParts<S>,
+    renewals: mpsc::UnboundedReceiver<WorkerUpdate>,
     shift: Shift,
     working: mpsc::Sender<()>,
 ) -> io::Result<()> {

@@ -14,7 +14,7 @@ use tokio::{
 use super::{misconfigured, service_manager::ServiceManager};
 use crate::{
     admin::{ReloadRequest, dto::ConfigurationError},
-    app::{self, App, Inherited, Loaded},
+    app::{self, App, InheritedSockets, Loaded},
     config::{self, Config},
     telemetry::log,
 };
@@ -29,7 +29,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> ExitCode {
     // Before anything is opened.
-    let inherited = Inherited::from_environment();
+    let inherited = InheritedSockets::from_environment();
     let (config, warnings) = match load(&args.config) {
         Ok(loaded) => loaded,
         Err(errors) => return misconfigured(&errors),

@@ -1,4 +1,5 @@
-//! One client's connection: hyper's HTTP/1.1 machine, driven until it is done or time is up.
+//! One client's connection: hyper's HTTP/1.1 connection, driven until it ends or times out, and the lingering close
+//! after it.
 
 use std::{
     convert::Infallible,
@@ -12,36 +13,40 @@ use std::{
 use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, time::Sleep};
+use tokio::{
+    io::AsyncReadExt,
+    net::TcpStream,
+    time::{Sleep, timeout},
+};
 
 use super::io::ClientIo;
 use crate::{
-    proxy::{Patience, ResponseBody, Waiting},
+    proxy::{Phase, PhaseTimer, ResponseBody},
     telemetry::metrics::ThreadMetrics,
 };
 
-/// After so long without a request a connection gives its buffers back.
+/// A connection without a request for this long is parked, which frees its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(250);
 
-/// A connection being served. Its output is the socket, for whoever closes it, where the client may
-/// still be sending.
+/// A connection being served. Its output is the socket, for a lingering close, where the client may still be
+/// sending.
 pub(super) struct Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
-    state: State<S>,
+    state: ConnectionState<S>,
     builder: Rc<http1::Builder>,
-    patience: Rc<Patience>,
+    timer: Rc<PhaseTimer>,
     metrics: Arc<ThreadMetrics>,
-    timer: Pin<Box<Sleep>>,
-    /// Whether the timer knows whom to wake.
+    sleep: Pin<Box<Sleep>>,
+    /// Whether the sleep has the waker of this task.
     armed: bool,
     draining: bool,
 }
 
-/// hyper's machine holds some 20 KiB of buffers, which is much for a client that is silent. So it is
-/// made when the first byte of a request waits to be read, and given up when no other follows soon.
-enum State<S>
+/// hyper's connection holds some 20 KiB of buffers, which is much for an idle client. So it is made when the
+/// first byte of a request waits to be read, and dropped when no other request follows soon.
+enum ConnectionState<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible>,
 {
@@ -58,122 +63,127 @@ where
         io: ClientIo,
         service: S,
         builder: Rc<http1::Builder>,
-        patience: Rc<Patience>,
+        timer: Rc<PhaseTimer>,
         metrics: Arc<ThreadMetrics>,
     ) -> Self {
-        let timer = Box::pin(tokio::time::sleep_until(patience.deadline().into()));
-        let state = State::Parked { io, service };
-        Self { state, builder, patience, metrics, timer, armed: false, draining: false }
+        let sleep = Box::pin(tokio::time::sleep_until(timer.deadline().into()));
+        let state = ConnectionState::Parked { io, service };
+        Self { state, builder, timer, metrics, sleep, armed: false, draining: false }
     }
 
-    /// Serves what there is to serve.
+    /// Serves until the connection has to wait.
     fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Option<TcpStream>> {
         loop {
             match &mut self.state {
-                State::Ended => return Poll::Ready(None),
-                State::Parked { io, .. } => match io.poll_readable(cx) {
+                ConnectionState::Ended => return Poll::Ready(None),
+                ConnectionState::Parked { io, .. } => match io.poll_readable(cx) {
                     Poll::Ready(true) => {
                         self.unpark();
                         continue;
                     }
                     Poll::Ready(false) => return Poll::Ready(None),
-                    Poll::Pending if self.patience.is_draining() => return Poll::Ready(None),
+                    Poll::Pending if self.timer.is_draining() => return Poll::Ready(None),
                     Poll::Pending => {}
                 },
-                State::Serving(http) => {
+                ConnectionState::Serving(http) => {
                     if let Poll::Ready(result) = Pin::new(&mut **http).poll(cx) {
                         return Poll::Ready(self.ended(result));
                     }
-                    // Only after a look at the socket: a request that has come already is served.
-                    if self.patience.is_draining() && !self.draining {
+                    // Only after the socket was polled: a request that has come already is served.
+                    if self.timer.is_draining() && !self.draining {
                         self.draining = true;
                         Pin::new(&mut **http).graceful_shutdown();
                         continue;
                     }
-                    if self.patience.take_elapsed() {
-                        // Time was up, and nobody was left to answer for it.
+                    if self.timer.take_timed_out() {
+                        // The phase timed out, and no code of the request was left to answer.
                         return Poll::Ready(None);
                     }
                 }
             }
-            ready!(self.poll_patience(cx));
-            match self.patience.waiting() {
-                // Whoever waits says so to the client.
-                Waiting::Upstream | Waiting::RequestBody => self.patience.set_elapsed(),
-                _ if self.patience.deadline() > Instant::now() => self.park(),
-                waiting => {
-                    tracing::debug!(?waiting, "connection timed out");
+            ready!(self.poll_deadline(cx));
+            match self.timer.phase() {
+                // The code that waits answers the client.
+                Phase::Upstream | Phase::RequestBody => self.timer.set_timed_out(),
+                _ if self.timer.deadline() > Instant::now() => self.park(),
+                phase => {
+                    tracing::debug!(waiting = ?phase, "connection timed out");
                     return Poll::Ready(None);
                 }
             }
         }
     }
 
-    /// Ready once the time for what the connection waits for is up, or it is time to park.
-    fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut deadline = self.patience.deadline();
+    /// Ready once the phase has timed out, or it is time to park.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut deadline = self.timer.deadline();
         if self.may_park() {
-            deadline = deadline.min(self.patience.since() + PARK_AFTER);
+            deadline = deadline.min(self.timer.since() + PARK_AFTER);
         }
-        if self.timer.deadline() > deadline.into() {
-            self.timer.as_mut().reset(deadline.into());
+        if self.sleep.deadline() > deadline.into() {
+            self.sleep.as_mut().reset(deadline.into());
             self.armed = false;
         }
-        // Mostly the timer is set for some time to come, and needs no look.
-        if self.armed && self.timer.deadline() > self.patience.now().into() {
+        // Mostly the sleep ends in the future, and need not be polled.
+        if self.armed && self.sleep.deadline() > self.timer.now().into() {
             return Poll::Pending;
         }
-        while self.timer.as_mut().poll(cx).is_ready() {
+        while self.sleep.as_mut().poll(cx).is_ready() {
             if Instant::now() >= deadline {
                 self.armed = false;
                 return Poll::Ready(());
             }
-            // The deadline has moved on since the timer was set.
-            self.timer.as_mut().reset(deadline.into());
+            // The deadline has moved on since the sleep was set.
+            self.sleep.as_mut().reset(deadline.into());
         }
         self.armed = true;
         Poll::Pending
     }
 
-    /// Whether nothing is under way: neither a request, nor the rest of an answer or of a body.
+    /// Whether the connection is idle: no request is in flight, nor the rest of an answer or of a body.
     fn may_park(&self) -> bool {
-        matches!(self.state, State::Serving(_))
-            && matches!(self.patience.waiting(), Waiting::FirstRequest | Waiting::Request)
-            && !self.patience.has_left_body()
-            && !self.patience.is_write_blocked()
+        matches!(self.state, ConnectionState::Serving(_))
+            && matches!(self.timer.phase(), Phase::FirstRequest | Phase::Request)
+            && !self.timer.is_body_unread()
+            && !self.timer.is_write_blocked()
     }
 
     fn park(&mut self) {
-        if let State::Serving(http) = std::mem::replace(&mut self.state, State::Ended) {
+        if let ConnectionState::Serving(http) = std::mem::replace(&mut self.state, ConnectionState::Ended) {
             let http1::Parts { io, read_buf, service, .. } = http.into_parts();
             let mut io = io.into_inner();
-            // The beginning of another request may have come with the last one.
+            // The beginning of the next request may have been read with the last one.
             io.unread(read_buf);
-            self.state = State::Parked { io, service };
+            self.state = ConnectionState::Parked { io, service };
         }
     }
 
     fn unpark(&mut self) {
-        if let State::Parked { io, service } = std::mem::replace(&mut self.state, State::Ended) {
-            self.state = State::Serving(Box::new(self.builder.serve_connection(TokioIo::new(io), service)));
+        if let ConnectionState::Parked { io, service } =
+            std::mem::replace(&mut self.state, ConnectionState::Ended)
+        {
+            self.state =
+                ConnectionState::Serving(Box::new(self.builder.serve_connection(TokioIo::new(io), service)));
         }
     }
 
     /// The socket, where the client may still be sending.
     fn ended(&mut self, result: hyper::Result<()>) -> Option<TcpStream> {
         let still_sending = match result {
-            Ok(()) => self.patience.has_left_body(),
+            Ok(()) => self.timer.is_body_unread(),
             Err(error) => {
                 tracing::debug!("connection ended: {error}");
-                // hyper has answered a head that is none; its rest may still come.
+                // hyper has answered a malformed head; its rest may still come.
                 if error.is_parse() {
                     self.metrics.bad_requests().inc();
                 }
                 error.is_parse()
             }
         };
-        match std::mem::replace(&mut self.state, State::Ended) {
-            State::Serving(http) if still_sending => Some(http.into_parts().io.into_inner().into_stream()),
+        match std::mem::replace(&mut self.state, ConnectionState::Ended) {
+            ConnectionState::Serving(http) if still_sending => {
+                Some(http.into_parts().io.into_inner().into_stream())
+            }
             _ => None,
         }
     }
@@ -186,9 +196,34 @@ where
     type Output = Option<TcpStream>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.patience.begin_poll(cx);
+        self.timer.begin_poll(cx);
         let output = self.advance(cx);
-        self.patience.end_poll(self.timer.deadline().into_std());
+        self.timer.end_poll(self.sleep.deadline().into_std());
         output
     }
+}
+
+/// How long, and how much, a lingering close reads. What comes after that is reset.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 1 << 20;
+
+/// Reads and drops what the client still sends, until it has seen that the connection is closing (nginx'
+/// lingering close).
+///
+/// A socket that is closed with bytes unread is reset, and a reset may overtake the answer on its way
+/// to the client (RFC 9112, 9.6): a client whose upload was refused would see a broken connection
+/// instead of the refusal.
+pub(super) async fn lingering_close(mut stream: TcpStream) {
+    let mut scratch = [0; 4096];
+    let drain = async {
+        let mut left = LINGER_BYTES;
+        while let Ok(read @ 1..) = stream.read(&mut scratch).await {
+            left = left.saturating_sub(read);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    // Either way the connection ends here.
+    let _ = timeout(LINGER_TIME, drain).await;
 }

@@ -1,5 +1,5 @@
-//! Listening sockets that the process was started with (systemd's socket activation): whoever holds
-//! them keeps the clients that come while Tollgate restarts.
+//! Listening sockets that the process was started with (systemd's socket activation): they stay open while
+//! Tollgate restarts, and keep the clients that come meanwhile.
 
 use std::{
     io,
@@ -9,23 +9,23 @@ use std::{
 use listenfd::ListenFd;
 use socket2::SockRef;
 
-use super::socket::{BindError, Bound, bind};
+use super::socket::{BindError, BoundListener, bind};
 
 /// The inherited sockets that no listener has taken yet.
 #[derive(Debug, Default)]
-pub struct Inherited {
+pub struct InheritedSockets {
     sockets: Vec<(SocketAddr, TcpListener)>,
-    /// What can't be served, in words; said once messages can be.
+    /// Why some descriptors can't be served; logged once logging works.
     unusable: Vec<String>,
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// None.
     pub fn none() -> Self {
         Self::default()
     }
 
-    /// Those that `LISTEN_FDS` and `LISTEN_PID` tell of (sd_listen_fds(3)).
+    /// Those that `LISTEN_FDS` and `LISTEN_PID` announce (sd_listen_fds(3)).
     ///
     /// To be called before anything else is opened, and before there is another thread: it takes
     /// descriptors by their number, and the two variables out of the environment.
@@ -41,14 +41,14 @@ impl Inherited {
         inherited
     }
 
-    /// Closes those whose address is not among `wanted`, and says so. Whoever made them may go on to hold
-    /// them, so that clients wait there for nothing.
-    pub fn keep(&mut self, wanted: &[SocketAddr]) {
+    /// Closes those whose address is not among `addresses`, and warns: their creator may keep them open, so that
+    /// clients wait there for nothing.
+    pub fn retain(&mut self, addresses: &[SocketAddr]) {
         for reason in self.unusable.drain(..) {
             tracing::warn!("an inherited descriptor is of no use: {reason}");
         }
         self.sockets.retain(|(address, _)| {
-            let kept = wanted.contains(address);
+            let kept = addresses.contains(address);
             if !kept {
                 tracing::warn!(%address, "an inherited socket is closed: no listener has its address");
             }
@@ -56,15 +56,15 @@ impl Inherited {
         });
     }
 
-    /// The inherited socket at exactly this address, once for each worker; where there is none, the
-    /// address is bound.
+    /// The inherited socket at exactly this address, cloned for each worker; where there is none, the address is
+    /// bound.
     ///
-    /// An inherited socket is shared: a client wakes every worker that is idle, one of them gets it, and
-    /// the others find nothing and wait on.
+    /// An inherited socket is shared: a client wakes every idle worker, one of them accepts it, and the others
+    /// wait on.
     ///
     /// # Errors
     /// The address can't be bound, or no descriptor is left.
-    pub fn or_bind(&mut self, address: SocketAddr, workers: usize) -> Result<Bound, BindError> {
+    pub fn or_bind(&mut self, address: SocketAddr, workers: usize) -> Result<BoundListener, BindError> {
         let Some(index) = self.sockets.iter().position(|(inherited, _)| *inherited == address) else {
             return bind(address, workers);
         };
@@ -73,7 +73,7 @@ impl Inherited {
         let mut sockets = clones.map_err(|error| BindError::new(address, error))?;
         sockets.push(socket);
         tracing::info!(%address, "serving on an inherited socket");
-        Ok(Bound { address, sockets })
+        Ok(BoundListener { address, sockets })
     }
 }
 
@@ -105,11 +105,11 @@ mod tests {
     use super::*;
 
     /// A socket as systemd binds it: alone, without SO_REUSEPORT.
-    fn inherited() -> (SocketAddr, Inherited) {
+    fn inherited() -> (SocketAddr, InheritedSockets) {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        (address, Inherited { sockets: vec![(address, socket)], unusable: Vec::new() })
+        (address, InheritedSockets { sockets: vec![(address, socket)], unusable: Vec::new() })
     }
 
     #[test]
@@ -141,11 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_is_closed() {
+    fn a_socket_without_a_listener_is_closed() {
         let (address, mut inherited) = inherited();
-        inherited.keep(&[address]);
+        inherited.retain(&[address]);
         assert_eq!(inherited.sockets.len(), 1);
-        inherited.keep(&[SocketAddr::from(([0, 0, 0, 0], address.port()))]);
+        inherited.retain(&[SocketAddr::from(([0, 0, 0, 0], address.port()))]);
         assert!(std::net::TcpStream::connect(address).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! A client's socket, which tells the connection's [`Patience`] of what moves on it.
+//! A client's socket, which tells the connection's [`PhaseTimer`] of reads and writes.
 
 use std::{
     io,
@@ -14,29 +14,29 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::proxy::{Patience, Waiting};
+use crate::proxy::{Phase, PhaseTimer};
 
 /// A client's socket.
 #[derive(Debug)]
 pub(super) struct ClientIo {
     stream: TcpStream,
-    patience: Rc<Patience>,
+    timer: Rc<PhaseTimer>,
     /// From the first byte of a request's head to its last.
     head_timeout: Duration,
     /// Between two writes that get through.
     write_timeout: Duration,
-    /// What was read before and is to be read again.
+    /// Bytes that were read before and are to be read again.
     unread: Bytes,
 }
 
 impl ClientIo {
     pub(super) fn new(
         stream: TcpStream,
-        patience: Rc<Patience>,
+        timer: Rc<PhaseTimer>,
         head_timeout: Duration,
         write_timeout: Duration,
     ) -> Self {
-        Self { stream, patience, head_timeout, write_timeout, unread: Bytes::new() }
+        Self { stream, timer, head_timeout, write_timeout, unread: Bytes::new() }
     }
 
     pub(super) fn into_stream(self) -> TcpStream {
@@ -58,10 +58,10 @@ impl ClientIo {
         Poll::Ready(peeked.is_ok_and(|length| length > 0))
     }
 
-    fn wrote<T>(&self, result: Poll<T>) -> Poll<T> {
-        self.patience.set_write_blocked(result.is_pending());
-        if result.is_ready() && self.patience.waiting() == Waiting::Client {
-            self.patience.wait(Waiting::Client, self.write_timeout);
+    fn after_write<T>(&self, result: Poll<T>) -> Poll<T> {
+        self.timer.set_write_blocked(result.is_pending());
+        if result.is_ready() && self.timer.phase() == Phase::Client {
+            self.timer.enter(Phase::Client, self.write_timeout);
         }
         result
     }
@@ -81,9 +81,9 @@ impl AsyncRead for ClientIo {
             buf.put_slice(&self.unread.split_to(length));
             Ok(())
         };
-        let waiting = self.patience.waiting();
-        if buf.filled().len() > before && matches!(waiting, Waiting::FirstRequest | Waiting::Request) {
-            self.patience.wait(Waiting::RequestHead, self.head_timeout);
+        let phase = self.timer.phase();
+        if buf.filled().len() > before && matches!(phase, Phase::FirstRequest | Phase::Request) {
+            self.timer.enter(Phase::RequestHead, self.head_timeout);
         }
         Poll::Ready(result)
     }
@@ -92,7 +92,7 @@ impl AsyncRead for ClientIo {
 impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.wrote(result)
+        self.after_write(result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

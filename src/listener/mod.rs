@@ -1,17 +1,17 @@
 //! Sockets and the connections of clients on them, up to where a request begins.
 
 mod connection;
-mod current;
+mod connections;
+mod current_worker;
 mod inherited;
 mod io;
-mod linger;
-mod pulse;
+mod liveness;
 mod run;
 mod socket;
-mod visitor;
 
-pub use current::Renewal;
-pub use inherited::Inherited;
-pub use pulse::{Pulse, Pulses};
-pub use run::{Phase, Slots, run};
-pub use socket::{BindError, Bound};
+pub use connections::ConnectionLimit;
+pub use current_worker::WorkerUpdate;
+pub use inherited::InheritedSockets;
+pub use liveness::{LivenessMonitor, WorkerLiveness};
+pub use run::{Lifecycle, run};
+pub use socket::{BindError, BoundListener};

@@ -1,237 +1,127 @@
 //! A worker's loop: accept, serve, drain.
 
 use std::{
-    cell::RefCell,
     io,
     net::SocketAddr,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use http::Request;
 use hyper::{body::Incoming, service::service_fn};
-use slab::Slab;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Notify, mpsc::UnboundedReceiver, watch},
-    task::{AbortHandle, JoinSet},
+    sync::{mpsc::UnboundedReceiver, watch},
+    task::JoinSet,
     time::MissedTickBehavior,
 };
 
 use super::{
-    connection::Connection,
-    current::{Current, Renewal},
+    connection::{Connection, lingering_close},
+    connections::{ConnectionLimit, ConnectionPermit, Connections},
+    current_worker::{CurrentWorker, WorkerUpdate},
     io::ClientIo,
-    linger::linger,
-    pulse::Pulse,
-    visitor::Visitor,
+    liveness::WorkerLiveness,
 };
 use crate::{
     limit::StoreAdmin,
-    proxy::{self, Parts, Patience, Waiting, Worker},
+    proxy::{self, ClientConnection, PhaseTimer, Worker, WorkerParts},
 };
 
-/// How often a worker hands on what it has gathered.
+/// How often a worker flushes what it has gathered.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What a connection has to send its first request that was accepted just before the drain.
-const FIRST_REQUEST: Duration = Duration::from_millis(100);
+/// The pause after an accept that failed for want of resources.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What the process is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum Lifecycle {
     /// Accepting and serving.
     Serving,
-    /// No longer accepting; finishing what runs.
+    /// No longer accepting; finishing the requests in flight.
     Draining,
-    /// Breaking off what still runs.
+    /// Aborting the requests that still run.
     Ending,
 }
 
-/// The client connections of the whole process: how many there are, and how many there may be.
-#[derive(Debug)]
-pub struct Slots {
-    taken: AtomicUsize,
-    limit: AtomicUsize,
-}
-
-impl Slots {
-    /// Room for `limit` connections.
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { taken: AtomicUsize::new(0), limit: AtomicUsize::new(limit) })
-    }
-
-    /// Has room for `limit` from now on. Whoever has a place keeps it.
-    pub fn set_limit(&self, limit: usize) {
-        self.limit.store(limit, Ordering::Relaxed);
-    }
-
-    /// Connections open now.
-    pub fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
-    }
-
-    fn take(self: &Arc<Self>) -> Option<Slot> {
-        let limit = self.limit.load(Ordering::Relaxed);
-        self.taken
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < limit).then_some(taken + 1))
-            .ok()
-            .map(|_| Slot(Arc::clone(self)))
-    }
-}
-
-/// One connection's place among them, until it is dropped.
-struct Slot(Arc<Slots>);
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The connections of one worker, so that they can be told to end, and waited for.
-#[derive(Debug, Default)]
-struct Connections {
-    open: RefCell<Slab<Open>>,
-    ended: Notify,
-}
-
-#[derive(Debug)]
-struct Open {
-    patience: Rc<Patience>,
-    /// What serves it, once it does.
-    task: Option<AbortHandle>,
-}
-
-impl Connections {
-    fn register(self: &Rc<Self>, patience: &Rc<Patience>) -> Registered {
-        let open = Open { patience: Rc::clone(patience), task: None };
-        Registered { key: self.open.borrow_mut().insert(open), connections: Rc::clone(self) }
-    }
-
-    fn served(&self, key: usize, task: AbortHandle) {
-        if let Some(open) = self.open.borrow_mut().get_mut(key) {
-            open.task = Some(task);
-        }
-    }
-
-    async fn drain(&self) {
-        for (_, Open { patience, .. }) in self.open.borrow().iter() {
-            if patience.waiting() != Waiting::FirstRequest {
-                patience.drain();
-            }
-        }
-        // Whoever was let in last is not turned away while its request is on its way.
-        tokio::time::sleep(FIRST_REQUEST).await;
-        for (_, Open { patience, .. }) in self.open.borrow().iter() {
-            patience.drain();
-        }
-        self.ended().await;
-    }
-
-    /// Breaks off whatever runs, as if its clients had gone.
-    async fn break_off(&self) {
-        let tasks: Vec<AbortHandle> =
-            self.open.borrow().iter().filter_map(|(_, open)| open.task.clone()).collect();
-        tasks.iter().for_each(AbortHandle::abort);
-        self.ended().await;
-    }
-
-    async fn ended(&self) {
-        while !self.open.borrow().is_empty() {
-            self.ended.notified().await;
-        }
-    }
-}
-
-/// One connection's entry among them, until it is dropped.
-struct Registered {
-    connections: Rc<Connections>,
-    key: usize,
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        self.connections.open.borrow_mut().remove(self.key);
-        self.connections.ended.notify_one();
-    }
-}
-
-/// Serves `sockets` with a worker of `parts`, and with those of `renewals` that come, until `phase` says to drain, and the last connection has ended or `phase` says to break
-/// them off. What requests have held of their limits is given back before it returns.
+/// Serves `sockets` with a worker of `parts`, which follows `updates` of the configuration, until `lifecycle` says to
+/// drain, and then until the last connection has ended or `lifecycle` says to abort them. What requests have reserved of
+/// their limits is given back before it returns.
 ///
 /// # Errors
 /// A socket can't be registered with the runtime.
 pub async fn run<S: StoreAdmin + 'static>(
-    parts: Parts<S>,
-    renewals: UnboundedReceiver<Renewal>,
+    parts: WorkerParts<S>,
+    updates: UnboundedReceiver<WorkerUpdate>,
     sockets: Vec<std::net::TcpListener>,
-    slots: Arc<Slots>,
-    mut phase: watch::Receiver<Phase>,
-    pulse: Pulse,
+    limit: Arc<ConnectionLimit>,
+    mut lifecycle: watch::Receiver<Lifecycle>,
+    liveness: WorkerLiveness,
 ) -> io::Result<()> {
-    let current = Rc::new(Current::new(Worker::new(parts)));
+    let current = Rc::new(CurrentWorker::new(Worker::new(parts)));
     let connections = Rc::<Connections>::default();
     let mut accepting = JoinSet::new();
     for socket in sockets {
         let listener = TcpListener::from_std(socket)?;
         let acceptor = Acceptor {
             current: Rc::clone(&current),
-            slots: Arc::clone(&slots),
+            limit: Arc::clone(&limit),
             connections: Rc::clone(&connections),
         };
-        accepting.spawn_local(acceptor.accept(listener, phase.clone()));
+        accepting.spawn_local(acceptor.accept(listener, lifecycle.clone()));
     }
-    let renewing = tokio::task::spawn_local(Rc::clone(&current).renew(renewals));
-    let ticking = tokio::task::spawn_local(tick(Rc::clone(&current), Rc::clone(&connections), pulse));
-    // A sender that is gone means the same: the process is ending.
-    let _ = phase.wait_for(|phase| *phase != Phase::Serving).await;
+    let updating = tokio::task::spawn_local(Rc::clone(&current).apply_updates(updates));
+    let ticking = tokio::task::spawn_local(tick(Rc::clone(&current), Rc::clone(&connections), liveness));
+    // An error means the same: without a sender the process is ending.
+    let _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Serving).await;
     accepting.join_all().await;
     let is_drained = tokio::select! {
         () = connections.drain() => true,
-        _ = phase.wait_for(|phase| *phase == Phase::Ending) => false,
+        _ = lifecycle.wait_for(|lifecycle| *lifecycle == Lifecycle::Ending) => false,
     };
     if !is_drained {
-        connections.break_off().await;
+        connections.abort().await;
     }
-    current.worker().settled().await;
-    renewing.abort();
+    current.worker().drain_reservations().await;
+    updating.abort();
     ticking.abort();
     current.tick(Instant::now(), 0);
     Ok(())
 }
 
-async fn tick<S: StoreAdmin>(current: Rc<Current<S>>, connections: Rc<Connections>, pulse: Pulse) {
+async fn tick<S: StoreAdmin>(
+    current: Rc<CurrentWorker<S>>,
+    connections: Rc<Connections>,
+    liveness: WorkerLiveness,
+) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let now = ticks.tick().await.into_std();
-        current.tick(now, connections.open.borrow().len());
-        pulse.beat();
+        current.tick(now, connections.count());
+        liveness.signal();
     }
 }
 
 struct Acceptor<S> {
-    current: Rc<Current<S>>,
-    slots: Arc<Slots>,
+    current: Rc<CurrentWorker<S>>,
+    limit: Arc<ConnectionLimit>,
     connections: Rc<Connections>,
 }
 
 impl<S: StoreAdmin + 'static> Acceptor<S> {
-    async fn accept(self, listener: TcpListener, mut phase: watch::Receiver<Phase>) {
+    async fn accept(self, listener: TcpListener, mut lifecycle: watch::Receiver<Lifecycle>) {
         loop {
             tokio::select! {
                 biased;
-                _ = phase.wait_for(|phase| *phase != Phase::Serving) => break,
+                _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Serving) => break,
                 accepted = listener.accept() => self.accepted(accepted).await,
             }
         }
-        // Who is in the kernel's queue already has been promised an answer. The queue itself is asked, not
-        // what the runtime last heard of it, so that nobody is reset who came in between.
+        // Clients in the kernel's queue are connected already, and expect an answer. Ask the queue itself rather
+        // than the runtime's last knowledge of it, so that no client that came in between is reset.
         let Ok(queue) = listener.into_std() else { return };
         loop {
             let accepted = queue.accept().and_then(|(stream, peer)| {
@@ -239,7 +129,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 Ok((TcpStream::from_std(stream)?, peer))
             });
             match accepted {
-                Err(error) if !is_of_the_connection(&error) => break,
+                Err(error) if !is_connection_error(&error) => break,
                 accepted => self.accepted(accepted).await,
             }
         }
@@ -247,48 +137,48 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
 
     async fn accepted(&self, accepted: io::Result<(TcpStream, SocketAddr)>) {
         match accepted {
-            Ok((stream, peer)) => match self.slots.take() {
-                Some(slot) => self.serve(stream, peer, slot),
+            Ok((stream, peer)) => match self.limit.try_acquire() {
+                Some(permit) => self.serve(stream, peer, permit),
                 None => self.current.worker().metrics().thread().connections_refused().inc(),
             },
-            Err(error) if is_of_the_connection(&error) => {}
+            Err(error) if is_connection_error(&error) => {}
             Err(error) => {
-                // Most likely no file descriptors are left. Trying again at once would only burn CPU.
+                // Most likely no file descriptors are left. Retrying at once would only burn CPU.
                 tracing::error!("can't accept: {error}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 
-    fn serve(&self, stream: TcpStream, peer: SocketAddr, slot: Slot) {
+    fn serve(&self, stream: TcpStream, peer: SocketAddr, permit: ConnectionPermit) {
         let worker = self.current.worker();
         let limits = &worker.config().client_limits;
-        let patience = Rc::new(Patience::new(limits.header_timeout));
-        let io = ClientIo::new(stream, Rc::clone(&patience), limits.header_timeout, limits.idle_timeout);
-        let visitor = Visitor::new(&worker, peer, Rc::clone(&patience));
+        let timer = Rc::new(PhaseTimer::new(limits.header_timeout));
+        let io = ClientIo::new(stream, Rc::clone(&timer), limits.header_timeout, limits.idle_timeout);
+        let client = ClientConnection::new(&worker, peer, Rc::clone(&timer));
         let current = Rc::clone(&self.current);
         let service = service_fn(move |request: Request<Incoming>| {
             let worker = current.worker();
-            let client = visitor.client(&worker);
+            let client = client.info(&worker);
             proxy::serve(request, worker, client)
         });
-        let registered = self.connections.register(&patience);
+        let registered = self.connections.register(&timer);
         let key = registered.key;
         let metrics = Arc::clone(worker.metrics().thread());
-        let connection = Connection::new(io, service, self.current.http(), patience, metrics);
+        let connection = Connection::new(io, service, self.current.http(), timer, metrics);
         let task = tokio::task::spawn_local(async move {
             if let Some(stream) = connection.await {
                 // Boxed: it is rare, and has a buffer that every connection would pay for.
-                Box::pin(linger(stream)).await;
+                Box::pin(lingering_close(stream)).await;
             }
-            drop((registered, slot));
+            drop((registered, permit));
         });
-        self.connections.served(key, task.abort_handle());
+        self.connections.set_task(key, task.abort_handle());
     }
 }
 
 /// An error of the one connection that was to be accepted (accept(2)), not of the socket.
-fn is_of_the_connection(error: &io::Error) -> bool {
+fn is_connection_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted

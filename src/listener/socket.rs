@@ -32,7 +32,7 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// The sockets of one listener, one a worker.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListener {
     /// The address with the real port, where 0 was asked for.
     pub address: SocketAddr,
     /// One a worker.
@@ -46,7 +46,7 @@ pub struct Bound {
 ///
 /// # Errors
 /// The address is taken, or not this machine's.
-pub(super) fn bind(address: SocketAddr, workers: usize) -> Result<Bound, BindError> {
+pub(super) fn bind(address: SocketAddr, workers: usize) -> Result<BoundListener, BindError> {
     let failed = |error| BindError::new(address, error);
     drop(open(address, false).map_err(failed)?);
     let first = open(address, true).map_err(failed)?;
@@ -55,7 +55,7 @@ pub(super) fn bind(address: SocketAddr, workers: usize) -> Result<Bound, BindErr
     for _ in 1..workers {
         sockets.push(open(address, true).map_err(failed)?);
     }
-    Ok(Bound { address, sockets })
+    Ok(BoundListener { address, sockets })
 }
 
 fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
@@ -67,7 +67,7 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
-    // Inherited by every accepted socket on Linux, which spares a call a connection.
+    // InheritedSockets by every accepted socket on Linux, which spares a call a connection.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

@@ -1,4 +1,4 @@
-//! Whether a request may go on: its checks, in one decision of the store, and what follows from that.
+//! Whether a request is admitted: all its checks in one decision of the store, and what follows from that.
 
 use std::{rc::Rc, time::Duration};
 
@@ -6,14 +6,15 @@ use http::header;
 use smallvec::SmallVec;
 
 use super::{
-    ban::{address, strike},
-    checks::{Asked, Checks, Supplies, Unidentified},
-    client::Client,
+    bans::record_offense,
+    checks::{CheckInputs, Checks, Unidentified},
+    client::ClientInfo,
+    denial_record::DenialRecord,
     exchange::Exchange,
-    quota::Said,
-    record::Denied,
+    outcome::PolicyOutcome,
     reply::Reply,
-    settle,
+    request_context::{RequestContext, client_address},
+    reservation::reserve,
     worker::Worker,
 };
 use crate::{
@@ -22,106 +23,105 @@ use crate::{
     telemetry::metrics,
 };
 
-/// Whether a request may go on.
+/// Whether a request is admitted.
 pub(super) enum Admission {
-    /// It may.
     Admitted(Admitted),
-    /// It may not.
     Denied {
         /// The index of the policy that decided.
         policy: usize,
-        /// What the client is told.
         reply: Reply,
     },
-    /// The store could not say.
+    /// The store could not be asked.
     Undecided,
 }
 
-/// A request that may go on.
+/// A request that is admitted.
 #[derive(Default)]
 pub(super) struct Admitted {
-    /// What the policies said that the client should know of.
-    pub(super) said: SmallVec<[Said; 2]>,
-    /// How long it has to wait for its place. Whoever waits has taken his place in the bucket already: as many wait of
-    /// each as flow out of it within the policy's `delay`, and no more than there are connections.
+    /// What the enforced policies said.
+    pub(super) outcomes: SmallVec<[PolicyOutcome; 2]>,
+    /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting requests
+    /// is bounded: by what flows out of a bucket within the policy's `delay`, and by the number of connections.
     pub(super) delay: Duration,
 }
 
-/// Holds the request against all policies of its route, in one decision of the store. What is to be given back when the
-/// request ends is the exchange's from then on.
+/// Checks the request against all policies of its route, in one decision of the store. `exchange` keeps what the request
+/// reserves.
 pub(super) async fn admit<S: StoreAdmin + 'static>(
     worker: &Rc<Worker<S>>,
-    client: &Client,
+    client: &ClientInfo,
     exchange: &mut Exchange,
-    asked: &Asked<'_>,
+    context: &RequestContext<'_>,
 ) -> Admission {
-    if asked.route.policies.is_empty() {
+    if context.route.policies.is_empty() {
         return Admission::Admitted(Admitted::default());
     }
-    let address = address(worker, client, asked.address);
-    let facts = asked.facts(&address);
-    let supplies =
-        Supplies { time: || exchange.time(), tokens: &worker.tokens, names: worker.recorder.names() };
-    let checks = match Checks::of(&worker.rules, &supplies, asked, &facts, |_, _| ()) {
+    let address = client_address(worker, client, context.address);
+    let facts = context.facts(&address);
+    let (time, tokens) = (exchange.time(), &*worker.tokens);
+    let inputs = CheckInputs { time, tokens, names: worker.recorder.names() };
+    let checks = match Checks::new(&worker.rules, &inputs, context, &facts, |_, _| ()) {
         Ok(checks) => checks,
-        Err(Unidentified(policy)) => return unidentified(worker, exchange, asked, &facts, policy),
+        Err(Unidentified(policy)) => return deny_unidentified(worker, exchange, context, &facts, policy),
     };
     for &policy in &checks.denied_in_shadow {
         worker.metrics().decision(policy, metrics::Verdict::ShadowDenied, metrics::Source::Store);
-        exchange.shadow_limited(policy);
+        exchange.verdict.deny_in_shadow(policy);
     }
-    if checks.all.is_empty() {
+    if checks.as_slice().is_empty() {
         return Admission::Admitted(Admitted::default());
     }
 
-    exchange.deciding(checks.all.len());
+    exchange.decision_started(checks.as_slice().len());
     let decided = if checks.may_refund() {
-        let (decided, held) = settle::decide(worker, &checks).await;
-        exchange.hold(held);
+        let (decided, reservation) = reserve(worker, &checks).await;
+        exchange.set_reservation(reservation);
         decided
     } else {
-        worker.store.decide(&checks.all).await
+        worker.store.decide(checks.as_slice()).await
     };
-    exchange.decided(decided.as_ref().ok().map(|decision| counted(decision.source)));
+    exchange.decision_ended(decided.as_ref().ok().map(|decision| source_label(decision.source)));
     let Ok(decision) = decided else {
-        let mut policies: SmallVec<[usize; 2]> = checks.limits.iter().map(|limits| limits.policy).collect();
+        let mut policies: SmallVec<[usize; 2]> = checks.iter().map(|(_, variant)| variant.policy).collect();
         policies.dedup();
         for policy in policies {
             worker.metrics().decision(policy, metrics::Verdict::Error, metrics::Source::Fallback);
         }
         return Admission::Undecided;
     };
-    let said = heed(worker, exchange, &checks, &decision);
+    let outcomes = record_outcomes(worker, exchange, &checks, &decision);
     if decision.admitted {
-        exchange.admitted();
-        let delay = said.iter().map(|said| said.verdict.delay).max().unwrap_or(0);
+        exchange.verdict.allow();
+        let delay = outcomes.iter().map(|outcome| outcome.verdict.delay).max().unwrap_or(0);
         let delay = Duration::from_micros(u64::try_from(delay).unwrap_or(0));
-        return Admission::Admitted(Admitted { said, delay });
+        return Admission::Admitted(Admitted { outcomes, delay });
     }
-    let denied = Denied { exchange, asked, address: &address };
-    let denying = checks.all.iter().zip(&checks.limits).zip(&decision.verdicts);
-    let denying = denying.filter(|((check, _), verdict)| !verdict.admitted && !check.policy.is_shadow);
-    for (nth, ((check, limits), verdict)) in denying.enumerate() {
-        denied.record(worker, limits.policy, check, verdict.retry_after, decision.source, nth == 0);
+    let denial = DenialRecord { exchange, context, address: &address };
+    for (nth, denied) in checks.outcomes(&decision).filter(|outcome| outcome.is_denial()).enumerate() {
+        denial.record(worker, &denied, decision.source, nth == 0);
     }
-    strike(worker, exchange, asked, &facts);
-    deny(worker, asked, &said)
+    record_offense(worker, exchange, context, &facts);
+    let cross_origin = context.request.headers.contains_key(header::ORIGIN);
+    let (policy, reply) = worker.rules.quotas.denial(&outcomes, cross_origin);
+    Admission::Denied { policy, reply }
 }
 
-/// Counts what each policy said, notes what a shadow policy would have done, and gives what clients may know of.
-fn heed<S>(
+/// Counts the outcome of each check, notes what a shadow policy would have done, and returns the outcomes of enforced
+/// policies.
+fn record_outcomes<S>(
     worker: &Worker<S>,
     exchange: &mut Exchange,
     checks: &Checks<'_>,
     decision: &Decision,
-) -> SmallVec<[Said; 2]> {
-    let source = counted(decision.source);
-    let mut heeded = SmallVec::new();
-    // Of shadow policies that would deny, the one that frees last.
+) -> SmallVec<[PolicyOutcome; 2]> {
+    let source = source_label(decision.source);
+    let mut enforced = SmallVec::new();
+    // Of shadow policies that would deny, the one with the longest wait.
     let mut shadow: Option<(i64, usize)> = None;
-    for ((check, limits), verdict) in checks.all.iter().zip(&checks.limits).zip(&decision.verdicts) {
-        let policy = limits.policy;
-        let counted = match (verdict.admitted, check.policy.is_shadow) {
+    for outcome in checks.outcomes(decision) {
+        let (policy, verdict) = (outcome.variant.policy, outcome.verdict);
+        let is_shadow = outcome.check.policy.is_shadow;
+        let counted = match (verdict.admitted, is_shadow) {
             // What admits a request that others deny has decided nothing.
             (true, _) => decision.admitted.then_some(metrics::Verdict::Allowed),
             (false, true) => Some(metrics::Verdict::ShadowDenied),
@@ -130,20 +130,20 @@ fn heed<S>(
         if let Some(counted) = counted {
             worker.metrics().decision(policy, counted, source);
         }
-        if !check.policy.is_shadow {
-            heeded.push(Said::of(check, *limits, *verdict));
+        if !is_shadow {
+            enforced.push(PolicyOutcome::from(outcome));
         } else if !verdict.admitted {
-            let frees = verdict.retry_after.unwrap_or(i64::MAX);
-            shadow = shadow.max(Some((frees, policy)));
+            let retry_after = verdict.retry_after.unwrap_or(i64::MAX);
+            shadow = shadow.max(Some((retry_after, policy)));
         }
     }
     if let Some((_, policy)) = shadow {
-        exchange.shadow_limited(policy);
+        exchange.verdict.deny_in_shadow(policy);
     }
-    heeded
+    enforced
 }
 
-fn counted(source: Source) -> metrics::Source {
+fn source_label(source: Source) -> metrics::Source {
     match source {
         Source::Store => metrics::Source::Store,
         Source::Slice => metrics::Source::Lease,
@@ -152,24 +152,18 @@ fn counted(source: Source) -> metrics::Source {
     }
 }
 
-/// `missing: deny`, and something is missing: no quota is asked, and none will ever admit it.
-fn unidentified<S>(
+/// Denies a request that lacks what `policy` identifies it by. The store is not asked.
+fn deny_unidentified<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
-    asked: &Asked<'_>,
+    context: &RequestContext<'_>,
     facts: &Facts<'_>,
     policy: usize,
 ) -> Admission {
     worker.metrics().decision(policy, metrics::Verdict::Denied, metrics::Source::Store);
-    Denied { exchange, asked, address: facts.address }.record_unidentified(worker, policy);
-    strike(worker, exchange, asked, facts);
-    let said = Said::unidentified(policy, &worker.rules.policies[policy]);
-    let reply = worker.rules.quotas.unidentified(said);
-    Admission::Denied { policy, reply }
-}
-
-fn deny<S>(worker: &Worker<S>, asked: &Asked<'_>, said: &[Said]) -> Admission {
-    let cross_origin = asked.request.headers.contains_key(header::ORIGIN);
-    let (policy, reply) = worker.rules.quotas.denial(said, cross_origin);
+    DenialRecord { exchange, context, address: facts.address }.record_unidentified(worker, policy);
+    record_offense(worker, exchange, context, facts);
+    let outcome = PolicyOutcome::unidentified(policy, &worker.rules.policies[policy]);
+    let reply = worker.rules.quotas.unidentified(outcome);
     Admission::Denied { policy, reply }
 }

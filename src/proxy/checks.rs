@@ -1,74 +1,50 @@
-//! What a request is held against: each policy of its route, with the limits that it has for this request, applied to
-//! each identifier.
+//! What a request is checked against: each policy of its route, with the limits that it has for this request, applied
+//! to each identifier.
 
-use std::{cell::OnceCell, net::IpAddr, sync::Arc};
+use std::{cell::OnceCell, sync::Arc};
 
-use http::{HeaderMap, Method, header, request};
+use http::{HeaderMap, Method, header};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
-use super::{cost, quota::Said, record::written_down, rules::Rules, tokens::Tokens};
+use super::{
+    denial_record::evidence_entry,
+    outcome::{CheckOutcome, PolicyOutcome},
+    request_context::RequestContext,
+    reservation::LeaseTokens,
+    rules::Rules,
+};
 use crate::{
     abuse::Names,
-    config::model::{Condition, Route},
-    identity::{Facts, Identity, MissingIdentifier, applies, identifiers, value},
+    config::model::{Condition, Cost},
+    identity::{Facts, MissingIdentifier, applies, identifiers, value},
     limit::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
     },
-    router::{Host, Target},
 };
 
-/// What is known of a request once its route is found.
-pub(super) struct Asked<'a> {
-    pub(super) request: &'a request::Parts,
-    pub(super) target: &'a Target,
-    pub(super) route: &'a Route,
-    pub(super) address: IpAddr,
-    pub(super) identity: &'a Identity,
-    /// Whether it came over a trusted proxy.
-    pub(super) is_peer_trusted: bool,
-}
-
-impl<'a> Asked<'a> {
-    /// What of it may identify it. `address`: the client's, as it identifies a client.
-    pub(super) fn facts(&self, address: &'a str) -> Facts<'a> {
-        Facts {
-            address,
-            user: self.identity.user.as_deref(),
-            is_user_verified: self.identity.is_verified,
-            claims: self.identity.claims.as_deref(),
-            is_peer_trusted: self.is_peer_trusted,
-            method: &self.request.method,
-            host: self.target.host().map(Host::name),
-            path: self.target.loosest_path(),
-            query: self.target.query(),
-            headers: &self.request.headers,
-            route: &self.route.name,
-        }
-    }
-}
-
-/// What checks take that is no part of the request.
-pub(super) struct Supplies<'a, T> {
+/// What checks take that does not come from the request.
+pub(super) struct CheckInputs<'a> {
     /// When the request came, in microseconds since the Unix epoch.
-    pub(super) time: T,
-    pub(super) tokens: &'a Tokens,
+    pub(super) time: i64,
+    pub(super) tokens: &'a LeaseTokens,
     /// How users are written down.
     pub(super) names: &'a Names,
 }
 
 /// A policy's limits: its own or an override's.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct VariantRef {
     /// The policy's index.
     pub(super) policy: usize,
     /// Which of [`Policy::variants`].
     pub(super) variant: usize,
 }
 
-impl Limits {
-    pub(super) fn of(self, policies: &[Policy]) -> Option<&Policy> {
+impl VariantRef {
+    /// The policy with these limits.
+    pub(super) fn resolve(self, policies: &[Policy]) -> Option<&Policy> {
         policies.get(self.policy)?.variants().nth(self.variant)
     }
 }
@@ -76,119 +52,136 @@ impl Limits {
 /// The checks of one request.
 #[derive(Default)]
 pub(super) struct Checks<'a> {
-    pub(super) all: SmallVec<[Check<'a>; 2]>,
-    /// Of each, by what limits it goes.
-    pub(super) limits: SmallVec<[Limits; 2]>,
-    /// Shadow policies that would deny whatever the store says, since the request lacks what they go by.
+    checks: SmallVec<[Check<'a>; 2]>,
+    /// The limits of each check. Beside the checks and not within, since a store takes a slice of checks.
+    variants: SmallVec<[VariantRef; 2]>,
+    /// Shadow policies that would deny whatever the store says, since the request lacks what identifies it.
     pub(super) denied_in_shadow: SmallVec<[usize; 1]>,
 }
 
-/// Why a policy of its route does not hold for a request.
+/// Why a policy of its route does not apply to a request.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Passed<'a> {
+pub(super) enum SkipReason<'a> {
     /// It is a CORS preflight.
     Preflight,
+    /// It meets a condition of `exempt`.
     Exempt(&'a Condition),
     /// It lacks the value that `distinct` counts.
     NoValue,
 }
 
-/// `missing: deny`, and something is missing: what this policy goes by.
+/// The request lacks what identifies it for this policy (by its index), which says `missing: deny`.
 pub(super) struct Unidentified(pub(super) usize);
 
 impl<'a> Checks<'a> {
-    /// All that hold for a request, of which these `facts` are known. `passed` is told the policies that do not hold for
-    /// it, and why.
+    /// The checks of a request with these `facts`. `skipped` is called for each policy of the route that does not apply.
     ///
     /// # Errors
-    /// The request lacks what a policy demands.
-    pub(super) fn of<T: Fn() -> i64>(
+    /// The request lacks what identifies it for a policy that is enforced.
+    pub(super) fn new(
         rules: &'a Rules,
-        supplies: &Supplies<'_, T>,
-        asked: &Asked<'_>,
+        inputs: &CheckInputs<'_>,
+        context: &RequestContext<'_>,
         facts: &Facts<'_>,
-        mut passed: impl FnMut(usize, Passed<'a>),
+        mut skipped: impl FnMut(usize, SkipReason<'a>),
     ) -> Result<Self, Unidentified> {
-        let is_preflight = is_preflight(&asked.request.method, &asked.request.headers);
-        let details = Details { supplies, asked, facts, entry: OnceCell::new(), token: OnceCell::new() };
+        let is_preflight = is_preflight(&context.request.method, &context.request.headers);
+        let details = Details { inputs, context, facts, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
-        for &index in &asked.route.policies {
+        for &index in &context.route.policies {
             let Some(policy) = rules.policies.get(index) else { continue };
             if is_preflight && !policy.preflight {
-                passed(index, Passed::Preflight);
+                skipped(index, SkipReason::Preflight);
                 continue;
             }
-            if let Some(of) = policy.exempt.iter().find(|of| applies(of, facts, asked.address)) {
-                passed(index, Passed::Exempt(of));
+            if let Some(condition) = policy.exempt.iter().find(|of| applies(of, facts, context.address)) {
+                skipped(index, SkipReason::Exempt(condition));
                 continue;
             }
             match checks.add(index, policy, &details) {
                 Err(MissingIdentifier) if policy.is_shadow => checks.denied_in_shadow.push(index),
                 Err(MissingIdentifier) => return Err(Unidentified(index)),
                 Ok(true) => {}
-                Ok(false) => passed(index, Passed::NoValue),
+                Ok(false) => skipped(index, SkipReason::NoValue),
             }
         }
         Ok(checks)
     }
 
-    /// What the policies that are enforced say, as `decision` has it.
-    pub(super) fn said(&self, decision: &Decision) -> impl Iterator<Item = Said> {
-        let each = self.all.iter().zip(&self.limits).zip(&decision.verdicts);
-        let enforced = each.filter(|((check, _), _)| !check.policy.is_shadow);
-        enforced.map(|((check, limits), verdict)| Said::of(check, *limits, *verdict))
+    /// As a store takes them.
+    pub(super) fn as_slice(&self) -> &[Check<'a>] {
+        &self.checks
     }
 
-    /// Whether something of what they take may have to be refunded.
+    /// Each check with its limits.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Check<'a>, VariantRef)> {
+        self.checks.iter().zip(self.variants.iter().copied())
+    }
+
+    /// Each check with its limits and what `decision` says of it.
+    pub(super) fn outcomes<'c>(&'c self, decision: &'c Decision) -> impl Iterator<Item = CheckOutcome<'c>> {
+        let checks = self.checks.iter().zip(&self.variants).zip(&decision.verdicts);
+        checks.map(|((check, &variant), &verdict)| CheckOutcome { check, variant, verdict })
+    }
+
+    /// What `decision` says for the policies that are enforced.
+    pub(super) fn enforced_outcomes<'c>(
+        &'c self,
+        decision: &'c Decision,
+    ) -> impl Iterator<Item = PolicyOutcome> {
+        let enforced = self.outcomes(decision).filter(|outcome| !outcome.check.policy.is_shadow);
+        enforced.map(PolicyOutcome::from)
+    }
+
+    /// Whether part of what they take may have to be refunded.
     pub(super) fn may_refund(&self) -> bool {
-        self.all.iter().any(|check| check.policy.may_refund())
+        self.checks.iter().any(|check| check.policy.may_refund())
     }
 
-    /// Whether there was something to check.
-    fn add<T: Fn() -> i64>(
+    /// Adds the checks of one policy. False where there is nothing to check.
+    fn add(
         &mut self,
         index: usize,
         policy: &'a Policy,
-        details: &Details<'_, T>,
+        details: &Details<'_>,
     ) -> Result<bool, MissingIdentifier> {
-        let Details { asked, facts, .. } = *details;
-        let place = policy.overrides.iter().position(|(of, _)| applies(of, facts, asked.address));
-        let variant = place.map_or(0, |place| place + 1);
-        let policy =
-            place.and_then(|place| policy.overrides.get(place)).map_or(policy, |(_, variant)| variant);
+        let Details { context, facts, .. } = *details;
+        let nth = policy.overrides.iter().position(|(of, _)| applies(of, facts, context.address));
+        let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
+        let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
         let identifiers = identifiers(&policy.keys, policy.missing, facts)?;
-        let Some(detail) = details.of(policy)? else { return Ok(false) };
-        let cost = cost::units(&policy.cost, facts.headers, facts.is_peer_trusted);
+        let Some(detail) = details.detail(policy)? else { return Ok(false) };
+        let cost = cost(&policy.cost, facts.headers, facts.is_peer_trusted);
         for identifier in identifiers {
-            self.all.push(Check { policy, identifier, cost, detail: detail.clone() });
-            self.limits.push(Limits { policy: index, variant });
+            self.checks.push(Check { policy, identifier, cost, detail: detail.clone() });
+            self.variants.push(variant);
         }
         Ok(true)
     }
 }
 
-/// What checks take beside their cost: one entry and one token a request, made when they are needed.
-struct Details<'a, T> {
-    supplies: &'a Supplies<'a, T>,
-    asked: &'a Asked<'a>,
+/// What checks take beside their cost: one entry and one token per request, made when the first check needs it.
+struct Details<'a> {
+    inputs: &'a CheckInputs<'a>,
+    context: &'a RequestContext<'a>,
     facts: &'a Facts<'a>,
     entry: OnceCell<Arc<Entry>>,
     token: OnceCell<Member>,
 }
 
-impl<T: Fn() -> i64> Details<'_, T> {
-    /// What checks of this policy take. `None`: there is nothing to check.
-    fn of(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
+impl Details<'_> {
+    /// What checks of `policy` take. `None`: there is nothing to check.
+    fn detail(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
             Kind::MetadataList => {
-                let Supplies { time, names, .. } = self.supplies;
-                let written_down = || written_down(time(), self.asked, names);
-                Detail::Entry(Arc::clone(self.entry.get_or_init(written_down)))
+                let CheckInputs { time, names, .. } = *self.inputs;
+                let entry = || evidence_entry(time, self.context, names);
+                Detail::Entry(Arc::clone(self.entry.get_or_init(entry)))
             }
-            Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.supplies.tokens.draw())),
+            Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.inputs.tokens.draw())),
             Kind::Distinct => match &policy.value {
                 Some(recipe) => match value(recipe, policy.missing, self.facts)? {
-                    Some(value) => Detail::Member(hashed(value.as_bytes())),
+                    Some(value) => Detail::Member(hash(value.as_bytes())),
                     None => return Ok(None),
                 },
                 None => return Ok(None),
@@ -198,8 +191,8 @@ impl<T: Fn() -> i64> Details<'_, T> {
     }
 }
 
-/// Half of the value's SHA-256: nobody finds two values that are one, and no store learns whose they are.
-fn hashed(value: &[u8]) -> Member {
+/// Half of the value's SHA-256: no two values collide, and no store learns the values.
+fn hash(value: &[u8]) -> Member {
     let hash = Sha256::digest(value);
     hash.iter().take(size_of::<Member>()).fold(0, |member, byte| member << 8 | Member::from(*byte))
 }
@@ -209,4 +202,58 @@ fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
     *method == Method::OPTIONS
         && headers.contains_key(header::ORIGIN)
         && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+/// The units that a request with these `headers` takes. A header counts only if the peer is a trusted proxy and sends
+/// one whole number; the cost is at least 1, since 0 would be a free pass.
+fn cost(cost: &Cost, headers: &HeaderMap, is_peer_trusted: bool) -> u64 {
+    match cost {
+        Cost::Fixed(units) => *units,
+        Cost::Header { name, default, max } => {
+            let mut lines = headers.get_all(name).iter();
+            let sent = match (lines.next(), lines.next()) {
+                (Some(only), None) if is_peer_trusted => number(only.as_bytes().trim_ascii()),
+                _ => None,
+            };
+            sent.map_or(*default, |units| units.clamp(1, (*max).max(1)))
+        }
+    }
+}
+
+/// A number of digits alone, saturating.
+fn number(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |sum, byte| match byte {
+        b'0'..=b'9' => Some(sum.saturating_mul(10).saturating_add(u64::from(byte - b'0'))),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn the_cost_that_a_trusted_proxy_sends_counts_within_bounds() {
+        let name = HeaderName::from_static("x-cost");
+        let configured = Cost::Header { name: name.clone(), default: 3, max: 100 };
+        let units = |lines: &[&'static str], trusted| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(&name, HeaderValue::from_static(line));
+            }
+            cost(&configured, &headers, trusted)
+        };
+        assert_eq!(units(&["7"], true), 7);
+        assert_eq!(units(&["7"], false), 3, "a client chooses nothing");
+        assert_eq!([units(&["0"], true), units(&["101"], true)], [1, 100]);
+        assert_eq!(units(&["99999999999999999999999"], true), 100);
+        for lines in [&[][..], &[""], &["7", "7"], &["7, 8"], &["-1"], &["+1"], &["1.5"], &["x"]] {
+            assert_eq!(units(lines, true), 3, "{lines:?}");
+        }
+    }
 }

@@ -1,77 +1,58 @@
-//! One request and its answer, for as long as they last: what is counted and logged when they end.
+//! One request and its answer, for as long as they last: what is counted, logged and traced when they end.
 
-use std::{net::IpAddr, rc::Rc, sync::Arc, time::Duration, time::Instant};
+use std::{
+    net::IpAddr,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use compact_str::CompactString;
-use http::{HeaderValue, Method, Response, StatusCode, Uri, Version, header, request, response};
+use http::{
+    HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version, header, request, response,
+    uri::Authority,
+};
 
 use super::{
-    client::Client,
-    held::Held,
-    judged::Judged,
-    patience::Waiting,
+    client::ClientInfo,
+    phase_timer::Phase,
     reply::Reply,
-    response_body::{BodyError, ResponseBody, Source},
-    traced,
+    request_verdict::RequestVerdict,
+    reservation::ReservationGuard,
+    response_body::{BodySource, ResponseBody, ResponseBodyError},
+    worker_telemetry::WorkerTelemetry,
 };
-use crate::{
-    limit::SystemClock,
-    telemetry::{
-        Throttle,
-        access_log::{Line, Verdict, WorkerLog},
-        metrics::WorkerMetrics,
-        traces::{End, Trace, Tracer},
-    },
+use crate::telemetry::{
+    access_log::{Line, Verdict},
+    metrics::Source,
+    traces::{End, Head, Sent, Trace},
 };
 
-/// Where a worker's exchanges are counted and logged, and how long a client may be silent after one.
-#[derive(Debug)]
-pub struct Ledger {
-    /// The worker's counters.
-    pub metrics: Arc<WorkerMetrics>,
-    /// The worker's end of the access log.
-    pub access_log: Rc<WorkerLog>,
-    /// Tells the time that is logged.
-    pub clock: SystemClock,
-    /// By index.
-    pub routes: Vec<String>,
-    /// By index.
-    pub policies: Vec<String>,
-    /// `None`: requests are not traced.
-    pub tracer: Option<Tracer>,
-    /// The field that carries the request's ID.
-    pub request_id: header::HeaderName,
-    /// Until the next request begins.
-    pub idle_timeout: Duration,
-    /// Messages about upstreams that fail.
-    pub complaints: Throttle,
-}
-
-/// What clients that went away before they were answered are logged with. nginx' number for it.
+/// The status that is logged for a client that went away before it was answered. nginx' number for it.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// Counts and logs its request when it is dropped.
+/// One request and its answer. Counts, logs and traces them when it is dropped.
 #[derive(Debug)]
-pub struct Exchange {
-    pub(super) ledger: Rc<Ledger>,
-    client: Rc<Client>,
+pub(super) struct Exchange {
+    telemetry: Rc<WorkerTelemetry>,
+    client: Rc<ClientInfo>,
     started: Instant,
     request_id: HeaderValue,
     route: Option<usize>,
     status: Option<StatusCode>,
     sent: u64,
-    log: Option<Box<Logged>>,
+    log: Option<Box<LoggedFields>>,
     /// The client's address, as far as it is known.
     address: IpAddr,
-    pub(super) judged: Judged,
-    pub(super) trace: Option<Trace>,
-    /// Dropped with the exchange, which is what gives it back.
-    held: Option<Held>,
+    /// What limits and bans said.
+    pub(super) verdict: RequestVerdict,
+    trace: Option<Trace>,
+    /// Dropped with the exchange, which gives it back.
+    reservation: Option<ReservationGuard>,
 }
 
-/// What the access log tells beside what is counted anyway.
+/// What the access log has beside what is known anyway.
 #[derive(Debug)]
-struct Logged {
+struct LoggedFields {
     method: Method,
     uri: Uri,
     version: Version,
@@ -83,15 +64,15 @@ struct Logged {
 }
 
 impl Exchange {
-    /// A request has come.
-    pub fn begin(
-        ledger: &Rc<Ledger>,
-        client: &Rc<Client>,
+    /// Begins with a request that has come.
+    pub(super) fn new(
+        telemetry: &Rc<WorkerTelemetry>,
+        client: &Rc<ClientInfo>,
         request: &request::Parts,
         request_id: HeaderValue,
     ) -> Self {
-        let log = ledger.access_log.wants().then(|| {
-            Box::new(Logged {
+        let log = telemetry.access_log.wants().then(|| {
+            Box::new(LoggedFields {
                 method: request.method.clone(),
                 uri: request.uri.clone(),
                 version: request.version,
@@ -102,128 +83,147 @@ impl Exchange {
                 upstream: None,
             })
         });
-        let trace = traced::begin(ledger, client, request, &request_id);
+        let trace = begin_trace(telemetry, client, request, &request_id);
         Self {
-            ledger: Rc::clone(ledger),
+            telemetry: Rc::clone(telemetry),
             client: Rc::clone(client),
-            started: client.patience().now(),
+            started: client.timer().now(),
             request_id,
             route: None,
             status: None,
             sent: 0,
             log,
             address: client.peer().ip().to_canonical(),
-            judged: Judged::default(),
+            verdict: RequestVerdict::default(),
             trace,
-            held: None,
+            reservation: None,
         }
     }
 
     /// The request's ID.
-    pub fn request_id(&self) -> &HeaderValue {
+    pub(super) fn request_id(&self) -> &HeaderValue {
         &self.request_id
     }
 
     /// When the request came, in microseconds since the Unix epoch.
-    pub fn time(&self) -> i64 {
-        self.ledger.clock.at(self.started)
+    pub(super) fn time(&self) -> i64 {
+        self.telemetry.clock.at(self.started)
     }
 
-    /// Notes who is behind the request.
-    pub fn identified(&mut self, address: IpAddr, user: Option<&CompactString>) {
+    /// Notes the client's address and the user.
+    pub(super) fn set_client(&mut self, address: IpAddr, user: Option<&CompactString>) {
         self.address = address;
         if let Some(log) = &mut self.log {
             log.user = user.cloned();
         }
     }
 
-    /// Notes the route that it took.
-    pub fn routed(&mut self, route: usize) {
+    /// Notes the route of the request, by its index.
+    pub(super) fn set_route(&mut self, route: usize) {
         self.route = Some(route);
     }
 
-    /// Notes the policy that held it back.
-    pub fn limited(&mut self, policy: usize) {
-        self.judged.deny(policy);
+    /// Keeps what the request has reserved until it ends.
+    pub(super) fn set_reservation(&mut self, reservation: Option<ReservationGuard>) {
+        self.reservation = reservation;
     }
 
-    /// Notes the ban that shut it out, by its index behind the policies.
-    pub fn banned(&mut self, rule: usize) {
-        self.judged.ban(rule);
+    /// What the request has reserved, if anything.
+    pub(super) fn reservation(&self) -> Option<&ReservationGuard> {
+        self.reservation.as_ref()
     }
 
-    /// Notes the shadow policy that would have.
-    pub fn shadow_limited(&mut self, policy: usize) {
-        self.judged.deny_in_shadow(policy);
-    }
-
-    /// Notes that its policies let it pass.
-    pub fn admitted(&mut self) {
-        self.judged.allow();
-    }
-
-    /// Keeps what the request holds of its limits until it ends.
-    pub(super) fn hold(&mut self, held: Option<Held>) {
-        self.held = held;
-    }
-
-    /// What the request holds of its limits, if anything.
-    pub(super) fn held(&self) -> Option<&Held> {
-        self.held.as_ref()
-    }
-
-    /// Notes the endpoint that answered, for the access log.
-    pub(super) fn log_upstream(&mut self, endpoint: &str) {
-        if let Some(log) = &mut self.log {
-            log.upstream = Some(endpoint.to_owned());
-        }
-    }
-
-    /// Notes that so many bytes of the answer's body were handed on.
-    pub fn sent(&mut self, bytes: usize) {
+    /// Counts bytes of the answer's body that were passed on.
+    pub(super) fn add_sent(&mut self, bytes: usize) {
         self.sent += bytes as u64;
     }
 
-    /// Notes that the answer's body broke off.
-    pub fn broke_off(&self, error: &BodyError) {
-        if let Some(held_back) = self.ledger.complaints.pass(self.client.patience().now()) {
+    /// Warns that the answer's body broke off.
+    pub(super) fn warn_broken_body(&self, error: &ResponseBodyError) {
+        if let Some(held_back) = self.telemetry.upstream_warnings.pass(self.client.timer().now()) {
             let request_id = self.request_id.to_str().unwrap_or_default();
             tracing::warn!(request_id, held_back, "{error}");
         }
     }
 
-    /// Answers with `reply`.
-    pub fn reply(self, reply: Reply) -> Response<ResponseBody> {
-        if let Some(held) = &self.held {
-            held.answered(None);
+    /// Answers with the proxy's own `reply`.
+    pub(super) fn reply(self, reply: Reply) -> Response<ResponseBody> {
+        if let Some(reservation) = &self.reservation {
+            reservation.answered(None);
         }
         let (mut head, ()) = Response::new(()).into_parts();
         head.status = reply.status;
         head.headers = reply.headers;
-        self.respond(head, Source::Whole(reply.body))
+        self.respond(head, BodySource::Whole(reply.body))
     }
 
-    /// Answers with what the upstream or the proxy has to say.
-    pub fn respond(mut self, mut head: response::Parts, body: Source) -> Response<ResponseBody> {
+    /// Answers with this head and body.
+    pub(super) fn respond(mut self, mut head: response::Parts, body: BodySource) -> Response<ResponseBody> {
         self.status = Some(head.status);
-        // hyper answers a client of HTTP/1.0 in its own version; an upstream's is of no concern.
+        // hyper answers an HTTP/1.0 client in that version; the upstream's version does not matter.
         head.version = Version::HTTP_11;
-        head.headers.insert(&self.ledger.request_id, self.request_id.clone());
-        self.client.patience().wait(Waiting::Client, self.ledger.idle_timeout);
+        head.headers.insert(&self.telemetry.request_id, self.request_id.clone());
+        self.client.timer().enter(Phase::Client, self.telemetry.idle_timeout);
         Response::from_parts(head, ResponseBody::new(body, self))
     }
 
+    /// Adds the trace's context to a request for the upstream.
+    pub(super) fn propagate_trace(&self, headers: &mut HeaderMap) {
+        if let Some(trace) = &self.trace {
+            trace.tell(headers);
+        }
+    }
+
+    /// Traces that the store is asked about so many checks.
+    pub(super) fn decision_started(&mut self, checks: usize) {
+        self.trace_event(|trace, time| trace.deciding(time, checks));
+    }
+
+    /// Notes where the decision was taken. `None`: there is none.
+    pub(super) fn decision_ended(&mut self, source: Option<Source>) {
+        match source {
+            Some(source) => self.verdict.set_source(source),
+            None => self.verdict.set_undecided(),
+        }
+        self.trace_event(|trace, time| trace.decided(time, source.map(Source::name)));
+    }
+
+    /// Traces that the request is sent to this upstream.
+    pub(super) fn forward_started(&mut self, upstream: &str) {
+        self.trace_event(|trace, time| trace.forwarding(time, upstream));
+    }
+
+    /// Notes the endpoint that answered.
+    pub(super) fn forward_answered(&mut self, endpoint: &Authority, status: StatusCode) {
+        if let Some(log) = &mut self.log {
+            log.upstream = Some(endpoint.as_str().to_owned());
+        }
+        self.trace_event(|trace, time| trace.forwarded(time, Sent::Answered(endpoint, status)));
+    }
+
+    /// Traces that no endpoint answered, and the status that the client gets instead.
+    pub(super) fn forward_failed(&mut self, status: StatusCode) {
+        self.trace_event(|trace, time| trace.forwarded(time, Sent::Failed(status)));
+    }
+
+    /// Where the trace is not sampled, not even the clock is read.
+    fn trace_event(&mut self, event: impl FnOnce(&mut Trace, i64)) {
+        if let Some(trace) = self.trace.as_mut().filter(|trace| trace.is_sampled()) {
+            event(trace, self.telemetry.clock.at(Instant::now()));
+        }
+    }
+
     fn route_name(&self) -> Option<&str> {
-        self.ledger.routes.get(self.route?).map(String::as_str)
+        self.telemetry.routes.get(self.route?).map(String::as_str)
     }
 
     fn policy(&self, index: Option<usize>) -> Option<&str> {
-        self.ledger.policies.get(index?).map(String::as_str)
+        self.telemetry.policies.get(index?).map(String::as_str)
     }
 
-    fn log(&self, log: &Logged, status: StatusCode, elapsed: Duration) {
+    fn write_log(&self, log: &LoggedFields, status: StatusCode, elapsed: Duration) {
         let path = log.uri.path_and_query().map_or(log.uri.path(), |path| path.as_str());
-        self.ledger.access_log.write(&Line {
+        self.telemetry.access_log.write(&Line {
             time: self.time(),
             client: self.address,
             method: &log.method,
@@ -239,42 +239,63 @@ impl Exchange {
             host: log.host.as_ref().map(HeaderValue::as_bytes),
             referer: log.referer.as_ref().map(HeaderValue::as_bytes),
             user_agent: log.user_agent.as_ref().map(HeaderValue::as_bytes),
-            verdict: self.judged.verdict(),
-            policy: self.policy(self.judged.policy()),
-            shadow_policy: self.policy(self.judged.shadow_policy()),
-            source: self.judged.source(),
+            verdict: self.verdict.verdict(),
+            policy: self.policy(self.verdict.policy()),
+            shadow_policy: self.policy(self.verdict.shadow_policy()),
+            source: self.verdict.source(),
             trace_id: self.trace.as_ref().map(Trace::id),
         });
     }
 
     fn end_trace(&self, trace: Trace) {
         trace.end(&End {
-            time: self.ledger.clock.at(Instant::now()),
+            time: self.telemetry.clock.at(Instant::now()),
             status: self.status,
             client: self.address,
             route: self.route_name(),
-            policy: self.policy(self.judged.policy()),
-            verdict: self.judged.verdict().map(Verdict::name),
+            policy: self.policy(self.verdict.policy()),
+            verdict: self.verdict.verdict().map(Verdict::name),
         });
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let patience = self.client.patience();
-        let elapsed = patience.now().saturating_duration_since(self.started);
+        let timer = self.client.timer();
+        let elapsed = timer.now().saturating_duration_since(self.started);
         let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
         let status = self.status.unwrap_or(closed);
-        self.ledger.metrics.request(self.route, status, elapsed);
-        if matches!(self.judged.verdict(), Some(Verdict::Denied | Verdict::Banned)) {
-            self.ledger.metrics.denied(self.route);
+        self.telemetry.metrics.request(self.route, status, elapsed);
+        if matches!(self.verdict.verdict(), Some(Verdict::Denied | Verdict::Banned)) {
+            self.telemetry.metrics.denied(self.route);
         }
         if let Some(log) = &self.log {
-            self.log(log, status, elapsed);
+            self.write_log(log, status, elapsed);
         }
         if let Some(trace) = self.trace.take().filter(Trace::is_sampled) {
             self.end_trace(trace);
         }
-        patience.wait(Waiting::Request, self.ledger.idle_timeout);
+        timer.enter(Phase::Request, self.telemetry.idle_timeout);
     }
+}
+
+/// The trace of a request that has come, if requests are traced.
+fn begin_trace(
+    telemetry: &WorkerTelemetry,
+    client: &ClientInfo,
+    request: &request::Parts,
+    request_id: &HeaderValue,
+) -> Option<Trace> {
+    let head = || Head {
+        time: telemetry.clock.at(Instant::now()),
+        method: request.method.clone(),
+        path: request.uri.path().to_owned(),
+        host: text(request.headers.get(header::HOST)),
+        request_id: text(Some(request_id)).unwrap_or_default(),
+    };
+    Some(telemetry.tracer.as_ref()?.begin(&request.headers, client.is_trusted(), head))
+}
+
+fn text(value: Option<&HeaderValue>) -> Option<String> {
+    Some(value?.to_str().ok()?.to_owned())
 }

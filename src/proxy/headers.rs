@@ -1,4 +1,4 @@
-//! Header hygiene: what must not pass from one connection to the next, and what the proxy adds.
+//! Header fields: what must not pass from one connection to the next (RFC 9110, 7.6), and what the proxy adds.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue, Version,
@@ -6,12 +6,7 @@ use http::{
 };
 use smallvec::SmallVec;
 
-/// Tells the upstream who the client is.
-pub static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// Tells the upstream the scheme of the client's request.
-pub static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// Tells the upstream the host of the client's request.
-pub static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+use super::forwarding_headers::is_forwarding_claim;
 
 /// Removes what belongs to the client's connection (RFC 9110, 7.6.1) from a request, or what belongs to
 /// the upstream's from an answer: the fields that `Connection` names, and those that are hop-by-hop
@@ -19,7 +14,7 @@ pub static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-h
 ///
 /// `TE: trailers` stays, with the `Connection: te` it demands: hyper passes trailers on in both
 /// directions.
-pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let mut found: SmallVec<[&HeaderName; 4]> = SmallVec::new();
     let mut named: SmallVec<[HeaderName; 4]> = SmallVec::new();
     let mut trailers = false;
@@ -37,7 +32,7 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
             // RFC 9112, 6.3: a length beside a transfer coding is void.
             headers.remove(header::CONTENT_LENGTH);
         }
-        // The message's own length is not the connection's to drop, and a request without Host is none.
+        // `Connection` can remove neither the message's length nor the Host that a request must have.
         if *name != header::CONTENT_LENGTH && *name != header::HOST {
             headers.remove(name);
         }
@@ -68,11 +63,11 @@ fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     }
 }
 
-/// Whether a message has another transfer coding than `chunked`, or several.
+/// Whether a message has a transfer coding other than `chunked`, or several.
 ///
-/// hyper takes a body whose last coding is `chunked` for what it is, but not the codings before it:
-/// passed on without them, it would be another message (RFC 9112, 6.1).
-pub fn is_coded(headers: &HeaderMap) -> bool {
+/// hyper decodes a body whose last coding is `chunked`, but keeps no record of the codings before it:
+/// forwarded without them, it would be another message (RFC 9112, 6.1).
+pub(super) fn has_other_coding(headers: &HeaderMap) -> bool {
     if !headers.contains_key(header::TRANSFER_ENCODING) {
         return false;
     }
@@ -84,9 +79,9 @@ pub fn is_coded(headers: &HeaderMap) -> bool {
     }
 }
 
-/// Leaves one length of several in an answer (RFC 9110, 8.6). hyper has refused those that differ,
-/// other than on HEAD, where the length frames nothing.
-pub fn merge_lengths(headers: &mut HeaderMap) {
+/// Merges repeated lengths of an answer into one (RFC 9110, 8.6). hyper has refused lengths that differ,
+/// except on HEAD, where the length frames nothing.
+pub(super) fn merge_lengths(headers: &mut HeaderMap) {
     let Some(first) = headers.get(header::CONTENT_LENGTH) else { return };
     let repeated = headers.len() > headers.keys_len();
     if (repeated || first.as_bytes().contains(&b','))
@@ -99,8 +94,8 @@ pub fn merge_lengths(headers: &mut HeaderMap) {
     }
 }
 
-/// The fields that a `Connection` line names. `close` and `keep-alive` are its own words; the field
-/// Keep-Alive goes anyway.
+/// The fields that a `Connection` line names. `close` and `keep-alive` are options of its own; the field
+/// Keep-Alive is removed anyway.
 fn connection_options(value: &HeaderValue) -> impl Iterator<Item = HeaderName> {
     let value = value.as_bytes();
     let plain = value == b"keep-alive" || value == b"close";
@@ -120,65 +115,21 @@ fn accepts_trailers(value: &HeaderValue) -> bool {
         .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Removes what an untrusted client claims about itself: every field by which proxies tell each other
-/// whose request it is, or what it is for. `configured` are those that the configuration names.
-///
-/// Spellings with underscores go too: many frameworks can't tell `X_Forwarded_For` from the real one.
-pub fn remove_forwarding_claims(headers: &mut HeaderMap, configured: &[HeaderName]) {
-    remove_where(headers, |name| {
-        configured.iter().any(|claim| is_spelling(name.as_str(), claim.as_str()))
-            || is_forwarding_claim(name.as_str())
-    });
-}
-
 /// Removes from trailers what only a head may say (RFC 9110, 6.5.1): what belongs to the connection, and
 /// whose request it is. What would frame a message or name its host, hyper leaves out itself.
-pub fn clean_trailers(trailers: &mut HeaderMap) {
+pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
     remove_where(trailers, |name| hop_by_hop(name).is_some() || is_forwarding_claim(name.as_str()));
 }
 
-fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {
+pub(super) fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {
     let names: SmallVec<[HeaderName; 4]> = headers.keys().filter(|name| condition(name)).cloned().collect();
     for name in names {
         headers.remove(name);
     }
 }
 
-fn is_forwarding_claim(name: &str) -> bool {
-    // Of the names that clients do send, hardly any begins like these.
-    if !matches!(name.as_bytes().first(), Some(b'x' | b'f' | b't' | b'c')) {
-        return false;
-    }
-    begins_like(name, "x-forwarded-") || CLAIMS.iter().any(|claim| is_spelling(name, claim))
-}
-
-const CLAIMS: [&str; 11] = [
-    "forwarded",
-    "x-forwarded",
-    "x-real-ip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "true-client-ip",
-    "cf-connecting-ip",
-    "x-original-host",
-    // Some origins take these for the path, which then is not the one that was matched.
-    "x-original-url",
-    "x-rewrite-url",
-    "client-ip",
-];
-
-/// Whether `name` is `field`, but for underscores in place of dashes.
-fn is_spelling(name: &str, field: &str) -> bool {
-    name.len() == field.len() && begins_like(name, field)
-}
-
-fn begins_like(name: &str, prefix: &str) -> bool {
-    name.len() >= prefix.len()
-        && name.bytes().zip(prefix.bytes()).all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
-}
-
-/// Adds the proxy to `Via` (RFC 9110, 7.6.3), after whoever stands there already.
-pub fn append_via(headers: &mut HeaderMap, via: &Via, received: Version) {
+/// Appends the proxy to `Via` (RFC 9110, 7.6.3).
+pub(super) fn append_via(headers: &mut HeaderMap, via: &Via, received: Version) {
     let own = if received == Version::HTTP_10 { &via.http_10 } else { &via.http_11 };
     append_to_list(headers, &header::VIA, own);
 }
@@ -195,7 +146,7 @@ impl Via {
     ///
     /// # Errors
     /// `name` has characters that a field must not have.
-    pub fn new(name: &str) -> Result<Self, header::InvalidHeaderValue> {
+    pub(super) fn new(name: &str) -> Result<Self, header::InvalidHeaderValue> {
         Ok(Self {
             http_10: HeaderValue::try_from(format!("1.0 {name}"))?,
             http_11: HeaderValue::try_from(format!("1.1 {name}"))?,
@@ -203,8 +154,8 @@ impl Via {
     }
 }
 
-/// Makes `member` the last of the list field `name`: in one line, whatever lines it had.
-pub fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member: &HeaderValue) {
+/// Appends `member` to the list field `name`, and joins its lines into one.
+pub(super) fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member: &HeaderValue) {
     match headers.entry(name) {
         Entry::Vacant(vacant) => {
             vacant.insert(member.clone());
@@ -216,18 +167,42 @@ pub fn append_to_list(headers: &mut HeaderMap, name: &HeaderName, member: &Heade
                 joined.extend_from_slice(b", ");
             }
             joined.extend_from_slice(member.as_bytes());
-            // Joined from valid values by valid bytes, it is valid; if not, the proxy's own member
-            // stands alone.
+            // Valid values joined by valid bytes are valid; were they not, the proxy's own member would
+            // stand alone.
             lines.insert(HeaderValue::from_bytes(&joined).unwrap_or_else(|_| member.clone()));
         }
     }
 }
 
+/// The request's ID, by which its lines in all logs are found: what a trusted proxy sent, or a new one of 128 random
+/// bits in hex.
+pub(super) fn request_id(headers: &HeaderMap, name: &HeaderName, trusted: bool) -> HeaderValue {
+    if trusted && let Some(id) = headers.get(name) {
+        return id.clone();
+    }
+    let mut hex = [0; 32];
+    for (digits, byte) in hex.chunks_exact_mut(2).zip(fastrand::u128(..).to_le_bytes()) {
+        digits.copy_from_slice(&HEX[usize::from(byte)]);
+    }
+    HeaderValue::from_bytes(&hex).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// Two digits a byte.
+const HEX: [[u8; 2]; 256] = {
+    let mut table = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        table[byte] = [b"0123456789abcdef"[byte >> 4], b"0123456789abcdef"[byte & 15]];
+        byte += 1;
+    }
+    table
+};
+
 #[cfg(test)]
-mod tests {
+pub(super) mod testing {
     use super::*;
 
-    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+    pub(in crate::proxy) fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
         lines
             .iter()
             .map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
@@ -237,14 +212,22 @@ mod tests {
             })
     }
 
-    fn names(map: &HeaderMap) -> Vec<&str> {
+    pub(in crate::proxy) fn names(map: &HeaderMap) -> Vec<&str> {
         let mut names: Vec<_> = map.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         names
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        testing::{headers, names},
+        *,
+    };
 
     #[test]
-    fn what_connection_names_goes_with_it() {
+    fn fields_named_by_connection_are_removed() {
         let mut map = headers(&[
             ("connection", "close, X-Secret"),
             ("connection", "x-other,"),
@@ -261,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_can_not_strip_host_or_length() {
+    fn connection_cannot_strip_host_or_length() {
         let mut map =
             headers(&[("connection", "host, content-length"), ("host", "a"), ("content-length", "3")]);
         remove_hop_by_hop(&mut map);
@@ -281,26 +264,6 @@ mod tests {
         remove_hop_by_hop(&mut map);
         assert_eq!(map["te"], "trailers");
         assert_eq!(map["connection"], "te");
-    }
-
-    #[test]
-    fn claims_go_in_every_spelling() {
-        let mut map = headers(&[
-            ("x-forwarded-for", "1.1.1.1"),
-            ("x_forwarded_for", "1.1.1.1"),
-            ("x-forwarded-proto", "https"),
-            ("forwarded", "for=1.1.1.1"),
-            ("x-real-ip", "1.1.1.1"),
-            ("fastly-client-ip", "1.1.1.1"),
-            ("x-request-id", "abc"),
-            ("forwarded-by-me", "kept"),
-            ("from", "me@example.org"),
-        ]);
-        remove_forwarding_claims(&mut map, &[HeaderName::from_static("fastly-client-ip")]);
-        assert_eq!(names(&map), ["forwarded-by-me", "from", "x-request-id"]);
-        map.insert("x_request_id", HeaderValue::from_static("abc"));
-        remove_forwarding_claims(&mut map, &[HeaderName::from_static("x-request-id")]);
-        assert_eq!(names(&map), ["forwarded-by-me", "from"]);
     }
 
     #[test]

@@ -13,32 +13,32 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::{
-    expect::Gate,
+    expect_continue::ContinueGate,
     headers::clean_trailers,
-    patience::{Patience, Waiting},
+    phase_timer::{Phase, PhaseTimer},
 };
 
-/// A request's body as the upstream is sent it: either whole, or broken off with an error, which tears
-/// the upstream's connection down. It never ends early as if it were whole.
+/// A request's body as the upstream gets it: either whole, or broken off with an error, which closes
+/// the upstream's connection. It never ends early as if it were whole.
 #[derive(Debug)]
 pub enum RequestBody {
     /// No body.
     Empty,
     /// The client's.
-    Stream(Box<Stream>),
+    Stream(Box<ClientBody>),
 }
 
-/// A body that is streamed.
+/// A client's body that is streamed to the upstream.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ClientBody {
     incoming: Incoming,
     /// Bytes still to come, where the length was announced.
     left: Option<u64>,
-    gate: Option<Gate>,
-    progress: Rc<Progress>,
-    patience: Rc<Patience>,
+    gate: Option<ContinueGate>,
+    progress: Rc<BodyProgress>,
+    timer: Rc<PhaseTimer>,
     timeouts: BodyTimeouts,
-    /// Whether the client's bytes are waited for: a deadline is set when that begins, not at every look.
+    /// Whether the client's bytes are waited for: the deadline is set when that begins, not at every poll.
     starved: bool,
 }
 
@@ -51,33 +51,33 @@ pub struct BodyTimeouts {
     pub upstream: Duration,
 }
 
-/// How far a body has come, for whoever waits for the answer to it.
+/// How far a request's body has come.
 #[derive(Debug, Default)]
-pub struct Progress {
-    state: Cell<State>,
+pub struct BodyProgress {
+    state: Cell<BodyState>,
     bytes: Cell<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum BodyState {
     #[default]
     Sending,
     Sent,
     /// The client broke it off, or sent what is not a body.
     Broken,
-    /// The answer is complete; nobody needs the rest.
+    /// The answer is complete; the rest of the body is not needed.
     Abandoned,
 }
 
-impl Progress {
+impl BodyProgress {
     /// Whether the whole body was sent.
     pub fn is_sent(&self) -> bool {
-        self.state.get() == State::Sent
+        self.state.get() == BodyState::Sent
     }
 
-    /// Whether the client is to blame that it was not.
+    /// Whether the client broke the body off, or sent what is not a body.
     pub fn is_broken(&self) -> bool {
-        self.state.get() == State::Broken
+        self.state.get() == BodyState::Broken
     }
 
     /// Bytes of the body that were passed on.
@@ -85,18 +85,18 @@ impl Progress {
         self.bytes.get()
     }
 
-    /// Notes that the answer is complete. An end of the body that comes later is not its real end:
-    /// hyper stops reading a request once it is answered, and tells that as the end of the body.
+    /// The answer is complete. An end of the body that comes later is not its real end: hyper stops
+    /// reading a request once it is answered, and reports that as the end of the body.
     pub fn abandon(&self) {
-        if self.state.get() == State::Sending {
-            self.state.set(State::Abandoned);
+        if self.state.get() == BodyState::Sending {
+            self.state.set(BodyState::Abandoned);
         }
     }
 }
 
-/// Why a body broke off.
+/// Why a request's body broke off.
 #[derive(Debug, thiserror::Error)]
-pub enum BodyError {
+pub enum RequestBodyError {
     /// The client broke it off or sent what is not a body.
     #[error("the request's body broke off: {0}")]
     Client(#[from] hyper::Error),
@@ -109,17 +109,17 @@ impl RequestBody {
     /// The client's body, to be streamed.
     pub fn stream(
         incoming: Incoming,
-        gate: Option<Gate>,
-        patience: Rc<Patience>,
+        gate: Option<ContinueGate>,
+        timer: Rc<PhaseTimer>,
         timeouts: BodyTimeouts,
-    ) -> (Self, Rc<Progress>) {
-        let progress = Rc::new(Progress::default());
-        let stream = Stream {
+    ) -> (Self, Rc<BodyProgress>) {
+        let progress = Rc::new(BodyProgress::default());
+        let stream = ClientBody {
             left: incoming.size_hint().exact(),
             incoming,
             gate,
             progress: Rc::clone(&progress),
-            patience,
+            timer,
             timeouts,
             starved: false,
         };
@@ -127,22 +127,22 @@ impl RequestBody {
     }
 }
 
-impl Stream {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+impl ClientBody {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         if let Some(gate) = &mut self.gate {
             ready!(gate.poll_open(cx));
             self.gate = None;
         }
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            if !self.starved && self.progress.state.get() == State::Sending {
+            if !self.starved && self.progress.state.get() == BodyState::Sending {
                 self.starved = true;
-                self.patience.wait(Waiting::RequestBody, self.timeouts.client);
+                self.timer.enter(Phase::RequestBody, self.timeouts.client);
             }
             return Poll::Pending;
         };
         self.starved = false;
-        if self.progress.state.get() == State::Sending {
-            self.patience.wait(Waiting::Upstream, self.timeouts.upstream);
+        if self.progress.state.get() == BodyState::Sending {
+            self.timer.enter(Phase::Upstream, self.timeouts.upstream);
         }
         Poll::Ready(match frame {
             Some(Ok(mut frame)) => {
@@ -151,44 +151,44 @@ impl Stream {
                 self.left = self.left.map(|left| left.saturating_sub(length));
                 self.progress.bytes.set(self.progress.bytes.get() + length);
                 if trailers || self.left == Some(0) {
-                    self.finish(State::Sent);
+                    self.finish(BodyState::Sent);
                 }
                 Some(Ok(frame))
             }
             Some(Err(error)) => {
-                self.finish(State::Broken);
+                self.finish(BodyState::Broken);
                 Some(Err(error.into()))
             }
             None if self.progress.is_sent() => None,
-            None if self.left.is_none() && self.progress.state.get() == State::Sending => {
-                self.finish(State::Sent);
+            None if self.left.is_none() && self.progress.state.get() == BodyState::Sending => {
+                self.finish(BodyState::Sent);
                 None
             }
             None => {
-                self.finish(State::Broken);
-                Some(Err(BodyError::Incomplete))
+                self.finish(BodyState::Broken);
+                Some(Err(RequestBodyError::Incomplete))
             }
         })
     }
 
-    fn finish(&self, state: State) {
-        if self.progress.state.get() == State::Sending {
+    fn finish(&self, state: BodyState) {
+        if self.progress.state.get() == BodyState::Sending {
             self.progress.state.set(state);
         }
-        if state == State::Sent {
-            self.patience.expect_body(false);
+        if state == BodyState::Sent {
+            self.timer.set_body_unread(false);
         }
     }
 }
 
 impl Body for RequestBody {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = RequestBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Stream(stream) => stream.poll_frame(cx),
@@ -198,7 +198,7 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
-            // Not the incoming body's own word: it has none for a body that broke off.
+            // Not the incoming body's own method: it is true as well for a body that broke off.
             Self::Stream(stream) => stream.left == Some(0),
         }
     }

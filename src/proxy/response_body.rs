@@ -14,68 +14,71 @@ use hyper::body::Incoming;
 use super::{
     exchange::Exchange,
     headers::clean_trailers,
-    patience::{Patience, Waiting},
-    request_body::{Progress, RequestBody},
+    phase_timer::{Phase, PhaseTimer},
+    request_body::{BodyProgress, RequestBody},
 };
 use crate::upstream;
 
-/// An answer's body. Its exchange ends with it: when the last byte was handed on, or when it is
+/// An answer's body. Its exchange ends with it: when the last byte was passed on, or when it is
 /// dropped before.
 #[derive(Debug)]
 pub struct ResponseBody {
-    source: Source,
+    source: BodySource,
     exchange: Exchange,
 }
 
 /// Where an answer's body comes from.
 #[derive(Debug)]
-pub enum Source {
+pub(super) enum BodySource {
     /// The proxy itself.
     Whole(Bytes),
     /// The upstream.
-    Upstream(Streaming),
+    Upstream(UpstreamBody),
 }
 
 /// A body that is streamed from the upstream.
 #[derive(Debug)]
-pub struct Streaming {
+pub(super) struct UpstreamBody {
     incoming: Incoming,
-    lease: Lease,
-    patience: Rc<Patience>,
+    connection: CheckedOutConnection,
+    timer: Rc<PhaseTimer>,
     /// For the upstream's next bytes.
     upstream_timeout: Duration,
-    /// For the client to take them.
+    /// For the client to read them.
     client_timeout: Duration,
     /// Whether the upstream's bytes are waited for.
     starved: bool,
 }
 
-/// An upstream's connection for the time of one exchange, and how far the request on it has come.
-pub struct Lease {
+/// An upstream's connection for the time of one exchange, and how far the request's body on it has come.
+pub(super) struct CheckedOutConnection {
     connection: Option<upstream::Connection<RequestBody>>,
-    progress: Option<Rc<Progress>>,
+    progress: Option<Rc<BodyProgress>>,
 }
 
-impl std::fmt::Debug for Lease {
+impl std::fmt::Debug for CheckedOutConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lease").field("progress", &self.progress).finish_non_exhaustive()
+        f.debug_struct("CheckedOutConnection").field("progress", &self.progress).finish_non_exhaustive()
     }
 }
 
-impl Lease {
-    /// Holds `connection`, on which a request with this `progress` of its body (if it has one) is sent.
-    pub fn new(connection: upstream::Connection<RequestBody>, progress: Option<Rc<Progress>>) -> Self {
+impl CheckedOutConnection {
+    /// A `connection` on which a request is sent, with the `progress` of its body, if it has one.
+    pub(super) fn new(
+        connection: upstream::Connection<RequestBody>,
+        progress: Option<Rc<BodyProgress>>,
+    ) -> Self {
         Self { connection: Some(connection), progress }
     }
 
     /// Whether the whole request was sent.
-    pub fn is_request_sent(&self) -> bool {
+    pub(super) fn is_request_sent(&self) -> bool {
         self.progress.as_ref().is_none_or(|progress| progress.is_sent())
     }
 
-    /// The answer was read to its end: the connection goes back, unless the request was answered before
-    /// it was whole. Then nobody needs the rest of it, and the connection is closed.
-    pub fn end(&mut self) {
+    /// The answer was read to its end: the connection returns to its pool, unless the request was answered
+    /// before it was sent to its end. Then its rest is not needed, and the connection is closed.
+    pub(super) fn end(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         match &self.progress {
             Some(progress) if !progress.is_sent() => progress.abandon(),
@@ -87,7 +90,7 @@ impl Lease {
 /// Why an answer's body broke off. The client sees that it did: its connection ends without the last
 /// byte or chunk.
 #[derive(Debug, thiserror::Error)]
-pub enum BodyError {
+pub enum ResponseBodyError {
     /// The upstream broke it off or sent what is not a body.
     #[error("the upstream's answer broke off: {0}")]
     Upstream(#[from] hyper::Error),
@@ -96,36 +99,36 @@ pub enum BodyError {
     Stalled,
 }
 
-impl Streaming {
-    /// Streams `incoming`, which came over `lease`.
-    pub fn new(
+impl UpstreamBody {
+    /// Streams `incoming`, which comes over `connection`.
+    pub(super) fn new(
         incoming: Incoming,
-        lease: Lease,
-        patience: Rc<Patience>,
+        connection: CheckedOutConnection,
+        timer: Rc<PhaseTimer>,
         upstream_timeout: Duration,
         client_timeout: Duration,
     ) -> Self {
-        Self { incoming, lease, patience, upstream_timeout, client_timeout, starved: false }
+        Self { incoming, connection, timer, upstream_timeout, client_timeout, starved: false }
     }
 
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if !self.starved {
                 self.starved = true;
-                self.patience.wait(Waiting::Upstream, self.upstream_timeout);
-            } else if self.patience.take_elapsed() {
-                return Poll::Ready(Some(Err(BodyError::Stalled)));
+                self.timer.enter(Phase::Upstream, self.upstream_timeout);
+            } else if self.timer.take_timed_out() {
+                return Poll::Ready(Some(Err(ResponseBodyError::Stalled)));
             }
             return Poll::Pending;
         };
         self.starved = false;
-        self.patience.wait(Waiting::Client, self.client_timeout);
+        self.timer.enter(Phase::Client, self.client_timeout);
         let mut frame = frame.transpose()?;
         if let Some(trailers) = frame.as_mut().and_then(Frame::trailers_mut) {
             clean_trailers(trailers);
         }
         if frame.as_ref().is_none_or(Frame::is_trailers) || self.incoming.is_end_stream() {
-            self.lease.end();
+            self.connection.end();
         }
         Poll::Ready(frame.map(Ok))
     }
@@ -133,28 +136,28 @@ impl Streaming {
 
 impl ResponseBody {
     /// The body of `exchange`'s answer.
-    pub fn new(source: Source, exchange: Exchange) -> Self {
+    pub(super) fn new(source: BodySource, exchange: Exchange) -> Self {
         Self { source, exchange }
     }
 }
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = BodyError;
+    type Error = ResponseBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
         let this = self.get_mut();
         let frame = match &mut this.source {
-            Source::Whole(bytes) if bytes.is_empty() => None,
-            Source::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
-            Source::Upstream(streaming) => std::task::ready!(streaming.poll_frame(cx)),
+            BodySource::Whole(bytes) if bytes.is_empty() => None,
+            BodySource::Whole(bytes) => Some(Ok(Frame::data(std::mem::take(bytes)))),
+            BodySource::Upstream(body) => std::task::ready!(body.poll_frame(cx)),
         };
         match &frame {
-            Some(Ok(frame)) => this.exchange.sent(frame.data_ref().map_or(0, Bytes::len)),
-            Some(Err(error)) => this.exchange.broke_off(error),
+            Some(Ok(frame)) => this.exchange.add_sent(frame.data_ref().map_or(0, Bytes::len)),
+            Some(Err(error)) => this.exchange.warn_broken_body(error),
             None => {}
         }
         Poll::Ready(frame)
@@ -162,15 +165,15 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Whole(bytes) => bytes.is_empty(),
-            Source::Upstream(streaming) => streaming.incoming.is_end_stream(),
+            BodySource::Whole(bytes) => bytes.is_empty(),
+            BodySource::Upstream(body) => body.incoming.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Source::Upstream(streaming) => streaming.incoming.size_hint(),
+            BodySource::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodySource::Upstream(body) => body.incoming.size_hint(),
         }
     }
 }

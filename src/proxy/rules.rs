@@ -1,5 +1,4 @@
-//! What decides over a request, apart from where it is asked and sent: the same for all workers, and for whoever only wants
-//! to know what would become of a request.
+//! What decides what becomes of a request under one configuration: shared by all workers and by `explain`.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -13,10 +12,10 @@ use http::{
 };
 
 use super::{
-    client::Client,
-    forwarded,
-    headers::{self, Via, X_FORWARDED_FOR},
-    quota::Quotas,
+    client::ClientInfo,
+    forwarding_headers::{self, X_FORWARDED_FOR},
+    headers::{self, Via},
+    quota::QuotaTexts,
 };
 use crate::{
     abuse::bans,
@@ -26,7 +25,7 @@ use crate::{
     router::{Refused, Router, Target},
 };
 
-/// One configuration as requests are held against it. Immutable: another configuration has rules of its own.
+/// One configuration, as requests are checked against it. Immutable: another configuration has its own rules.
 pub struct Rules {
     pub(super) config: Arc<Config>,
     pub(super) router: Router,
@@ -34,11 +33,11 @@ pub struct Rules {
     pub(super) verifier: Arc<Verifier>,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
-    /// Likewise.
+    /// In the configuration's order.
     pub(super) bans: Vec<Arc<bans::Rule>>,
-    /// What clients are told of the policies.
-    pub(super) quotas: Quotas,
-    /// How the proxy calls itself.
+    /// What clients are told of the policies, and the answers to denials.
+    pub(super) quotas: QuotaTexts,
+    /// The proxy's member of `Via`.
     pub(super) via: Via,
     /// The fields that only trusted peers may send.
     pub(super) claims: Vec<HeaderName>,
@@ -58,9 +57,9 @@ impl Rules {
             router: Router::new(&config.routes),
             trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
             verifier,
-            quotas: Quotas::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
+            quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
-            claims: forwarded::claims(&config),
+            claims: forwarding_headers::configured_claims(&config),
             bans: bans::Rule::all(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,
@@ -77,8 +76,8 @@ impl Rules {
         &self.policies
     }
 
-    /// The peer, if it is not trusted and sends a forwarding field all the same.
-    pub(super) fn untrusted_peer(&self, client: &Client, headers: &HeaderMap) -> Option<IpAddr> {
+    /// The peer, if it sends a forwarding field and is not trusted.
+    pub(super) fn untrusted_peer(&self, client: &ClientInfo, headers: &HeaderMap) -> Option<IpAddr> {
         if client.is_trusted() {
             return None;
         }
@@ -86,24 +85,27 @@ impl Rules {
             AddressHeader::XForwardedFor | AddressHeader::Forwarded => &X_FORWARDED_FOR,
             AddressHeader::Single(name) => name,
         };
-        let is_forwarded = headers.contains_key(configured) || headers.contains_key(header::FORWARDED);
-        is_forwarded.then(|| client.peer().ip().to_canonical())
+        let forwards = headers.contains_key(configured) || headers.contains_key(header::FORWARDED);
+        forwards.then(|| client.peer().ip().to_canonical())
     }
 
-    /// Whether what `peer` says of others counts.
-    pub(super) fn trusts(&self, peer: SocketAddr) -> bool {
+    /// Whether the forwarding fields of `peer` count.
+    pub(super) fn is_trusted_proxy(&self, peer: SocketAddr) -> bool {
         self.trusted_proxies.contains(peer.ip())
     }
 }
 
-/// What the request is for, if it can be read in one way only.
-pub(super) fn target(request: &request::Parts) -> Result<Target, Refused> {
-    framing(&request.headers)?;
+/// What the request is for.
+///
+/// # Errors
+/// It is malformed or ambiguous, or has a transfer coding that is not supported.
+pub(super) fn parse_target(request: &request::Parts) -> Result<Target, Refused> {
+    check_framing(&request.headers)?;
     Target::of(&request.method, &request.uri, request.version, &request.headers)
 }
 
-fn framing(headers: &HeaderMap) -> Result<(), Refused> {
-    match headers::is_coded(headers) {
+fn check_framing(headers: &HeaderMap) -> Result<(), Refused> {
+    match headers::has_other_coding(headers) {
         false => Ok(()),
         true => Err(Refused {
             status: StatusCode::NOT_IMPLEMENTED,

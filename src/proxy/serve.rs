@@ -4,22 +4,23 @@ use std::{convert::Infallible, rc::Rc};
 
 use http::{Request, Response, request};
 use http_body::Body;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use super::{
     admit::{Admission, Admitted, admit},
-    ban::shut_out,
-    checks::Asked,
-    client::Client,
-    discard::discard,
+    bans::check_bans,
+    client::ClientInfo,
     exchange::Exchange,
-    forward::{Way, forward},
-    incoming, outgoing,
+    expect_continue,
+    forward::Forwarder,
+    headers,
     reply::Reply,
-    request_id,
+    request_context::RequestContext,
+    reservation,
     response_body::ResponseBody,
-    rules::target,
-    settle,
+    rewrite,
+    rules::parse_target,
     worker::Worker,
 };
 use crate::{identity::identify, limit::StoreAdmin, router::Refused};
@@ -27,85 +28,88 @@ use crate::{identity::identify, limit::StoreAdmin, router::Refused};
 /// Serves one request of `client`.
 ///
 /// # Errors
-/// None: whatever happens is an answer.
+/// None: every failure is an answer.
 pub async fn serve<S: StoreAdmin + 'static>(
     request: Request<Incoming>,
     worker: Rc<Worker<S>>,
-    client: Rc<Client>,
+    client: Rc<ClientInfo>,
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (request, body) = request.into_parts();
-    client.patience().expect_body(!body.is_end_stream());
+    client.timer().set_body_unread(!body.is_end_stream());
     let rules = &*worker.rules;
     let config = &rules.config;
-    let request_id = request_id::of(&request.headers, &config.request_id, client.is_trusted());
-    let mut exchange = Exchange::begin(&worker.ledger, &client, &request, request_id);
+    let is_peer_trusted = client.is_trusted();
+    let request_id = headers::request_id(&request.headers, &config.request_id, is_peer_trusted);
+    // Counts and logs the request when it is dropped, with the answer's body at the latest.
+    let mut exchange = Exchange::new(&worker.telemetry, &client, &request, request_id);
 
-    // What is asked for, and in what framing?
-    let target = match target(&request) {
+    // What does the request ask for, and how is it framed?
+    let target = match parse_target(&request) {
         Ok(target) => target,
         Err(Refused { status, detail }) => {
             return Ok(exchange.reply(Reply::problem(status, detail).closing()));
         }
     };
 
-    // Who asks?
-    let is_peer_trusted = client.is_trusted();
+    // Who is the client?
     let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
     let identity = identify(&config.user, &rules.verifier, &request.headers, is_peer_trusted);
-    exchange.identified(address, identity.user.as_ref());
+    exchange.set_client(address, identity.user.as_ref());
     worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers));
 
-    // Where does it go?
+    // Where does the request go?
     let route = match rules.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
         Err(Refused { status, detail }) => {
             return Ok(refuse(exchange, &request, body, Reply::problem(status, detail)));
         }
     };
-    exchange.routed(route);
+    exchange.set_route(route);
     let route = &config.routes[route];
 
-    // Is whoever asks shut out?
+    // Is the client banned?
     let identity = &identity;
-    let asked = Asked { request: &request, target: &target, route, address, identity, is_peer_trusted };
-    if let Some(reply) = shut_out(&worker, &client, &mut exchange, &asked) {
+    let context =
+        RequestContext { request: &request, target: &target, route, address, identity, is_peer_trusted };
+    if let Some(reply) = check_bans(&worker, &client, &mut exchange, &context) {
         return Ok(refuse(exchange, &request, body, reply));
     }
 
-    // Do all its policies admit it?
-    let Admitted { mut said, delay } = match admit(&worker, &client, &mut exchange, &asked).await {
+    // Do the policies of the route admit the request?
+    let Admitted { mut outcomes, delay } = match admit(&worker, &client, &mut exchange, &context).await {
         Admission::Admitted(admitted) => admitted,
         Admission::Denied { policy, reply } => {
-            exchange.limited(policy);
+            exchange.verdict.deny(policy);
             return Ok(refuse(exchange, &request, body, reply));
         }
         Admission::Undecided => return Ok(refuse(exchange, &request, body, Reply::undecided())),
     };
 
-    // Is its place some way off?
-    client.patience().rest(delay).await;
+    // Wait for the GCRA slot.
+    client.timer().delay(delay).await;
 
-    // To the upstream, and back.
-    let (request, progress) = outgoing::request(&worker, &client, &exchange, route, &target, request, body);
+    // Forward the request, and wait for the head of the answer.
+    let (request, progress) =
+        rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
     let upstream = &config.upstreams[route.upstream];
-    exchange.forwarding(&upstream.name);
-    let answer = match forward(Way::to(&worker, &client, route), request, progress).await {
+    exchange.forward_started(&upstream.name);
+    let answer = match Forwarder::new(&worker, &client, route).forward(request, progress).await {
         Ok(answer) => answer,
         Err(reply) => {
-            exchange.unanswered(reply.status);
+            exchange.forward_failed(reply.status);
             return Ok(exchange.reply(reply));
         }
     };
-    exchange.answered_by(&upstream.endpoints[answer.endpoint].authority, answer.response.status());
+    exchange.forward_answered(&upstream.endpoints[answer.endpoint].authority, answer.response.status());
 
-    // Does this answer count?
-    settle::charge(&rules.policies, &exchange, &mut said, answer.response.status()).await;
+    // Refund what this answer does not cost.
+    reservation::settle(&rules.policies, &exchange, &mut outcomes, answer.response.status()).await;
 
-    // The answer, with what the client should know of its limits.
-    Ok(incoming::answer(&worker, &client, exchange, route, answer, &said))
+    // Answer, with the quota fields.
+    Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes))
 }
 
-/// Answers a request that goes no further.
+/// Answers a request that is not forwarded.
 fn refuse(
     exchange: Exchange,
     request: &request::Parts,
@@ -116,4 +120,31 @@ fn refuse(
         true => exchange.reply(reply),
         false => exchange.reply(reply.closing()),
     }
+}
+
+/// Bytes of a refused request's body that are read to keep its connection.
+const MAX_DISCARDED: u64 = 64 << 10;
+
+/// Reads and drops the body of a refused request, so that its connection can serve the next one: hyper closes a
+/// connection whose body is dropped before it was read.
+///
+/// False where the connection has to be closed: the body is long, or the client waits for a 100 before it sends it.
+fn discard(request: &request::Parts, mut body: Incoming) -> bool {
+    if body.is_end_stream() {
+        return true;
+    }
+    if body.size_hint().lower() > MAX_DISCARDED
+        || expect_continue::wants_continue(request.version, &request.headers)
+    {
+        return false;
+    }
+    tokio::task::spawn_local(async move {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await
+            && read <= MAX_DISCARDED
+        {
+            read += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+    });
+    true
 }

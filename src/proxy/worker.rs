@@ -1,134 +1,130 @@
 //! What one worker serves requests with.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
+use std::{rc::Rc, sync::Arc, time::Instant};
 
 use super::{
-    client::Client, exchange::Ledger, patience::Patience, pools::Pools, request_body::RequestBody,
-    rules::Rules, settlements::Settlements, tokens::Tokens,
+    request_body::RequestBody,
+    reservation::{LeaseTokens, PendingReservations},
+    rules::Rules,
+    upstream_pools::UpstreamPools,
+    worker_telemetry::{WorkerSinks, WorkerTelemetry},
 };
 use crate::{
     abuse::{
         Recorder,
-        bans::{Bans, HAND, Strikes},
+        bans::{Bans, Strikes},
     },
     config::model::Config,
-    identity::address_text,
     limit::SystemClock,
     telemetry::{
-        Throttle,
         access_log::WorkerLog,
         diagnostics::TrafficSampler,
         metrics::{Metrics, WorkerMetrics},
         traces::Tracer,
     },
-    upstream::{Shared, Upstream},
+    upstream::{SharedUpstream, UpstreamPool},
 };
 
-/// What the composition root gives each worker once.
-pub struct Parts<S> {
+/// What a worker is given once, when its thread starts.
+pub struct WorkerParts<S> {
     /// The worker's number, from 0.
     pub index: usize,
     /// Makes the worker's end of the store, on its own thread.
     pub store: Box<dyn FnOnce() -> S + Send>,
-    /// Where its connections to upstreams are counted.
+    /// Counts its connections to upstreams.
     pub metrics: Arc<Metrics>,
     /// The worker's end of the access log.
     pub access_log: WorkerLog,
     /// The worker's end of the traces; `None`: requests are not traced.
     pub tracer: Option<Tracer>,
-    /// What it counts for warnings.
+    /// What it counts for the diagnostics.
     pub sampler: TrafficSampler,
-    /// Who is shut out.
+    /// The bans in force.
     pub bans: Arc<Bans>,
-    /// The time.
+    /// The process' clock.
     pub clock: SystemClock,
-    /// What it begins with.
-    pub generation: Generation,
+    /// The configuration that it begins with.
+    pub config: WorkerConfig,
 }
 
-/// What each configuration gives a worker.
-pub struct Generation {
-    /// What requests are held against.
+/// What a worker is given with each configuration.
+pub struct WorkerConfig {
+    /// What decides what becomes of a request.
     pub rules: Arc<Rules>,
-    /// The upstreams, in the configuration's order. One that stays as it was is the same as before.
-    pub upstreams: Vec<Arc<Shared>>,
+    /// The upstreams, in the configuration's order. One that has not changed is shared with the configuration before.
+    pub upstreams: Vec<Arc<SharedUpstream>>,
     /// The worker's counters.
     pub metrics: Arc<WorkerMetrics>,
     /// The worker's end of the abuse records.
     pub recorder: Recorder,
 }
 
-/// One worker under one configuration: everything that a request needs, in one thread. A request keeps the one that it
-/// began with.
+/// One worker under one configuration: everything that a request needs, in one thread. A request keeps the worker that
+/// it began with.
 pub struct Worker<S> {
     pub(super) rules: Arc<Rules>,
     pub(super) store: Rc<S>,
-    pub(super) tokens: Rc<Tokens>,
-    pub(super) settlements: Rc<Settlements>,
-    pub(super) upstreams: Vec<Rc<Upstream<RequestBody>>>,
+    pub(super) tokens: Rc<LeaseTokens>,
+    pub(super) reservations: Rc<PendingReservations>,
+    pub(super) upstreams: Vec<Rc<UpstreamPool<RequestBody>>>,
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
     pub(super) bans: Arc<Bans>,
     pub(super) strikes: Rc<Strikes>,
-    pub(super) ledger: Rc<Ledger>,
-    pools: Rc<Pools>,
-    /// How many there were before it in this thread.
-    number: u64,
+    pub(super) telemetry: Rc<WorkerTelemetry>,
+    pools: Rc<UpstreamPools>,
+    generation: u64,
 }
 
 impl<S> Worker<S> {
-    /// Puts a thread's first worker together. To be called on that thread, in its runtime.
-    pub fn new(parts: Parts<S>) -> Self {
-        let Parts { index, store, metrics, access_log, tracer, sampler, bans, clock, generation } = parts;
-        let pools = Rc::new(Pools::new(index, metrics));
-        let access_log = Rc::new(access_log);
+    /// A thread's first worker. To be called on that thread, in its runtime.
+    pub fn new(parts: WorkerParts<S>) -> Self {
+        let WorkerParts { index, store, metrics, access_log, tracer, sampler, bans, clock, config } = parts;
+        let pools = Rc::new(UpstreamPools::new(index, metrics));
+        let sinks = WorkerSinks { access_log: Rc::new(access_log), tracer, clock };
         Self {
             store: Rc::new(store()),
-            tokens: Rc::new(Tokens::new()),
-            settlements: Rc::default(),
-            upstreams: pools.adopt(generation.upstreams),
+            tokens: Rc::new(LeaseTokens::new()),
+            reservations: Rc::default(),
+            upstreams: pools.adopt(config.upstreams),
             sampler: Rc::new(sampler),
-            recorder: generation.recorder,
+            recorder: config.recorder,
             strikes: Rc::new(Strikes::new(Arc::clone(&bans))),
             bans,
-            ledger: Rc::new(ledger(
-                &generation.rules,
-                generation.metrics,
-                Books { access_log, tracer, clock },
-            )),
-            rules: generation.rules,
+            telemetry: Rc::new(WorkerTelemetry::new(&config.rules, config.metrics, sinks)),
+            rules: config.rules,
             pools,
-            number: 0,
+            generation: 0,
         }
     }
 
-    /// The next one in the same thread, under another configuration. What this one has taken of limits is given back
-    /// where it was taken; connections to upstreams that stay as they are are used on.
-    pub fn succeed(&self, generation: Generation) -> Self {
-        let Generation { rules, upstreams, metrics, recorder } = generation;
-        let access_log = Rc::clone(&self.ledger.access_log);
+    /// The next worker in the same thread, under another configuration. It shares the store, so that reservations made
+    /// under this one are given back where they were made, and keeps the connections to upstreams that have not changed.
+    pub fn reconfigured(&self, config: WorkerConfig) -> Self {
+        let WorkerConfig { rules, upstreams, metrics, recorder } = config;
+        let access_log = Rc::clone(&self.telemetry.access_log);
         access_log.reconfigure(rules.config.access_log.format, rules.config.access_log.sample);
-        let (tracer, clock) = (self.ledger.tracer.clone(), self.ledger.clock.clone());
-        let books = Books { access_log, tracer, clock };
+        let (tracer, clock) = (self.telemetry.tracer.clone(), self.telemetry.clock.clone());
+        let sinks = WorkerSinks { access_log, tracer, clock };
         Self {
             store: Rc::clone(&self.store),
             tokens: Rc::clone(&self.tokens),
-            settlements: Rc::clone(&self.settlements),
+            reservations: Rc::clone(&self.reservations),
             upstreams: self.pools.adopt(upstreams),
             sampler: Rc::clone(&self.sampler),
             recorder,
             bans: Arc::clone(&self.bans),
             strikes: Rc::clone(&self.strikes),
-            ledger: Rc::new(ledger(&rules, metrics, books)),
+            telemetry: Rc::new(WorkerTelemetry::new(&rules, metrics, sinks)),
             rules,
             pools: Rc::clone(&self.pools),
-            number: self.number + 1,
+            generation: self.generation + 1,
         }
     }
 
-    /// How many there were before it in its thread.
-    pub fn number(&self) -> u64 {
-        self.number
+    /// How many configurations the thread has had before this worker's.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// What is configured.
@@ -138,64 +134,28 @@ impl<S> Worker<S> {
 
     /// The worker's counters.
     pub fn metrics(&self) -> &WorkerMetrics {
-        &self.ledger.metrics
+        &self.telemetry.metrics
     }
 
-    /// A connection from `peer`.
-    pub fn client(&self, peer: SocketAddr, patience: Rc<Patience>) -> Client {
-        let address = address_text(peer.ip(), self.config().client_address.ipv6_prefix);
-        Client::new(peer, self.rules.trusts(peer), address, patience)
-    }
-
-    /// Hands on what has been gathered, and closes connections that were idle for too long. Called
-    /// a few times a second, with the number of open client connections.
+    /// Flushes what the worker has gathered, and closes connections that were idle for too long. Called a few times a
+    /// second, with the number of open client connections.
     pub fn tick(&self, now: Instant, connections: usize) {
-        self.hand_on();
+        self.flush_records();
         self.strikes.flush();
         self.sampler.flush();
-        self.ledger.access_log.flush();
+        self.telemetry.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);
         self.pools.tick(now);
     }
 
-    /// Hands on what it has noted. Called as often for one whose configuration is not in force any more.
-    pub fn hand_on(&self) {
+    /// Flushes the abuse records. Called as often for a worker whose configuration is no longer in force.
+    pub fn flush_records(&self) {
         self.recorder.flush();
     }
 
-    /// Ready once all that requests have held of their limits is given back, or, after a second, it is too late for it.
-    /// Called when the last of them has ended.
-    pub async fn settled(&self) {
-        self.settlements.settled().await;
+    /// Ready once all that requests have reserved is given back, or after a second. Called when the last request has
+    /// ended.
+    pub async fn drain_reservations(&self) {
+        self.reservations.drained().await;
     }
-}
-
-/// What of a ledger no configuration changes.
-struct Books {
-    access_log: Rc<WorkerLog>,
-    tracer: Option<Tracer>,
-    clock: SystemClock,
-}
-
-fn ledger(rules: &Rules, metrics: Arc<WorkerMetrics>, books: Books) -> Ledger {
-    let Books { access_log, tracer, clock } = books;
-    let config = &rules.config;
-    Ledger {
-        metrics,
-        access_log,
-        tracer,
-        clock,
-        routes: config.routes.iter().map(|route| route.name.clone()).collect(),
-        policies: names(rules),
-        request_id: config.request_id.clone(),
-        idle_timeout: config.client_limits.idle_timeout,
-        complaints: Throttle::default(),
-    }
-}
-
-/// What may deny a request, by the index that it has in records: policies, rules of bans, bans by hand.
-fn names(rules: &Rules) -> Vec<String> {
-    let policies = rules.config.policies.iter().map(|policy| policy.name.clone());
-    let bans = rules.bans.iter().map(|rule| rule.name.to_string());
-    policies.chain(bans).chain([HAND.to_owned()]).collect()
 }

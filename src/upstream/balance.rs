@@ -5,22 +5,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::Shared;
+use super::SharedUpstream;
 use crate::config::model::Balance;
 
-/// How long an endpoint that could not be reached is left alone while there are others. An endpoint
-/// that refuses has nothing under way, and would else seem the best of all.
-const REST: Duration = Duration::from_secs(1);
+/// How long an endpoint that could not be reached is ejected while there are others. An endpoint that
+/// refuses connections has no requests in flight, and would otherwise look like the least loaded one.
+const EJECTION_TIME: Duration = Duration::from_secs(1);
 
 /// Chooses among the endpoints of one upstream. Each worker has its own.
 #[derive(Debug)]
 pub(super) struct Balancer {
-    /// By endpoint: until when it is left alone.
-    resting: Vec<Cell<Option<Instant>>>,
-    /// Where round robin stands, and where the scan for the least loaded begins, so that equals
-    /// take turns.
+    /// By endpoint: until when it is ejected.
+    ejected_until: Vec<Cell<Option<Instant>>>,
+    /// The position of round robin, and where the scan for the least loaded endpoint begins, so that
+    /// equally loaded endpoints take turns.
     next: Cell<usize>,
-    /// Endpoint indexes, each as often as its weight says, spread evenly.
+    /// Endpoint indexes, each repeated by its weight and spread evenly.
     turns: Vec<usize>,
 }
 
@@ -28,32 +28,33 @@ impl Balancer {
     /// Workers start at different `offset`s, so that they don't all begin with the first endpoint.
     pub(super) fn new(weights: &[u32], offset: usize) -> Self {
         let turns = smooth_turns(weights);
-        let resting = weights.iter().map(|_| Cell::new(None)).collect();
-        Self { resting, next: Cell::new(offset % turns.len().max(1)), turns }
+        let ejected_until = weights.iter().map(|_| Cell::new(None)).collect();
+        Self { ejected_until, next: Cell::new(offset % turns.len().max(1)), turns }
     }
 
-    /// Notes that an endpoint could not be reached.
-    pub(super) fn failed(&self, endpoint: usize, now: Instant) {
-        self.resting[endpoint].set(Some(now + REST));
+    /// Ejects an endpoint that could not be reached.
+    pub(super) fn mark_unreachable(&self, endpoint: usize, now: Instant) {
+        self.ejected_until[endpoint].set(Some(now + EJECTION_TIME));
     }
 
-    /// Notes that an endpoint was reached.
-    pub(super) fn reached(&self, endpoint: usize) {
-        self.resting[endpoint].set(None);
+    /// Ends the ejection of an endpoint that was reached.
+    pub(super) fn mark_reachable(&self, endpoint: usize) {
+        self.ejected_until[endpoint].set(None);
     }
 
-    /// The endpoint for the next request: neither `avoid` nor one that rests, as long as there is another.
-    pub(super) fn pick(&self, shared: &Shared, avoid: Option<usize>, now: Instant) -> usize {
+    /// The endpoint for the next request: neither `avoid` nor an ejected one, as long as there is another.
+    pub(super) fn pick(&self, shared: &SharedUpstream, avoid: Option<usize>, now: Instant) -> usize {
         let endpoints = shared.config.endpoints.len();
         if endpoints == 1 {
             return 0;
         }
-        let rests = |endpoint: usize| self.resting[endpoint].get().is_some_and(|until| now < until);
-        let may_serve = |other: usize| Some(other) != avoid && !rests(other);
-        // One that was reached and let a request down is better than those that could not be reached.
-        let avoid = avoid.filter(|&endpoint| rests(endpoint) || (0..endpoints).any(may_serve));
-        let usable = |endpoint: &usize| Some(*endpoint) != avoid && !rests(*endpoint);
-        // Where all rest, any but the one that failed just now may be back.
+        let is_ejected =
+            |endpoint: usize| self.ejected_until[endpoint].get().is_some_and(|until| now < until);
+        let may_serve = |other: usize| Some(other) != avoid && !is_ejected(other);
+        // An endpoint that accepted a connection and failed a request is better than ejected ones.
+        let avoid = avoid.filter(|&endpoint| is_ejected(endpoint) || (0..endpoints).any(may_serve));
+        let usable = |endpoint: &usize| Some(*endpoint) != avoid && !is_ejected(*endpoint);
+        // Where all are ejected, any but the one that failed just now may be back.
         let any = !(0..endpoints).any(|endpoint| usable(&endpoint));
         let may = |endpoint: &usize| if any { Some(*endpoint) != avoid } else { usable(endpoint) };
         match shared.config.balance {
@@ -69,7 +70,7 @@ impl Balancer {
         }
     }
 
-    /// The next endpoint in turn that `may` be taken.
+    /// The next endpoint in turn for which `may` is true.
     fn turn(&self, may: impl Fn(&usize) -> bool) -> usize {
         loop {
             let at = self.next.get();
@@ -82,13 +83,13 @@ impl Balancer {
 }
 
 /// Requests under way per unit of weight, this one included.
-fn load(shared: &Shared, endpoint: usize) -> f64 {
+fn load(shared: &SharedUpstream, endpoint: usize) -> f64 {
     let weight = f64::from(shared.config.endpoints[endpoint].weight);
     (shared.in_flight(endpoint) as f64 + 1.0) / weight
 }
 
-/// Smooth weighted round robin, as nginx does it: each turn everyone gains its weight, the richest
-/// goes and pays the total. `[2, 1]` gives 0 1 0, not 0 0 1.
+/// Smooth weighted round robin, as nginx does it: each turn every endpoint gains its weight, the one
+/// with the most is chosen and pays the total. `[2, 1]` gives 0 1 0, not 0 0 1.
 fn smooth_turns(weights: &[u32]) -> Vec<usize> {
     let divisor = weights.iter().copied().map(i64::from).fold(0, gcd).max(1);
     let weights: Vec<i64> = weights.iter().map(|&weight| i64::from(weight) / divisor).collect();
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
     use crate::config::model::{Endpoint, HostHeader, Timeouts, Upstream};
 
-    fn shared(weights: &[u32], balance: Balance) -> Arc<Shared> {
+    fn shared(weights: &[u32], balance: Balance) -> Arc<SharedUpstream> {
         let endpoint = |&weight| Endpoint {
             url: "http://127.0.0.1:1".parse().unwrap(),
             authority: "127.0.0.1:1".parse().unwrap(),
@@ -128,7 +129,7 @@ mod tests {
             weight,
         };
         let second = Duration::from_secs(1);
-        Shared::new(Upstream {
+        SharedUpstream::new(Upstream {
             name: "u".into(),
             endpoints: weights.iter().map(endpoint).collect(),
             balance,
@@ -144,32 +145,32 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_that_failed_rest_while_there_are_others() {
+    fn failed_endpoints_are_ejected_while_there_are_others() {
         for balance in [Balance::RoundRobin, Balance::LeastRequest] {
             let shared = shared(&[1, 1, 1], balance);
             let balancer = Balancer::new(&[1, 1, 1], 0);
             let now = now();
-            balancer.failed(0, now);
-            balancer.failed(1, now);
-            shared.begin(2);
+            balancer.mark_unreachable(0, now);
+            balancer.mark_unreachable(1, now);
+            shared.request_started(2);
             assert!((0..6).all(|_| balancer.pick(&shared, None, now) == 2));
-            balancer.failed(2, now);
-            assert_ne!(balancer.pick(&shared, Some(2), now), 2, "all rest: any other may be back");
-            assert!((0..6).any(|_| balancer.pick(&shared, None, now + REST) == 0));
-            balancer.reached(1);
+            balancer.mark_unreachable(2, now);
+            assert_ne!(balancer.pick(&shared, Some(2), now), 2, "all are ejected: any other may be back");
+            assert!((0..6).any(|_| balancer.pick(&shared, None, now + EJECTION_TIME) == 0));
+            balancer.mark_reachable(1);
             assert_eq!(balancer.pick(&shared, None, now), 1);
         }
     }
 
     #[test]
-    fn the_one_to_avoid_serves_where_all_others_rest() {
+    fn the_endpoint_to_avoid_serves_where_all_others_are_ejected() {
         for balance in [Balance::RoundRobin, Balance::LeastRequest] {
             let shared = shared(&[1, 1], balance);
             let balancer = Balancer::new(&[1, 1], 0);
             let now = now();
-            balancer.failed(1, now);
+            balancer.mark_unreachable(1, now);
             assert!((0..4).all(|_| balancer.pick(&shared, Some(0), now) == 0));
-            assert_eq!(balancer.pick(&shared, Some(0), now + REST), 1);
+            assert_eq!(balancer.pick(&shared, Some(0), now + EJECTION_TIME), 1);
         }
     }
 
@@ -185,7 +186,7 @@ mod tests {
     fn least_request_prefers_the_idle_and_takes_turns_among_equals() {
         let shared = shared(&[1, 1, 1], Balance::LeastRequest);
         let balancer = Balancer::new(&[1, 1, 1], 0);
-        shared.begin(1);
+        shared.request_started(1);
         let mut picks: Vec<_> = (0..6).map(|_| balancer.pick(&shared, None, now())).collect();
         assert!(!picks.contains(&1), "{picks:?}");
         picks.dedup();
@@ -199,7 +200,7 @@ mod tests {
         let held: Vec<_> = (0..8)
             .map(|_| {
                 let endpoint = balancer.pick(&shared, None, now());
-                shared.begin(endpoint);
+                shared.request_started(endpoint);
                 endpoint
             })
             .collect();

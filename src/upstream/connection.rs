@@ -1,38 +1,72 @@
-//! One connection to an endpoint, lent to one request at a time.
+//! Connections to an endpoint: opening one, and checking it out for one request at a time.
 
-use std::{rc::Rc, time::Duration};
+use std::{io, net::SocketAddr, rc::Rc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{body::Incoming, client::conn::http1::SendRequest};
-use tokio::{task::AbortHandle, time::timeout};
+use tokio::{net::TcpStream, task::AbortHandle, time::timeout};
 
-use super::{RequestBody, pool::Upstream};
+use super::{RequestBody, pool::UpstreamPool};
+use crate::config::model::Endpoint;
 
 /// How long a connection may take from the end of an answer until it takes the next request.
-const SETTLING: Duration = Duration::from_secs(1);
+const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is kept of a connection between requests. Dropped, it is closed.
+/// Connects to `endpoint`, one of its addresses after the other, each for its share of `within`: an
+/// address that does not answer must not use up the time of the others.
 ///
-/// hyper's machine for it has a task of its own. Polling the machine from the request that waits on it
-/// was tried: it spares switches of tasks, but the kernel takes more than that back, for requests then
-/// go out one by one instead of in batches, and the origin is woken for each.
-pub(super) struct Link<B> {
+/// A name is resolved at every connect, by the system's resolver and on a thread of its own, so that
+/// a change of address is followed as soon as the system knows it.
+///
+/// # Errors
+/// The last address' error, or that the name has none.
+pub(super) async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result<TcpStream> {
+    let host = endpoint.authority.host();
+    let literal = host.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(ip) = literal.parse() {
+        return open(SocketAddr::new(ip, endpoint.port)).await;
+    }
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, endpoint.port)).await?.collect();
+    let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    for address in addresses {
+        match timeout(share, open(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => failed = error,
+            Err(late) => failed = io::Error::new(io::ErrorKind::TimedOut, late),
+        }
+    }
+    Err(failed)
+}
+
+async fn open(address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(address).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A connection as the pool keeps it between requests. Closed when dropped.
+///
+/// A task of its own drives hyper's connection. Polling the connection from the request that waits on it
+/// was tried: it saves task switches, but costs more in the kernel, because requests then go out one by
+/// one instead of in batches, and the origin is woken for each.
+pub(super) struct PooledConnection<B> {
     pub(super) sender: SendRequest<B>,
     pub(super) task: AbortHandle,
     pub(super) endpoint: usize,
 }
 
-impl<B> Drop for Link<B> {
+impl<B> Drop for PooledConnection<B> {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// A connection that serves one request. Dropped before [`Connection::release`], it is closed: that
-/// is how a request that is given up cancels the upstream's work.
+/// A connection checked out for one request. Dropped before [`Connection::release`], it is closed: that
+/// is how an abandoned request cancels the upstream's work.
 pub struct Connection<B: RequestBody> {
-    link: Link<B>,
-    in_flight: InFlight<B>,
+    pooled: PooledConnection<B>,
+    in_flight: InFlightGuard<B>,
     reused: bool,
 }
 
@@ -40,23 +74,23 @@ pub struct Connection<B: RequestBody> {
 pub struct SendError<B> {
     /// What went wrong.
     pub error: hyper::Error,
-    /// The request itself, if not one byte of it was sent: it may be repeated whatever it is.
+    /// The request itself, if not one byte of it was sent: then any method may be retried.
     pub unsent: Option<Request<B>>,
 }
 
 impl<B: RequestBody> Connection<B> {
-    pub(super) fn new(link: Link<B>, upstream: &Rc<Upstream<B>>, reused: bool) -> Self {
-        Self { in_flight: InFlight::begin(upstream, link.endpoint), link, reused }
+    pub(super) fn new(pooled: PooledConnection<B>, upstream: &Rc<UpstreamPool<B>>, reused: bool) -> Self {
+        Self { in_flight: InFlightGuard::new(upstream, pooled.endpoint), pooled, reused }
     }
 
-    /// Whether it served another request before: then the upstream may have closed it unseen.
+    /// Whether it served another request before: the upstream may have closed it in the meantime.
     pub fn is_reused(&self) -> bool {
         self.reused
     }
 
     /// The index of its endpoint.
     pub fn endpoint(&self) -> usize {
-        self.link.endpoint
+        self.pooled.endpoint
     }
 
     /// Sends `request` and waits for the head of the answer.
@@ -64,44 +98,44 @@ impl<B: RequestBody> Connection<B> {
     /// # Errors
     /// No answer came, or none that is HTTP.
     pub async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, SendError<B>> {
-        self.link.sender.try_send_request(request).await.map_err(|mut failed| {
+        self.pooled.sender.try_send_request(request).await.map_err(|mut failed| {
             let unsent = failed.take_message();
             SendError { error: failed.into_error(), unsent }
         })
     }
 
-    /// Gives the connection back after a whole request was sent and its whole answer was read.
+    /// Checks the connection in after a whole request was sent and its whole answer was read.
     pub fn release(self) {
-        let Self { mut link, in_flight, .. } = self;
-        if link.sender.is_ready() {
-            in_flight.upstream.put_back(link);
-        } else if !link.sender.is_closed() {
-            // The task that drives it has not noticed the end of the exchange yet. It may never, where the
-            // upstream answered without reading the request to its end.
+        let Self { mut pooled, in_flight, .. } = self;
+        if pooled.sender.is_ready() {
+            in_flight.upstream.check_in(pooled);
+        } else if !pooled.sender.is_closed() {
+            // The task that drives it has not noticed the end of the exchange yet. It may never notice, where
+            // the upstream answered without reading the request to its end.
             tokio::task::spawn_local(async move {
-                if let Ok(Ok(())) = timeout(SETTLING, link.sender.ready()).await {
-                    in_flight.upstream.put_back(link);
+                if let Ok(Ok(())) = timeout(READY_TIMEOUT, pooled.sender.ready()).await {
+                    in_flight.upstream.check_in(pooled);
                 }
             });
         }
     }
 }
 
-/// Counts a request under way on its endpoint until it is dropped.
-struct InFlight<B: RequestBody> {
-    upstream: Rc<Upstream<B>>,
+/// Counts a request in flight on its endpoint until dropped.
+struct InFlightGuard<B: RequestBody> {
+    upstream: Rc<UpstreamPool<B>>,
     endpoint: usize,
 }
 
-impl<B: RequestBody> InFlight<B> {
-    fn begin(upstream: &Rc<Upstream<B>>, endpoint: usize) -> Self {
-        upstream.shared().begin(endpoint);
+impl<B: RequestBody> InFlightGuard<B> {
+    fn new(upstream: &Rc<UpstreamPool<B>>, endpoint: usize) -> Self {
+        upstream.shared().request_started(endpoint);
         Self { upstream: Rc::clone(upstream), endpoint }
     }
 }
 
-impl<B: RequestBody> Drop for InFlight<B> {
+impl<B: RequestBody> Drop for InFlightGuard<B> {
     fn drop(&mut self) {
-        self.upstream.shared().end(self.endpoint);
+        self.upstream.shared().request_ended(self.endpoint);
     }
 }

@@ -28,7 +28,7 @@ impl UpstreamIo {
         Self { stream, write_failed: false }
     }
 
-    fn settle<T>(&mut self, result: io::Result<T>) -> Poll<io::Result<T>> {
+    fn report_unless_hangup<T>(&mut self, result: io::Result<T>) -> Poll<io::Result<T>> {
         match result {
             Err(error) if is_hangup(&error) => {
                 self.write_failed = true;
@@ -62,7 +62,7 @@ impl AsyncWrite for UpstreamIo {
             return Poll::Pending;
         }
         let result = ready!(Pin::new(&mut self.stream).poll_write(cx, buf));
-        self.settle(result)
+        self.report_unless_hangup(result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

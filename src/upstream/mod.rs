@@ -1,19 +1,18 @@
 //! The services behind the proxy: which endpoint serves a request, and the connections to it.
 //!
 //! What all workers share of an upstream (how many connections it has, how many requests each
-//! endpoint has under way) is in [`Shared`]; each worker has an [`Upstream`] of its own with its own
-//! pool of connections, so that a request never changes threads.
+//! endpoint has in flight) is in [`SharedUpstream`]; each worker has an [`UpstreamPool`] of its own, so
+//! that a request never changes threads.
 
 mod balance;
-mod connect;
 mod connection;
 mod io;
 mod pool;
 mod shared;
 
 pub use connection::{Connection, SendError};
-pub use pool::{ConnectError, Upstream};
-pub use shared::Shared;
+pub use pool::{ConnectError, UpstreamPool};
+pub use shared::SharedUpstream;
 
 /// A body that can be sent to an upstream. Any that hyper takes is one.
 pub trait RequestBody:

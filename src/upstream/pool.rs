@@ -1,8 +1,8 @@
-//! One worker's connections to one upstream: lent newest first, kept while they are fresh, and never
-//! more in the whole process than the configuration says.
+//! One worker's connection pool for one upstream: the newest idle connection is checked out first, idle
+//! ones expire, and the configured maximum holds for the whole process.
 //!
 //! hyper-util's `client::pool::cache` was looked at first. It has neither a cap over several caches
-//! nor an expiry, and hands connections over under a mutex; what would be left of it is a `Vec`.
+//! nor an expiry, and hands connections over under a mutex; all that would be used of it is a `Vec`.
 
 use std::{
     cell::{Cell, RefCell},
@@ -21,38 +21,40 @@ use tokio::{
 };
 
 use super::{
-    RequestBody, Shared, balance::Balancer, connect::connect, connection::Connection, connection::Link,
+    RequestBody, SharedUpstream,
+    balance::Balancer,
+    connection::{Connection, PooledConnection, connect},
     io::UpstreamIo,
 };
 
-/// One worker's view of one upstream.
-pub struct Upstream<B: RequestBody> {
-    shared: Arc<Shared>,
+/// One worker's connections to one upstream.
+pub struct UpstreamPool<B: RequestBody> {
+    shared: Arc<SharedUpstream>,
     balancer: Balancer,
     /// Idle connections, one queue an endpoint, the freshest at the back.
     idle: RefCell<Vec<VecDeque<Idle<B>>>>,
     idle_count: Cell<usize>,
-    /// The time of the last [`Upstream::expire`]: precise enough for how long a connection is idle.
+    /// The time of the last [`UpstreamPool::close_expired`]: precise enough for how long a connection is idle.
     now: Cell<Instant>,
     /// Connections of this worker, idle or not.
     open: Rc<Cell<usize>>,
     /// Requests of this worker that wait for a connection, the longest waiting in front.
-    waiters: RefCell<VecDeque<oneshot::Sender<Link<B>>>>,
-    /// Requests of this worker that wait, or have just been handed what they waited for.
+    waiters: RefCell<VecDeque<oneshot::Sender<PooledConnection<B>>>>,
+    /// Requests of this worker that wait for a connection, or have just been handed one.
     waiting: Cell<usize>,
-    /// No more requests are to come: what they have given back is closed.
+    /// Set when no more requests come: connections that are checked in are closed.
     retired: Cell<bool>,
 }
 
 struct Idle<B: RequestBody> {
-    link: Link<B>,
+    pooled: PooledConnection<B>,
     since: Instant,
 }
 
-/// Why there is no connection for a request.
+/// Why a request got no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// All connections are taken, and as many requests as may wait do so.
+    /// All connections are in use, and the queue of waiting requests is full.
     #[error("all {0} connections to the upstream are taken")]
     Full(usize),
     /// The endpoint of this index could not be reached.
@@ -68,9 +70,9 @@ pub enum ConnectError {
     Timeout(usize),
 }
 
-impl<B: RequestBody> Upstream<B> {
-    /// Worker number `worker`'s view of `shared`.
-    pub fn new(shared: Arc<Shared>, worker: usize) -> Rc<Self> {
+impl<B: RequestBody> UpstreamPool<B> {
+    /// The pool of worker number `worker` for `shared`.
+    pub fn new(shared: Arc<SharedUpstream>, worker: usize) -> Rc<Self> {
         let weights: Vec<u32> = shared.config.endpoints.iter().map(|endpoint| endpoint.weight).collect();
         let idle = weights.iter().map(|_| VecDeque::new()).collect();
         Rc::new(Self {
@@ -92,18 +94,18 @@ impl<B: RequestBody> Upstream<B> {
         self.balancer.pick(&self.shared, avoid, now)
     }
 
-    /// A connection to `endpoint` that served a request before and is idle now.
-    pub fn idle(self: &Rc<Self>, endpoint: usize) -> Option<Connection<B>> {
-        self.take_idle(endpoint).map(|link| Connection::new(link, self, true))
+    /// Checks out an idle connection to `endpoint`, if there is one.
+    pub fn checkout(self: &Rc<Self>, endpoint: usize) -> Option<Connection<B>> {
+        self.take_idle(endpoint).map(|pooled| Connection::new(pooled, self, true))
     }
 
-    /// A new connection to `endpoint`. While all connections of the process are taken, whichever another
-    /// request gives back will do.
+    /// Opens a connection to `endpoint`. While the process has no permit left, takes the next connection
+    /// that another request checks in, whatever its endpoint.
     ///
-    /// Waits for its turn, and then for the connection to open: each for `within` at most.
+    /// Waits for a permit, and then for the connection to open: each for `within` at most.
     ///
     /// # Errors
-    /// Too many wait already or the wait was in vain, or the endpoint cannot be reached.
+    /// The queue is full, the wait timed out, or the endpoint cannot be reached.
     pub async fn connect(
         self: &Rc<Self>,
         endpoint: usize,
@@ -111,26 +113,26 @@ impl<B: RequestBody> Upstream<B> {
     ) -> Result<Connection<B>, ConnectError> {
         let permit = match Arc::clone(&self.shared.connections).try_acquire_owned() {
             Ok(permit) => permit,
-            Err(_) => match self.wait_for_turn(within).await? {
-                Turn::Link(link) => return Ok(Connection::new(link, self, true)),
-                Turn::Permit(permit) => permit,
+            Err(_) => match self.wait_for_connection(within).await? {
+                Acquired::Connection(pooled) => return Ok(Connection::new(pooled, self, true)),
+                Acquired::Permit(permit) => permit,
             },
         };
-        // Counted from here on: an endpoint that keeps connections waiting is not an idle one.
-        let _connecting = Connecting::begin(&self.shared, endpoint);
+        // Counted from here on: an endpoint that is slow to accept connections is not idle.
+        let _connecting = ConnectingGuard::new(&self.shared, endpoint);
         let opened = timeout(within, self.open(endpoint, permit, within)).await;
         match &opened {
             Ok(Ok(_)) => {
-                self.balancer.reached(endpoint);
-                self.shared.reached(endpoint);
+                self.balancer.mark_reachable(endpoint);
+                self.shared.mark_reachable(endpoint);
             }
             Ok(Err(_)) | Err(_) => {
-                self.balancer.failed(endpoint, Instant::now());
-                self.shared.failed(endpoint);
+                self.balancer.mark_unreachable(endpoint, Instant::now());
+                self.shared.mark_unreachable(endpoint);
             }
         }
         match opened {
-            Ok(Ok(link)) => Ok(Connection::new(link, self, false)),
+            Ok(Ok(pooled)) => Ok(Connection::new(pooled, self, false)),
             Ok(Err(error)) => Err(ConnectError::Unreachable { endpoint, error }),
             Err(_) => Err(ConnectError::Timeout(endpoint)),
         }
@@ -141,51 +143,51 @@ impl<B: RequestBody> Upstream<B> {
         endpoint: usize,
         permit: OwnedSemaphorePermit,
         within: Duration,
-    ) -> io::Result<Link<B>> {
+    ) -> io::Result<PooledConnection<B>> {
         let stream = connect(&self.shared.config.endpoints[endpoint], within).await?;
         let io = TokioIo::new(UpstreamIo::new(stream));
         let (sender, connection) =
         // Measured: to copy a small body behind its head costs less than a vectored write.
             http1::Builder::new().writev(false).handshake(io).await.map_err(io::Error::other)?;
-        let open = Open::count(&self.open);
+        let open = OpenGuard::new(&self.open);
         let task = tokio::task::spawn_local(async move {
-            // Whoever sent the request learns of an error from its answer.
+            // The request on it learns of an error from its response future.
             drop(connection.await);
             drop((open, permit));
         });
-        Ok(Link { sender, task: task.abort_handle(), endpoint })
+        Ok(PooledConnection { sender, task: task.abort_handle(), endpoint })
     }
 
-    /// Waits for a connection that another request gives back, or for leave to open one.
-    async fn wait_for_turn(&self, within: Duration) -> Result<Turn<B>, ConnectError> {
+    /// Waits for a connection that another request checks in, or for a permit to open one.
+    async fn wait_for_connection(&self, within: Duration) -> Result<Acquired<B>, ConnectError> {
         let cap = self.shared.config.max_connections;
-        // The queue is short: as many as there are connections. Behind them the wait would be longer
-        // than one answer takes, and a clear refusal serves the client better.
-        let _waiting = Queued::enter(&self.shared, &self.waiting, cap).ok_or(ConnectError::Full(cap))?;
-        drop(self.take_any_idle()); // its permit becomes free for the endpoint that is wanted
+        // The queue is as long as there are connections. A longer one would mean waiting for more than
+        // one answer, and a clear refusal serves the client better.
+        let _waiting = WaitingGuard::new(&self.shared, &self.waiting, cap).ok_or(ConnectError::Full(cap))?;
+        drop(self.take_any_idle()); // frees its permit for the wanted endpoint
         self.shared.wanted.notify_waiters();
         let mut handed_over = self.queue();
         let late = tokio::time::sleep(within);
         tokio::select! {
             biased;
-            Ok(link) = &mut handed_over => Ok(Turn::Link(link)),
+            Ok(pooled) = &mut handed_over => Ok(Acquired::Connection(pooled)),
             Ok(permit) = Arc::clone(&self.shared.connections).acquire_owned() => {
                 handed_over.close();
                 match handed_over.try_recv() {
-                    // Both at once: the connection is used, the permit goes to the next.
-                    Ok(link) => Ok(Turn::Link(link)),
-                    Err(_) => Ok(Turn::Permit(permit)),
+                    // Both at once: use the connection and release the permit.
+                    Ok(pooled) => Ok(Acquired::Connection(pooled)),
+                    Err(_) => Ok(Acquired::Permit(permit)),
                 }
             }
             () = late => Err(ConnectError::Full(cap)),
         }
     }
 
-    /// Joins the queue of those who wait for a connection of this worker.
-    fn queue(&self) -> oneshot::Receiver<Link<B>> {
+    /// Joins the queue of requests that wait for a connection of this worker.
+    fn queue(&self) -> oneshot::Receiver<PooledConnection<B>> {
         let (sender, handed_over) = oneshot::channel();
         let mut waiters = self.waiters.borrow_mut();
-        // Those in front that found another way need not be kept.
+        // Drop the waiters in front that no longer wait.
         while waiters.front().is_some_and(oneshot::Sender::is_closed) {
             waiters.pop_front();
         }
@@ -193,71 +195,72 @@ impl<B: RequestBody> Upstream<B> {
         handed_over
     }
 
-    /// Takes a connection back that is ready for another request.
-    pub(super) fn put_back(&self, mut link: Link<B>) {
-        // A connection can't change threads, but its permit can: it goes to whoever has waited longest
-        // in any worker. As often as their share says, so that a busy worker does not starve the others.
+    /// Takes back a connection that is ready for another request.
+    pub(super) fn check_in(&self, mut pooled: PooledConnection<B>) {
+        // A connection can't change threads, but its permit can: it goes to the request that has waited
+        // longest in any worker. Do so in proportion to the waiters, so that a busy worker does not starve
+        // the others.
         let (here, elsewhere) = (self.waiting.get(), self.waiting_elsewhere());
         if elsewhere > 0 && fastrand::usize(..here + elsewhere) < elsewhere {
-            link.task.abort();
+            pooled.task.abort();
             return;
         }
         loop {
             let Some(waiter) = self.waiters.borrow_mut().pop_front() else { break };
-            match waiter.send(link) {
+            match waiter.send(pooled) {
                 Ok(()) => return,
-                Err(returned) => link = returned, // that one has gone away
+                Err(returned) => pooled = returned, // the waiter is gone
             }
         }
         let full = self.idle_count.get() >= self.shared.config.idle_connections;
         if full || elsewhere > 0 || self.retired.get() {
-            return; // and it is closed
+            return; // dropping it closes it
         }
         self.idle_count.set(self.idle_count.get() + 1);
-        let endpoint = link.endpoint;
-        self.idle.borrow_mut()[endpoint].push_back(Idle { link, since: self.now.get() });
+        let endpoint = pooled.endpoint;
+        self.idle.borrow_mut()[endpoint].push_back(Idle { pooled, since: self.now.get() });
     }
 
-    fn take_idle(&self, endpoint: usize) -> Option<Link<B>> {
+    fn take_idle(&self, endpoint: usize) -> Option<PooledConnection<B>> {
         let mut idle = self.idle.borrow_mut();
         let queue = &mut idle[endpoint];
-        while let Some(Idle { link, .. }) = queue.pop_back() {
+        while let Some(Idle { pooled, .. }) = queue.pop_back() {
             self.idle_count.set(self.idle_count.get() - 1);
-            if link.sender.is_ready() {
-                return Some(link);
+            if pooled.sender.is_ready() {
+                return Some(pooled);
             }
         }
         None
     }
 
-    fn take_any_idle(&self) -> Option<Link<B>> {
+    fn take_any_idle(&self) -> Option<PooledConnection<B>> {
         let mut idle = self.idle.borrow_mut();
         let queue = idle.iter_mut().find(|queue| !queue.is_empty())?;
         self.idle_count.set(self.idle_count.get() - 1);
-        queue.pop_front().map(|idle| idle.link)
+        queue.pop_front().map(|idle| idle.pooled)
     }
 
-    /// Closes connections that were idle for longer than the configuration says, or that the upstream
-    /// closed. Called now and then.
-    pub fn expire(&self, now: Instant) {
+    /// Closes connections that were idle for longer than configured, or that the upstream closed. Called
+    /// periodically.
+    pub fn close_expired(&self, now: Instant) {
         self.now.set(now);
         let keep = self.shared.config.timeouts.idle;
         let mut kept = 0;
         for queue in self.idle.borrow_mut().iter_mut() {
             queue.retain(|idle| {
-                now.saturating_duration_since(idle.since) < keep && idle.link.sender.is_ready()
+                now.saturating_duration_since(idle.since) < keep && idle.pooled.sender.is_ready()
             });
             kept += queue.len();
         }
         self.idle_count.set(kept);
     }
 
-    /// Closes idle connections, and the others once their requests have ended: the configuration has this upstream no
-    /// longer, or another in its place.
+    /// Closes idle connections now, and the others once their requests have ended: the configuration no longer has this
+    /// upstream, or has replaced it.
     pub fn retire(&self) {
         self.retired.set(true);
-        while let Some(link) = self.take_any_idle() {
-            drop(link);
+        while let Some(pooled) = self.take_any_idle() {
+            drop(pooled);
         }
     }
 
@@ -266,15 +269,15 @@ impl<B: RequestBody> Upstream<B> {
         self.shared.waiting.load(Ordering::Relaxed).saturating_sub(self.waiting.get())
     }
 
-    /// Gives idle connections up whenever a worker waits for one. Runs as long as the worker does.
+    /// Closes idle connections while requests of other workers wait for a permit. Runs as long as the worker does.
     pub async fn yield_to_others(self: Rc<Self>) {
         loop {
-            // Enabled before the look, so that no call between the two is missed.
+            // Enabled before the check, so that no notification between the two is missed.
             let mut wanted = std::pin::pin!(self.shared.wanted.notified());
             wanted.as_mut().enable();
             while self.waiting_elsewhere() > self.shared.connections.available_permits() {
-                let Some(link) = self.take_any_idle() else { break };
-                drop(link);
+                let Some(pooled) = self.take_any_idle() else { break };
+                drop(pooled);
                 tokio::task::yield_now().await;
             }
             wanted.await;
@@ -282,14 +285,14 @@ impl<B: RequestBody> Upstream<B> {
     }
 }
 
-impl<B: RequestBody> Upstream<B> {
+impl<B: RequestBody> UpstreamPool<B> {
     /// Whether there is more than one endpoint.
-    pub fn has_others(&self) -> bool {
+    pub fn has_other_endpoints(&self) -> bool {
         self.shared.config.endpoints.len() > 1
     }
 
-    /// What all workers share of it.
-    pub fn shared(&self) -> &Arc<Shared> {
+    /// The state that all workers share.
+    pub fn shared(&self) -> &Arc<SharedUpstream> {
         &self.shared
     }
 
@@ -298,60 +301,61 @@ impl<B: RequestBody> Upstream<B> {
         self.idle_count.get()
     }
 
-    /// Connections of this worker on which a request is under way.
+    /// Connections of this worker with a request in flight.
     pub fn active_connections(&self) -> usize {
         self.open.get().saturating_sub(self.idle_count.get())
     }
 }
 
-/// Counts an open connection until it is dropped.
-struct Open(Rc<Cell<usize>>);
+/// Counts an open connection until dropped.
+struct OpenGuard(Rc<Cell<usize>>);
 
-impl Open {
-    fn count(open: &Rc<Cell<usize>>) -> Self {
+impl OpenGuard {
+    fn new(open: &Rc<Cell<usize>>) -> Self {
         open.set(open.get() + 1);
         Self(Rc::clone(open))
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
 }
 
-/// Counts a connection that is being opened as a request under way, until it is dropped.
-struct Connecting<'a> {
-    shared: &'a Shared,
+/// Counts a connection that is being opened as a request in flight, until dropped.
+struct ConnectingGuard<'a> {
+    shared: &'a SharedUpstream,
     endpoint: usize,
 }
 
-impl<'a> Connecting<'a> {
-    fn begin(shared: &'a Shared, endpoint: usize) -> Self {
-        shared.begin(endpoint);
+impl<'a> ConnectingGuard<'a> {
+    fn new(shared: &'a SharedUpstream, endpoint: usize) -> Self {
+        shared.request_started(endpoint);
         Self { shared, endpoint }
     }
 }
 
-impl Drop for Connecting<'_> {
+impl Drop for ConnectingGuard<'_> {
     fn drop(&mut self) {
-        self.shared.end(self.endpoint);
+        self.shared.request_ended(self.endpoint);
     }
 }
 
-enum Turn<B: RequestBody> {
-    Link(Link<B>),
+/// What a request that waited was given.
+enum Acquired<B: RequestBody> {
+    Connection(PooledConnection<B>),
     Permit(OwnedSemaphorePermit),
 }
 
-/// Counts a request that waits until it is dropped.
-struct Queued<'a> {
-    shared: &'a Shared,
+/// Counts a waiting request until dropped.
+struct WaitingGuard<'a> {
+    shared: &'a SharedUpstream,
     here: &'a Cell<usize>,
 }
 
-impl<'a> Queued<'a> {
-    fn enter(shared: &'a Shared, here: &'a Cell<usize>, cap: usize) -> Option<Self> {
+impl<'a> WaitingGuard<'a> {
+    fn new(shared: &'a SharedUpstream, here: &'a Cell<usize>, cap: usize) -> Option<Self> {
         shared
             .waiting
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
@@ -363,7 +367,7 @@ impl<'a> Queued<'a> {
     }
 }
 
-impl Drop for Queued<'_> {
+impl Drop for WaitingGuard<'_> {
     fn drop(&mut self) {
         self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
         self.here.set(self.here.get() - 1);

@@ -1,4 +1,5 @@
-//! What all workers of the process share of one upstream: a client must not see how many there are.
+//! The state of one upstream that all workers of the process share: a client must not see how many workers there
+//! are.
 
 use std::sync::{
     Arc,
@@ -9,33 +10,33 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::{config::model, telemetry::metrics::EndpointFacts};
 
-/// One upstream, as the whole process sees it.
+/// One upstream, with the counters that hold for the whole process.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedUpstream {
     /// Its configuration.
     pub config: model::Upstream,
-    /// One permit a connection, open or idle.
+    /// One permit per open connection, idle ones included.
     pub(super) connections: Arc<Semaphore>,
-    /// Requests that wait for a connection because all permits are taken.
+    /// Requests that wait for a connection because no permit is left.
     pub(super) waiting: AtomicUsize,
-    /// Told when a request begins to wait, so that workers give idle connections up for it.
+    /// Notified when a request begins to wait, so that workers close idle connections for it.
     pub(super) wanted: Notify,
-    /// Requests under way, one counter an endpoint.
+    /// Requests in flight, by endpoint.
     in_flight: Vec<AtomicUsize>,
-    /// How the last attempts to connect went, one an endpoint.
+    /// Reachability, by endpoint.
     health: Vec<Health>,
 }
 
-/// How an endpoint can be reached.
+/// Whether an endpoint can be reached.
 #[derive(Debug, Default)]
 struct Health {
-    /// Whether the last attempt failed.
+    /// Whether the last attempt to connect failed.
     is_down: AtomicBool,
-    /// How often it was put to rest after it could be reached.
+    /// How often it was ejected after it had been reachable.
     ejections: AtomicU64,
 }
 
-impl Shared {
+impl SharedUpstream {
     /// An upstream without connections.
     pub fn new(config: model::Upstream) -> Arc<Self> {
         let permits = config.max_connections.min(Semaphore::MAX_PERMITS);
@@ -49,32 +50,32 @@ impl Shared {
         })
     }
 
-    /// A request to `endpoint` begins; [`Shared::end`] follows.
-    pub(super) fn begin(&self, endpoint: usize) {
+    /// Counts a request to `endpoint` that starts; [`SharedUpstream::request_ended`] must follow.
+    pub(super) fn request_started(&self, endpoint: usize) {
         self.in_flight[endpoint].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn end(&self, endpoint: usize) {
+    pub(super) fn request_ended(&self, endpoint: usize) {
         self.in_flight[endpoint].fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Requests under way on one endpoint.
+    /// Requests in flight on one endpoint.
     pub fn in_flight(&self, endpoint: usize) -> usize {
         self.in_flight.get(endpoint).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// Notes that `endpoint` was reached.
-    pub(super) fn reached(&self, endpoint: usize) {
+    /// Notes that a connection to `endpoint` was opened.
+    pub(super) fn mark_reachable(&self, endpoint: usize) {
         if let Some(health) = self.health.get(endpoint) {
-            // It mostly was before: the line of the cache stays everybody's.
+            // Mostly it is up already: don't take the cache line from the other workers for nothing.
             if health.is_down.load(Ordering::Relaxed) {
                 health.is_down.store(false, Ordering::Relaxed);
             }
         }
     }
 
-    /// Notes that `endpoint` could not be reached, and is put to rest.
-    pub(super) fn failed(&self, endpoint: usize) {
+    /// Notes that `endpoint` could not be reached and is ejected.
+    pub(super) fn mark_unreachable(&self, endpoint: usize) {
         if let Some(health) = self.health.get(endpoint)
             && !health.is_down.swap(true, Ordering::Relaxed)
         {
@@ -82,18 +83,18 @@ impl Shared {
         }
     }
 
-    /// Whether the last attempt to reach `endpoint` went well. One that was never tried is taken to be.
+    /// Whether the last attempt to reach `endpoint` succeeded. An endpoint that was never tried counts as healthy.
     pub fn is_healthy(&self, endpoint: usize) -> bool {
         self.health.get(endpoint).is_none_or(|health| !health.is_down.load(Ordering::Relaxed))
     }
 
-    /// How often `endpoint` was put to rest since the start.
+    /// How often `endpoint` was ejected since the start.
     pub fn ejections(&self, endpoint: usize) -> u64 {
         self.health.get(endpoint).map_or(0, |health| health.ejections.load(Ordering::Relaxed))
     }
 
-    /// How each endpoint stands.
-    pub fn facts(&self) -> Vec<EndpointFacts> {
+    /// The health of each endpoint.
+    pub fn endpoint_facts(&self) -> Vec<EndpointFacts> {
         let facts = |(index, endpoint): (usize, &model::Endpoint)| EndpointFacts {
             upstream: self.config.name.clone(),
             url: format!("http://{}", endpoint.authority),

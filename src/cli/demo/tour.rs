@@ -154,7 +154,7 @@ impl From<io::Error> for Ended {
 fn tour() -> Result<(app::App, SocketAddr), Ended> {
     let origin = origin::start()?;
     let config = configuration(origin).map_err(Ended::Configuration)?;
-    let app = app::start(config, Vec::new(), app::Inherited::none()).map_err(Ended::Start)?;
+    let app = app::start(config, Vec::new(), app::InheritedSockets::none()).map_err(Ended::Start)?;
     let (proxy, admin) = (app.addresses[0], app.admin());
 
     say(format_args!(

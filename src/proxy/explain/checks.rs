@@ -2,105 +2,105 @@
 
 use compact_str::CompactString;
 
-use super::Explained;
+use super::request::Explanation;
 use crate::{
-    abuse::Names,
     config::model::Missing,
     identity::{Facts, identifier, identifiers},
     limit::{Check, Decision, Policy, Source, Store, algorithm::Verdict},
     proxy::{
-        checks::{Asked, Checks, Limits, Passed, Supplies, Unidentified},
-        quota::Said,
+        checks::{CheckInputs, Checks, SkipReason, Unidentified, VariantRef},
+        outcome::PolicyOutcome,
+        request_context::RequestContext,
         rules::Rules,
-        tokens::Tokens,
     },
 };
 
-/// How one check stands.
+/// One check, and what it says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct ExplainedCheck {
     pub policy: String,
-    /// As in the store; where there is none, as in proxy.yaml.
+    /// The identifier; where there is none, the keys as in proxy.yaml.
     pub key: String,
     pub algorithm: &'static str,
     pub cost: u64,
     pub limit: u64,
-    /// As clients are told: counting this request where it is admitted. `None`: nobody was asked.
+    /// As clients are told: with this request, where it is admitted. `None`: the store was not asked.
     pub used: Option<u64>,
     pub remaining: Option<u64>,
     /// Microseconds.
     pub retry_after: Option<i64>,
-    pub stood: Stood,
+    pub verdict: CheckVerdict,
     pub is_shadow: bool,
-    /// What else there is to know of it.
+    /// What else there is to know.
     pub because: String,
-    /// Its policy's place in the configuration.
+    /// The policy's index in the configuration.
     index: usize,
 }
 
 /// What a check says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stood {
+pub enum CheckVerdict {
     Allowed,
     Denied,
     Exempt,
-    /// There is nothing to check.
+    /// The request has nothing to check.
     Skipped,
     /// The store can't be asked.
     Unknown,
 }
 
-/// Holds the request against all policies of its route, as `admit` does. `supplies`: tokens, and the time.
+/// Checks the request against all policies of its route, as `admit` does.
 pub(super) async fn explain<S: Store>(
     rules: &Rules,
     store: &S,
-    asked: &Asked<'_>,
+    context: &RequestContext<'_>,
     address: &str,
-    (tokens, now): (&Tokens, i64),
-    explained: &mut Explained,
+    inputs: &CheckInputs<'_>,
+    explained: &mut Explanation,
 ) {
-    let facts = asked.facts(address);
+    let facts = context.facts(address);
     let mut rows = Vec::new();
-    let passed =
-        |index, why| rows.extend(rules.policies.get(index).map(|of| passed_by(index, of, why, &facts)));
-    // Nothing is written down.
-    let names = Names::default();
-    let supplies = Supplies { time: || now, tokens, names: &names };
-    let checks = match Checks::of(rules, &supplies, asked, &facts, passed) {
+    let skipped =
+        |index, why| rows.extend(rules.policies.get(index).map(|policy| skipped(index, policy, why, &facts)));
+    let checks = match Checks::new(rules, inputs, context, &facts, skipped) {
         Ok(checks) => checks,
         Err(Unidentified(index)) => {
             if let Some(policy) = rules.policies.get(index) {
-                let reply = rules.quotas.unidentified(Said::unidentified(index, policy));
-                explained.denied(&policy.name, reply.status, LACKS);
-                rows.push(lacking(index, policy));
+                let reply = rules.quotas.unidentified(PolicyOutcome::unidentified(index, policy));
+                explained.set_denied(&policy.name, reply.status, LACKS);
+                rows.push(unidentified(index, policy));
             }
-            explained.checks = in_order(rows, asked);
+            explained.checks = in_order(rows, context);
             return;
         }
     };
     rows.extend(
-        checks.denied_in_shadow.iter().filter_map(|&index| Some(lacking(index, rules.policies.get(index)?))),
+        checks
+            .denied_in_shadow
+            .iter()
+            .filter_map(|&index| Some(unidentified(index, rules.policies.get(index)?))),
     );
-    let decided = if checks.all.is_empty() { None } else { Some(store.look(&checks.all).await) };
-    for (nth, (check, limits)) in checks.all.iter().zip(&checks.limits).enumerate() {
+    let all = checks.as_slice();
+    let decided = if all.is_empty() { None } else { Some(store.look(all).await) };
+    for (nth, (check, variant)) in checks.iter().enumerate() {
         let verdict = match &decided {
             Some(Ok(decision)) => decision.verdicts.get(nth).copied(),
             _ => None,
         };
-        rows.push(standing(rules, check, *limits, verdict, &facts));
+        rows.push(checked(rules, check, variant, verdict, &facts));
     }
-    rows.extend(left_out(rules, &checks, &facts));
-    explained.checks = in_order(rows, asked);
+    rows.extend(skipped_keys(rules, &checks, &facts));
+    explained.checks = in_order(rows, context);
     match decided {
         None => "no policy holds for it".clone_into(&mut explained.because),
-        Some(Err(_)) => explained.undecided(),
+        Some(Err(_)) => explained.set_undecided(),
         Some(Ok(decision)) => conclude(rules, &checks, &decision, explained),
     }
 }
 
 const LACKS: &str = "the request lacks what the policy demands (missing: deny)";
 
-fn conclude(rules: &Rules, checks: &Checks<'_>, decision: &Decision, explained: &mut Explained) {
+fn conclude(rules: &Rules, checks: &Checks<'_>, decision: &Decision, explained: &mut Explanation) {
     let away = match decision.source {
         Source::Fallback => ", without the store, which is away",
         Source::Store | Source::Slice | Source::LocalDenial => "",
@@ -109,41 +109,42 @@ fn conclude(rules: &Rules, checks: &Checks<'_>, decision: &Decision, explained: 
         explained.because = format!("every policy that is enforced admits it{away}");
         return;
     }
-    let said: Vec<Said> = checks.said(decision).collect();
-    let (index, reply) = rules.quotas.denial(&said, false);
+    let outcomes: Vec<PolicyOutcome> = checks.enforced_outcomes(decision).collect();
+    let (index, reply) = rules.quotas.denial(&outcomes, false);
     let by = rules.policies.get(index).map_or("", |policy| policy.name.as_str());
-    explained.denied(by, reply.status, &format!("its limit is reached{away}"));
+    explained.set_denied(by, reply.status, &format!("its limit is reached{away}"));
 }
 
 /// In the order in which the route names its policies.
-fn in_order(mut rows: Vec<Standing>, asked: &Asked<'_>) -> Vec<Standing> {
-    rows.sort_by_key(|row| asked.route.policies.iter().position(|&index| index == row.index));
+fn in_order(mut rows: Vec<ExplainedCheck>, context: &RequestContext<'_>) -> Vec<ExplainedCheck> {
+    rows.sort_by_key(|row| context.route.policies.iter().position(|&index| index == row.index));
     rows
 }
 
-fn standing(
+/// A check that the store was asked about.
+fn checked(
     rules: &Rules,
     check: &Check<'_>,
-    limits: Limits,
-    verdict: Option<Verdict>,
+    variant: VariantRef,
+    decided: Option<Verdict>,
     facts: &Facts<'_>,
-) -> Standing {
+) -> ExplainedCheck {
     let policy = check.policy;
     let mut why = Vec::new();
-    let place = limits.variant.checked_sub(1);
-    let own = rules.policies.get(limits.policy);
-    if let Some((of, _)) = place.and_then(|place| own?.overrides.get(place)) {
+    let nth = variant.variant.checked_sub(1);
+    let configured = rules.policies.get(variant.policy);
+    if let Some((of, _)) = nth.and_then(|nth| configured?.overrides.get(nth)) {
         why.push(format!("by the override for {of}"));
     }
-    if let Some(absent) = stands_for(policy, &check.identifier, facts) {
+    if let Some(absent) = absent_keys(policy, &check.identifier, facts) {
         why.push(format!("in place of {absent}, which the request lacks"));
     }
-    let stood = match verdict {
-        None | Some(Verdict::UNKNOWN) => Stood::Unknown,
-        Some(verdict) if verdict.admitted => Stood::Allowed,
-        Some(_) => Stood::Denied,
+    let verdict = match decided {
+        None | Some(Verdict::UNKNOWN) => CheckVerdict::Unknown,
+        Some(verdict) if verdict.admitted => CheckVerdict::Allowed,
+        Some(_) => CheckVerdict::Denied,
     };
-    let known = verdict.filter(|_| stood != Stood::Unknown);
+    let known = decided.filter(|_| verdict != CheckVerdict::Unknown);
     if let Some(verdict) = known {
         if let Some(rate) = policy.rates().nth(verdict.tier).filter(|_| policy.tiers.len() > 1) {
             why.push(format!("the tightest is {rate}"));
@@ -158,21 +159,21 @@ fn standing(
             why.push("given back unless the answer counts".to_owned());
         }
     }
-    Standing {
+    ExplainedCheck {
         key: check.identifier.to_string(),
         cost: check.cost,
         limit: known.map_or_else(|| limit(policy), |verdict| verdict.limit),
         used: known.map(|verdict| verdict.limit.saturating_sub(verdict.remaining)),
         remaining: known.map(|verdict| verdict.remaining),
         retry_after: known.filter(|verdict| !verdict.admitted).and_then(|verdict| verdict.retry_after),
-        stood,
-        ..row(limits.policy, policy, why.join("; "))
+        verdict,
+        ..row(variant.policy, policy, why.join("; "))
     }
 }
 
-/// One that nobody was asked about.
-fn row(index: usize, policy: &Policy, because: String) -> Standing {
-    Standing {
+/// A check that the store was not asked about.
+fn row(index: usize, policy: &Policy, because: String) -> ExplainedCheck {
+    ExplainedCheck {
         policy: policy.name.clone(),
         key: policy.keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         algorithm: policy.algorithm(),
@@ -181,7 +182,7 @@ fn row(index: usize, policy: &Policy, because: String) -> Standing {
         used: None,
         remaining: None,
         retry_after: None,
-        stood: Stood::Skipped,
+        verdict: CheckVerdict::Skipped,
         is_shadow: policy.is_shadow,
         because,
         index,
@@ -192,46 +193,46 @@ fn limit(policy: &Policy) -> u64 {
     policy.tiers.first().map_or(0, |tier| tier.limit)
 }
 
-fn lacking(index: usize, policy: &Policy) -> Standing {
-    Standing { stood: Stood::Denied, ..row(index, policy, LACKS.to_owned()) }
+fn unidentified(index: usize, policy: &Policy) -> ExplainedCheck {
+    ExplainedCheck { verdict: CheckVerdict::Denied, ..row(index, policy, LACKS.to_owned()) }
 }
 
-fn passed_by(index: usize, policy: &Policy, why: Passed<'_>, facts: &Facts<'_>) -> Standing {
-    let (stood, because) = match why {
-        Passed::Preflight => (Stood::Exempt, "CORS preflights are not counted".to_owned()),
-        Passed::Exempt(of) => (Stood::Exempt, format!("exempt: {of}")),
-        Passed::NoValue => {
+fn skipped(index: usize, policy: &Policy, why: SkipReason<'_>, facts: &Facts<'_>) -> ExplainedCheck {
+    let (verdict, because) = match why {
+        SkipReason::Preflight => (CheckVerdict::Exempt, "CORS preflights are not counted".to_owned()),
+        SkipReason::Exempt(of) => (CheckVerdict::Exempt, format!("exempt: {of}")),
+        SkipReason::NoValue => {
             let value = policy.value.as_ref().map(ToString::to_string).unwrap_or_default();
-            (Stood::Skipped, format!("the request has no {value} to count"))
+            (CheckVerdict::Skipped, format!("the request has no {value} to count"))
         }
     };
     let row = row(index, policy, because);
     match identifiers(&policy.keys, policy.missing, facts) {
-        Ok(known) => Standing { stood, key: known.join(", "), ..row },
-        Err(_) => Standing { stood, ..row },
+        Ok(known) => ExplainedCheck { verdict, key: known.join(", "), ..row },
+        Err(_) => ExplainedCheck { verdict, ..row },
     }
 }
 
-/// The keys of policies that hold, which the request lacks and which are skipped.
-fn left_out<'a>(
+/// The keys of checked policies that the request lacks, so that they are skipped.
+fn skipped_keys<'a>(
     rules: &'a Rules,
     checks: &Checks<'a>,
     facts: &'a Facts<'_>,
-) -> impl Iterator<Item = Standing> + use<'a> {
-    let mut held: Vec<usize> = checks.limits.iter().map(|limits| limits.policy).collect();
-    held.dedup();
-    let policies = held.into_iter().filter_map(|index| Some((index, rules.policies.get(index)?)));
+) -> impl Iterator<Item = ExplainedCheck> + use<'a> {
+    let mut checked: Vec<usize> = checks.iter().map(|(_, variant)| variant.policy).collect();
+    checked.dedup();
+    let policies = checked.into_iter().filter_map(|index| Some((index, rules.policies.get(index)?)));
     policies.filter(|(_, policy)| policy.missing == Missing::Skip).flat_map(move |(index, policy)| {
         let lacks = policy.keys.iter().filter(move |recipe| identifier(recipe, facts).is_none());
         lacks.map(move |recipe| {
             let why = "the request lacks it".to_owned();
-            Standing { key: recipe.to_string(), ..row(index, policy, why) }
+            ExplainedCheck { key: recipe.to_string(), ..row(index, policy, why) }
         })
     })
 }
 
-/// What the request lacks, if it is limited by its address in the place of that.
-fn stands_for(policy: &Policy, key: &CompactString, facts: &Facts<'_>) -> Option<String> {
+/// The keys that the request lacks, if it is limited by its address instead.
+fn absent_keys(policy: &Policy, key: &CompactString, facts: &Facts<'_>) -> Option<String> {
     if policy.keys.iter().any(|recipe| identifier(recipe, facts).as_ref() == Some(key)) {
         return None;
     }

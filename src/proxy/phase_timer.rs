@@ -1,9 +1,9 @@
 //! What a client's connection waits for, and until when.
 //!
-//! Every phase of a request has a bound, and phases change several times a request. A timer for each
-//! would cost more than the rest of the bookkeeping together. So a connection has one deadline, which
-//! is only written down when a phase begins, and one timer, which looks at it when it fires: most of
-//! the time the deadline has moved on, and the timer is set again.
+//! Every phase of a request has a time limit, and phases change several times per request. A timer for
+//! each would cost more than the rest of the bookkeeping together. So a connection has one deadline,
+//! which is only written down when a phase begins, and one timer, which checks the deadline when it
+//! fires: most of the time the deadline has moved on, and the timer is set again.
 
 use std::{
     cell::{Cell, RefCell},
@@ -13,12 +13,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How far behind the end of a rest its deadline lies, which is never to come first.
-const BEYOND: Duration = Duration::from_secs(60);
+/// How far the deadline of [`PhaseTimer::delay`] lies behind its end, so that it never comes first.
+const DELAY_MARGIN: Duration = Duration::from_secs(60);
 
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waiting {
+pub enum Phase {
     /// The first byte of the first request.
     FirstRequest,
     /// The first byte of another request.
@@ -29,57 +29,57 @@ pub enum Waiting {
     RequestBody,
     /// A connection to the upstream, the head of its answer, or the next bytes of its body.
     Upstream,
-    /// That the client reads what was answered.
+    /// The client, to read the answer.
     Client,
 }
 
-/// The time for what was waited for is up.
+/// The time limit of a phase has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Elapsed;
+pub struct TimedOut;
 
-/// One connection's deadline. Shared by whoever serves it, all in one thread.
+/// One connection's deadline. Shared, in one thread, by everything that serves the connection.
 #[derive(Debug)]
-pub struct Patience {
-    waiting: Cell<Waiting>,
+pub struct PhaseTimer {
+    phase: Cell<Phase>,
     since: Cell<Instant>,
     deadline: Cell<Instant>,
     /// The time at which the connection was last polled: precise enough for a deadline.
     now: Cell<Instant>,
-    /// Set when the deadline of [`Waiting::Upstream`] has passed, until somebody has noticed.
-    elapsed: Cell<bool>,
+    /// Set when the deadline of [`Phase::Upstream`] has passed, until it is taken.
+    timed_out: Cell<bool>,
     draining: Cell<bool>,
-    /// For when the connection's timer is set, and whether the connection is being polled, and so will
-    /// look at the deadline by itself.
+    /// The time that the connection's timer is set for.
     alarm: Cell<Instant>,
+    /// Whether the connection is being polled: then it checks the deadline by itself.
     polled: Cell<bool>,
     /// The request's body was not read to its end.
-    body_left: Cell<bool>,
+    body_unread: Cell<bool>,
     write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Patience {
+impl PhaseTimer {
     /// A new connection, which has `limit` to begin its first request.
     pub fn new(limit: Duration) -> Self {
         let now = Instant::now();
         Self {
-            waiting: Cell::new(Waiting::FirstRequest),
+            phase: Cell::new(Phase::FirstRequest),
             since: Cell::new(now),
             deadline: Cell::new(now + limit),
             now: Cell::new(now),
-            elapsed: Cell::new(false),
+            timed_out: Cell::new(false),
             draining: Cell::new(false),
             alarm: Cell::new(now + limit),
             polled: Cell::new(false),
-            body_left: Cell::new(false),
+            body_unread: Cell::new(false),
             write_blocked: Cell::new(false),
             waker: RefCell::new(None),
         }
     }
 
-    /// Waits for `waiting` from now on, for `limit` at most.
-    pub fn wait(&self, waiting: Waiting, limit: Duration) {
-        self.waiting.set(waiting);
+    /// Begins `phase`, which may last for `limit`.
+    pub fn enter(&self, phase: Phase, limit: Duration) {
+        self.phase.set(phase);
         self.since.set(self.now.get());
         let deadline = self.now.get() + limit;
         self.deadline.set(deadline);
@@ -89,17 +89,17 @@ impl Patience {
         }
     }
 
-    /// What is waited for.
-    pub fn waiting(&self) -> Waiting {
-        self.waiting.get()
+    /// What the connection waits for.
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
     }
 
-    /// Since when.
+    /// When the phase began.
     pub fn since(&self) -> Instant {
         self.since.get()
     }
 
-    /// Until when.
+    /// When the phase has to end.
     pub fn deadline(&self) -> Instant {
         self.deadline.get()
     }
@@ -109,32 +109,34 @@ impl Patience {
         self.now.get()
     }
 
-    /// `future`'s output, or that it took longer than `limit` since the upstream was last waited for.
-    pub async fn bound<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, Elapsed> {
-        self.wait(Waiting::Upstream, limit);
+    /// The output of `future`, for which [`Phase::Upstream`] begins.
+    ///
+    /// # Errors
+    /// It took longer than `limit` since [`Phase::Upstream`] last began.
+    pub async fn timeout<F: Future>(&self, limit: Duration, future: F) -> Result<F::Output, TimedOut> {
+        self.enter(Phase::Upstream, limit);
         let mut future = pin!(future);
         poll_fn(|cx| match future.as_mut().poll(cx) {
             Poll::Ready(output) => Poll::Ready(Ok(output)),
-            Poll::Pending if self.take_elapsed() => Poll::Ready(Err(Elapsed)),
+            Poll::Pending if self.take_timed_out() => Poll::Ready(Err(TimedOut)),
             Poll::Pending => Poll::Pending,
         })
         .await
     }
 
-    /// Ready after `delay`, for which the client waits and the upstream does not. Whatever else has a bound begins after
-    /// it.
-    pub async fn rest(&self, delay: Duration) {
+    /// Ready after `delay`, during which no other time limit runs.
+    pub async fn delay(&self, delay: Duration) {
         if delay.is_zero() {
             return;
         }
-        // The connection's own bound is of no use here: the timer ends it.
-        self.wait(Waiting::Upstream, delay.saturating_add(BEYOND));
+        // The sleep ends this phase, not the phase's own deadline.
+        self.enter(Phase::Upstream, delay.saturating_add(DELAY_MARGIN));
         tokio::time::sleep(delay).await;
     }
 
-    /// Whether the upstream's time is up. Says so once.
-    pub fn take_elapsed(&self) -> bool {
-        self.elapsed.replace(false)
+    /// Whether the deadline of [`Phase::Upstream`] has passed. True once for each time it has.
+    pub fn take_timed_out(&self) -> bool {
+        self.timed_out.replace(false)
     }
 
     /// Called by the connection before it is polled.
@@ -153,12 +155,12 @@ impl Patience {
         self.polled.set(false);
     }
 
-    /// Called by the connection when the deadline has passed while the upstream was waited for.
-    pub fn set_elapsed(&self) {
-        self.elapsed.set(true);
+    /// Called by the connection when the deadline has passed and the request's own code has to answer.
+    pub fn set_timed_out(&self) {
+        self.timed_out.set(true);
     }
 
-    /// Asks the connection to end after the request under way.
+    /// Asks the connection to end after the request in flight.
     pub fn drain(&self) {
         self.draining.set(true);
         self.wake();
@@ -175,12 +177,17 @@ impl Patience {
         self.draining.get()
     }
 
-    /// Notes whether something of the request's body is still to be read.
-    pub fn expect_body(&self, expected: bool) {
-        self.body_left.set(expected);
+    /// Sets whether part of the request's body is still to be read.
+    pub fn set_body_unread(&self, unread: bool) {
+        self.body_unread.set(unread);
     }
 
-    /// Notes whether the client has to read before more can be written.
+    /// Whether part of the request's body is still to be read.
+    pub fn is_body_unread(&self) -> bool {
+        self.body_unread.get()
+    }
+
+    /// Sets whether the client has to read before more can be written.
     pub fn set_write_blocked(&self, blocked: bool) {
         self.write_blocked.set(blocked);
     }
@@ -188,10 +195,5 @@ impl Patience {
     /// Whether the client has to read before more can be written.
     pub fn is_write_blocked(&self) -> bool {
         self.write_blocked.get()
-    }
-
-    /// Whether the request's body was not read to its end.
-    pub fn has_left_body(&self) -> bool {
-        self.body_left.get()
     }
 }

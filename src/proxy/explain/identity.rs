@@ -1,4 +1,4 @@
-//! Whose a request is, and why it is his.
+//! Whose request it is, and why.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::{
     proxy::rules::Rules,
 };
 
-/// The client's address, and how it came about.
+/// The client's address, and where it comes from.
 pub(super) fn address(
     rules: &Rules,
     peer: IpAddr,
@@ -22,11 +22,11 @@ pub(super) fn address(
     let address = proxies.walk(peer, is_peer_trusted, headers, |hop| hops.push(hop));
     let peer = peer.to_canonical();
     if !is_peer_trusted {
-        let unheard = match headers.contains_key(field) {
+        let ignored = match headers.contains_key(field) {
             true => format!("; its {field} does not count, since it is no trusted proxy"),
             false => String::new(),
         };
-        return (address, format!("the peer itself{unheard}"));
+        return (address, format!("the peer itself{ignored}"));
     }
     let mut by = format!("the trusted proxy {peer}");
     for hop in &hops {
@@ -55,17 +55,18 @@ pub(super) fn address(
     (address, why)
 }
 
-/// Who asks, and by which source; or why none of them names anybody.
+/// The user, and the source that names it; or why none does.
 pub(super) fn user(rules: &Rules, is_peer_trusted: bool, headers: &HeaderMap) -> (Identity, String) {
-    let (sources, mut asked) = (&rules.config.user, Vec::new());
+    let (sources, mut tried) = (&rules.config.user, Vec::new());
     let identity =
-        identify_telling(sources, &rules.verifier, headers, is_peer_trusted, |index| asked.push(index));
-    let named_by = asked.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
+        identify_telling(sources, &rules.verifier, headers, is_peer_trusted, |index| tried.push(index));
+    let named_by = tried.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
     if identity.user.is_some() {
-        asked.pop();
+        tried.pop();
     }
-    let doubts = asked.iter().map(|&index| doubt(sources, index, &rules.verifier, headers, is_peer_trusted));
-    let mut why: Vec<String> = named_by.map(|source| said_by(source, &identity)).into_iter().collect();
+    let doubts = tried.iter().map(|&index| doubt(sources, index, &rules.verifier, headers, is_peer_trusted));
+    let mut why: Vec<String> =
+        named_by.map(|source| describe_source(source, &identity)).into_iter().collect();
     why.extend(doubts);
     if why.is_empty() {
         why.push("the configuration names no source of users".to_owned());
@@ -73,7 +74,7 @@ pub(super) fn user(rules: &Rules, is_peer_trusted: bool, headers: &HeaderMap) ->
     (identity, why.join("; "))
 }
 
-fn said_by(source: &UserSource, identity: &Identity) -> String {
+fn describe_source(source: &UserSource, identity: &Identity) -> String {
     let source = match source {
         UserSource::Header { name, .. } if identity.is_verified => {
             format!("header {name} of a trusted proxy")

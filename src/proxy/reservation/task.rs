@@ -1,5 +1,4 @@
-//! What was taken for one request and may have to be refunded: units that not every answer costs, and leases, which are
-//! renewed while it runs.
+//! The task's side of a reservation: it renews leases while the request runs, and gives back what is to be given back.
 
 use std::time::Duration;
 
@@ -11,126 +10,129 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::{held::Stage, worker::Worker};
+use super::guard::RequestStage;
 use crate::{
     limit::{
         Check, Decision, Receipt, Source, Store, Unavailable,
         algorithm::{Kind, Verdict},
     },
+    proxy::worker::Worker,
     telemetry::metrics::WorkerMetrics,
 };
 
-/// Until a lease that could not be given back is tried again; twice as long each time.
+/// The pause after the first attempt to release leases that failed; it doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// What was taken for one request and may have to be refunded.
-pub(super) struct Taken<'a, S> {
+/// What was taken for one request and may have to be given back.
+pub(super) struct Reservation<'a, S> {
     worker: &'a Worker<S>,
-    /// Units that only some answers cost.
-    reserved: SmallVec<[Check<'a>; 2]>,
+    /// The checks whose units only some answers cost.
+    units: SmallVec<[Check<'a>; 2]>,
     receipt: Receipt,
+    /// The checks that hold a lease.
     leases: SmallVec<[Check<'a>; 2]>,
-    /// Where the leases are held: in the store, and in what stands in for it.
     in_store: InStore,
+    /// Whether the leases are held in what stands in for the store, too.
     in_fallback: bool,
-    /// When they expire, but for another renewal.
+    /// When the leases expire, unless they are renewed again.
     expire: Instant,
-    /// Counts them while the request runs.
-    counted: Option<Counted<'a>>,
+    /// Counts the leases while the request runs.
+    gauge: Option<LeaseGauge<'a>>,
 }
 
-/// What is known of leases in the store.
+/// Whether the store holds the leases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InStore {
-    Held,
-    /// The store gave no answer. It may have taken them nevertheless.
-    InDoubt,
+    Yes,
+    /// The store gave no answer, and may hold them nevertheless.
+    Unknown,
     No,
 }
 
-impl<'a, S: Store> Taken<'a, S> {
-    /// What the store said it took of these checks, and what it may have taken though it said nothing.
-    pub(super) fn of(
+impl<'a, S: Store> Reservation<'a, S> {
+    /// What the store took of `checks` as `decided` says, and what it may have taken where it gave no answer.
+    pub(super) fn new(
         worker: &'a Worker<S>,
         checks: &[Check<'a>],
         decided: &Result<Decision, Unavailable>,
     ) -> Self {
-        let mut taken = Self {
+        let mut reservation = Self {
             worker,
-            reserved: SmallVec::new(),
+            units: SmallVec::new(),
             receipt: Receipt { source: Source::Store, time: 0 },
             leases: SmallVec::new(),
             in_store: InStore::No,
             in_fallback: false,
             expire: Instant::now(),
-            counted: None,
+            gauge: None,
         };
         let leases = || checks.iter().filter(|check| check.policy.kind == Kind::Concurrency).cloned();
         match decided {
             Ok(decision) if decision.admitted => {
-                taken.receipt = decision.receipt();
+                reservation.receipt = decision.receipt();
                 for (check, verdict) in checks.iter().zip(&decision.verdicts) {
                     match check.policy.kind {
-                        // One that nobody was asked for is asked for when the store is back.
-                        Kind::Concurrency if verdict.admitted => taken.leases.push(check.clone()),
+                        // A lease that was not decided on is asked for again when the store is back.
+                        Kind::Concurrency if verdict.admitted => reservation.leases.push(check.clone()),
                         Kind::Concurrency => {}
                         _ if check.policy.count.is_some() && is_taken(verdict) => {
-                            taken.reserved.push(check.clone());
+                            reservation.units.push(check.clone());
                         }
                         _ => {}
                     }
                 }
-                taken.renewed(decision.source);
-                taken.counted = Some(Counted::new(worker.metrics(), taken.leases.len()));
+                reservation.renewed(decision.source);
+                reservation.gauge = Some(LeaseGauge::new(worker.metrics(), reservation.leases.len()));
             }
             Ok(decision) if decision.source != Source::Fallback => {}
-            _ => taken.leases.extend(leases()),
+            _ => reservation.leases.extend(leases()),
         }
         let is_answered = decided.as_ref().is_ok_and(|decision| decision.source != Source::Fallback);
-        if !is_answered && !taken.leases.is_empty() {
-            taken.in_store = InStore::InDoubt;
+        if !is_answered && !reservation.leases.is_empty() {
+            reservation.in_store = InStore::Unknown;
         }
-        taken
+        reservation
     }
 
-    /// Whether the request has nothing to tell.
+    /// Whether there is nothing to give back.
     pub(super) fn is_empty(&self) -> bool {
-        self.reserved.is_empty() && self.leases.is_empty()
+        self.units.is_empty() && self.leases.is_empty()
     }
 
-    /// Waits for the request's end, keeps its leases until then, and gives back what is to be given back.
-    pub(super) async fn see_through(mut self, mut stage: watch::Receiver<Stage>) {
+    /// Renews the leases until the request ends, and gives back what is to be given back.
+    pub(super) async fn run(mut self, mut stage: watch::Receiver<RequestStage>) {
         let period = self.shortest_lease() / 3;
         let mut renewal = Instant::now() + period;
         while !self.is_empty() {
             tokio::select! {
                 biased;
-                ended = stage.changed() => match ended {
+                changed = stage.changed() => match changed {
                     Ok(()) => {
                         let reached = *stage.borrow_and_update();
-                        if let Stage::Answered(status) = reached {
-                            self.refund(status).await;
+                        if let RequestStage::Answered(status) = reached {
+                            self.refund_units(status).await;
                         }
                     }
+                    // The request has ended.
                     Err(_) => break,
                 },
                 () = sleep_until(renewal), if !self.leases.is_empty() => {
-                    self.renew().await;
+                    self.renew_leases().await;
                     renewal = Instant::now() + period;
                 }
             }
         }
-        self.counted = None;
-        self.refund(None).await;
-        self.release().await;
+        self.gauge = None;
+        self.refund_units(None).await;
+        self.release_leases().await;
     }
 
-    /// Refunds what the answer does not cost, once: what was not confirmed may have been done.
-    async fn refund(&mut self, status: Option<StatusCode>) {
-        let reserved = std::mem::take(&mut self.reserved);
+    /// Refunds the units that an answer with `status` does not cost. Tried once: what was not confirmed may have been done.
+    async fn refund_units(&mut self, status: Option<StatusCode>) {
+        let units = std::mem::take(&mut self.units);
         let is_free = |check: &Check<'_>| status.is_none_or(|status| !check.policy.counts(status.as_u16()));
-        let free: SmallVec<[Check<'_>; 2]> = reserved.into_iter().filter(is_free).collect();
+        let free: SmallVec<[Check<'_>; 2]> = units.into_iter().filter(is_free).collect();
         if !free.is_empty()
             && let Err(error) = self.worker.store.refund(&free, self.receipt).await
         {
@@ -138,9 +140,9 @@ impl<'a, S: Store> Taken<'a, S> {
         }
     }
 
-    /// Asks for the same leases again, each on its own: one that was lost to others meanwhile keeps none of the rest from
-    /// being renewed. Whatever is said, the request goes on.
-    async fn renew(&mut self) {
+    /// Asks for the same leases again, each on its own: a lease that was lost meanwhile does not keep the others from being
+    /// renewed. Whatever the store says, the request goes on.
+    async fn renew_leases(&mut self) {
         let store = &self.worker.store;
         let renewals = self.leases.iter().map(|lease| store.decide(std::slice::from_ref(lease)));
         for decision in join_all(renewals).await.into_iter().flatten() {
@@ -152,33 +154,33 @@ impl<'a, S: Store> Taken<'a, S> {
 
     fn renewed(&mut self, source: Source) {
         match source {
-            Source::Store => self.in_store = InStore::Held,
-            // Held there as well from now on: until the store is back, that is what decides over others.
+            Source::Store => self.in_store = InStore::Yes,
+            // Held there as well from now on: until the store is back, that is what decides for other requests.
             Source::Fallback => self.in_fallback = true,
-            // Neither of them has taken a lease.
+            // Neither of them grants leases.
             Source::LocalDenial | Source::Slice => {}
         }
         self.expire = Instant::now() + self.longest_lease();
     }
 
-    /// Gives the leases back, wherever they are held. It is tried until they expire of themselves: a lease is known by
-    /// its token, so that it does no harm to give it back twice.
-    async fn release(&self) {
+    /// Releases the leases, wherever they are held. Tried again until they expire by themselves: a lease is known by its
+    /// token, so that it does no harm to release it twice.
+    async fn release_leases(&self) {
         if self.leases.is_empty() {
             return;
         }
         let receipt = |source| Receipt { source, ..self.receipt };
         if self.in_fallback {
-            // This is memory, and always there.
-            let _there = self.worker.store.refund(&self.leases, receipt(Source::Fallback)).await;
+            // The fallback is memory, which is always available.
+            let _available = self.worker.store.refund(&self.leases, receipt(Source::Fallback)).await;
         }
         if self.in_store == InStore::No {
             return;
         }
         let mut pause = FIRST_PAUSE;
         while self.worker.store.refund(&self.leases, receipt(Source::Store)).await.is_err() {
-            // While the store is away, each request is in doubt; they must not all be remembered.
-            if self.in_store == InStore::InDoubt || Instant::now() + pause >= self.expire {
+            // While the store is away, the leases of every request are unknown: they can't all be kept in memory.
+            if self.in_store == InStore::Unknown || Instant::now() + pause >= self.expire {
                 break;
             }
             sleep(pause).await;
@@ -187,32 +189,31 @@ impl<'a, S: Store> Taken<'a, S> {
     }
 
     fn shortest_lease(&self) -> Duration {
-        self.leases.iter().map(lease).min().unwrap_or_default()
+        self.leases.iter().map(lease_duration).min().unwrap_or_default()
     }
 
     fn longest_lease(&self) -> Duration {
-        self.leases.iter().map(lease).max().unwrap_or_default()
+        self.leases.iter().map(lease_duration).max().unwrap_or_default()
     }
 }
 
-/// Whether something was taken of the check that says this: of one that was not held against its limit, nothing.
+/// Whether something was taken: nothing is where a check was not held against its limit.
 fn is_taken(verdict: &Verdict) -> bool {
     verdict.admitted && *verdict != Verdict::UNKNOWN
 }
 
-/// How long a lease lasts.
-fn lease(check: &Check<'_>) -> Duration {
+fn lease_duration(check: &Check<'_>) -> Duration {
     let window = check.policy.tiers.first().map_or(0, |tier| tier.window);
     Duration::from_micros(u64::try_from(window).unwrap_or(0))
 }
 
-/// Leases that a request under way holds, among those of its worker.
-struct Counted<'a> {
+/// Counts the leases of one request among those of its worker's thread, until dropped.
+struct LeaseGauge<'a> {
     metrics: &'a WorkerMetrics,
     leases: u64,
 }
 
-impl<'a> Counted<'a> {
+impl<'a> LeaseGauge<'a> {
     fn new(metrics: &'a WorkerMetrics, leases: usize) -> Self {
         let leases = leases as u64;
         metrics.thread().leases().add(leases);
@@ -220,7 +221,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for LeaseGauge<'_> {
     fn drop(&mut self) {
         self.metrics.thread().leases().sub(self.leases);
     }

@@ -1,4 +1,4 @@
-//! What a thread serves with at the moment: a worker, until another configuration brings the next.
+//! The worker that a thread serves with, until another configuration replaces it.
 
 use std::{
     cell::RefCell,
@@ -9,57 +9,57 @@ use std::{
 use hyper::server::conn::http1;
 use tokio::sync::{mpsc::UnboundedReceiver, oneshot};
 
-use crate::proxy::{Generation, Worker};
+use crate::proxy::{Worker, WorkerConfig};
 
-/// Another configuration, for one worker.
-pub struct Renewal {
-    pub generation: Generation,
-    /// Told once new requests go by it.
-    pub done: oneshot::Sender<()>,
+/// Another configuration, for one worker's thread.
+pub struct WorkerUpdate {
+    pub config: WorkerConfig,
+    /// Notified once it holds for new requests.
+    pub applied: oneshot::Sender<()>,
 }
 
 /// The worker that new requests are served with. A request keeps its own until it has ended.
-pub(super) struct Current<S> {
-    serving: RefCell<Serving<S>>,
-    /// Those before it, while requests go by them.
+pub(super) struct CurrentWorker<S> {
+    active: RefCell<ActiveWorker<S>>,
+    /// The workers before it that still have requests in flight.
     past: RefCell<Vec<Weak<Worker<S>>>>,
 }
 
-struct Serving<S> {
+struct ActiveWorker<S> {
     worker: Rc<Worker<S>>,
-    /// For new connections.
+    /// hyper's settings for new connections.
     http: Rc<http1::Builder>,
 }
 
-impl<S> Serving<S> {
-    fn with(worker: Worker<S>) -> Self {
+impl<S> ActiveWorker<S> {
+    fn new(worker: Worker<S>) -> Self {
         Self { http: Rc::new(http(&worker)), worker: Rc::new(worker) }
     }
 }
 
-impl<S> Current<S> {
+impl<S> CurrentWorker<S> {
     pub(super) fn new(worker: Worker<S>) -> Self {
-        Self { serving: RefCell::new(Serving::with(worker)), past: RefCell::default() }
+        Self { active: RefCell::new(ActiveWorker::new(worker)), past: RefCell::default() }
     }
 
-    /// For a request that begins now.
+    /// The worker for a request that begins now.
     pub(super) fn worker(&self) -> Rc<Worker<S>> {
-        Rc::clone(&self.serving.borrow().worker)
+        Rc::clone(&self.active.borrow().worker)
     }
 
     /// hyper's settings for a connection that begins now.
     pub(super) fn http(&self) -> Rc<http1::Builder> {
-        Rc::clone(&self.serving.borrow().http)
+        Rc::clone(&self.active.borrow().http)
     }
 
-    /// Goes by each configuration that comes, until no more can.
-    pub(super) async fn renew(self: Rc<Self>, mut renewals: UnboundedReceiver<Renewal>) {
-        while let Some(Renewal { generation, done }) = renewals.recv().await {
-            let next = Serving::with(self.worker().succeed(generation));
-            let last = self.serving.replace(next);
+    /// Applies each update that comes, until no more can.
+    pub(super) async fn apply_updates(self: Rc<Self>, mut updates: UnboundedReceiver<WorkerUpdate>) {
+        while let Some(WorkerUpdate { config, applied }) = updates.recv().await {
+            let next = ActiveWorker::new(self.worker().reconfigured(config));
+            let last = self.active.replace(next);
             self.past.borrow_mut().push(Rc::downgrade(&last.worker));
-            // Whoever waited may have given up.
-            let _gone = done.send(());
+            // The sender of the update may have stopped waiting.
+            let _gone = applied.send(());
         }
     }
 
@@ -68,7 +68,7 @@ impl<S> Current<S> {
         self.worker().tick(now, connections);
         self.past.borrow_mut().retain(|past| {
             let past = past.upgrade();
-            past.iter().for_each(|worker| worker.hand_on());
+            past.iter().for_each(|worker| worker.flush_records());
             past.is_some()
         });
     }

@@ -1,4 +1,4 @@
-//! `Expect: 100-continue` (RFC 9110, 10.1.1): the client's body is asked for once the upstream wants it.
+//! `Expect: 100-continue` (RFC 9110, 10.1.1): the client is asked for its body once the upstream wants it.
 
 use std::{
     pin::Pin,
@@ -14,11 +14,11 @@ use atomic_waker::AtomicWaker;
 use http::{HeaderMap, Request, StatusCode, Version, header};
 use tokio::time::Sleep;
 
-/// How long an upstream is waited for that may not know the expectation. What curl waits.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for the 100 of an upstream, which may not know the expectation. As long as curl waits.
+const FALLBACK: Duration = Duration::from_secs(1);
 
-/// Whether the client waits for a 100 before it sends its body. One that speaks HTTP/1.0 can't be sent
-/// any: what it expects is ignored.
+/// Whether the client waits for a 100 before it sends its body. An HTTP/1.0 client can't be sent one:
+/// its expectation is ignored.
 pub fn wants_continue(version: Version, headers: &HeaderMap) -> bool {
     version != Version::HTTP_10
         && headers
@@ -26,12 +26,12 @@ pub fn wants_continue(version: Version, headers: &HeaderMap) -> bool {
             .is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Closed until the upstream has said 100, or has had its time to say it. Only then the body is read,
-/// which is what makes the 100 go out to the client.
+/// Closed until the upstream has answered 100, or has had the time to. Only then the body is read,
+/// which makes hyper send the 100 to the client.
 #[derive(Debug)]
-pub struct Gate {
+pub struct ContinueGate {
     signal: Arc<Signal>,
-    patience: Pin<Box<Sleep>>,
+    fallback: Pin<Box<Sleep>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,15 +40,15 @@ struct Signal {
     waker: AtomicWaker,
 }
 
-impl Gate {
+impl ContinueGate {
     /// A closed gate.
     pub fn new() -> Self {
-        Self { signal: Arc::default(), patience: Box::pin(tokio::time::sleep(PATIENCE)) }
+        Self { signal: Arc::default(), fallback: Box::pin(tokio::time::sleep(FALLBACK)) }
     }
 
     /// Returns what opens this gate when `request` is answered by a 100.
-    pub fn opener(&self) -> Opener {
-        Opener(Arc::clone(&self.signal))
+    pub fn opener(&self) -> GateOpener {
+        GateOpener(Arc::clone(&self.signal))
     }
 
     /// Ready once the body may be read.
@@ -57,15 +57,15 @@ impl Gate {
         if self.signal.open.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
-        self.patience.as_mut().poll(cx)
+        self.fallback.as_mut().poll(cx)
     }
 }
 
-/// Opens a [`Gate`].
+/// Opens a [`ContinueGate`].
 #[derive(Debug)]
-pub struct Opener(Arc<Signal>);
+pub struct GateOpener(Arc<Signal>);
 
-impl Opener {
+impl GateOpener {
     /// Opens the gate when `request` is answered by a 100.
     pub fn attach<B>(self, request: &mut Request<B>) {
         hyper::ext::on_informational(request, move |response| {

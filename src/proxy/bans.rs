@@ -1,0 +1,135 @@
+//! Bans: whether one holds for a request, and the offenses that lead to one.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, LazyLock},
+};
+
+use http::header;
+use smallvec::SmallVec;
+
+use super::{
+    client::ClientInfo,
+    denial_record::DenialRecord,
+    exchange::Exchange,
+    quota,
+    reply::Reply,
+    request_context::{RequestContext, client_address},
+    rules::Rules,
+    worker::Worker,
+};
+use crate::{
+    abuse::{
+        self,
+        bans::{Ban, Bans, Key},
+    },
+    config::model::{BanKey, BanRule, Config, KeyPart, KeyRecipe},
+    identity::{Facts, applies, identifier},
+    telemetry::metrics::BanVerdict,
+};
+
+static USER: LazyLock<KeyRecipe> = LazyLock::new(|| KeyRecipe(vec![KeyPart::User]));
+
+/// A ban that matches a request.
+pub(super) struct BanMatch {
+    pub(super) ban: Arc<Ban>,
+    /// The index of the rule that the ban comes from. Where it comes from an operator, or from a rule that is not
+    /// configured here, the number of rules.
+    pub(super) rule: usize,
+}
+
+/// The answer to a banned client; `None` where no ban holds for the request. A banned request is recorded as denied.
+pub(super) fn check_bans<S>(
+    worker: &Worker<S>,
+    client: &ClientInfo,
+    exchange: &mut Exchange,
+    context: &RequestContext<'_>,
+) -> Option<Reply> {
+    if worker.bans.is_empty() {
+        return None;
+    }
+    let config = worker.config();
+    let matches = matching_bans(&worker.rules, &worker.bans, context, exchange.time());
+    if matches.is_empty() {
+        return None;
+    }
+    let address = client_address(worker, client, context.address);
+    let facts = context.facts(&address);
+    let decisive = decisive_ban(config, matches, context, &facts, |shadow| {
+        worker.metrics().ban_denial(shadow.rule, BanVerdict::ShadowDenied);
+        exchange.verdict.deny_in_shadow(config.policies.len() + shadow.rule);
+    });
+    let BanMatch { ban, rule } = decisive?;
+    worker.metrics().ban_denial(rule, BanVerdict::Denied);
+    let policy = config.policies.len() + rule;
+    exchange.verdict.ban(policy);
+    DenialRecord { exchange, context, address: &address }.record_banned(worker, policy, &ban);
+    let cross_origin = context.request.headers.contains_key(header::ORIGIN);
+    Some(quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin))
+}
+
+/// Of the bans that match, the one that denies the request. `shadow` is called for those that would have.
+pub(super) fn decisive_ban(
+    config: &Config,
+    matches: impl IntoIterator<Item = BanMatch>,
+    context: &RequestContext<'_>,
+    facts: &Facts<'_>,
+    mut shadow: impl FnMut(&BanMatch),
+) -> Option<BanMatch> {
+    let mut decisive: Option<BanMatch> = None;
+    for matched in matches {
+        if config.bans.get(matched.rule).is_some_and(|rule| is_exempt(rule, facts, context.address)) {
+            continue;
+        }
+        if matched.ban.is_shadow {
+            shadow(&matched);
+        } else if decisive.as_ref().is_none_or(|other| other.ban.until < matched.ban.until) {
+            // The ban that ends last: a client that comes back before is denied again.
+            decisive = Some(matched);
+        }
+    }
+    decisive
+}
+
+/// The bans in force at `now` that match the client's address or user, whether the request is exempt from them or not.
+pub(super) fn matching_bans(
+    rules: &Rules,
+    bans: &Bans,
+    context: &RequestContext<'_>,
+    now: i64,
+) -> SmallVec<[BanMatch; 2]> {
+    let rules = &rules.bans;
+    let mut matches = SmallVec::new();
+    let user = || Key::read(&identifier(&USER, &context.facts(""))?);
+    bans.of(context.address, user, now, |ban| {
+        let made = |rule: &Arc<abuse::bans::Rule>| !ban.is_by_hand() && *rule.name == *ban.by;
+        let rule = rules.iter().position(made).unwrap_or(rules.len());
+        matches.push(BanMatch { ban: Arc::clone(ban), rule });
+    });
+    matches
+}
+
+/// Counts a request that a policy denied as an offense, for each rule of automatic bans.
+pub(super) fn record_offense<S>(
+    worker: &Worker<S>,
+    exchange: &Exchange,
+    context: &RequestContext<'_>,
+    facts: &Facts<'_>,
+) {
+    for (rule, configured) in worker.rules.bans.iter().zip(&worker.config().bans) {
+        if is_exempt(configured, facts, context.address) {
+            continue;
+        }
+        let offender = match rule.key {
+            BanKey::Ip => Some(abuse::identifier(facts.address)),
+            BanKey::User => identifier(&USER, facts),
+        };
+        if let Some(offender) = offender {
+            worker.strikes.note(rule, offender, exchange.time());
+        }
+    }
+}
+
+fn is_exempt(rule: &BanRule, facts: &Facts<'_>, address: IpAddr) -> bool {
+    rule.exempt.iter().any(|of| applies(of, facts, address))
+}

@@ -1,0 +1,213 @@
+//! A request from its head to the verdict.
+
+use std::{net::IpAddr, sync::Arc};
+
+use compact_str::CompactString;
+use http::{StatusCode, request};
+
+use super::{
+    checks::{self, ExplainedCheck},
+    identity,
+};
+use crate::{
+    abuse::{
+        Names,
+        bans::{Ban, Bans},
+    },
+    config::model::Route,
+    identity::{Identity, address_text},
+    limit::Store,
+    proxy::{
+        bans::{BanMatch, decisive_ban, matching_bans},
+        checks::CheckInputs,
+        quota,
+        reply::Reply,
+        request_context::RequestContext,
+        reservation::LeaseTokens,
+        rules::{Rules, parse_target},
+    },
+    router::{Misfit, Refused, Target},
+};
+
+/// What would become of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The client's address as limits and records name a client, and where it comes from.
+    pub address: (CompactString, String),
+    /// The user, and the source that names it; or why none does.
+    pub user: (Option<CompactString>, String),
+    /// `None`: the request's target is malformed.
+    pub route: Option<ExplainedRoute>,
+    pub upstream: Option<String>,
+    pub verdict: ExplainedVerdict,
+    /// The status of the proxy's own answer; `None`: the request is forwarded.
+    pub status: Option<StatusCode>,
+    pub because: String,
+    /// In the order of the route's policies. Also given where a ban denies the request, though a real one is not checked
+    /// then.
+    pub checks: Vec<ExplainedCheck>,
+    /// Those that match the client, whether they deny the request or not.
+    pub bans: Vec<Arc<Ban>>,
+}
+
+/// How the request came to its route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExplainedRoute {
+    /// `None`: no route matches.
+    pub name: Option<String>,
+    pub because: String,
+    /// The routes before it, and why each does not match.
+    pub passed_over: Vec<(String, String)>,
+}
+
+/// What the proxy would do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExplainedVerdict {
+    Allowed,
+    Denied,
+    /// The client is banned.
+    Banned,
+    /// The store can't be asked, and a policy says `on_store_error: deny`.
+    Undecided,
+    /// No route matches, or the request is malformed.
+    Refused,
+}
+
+/// What would become of a `request` that `peer` sends at the time `now`, in microseconds since the Unix epoch.
+pub async fn explain<S: Store>(
+    rules: &Rules,
+    store: &S,
+    bans: &Bans,
+    request: &request::Parts,
+    peer: IpAddr,
+    now: i64,
+) -> Explanation {
+    let is_peer_trusted = rules.trusted_proxies.contains(peer);
+    let (address, why_address) = identity::address(rules, peer, is_peer_trusted, &request.headers);
+    let (identity, why_user) = identity::user(rules, is_peer_trusted, &request.headers);
+    let address_text = address_text(address, rules.config.client_address.ipv6_prefix);
+    let mut explained = Explanation {
+        address: (address_text.clone(), why_address),
+        user: (identity.user.clone(), why_user),
+        route: None,
+        upstream: None,
+        verdict: ExplainedVerdict::Allowed,
+        status: None,
+        because: String::new(),
+        checks: Vec::new(),
+        bans: Vec::new(),
+    };
+    let (target, route) = match destination(rules, request, &mut explained) {
+        Ok(found) => found,
+        Err(Refused { status, detail }) => {
+            (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
+            detail.clone_into(&mut explained.because);
+            return explained;
+        }
+    };
+    let identity: &Identity = &identity;
+    let context = RequestContext { request, target: &target, route, address, identity, is_peer_trusted };
+    // Nothing is written down.
+    let (tokens, names) = (LeaseTokens::new(), Names::default());
+    let inputs = CheckInputs { time: now, tokens: &tokens, names: &names };
+    checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
+    check_bans(rules, bans, &context, now, &mut explained);
+    explained
+}
+
+/// Whether the client is banned, which comes before all checks.
+fn check_bans(
+    rules: &Rules,
+    bans: &Bans,
+    context: &RequestContext<'_>,
+    now: i64,
+    explained: &mut Explanation,
+) {
+    let matches = matching_bans(rules, bans, context, now);
+    explained.bans = matches.iter().map(|matched| Arc::clone(&matched.ban)).collect();
+    let address = explained.address.0.clone();
+    let Some(BanMatch { ban, rule }) =
+        decisive_ban(&rules.config, matches, context, &context.facts(&address), |_| ())
+    else {
+        return;
+    };
+    let rule = rules.config.bans.get(rule).map(|rule| &**rule);
+    let reply = quota::banned(rule, &ban, now, false);
+    (explained.verdict, explained.status) = (ExplainedVerdict::Banned, Some(reply.status));
+    explained.because = format!("{} is banned by {}", ban.key, ban.by);
+    if !ban.reason.is_empty() {
+        explained.because += &format!(": {}", ban.reason);
+    }
+}
+
+/// The request's target and route.
+fn destination<'r>(
+    rules: &'r Rules,
+    request: &request::Parts,
+    explained: &mut Explanation,
+) -> Result<(Target, &'r Route), Refused> {
+    let target = parse_target(request)?;
+    let found = rules.router.find(&request.method, &target, &request.headers);
+    let account = rules.router.account(&request.method, &target, &request.headers);
+    let named = |index: usize| rules.config.routes.get(index);
+    let passed_over = account.passed_over.iter().filter_map(|&(index, misfit)| {
+        let route = named(index)?;
+        Some((route.name.clone(), describe_misfit(route, misfit)))
+    });
+    let route = found.ok().and_then(named);
+    explained.route = Some(ExplainedRoute {
+        name: route.map(|route| route.name.clone()),
+        because: route.map(describe_match).unwrap_or_else(|| "no route is for it".to_owned()),
+        passed_over: passed_over.collect(),
+    });
+    found?;
+    let route = route.ok_or(Refused { status: StatusCode::NOT_FOUND, detail: "No route matches." })?;
+    explained.upstream = rules.config.upstreams.get(route.upstream).map(|upstream| upstream.name.clone());
+    Ok((target, route))
+}
+
+/// Everything that the route matches by.
+fn describe_match(route: &Route) -> String {
+    let mut why = format!("the path matches {}", route.path);
+    for (of, names) in [("the host is one of", hosts(route)), ("the method is one of", methods(route))] {
+        if !names.is_empty() {
+            why += &format!(", {of} {names}");
+        }
+    }
+    for (name, _) in &route.headers {
+        why += &format!(", {name} is as it asks");
+    }
+    why
+}
+
+fn describe_misfit(route: &Route, misfit: Misfit) -> String {
+    match misfit {
+        Misfit::Path => format!("the path does not match {}", route.path),
+        Misfit::Host => format!("the host is none of {}", hosts(route)),
+        Misfit::Method => format!("the method is none of {}", methods(route)),
+        Misfit::Header(index) => match route.headers.get(index) {
+            Some((name, value)) => format!("{name} is not {}", String::from_utf8_lossy(value.as_bytes())),
+            None => "a header differs".to_owned(),
+        },
+    }
+}
+
+fn hosts(route: &Route) -> String {
+    route.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn methods(route: &Route) -> String {
+    route.methods.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl Explanation {
+    pub(super) fn set_undecided(&mut self) {
+        (self.verdict, self.status) = (ExplainedVerdict::Undecided, Some(Reply::undecided().status));
+        "the store can't be asked, and a policy says on_store_error: deny".clone_into(&mut self.because);
+    }
+
+    pub(super) fn set_denied(&mut self, by: &str, status: StatusCode, because: &str) {
+        (self.verdict, self.status) = (ExplainedVerdict::Denied, Some(status));
+        self.because = format!("denied by {by}: {because}");
+    }
+}

@@ -1,0 +1,202 @@
+//! The texts about each policy that depend on no request, written once per configuration.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+
+use super::{headers, replies, seconds};
+use crate::{
+    config::model::{self, DenialReply, RateLimitFields},
+    limit::{
+        Policy,
+        algorithm::{Kind, Tier, Verdict},
+    },
+    proxy::{
+        outcome::{PolicyOutcome, tightest},
+        reply::Reply,
+    },
+};
+
+/// The texts about each policy, by index.
+#[derive(Debug)]
+pub(in crate::proxy) struct QuotaTexts {
+    policies: Vec<PolicyTexts>,
+    fields: RateLimitFields,
+}
+
+impl QuotaTexts {
+    /// The texts about `policies`, which are those of `configs`. Clients are told in `fields`.
+    ///
+    /// # Errors
+    /// A policy's name has characters that a field must not have.
+    pub(in crate::proxy) fn new(
+        policies: &[Policy],
+        configs: &[Arc<model::Policy>],
+        fields: RateLimitFields,
+    ) -> Result<Self, header::InvalidHeaderValue> {
+        let texts = policies
+            .iter()
+            .zip(configs)
+            .map(|(policy, config)| PolicyTexts::new(policy, config.reply.clone()));
+        Ok(Self { policies: texts.collect::<Result<_, _>>()?, fields })
+    }
+
+    /// Adds the quota fields to an answer, beside those that the upstream may have sent.
+    pub(in crate::proxy) fn add_fields(&self, fields: &mut HeaderMap, outcomes: &[PolicyOutcome]) {
+        let tightest = tightest(outcomes).filter(|outcome| outcome.verdict != Verdict::UNKNOWN);
+        let Some(tightest) = tightest else { return };
+        if matches!(self.fields, RateLimitFields::Draft | RateLimitFields::Both) {
+            headers::add_draft(self, fields, outcomes, tightest);
+        }
+        if matches!(self.fields, RateLimitFields::Legacy | RateLimitFields::Both) {
+            headers::add_legacy(self, fields, tightest);
+        }
+    }
+
+    /// The answer to a denied request, and the index of the policy that decided. `cross_origin`: whether a page's script
+    /// sent the request.
+    pub(in crate::proxy) fn denial(&self, outcomes: &[PolicyOutcome], cross_origin: bool) -> (usize, Reply) {
+        let decisive = tightest(outcomes);
+        let mut reply = replies::denial(self, outcomes, decisive);
+        self.add_fields(&mut reply.headers, outcomes);
+        if cross_origin {
+            headers::expose(&mut reply.headers);
+        }
+        (decisive.map_or(0, |outcome| outcome.variant.policy), reply)
+    }
+
+    /// The answer to a request that lacks what a policy identifies it by. The store was not asked, so no quota is told: a
+    /// client that is told nothing remains, and a reset now, would come back at once.
+    pub(in crate::proxy) fn unidentified(&self, outcome: PolicyOutcome) -> Reply {
+        replies::denial(self, &[outcome], Some(outcome))
+    }
+
+    /// The texts about the outcome's policy.
+    pub(super) fn policy(&self, outcome: PolicyOutcome) -> Option<&PolicyTexts> {
+        self.policies.get(outcome.variant.policy)
+    }
+
+    /// The texts about the outcome's limits.
+    pub(super) fn variant(&self, outcome: PolicyOutcome) -> Option<&VariantTexts> {
+        self.policy(outcome)?.variants.get(outcome.variant.variant)
+    }
+}
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+/// The detail for a client that may come back.
+pub(super) const USED_UP: &str = "The quota of this policy is used up.";
+/// The detail for a client that need not: its cost is above the limit, or it lacks what the policy identifies it by.
+pub(super) const NEVER: &str = "This policy never admits such a request.";
+
+/// The texts about one policy.
+#[derive(Debug)]
+pub(super) struct PolicyTexts {
+    /// The policy's name.
+    pub(super) name: String,
+    /// The configured answer to a denial, in place of problem details.
+    pub(super) reply: Option<DenialReply>,
+    /// The status of its denials.
+    pub(super) status: StatusCode,
+    /// Its own limits, then those of its overrides.
+    variants: Vec<VariantTexts>,
+}
+
+/// The texts about one set of limits.
+#[derive(Debug)]
+pub(super) struct VariantTexts {
+    /// The value of `RateLimit-Policy`: `"login-1s";q=10;w=1, "login-1m";q=120;w=60`
+    pub(super) policy: HeaderValue,
+    /// By tier.
+    pub(super) tiers: Vec<TierTexts>,
+    /// Whether units become free as time passes, rather than as requests end.
+    pub(super) is_timed: bool,
+}
+
+/// The texts about one tier.
+#[derive(Debug)]
+pub(super) struct TierTexts {
+    /// Its name as a quoted string.
+    pub(super) name: String,
+    /// The problem details of a denial by it alone.
+    pub(super) problem: Bytes,
+}
+
+impl PolicyTexts {
+    pub(super) fn new(
+        policy: &Policy,
+        reply: Option<DenialReply>,
+    ) -> Result<Self, header::InvalidHeaderValue> {
+        let status = reply.as_ref().map_or(StatusCode::TOO_MANY_REQUESTS, |reply| reply.status);
+        let variants =
+            policy.variants().map(|variant| VariantTexts::new(variant, status)).collect::<Result<_, _>>()?;
+        Ok(Self { name: policy.name.clone(), reply, status, variants })
+    }
+}
+
+impl VariantTexts {
+    fn new(policy: &Policy, status: StatusCode) -> Result<Self, header::InvalidHeaderValue> {
+        let names: Vec<String> = policy.quota_names.iter().map(|name| format!("\"{name}\"")).collect();
+        let items: Vec<String> = names
+            .iter()
+            .zip(&policy.tiers)
+            .map(|(name, tier)| format!("{name};{}", parameters(policy.kind, *tier)))
+            .collect();
+        let tiers = names.into_iter().map(|name| {
+            let problem = problem(status, USED_UP, &[&name]);
+            TierTexts { name, problem }
+        });
+        Ok(Self {
+            policy: HeaderValue::try_from(items.join(", "))?,
+            tiers: tiers.collect(),
+            is_timed: policy.kind != Kind::Concurrency,
+        })
+    }
+}
+
+/// `q=10;w=1` (draft-ietf-httpapi-ratelimit-headers-11, 4.1).
+fn parameters(kind: Kind, tier: Tier) -> String {
+    match kind {
+        Kind::Concurrency => format!("q={};qu=\"concurrent-requests\"", tier.limit),
+        // The burst in the time that it takes to fill the bucket: the same rate.
+        Kind::Gcra { burst, .. } => {
+            let window = i128::from(burst) * i128::from(tier.window);
+            let window = (window + i128::from(tier.limit) - 1) / i128::from(tier.limit.max(1));
+            format!("q={burst};w={}", seconds(i64::try_from(window).unwrap_or(i64::MAX)))
+        }
+        _ => format!("q={};w={}", tier.limit, seconds(tier.window)),
+    }
+}
+
+/// Problem details (RFC 9457) of a denial. `names` are quoted already: policy names have no characters that JSON
+/// would escape, nor has `detail`.
+pub(super) fn problem(status: StatusCode, detail: &str, names: &[&str]) -> Bytes {
+    format!(
+        "{{\"type\":\"{QUOTA_EXCEEDED}\",\"title\":\"{}\",\"status\":{},\
+         \"detail\":\"{detail}\",\"violated-policies\":[{}]}}",
+        status.canonical_reason().unwrap_or("Error"),
+        status.as_u16(),
+        names.join(",")
+    )
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_algorithm_writes_its_quota_in_its_own_unit() {
+        let tier = |limit, seconds: i64| Tier { limit, window: seconds * 1_000_000 };
+        for (kind, tier, expected) in [
+            (Kind::FixedWindow, tier(10, 1), "q=10;w=1"),
+            (Kind::Distinct, tier(20, 600), "q=20;w=600"),
+            (Kind::Concurrency, tier(8, 60), "q=8;qu=\"concurrent-requests\""),
+            (Kind::Gcra { burst: 100, delay: 0 }, tier(50, 1), "q=100;w=2"),
+            (Kind::Gcra { burst: 1, delay: 0 }, tier(3, 1), "q=1;w=1"),
+            (Kind::Gcra { burst: 1_000_000_000, delay: 0 }, tier(1, 86_400), "q=1000000000;w=9223372036854"),
+        ] {
+            assert_eq!(parameters(kind, tier), expected);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What the checks, the bans and the records of a request go by.
+
+use std::net::IpAddr;
+
+use compact_str::CompactString;
+use http::request;
+
+use super::{client::ClientInfo, worker::Worker};
+use crate::{
+    config::model::Route,
+    identity::{Facts, Identity, address_text},
+    router::{Host, Target},
+};
+
+/// What is known of a request once its route is found.
+pub(super) struct RequestContext<'a> {
+    pub(super) request: &'a request::Parts,
+    pub(super) target: &'a Target,
+    pub(super) route: &'a Route,
+    /// The client's address.
+    pub(super) address: IpAddr,
+    pub(super) identity: &'a Identity,
+    /// Whether the request came through a trusted proxy.
+    pub(super) is_peer_trusted: bool,
+}
+
+impl<'a> RequestContext<'a> {
+    /// What identifiers and conditions are taken from. `address`: the client's, as [`client_address`] gives it.
+    pub(super) fn facts(&self, address: &'a str) -> Facts<'a> {
+        Facts {
+            address,
+            user: self.identity.user.as_deref(),
+            is_user_verified: self.identity.is_verified,
+            claims: self.identity.claims.as_deref(),
+            is_peer_trusted: self.is_peer_trusted,
+            method: &self.request.method,
+            host: self.target.host().map(Host::name),
+            path: self.target.loosest_path(),
+            query: self.target.query(),
+            headers: &self.request.headers,
+            route: &self.route.name,
+        }
+    }
+}
+
+/// The client's address as limits and records name a client. Mostly it is the peer's, whose text is known already.
+pub(super) fn client_address<S>(worker: &Worker<S>, client: &ClientInfo, address: IpAddr) -> CompactString {
+    if client.peer().ip() == address {
+        client.address().clone()
+    } else {
+        address_text(address, worker.config().client_address.ipv6_prefix)
+    }
+}

@@ -1,0 +1,87 @@
+//! What limits and bans said of a request, for the access log and the trace.
+
+use crate::telemetry::{access_log::Verdict, metrics::Source};
+
+/// What is known so far: nothing, where no policy applies.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct RequestVerdict {
+    verdict: Option<Verdict>,
+    /// The index of the policy that denied the request, or of the ban's rule behind the policies.
+    denied_by: Option<usize>,
+    /// The index of the shadow policy that would have denied it.
+    shadow_denied_by: Option<usize>,
+    source: Option<Source>,
+}
+
+impl RequestVerdict {
+    /// A policy denied it.
+    pub(super) fn deny(&mut self, policy: usize) {
+        (self.verdict, self.denied_by) = (Some(Verdict::Denied), Some(policy));
+    }
+
+    /// A ban denied it; `rule` is its index behind the policies.
+    pub(super) fn ban(&mut self, rule: usize) {
+        (self.verdict, self.denied_by) = (Some(Verdict::Banned), Some(rule));
+    }
+
+    /// A shadow policy would have denied it.
+    pub(super) fn deny_in_shadow(&mut self, policy: usize) {
+        self.shadow_denied_by = Some(policy);
+        if matches!(self.verdict, None | Some(Verdict::Allowed)) {
+            self.verdict = Some(Verdict::ShadowDenied);
+        }
+    }
+
+    /// Its policies admitted it.
+    pub(super) fn allow(&mut self) {
+        self.verdict.get_or_insert(Verdict::Allowed);
+    }
+
+    /// The store could not be asked.
+    pub(super) fn set_undecided(&mut self) {
+        self.verdict = Some(Verdict::Undecided);
+    }
+
+    /// Where it was decided.
+    pub(super) fn set_source(&mut self, source: Source) {
+        self.source = Some(source);
+    }
+
+    pub(super) fn verdict(&self) -> Option<Verdict> {
+        self.verdict
+    }
+
+    /// The index of the policy that the verdict comes from.
+    pub(super) fn policy(&self) -> Option<usize> {
+        self.denied_by.or(self.shadow_denied_by)
+    }
+
+    pub(super) fn shadow_policy(&self) -> Option<usize> {
+        self.shadow_denied_by
+    }
+
+    pub(super) fn source(&self) -> Option<Source> {
+        self.source
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_overrides_a_shadow_denial() {
+        let mut verdict = RequestVerdict::default();
+        assert_eq!((verdict.verdict(), verdict.policy()), (None, None));
+        verdict.allow();
+        assert_eq!(verdict.verdict(), Some(Verdict::Allowed));
+        verdict.deny_in_shadow(1);
+        assert_eq!((verdict.verdict(), verdict.policy()), (Some(Verdict::ShadowDenied), Some(1)));
+        verdict.allow();
+        assert_eq!(verdict.verdict(), Some(Verdict::ShadowDenied));
+        verdict.deny(0);
+        verdict.deny_in_shadow(2);
+        assert_eq!((verdict.verdict(), verdict.policy()), (Some(Verdict::Denied), Some(0)));
+        assert_eq!(verdict.shadow_policy(), Some(2));
+    }
+}

@@ -1,0 +1,127 @@
+//! The request's side of a reservation.
+
+use std::rc::Rc;
+
+use compact_str::CompactString;
+use http::StatusCode;
+use smallvec::SmallVec;
+use tokio::{
+    sync::{oneshot, watch},
+    task,
+};
+
+use super::task::Reservation;
+use crate::{
+    limit::{Check, Decision, Policy, Store, Unavailable, algorithm::Detail},
+    proxy::{
+        checks::{Checks, VariantRef},
+        exchange::Exchange,
+        outcome::PolicyOutcome,
+        worker::Worker,
+    },
+};
+
+/// How far a request has come, as far as its reservation depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestStage {
+    InFlight,
+    /// With this status by the upstream; `None`: by the proxy itself, which never counts.
+    Answered(Option<StatusCode>),
+}
+
+/// What a request has reserved. The task that holds the reservation gives it back when this is dropped; nothing waits for
+/// that.
+#[derive(Debug)]
+pub(in crate::proxy) struct ReservationGuard(watch::Sender<RequestStage>);
+
+impl ReservationGuard {
+    /// A guard, and what tells its task how far the request has come: an error once the guard is dropped.
+    fn new() -> (Self, watch::Receiver<RequestStage>) {
+        let (sender, receiver) = watch::channel(RequestStage::InFlight);
+        (Self(sender), receiver)
+    }
+
+    /// The head of the answer is known: it came from the upstream with this status, or from the proxy itself.
+    pub(in crate::proxy) fn answered(&self, status: Option<StatusCode>) {
+        self.0.send_replace(RequestStage::Answered(status));
+    }
+}
+
+/// What the store decided, and what the request has reserved.
+type Reserved = (Result<Decision, Unavailable>, Option<ReservationGuard>);
+
+/// Asks the store about checks of which part may have to be refunded.
+///
+/// A task asks, and not the request: it continues if the client goes away meanwhile, and knows what was taken.
+pub(in crate::proxy) async fn reserve<S: Store + 'static>(
+    worker: &Rc<Worker<S>>,
+    checks: &Checks<'_>,
+) -> Reserved {
+    let checks = checks.iter().map(OwnedCheck::new).collect();
+    let (sender, reserved) = oneshot::channel();
+    task::spawn_local(hold(Rc::clone(worker), checks, sender));
+    reserved.await.unwrap_or_else(|_| (Err(Unavailable("the decision was given up".to_owned())), None))
+}
+
+async fn hold<S: Store + 'static>(
+    worker: Rc<Worker<S>>,
+    checks: SmallVec<[OwnedCheck; 2]>,
+    reserved: oneshot::Sender<Reserved>,
+) {
+    let _pending = worker.reservations.begin();
+    let checks: SmallVec<[Check<'_>; 2]> =
+        checks.into_iter().filter_map(|check| check.resolve(&worker.rules.policies)).collect();
+    let decided = worker.store.decide(&checks).await;
+    let reservation = Reservation::new(&worker, &checks, &decided);
+    let (guard, stage) = ReservationGuard::new();
+    // Without a guard, all that may have been taken is given back at once: where the request was not admitted, and where
+    // it has gone away meanwhile.
+    let is_admitted = decided.as_ref().is_ok_and(|decision| decision.admitted);
+    let guard = (is_admitted && !reservation.is_empty()).then_some(guard);
+    drop(reserved.send((decided, guard)));
+    reservation.run(stage).await;
+}
+
+/// Settles a request that the upstream has answered with `status`: units that the answer does not cost are refunded, in
+/// `outcomes` as well.
+pub(in crate::proxy) async fn settle(
+    policies: &[Policy],
+    exchange: &Exchange,
+    outcomes: &mut [PolicyOutcome],
+    status: StatusCode,
+) {
+    let Some(reservation) = exchange.reservation() else { return };
+    reservation.answered(Some(status));
+    let mut is_refunded = false;
+    for outcome in outcomes {
+        let policy = policies.get(outcome.variant.policy);
+        if let Some(policy) = policy.filter(|policy| !policy.counts(status.as_u16())) {
+            *outcome = outcome.after_answer(policy, status);
+            is_refunded = true;
+        }
+    }
+    if is_refunded {
+        // Let the task ask the store before the client has its answer: the client's next request comes after.
+        task::yield_now().await;
+    }
+}
+
+/// A check that does not borrow its policy.
+struct OwnedCheck {
+    variant: VariantRef,
+    identifier: CompactString,
+    cost: u64,
+    detail: Detail,
+}
+
+impl OwnedCheck {
+    fn new((check, variant): (&Check<'_>, VariantRef)) -> Self {
+        let Check { identifier, cost, detail, .. } = check;
+        Self { variant, identifier: identifier.clone(), cost: *cost, detail: detail.clone() }
+    }
+
+    fn resolve(self, policies: &[Policy]) -> Option<Check<'_>> {
+        let Self { variant, identifier, cost, detail } = self;
+        Some(Check { policy: variant.resolve(policies)?, identifier, cost, detail })
+    }
+}

@@ -1,0 +1,14 @@
+//! What a request reserves of its limits and gives back: leases, which it holds until it ends, and units that its answer
+//! may turn out not to cost.
+//!
+//! Whatever may have to be given back is reserved by a task of its own ([`reserve`]). The task gives it back however the
+//! request ends: answered, denied, aborted, or given up while the store was still being asked. The request has a
+//! [`ReservationGuard`], which tells the task how far it has come, and that it has ended when it is dropped. A worker
+//! waits for its tasks when its last request has ended ([`PendingReservations`]).
+
+mod guard;
+mod task;
+mod worker;
+
+pub(super) use guard::{ReservationGuard, reserve, settle};
+pub use worker::{LeaseTokens, PendingReservations};

@@ -1,0 +1,89 @@
+//! What a worker keeps for the reservations of its requests.
+
+use std::{
+    cell::Cell,
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use crate::limit::algorithm::Member;
+
+/// How long a worker waits for its reservations once its last request has ended.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Counts the reservations of a worker that are not given back yet.
+#[derive(Debug, Default)]
+pub struct PendingReservations {
+    count: Cell<usize>,
+    ended: Notify,
+}
+
+impl PendingReservations {
+    /// Ready once all are given back, or after a second, when it is too late for that.
+    pub async fn drained(&self) {
+        let drained = async {
+            while self.count.get() > 0 {
+                self.ended.notified().await;
+            }
+        };
+        if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+            tracing::warn!(
+                requests = self.count.get(),
+                "leases are left to expire: the store can't be asked"
+            );
+        }
+    }
+
+    /// Counts another one until the guard is dropped.
+    pub(super) fn begin(&self) -> PendingGuard<'_> {
+        self.count.set(self.count.get() + 1);
+        PendingGuard(self)
+    }
+}
+
+/// Counts one reservation until dropped.
+pub(super) struct PendingGuard<'a>(&'a PendingReservations);
+
+impl Drop for PendingGuard<'_> {
+    fn drop(&mut self) {
+        self.0.count.set(self.0.count.get().saturating_sub(1));
+        self.0.ended.notify_one();
+    }
+}
+
+/// Draws the tokens of one worker's leases: unique over all requests of all instances.
+#[derive(Debug)]
+pub struct LeaseTokens {
+    /// Tells this worker from all others; from the system's random numbers.
+    worker: u64,
+    drawn: Cell<u64>,
+}
+
+impl LeaseTokens {
+    /// The tokens of another worker.
+    pub fn new() -> Self {
+        // The keys of a hasher are the only random numbers of the standard library.
+        Self { worker: RandomState::new().hash_one(()), drawn: Cell::new(0) }
+    }
+
+    /// A new token.
+    pub fn draw(&self) -> Member {
+        self.drawn.set(self.drawn.get().wrapping_add(1));
+        Member::from(self.worker) << 64 | Member::from(self.drawn.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_tokens_are_the_same() {
+        let (one, other) = (LeaseTokens::new(), LeaseTokens::new());
+        let drawn = [one.draw(), one.draw(), other.draw(), other.draw()];
+        let different: std::collections::HashSet<_> = drawn.into_iter().collect();
+        assert_eq!(different.len(), 4);
+    }
+}

@@ -1,0 +1,100 @@
+//! What the proxy changes in messages: a request on its way to the upstream, and an answer on its way to the client.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Uri, Version, header, request};
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::{
+    client::ClientInfo,
+    exchange::Exchange,
+    expect_continue::{self, ContinueGate},
+    forward::UpstreamAnswer,
+    forwarding_headers, headers,
+    outcome::PolicyOutcome,
+    request_body::{BodyProgress, BodyTimeouts, RequestBody},
+    response_body::{BodySource, ResponseBody, UpstreamBody},
+    worker::Worker,
+};
+use crate::{config::model::Route, router::Target};
+
+/// The request as the upstream gets it: one framing of one message, for exactly the path that `route` matched, with what
+/// the upstream should know of the client and nothing that an untrusted client claims about itself. With it, the progress
+/// of its body, if it has one.
+pub(super) fn upstream_request<S>(
+    worker: &Worker<S>,
+    client: &ClientInfo,
+    exchange: &Exchange,
+    route: &Route,
+    target: &Target,
+    mut head: request::Parts,
+    body: Incoming,
+) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
+    let config = worker.config();
+    let received = head.version;
+    let wants_continue = !body.is_end_stream() && expect_continue::wants_continue(received, &head.headers);
+    let gate = wants_continue.then(ContinueGate::new);
+    headers::remove_hop_by_hop(&mut head.headers);
+    if head.uri.authority().is_some()
+        && let Some(host) = target.host()
+    {
+        // RFC 9112, 3.2.2: the absolute form wins over Host.
+        head.headers.insert(header::HOST, host.field().clone());
+    }
+    forwarding_headers::set(&mut head.headers, client, config.forwarded, &worker.rules.claims);
+    exchange.propagate_trace(&mut head.headers);
+    headers::append_via(&mut head.headers, &worker.rules.via, received);
+    head.headers.insert(&config.request_id, exchange.request_id().clone());
+    head.uri = Uri::from(target.path_and_query().clone());
+    head.version = Version::HTTP_11;
+
+    if body.is_end_stream() {
+        return (Request::from_parts(head, RequestBody::Empty), None);
+    }
+    if body.size_hint().exact().is_none() {
+        // Without it, hyper takes a GET of unknown length to have no body.
+        head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+    let timeouts =
+        BodyTimeouts { client: config.client_limits.idle_timeout, upstream: route.timeouts.response };
+    let opener = gate.as_ref().map(ContinueGate::opener);
+    let (body, progress) = RequestBody::stream(body, gate, Rc::clone(client.timer()), timeouts);
+    let mut request = Request::from_parts(head, body);
+    if let Some(opener) = opener {
+        opener.attach(&mut request);
+    }
+    (request, Some(progress))
+}
+
+/// The upstream's answer as the client gets it, with the quota fields of its `outcomes`.
+pub(super) fn client_response<S>(
+    worker: &Worker<S>,
+    client: &ClientInfo,
+    exchange: Exchange,
+    route: &Route,
+    answer: UpstreamAnswer,
+    outcomes: &[PolicyOutcome],
+) -> Response<ResponseBody> {
+    let UpstreamAnswer { response, mut connection, .. } = answer;
+    let (mut head, body) = response.into_parts();
+    headers::remove_hop_by_hop(&mut head.headers);
+    headers::merge_lengths(&mut head.headers);
+    headers::append_via(&mut head.headers, &worker.rules.via, head.version);
+    worker.rules.quotas.add_fields(&mut head.headers, outcomes);
+    if !connection.is_request_sent() {
+        // The rest of the request's body may never be read: a request that follows it would be lost.
+        head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let source = if body.is_end_stream() {
+        connection.end();
+        BodySource::Whole(Bytes::new())
+    } else {
+        let timer = Rc::clone(client.timer());
+        let client_timeout = worker.config().client_limits.idle_timeout;
+        let body = UpstreamBody::new(body, connection, timer, route.timeouts.idle, client_timeout);
+        BodySource::Upstream(body)
+    };
+    exchange.respond(head, source)
+}

@@ -1,0 +1,61 @@
+//! Where a worker counts, logs and traces its requests.
+
+use std::{rc::Rc, sync::Arc, time::Duration};
+
+use http::HeaderName;
+
+use super::rules::Rules;
+use crate::{
+    abuse::bans::HAND,
+    limit::SystemClock,
+    telemetry::{Throttle, access_log::WorkerLog, metrics::WorkerMetrics, traces::Tracer},
+};
+
+/// Where a worker's requests are counted, logged and traced, under one configuration.
+#[derive(Debug)]
+pub(super) struct WorkerTelemetry {
+    pub(super) metrics: Arc<WorkerMetrics>,
+    pub(super) access_log: Rc<WorkerLog>,
+    /// Tells the time that is logged.
+    pub(super) clock: SystemClock,
+    /// The names of routes, by index.
+    pub(super) routes: Vec<String>,
+    /// The names of what may deny a request, by index: policies, then rules of bans, then bans by hand.
+    pub(super) policies: Vec<String>,
+    /// `None`: requests are not traced.
+    pub(super) tracer: Option<Tracer>,
+    /// The field that carries the request's ID.
+    pub(super) request_id: HeaderName,
+    /// How long a client may be silent between two requests.
+    pub(super) idle_timeout: Duration,
+    /// Limits the warnings about upstreams that fail.
+    pub(super) upstream_warnings: Throttle,
+}
+
+/// What a worker's telemetry keeps from one configuration to the next.
+pub(super) struct WorkerSinks {
+    pub(super) access_log: Rc<WorkerLog>,
+    pub(super) tracer: Option<Tracer>,
+    pub(super) clock: SystemClock,
+}
+
+impl WorkerTelemetry {
+    /// Counts in `metrics` and writes to `sinks`, with the names of `rules`.
+    pub(super) fn new(rules: &Rules, metrics: Arc<WorkerMetrics>, sinks: WorkerSinks) -> Self {
+        let WorkerSinks { access_log, tracer, clock } = sinks;
+        let config = &rules.config;
+        let policies = config.policies.iter().map(|policy| policy.name.clone());
+        let bans = rules.bans.iter().map(|rule| rule.name.to_string());
+        Self {
+            metrics,
+            access_log,
+            tracer,
+            clock,
+            routes: config.routes.iter().map(|route| route.name.clone()).collect(),
+            policies: policies.chain(bans).chain([HAND.to_owned()]).collect(),
+            request_id: config.request_id.clone(),
+            idle_timeout: config.client_limits.idle_timeout,
+            upstream_warnings: Throttle::default(),
+        }
+    }
+}
