@@ -1,11 +1,11 @@
-//! `tollgate ban KEY`: shuts somebody out.
+//! `tollgate ban KEY`: bans an address, a prefix or a user.
 
 use std::process::ExitCode;
 
 use http::Method;
 
 use super::{
-    client::{self, Failure, Options},
+    client::{self, AdminError, Options},
     terminal::{moment, printable},
 };
 use crate::admin::dto::{Ban, NewBan};
@@ -18,25 +18,25 @@ pub(super) struct Args {
     /// How long, 1s to 366d: 30m, 12h, 7d
     #[arg(long = "for", value_name = "DURATION")]
     pub lasts: String,
-    /// Why, for whoever reads the list later; 256 characters at most
+    /// Why, for readers of the list; 256 characters at most
     #[arg(long, default_value = "")]
     pub reason: String,
     #[command(flatten)]
     pub options: Options,
 }
 
-/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+/// Asks the admin port and prints its answer. The exit code is 1 if there is none.
 pub(super) fn run(args: &Args) -> ExitCode {
-    client::finish(output(args))
+    client::print_result(output(args))
 }
 
-fn output(args: &Args) -> Result<String, Failure> {
+fn output(args: &Args) -> Result<String, AdminError> {
     let Args { key, lasts, reason, options } = args.clone();
-    let wanted = NewBan { key, lasts, reason };
-    client::answer_to(&options, Method::POST, "/v1/bans", &wanted, told)
+    let ban = NewBan { key, lasts, reason };
+    client::post_json(&options, Method::POST, "/v1/bans", &ban, describe)
 }
 
-fn told(ban: &Ban) -> String {
+fn describe(ban: &Ban) -> String {
     format!("{} is shut out until {} UTC.\n", printable(&ban.key), printable(&moment(&ban.until)))
 }
 
@@ -46,15 +46,15 @@ mod tests {
     use crate::admin::testing::Harness;
 
     #[test]
-    fn whoever_is_banned_is_told_and_mistakes_are_too() {
+    fn a_ban_is_reported_and_mistakes_are_too() {
         let harness = Harness::start(Some("s3cret"));
         let ban = |key: &str, lasts: &str| {
             let options = options(harness.address, Some("s3cret"));
             let args = Args { key: key.into(), lasts: lasts.into(), reason: "abuse".into(), options };
             output(&args).map_err(|failure| failure.to_string())
         };
-        let said = "ip:2001:db8::/64 is shut out until 2026-07-03 13:00:01 UTC.\n";
-        assert_eq!(ban("2001:db8::1", "1h").as_deref(), Ok(said));
+        let reported = "ip:2001:db8::/64 is shut out until 2026-07-03 13:00:01 UTC.\n";
+        assert_eq!(ban("2001:db8::1", "1h").as_deref(), Ok(reported));
         assert_eq!(ban("ip:0.0.0.0/0", "1h").unwrap_err(), "ip:0.0.0.0/0 would shut out everybody");
         assert_eq!(ban("x", "1h").unwrap_err(), "a key is ip:203.0.113.7, ip:10.0.0.0/8 or user:acme, not x");
         assert!(ban("user:acme", "367d").unwrap_err().contains("1s to 366d, not 367d"));

@@ -1,4 +1,4 @@
-//! `tollgate bans`: who is shut out.
+//! `tollgate bans`: the bans that hold.
 
 use std::process::ExitCode;
 
@@ -6,7 +6,7 @@ use http::Method;
 use jiff::Timestamp;
 
 use super::{
-    client::{self, Failure, Options},
+    client::{self, AdminError, Options},
     terminal::{moment, printable, table, time_left},
 };
 use crate::admin::dto::{Ban, Bans};
@@ -32,20 +32,21 @@ pub(super) struct Args {
 
 /// Asks the admin port and prints its answer. The exit code is 1 where there is none.
 pub(super) fn run(args: &Args) -> ExitCode {
-    client::finish(output(args, Timestamp::now()))
+    client::print_result(output(args, Timestamp::now()))
 }
 
-fn output(args: &Args, now: Timestamp) -> Result<String, Failure> {
+fn output(args: &Args, now: Timestamp) -> Result<String, AdminError> {
     let limit = args.limit.map(|limit| limit.to_string());
-    let named = [("key", &args.key), ("prefix", &args.prefix), ("limit", &limit), ("cursor", &args.cursor)];
-    let given = named.into_iter().filter_map(|(name, value)| {
-        value.as_deref().map(|value| format!("{name}={}", client::encoded(value)))
+    let parameters =
+        [("key", &args.key), ("prefix", &args.prefix), ("limit", &limit), ("cursor", &args.cursor)];
+    let given = parameters.into_iter().filter_map(|(name, value)| {
+        value.as_deref().map(|value| format!("{name}={}", client::percent_encoded(value)))
     });
     let target = match given.collect::<Vec<_>>().join("&") {
         query if query.is_empty() => "/v1/bans".to_owned(),
         query => format!("/v1/bans?{query}"),
     };
-    client::answer(&args.options, Method::GET, &target, |bans| list(bans, now))
+    client::request(&args.options, Method::GET, &target, |bans| list(bans, now))
 }
 
 fn list(bans: &Bans, now: Timestamp) -> String {

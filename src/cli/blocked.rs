@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use super::{
-    client::{self, Failure, Options},
+    client::{self, AdminError, Options},
     terminal::{moment, printable, table, time_left},
 };
 use crate::admin::dto::{Blocked, BlockedAddress, Evidence, Record};
@@ -38,17 +38,17 @@ pub(super) struct Args {
 
 impl Args {
     /// About one address, or all.
-    pub(super) fn of(ip: Option<String>, options: Options) -> Self {
+    pub(super) fn new(ip: Option<String>, options: Options) -> Self {
         Self { ip, policy: None, prefix: None, sort: None, limit: None, cursor: None, options }
     }
 }
 
-/// How many denials of an address the admin port knows of by now.
-pub(super) fn denied(ip: IpAddr, options: &Options) -> u64 {
+/// How many denials of an address the admin port has recorded so far.
+pub(super) fn denial_count(ip: IpAddr, options: &Options) -> u64 {
     let mut denied = 0;
     let target = format!("/v1/blocked/{ip}");
-    // An address that is not listed is a problem there: none was denied.
-    let _told = client::answer(options, Method::GET, &target, |evidence: &Evidence| {
+    // An address that is not listed is an error there: nothing was denied.
+    let _result = client::request(options, Method::GET, &target, |evidence: &Evidence| {
         denied = evidence.address.denied;
         String::new()
     });
@@ -57,30 +57,30 @@ pub(super) fn denied(ip: IpAddr, options: &Options) -> u64 {
 
 /// Asks the admin port and prints its answer. The exit code is 1 where there is none.
 pub(super) fn run(args: &Args) -> ExitCode {
-    client::finish(output(args, Timestamp::now()))
+    client::print_result(output(args, Timestamp::now()))
 }
 
-fn output(args: &Args, now: Timestamp) -> Result<String, Failure> {
+fn output(args: &Args, now: Timestamp) -> Result<String, AdminError> {
     match &args.ip {
         Some(ip) => {
-            let target = format!("/v1/blocked/{}", client::encoded(ip));
-            client::answer(&args.options, Method::GET, &target, |evidence| page(evidence, now))
+            let target = format!("/v1/blocked/{}", client::percent_encoded(ip));
+            client::request(&args.options, Method::GET, &target, |evidence| page(evidence, now))
         }
-        None => client::answer(&args.options, Method::GET, &target(args), |blocked| list(blocked, now)),
+        None => client::request(&args.options, Method::GET, &target(args), |blocked| list(blocked, now)),
     }
 }
 
 fn target(args: &Args) -> String {
     let limit = args.limit.map(|limit| limit.to_string());
-    let named = [
+    let parameters = [
         ("policy", &args.policy),
         ("prefix", &args.prefix),
         ("sort", &args.sort),
         ("limit", &limit),
         ("cursor", &args.cursor),
     ];
-    let given = named.iter().filter_map(|(name, value)| {
-        value.as_deref().map(|value| format!("{name}={}", client::encoded(value)))
+    let given = parameters.iter().filter_map(|(name, value)| {
+        value.as_deref().map(|value| format!("{name}={}", client::percent_encoded(value)))
     });
     match given.collect::<Vec<_>>().join("&") {
         query if query.is_empty() => "/v1/blocked".to_owned(),
@@ -92,15 +92,15 @@ fn list(blocked: &Blocked, now: Timestamp) -> String {
     if blocked.blocked.is_empty() {
         return "No address was limited lately.\n".to_owned();
     }
-    let row = |found: &BlockedAddress| {
+    let row = |blocked: &BlockedAddress| {
         [
-            found.address.clone(),
-            found.denied.to_string(),
-            found.distinct_users.to_string(),
-            found.hint.clone(),
-            found.policies.join(", "),
-            moment(&found.last),
-            time_left(&found.until, now),
+            blocked.address.clone(),
+            blocked.denied.to_string(),
+            blocked.distinct_users.to_string(),
+            blocked.hint.clone(),
+            blocked.policies.join(", "),
+            moment(&blocked.last),
+            time_left(&blocked.until, now),
         ]
     };
     let head = ["ADDRESS", "DENIED", "USERS", "HINT", "POLICIES", "LAST (UTC)", "TIME LEFT"];
@@ -142,7 +142,7 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
         text += &format!("\n{}", table(["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"], rows));
     }
     if !records.is_empty() {
-        let rows = alike(records).into_iter().map(|(record, count)| {
+        let rows = group_alike(records).into_iter().map(|(record, count)| {
             let user = record.user.clone().unwrap_or_else(|| "-".to_owned());
             let [method, path, policy] = [&record.method, &record.path, &record.policy].map(String::clone);
             [moment(&record.time), count.to_string(), user, method, path, policy]
@@ -154,7 +154,7 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
 }
 
 /// Each kind of request once: its newest record, and how many there are. Newest first, as they come.
-fn alike(records: &[Record]) -> Vec<(&Record, usize)> {
+fn group_alike(records: &[Record]) -> Vec<(&Record, usize)> {
     let kind = |record: &Record| {
         (record.user.clone(), record.method.clone(), record.path.clone(), record.policy.clone())
     };
@@ -201,7 +201,7 @@ ADDRESS      DENIED  USERS  HINT                                    POLICIES    
     }
 
     #[test]
-    fn a_page_tells_who_was_behind_the_address() {
+    fn a_page_shows_who_was_behind_the_address() {
         let harness = Harness::with_shared_address(None);
         assert_eq!(
             blocked(&harness, &["203.0.113.7"]).unwrap(),
@@ -231,7 +231,7 @@ LAST (UTC)           TIMES  USER  METHOD  PATH  POLICY
     }
 
     #[test]
-    fn requests_that_are_alike_are_told_once() {
+    fn requests_that_are_alike_are_grouped() {
         let record = |time: &str, user: &str| Record {
             time: time.into(),
             user: Some(user.into()),
@@ -240,11 +240,11 @@ LAST (UTC)           TIMES  USER  METHOD  PATH  POLICY
             policy: "per-ip".into(),
         };
         let records = [record("3", "eve"), record("2", "bob"), record("1", "eve")];
-        assert_eq!(alike(&records), [(&records[0], 2), (&records[1], 1)]);
+        assert_eq!(group_alike(&records), [(&records[0], 2), (&records[1], 1)]);
     }
 
     #[test]
-    fn users_cannot_speak_to_the_terminal() {
+    fn user_names_cannot_control_the_terminal() {
         let harness = Harness::start(None);
         harness.deny("2001:db8::/64", 0, "ip:2001:db8::/64", "\x1b]0;owned\x07", -5);
         harness.settle("2001:db8::/64");
@@ -270,7 +270,7 @@ LAST (UTC)           TIMES  USER  METHOD  PATH  POLICY
     }
 
     #[test]
-    fn mistakes_are_told_in_the_admin_port_s_words() {
+    fn mistakes_are_reported_in_the_admin_port_s_words() {
         let harness = Harness::start(None);
         assert_eq!(blocked(&harness, &["10.0.0.1"]).unwrap_err(), "10.0.0.1 was not limited lately");
         assert_eq!(blocked(&harness, &["--policy", "x"]).unwrap_err(), "there is no policy x");

@@ -1,4 +1,4 @@
-//! `tollgate check FILE`: the loader's own word on a configuration, without starting anything.
+//! `tollgate check FILE`: checks a configuration with the loader itself, without starting anything.
 
 use std::{
     io::{Write, stdout},
@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use super::{complain, misconfigured};
+use super::{print_error, report_config_errors};
 use crate::config;
 
 /// Arguments of `tollgate check`.
@@ -20,8 +20,8 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> ExitCode {
     match config::load_warning(&args.file) {
         Ok((config, warnings)) => {
-            complain(&warnings);
-            // Whoever closed our stdout does not want to know.
+            print_error(&warnings);
+            // If stdout is closed, nobody reads it.
             let _ = writeln!(
                 stdout(),
                 "{}: valid ({}, {}, {})",
@@ -30,12 +30,12 @@ pub(super) fn run(args: &Args) -> ExitCode {
                 count(config.upstreams.len(), "upstream"),
                 match config.policies.len() {
                     1 => "1 policy".to_owned(),
-                    several => format!("{several} policies"),
+                    count => format!("{count} policies"),
                 }
             );
             ExitCode::SUCCESS
         }
-        Err(errors) => misconfigured(&errors),
+        Err(errors) => report_config_errors(&errors),
     }
 }
 

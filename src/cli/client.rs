@@ -1,4 +1,4 @@
-//! What commands say to the admin port, in HTTP/1.1.
+//! The commands' client of the admin port, over HTTP/1.1.
 
 use std::{
     io::{self, Write, stdout},
@@ -20,19 +20,19 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::{net::TcpStream, runtime, time};
 
 use super::{
-    complain,
+    print_error,
     terminal::{printable, printable_json},
 };
 use crate::admin::dto::{ConfigurationError, ProblemDetails};
 
 /// For an answer, from the connection on.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// No page of the admin port is longer.
+/// No answer of the admin port is longer.
 const MAX_BODY: usize = 64 << 20;
-/// What stands for itself in a path or a query (RFC 3986, 2.3).
+/// All but the unreserved characters (RFC 3986, 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Where the admin port is, and how its answer is shown.
+/// The admin port, and how its answer is shown.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
     /// Where the admin port listens
@@ -46,9 +46,9 @@ pub struct Options {
     pub json: bool,
 }
 
-/// Why there is no answer. One line, for people.
+/// Why there is no answer, in one line.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum AdminError {
     #[error("--admin must be a URL such as http://127.0.0.1:9900, not {0}")]
     Url(String),
     #[error("the token holds characters that no header may")]
@@ -65,100 +65,100 @@ pub(super) enum Failure {
     WrongToken(String),
     #[error("{0}")]
     Refused(String),
-    /// The configuration that it was to read has errors. `problem`: what it said of them, in JSON.
+    /// The configuration to be read has errors. `problem`: the answer's body, in JSON.
     #[error("the configuration has errors")]
     Misconfigured { errors: Vec<ConfigurationError>, problem: String },
     #[error("what answers at {authority} is not Tollgate's admin port: {reason}")]
-    Foreign { authority: String, reason: String },
+    NotTollgate { authority: String, reason: String },
     #[error("{0}")]
     Local(#[from] io::Error),
 }
 
-/// Asks for `target`, and shows the answer as `show` tells it, or as it came.
-pub(super) fn answer<T: DeserializeOwned>(
+/// Sends a request for `target`, and returns the answer as `show` formats it, or as it came with `--json`.
+pub(super) fn request<T: DeserializeOwned>(
     options: &Options,
     method: Method,
     target: &str,
     show: impl FnOnce(&T) -> String,
-) -> Result<String, Failure> {
-    shown(options, method, target, Bytes::new(), show)
+) -> Result<String, AdminError> {
+    send_and_show(options, method, target, Bytes::new(), show)
 }
 
-/// The same, with `body` in JSON.
-pub(super) fn answer_to<T: DeserializeOwned>(
+/// As [`request`], with `body` in JSON.
+pub(super) fn post_json<T: DeserializeOwned>(
     options: &Options,
     method: Method,
     target: &str,
     body: &impl Serialize,
     show: impl FnOnce(&T) -> String,
-) -> Result<String, Failure> {
+) -> Result<String, AdminError> {
     let body = serde_json::to_vec(body).map_err(io::Error::from)?;
-    shown(options, method, target, body.into(), show)
+    send_and_show(options, method, target, body.into(), show)
 }
 
-fn shown<T: DeserializeOwned>(
+fn send_and_show<T: DeserializeOwned>(
     options: &Options,
     method: Method,
     target: &str,
     body: Bytes,
     show: impl FnOnce(&T) -> String,
-) -> Result<String, Failure> {
+) -> Result<String, AdminError> {
     let authority = authority(&options.admin)?.to_string();
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let body = runtime.block_on(in_time(options, TIMEOUT, async {
+    let body = runtime.block_on(with_timeout(options, TIMEOUT, async {
         let mut connection = Connection::open(options).await?;
         connection.send(method, target, body).await
     }))?;
-    let foreign = |reason: &dyn ToString| foreign(&authority, reason);
-    let shown = serde_json::from_slice(&body).map(|answer| show(&answer));
+    let unexpected = |reason: &dyn ToString| unexpected(&authority, reason);
+    let text = serde_json::from_slice(&body).map(|answer| show(&answer));
     if options.json {
-        let text = std::str::from_utf8(&body).map_err(|error| foreign(&error))?;
-        return Ok(printable_json(text.trim_end()) + "\n");
+        let json = std::str::from_utf8(&body).map_err(|error| unexpected(&error))?;
+        return Ok(printable_json(json.trim_end()) + "\n");
     }
-    shown.map_err(|error| foreign(&error))
+    text.map_err(|error| unexpected(&error))
 }
 
-/// Prints what there is to say, and gives the exit code.
-pub(super) fn finish(result: Result<String, Failure>) -> ExitCode {
+/// Prints the text or the error, and returns the exit code.
+pub(super) fn print_result(result: Result<String, AdminError>) -> ExitCode {
     match result {
         Ok(text) => match stdout().lock().write_all(text.as_bytes()) {
             Ok(()) => ExitCode::SUCCESS,
-            // Whoever reads has seen enough (`| head`).
+            // The reader has closed the pipe (`| head`).
             Err(_) => ExitCode::FAILURE,
         },
         Err(failure) => {
-            complain(format_args!("tollgate: {}\n", printable(&failure.to_string())));
+            print_error(format_args!("tollgate: {}\n", printable(&failure.to_string())));
             ExitCode::FAILURE
         }
     }
 }
 
-/// As a segment of a path or a value of a query.
-pub(super) fn encoded(text: &str) -> String {
+/// `text` as a path segment or a query value.
+pub(super) fn percent_encoded(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-fn authority(admin: &str) -> Result<Authority, Failure> {
-    let malformed = || Failure::Url(admin.to_owned());
+fn authority(admin: &str) -> Result<Authority, AdminError> {
+    let malformed = || AdminError::Url(admin.to_owned());
     let uri: Uri = admin.parse().map_err(|_| malformed())?;
-    let plain = uri.scheme() == Some(&Scheme::HTTP) && uri.path() == "/" && uri.query().is_none();
-    let authority = uri.authority().filter(|authority| plain && !authority.as_str().contains('@'));
+    let is_plain = uri.scheme() == Some(&Scheme::HTTP) && uri.path() == "/" && uri.query().is_none();
+    let authority = uri.authority().filter(|authority| is_plain && !authority.as_str().contains('@'));
     authority.cloned().ok_or_else(malformed)
 }
 
-fn foreign(authority: &str, reason: &dyn ToString) -> Failure {
-    Failure::Foreign { authority: authority.to_owned(), reason: reason.to_string() }
+fn unexpected(authority: &str, reason: &dyn ToString) -> AdminError {
+    AdminError::NotTollgate { authority: authority.to_owned(), reason: reason.to_string() }
 }
 
-/// What `asked` gives, if it does so within that time.
-pub(super) async fn in_time<T>(
+/// The result of `request`, or an error after `within`.
+pub(super) async fn with_timeout<T>(
     options: &Options,
     within: Duration,
-    asked: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    request: impl Future<Output = Result<T, AdminError>>,
+) -> Result<T, AdminError> {
     let late =
-        |_| Failure::Timeout { authority: options.admin.trim_start_matches("http://").to_owned(), within };
-    time::timeout(within, asked).await.map_err(late)?
+        |_| AdminError::Timeout { authority: options.admin.trim_start_matches("http://").to_owned(), within };
+    time::timeout(within, request).await.map_err(late)?
 }
 
 /// A connection to the admin port, for one request after another.
@@ -170,43 +170,48 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(options: &Options) -> Result<Self, Failure> {
+    pub(super) async fn open(options: &Options) -> Result<Self, AdminError> {
         let authority = authority(&options.admin)?;
         let token = options.token.as_deref().filter(|token| !token.is_empty());
         let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
-        let authorization = bearer.transpose().map_err(|_| Failure::Token)?;
+        let authorization = bearer.transpose().map_err(|_| AdminError::Token)?;
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80)))
             .await
-            .map_err(|source| Failure::Connect { authority: authority.to_string(), source })?;
+            .map_err(|source| AdminError::Connect { authority: authority.to_string(), source })?;
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| {
-            Failure::Broken { authority: authority.to_string(), reason: error.to_string() }
+            AdminError::Broken { authority: authority.to_string(), reason: error.to_string() }
         })?;
-        // Ends with the runtime, or with the sender; what goes wrong with it, the answer tells.
+        // Ends with the runtime or the sender. Its errors show in the answer.
         tokio::spawn(connection);
         Ok(Self { authority, authorization, sender })
     }
 
-    /// What the answer to it says.
-    pub(super) async fn ask<T: DeserializeOwned>(
+    /// Sends a request and parses the answer.
+    pub(super) async fn request<T: DeserializeOwned>(
         &mut self,
         method: Method,
         target: &str,
         body: Bytes,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, AdminError> {
         let answer = self.send(method, target, body).await?;
-        self.read(&answer)
+        self.parse(&answer)
     }
 
-    /// What an answer says.
-    pub(super) fn read<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, Failure> {
-        serde_json::from_slice(answer).map_err(|error| foreign(self.authority.as_str(), &error))
+    /// Parses an answer.
+    pub(super) fn parse<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, AdminError> {
+        serde_json::from_slice(answer).map_err(|error| unexpected(self.authority.as_str(), &error))
     }
 
-    /// The answer as it came, if it is a good one.
-    pub(super) async fn send(&mut self, method: Method, target: &str, body: Bytes) -> Result<Bytes, Failure> {
+    /// Sends a request and returns the answer's body, if its status is a success.
+    pub(super) async fn send(
+        &mut self,
+        method: Method,
+        target: &str,
+        body: Bytes,
+    ) -> Result<Bytes, AdminError> {
         let authority = self.authority.as_str();
-        let broken = |reason: &dyn ToString| Failure::Broken {
+        let broken = |reason: &dyn ToString| AdminError::Broken {
             authority: authority.to_owned(),
             reason: reason.to_string(),
         };
@@ -223,23 +228,28 @@ impl Connection {
         let status = response.status();
         let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
         let body = body.map_err(|error| broken(&error))?.to_bytes();
-        answered(authority, self.authorization.is_some(), status, body)
+        check_status(authority, self.authorization.is_some(), status, body)
     }
 }
 
-/// The body of an answer that is a good one. `with_token`: whether one was sent.
-fn answered(authority: &str, with_token: bool, status: StatusCode, body: Bytes) -> Result<Bytes, Failure> {
+/// The body of a successful answer. `with_token`: whether a token was sent.
+fn check_status(
+    authority: &str,
+    with_token: bool,
+    status: StatusCode,
+    body: Bytes,
+) -> Result<Bytes, AdminError> {
     match status {
         StatusCode::OK | StatusCode::CREATED => Ok(body),
-        StatusCode::UNAUTHORIZED if with_token => Err(Failure::WrongToken(authority.to_owned())),
-        StatusCode::UNAUTHORIZED => Err(Failure::Unauthorized(authority.to_owned())),
+        StatusCode::UNAUTHORIZED if with_token => Err(AdminError::WrongToken(authority.to_owned())),
+        StatusCode::UNAUTHORIZED => Err(AdminError::Unauthorized(authority.to_owned())),
         _ => match serde_json::from_slice::<ProblemDetails>(&body) {
-            Ok(problem) if !problem.errors.is_empty() => Err(Failure::Misconfigured {
+            Ok(problem) if !problem.errors.is_empty() => Err(AdminError::Misconfigured {
                 errors: problem.errors,
                 problem: String::from_utf8_lossy(&body).into_owned(),
             }),
-            Ok(problem) if !problem.detail.is_empty() => Err(Failure::Refused(problem.detail)),
-            _ => Err(foreign(authority, &format_args!("it said {status}"))),
+            Ok(problem) if !problem.detail.is_empty() => Err(AdminError::Refused(problem.detail)),
+            _ => Err(unexpected(authority, &format_args!("it said {status}"))),
         },
     }
 }
@@ -265,11 +275,11 @@ mod tests {
 
     fn status(options: &Options) -> Result<String, String> {
         let version = |status: &Value| status["version"].to_string();
-        answer(options, Method::GET, "/v1/status", version).map_err(|failure| failure.to_string())
+        request(options, Method::GET, "/v1/status", version).map_err(|failure| failure.to_string())
     }
 
     #[test]
-    fn a_token_is_asked_for_and_sent() {
+    fn a_token_is_required_and_sent() {
         let harness = Harness::start(Some("s3cret"));
         let wants = status(&options(harness.address, None)).unwrap_err();
         assert!(wants.contains("wants its token: give --token"), "{wants}");
@@ -280,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_said_in_one_line() {
+    fn a_refused_connection_is_reported_in_one_line() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap();
         let refused = status(&options(free, None)).unwrap_err();
         assert!(refused.starts_with(&format!("cannot connect to the admin port at {free}: ")), "{refused}");
@@ -288,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn invalid_urls_are_refused() {
         for wrong in ["127.0.0.1:9900", "https://127.0.0.1", "http://", "http://a@b", "http://a/b", ""] {
             let options = Options { admin: wrong.to_owned(), token: None, json: false };
             assert!(status(&options).unwrap_err().starts_with("--admin must be a URL"), "{wrong}");

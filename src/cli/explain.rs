@@ -9,7 +9,7 @@ use std::{
 use http::Method;
 
 use super::{
-    client::{self, Failure, Options},
+    client::{self, AdminError, Options},
     terminal::{moment, printable, table},
 };
 use crate::admin::dto::{
@@ -18,7 +18,7 @@ use crate::admin::dto::{
 
 /// What would become of a request, and why; nothing is consumed
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = "Exit code: 0 if it would be allowed, 1 if not, 2 if that can't be told.")]
+#[command(after_help = "Exit code: 0 if it would be allowed, 1 if not, 2 if there is no answer.")]
 pub(super) struct Args {
     /// What the request is for, such as http://api.example.com/orders?page=2
     pub url: String,
@@ -35,8 +35,8 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// There is no answer, as there is where arguments are wrong.
-const UNTOLD: u8 = 2;
+/// The exit code without an answer, as for wrong arguments.
+const NO_ANSWER: u8 = 2;
 
 /// As curl takes them: what stands behind the first colon, without the spaces around it.
 fn header(text: &str) -> Result<(String, String), String> {
@@ -51,20 +51,20 @@ fn header(text: &str) -> Result<(String, String), String> {
 pub(super) fn run(args: &Args) -> ExitCode {
     let colour = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     match output(args, colour) {
-        Ok((text, true)) => client::finish(Ok(text)),
+        Ok((text, true)) => client::print_result(Ok(text)),
         Ok((text, false)) => {
-            client::finish(Ok(text));
+            client::print_result(Ok(text));
             ExitCode::FAILURE
         }
         Err(failure) => {
-            client::finish(Err(failure));
-            ExitCode::from(UNTOLD)
+            client::print_result(Err(failure));
+            ExitCode::from(NO_ANSWER)
         }
     }
 }
 
 /// What there is to print, and whether the request would be allowed.
-fn output(args: &Args, colour: bool) -> Result<(String, bool), Failure> {
+fn output(args: &Args, colour: bool) -> Result<(String, bool), AdminError> {
     let mut headers: BTreeMap<String, HeaderValues> = BTreeMap::new();
     for (name, value) in &args.headers {
         let lines =
@@ -76,29 +76,34 @@ fn output(args: &Args, colour: bool) -> Result<(String, bool), Failure> {
     let (method, url, peer) = (args.method.clone(), args.url.clone(), args.peer.clone());
     let request = ExplainedRequest { method, url, headers, peer };
     let mut allowed = false;
-    let text =
-        client::answer_to(&args.options, Method::POST, "/v1/explain", &request, |told: &Explanation| {
-            allowed = told.verdict == "allowed";
-            page(told, colour)
-        })?;
+    let text = client::post_json(
+        &args.options,
+        Method::POST,
+        "/v1/explain",
+        &request,
+        |explanation: &Explanation| {
+            allowed = explanation.verdict == "allowed";
+            page(explanation, colour)
+        },
+    )?;
     Ok((text, allowed))
 }
 
-fn page(told: &Explanation, colour: bool) -> String {
-    let address = &told.client_address;
+fn page(explanation: &Explanation, colour: bool) -> String {
+    let address = &explanation.client_address;
     let mut text = format!("address   {}: {}\n", printable(&address.address), printable(&address.because));
-    let ExplainedUser { user, because } = &told.user;
+    let ExplainedUser { user, because } = &explanation.user;
     text += &format!("user      {}: {}\n", printable(user.as_deref().unwrap_or("-")), printable(because));
-    if let Some(ExplainedRoute { name, because, passed_over }) = &told.route {
+    if let Some(ExplainedRoute { name, because, passed_over }) = &explanation.route {
         text += &format!("route     {}: {}\n", printable(name.as_deref().unwrap_or("-")), printable(because));
         for route in passed_over {
             text += &format!("          not {}: {}\n", printable(&route.name), printable(&route.because));
         }
     }
-    if let Some(upstream) = &told.upstream {
+    if let Some(upstream) = &explanation.upstream {
         text += &format!("upstream  {}\n", printable(upstream));
     }
-    if !told.checks.is_empty() {
+    if !explanation.checks.is_empty() {
         let head = [
             "POLICY",
             "KEY",
@@ -111,9 +116,9 @@ fn page(told: &Explanation, colour: bool) -> String {
             "VERDICT",
             "NOTE",
         ];
-        text += &format!("\n{}", table(head, told.checks.iter().map(row)));
+        text += &format!("\n{}", table(head, explanation.checks.iter().map(row)));
     }
-    for ban in &told.bans {
+    for ban in &explanation.bans {
         let mode = if ban.mode == "shadow" { ", shadow" } else { "" };
         let until = moment(&ban.until);
         text += &format!(
@@ -124,9 +129,9 @@ fn page(told: &Explanation, colour: bool) -> String {
             printable(&ban.reason)
         );
     }
-    let status = told.status.map(|status| format!(" with {status}")).unwrap_or_default();
-    let verdict = painted(&told.verdict, colour);
-    text + &format!("\n{verdict}{status}: {}\n", printable(&told.because))
+    let status = explanation.status.map(|status| format!(" with {status}")).unwrap_or_default();
+    let verdict = colored(&explanation.verdict, colour);
+    text + &format!("\n{verdict}{status}: {}\n", printable(&explanation.because))
 }
 
 fn row(check: &ExplainedCheck) -> [String; 10] {
@@ -150,7 +155,7 @@ fn row(check: &ExplainedCheck) -> [String; 10] {
 }
 
 /// Green where the request passes, red where it does not.
-fn painted(verdict: &str, colour: bool) -> String {
+fn colored(verdict: &str, colour: bool) -> String {
     let code = if verdict == "allowed" { 32 } else { 31 };
     let verdict = printable(verdict);
     if colour { format!("\x1b[1;{code}m{verdict}\x1b[0m") } else { verdict.into_owned() }
@@ -176,7 +181,7 @@ mod tests {
         }
     }
 
-    fn told() -> Explanation {
+    fn explanation() -> Explanation {
         Explanation {
             client_address: crate::admin::dto::ExplainedAddress {
                 address: "203.0.113.7".into(),
@@ -203,7 +208,7 @@ mod tests {
     #[test]
     fn a_page_says_what_becomes_of_the_request_and_why() {
         assert_eq!(
-            page(&told(), false),
+            page(&explanation(), false),
             "\
 address   203.0.113.7: said in x-forwarded-for by the trusted proxy 10.0.0.1
 user      -: cookie session: it is not there
@@ -222,8 +227,8 @@ denied with 429: denied by per-ip: its limit is reached
 
     #[test]
     fn only_a_terminal_sees_colours() {
-        assert!(page(&told(), true).contains("\x1b[1;31mdenied\x1b[0m with 429"));
-        assert!(!page(&told(), false).contains('\x1b'));
+        assert!(page(&explanation(), true).contains("\x1b[1;31mdenied\x1b[0m with 429"));
+        assert!(!page(&explanation(), false).contains('\x1b'));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use clap_mangen::{Man, generate_to};
 
-use super::complain;
+use super::print_error;
 
 /// Write the pages of the manual, one a command
 #[derive(Debug, Clone, clap::Args)]
@@ -26,7 +26,7 @@ pub(super) fn run(args: &Args, command: clap::Command) -> ExitCode {
     match write(args, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(format_args!("tollgate: the manual can't be written: {error}\n"));
+            print_error(format_args!("tollgate: the manual can't be written: {error}\n"));
             ExitCode::FAILURE
         }
     }

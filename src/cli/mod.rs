@@ -90,13 +90,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Tells every error of a configuration, and gives the exit code.
-fn misconfigured(errors: &config::Errors) -> ExitCode {
-    complain(errors);
+/// Prints every error of a configuration, and returns the exit code.
+fn report_config_errors(errors: &config::Errors) -> ExitCode {
+    print_error(errors);
     ExitCode::from(CONFIG_ERROR)
 }
 
-/// Writes to stderr. Whoever closed it does not want to know.
-fn complain(what: impl Display) {
-    let _ = write!(stderr(), "{what}");
+/// Writes to stderr. If it is closed, nobody reads the message.
+fn print_error(message: impl Display) {
+    let _ = write!(stderr(), "{message}");
 }

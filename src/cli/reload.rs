@@ -9,8 +9,8 @@ use http::Method;
 
 use super::{
     CONFIG_ERROR,
-    client::{self, Failure, Options},
-    complain,
+    client::{self, AdminError, Options},
+    print_error,
     terminal::{printable, printable_json, printable_lines},
 };
 use crate::admin::dto::{ConfigurationError, Reloaded};
@@ -22,42 +22,42 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Asks the admin port and prints what has changed. The exit code is 78 where the configuration has errors, which are told
-/// as `tollgate check` does, and 1 where there is no answer.
+/// Asks the admin port and prints what has changed. The exit code is 78 if the configuration has errors, which are printed
+/// as `tollgate check` does, and 1 if there is no answer.
 pub(super) fn run(args: &Args) -> ExitCode {
-    match client::answer(&args.options, Method::POST, "/v1/reload", told) {
-        Err(Failure::Misconfigured { errors, problem }) => refused(&args.options, &errors, &problem),
-        result => client::finish(result),
+    match client::request(&args.options, Method::POST, "/v1/reload", describe) {
+        Err(AdminError::Misconfigured { errors, problem }) => report_errors(&args.options, &errors, &problem),
+        result => client::print_result(result),
     }
 }
 
-fn told(reloaded: &Reloaded) -> String {
+fn describe(reloaded: &Reloaded) -> String {
     let mut text = match reloaded.changed.as_slice() {
         [] => "The configuration was read again; nothing has changed.\n".to_owned(),
-        changed => format!("Changed:\n{}", items(changed)),
+        changed => format!("Changed:\n{}", bullet_list(changed)),
     };
     for (heading, lines) in [
         ("Needs a restart, and is as it was until then", &reloaded.needs_restart),
         ("Warnings", &reloaded.warnings),
     ] {
         if !lines.is_empty() {
-            text += &format!("\n{heading}:\n{}", items(lines));
+            text += &format!("\n{heading}:\n{}", bullet_list(lines));
         }
     }
     text
 }
 
-fn items(lines: &[String]) -> String {
+fn bullet_list(lines: &[String]) -> String {
     lines.iter().map(|line| format!("  {}\n", printable(line))).collect()
 }
 
-fn refused(options: &Options, errors: &[ConfigurationError], problem: &str) -> ExitCode {
+fn report_errors(options: &Options, errors: &[ConfigurationError], problem: &str) -> ExitCode {
     if options.json {
-        // Whoever closed our stdout does not want to know.
+        // If stdout is closed, nobody reads it.
         let _ = writeln!(stdout(), "{}", printable_json(problem.trim_end()));
     } else {
         let all: Vec<_> = errors.iter().map(|error| printable_lines(error.text.trim_end())).collect();
-        complain(format_args!("{}\n\nThe configuration in force stays.\n", all.join("\n\n")));
+        print_error(format_args!("{}\n\nThe configuration in force stays.\n", all.join("\n\n")));
     }
     ExitCode::from(CONFIG_ERROR)
 }

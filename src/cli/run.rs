@@ -1,4 +1,4 @@
-//! `tollgate run`: serves until it is told to end.
+//! `tollgate run`: serves until a signal ends it.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tokio::{
     sync::mpsc::Receiver,
 };
 
-use super::{misconfigured, service_manager::ServiceManager};
+use super::{report_config_errors, service_manager::ServiceManager};
 use crate::{
     admin::{ReloadRequest, dto::ConfigurationError},
     app::{self, App, InheritedSockets, Loaded},
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let inherited = InheritedSockets::from_environment();
     let (config, warnings) = match load(&args.config) {
         Ok(loaded) => loaded,
-        Err(errors) => return misconfigured(&errors),
+        Err(errors) => return report_config_errors(&errors),
     };
     let _messages = log::init(config.log);
     for warning in &warnings {
@@ -46,29 +46,29 @@ pub(super) fn run(args: &Args) -> ExitCode {
             ExitCode::FAILURE
         })
     };
-    until_told_to_end(start, || load(&path).map_err(|errors| told(&errors)))
+    serve_until_signal(start, || load(&path).map_err(|errors| to_configuration_errors(&errors)))
 }
 
-/// With what may not be meant in it.
+/// The configuration and its warnings.
 fn load(path: &Path) -> Result<(Config, Vec<String>), config::Errors> {
     config::load_warning(path).map(|(config, warnings)| (config, warnings.lines().collect()))
 }
 
-/// As the admin port tells them.
-pub(super) fn told(errors: &config::Errors) -> Vec<ConfigurationError> {
-    let told = |(problem, text): (&config::Problem, String)| ConfigurationError {
+/// The errors as the admin API shows them.
+pub(super) fn to_configuration_errors(errors: &config::Errors) -> Vec<ConfigurationError> {
+    let to_dto = |(problem, text): (&config::Problem, String)| ConfigurationError {
         line: problem.place.map(|place| place.line),
         column: problem.place.map(|place| place.column),
         message: problem.message.clone(),
         text,
     };
-    errors.each().map(told).collect()
+    errors.each().map(to_dto).collect()
 }
 
-/// Serves with what `start` gives until SIGTERM or SIGINT, finishes what runs, and ends. A second signal
+/// Serves with the app that `start` returns until SIGTERM or SIGINT, finishes what runs, and ends. A second signal
 /// ends at once. Signals are watched before the start: one that comes as soon as clients are let in
 /// does not break them off. `load` reads the configuration again, whenever that is asked for.
-pub(super) fn until_told_to_end(
+pub(super) fn serve_until_signal(
     start: impl FnOnce() -> Result<App, ExitCode>,
     load: impl Fn() -> Loaded,
 ) -> ExitCode {
@@ -90,7 +90,7 @@ pub(super) fn until_told_to_end(
 
 async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> ExitCode {
     let Signals { mut end, mut reload, mut reopen } = signals;
-    let mut asked = app.reload_requests();
+    let mut reload_requests = app.reload_requests();
     let mut manager = ServiceManager::from_environment();
     manager.ready(&app);
     loop {
@@ -104,10 +104,10 @@ async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> Exi
                 tracing::info!("SIGHUP: reading the configuration again");
                 manager.reloading();
                 // What is wrong with it is in the log.
-                let _told = app.reload(load(), "SIGHUP").await;
+                let _outcome = app.reload(load(), "SIGHUP").await;
                 manager.ready(&app);
             }
-            Some(request) = next(&mut asked) => {
+            Some(request) = next(&mut reload_requests) => {
                 manager.reloading();
                 let outcome = app.reload(load(), request.by()).await;
                 request.answer(outcome);
@@ -118,7 +118,7 @@ async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> Exi
                     tracing::error!("all workers have ended");
                     return ExitCode::FAILURE;
                 }
-                manager.watch(&mut app);
+                manager.notify_watchdog(&mut app);
             }
         }
     }
@@ -142,32 +142,34 @@ async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> Exi
     ExitCode::SUCCESS
 }
 
-/// The next who asks at the admin port.
-async fn next(asked: &mut Option<Receiver<ReloadRequest>>) -> Option<ReloadRequest> {
-    asked.as_mut()?.recv().await
+/// The next reload request of the admin port.
+async fn next(requests: &mut Option<Receiver<ReloadRequest>>) -> Option<ReloadRequest> {
+    requests.as_mut()?.recv().await
 }
 
 struct Signals {
-    end: End,
+    end: EndSignals,
     reload: Signal,
     reopen: Signal,
 }
 
-/// The signals that tell the process to end.
-struct End {
+/// The signals that end the process.
+struct EndSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
     fn listen() -> io::Result<Self> {
-        let end =
-            End { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? };
+        let end = EndSignals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        };
         Ok(Self { end, reload: signal(SignalKind::hangup())?, reopen: signal(SignalKind::user_defined1())? })
     }
 }
 
-impl End {
+impl EndSignals {
     /// The name of the next one.
     async fn recv(&mut self) -> &'static str {
         tokio::select! {

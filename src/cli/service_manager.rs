@@ -1,4 +1,4 @@
-//! What the service manager that started the process is told (sd_notify(3)). Where none did, nothing is.
+//! Notifications for the service manager that started the process (sd_notify(3)), if one did.
 
 use std::{
     fmt::Write,
@@ -18,21 +18,22 @@ pub(super) struct ServiceManager {
     watchdog: Option<Watchdog>,
 }
 
-/// It restarts the process after so long without a sign of life.
+/// The manager restarts the process if no notification comes for too long.
 #[derive(Debug)]
 struct Watchdog {
-    /// Half of what it waits.
-    every: Duration,
+    /// Half of the watchdog's timeout.
+    interval: Duration,
     due: Instant,
     complained: bool,
 }
 
 impl ServiceManager {
-    /// As the environment tells.
+    /// From `NOTIFY_SOCKET` and `WATCHDOG_USEC`.
     pub(super) fn from_environment() -> Self {
         let now = Instant::now();
         let watchdog = sd_notify::watchdog_enabled().filter(|interval| !interval.is_zero());
-        let watchdog = watchdog.map(|interval| Watchdog { every: interval / 2, due: now, complained: false });
+        let watchdog =
+            watchdog.map(|interval| Watchdog { interval: interval / 2, due: now, complained: false });
         Self { watchdog }
     }
 
@@ -44,50 +45,50 @@ impl ServiceManager {
             let _ = write!(status, " {address}");
         }
         let _ = write!(status, ", admin port {}", app.admin());
-        tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
+        notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
     }
 
     /// The configuration is read again; [`ServiceManager::ready`] follows, whatever comes of it.
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => tell(&[NotifyState::Reloading, now]),
+            Ok(now) => notify(&[NotifyState::Reloading, now]),
             Err(error) => tracing::warn!("can't tell the service manager of a reload: {error}"),
         }
     }
 
-    /// No more clients are let in. The manager is to wait for as long as the configuration lets requests
-    /// run on, even where its own patience (`TimeoutStopSec`) is shorter.
+    /// No more clients are admitted. The manager is to wait for as long as the configuration lets requests
+    /// finish, even if its own timeout (`TimeoutStopSec`) is shorter.
     pub(super) fn draining(&self, app: &App) {
-        let patience = app.drain_limit().saturating_add(AFTER_DRAIN).as_micros();
-        let patience = u32::try_from(patience).unwrap_or(u32::MAX);
+        let timeout = app.drain_limit().saturating_add(AFTER_DRAIN).as_micros();
+        let timeout = u32::try_from(timeout).unwrap_or(u32::MAX);
         let status = format!("finishing what runs on {} connections", app.connections());
-        tell(&[
+        notify(&[
             NotifyState::Stopping,
-            NotifyState::ExtendTimeoutUsec(patience),
+            NotifyState::ExtendTimeoutUsec(timeout),
             NotifyState::Status(&status),
         ]);
     }
 
-    /// Gives a sign of life if one is due and every worker has given its own. To be called several times
-    /// as often as signs are due.
-    pub(super) fn watch(&mut self, app: &mut App) {
+    /// Notifies the watchdog if it is due and every worker is alive. To be called several times as often as it is
+    /// due.
+    pub(super) fn notify_watchdog(&mut self, app: &mut App) {
         let Some(watchdog) = &mut self.watchdog else { return };
         let now = Instant::now();
         if now < watchdog.due {
             return;
         }
         if app.workers_go_on() {
-            watchdog.due = now + watchdog.every;
+            watchdog.due = now + watchdog.interval;
             watchdog.complained = false;
-            tell(&[NotifyState::Watchdog]);
-        } else if now > watchdog.due + watchdog.every / 2 && !watchdog.complained {
+            notify(&[NotifyState::Watchdog]);
+        } else if now > watchdog.due + watchdog.interval / 2 && !watchdog.complained {
             watchdog.complained = true;
             tracing::error!("a worker hangs or has ended: the watchdog will restart the process");
         }
     }
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("can't tell the service manager ({}): {error}", states[0]);
     }

@@ -1,4 +1,4 @@
-//! Text for a terminal: tables, times, and what clients chose, made harmless.
+//! Text for a terminal: tables, times, and escaped text of clients.
 
 use std::borrow::Cow;
 
@@ -24,13 +24,12 @@ pub(super) fn printable(text: &str) -> Cow<'_, str> {
     out.into()
 }
 
-/// Several lines of it.
+/// As [`printable`], but line breaks stay.
 pub(super) fn printable_lines(text: &str) -> String {
     text.lines().map(printable).collect::<Vec<_>>().join("\n")
 }
 
-/// A JSON text that means the same, harmless likewise. Outside its strings JSON has no such characters but
-/// line breaks.
+/// The same JSON with such characters escaped. Outside its strings JSON has none but line breaks.
 pub(super) fn printable_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -53,7 +52,7 @@ fn is_harmful(character: char) -> bool {
 /// Columns as wide as their widest cell, two spaces apart.
 pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut lines = vec![head.map(str::to_owned)];
-    lines.extend(rows.into_iter().map(|row| row.map(|cell| cut(&printable(&cell)))));
+    lines.extend(rows.into_iter().map(|row| row.map(|cell| truncated(&printable(&cell)))));
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut out = String::new();
@@ -65,14 +64,14 @@ pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Ite
     out
 }
 
-fn cut(cell: &str) -> String {
+fn truncated(cell: &str) -> String {
     match cell.char_indices().nth(CELL) {
         Some((end, _)) => format!("{}…", &cell[..end]),
         None => cell.to_owned(),
     }
 }
 
-/// `2026-07-03 12:00:01` for a time in RFC 3339; what is none stays as it is.
+/// `2026-07-03 12:00:01` for a time in RFC 3339; other text stays as it is.
 pub(super) fn moment(time: &str) -> String {
     match time.parse::<Timestamp>() {
         Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S").to_string(),
@@ -105,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_moves_the_cursor() {
+    fn control_characters_are_escaped() {
         assert_eq!(printable("Grüße"), "Grüße");
         assert_eq!(printable("a\x1b[2J\u{9b}1m\r\n\u{202e}"), r"a\u{1b}[2J\u{9b}1m\u{d}\u{a}\u{202e}");
         let json = printable_json("{\"user\":\"\u{9b}2J\u{7f}\"}\n");

@@ -1,11 +1,11 @@
-//! `tollgate unban KEY`: lets somebody in again.
+//! `tollgate unban KEY`: lifts a ban.
 
 use std::process::ExitCode;
 
 use http::Method;
 
 use super::{
-    client::{self, Failure, Options},
+    client::{self, AdminError, Options},
     terminal::printable,
 };
 use crate::admin::dto::Lifted;
@@ -21,12 +21,12 @@ pub(super) struct Args {
 
 /// Asks the admin port and prints its answer. The exit code is 1 where there is none.
 pub(super) fn run(args: &Args) -> ExitCode {
-    client::finish(output(args))
+    client::print_result(output(args))
 }
 
-fn output(args: &Args) -> Result<String, Failure> {
-    let target = format!("/v1/bans?key={}", client::encoded(&args.key));
-    client::answer(&args.options, Method::DELETE, &target, |lifted: &Lifted| {
+fn output(args: &Args) -> Result<String, AdminError> {
+    let target = format!("/v1/bans?key={}", client::percent_encoded(&args.key));
+    client::request(&args.options, Method::DELETE, &target, |lifted: &Lifted| {
         format!("{} is not shut out any more.\n", printable(&lifted.key))
     })
 }

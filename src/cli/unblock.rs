@@ -1,11 +1,11 @@
-//! `tollgate unblock IP`: lets an address go.
+//! `tollgate unblock IP`: clears the limits and bans of an address.
 
 use std::process::ExitCode;
 
 use http::Method;
 
 use super::{
-    client::{self, Failure, Options},
+    client::{self, AdminError, Options},
     terminal::{printable, table},
 };
 use crate::admin::dto::Unblocked;
@@ -21,15 +21,15 @@ pub(super) struct Args {
 
 /// Asks the admin port and prints its answer. The exit code is 1 where there is none.
 pub(super) fn run(args: &Args) -> ExitCode {
-    client::finish(output(args))
+    client::print_result(output(args))
 }
 
-fn output(args: &Args) -> Result<String, Failure> {
-    let target = format!("/v1/blocked/{}", client::encoded(&args.ip));
-    client::answer(&args.options, Method::DELETE, &target, told)
+fn output(args: &Args) -> Result<String, AdminError> {
+    let target = format!("/v1/blocked/{}", client::percent_encoded(&args.ip));
+    client::request(&args.options, Method::DELETE, &target, describe)
 }
 
-fn told(unblocked: &Unblocked) -> String {
+fn describe(unblocked: &Unblocked) -> String {
     let address = printable(&unblocked.address);
     let mut text = match unblocked.cleared.as_slice() {
         [] => format!("{address} is not listed any more; no limit of its own was left.\n"),
@@ -54,7 +54,7 @@ mod tests {
     use crate::admin::testing::Harness;
 
     #[test]
-    fn what_was_cleared_is_told() {
+    fn cleared_limits_are_listed() {
         let harness = Harness::with_shared_address(Some("s3cret"));
         let args = Args { ip: "203.0.113.7".into(), options: options(harness.address, Some("s3cret")) };
         assert_eq!(

@@ -1,4 +1,4 @@
-//! `tollgate demo`: what Tollgate does, to be seen in a few seconds and tried by hand afterwards.
+//! `tollgate demo`: shows in a few seconds what Tollgate does, and serves on to be tried by hand.
 
 mod origin;
 mod tour;

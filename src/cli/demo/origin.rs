@@ -1,4 +1,4 @@
-//! An API to stand in front of: it says what it was asked.
+//! An API to put the proxy in front of. It echoes the request.
 
 use std::{convert::Infallible, io, net::SocketAddr, thread};
 
@@ -34,7 +34,7 @@ async fn accept(listener: std::net::TcpListener) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
-        // A connection that breaks concerns nobody but its client.
+        // A broken connection concerns only its client.
         tokio::task::spawn_local(async move { drop(connection.await) });
     }
 }

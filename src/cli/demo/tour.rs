@@ -1,4 +1,4 @@
-//! The demo from start to end: an origin, the proxy as it is shipped, traffic, and who was behind it.
+//! The demo from start to end: an origin, the proxy as shipped, traffic, and the clients that were limited.
 
 use std::{
     collections::BTreeMap,
@@ -14,15 +14,15 @@ use tokio::runtime;
 
 use super::{
     origin,
-    traffic::{self, Script},
+    traffic::{self, ClientScript},
 };
 use crate::{
     app,
     cli::{
         blocked,
         client::Options,
-        complain, misconfigured,
-        run::{told, until_told_to_end},
+        print_error, report_config_errors,
+        run::{serve_until_signal, to_configuration_errors},
     },
     config::{
         self, Sources, System,
@@ -32,15 +32,15 @@ use crate::{
 };
 
 /// The configuration as it is shipped.
-const SHIPPED: &str = include_str!("../../../proxy.yaml");
+const SHIPPED_CONFIG: &str = include_str!("../../../proxy.yaml");
 /// Many people behind one address.
 const OFFICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 13);
-/// What one abusive machine looks like that hides behind several accounts.
+/// An abusive machine that hides behind several accounts.
 const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
-/// Another one, that tries passwords.
+/// A machine that guesses passwords.
 const GUESSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 67);
-/// Until what was denied shows at the admin port.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// For denials to show at the admin port.
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `tollgate demo`.
 #[derive(Debug, clap::Args)]
@@ -50,20 +50,20 @@ pub(in crate::cli) struct Args {
     once: bool,
 }
 
-const SCRIPTS: [Script; 5] = [
-    Script {
+const SCRIPTS: [ClientScript; 5] = [
+    ClientScript {
         name: "a mobile app",
         address: Ipv4Addr::new(127, 0, 0, 11),
         users: &["alice"],
         requests: &[(1, Method::POST, "/api/login"), (10, Method::GET, "/api/orders")],
     },
-    Script {
+    ClientScript {
         name: "a shop's backend",
         address: Ipv4Addr::new(127, 0, 0, 12),
         users: &["shop"],
         requests: &[(20, Method::GET, "/api/stock?page=1")],
     },
-    Script {
+    ClientScript {
         name: "an office",
         address: OFFICE,
         users: &[
@@ -91,7 +91,7 @@ const SCRIPTS: [Script; 5] = [
         // Each of them asks little, all of them together too much.
         requests: &[(80, Method::GET, "/api/orders")],
     },
-    Script {
+    ClientScript {
         name: "a scraper",
         address: ABUSER,
         users: &["trial-1", "trial-2", "trial-3"],
@@ -103,7 +103,7 @@ const SCRIPTS: [Script; 5] = [
             (40, Method::GET, "/api/prices?page=4"),
         ],
     },
-    Script {
+    ClientScript {
         name: "a password guesser",
         address: GUESSER,
         users: &["carol", "dave"],
@@ -120,56 +120,59 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok((app, origin)) => {
-            go_on(app.addresses[0]);
-            until_told_to_end(|| Ok(app), || again(origin))
+            keep_sending(app.addresses[0]);
+            serve_until_signal(|| Ok(app), || reload(origin))
         }
-        Err(Ended::Configuration(errors)) => misconfigured(&errors),
-        Err(Ended::Start(error)) => {
-            complain(format_args!(
+        Err(DemoError::Configuration(errors)) => report_config_errors(&errors),
+        Err(DemoError::Start(error)) => {
+            print_error(format_args!(
                 "tollgate demo: {error}\n\
                  LISTEN and ADMIN choose other ports: LISTEN=127.0.0.1:8081 ADMIN=127.0.0.1:9901 tollgate demo\n"
             ));
             ExitCode::FAILURE
         }
-        Err(Ended::Io(error)) => {
-            complain(format_args!("tollgate demo: {error}\n"));
+        Err(DemoError::Io(error)) => {
+            print_error(format_args!("tollgate demo: {error}\n"));
             ExitCode::FAILURE
         }
     }
 }
 
 /// Why the tour ended early.
-enum Ended {
+enum DemoError {
     Configuration(config::Errors),
     Start(app::StartError),
     Io(io::Error),
 }
 
-impl From<io::Error> for Ended {
+impl From<io::Error> for DemoError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-fn tour() -> Result<(app::App, SocketAddr), Ended> {
+fn tour() -> Result<(app::App, SocketAddr), DemoError> {
     let origin = origin::start()?;
-    let config = configuration(origin).map_err(Ended::Configuration)?;
-    let app = app::start(config, Vec::new(), app::InheritedSockets::none()).map_err(Ended::Start)?;
+    let config = configuration(origin).map_err(DemoError::Configuration)?;
+    let app = app::start(config, Vec::new(), app::InheritedSockets::none()).map_err(DemoError::Start)?;
     let (proxy, admin) = (app.addresses[0], app.admin());
 
-    say(format_args!(
+    print_line(format_args!(
         "An API answers at http://{origin}; Tollgate stands in front of it at http://{proxy}, \
          with the proxy.yaml of this release.\n"
     ))?;
-    say(format_args!("{:<20} {:<12} {:>5} {:>9} {:>8}", "CLIENT", "ADDRESS", "SENT", "ANSWERED", "LIMITED"))?;
+    print_line(format_args!(
+        "{:<20} {:<12} {:>5} {:>9} {:>8}",
+        "CLIENT", "ADDRESS", "SENT", "ANSWERED", "LIMITED"
+    ))?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let mut limited = BTreeMap::<Ipv4Addr, u64>::new();
     for script in &SCRIPTS {
-        let outcome = runtime.block_on(traffic::play(script, proxy))?;
-        *limited.entry(script.address).or_default() += outcome.limited as u64;
-        say(format_args!(
+        let summary = runtime.block_on(traffic::play(script, proxy))?;
+        *limited.entry(script.address).or_default() += summary.limited as u64;
+        print_line(format_args!(
             "{:<20} {:<12} {:>5} {:>9} {:>8}",
-            script.name, script.address, outcome.sent, outcome.answered, outcome.limited
+            script.name, script.address, summary.sent, summary.answered, summary.limited
         ))?;
     }
     wait_until_listed(admin, &limited);
@@ -177,21 +180,21 @@ fn tour() -> Result<(app::App, SocketAddr), Ended> {
     show(admin, None, "Which addresses are limited?")?;
     show(admin, Some(ABUSER), "Who was behind the scraper's?")?;
     show(admin, Some(GUESSER), "And who behind the password guesser's?")?;
-    let elsewhere = elsewhere(admin);
-    say(format_args!(
+    let admin_option = admin_option(admin);
+    print_line(format_args!(
         "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\n\
          Look:     http://{admin}/ in a browser shows all of this, live\n\
-         Ban:      tollgate ban {ABUSER} --for 10m --reason scraping{elsewhere}\n\
-         Unblock:  tollgate unblock {ABUSER}{elsewhere}\n\
+         Ban:      tollgate ban {ABUSER} --for 10m --reason scraping{admin_option}\n\
+         Unblock:  tollgate unblock {ABUSER}{admin_option}\n\
          Metrics:  curl http://{admin}/metrics\n\
          The clients go on until Ctrl-C ends the demo."
     ))?;
     Ok((app, origin))
 }
 
-/// So that there is something to see, the clients go on for as long as the demo does.
-fn go_on(proxy: SocketAddr) {
-    let play = move || -> io::Result<()> {
+/// The clients keep sending for as long as the demo runs, so that there is something to see.
+fn keep_sending(proxy: SocketAddr) {
+    let send = move || -> io::Result<()> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         for script in SCRIPTS.iter().cycle() {
             runtime.block_on(traffic::play(script, proxy))?;
@@ -199,30 +202,32 @@ fn go_on(proxy: SocketAddr) {
         Ok(())
     };
     // It ends with the proxy. Without it the demo shows what was before.
-    let spawned = std::thread::Builder::new().name("traffic".into()).spawn(play);
+    let spawned = std::thread::Builder::new().name("traffic".into()).spawn(send);
     if let Err(error) = spawned {
         tracing::warn!(%error, "the clients of the demo don't go on");
     }
 }
 
-/// Nothing changes but what comes from the environment, and that can't.
-fn again(origin: SocketAddr) -> app::Loaded {
-    configuration(origin).map(|config| (config, Vec::new())).map_err(|errors| told(&errors))
+/// A reload reads the same configuration again.
+fn reload(origin: SocketAddr) -> app::Loaded {
+    configuration(origin)
+        .map(|config| (config, Vec::new()))
+        .map_err(|errors| to_configuration_errors(&errors))
 }
 
 /// The shipped configuration, with the demo's origin behind it. The access log would drown the tour.
 fn configuration(origin: SocketAddr) -> Result<Config, config::Errors> {
-    let mut config = config::parse("proxy.yaml (as shipped)", SHIPPED, &Demo { origin })?;
+    let mut config = config::parse("proxy.yaml (as shipped)", SHIPPED_CONFIG, &DemoSources { origin })?;
     config.access_log.format = AccessLogFormat::Off;
     Ok(config)
 }
 
-/// The environment, but for where the API is.
-struct Demo {
+/// The environment, with the address of the demo's origin.
+struct DemoSources {
     origin: SocketAddr,
 }
 
-impl Sources for Demo {
+impl Sources for DemoSources {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
             "ORIGIN" => Some(format!("http://{}", self.origin)),
@@ -239,11 +244,11 @@ impl Sources for Demo {
     }
 }
 
-/// Denials are recorded off the way of requests, so they show a moment later.
+/// Denials are recorded in the background, so they show a moment later.
 fn wait_until_listed(admin: SocketAddr, limited: &BTreeMap<Ipv4Addr, u64>) {
-    let (end, options) = (Instant::now() + PATIENCE, options(admin));
+    let (end, options) = (Instant::now() + LIST_TIMEOUT, options(admin));
     let listed =
-        |(&address, &count): (&Ipv4Addr, &u64)| blocked::denied(IpAddr::V4(address), &options) >= count;
+        |(&address, &count): (&Ipv4Addr, &u64)| blocked::denial_count(IpAddr::V4(address), &options) >= count;
     while !limited.iter().all(listed) && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -252,13 +257,13 @@ fn wait_until_listed(admin: SocketAddr, limited: &BTreeMap<Ipv4Addr, u64>) {
 fn show(admin: SocketAddr, address: Option<Ipv4Addr>, question: &str) -> io::Result<()> {
     let ip = address.map(|address| address.to_string());
     let argument = ip.as_ref().map_or(String::new(), |ip| format!(" {ip}"));
-    say(format_args!("\n{question}\n$ tollgate blocked{argument}{}", elsewhere(admin)))?;
-    blocked::run(&blocked::Args::of(ip, options(admin)));
+    print_line(format_args!("\n{question}\n$ tollgate blocked{argument}{}", admin_option(admin)))?;
+    blocked::run(&blocked::Args::new(ip, options(admin)));
     Ok(())
 }
 
-/// What a command needs to find the admin port.
-fn elsewhere(admin: SocketAddr) -> String {
+/// The option by which a command finds the admin port, if it is not at the default address.
+fn admin_option(admin: SocketAddr) -> String {
     if admin.port() == 9900 { String::new() } else { format!(" --admin http://{admin}") }
 }
 
@@ -267,7 +272,7 @@ fn options(admin: SocketAddr) -> Options {
     Options { admin: format!("http://{admin}"), token, json: false }
 }
 
-fn say(line: std::fmt::Arguments<'_>) -> io::Result<()> {
+fn print_line(line: std::fmt::Arguments<'_>) -> io::Result<()> {
     writeln!(stdout(), "{line}")
 }
 

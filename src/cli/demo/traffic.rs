@@ -1,4 +1,4 @@
-//! Clients with addresses of their own, which the loopback has plenty of.
+//! Clients with addresses of their own on the loopback network.
 
 use std::{
     io,
@@ -16,11 +16,11 @@ use tokio::net::TcpSocket;
 /// Between one kind of request and the next.
 const PAUSE: Duration = Duration::from_millis(1100);
 
-/// Who sends what.
-pub(super) struct Script {
+/// A client and its requests.
+pub(super) struct ClientScript {
     /// What the demo calls it.
     pub(super) name: &'static str,
-    /// Where it comes from.
+    /// Its source address.
     pub(super) address: Ipv4Addr,
     /// The user IDs that it uses in turn.
     pub(super) users: &'static [&'static str],
@@ -28,9 +28,9 @@ pub(super) struct Script {
     pub(super) requests: &'static [(usize, Method, &'static str)],
 }
 
-/// What became of it.
+/// What became of a client's requests.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct Outcome {
+pub(super) struct TrafficSummary {
     pub(super) sent: usize,
     pub(super) answered: usize,
     pub(super) limited: usize,
@@ -40,14 +40,14 @@ pub(super) struct Outcome {
 ///
 /// # Errors
 /// The proxy can't be reached, or breaks off.
-pub(super) async fn play(script: &Script, proxy: SocketAddr) -> io::Result<Outcome> {
+pub(super) async fn play(script: &ClientScript, proxy: SocketAddr) -> io::Result<TrafficSummary> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(IpAddr::V4(script.address), 0))?;
     let stream = socket.connect(proxy).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let driver = tokio::spawn(connection);
     let mut users = script.users.iter().cycle();
-    let mut outcome = Outcome::default();
+    let mut summary = TrafficSummary::default();
     for (index, (count, method, path)) in script.requests.iter().enumerate() {
         if index > 0 {
             tokio::time::sleep(PAUSE).await;
@@ -60,11 +60,11 @@ pub(super) async fn play(script: &Script, proxy: SocketAddr) -> io::Result<Outco
             }
             let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
             let response = sender.send_request(request).await.map_err(io::Error::other)?;
-            outcome.sent += 1;
+            summary.sent += 1;
             match response.status() {
-                // 403: somebody has tried a ban.
-                StatusCode::TOO_MANY_REQUESTS | StatusCode::FORBIDDEN => outcome.limited += 1,
-                status if status.is_success() => outcome.answered += 1,
+                // 403: someone has tried a ban.
+                StatusCode::TOO_MANY_REQUESTS | StatusCode::FORBIDDEN => summary.limited += 1,
+                status if status.is_success() => summary.answered += 1,
                 status => return Err(io::Error::other(format!("{} got {status}", script.name))),
             }
             response.into_body().collect().await.map_err(io::Error::other)?;
@@ -73,5 +73,5 @@ pub(super) async fn play(script: &Script, proxy: SocketAddr) -> io::Result<Outco
     drop(sender);
     // The connection ends with its sender; how does not matter any more.
     let _ = driver.await;
-    Ok(outcome)
+    Ok(summary)
 }

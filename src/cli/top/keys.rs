@@ -3,19 +3,19 @@
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{
+    admin_client::{AdminRequest, Change},
     app::{App, Opened},
-    asker::{Change, Job},
 };
 use crate::abuse::Sort;
 
-/// What follows from a key beyond the screen.
+/// What a key does beyond the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Wish {
-    Leave,
-    Ask(Job),
+pub(super) enum Action {
+    Quit,
+    Send(AdminRequest),
 }
 
-/// What they are for, as the help tells.
+/// The keys and what they do, for the help.
 pub(super) const HELP: [(&str, &str); 9] = [
     ("Up, Down, Tab", "select an address"),
     ("Enter", "show who was behind it"),
@@ -29,67 +29,71 @@ pub(super) const HELP: [(&str, &str); 9] = [
 ];
 
 impl App {
-    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Wish> {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Action> {
         if key.kind == KeyEventKind::Release {
             return None;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return (key.code == KeyCode::Char('c')).then_some(Wish::Leave);
+            return (key.code == KeyCode::Char('c')).then_some(Action::Quit);
         }
-        if let Some(change) = self.question.take() {
+        if let Some(change) = self.to_confirm.take() {
             return self.confirm(change, key.code);
         }
         self.notice = None;
         if self.is_help {
-            // Whatever key it is, it has been read.
+            // Any key closes the help.
             self.is_help = false;
-            return (key.code == KeyCode::Char('q')).then_some(Wish::Leave);
+            return (key.code == KeyCode::Char('q')).then_some(Action::Quit);
         }
         match key.code {
-            KeyCode::Char('q') => return Some(Wish::Leave),
+            KeyCode::Char('q') => return Some(Action::Quit),
             KeyCode::Esc => match self.opened.take() {
                 Some(_) => {}
-                None => return Some(Wish::Leave),
+                None => return Some(Action::Quit),
             },
             KeyCode::Char('?') => self.is_help = true,
             KeyCode::Char('p') => self.is_paused = !self.is_paused,
             KeyCode::Char('s') if self.opened.is_none() => {
-                self.sort = next(self.sort);
-                return Some(Wish::Ask(self.look()));
+                self.sort = next_sort(self.sort);
+                return Some(Action::Send(self.refresh()));
             }
-            KeyCode::Char('u') => self.question = self.address().map(|of| Change::Unblock(of.to_owned())),
-            KeyCode::Char('b') => self.question = self.address().map(|of| Change::Ban(of.to_owned())),
+            KeyCode::Char('u') => {
+                self.to_confirm = self.address().map(|address| Change::Unblock(address.to_owned()))
+            }
+            KeyCode::Char('b') => {
+                self.to_confirm = self.address().map(|address| Change::Ban(address.to_owned()))
+            }
             KeyCode::Enter => return self.open(),
-            code => self.go(code),
+            code => self.navigate(code),
         }
         None
     }
 
-    /// Nothing but `y` is a yes.
-    fn confirm(&mut self, change: Change, code: KeyCode) -> Option<Wish> {
+    /// Only `y` confirms.
+    fn confirm(&mut self, change: Change, code: KeyCode) -> Option<Action> {
         match code {
-            KeyCode::Char('y' | 'Y') => Some(Wish::Ask(Job::Change(change))),
+            KeyCode::Char('y' | 'Y') => Some(Action::Send(AdminRequest::Change(change))),
             KeyCode::Char('n' | 'N' | 'q') | KeyCode::Esc => None,
-            // A slip: it is asked still.
+            // A slip: ask again.
             _ => {
-                self.question = Some(change);
+                self.to_confirm = Some(change);
                 None
             }
         }
     }
 
-    fn open(&mut self) -> Option<Wish> {
+    fn open(&mut self) -> Option<Action> {
         if self.opened.is_some() {
             return None;
         }
         let address = self.address()?.to_owned();
         self.opened = Some(Opened { address, evidence: None, scrolled: 0 });
-        Some(Wish::Ask(self.look()))
+        Some(Action::Send(self.refresh()))
     }
 
-    /// Through the list, or through the records of one address.
-    fn go(&mut self, code: KeyCode) {
-        let (place, count, is_round) = match (&mut self.opened, &self.latest) {
+    /// Moves through the list, or through the records of one address.
+    fn navigate(&mut self, code: KeyCode) {
+        let (position, count, wraps) = match (&mut self.opened, &self.latest) {
             (Some(Opened { scrolled, evidence: Some(Ok(evidence)), .. }), _) => {
                 (scrolled, evidence.records.len(), false)
             }
@@ -97,21 +101,21 @@ impl App {
             _ => return,
         };
         let last = count.saturating_sub(1);
-        *place = match code {
-            KeyCode::Tab if is_round && *place >= last => 0,
-            KeyCode::BackTab if is_round && *place == 0 => last,
-            KeyCode::Down | KeyCode::Tab | KeyCode::Char('j') => (*place + 1).min(last),
-            KeyCode::Up | KeyCode::BackTab | KeyCode::Char('k') => place.saturating_sub(1),
-            KeyCode::PageDown => (*place + 10).min(last),
-            KeyCode::PageUp => place.saturating_sub(10),
+        *position = match code {
+            KeyCode::Tab if wraps && *position >= last => 0,
+            KeyCode::BackTab if wraps && *position == 0 => last,
+            KeyCode::Down | KeyCode::Tab | KeyCode::Char('j') => (*position + 1).min(last),
+            KeyCode::Up | KeyCode::BackTab | KeyCode::Char('k') => position.saturating_sub(1),
+            KeyCode::PageDown => (*position + 10).min(last),
+            KeyCode::PageUp => position.saturating_sub(10),
             KeyCode::Home => 0,
             KeyCode::End => last,
-            _ => *place,
+            _ => *position,
         };
     }
 }
 
-fn next(sort: Sort) -> Sort {
+fn next_sort(sort: Sort) -> Sort {
     match sort {
         Sort::Denied => Sort::Last,
         Sort::Last | Sort::First => Sort::Users,
@@ -125,18 +129,18 @@ mod tests {
     use std::time::Instant;
 
     use super::{
-        super::{asker::Told, testing},
+        super::{admin_client::AdminResponse, testing},
         *,
     };
 
     fn app() -> App {
         let mut app = App::new(String::new());
         let snapshot = Box::new(testing::snapshot());
-        app.hear(Told::Stands { snapshot, evidence: None }, Instant::now()).unwrap();
+        app.handle(AdminResponse::Refreshed { snapshot, evidence: None }, Instant::now()).unwrap();
         app
     }
 
-    fn press(app: &mut App, code: KeyCode) -> Option<Wish> {
+    fn press(app: &mut App, code: KeyCode) -> Option<Action> {
         app.press(KeyEvent::from(code))
     }
 
@@ -145,45 +149,46 @@ mod tests {
     #[test]
     fn it_is_left_by_q_escape_and_control_c() {
         for code in [KeyCode::Char('q'), KeyCode::Esc] {
-            assert_eq!(press(&mut app(), code), Some(Wish::Leave));
+            assert_eq!(press(&mut app(), code), Some(Action::Quit));
         }
         let control = |letter| KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL);
         let mut asking = app();
         press(&mut asking, KeyCode::Char('b'));
-        assert_eq!(asking.press(control('c')), Some(Wish::Leave));
+        assert_eq!(asking.press(control('c')), Some(Action::Quit));
         assert_eq!(app().press(control('q')), None);
         let released = KeyEvent { kind: KeyEventKind::Release, ..KeyEvent::from(KeyCode::Char('q')) };
         assert_eq!(app().press(released), None);
     }
 
     #[test]
-    fn a_change_is_made_after_a_yes_alone() {
+    fn a_change_is_made_only_after_a_yes() {
         for (key, change) in [('u', Change::Unblock(FIRST.into())), ('b', Change::Ban(FIRST.into()))] {
             let mut app = app();
             assert_eq!(press(&mut app, KeyCode::Char(key)), None);
-            assert_eq!(app.question, Some(change.clone()));
+            assert_eq!(app.to_confirm, Some(change.clone()));
             for slip in [KeyCode::Enter, KeyCode::Char('x'), KeyCode::Down, KeyCode::Char(key)] {
                 assert_eq!(press(&mut app, slip), None);
-                assert_eq!(app.question, Some(change.clone()), "it is asked still");
+                assert_eq!(app.to_confirm, Some(change.clone()), "it asks again");
             }
-            assert_eq!(press(&mut app, KeyCode::Char('y')), Some(Wish::Ask(Job::Change(change))));
-            assert_eq!(app.question, None);
+            assert_eq!(press(&mut app, KeyCode::Char('y')), Some(Action::Send(AdminRequest::Change(change))));
+            assert_eq!(app.to_confirm, None);
             for no in [KeyCode::Char('n'), KeyCode::Esc, KeyCode::Char('q')] {
                 press(&mut app, KeyCode::Char(key));
-                assert_eq!((press(&mut app, no), &app.question), (None, &None));
+                assert_eq!((press(&mut app, no), &app.to_confirm), (None, &None));
             }
         }
     }
 
     #[test]
-    fn the_question_stays_about_its_address_when_the_list_changes() {
+    fn the_confirmation_stays_about_its_address_when_the_list_changes() {
         let mut app = app();
         press(&mut app, KeyCode::Char('u'));
         let mut other = testing::snapshot();
         other.blocked.remove(0);
-        app.hear(Told::Stands { snapshot: Box::new(other), evidence: None }, Instant::now()).unwrap();
+        app.handle(AdminResponse::Refreshed { snapshot: Box::new(other), evidence: None }, Instant::now())
+            .unwrap();
         let yes = press(&mut app, KeyCode::Char('y'));
-        assert_eq!(yes, Some(Wish::Ask(Job::Change(Change::Unblock(FIRST.into())))));
+        assert_eq!(yes, Some(Action::Send(AdminRequest::Change(Change::Unblock(FIRST.into())))));
     }
 
     #[test]
@@ -192,11 +197,11 @@ mod tests {
         for code in [KeyCode::Char('u'), KeyCode::Char('b'), KeyCode::Enter, KeyCode::Down, KeyCode::End] {
             assert_eq!(press(&mut app, code), None);
         }
-        assert!(app.question.is_none() && app.opened.is_none());
+        assert!(app.to_confirm.is_none() && app.opened.is_none());
     }
 
     #[test]
-    fn keys_go_through_the_list() {
+    fn keys_move_through_the_list() {
         let mut app = app();
         let mut after = |code| {
             press(&mut app, code);
@@ -221,20 +226,20 @@ mod tests {
     #[test]
     fn enter_opens_an_address_and_escape_goes_back() {
         let mut app = app();
-        let look = Job::Look { sort: Sort::Denied, address: Some(FIRST.into()) };
-        assert_eq!(press(&mut app, KeyCode::Enter), Some(Wish::Ask(look)));
-        let told = Told::Stands {
+        let refresh = AdminRequest::Refresh { sort: Sort::Denied, address: Some(FIRST.into()) };
+        assert_eq!(press(&mut app, KeyCode::Enter), Some(Action::Send(refresh)));
+        let response = AdminResponse::Refreshed {
             snapshot: Box::new(testing::snapshot()),
             evidence: Some(Box::new((FIRST.into(), Ok(testing::evidence())))),
         };
-        app.hear(told, Instant::now()).unwrap();
+        app.handle(response, Instant::now()).unwrap();
         for (code, scrolled) in [(KeyCode::Down, 1), (KeyCode::End, 2), (KeyCode::Tab, 2), (KeyCode::Up, 1)] {
             press(&mut app, code);
             assert_eq!(app.opened.as_ref().unwrap().scrolled, scrolled);
         }
         assert_eq!(app.selected, 0);
         press(&mut app, KeyCode::Char('b'));
-        assert_eq!(app.question.take(), Some(Change::Ban(FIRST.into())));
+        assert_eq!(app.to_confirm.take(), Some(Change::Ban(FIRST.into())));
         assert_eq!(press(&mut app, KeyCode::Esc), None);
         assert!(app.opened.is_none());
     }
@@ -244,7 +249,10 @@ mod tests {
         let mut app = app();
         let mut orders = Vec::new();
         for _ in 0..4 {
-            assert!(matches!(press(&mut app, KeyCode::Char('s')), Some(Wish::Ask(Job::Look { .. }))));
+            assert!(matches!(
+                press(&mut app, KeyCode::Char('s')),
+                Some(Action::Send(AdminRequest::Refresh { .. }))
+            ));
             orders.push(app.sort.name());
         }
         assert_eq!(orders, ["last", "users", "address", "denied"]);
@@ -253,7 +261,7 @@ mod tests {
         press(&mut app, KeyCode::Char('?'));
         assert!(app.is_help);
         assert_eq!(press(&mut app, KeyCode::Char('u')), None);
-        assert!(!app.is_help && app.question.is_none(), "the key only closed the help");
+        assert!(!app.is_help && app.to_confirm.is_none(), "the key only closed the help");
         press(&mut app, KeyCode::Char('p'));
         assert!(!app.is_paused);
     }

@@ -1,4 +1,4 @@
-//! The loop: draws, and waits for keys, answers, seconds and signals.
+//! The event loop: it draws, and waits for keys, answers, ticks and signals.
 
 use std::{
     io, thread,
@@ -6,7 +6,10 @@ use std::{
 };
 
 use jiff::Timestamp;
-use ratatui::crossterm::event::{self, Event};
+use ratatui::{
+    DefaultTerminal, Frame,
+    crossterm::event::{self, Event},
+};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
@@ -15,80 +18,79 @@ use tokio::{
 };
 
 use super::{
-    super::client::{Failure, Options},
+    super::client::{AdminError, Options},
+    admin_client,
     app::App,
-    asker,
-    draw::{self, Look},
-    keys::Wish,
-    screen::Screen,
+    draw::{self, Theme},
+    keys::Action,
 };
 
-/// Between two looks.
-const SECOND: Duration = Duration::from_secs(1);
+/// Between two refreshes.
+const REFRESH: Duration = Duration::from_secs(1);
 
-/// How it came to an end.
+/// Why it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Left,
-    /// With this number.
+pub(super) enum Exit {
+    Quit,
+    /// The number of the signal.
     Signal(u8),
 }
 
-/// Takes the terminal until somebody has seen enough.
+/// Takes the terminal until the operator quits.
 ///
 /// # Errors
-/// The admin port does not take the token, or is none that can be asked; or the terminal can't be drawn upon.
-pub(super) fn run(options: &Options) -> Result<End, Failure> {
+/// The admin port refuses the token, its URL is wrong, or the terminal cannot be drawn upon.
+pub(super) fn run(options: &Options) -> Result<Exit, AdminError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(watch(options))
+    runtime.block_on(event_loop(options))
 }
 
-async fn watch(options: &Options) -> Result<End, Failure> {
-    let (jobs, asked) = mpsc::channel(8);
-    let (tell, mut told) = mpsc::channel(8);
-    tokio::spawn(asker::serve(options.clone(), asked, tell));
+async fn event_loop(options: &Options) -> Result<Exit, AdminError> {
+    let (requests, received) = mpsc::channel(8);
+    let (respond, mut responses) = mpsc::channel(8);
+    tokio::spawn(admin_client::serve(options.clone(), received, respond));
     let mut signals = signals()?;
-    let mut seconds = time::interval(SECOND);
-    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut app, look) = (App::new(options.admin.clone()), Look::of_environment());
+    let mut ticks = time::interval(REFRESH);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut app, theme) = (App::new(options.admin.clone()), Theme::from_environment());
     let mut screen = Screen::take()?;
     let mut keys = keys();
     loop {
-        screen.draw(|frame| draw::frame(frame, &app, look, Timestamp::now()))?;
-        let job = tokio::select! {
+        screen.draw(|frame| draw::draw(frame, &app, theme, Timestamp::now()))?;
+        let request = tokio::select! {
             biased;
-            number = signals.recv() => return Ok(End::Signal(number.unwrap_or(0))),
+            number = signals.recv() => return Ok(Exit::Signal(number.unwrap_or(0))),
             key = keys.recv() => match key {
                 Some(Event::Key(key)) => match app.press(key) {
-                    Some(Wish::Leave) => return Ok(End::Left),
-                    Some(Wish::Ask(job)) => Some(job),
+                    Some(Action::Quit) => return Ok(Exit::Quit),
+                    Some(Action::Send(request)) => Some(request),
                     None => None,
                 },
-                // Another size, say: it is drawn anew.
+                // A resize, for one: draw again.
                 Some(_) => None,
                 // The terminal is gone.
-                None => return Ok(End::Left),
+                None => return Ok(Exit::Quit),
             },
-            told = told.recv() => match told {
-                Some(told) => app.hear(told, Instant::now())?,
-                None => return Err(io::Error::other("nobody asks the admin port any more").into()),
+            response = responses.recv() => match response {
+                Some(response) => app.handle(response, Instant::now())?,
+                None => return Err(io::Error::other("the client of the admin port has ended").into()),
             },
-            _ = seconds.tick() => app.tick(),
+            _ = ticks.tick() => app.tick(),
         };
-        if let Some(job) = job
-            && jobs.try_send(job).is_err()
+        if let Some(request) = request
+            && requests.try_send(request).is_err()
         {
             app.notice = Some("the admin port is slow: that key was not heeded".to_owned());
         }
     }
 }
 
-/// What is pressed, from a thread that waits for it; it ends with the process.
+/// Terminal events, from a thread that waits for them; it ends with the process.
 fn keys() -> Receiver<Event> {
-    let (pressed, keys) = mpsc::channel(64);
+    let (sender, keys) = mpsc::channel(64);
     thread::spawn(move || {
         while let Ok(event) = event::read() {
-            if pressed.blocking_send(event).is_err() {
+            if sender.blocking_send(event).is_err() {
                 return;
             }
         }
@@ -109,4 +111,28 @@ fn signals() -> io::Result<Receiver<u8>> {
         });
     }
     Ok(signals)
+}
+
+/// The terminal while it is drawn upon. It is restored when this is dropped, and by ratatui's hook before a panic is
+/// reported.
+pub(super) struct Screen(DefaultTerminal);
+
+impl Screen {
+    pub(super) fn take() -> io::Result<Self> {
+        ratatui::try_init().map(Self).inspect_err(|_| {
+            // It may have got half way.
+            let _best_effort = ratatui::try_restore();
+        })
+    }
+
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+        self.0.draw(draw).map(|_| ())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        let _gone = self.0.show_cursor();
+        let _gone = ratatui::try_restore();
+    }
 }

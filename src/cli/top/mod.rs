@@ -1,16 +1,15 @@
-//! `tollgate top`: what an operator wants at a glance, live in the terminal.
+//! `tollgate top`: traffic, limits and limited addresses, live in the terminal.
 //!
-//! Each second the admin port is asked how things stand; what happens per second is the difference between two answers.
+//! A snapshot is fetched from the admin port each second; rates are the difference between two of them.
 
+mod admin_client;
 mod app;
-mod asker;
 mod draw;
-mod history;
+mod format;
 mod keys;
 mod live;
-mod once;
 mod rates;
-mod screen;
+mod report;
 mod snapshot;
 #[cfg(test)]
 mod testing;
@@ -22,7 +21,7 @@ use std::{
 };
 
 use super::client::{self, Options};
-use live::End;
+use live::Exit;
 
 /// Watch traffic, limits and limited addresses live; where the output is no terminal, print how things stand once
 #[derive(Debug, Clone, clap::Args)]
@@ -31,16 +30,16 @@ pub(super) struct Args {
     pub options: Options,
 }
 
-/// Shows it until somebody has seen enough. The exit code is 1 where the admin port refuses, or nothing can be shown, and
-/// 128 and its number where a signal ends it.
+/// Runs until the operator quits. The exit code is 1 if the admin port refuses or nothing can be shown, and 128 and its
+/// number if a signal ends it.
 pub(super) fn run(args: &Args) -> ExitCode {
     if args.options.json || !can_draw() {
-        return client::finish(once::output(&args.options));
+        return client::print_result(report::output(&args.options));
     }
     match live::run(&args.options) {
-        Ok(End::Left) => ExitCode::SUCCESS,
-        Ok(End::Signal(number)) => ExitCode::from(128 + number),
-        Err(failure) => client::finish(Err(failure)),
+        Ok(Exit::Quit) => ExitCode::SUCCESS,
+        Ok(Exit::Signal(number)) => ExitCode::from(128 + number),
+        Err(failure) => client::print_result(Err(failure)),
     }
 }
 

@@ -1,21 +1,28 @@
-//! What happens per second: the difference between two answers.
+//! Rates per second, which are the difference between two answers, and their history of a minute.
 
-use std::{collections::HashMap, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
 
 use super::snapshot::{ADDRESSES, Snapshot};
 
-/// Per second. What can't be known yet is left out: nothing came before, or Tollgate was started again meanwhile.
+/// Seconds that are kept.
+const HISTORY: usize = 60;
+
+/// Rates per second. Those that cannot be known are left out: there is no answer before, or Tollgate was restarted in
+/// between.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rates {
-    pub(super) total: Option<Total>,
-    pub(super) routes: HashMap<String, OfRoute>,
+    pub(super) total: Option<TotalRates>,
+    pub(super) routes: HashMap<String, RouteRates>,
     /// Denials by address.
     pub(super) denied: HashMap<String, f64>,
 }
 
-/// Of all routes, and of all policies.
+/// The sums over all routes and all policies.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Total {
+pub(super) struct TotalRates {
     pub(super) requests: f64,
     pub(super) denied: f64,
     /// What policies in shadow mode would have denied.
@@ -23,7 +30,7 @@ pub(super) struct Total {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct OfRoute {
+pub(super) struct RouteRates {
     pub(super) requests: f64,
     pub(super) denied: f64,
     /// Answers of the class 5xx.
@@ -37,17 +44,19 @@ impl Rates {
             return Self::default();
         }
         let per_second = |count: u64| count as f64 / seconds;
-        let denied = addresses(before, after).map(|(of, count)| (of.to_owned(), per_second(count))).collect();
+        let denied = denials_by_address(before, after)
+            .map(|(address, count)| (address.to_owned(), per_second(count)))
+            .collect();
         // All other counters are of one process.
         if before.status.started != after.status.started {
             return Self { denied, ..Self::default() };
         }
-        let routes = routes(before, after, per_second);
+        let routes = route_rates(before, after, per_second);
         let shadow_denied = {
             let sum = |of: &Snapshot| of.policies.iter().map(|policy| policy.shadow_denied).sum::<u64>();
             per_second(sum(after).saturating_sub(sum(before)))
         };
-        let total = Total {
+        let total = TotalRates {
             requests: routes.values().map(|route| route.requests).sum(),
             denied: routes.values().map(|route| route.denied).sum(),
             shadow_denied,
@@ -56,36 +65,69 @@ impl Rates {
     }
 }
 
-fn routes(before: &Snapshot, after: &Snapshot, per_second: impl Fn(u64) -> f64) -> HashMap<String, OfRoute> {
+fn route_rates(
+    before: &Snapshot,
+    after: &Snapshot,
+    per_second: impl Fn(u64) -> f64,
+) -> HashMap<String, RouteRates> {
     let earlier: HashMap<_, _> = before.routes.iter().map(|route| (&route.name, route)).collect();
     let known = after.routes.iter().filter_map(|now| Some((now, *earlier.get(&now.name)?)));
-    let of = known.map(|(now, then)| {
-        let more = |now: u64, then: u64| per_second(now.saturating_sub(then));
-        let rates = OfRoute {
-            requests: more(now.requests, then.requests),
-            denied: more(now.denied, then.denied),
-            failed: more(now.statuses[4], then.statuses[4]),
+    let rates = known.map(|(now, then)| {
+        let difference = |now: u64, then: u64| per_second(now.saturating_sub(then));
+        let rates = RouteRates {
+            requests: difference(now.requests, then.requests),
+            denied: difference(now.denied, then.denied),
+            failed: difference(now.statuses[4], then.statuses[4]),
         };
         (now.name.clone(), rates)
     });
-    of.collect()
+    rates.collect()
 }
 
-/// How often each address was denied meanwhile. Of one that was not told before it is known only where all were.
-fn addresses<'a>(before: &Snapshot, after: &'a Snapshot) -> impl Iterator<Item = (&'a str, u64)> {
+/// The denials of each address between the two answers. For an address that is new they are known only if the answer
+/// before listed all addresses.
+fn denials_by_address<'a>(before: &Snapshot, after: &'a Snapshot) -> impl Iterator<Item = (&'a str, u64)> {
     let earlier: HashMap<_, _> =
         before.blocked.iter().map(|of| (of.address.clone(), (of.first.clone(), of.denied))).collect();
-    let was_whole = before.blocked.len() < ADDRESSES;
+    let listed_all = before.blocked.len() < ADDRESSES;
     after.blocked.iter().filter_map(move |now| {
         let denied = match earlier.get(&now.address) {
             // Unblocked, and listed again.
             Some((first, _)) if *first != now.first => now.denied,
             Some((_, then)) => now.denied.saturating_sub(*then),
-            None if was_whole => now.denied,
+            None if listed_all => now.denied,
             None => return None,
         };
         Some((now.address.as_str(), denied))
     })
+}
+
+/// The rates of the last minute, newest first, in hundredths so that less than one a second shows. `None`: not known.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RateHistory {
+    requests: VecDeque<Option<u64>>,
+    denied: VecDeque<Option<u64>>,
+}
+
+impl RateHistory {
+    pub(super) fn push(&mut self, total: Option<TotalRates>) {
+        let hundredths = |rate: f64| (rate * 100.0).round() as u64;
+        push_front(&mut self.requests, total.map(|total| hundredths(total.requests)));
+        push_front(&mut self.denied, total.map(|total| hundredths(total.denied)));
+    }
+
+    pub(super) fn requests(&self) -> impl Iterator<Item = Option<u64>> {
+        self.requests.iter().copied()
+    }
+
+    pub(super) fn denied(&self) -> impl Iterator<Item = Option<u64>> {
+        self.denied.iter().copied()
+    }
+}
+
+fn push_front(values: &mut VecDeque<Option<u64>>, value: Option<u64>) {
+    values.push_front(value);
+    values.truncate(HISTORY);
 }
 
 #[cfg(test)]
@@ -95,7 +137,7 @@ mod tests {
     const TWO_SECONDS: Duration = Duration::from_secs(2);
 
     #[test]
-    fn what_happened_between_is_told_per_second() {
+    fn differences_are_rates_per_second() {
         let before = snapshot();
         let mut after = before.clone();
         after.routes[0].requests += 30;
@@ -105,15 +147,15 @@ mod tests {
         after.policies[0].shadow_denied += 6;
         after.blocked[0].denied += 5;
         let rates = Rates::between(&before, &after, TWO_SECONDS);
-        assert_eq!(rates.total, Some(Total { requests: 17.0, denied: 4.5, shadow_denied: 3.0 }));
-        let first = OfRoute { requests: 15.0, denied: 4.5, failed: 0.5 };
+        assert_eq!(rates.total, Some(TotalRates { requests: 17.0, denied: 4.5, shadow_denied: 3.0 }));
+        let first = RouteRates { requests: 15.0, denied: 4.5, failed: 0.5 };
         assert_eq!(rates.routes[&after.routes[0].name], first);
         assert_eq!(rates.denied[&after.blocked[0].address], 2.5);
         assert_eq!(rates.denied[&after.blocked[1].address], 0.0);
     }
 
     #[test]
-    fn after_a_restart_nothing_is_made_up() {
+    fn after_a_restart_rates_are_unknown() {
         let mut before = snapshot();
         let mut after = before.clone();
         after.status.started = "2026-07-03T12:30:00.000Z".to_owned();
@@ -136,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_counts_from_its_first_denial_where_all_were_told_before() {
+    fn a_new_address_counts_from_its_first_denial_if_all_were_listed_before() {
         let (mut before, after) = (snapshot(), snapshot());
         let new = before.blocked.remove(0);
         before.routes.remove(0);
@@ -152,5 +194,18 @@ mod tests {
         after.blocked[0].denied = 4;
         let again = Rates::between(&before, &after, TWO_SECONDS);
         assert_eq!(again.denied[&after.blocked[0].address], 2.0);
+    }
+
+    #[test]
+    fn a_minute_is_kept_the_newest_first() {
+        let mut history = RateHistory::default();
+        for second in 0..100 {
+            let total = TotalRates { requests: f64::from(second), denied: 0.254, shadow_denied: 0.0 };
+            history.push(Some(total));
+        }
+        history.push(None);
+        let requests: Vec<_> = history.requests().collect();
+        assert_eq!((requests.len(), requests[0], requests[1]), (60, None, Some(9_900)));
+        assert_eq!(history.denied().nth(1), Some(Some(25)));
     }
 }

@@ -1,10 +1,10 @@
-//! How things stand: what the admin port answers at one time.
+//! A snapshot of what the admin port knows.
 
 use bytes::Bytes;
 use http::Method;
 use serde::Serialize;
 
-use super::super::client::{Connection, Failure};
+use super::super::client::{AdminError, Connection};
 use crate::{
     abuse::Sort,
     admin::dto::{
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Addresses that are asked for: more than any screen shows.
+/// Addresses that are fetched: more than any screen shows.
 pub(super) const ADDRESSES: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -25,7 +25,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) async fn ask(connection: &mut Connection, sort: Sort) -> Result<Self, Failure> {
+    pub(super) async fn fetch(connection: &mut Connection, sort: Sort) -> Result<Self, AdminError> {
         let addresses = format!("/v1/blocked?sort={}&limit={ADDRESSES}", sort.name());
         let mut get = async |target: &str| connection.send(Method::GET, target, Bytes::new()).await;
         let answers = [
@@ -37,15 +37,15 @@ impl Snapshot {
         ];
         let [status, routes, upstreams, policies, blocked] = answers;
         Ok(Self {
-            status: connection.read(&status)?,
-            routes: connection.read::<Routes>(&routes)?.routes,
-            upstreams: connection.read::<Upstreams>(&upstreams)?.upstreams,
-            policies: connection.read::<Policies>(&policies)?.policies,
-            blocked: connection.read::<Blocked>(&blocked)?.blocked,
+            status: connection.parse(&status)?,
+            routes: connection.parse::<Routes>(&routes)?.routes,
+            upstreams: connection.parse::<Upstreams>(&upstreams)?.upstreams,
+            policies: connection.parse::<Policies>(&policies)?.policies,
+            blocked: connection.parse::<Blocked>(&blocked)?.blocked,
         })
     }
 
-    /// How many endpoints answer, and how many there are.
+    /// How many endpoints are healthy, and how many there are.
     pub(super) fn endpoints(&self) -> (usize, usize) {
         let endpoints = || self.upstreams.iter().flat_map(|upstream| &upstream.endpoints);
         (endpoints().filter(|endpoint| endpoint.healthy).count(), endpoints().count())
@@ -62,8 +62,8 @@ impl Snapshot {
         format!("{topology}, {role}, {latency}, breaker {breaker}, {instances} instance{plural}")
     }
 
-    /// Whether requests are held against the store that the configuration says.
-    pub(super) fn is_store_well(&self) -> bool {
+    /// Whether the configured store answers and its breaker is closed.
+    pub(super) fn is_store_healthy(&self) -> bool {
         let shared = self.status.store.shared.as_ref();
         shared.is_none_or(|shared| shared.breaker == "closed" && shared.latency.is_some())
     }
@@ -79,6 +79,6 @@ impl Snapshot {
 }
 
 /// The part of a hint that fits into a column.
-pub(super) fn short(hint: &str) -> &str {
+pub(super) fn short_hint(hint: &str) -> &str {
     hint.split(':').next().unwrap_or(hint)
 }

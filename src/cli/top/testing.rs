@@ -1,11 +1,11 @@
-//! How things stand somewhere: two routes, three addresses, one with a name that speaks to terminals.
+//! A snapshot with two routes and three addresses, and evidence that holds control sequences.
 
 use serde_json::json;
 
 use super::snapshot::Snapshot;
 use crate::admin::dto::{Evidence, Status};
 
-/// When it is looked at.
+/// The time of the snapshot.
 pub(super) const NOW: &str = "2026-07-03T12:00:01Z";
 
 pub(super) fn snapshot() -> Snapshot {
@@ -50,7 +50,7 @@ pub(super) fn snapshot() -> Snapshot {
     }
 }
 
-/// What is known of the first address.
+/// The evidence of the first address.
 pub(super) fn evidence() -> Evidence {
     let mut evidence = address("203.0.113.7", 60, 3, "many users: shared address or stuffing");
     let record = |user: &str, path: &str| json!({"time": "2026-07-03T12:00:00.000Z", "user": user, "method": "GET", "path": path, "policy": "per-ip"});

@@ -1,4 +1,4 @@
-//! One address: who was behind it, what was asked for, what holds it.
+//! One address: its users, its last requests, and the limits and bans on it.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ use super::{
         super::terminal::{moment, printable, time_left},
         app::Opened,
     },
-    Look,
-    grid::{Column, figures, grid, plain, words},
+    Theme,
+    widgets::{Column, below_gap, figures, plain, table, words},
 };
 use crate::admin::dto::{Ban, Evidence, LimitUsage, Record};
 
 const USERS: [Column; 2] = [words("USER", Constraint::Max(40), 0), figures("RECORDS", 8, 0)];
-const HOLDS: [Column; 5] = [
+const LIMITS: [Column; 5] = [
     words("HELD BY", Constraint::Fill(3), 0),
     words("KEY", Constraint::Fill(3), 40),
     figures("USED", 8, 0),
@@ -37,28 +37,28 @@ const RECORDS: [Column; 5] = [
     words("POLICY", Constraint::Fill(1), 70),
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, opened: &Opened, look: Look, now: Timestamp) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, opened: &Opened, theme: Theme, now: Timestamp) {
     let [_, head, rest] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(2), Constraint::Fill(1)]).areas(area);
     let title = |text: String| Line::styled(text, Style::new().add_modifier(Modifier::BOLD));
     let address = printable(&opened.address);
     match &opened.evidence {
         None => frame.render_widget(Paragraph::new(title(format!("{address}: asking"))), head),
-        Some(Err(why)) => frame.render_widget(Paragraph::new(title(printable(why).into_owned())), head),
+        Some(Err(reason)) => frame.render_widget(Paragraph::new(title(printable(reason).into_owned())), head),
         Some(Ok(evidence)) => {
-            let of = &evidence.address;
+            let address_entry = &evidence.address;
             let lines = [
-                title(format!("{address}: {}", printable(&of.hint))),
+                title(format!("{address}: {}", printable(&address_entry.hint))),
                 Line::from(format!(
                     "denied {} times, from {} to {} UTC; {} users",
-                    of.denied,
-                    printable(&moment(&of.first)),
-                    printable(&moment(&of.last)),
-                    of.distinct_users,
+                    address_entry.denied,
+                    printable(&moment(&address_entry.first)),
+                    printable(&moment(&address_entry.last)),
+                    address_entry.distinct_users,
                 )),
             ];
             frame.render_widget(Paragraph::new(lines.to_vec()), head);
-            tables(frame, rest, evidence, opened.scrolled, look, now);
+            tables(frame, rest, evidence, opened.scrolled, theme, now);
         }
     }
 }
@@ -68,28 +68,25 @@ fn tables(
     area: Rect,
     evidence: &Evidence,
     scrolled: usize,
-    look: Look,
+    theme: Theme,
     now: Timestamp,
 ) {
     let lines = |rows: usize| u16::try_from(rows + 2).unwrap_or(u16::MAX).min(area.height / 3);
     let users = users(&evidence.records);
-    let held = lines(evidence.limits.len() + evidence.bans.len());
-    let parts = [Constraint::Length(lines(users.len())), Constraint::Length(held), Constraint::Fill(1)];
+    let limit_lines = lines(evidence.limits.len() + evidence.bans.len());
+    let parts =
+        [Constraint::Length(lines(users.len())), Constraint::Length(limit_lines), Constraint::Fill(1)];
     let [top, middle, bottom] = Layout::vertical(parts).areas(area).map(below_gap);
     let rows = users.into_iter().map(|(user, count)| [plain(user), plain(count.to_string())]);
-    frame.render_widget(grid(&USERS, rows, top.width, look), top);
-    let limits = evidence.limits.iter().map(limit);
-    let rows = limits.chain(evidence.bans.iter().map(|of| ban(of, now)));
-    frame.render_widget(grid(&HOLDS, rows.map(|row| row.map(plain)), middle.width, look), middle);
-    let rows = evidence.records.iter().skip(scrolled).map(|of| record(of).map(plain));
-    frame.render_widget(grid(&RECORDS, rows, bottom.width, look), bottom);
+    frame.render_widget(table(&USERS, rows, top.width, theme), top);
+    let limits = evidence.limits.iter().map(limit_row);
+    let rows = limits.chain(evidence.bans.iter().map(|ban| ban_row(ban, now)));
+    frame.render_widget(table(&LIMITS, rows.map(|row| row.map(plain)), middle.width, theme), middle);
+    let rows = evidence.records.iter().skip(scrolled).map(|record| record_row(record).map(plain));
+    frame.render_widget(table(&RECORDS, rows, bottom.width, theme), bottom);
 }
 
-fn below_gap(area: Rect) -> Rect {
-    Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }
-}
-
-/// By how many records there are of each.
+/// The users and how many records each has, most first.
 fn users(records: &[Record]) -> Vec<(&str, usize)> {
     let mut counts = BTreeMap::<&str, usize>::new();
     for record in records {
@@ -100,17 +97,23 @@ fn users(records: &[Record]) -> Vec<(&str, usize)> {
     counts
 }
 
-fn limit(of: &LimitUsage) -> [String; 5] {
-    [of.policy.clone(), of.key.clone(), of.used.to_string(), of.limit.to_string(), of.reset.clone()]
+fn limit_row(limit: &LimitUsage) -> [String; 5] {
+    [
+        limit.policy.clone(),
+        limit.key.clone(),
+        limit.used.to_string(),
+        limit.limit.to_string(),
+        limit.reset.clone(),
+    ]
 }
 
-fn ban(of: &Ban, now: Timestamp) -> [String; 5] {
-    let mode = if of.mode == "enforce" { "" } else { " (shadow)" };
-    let name = format!("ban{mode} by {}", of.by);
-    [name, of.key.clone(), String::new(), String::new(), time_left(&of.until, now)]
+fn ban_row(ban: &Ban, now: Timestamp) -> [String; 5] {
+    let mode = if ban.mode == "enforce" { "" } else { " (shadow)" };
+    let name = format!("ban{mode} by {}", ban.by);
+    [name, ban.key.clone(), String::new(), String::new(), time_left(&ban.until, now)]
 }
 
-fn record(of: &Record) -> [String; 5] {
-    let user = of.user.clone().unwrap_or_else(|| "-".to_owned());
-    [moment(&of.time), user, of.method.clone(), of.path.clone(), of.policy.clone()]
+fn record_row(record: &Record) -> [String; 5] {
+    let user = record.user.clone().unwrap_or_else(|| "-".to_owned());
+    [moment(&record.time), user, record.method.clone(), record.path.clone(), record.policy.clone()]
 }

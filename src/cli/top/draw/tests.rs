@@ -7,27 +7,27 @@ use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Color};
 
 use super::{
     super::{
+        admin_client::{AdminResponse, Change},
         app::{App, Opened},
-        asker::{Change, Told},
         testing::{NOW, evidence, snapshot},
     },
-    Look,
+    Theme,
 };
 
-const PLAIN: Look = Look { is_coloured: false };
-const COLOURED: Look = Look { is_coloured: true };
+const PLAIN: Theme = Theme { is_coloured: false };
+const COLOURED: Theme = Theme { is_coloured: true };
 
 /// After two answers, with 40 requests a second, half of them denied.
 fn app() -> App {
     let mut app = App::new("http://127.0.0.1:9900".to_owned());
     let now = Instant::now();
-    let stands = |snapshot| Told::Stands { snapshot: Box::new(snapshot), evidence: None };
-    app.hear(stands(snapshot()), now).unwrap();
+    let refreshed = |snapshot| AdminResponse::Refreshed { snapshot: Box::new(snapshot), evidence: None };
+    app.handle(refreshed(snapshot()), now).unwrap();
     let mut later = snapshot();
     later.routes[0].requests += 40;
     later.routes[0].denied += 20;
     later.blocked[0].denied += 20;
-    app.hear(stands(later), now + Duration::from_secs(1)).unwrap();
+    app.handle(refreshed(later), now + Duration::from_secs(1)).unwrap();
     app
 }
 
@@ -42,10 +42,10 @@ fn opened(scrolled: usize) -> Option<Opened> {
     Some(Opened { address: "203.0.113.7".into(), evidence: Some(Ok(evidence())), scrolled })
 }
 
-fn drawn(app: &App, width: u16, height: u16, look: Look) -> Buffer {
+fn drawn(app: &App, width: u16, height: u16, theme: Theme) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     let now: Timestamp = NOW.parse().unwrap();
-    terminal.draw(|frame| super::frame(frame, app, look, now)).unwrap();
+    terminal.draw(|frame| super::draw(frame, app, theme, now)).unwrap();
     terminal.backend().buffer().clone()
 }
 
@@ -56,7 +56,7 @@ fn lines(app: &App, width: u16, height: u16) -> Vec<String> {
 }
 
 #[test]
-fn the_overview_tells_everything_at_80_columns() {
+fn the_overview_shows_everything_at_80_columns() {
     let expected = "\
 tollgate 1.2.3  up 3h 0m  ready  http://127.0.0.1:9900
 store redis, master, 2ms, breaker closed, 2 instances  endpoints 1/2 healthy
@@ -83,7 +83,7 @@ q quit  s sort: denied  Enter who  u unblock  b ban 1h  p pause  ? help";
 }
 
 #[test]
-fn narrow_screens_drop_what_matters_least() {
+fn narrow_screens_drop_the_least_important_columns() {
     let app = app();
     let [small, smaller] = [(40, 20), (30, 8)].map(|(width, height)| lines(&app, width, height).join("\n"));
     for text in [&small, &smaller] {
@@ -94,7 +94,7 @@ fn narrow_screens_drop_what_matters_least() {
     let others = [
         with(|app| app.opened = opened(99)),
         with(|app| app.is_help = true),
-        with(|app| app.question = Some(Change::Ban("2001:db8:1234:5678::/64".into()))),
+        with(|app| app.to_confirm = Some(Change::Ban("2001:db8:1234:5678::/64".into()))),
         App::new(String::new()),
     ];
     for (width, height) in (1..50).flat_map(|width| (1..30).map(move |height| (width, height))).step_by(7) {
@@ -105,7 +105,7 @@ fn narrow_screens_drop_what_matters_least() {
 }
 
 #[test]
-fn colours_are_left_out_where_nobody_wants_them() {
+fn colours_are_left_out_without_a_coloured_theme() {
     let has_colour = |buffer: &Buffer| {
         buffer.content.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
     };
@@ -114,19 +114,19 @@ fn colours_are_left_out_where_nobody_wants_them() {
 }
 
 #[test]
-fn an_admin_port_that_is_away_is_told_above_the_last_figures() {
+fn an_admin_port_that_is_away_is_reported_above_the_last_figures() {
     let away = "cannot connect to the admin port at 127.0.0.1:9900";
-    let told = with(|app| app.trouble = Some(away.to_owned()));
-    let text = lines(&told, 80, 24).join("\n");
+    let failed = with(|app| app.refresh_error = Some(away.to_owned()));
+    let text = lines(&failed, 80, 24).join("\n");
     assert!(text.contains("no answer, trying again") && text.contains(away), "{text}");
     assert!(text.contains("203.0.113.7"), "{text}");
     let mut never = App::new("http://127.0.0.1:9900".into());
-    never.trouble = Some(away.to_owned());
+    never.refresh_error = Some(away.to_owned());
     assert!(lines(&never, 80, 24).join("\n").contains(away));
 }
 
 #[test]
-fn evidence_tells_who_was_behind_an_address_and_names_speak_to_nobody() {
+fn evidence_shows_who_was_behind_an_address_and_escapes_names() {
     let app = with(|app| app.opened = opened(0));
     let text = lines(&app, 90, 30).join("\n");
     assert!(!text.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'), "{text:?}");
@@ -147,9 +147,9 @@ fn evidence_tells_who_was_behind_an_address_and_names_speak_to_nobody() {
 }
 
 #[test]
-fn what_is_to_be_confirmed_is_asked_and_help_lists_the_keys() {
-    let asked = with(|app| app.question = Some(Change::Ban("203.0.113.7".into())));
-    let text = lines(&asked, 80, 24).join("\n");
+fn a_change_asks_for_confirmation_and_help_lists_the_keys() {
+    let asking = with(|app| app.to_confirm = Some(Change::Ban("203.0.113.7".into())));
+    let text = lines(&asking, 80, 24).join("\n");
     assert!(text.contains("Ban 203.0.113.7 on every instance for 1 h?") && text.contains("y yes   n no"));
     let text = lines(&with(|app| app.is_help = true), 80, 24).join("\n");
     for (keys, what) in super::super::keys::HELP {

@@ -1,10 +1,10 @@
-//! Figures as they are read at a glance.
+//! Figures that are read at a glance.
 
-use super::super::super::terminal::span;
+use super::super::terminal::span;
 use crate::telemetry::time;
 
 /// Per second: `0`, `0.25`, `12.5`, `1250`; `-` where it is not known.
-pub(in super::super) fn rate(rate: Option<f64>) -> String {
+pub(super) fn rate(rate: Option<f64>) -> String {
     match rate {
         None => "-".to_owned(),
         Some(rate) if rate < 0.005 => "0".to_owned(),
@@ -15,7 +15,7 @@ pub(in super::super) fn rate(rate: Option<f64>) -> String {
 }
 
 /// Seconds: `0.4ms`, `12ms`, `1.2s`; `-` where there is none.
-pub(in super::super) fn latency(seconds: Option<f64>) -> String {
+pub(super) fn latency(seconds: Option<f64>) -> String {
     match seconds {
         None => "-".to_owned(),
         Some(seconds) if seconds < 0.01 => format!("{:.1}ms", seconds * 1e3),
@@ -25,7 +25,7 @@ pub(in super::super) fn latency(seconds: Option<f64>) -> String {
 }
 
 /// A duration as the admin port writes it, in two units: `3h 0m`.
-pub(in super::super) fn uptime(text: &str) -> String {
+pub(super) fn uptime(text: &str) -> String {
     time::read(text).map_or_else(|| text.to_owned(), |micros| span(micros / 1_000_000))
 }
 
@@ -35,10 +35,10 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        let told = [None, Some(0.0), Some(0.25), Some(12.0), Some(99.96), Some(1_250.4)].map(rate);
-        assert_eq!(told, ["-", "0", "0.25", "12.0", "100", "1250"]);
-        let told = [None, Some(0.0004), Some(0.012), Some(1.25)].map(latency);
-        assert_eq!(told, ["-", "0.4ms", "12ms", "1.2s"]);
+        let texts = [None, Some(0.0), Some(0.25), Some(12.0), Some(99.96), Some(1_250.4)].map(rate);
+        assert_eq!(texts, ["-", "0", "0.25", "12.0", "100", "1250"]);
+        let texts = [None, Some(0.0004), Some(0.012), Some(1.25)].map(latency);
+        assert_eq!(texts, ["-", "0.4ms", "12ms", "1.2s"]);
         assert_eq!([uptime("90m"), uptime("59s"), uptime("long")], ["1h 30m", "59s", "long"]);
     }
 }

@@ -1,4 +1,4 @@
-//! How things stand, once, as text or in JSON: where no terminal is drawn upon.
+//! One report as text or in JSON, where there is no terminal to draw upon.
 
 use std::{fmt::Write, time::Duration};
 
@@ -7,33 +7,33 @@ use tokio::{runtime, time};
 
 use super::{
     super::{
-        client::{self, Connection, Failure, Options},
+        client::{self, AdminError, Connection, Options},
         terminal::{moment, printable, printable_json, table, time_left},
     },
-    draw::words::{latency, rate, uptime},
+    format::{latency, rate, uptime},
     rates::Rates,
-    snapshot::{Snapshot, short},
+    snapshot::{Snapshot, short_hint},
 };
 use crate::abuse::Sort;
 
-/// Between the two looks that rates are made of.
+/// Between the two snapshots whose difference makes the rates.
 const SECOND: Duration = Duration::from_secs(1);
 /// For all of it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(super) fn output(options: &Options) -> Result<String, Failure> {
+pub(super) fn output(options: &Options) -> Result<String, AdminError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(client::in_time(options, PATIENCE, async {
+    runtime.block_on(client::with_timeout(options, TIMEOUT, async {
         let mut connection = Connection::open(options).await?;
-        let first = Snapshot::ask(&mut connection, Sort::Denied).await?;
+        let first = Snapshot::fetch(&mut connection, Sort::Denied).await?;
         if options.json {
             let json = serde_json::to_string(&first).map_err(std::io::Error::from)?;
             return Ok(printable_json(&json) + "\n");
         }
-        let asked = time::Instant::now();
+        let fetched = time::Instant::now();
         time::sleep(SECOND).await;
-        let second = Snapshot::ask(&mut connection, Sort::Denied).await?;
-        let rates = Rates::between(&first, &second, asked.elapsed());
+        let second = Snapshot::fetch(&mut connection, Sort::Denied).await?;
+        let rates = Rates::between(&first, &second, fetched.elapsed());
         Ok(text(&second, &rates, Timestamp::now()))
     }))
 }
@@ -49,7 +49,7 @@ fn text(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
         printable(&snapshot.store()),
     );
     if let Some(total) = rates.total {
-        let [requests, denied] = [total.requests, total.denied].map(|of| rate(Some(of)));
+        let [requests, denied] = [total.requests, total.denied].map(|value| rate(Some(value)));
         let _infallible = writeln!(text, "requests   {requests}/s, of which {denied}/s denied");
     }
     for warning in &status.warnings {
@@ -64,26 +64,26 @@ fn text(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
 
 fn routes(snapshot: &Snapshot, rates: &Rates) -> String {
     let rows = snapshot.routes.iter().map(|route| {
-        let of = rates.routes.get(&route.name);
-        let [p50, p99] = [route.latency.map(|of| of.p50), route.latency.map(|of| of.p99)].map(latency);
-        let requests = rate(of.map(|of| of.requests));
-        let [denied, failed] = [of.map(|of| of.denied), of.map(|of| of.failed)].map(rate);
+        let rates = rates.routes.get(&route.name);
+        let [p50, p99] = [route.latency.map(|it| it.p50), route.latency.map(|it| it.p99)].map(latency);
+        let requests = rate(rates.map(|rates| rates.requests));
+        let [denied, failed] = [rates.map(|rates| rates.denied), rates.map(|rates| rates.failed)].map(rate);
         [route.name.clone(), requests, denied, failed, p50, p99]
     });
     table(["ROUTE", "REQ/S", "DENIED/S", "5XX/S", "P50", "P99"], rows)
 }
 
 fn blocked(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
-    let rows = snapshot.blocked.iter().map(|of| {
+    let rows = snapshot.blocked.iter().map(|blocked| {
         [
-            of.address.clone(),
-            of.denied.to_string(),
-            rate(rates.denied.get(&of.address).copied()),
-            of.distinct_users.to_string(),
-            short(&of.hint).to_owned(),
-            of.policies.join(", "),
-            moment(&of.last),
-            time_left(&of.until, now),
+            blocked.address.clone(),
+            blocked.denied.to_string(),
+            rate(rates.denied.get(&blocked.address).copied()),
+            blocked.distinct_users.to_string(),
+            short_hint(&blocked.hint).to_owned(),
+            blocked.policies.join(", "),
+            moment(&blocked.last),
+            time_left(&blocked.until, now),
         ]
     });
     table(["ADDRESS", "DENIED", "+/S", "USERS", "HINT", "POLICIES", "LAST (UTC)", "TIME LEFT"], rows)
@@ -101,7 +101,7 @@ mod tests {
     use crate::admin::testing::Harness;
 
     #[test]
-    fn how_things_stand_is_told_as_text() {
+    fn the_report_is_text() {
         let (before, mut after) = (snapshot(), snapshot());
         after.routes[0].requests += 12;
         after.blocked[0].policies = vec!["a\u{1b}[2J".to_owned()];
@@ -132,16 +132,16 @@ ADDRESS        DENIED  +/S  USERS  HINT           POLICIES    LAST (UTC)        
     fn json_is_one_object_of_all_answers() {
         let harness = Harness::with_shared_address(Some("s3cret"));
         let options = Options { json: true, ..options(harness.address, Some("s3cret")) };
-        let told: serde_json::Value = serde_json::from_str(&output(&options).unwrap()).unwrap();
-        assert_eq!(told["blocked"][0]["address"], "203.0.113.7");
-        assert_eq!(told["status"]["version"], env!("CARGO_PKG_VERSION"));
-        assert!(told["routes"].is_array() && told["policies"].is_array() && told["upstreams"].is_array());
+        let json: serde_json::Value = serde_json::from_str(&output(&options).unwrap()).unwrap();
+        assert_eq!(json["blocked"][0]["address"], "203.0.113.7");
+        assert_eq!(json["status"]["version"], env!("CARGO_PKG_VERSION"));
+        assert!(json["routes"].is_array() && json["policies"].is_array() && json["upstreams"].is_array());
     }
 
     #[test]
-    fn a_token_is_wanted_as_everywhere() {
+    fn a_wrong_token_is_refused() {
         let harness = Harness::start(Some("s3cret"));
         let refused = output(&options(harness.address, Some("wrong"))).unwrap_err();
-        assert!(matches!(refused, Failure::WrongToken(_)), "{refused}");
+        assert!(matches!(refused, AdminError::WrongToken(_)), "{refused}");
     }
 }

@@ -1,0 +1,153 @@
+//! The task that speaks to the admin port, so that the screen and the keys never wait for an answer.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use tokio::sync::mpsc::{Receiver, Sender};
+
+use super::{
+    super::client::{self, AdminError, Connection, Options},
+    snapshot::Snapshot,
+};
+use crate::{
+    abuse::Sort,
+    admin::dto::{Ban, Evidence, NewBan, Unblocked},
+};
+
+/// For an answer. An operator should know soon that the figures are old.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a ban by a key lasts.
+const BAN_DURATION: &str = "1h";
+
+/// What to ask the admin port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum AdminRequest {
+    /// A new snapshot, and the evidence of the address that is open.
+    Refresh {
+        sort: Sort,
+        address: Option<String>,
+    },
+    Change(Change),
+}
+
+/// What an operator can change about an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Change {
+    Unblock(String),
+    Ban(String),
+}
+
+/// An address and its evidence, or why there is none.
+pub(super) type AddressEvidence = (String, Result<Evidence, String>);
+
+/// The outcome of a request.
+#[derive(Debug)]
+pub(super) enum AdminResponse {
+    Refreshed {
+        snapshot: Box<Snapshot>,
+        evidence: Option<Box<AddressEvidence>>,
+    },
+    /// What was changed, in words.
+    Changed(String),
+    RefreshFailed(AdminError),
+    ChangeFailed(AdminError),
+}
+
+/// Serves one request after another, until either channel is closed.
+pub(super) async fn serve(
+    options: Options,
+    mut requests: Receiver<AdminRequest>,
+    responses: Sender<AdminResponse>,
+) {
+    let mut client = AdminClient { options, connection: None };
+    while let Some(request) = requests.recv().await {
+        let result = client::with_timeout(&client.options.clone(), TIMEOUT, client.perform(&request)).await;
+        let response = result.unwrap_or_else(|failure| match request {
+            AdminRequest::Refresh { .. } => AdminResponse::RefreshFailed(failure),
+            AdminRequest::Change(_) => AdminResponse::ChangeFailed(failure),
+        });
+        if responses.send(response).await.is_err() {
+            return;
+        }
+    }
+}
+
+struct AdminClient {
+    options: Options,
+    /// Kept until a request fails.
+    connection: Option<Connection>,
+}
+
+impl AdminClient {
+    async fn perform(&mut self, request: &AdminRequest) -> Result<AdminResponse, AdminError> {
+        if let Some(mut kept) = self.connection.take() {
+            match perform(&mut kept, request).await {
+                // It was closed while it was idle. All requests are idempotent.
+                Err(AdminError::Broken { .. }) => {}
+                result => {
+                    self.connection = result.is_ok().then_some(kept);
+                    return result;
+                }
+            }
+        }
+        let mut fresh = Connection::open(&self.options).await?;
+        let response = perform(&mut fresh, request).await?;
+        self.connection = Some(fresh);
+        Ok(response)
+    }
+}
+
+async fn perform(connection: &mut Connection, request: &AdminRequest) -> Result<AdminResponse, AdminError> {
+    match request {
+        AdminRequest::Refresh { sort, address } => {
+            let snapshot = Box::new(Snapshot::fetch(connection, *sort).await?);
+            let evidence = match address {
+                Some(address) => Some(Box::new((address.clone(), evidence(connection, address).await?))),
+                None => None,
+            };
+            Ok(AdminResponse::Refreshed { snapshot, evidence })
+        }
+        AdminRequest::Change(Change::Unblock(address)) => unblock(connection, address).await,
+        AdminRequest::Change(Change::Ban(address)) => ban(connection, address).await,
+    }
+}
+
+/// The evidence of an address, or why there is none.
+async fn evidence(
+    connection: &mut Connection,
+    address: &str,
+) -> Result<Result<Evidence, String>, AdminError> {
+    match connection.request(Method::GET, &blocked_path(address), Bytes::new()).await {
+        Ok(evidence) => Ok(Ok(evidence)),
+        Err(AdminError::Refused(reason)) => Ok(Err(reason)),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn unblock(connection: &mut Connection, address: &str) -> Result<AdminResponse, AdminError> {
+    let unblocked: Unblocked =
+        connection.request(Method::DELETE, &blocked_path(address), Bytes::new()).await?;
+    let (limits, bans) = (unblocked.cleared.len(), unblocked.bans_lifted);
+    let mut text =
+        format!("{} is free again: {limits} limits cleared, {bans} bans lifted", unblocked.address);
+    if !unblocked.other_keys.is_empty() {
+        text += &format!("; still held: {}", unblocked.other_keys.join(", "));
+    }
+    Ok(AdminResponse::Changed(text))
+}
+
+async fn ban(connection: &mut Connection, address: &str) -> Result<AdminResponse, AdminError> {
+    let ban = NewBan {
+        key: format!("ip:{address}"),
+        lasts: BAN_DURATION.to_owned(),
+        reason: "by hand, in tollgate top".to_owned(),
+    };
+    let body = serde_json::to_vec(&ban).map_err(std::io::Error::from)?;
+    let ban: Ban = connection.request(Method::POST, "/v1/bans", body.into()).await?;
+    Ok(AdminResponse::Changed(format!("{} is shut out for {BAN_DURATION}", ban.key)))
+}
+
+fn blocked_path(address: &str) -> String {
+    format!("/v1/blocked/{}", client::percent_encoded(address))
+}

@@ -1,0 +1,150 @@
+//! The whole screen: the header, the body, the last line, and the dialogs above them.
+
+use jiff::Timestamp;
+use ratatui::{
+    Frame,
+    layout::{Constraint, Flex, Layout, Rect},
+    style::{Modifier, Style},
+    text::{Line, Span, Text},
+    widgets::{Block, Clear, Paragraph, Wrap},
+};
+
+use super::{
+    super::{
+        super::terminal::printable,
+        admin_client::Change,
+        app::App,
+        format::{rate, uptime},
+        keys::HELP,
+        snapshot::Snapshot,
+    },
+    Theme, evidence, overview,
+};
+
+const HEADER_LINES: u16 = 3;
+
+/// Draws everything as of `now`.
+pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now: Timestamp) {
+    let whole = frame.area();
+    let header = if whole.height < 12 { 1 } else { HEADER_LINES };
+    let [top, body, footer] =
+        Layout::vertical([Constraint::Length(header), Constraint::Fill(1), Constraint::Length(1)])
+            .areas(whole);
+    draw_header(frame, top, app, theme);
+    match &app.opened {
+        Some(opened) => evidence::draw(frame, body, opened, theme, now),
+        None => overview::draw(frame, body, app, theme, now),
+    }
+    draw_footer(frame, footer, app, theme);
+    if app.is_help {
+        draw_help(frame, body);
+    } else if let Some(change) = &app.to_confirm {
+        draw_confirmation(frame, body, change, theme);
+    }
+}
+
+/// How the process is doing, in three lines; in one where there is no room.
+fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+    let mut lines = vec![process_line(app, theme)];
+    if let Some(latest) = &app.latest {
+        lines.push(health_line(latest, app, theme));
+        lines.push(warnings_line(&latest.status.warnings, theme));
+    }
+    if let Some(error) = &app.refresh_error {
+        // It matters more than old figures.
+        lines.insert(1, Line::styled(printable(error).into_owned(), theme.bad()));
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn process_line(app: &App, theme: Theme) -> Line<'static> {
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let mut spans = vec![Span::styled("tollgate", bold)];
+    match (&app.latest, &app.refresh_error) {
+        (_, Some(_)) => spans.push(Span::styled("  no answer, trying again", theme.bad())),
+        (None, None) => spans.push(Span::raw("  asking")),
+        (Some(latest), None) => {
+            let (version, up) = (printable(&latest.status.version), uptime(&latest.status.uptime));
+            spans.push(Span::raw(format!(" {version}  up {}  ", printable(&up))));
+            let style = if latest.phase() == "ready" { theme.good() } else { theme.bad() };
+            spans.push(Span::styled(latest.phase(), style));
+        }
+    }
+    if app.is_paused {
+        spans.push(Span::styled("  paused", theme.warning()));
+    }
+    spans.push(Span::raw(format!("  {}", printable(&app.admin))));
+    Line::from(spans)
+}
+
+fn health_line(latest: &Snapshot, app: &App, theme: Theme) -> Line<'static> {
+    let store = if latest.is_store_healthy() { theme.good() } else { theme.bad() };
+    let (healthy, endpoints) = latest.endpoints();
+    let endpoint_style = if healthy == endpoints { theme.good() } else { theme.bad() };
+    let mut spans = vec![
+        Span::raw("store "),
+        Span::styled(printable(&latest.store()).into_owned(), store),
+        Span::raw("  endpoints "),
+        Span::styled(format!("{healthy}/{endpoints} healthy"), endpoint_style),
+    ];
+    if let Some(total) = app.rates.total.filter(|total| total.shadow_denied > 0.0) {
+        let text = format!("  shadow {}/s", rate(Some(total.shadow_denied)));
+        spans.push(Span::styled(text, theme.warning()));
+    }
+    Line::from(spans)
+}
+
+fn warnings_line(warnings: &[String], theme: Theme) -> Line<'static> {
+    match warnings {
+        [] => Line::styled("no warnings", theme.good()),
+        [only] => Line::styled(format!("1 warning: {}", printable(only)), theme.warning()),
+        [first, ..] => {
+            let text = format!("{} warnings: {}", warnings.len(), printable(first));
+            Line::styled(text, theme.warning())
+        }
+    }
+}
+
+/// The last line: the result of a change, or the keys.
+fn draw_footer(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+    let line = match (&app.notice, &app.opened) {
+        (Some(notice), _) => Line::styled(printable(notice).into_owned(), theme.warning()),
+        (None, Some(_)) => {
+            Line::from("Esc back  u unblock  b ban 1h  Up/Down records  p pause  q quit  ? help")
+        }
+        (None, None) => Line::from(format!(
+            "q quit  s sort: {}  Enter who  u unblock  b ban 1h  p pause  ? help",
+            app.sort.name()
+        )),
+    };
+    frame.render_widget(Paragraph::new(line), area);
+}
+
+fn draw_help(frame: &mut Frame<'_>, area: Rect) {
+    let lines = HELP.map(|(keys, what)| Line::from(format!("{keys:<14}{what}")));
+    draw_dialog(frame, area, " Keys ", 54, Text::from(lines.to_vec()));
+}
+
+/// Asks to confirm a change.
+fn draw_confirmation(frame: &mut Frame<'_>, area: Rect, change: &Change, theme: Theme) {
+    let text = match change {
+        Change::Unblock(address) => format!("Unblock {} on every instance?", printable(address)),
+        Change::Ban(address) => format!("Ban {} on every instance for 1 h?", printable(address)),
+    };
+    let lines = vec![Line::styled(text, theme.warning()), Line::default(), Line::from("y yes   n no")];
+    draw_dialog(frame, area, " Sure? ", 60, Text::from(lines));
+}
+
+/// A box in the middle, `width` wide where the screen is.
+fn draw_dialog(frame: &mut Frame<'_>, area: Rect, title: &'static str, width: u16, text: Text<'static>) {
+    let width = width.min(area.width);
+    // Long lines wrap.
+    let inner = usize::from(width.saturating_sub(2).max(1));
+    let lines: usize = text.lines.iter().map(|line| line.width().div_ceil(inner).max(1)).sum();
+    let height = u16::try_from(lines + 2).unwrap_or(u16::MAX).min(area.height);
+    let [row] = Layout::vertical([Constraint::Length(height)]).flex(Flex::Center).areas(area);
+    let [rect] = Layout::horizontal([Constraint::Length(width)]).flex(Flex::Center).areas(row);
+    frame.render_widget(Clear, rect);
+    let block = Block::bordered().title(title);
+    frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }).block(block), rect);
+}
