@@ -19,7 +19,7 @@ pub(super) async fn sample(context: Arc<HandlerContext>) {
     loop {
         every.tick().await;
         let now = context.state.clock.now();
-        context.history.lock().take(&context.state.metrics, now);
+        context.history.lock().record(&context.state.metrics, now);
     }
 }
 
@@ -28,7 +28,7 @@ pub(super) async fn refresh(context: Arc<HandlerContext>) {
     let mut every = every(REFRESH);
     loop {
         every.tick().await;
-        if context.state.events.is_watched() {
+        if context.state.events.has_subscribers() {
             context.desk.refresh().await;
         }
     }
@@ -43,7 +43,7 @@ pub(super) async fn tick(context: Arc<HandlerContext>) {
         let answered = context.state.metrics.answered();
         let before = last.replace((Instant::now(), answered));
         match before {
-            Some((at, before)) if context.state.events.is_watched() => {
+            Some((at, before)) if context.state.events.has_subscribers() => {
                 let elapsed = at.elapsed().as_secs_f64().max(0.001);
                 let rate = |now: u64, before: u64| rounded(now.saturating_sub(before), elapsed);
                 let rates = (rate(answered.0, before.0), rate(answered.1, before.1));

@@ -126,17 +126,18 @@ pub(super) async fn create(
     JsonBody(new): JsonBody<dto::NewBan>,
 ) -> Result<(StatusCode, Json<dto::Ban>), Problem> {
     let key = parse_key(&context, &new.key)?;
-    let duration = time::read(&new.lasts).filter(|lasts| DURATIONS.contains(lasts)).ok_or_else(|| {
-        let text = new.lasts.escape_debug();
-        Problem::bad_request(format!("for is how long the ban lasts, 1s to 366d, not {text}"))
-    })?;
+    let duration =
+        time::parse_duration(&new.lasts).filter(|lasts| DURATIONS.contains(lasts)).ok_or_else(|| {
+            let text = new.lasts.escape_debug();
+            Problem::bad_request(format!("for is how long the ban lasts, 1s to 366d, not {text}"))
+        })?;
     let reason = new.reason;
     if reason.chars().any(char::is_control) || reason.chars().count() > MAX_REASON {
         let detail = format!("a reason has {MAX_REASON} characters at most, and no control characters");
         return Err(Problem::bad_request(detail));
     }
     let (ban, replaced) = context.state.bans.give(key, duration, reason.clone(), by.0.clone());
-    let mut detail = format!("for {}", time::duration(duration));
+    let mut detail = format!("for {}", time::format_duration(duration));
     if !reason.is_empty() {
         detail += &format!(": {reason}");
     }

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     limit::Clock,
-    telemetry::{Event, Heard, Listener, time::rfc3339},
+    telemetry::{Delivery, Event, Subscription, time::rfc3339},
 };
 
 /// Streams at a time.
@@ -74,7 +74,7 @@ pub(super) async fn events(
 const RETRY: Duration = Duration::from_secs(2);
 
 struct Listening {
-    events: Listener,
+    events: Subscription,
     ticks: watch::Receiver<Option<Arc<Tick>>>,
     ending: ShutdownSignal,
     clock: Arc<dyn Clock>,
@@ -90,7 +90,7 @@ pub(super) fn stream(
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<SseEvent, Infallible>> + use<> {
     let listening = Listening {
-        events: context.state.events.listen(),
+        events: context.state.events.subscribe(),
         ticks: context.ticks.subscribe(),
         ending,
         clock: Arc::clone(&context.state.clock),
@@ -113,9 +113,9 @@ impl Listening {
             biased;
             () = self.ending.ended() => return None,
             heard = self.events.next() => match heard {
-                Heard::Event(event) => (event.name(), told(&event)),
-                Heard::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
-                Heard::End => return None,
+                Delivery::Event(event) => (event.name(), told(&event)),
+                Delivery::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
+                Delivery::Closed => return None,
             },
             tick = tick(&mut self.ticks) => ("tick", serde_json::to_value(&*tick?).unwrap_or_default()),
         };
@@ -213,7 +213,7 @@ mod tests {
         listener.line("HTTP/1.1 200");
         assert_eq!(listener.line("content-type:"), "content-type: text/event-stream");
         assert_eq!(listener.line("retry:"), "retry: 2000");
-        harness.events.tell(|| Event::Unblocked { address: "203.0.113.7".into() });
+        harness.events.publish(|| Event::Unblocked { address: "203.0.113.7".into() });
         assert_eq!(listener.line("event: unblocked"), "event: unblocked");
         assert!(listener.line("id:").len() > 4);
         assert_eq!(listener.line("data:"), r#"data: {"address":"203.0.113.7"}"#);
@@ -230,7 +230,7 @@ mod tests {
         let mut listener = Client::listening(&harness);
         let long = "x".repeat(10_000);
         for n in 0..4_000 {
-            harness.events.tell(|| Event::Unblocked { address: format!("{n} {long}") });
+            harness.events.publish(|| Event::Unblocked { address: format!("{n} {long}") });
         }
         listener.line("event: missed");
         let missed: serde_json::Value = serde_json::from_str(&listener.line("data:")[5..]).unwrap();

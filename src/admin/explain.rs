@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     proxy::explain::{CheckVerdict, ExplainedCheck, ExplainedRoute, ExplainedVerdict, Explanation},
-    telemetry::time::duration,
+    telemetry::time::format_duration,
 };
 
 /// What would become of a request, and why; nothing is consumed or noted.
@@ -158,7 +158,7 @@ fn check(standing: ExplainedCheck) -> dto::ExplainedCheck {
         limit: standing.limit,
         used: standing.used,
         remaining: standing.remaining,
-        retry_after: standing.retry_after.map(duration),
+        retry_after: standing.retry_after.map(format_duration),
         verdict: verdict.to_owned(),
         mode: if standing.is_shadow { "shadow" } else { "enforce" }.to_owned(),
         because: standing.because,

@@ -21,7 +21,7 @@ use super::{
     openapi::ReadErrors,
     problem::Problem,
 };
-use crate::telemetry::metrics::Format;
+use crate::telemetry::metrics::ExpositionFormat;
 
 /// Where the process is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ pub(super) async fn metrics(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let format = Format::accepted(&accepted.collect::<Vec<_>>().join(","));
+    let format = ExpositionFormat::from_accept(&accepted.collect::<Vec<_>>().join(","));
     let page = context.state.metrics.expose(format);
     let page = page.map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     Ok(([(CONTENT_TYPE, format.content_type())], page).into_response())

@@ -15,7 +15,7 @@ use super::{
     openapi::{LookupErrors, NotFoundError, UnavailableError, WriteErrors},
     problem::Problem,
 };
-use crate::{limit::Peek, telemetry::time::duration};
+use crate::{limit::Peek, telemetry::time::format_duration};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -128,7 +128,7 @@ impl dto::LimitUsage {
             limit: peek.verdict.limit,
             remaining: peek.verdict.remaining,
             // To the second, rounded up, as clients are told.
-            reset: duration(peek.verdict.reset.saturating_add(999_999) / 1_000_000 * 1_000_000),
+            reset: format_duration(peek.verdict.reset.saturating_add(999_999) / 1_000_000 * 1_000_000),
         }
     }
 }

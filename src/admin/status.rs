@@ -13,7 +13,7 @@ use super::{
 };
 use crate::telemetry::{
     metrics::{Metrics, StoreFacts},
-    time::{duration, rfc3339},
+    time::{format_duration, rfc3339},
 };
 
 /// How the process stands: version, configuration, store, and what an operator should know.
@@ -38,7 +38,7 @@ pub(super) fn told(state: &AdminState) -> Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: rfc3339(started),
         // To the second.
-        uptime: duration(uptime - uptime % 1_000_000),
+        uptime: format_duration(uptime - uptime % 1_000_000),
         ready: phase == ProcessPhase::Ready,
         draining: phase == ProcessPhase::Draining,
         configuration: Configuration {
@@ -71,7 +71,7 @@ fn shared(facts: StoreFacts) -> SharedStore {
     SharedStore {
         role: known(facts.role),
         version: known(facts.version),
-        latency: facts.latency.map(|micros| duration(i64::try_from(micros).unwrap_or(i64::MAX))),
+        latency: facts.latency.map(|micros| format_duration(i64::try_from(micros).unwrap_or(i64::MAX))),
         breaker: if facts.breaker_open { "open" } else { "closed" }.to_owned(),
         instances: facts.instances,
     }

@@ -337,7 +337,7 @@ fn whoever_may_not_ask_keeps_nobody_out_with_slow_connections() {
     });
     assert!(begun.elapsed() < Duration::from_secs(8), "it waited until one had given its place back");
     // Whoever was let in before is still there.
-    harness.events.tell(|| crate::telemetry::Event::Unblocked { address: "203.0.113.7".into() });
+    harness.events.publish(|| crate::telemetry::Event::Unblocked { address: "203.0.113.7".into() });
     let (mut told, mut part) = (String::new(), [0; 1024]);
     while !told.contains("203.0.113.7") {
         let read = operator.read(&mut part).unwrap();

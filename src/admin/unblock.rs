@@ -63,7 +63,7 @@ pub(super) async fn unblock(
     context.audit(&by, "unblock", &shown, &detail);
     // Where instances share their limits, each hears of it, this one too.
     if state.metrics.store().is_none() {
-        state.events.tell(|| Event::Unblocked { address: shown.to_string() });
+        state.events.publish(|| Event::Unblocked { address: shown.to_string() });
     }
     let cleared =
         cleared.into_iter().map(|limit| dto::ClearedLimit { policy: limit.policy, key: limit.identifier });

@@ -42,7 +42,7 @@ impl Generation {
             None => watching(&config.user)?,
         };
         // As clients are asked for now, not as they may have been read a second ago.
-        verifier.look_at_files();
+        verifier.reload_changed_keys();
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstream = |upstream: &model::Upstream| {
             let same = known.iter().find(|known| known.config == *upstream);
@@ -77,7 +77,7 @@ impl Generation {
 /// Ends with the last request that goes by it.
 fn watching(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError> {
     let verifier = Arc::new(Verifier::new(sources)?);
-    verifier.watch()?;
+    verifier.watch_key_files()?;
     Ok(verifier)
 }
 

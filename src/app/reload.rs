@@ -151,7 +151,7 @@ impl Parts {
         for warning in warnings {
             tracing::warn!("{warning}");
         }
-        self.events.tell(|| Event::Reloaded {
+        self.events.publish(|| Event::Reloaded {
             configuration_hash: configuration.hash.clone(),
             changed: changed.clone(),
         });
@@ -187,7 +187,7 @@ impl Parts {
         for error in &errors {
             tracing::error!("the configuration stays as it was: {}", error.summary());
         }
-        self.events.tell(|| Event::NotReloaded {
+        self.events.publish(|| Event::NotReloaded {
             errors: errors.iter().map(|error| error.summary().to_owned()).collect(),
         });
         errors

@@ -129,7 +129,13 @@ impl Shared {
     /// An end of it, for the thread that asks.
     pub(super) fn end(&self) -> Guard<Slicing<RedisStore>, Arc<MemoryStore>> {
         let breaker = Arc::clone(&self.common.breaker);
-        let store = RedisStore::new(self.server.clone(), &self.config, breaker, self.metrics.way(), None);
+        let store = RedisStore::new(
+            self.server.clone(),
+            &self.config,
+            breaker,
+            self.metrics.store_connection(),
+            None,
+        );
         let slicing = Slicing::new(store, Arc::clone(&self.slices), Arc::new(self.common.clock.clone()));
         Guard::new(slicing, Arc::clone(&self.memory), self.common.clone())
     }
@@ -144,7 +150,7 @@ fn on_unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) 
         memory.reset_now(in_force.snapshot().policies(), identifier);
         if let Some(address) = abuse::of_identifier(identifier) {
             registry.forget(address, clock.now());
-            events.tell(|| Event::Unblocked { address: abuse::shown(address).to_string() });
+            events.publish(|| Event::Unblocked { address: abuse::shown(address).to_string() });
         }
     })
 }

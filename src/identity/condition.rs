@@ -1,22 +1,22 @@
-//! Of whom something holds: exemptions and other limits.
+//! The conditions of exemptions and of overrides.
 
 use std::net::IpAddr;
 
-use super::identifier::Facts;
+use super::identifier::RequestAttributes;
 use crate::config::model::Condition;
 
-/// Whether `condition` holds of the request. Nobody may choose his own limits: a user or a claim counts if it
+/// Whether a request meets `condition`. No client may choose its own limits: a user or a claim counts if it
 /// was verified, a field if a trusted proxy sent it. `address`: the client's.
-pub fn applies(condition: &Condition, facts: &Facts<'_>, address: IpAddr) -> bool {
+pub fn condition_matches(condition: &Condition, attributes: &RequestAttributes<'_>, address: IpAddr) -> bool {
     match condition {
         Condition::Address(net) => net.contains(&address.to_canonical()),
-        Condition::User(name) => facts.is_user_verified && facts.user == Some(name),
+        Condition::User(name) => attributes.is_user_verified && attributes.user == Some(name),
         Condition::Jwt { claim, value } => {
-            facts.claims.and_then(|claims| claims.get(claim)).is_some_and(|said| said == *value)
+            attributes.claims.and_then(|claims| claims.get(claim)).is_some_and(|actual| actual == *value)
         }
         Condition::Header { name, value } => {
-            let mut lines = facts.headers.get_all(name).iter();
-            facts.is_peer_trusted && lines.next() == Some(value) && lines.next().is_none()
+            let mut lines = attributes.headers.get_all(name).iter();
+            attributes.is_peer_trusted && lines.next() == Some(value) && lines.next().is_none()
         }
     }
 }
@@ -26,16 +26,20 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
     use serde_json::json;
 
-    use super::{super::claims::Claims, super::identifier::tests::facts, *};
+    use super::{super::identifier::tests::attributes, super::jwt::Claims, *};
 
     #[test]
-    fn only_what_is_verified_or_said_by_a_trusted_proxy_counts() {
+    fn only_verified_users_and_fields_of_trusted_proxies_count() {
         let mut headers = HeaderMap::new();
         headers.insert("x-plan", HeaderValue::from_static("gold"));
         let claims = Claims::new(json!({"plan": "gold", "level": 3}).as_object().unwrap().clone());
         let address = "10.1.2.3".parse().unwrap();
-        let known =
-            Facts { is_user_verified: true, is_peer_trusted: true, claims: Some(&claims), ..facts(&headers) };
+        let known = RequestAttributes {
+            is_user_verified: true,
+            is_peer_trusted: true,
+            claims: Some(&claims),
+            ..attributes(&headers)
+        };
         let user = Condition::User("acme".to_owned());
         let header = Condition::Header {
             name: HeaderName::from_static("x-plan"),
@@ -45,20 +49,23 @@ mod tests {
             |claim: &str, value: &str| Condition::Jwt { claim: claim.to_owned(), value: value.to_owned() };
 
         for condition in [&user, &header, &jwt("plan", "gold"), &jwt("level", "3")] {
-            assert!(applies(condition, &known, address), "{condition:?}");
-            assert!(!applies(condition, &facts(&headers), address), "{condition:?}: nobody vouches for it");
+            assert!(condition_matches(condition, &known, address), "{condition:?}");
+            assert!(
+                !condition_matches(condition, &attributes(&headers), address),
+                "{condition:?}: not verified"
+            );
         }
-        assert!(!applies(&jwt("plan", "silver"), &known, address));
-        assert!(!applies(&Condition::User("other".to_owned()), &known, address));
+        assert!(!condition_matches(&jwt("plan", "silver"), &known, address));
+        assert!(!condition_matches(&Condition::User("other".to_owned()), &known, address));
 
         let net = Condition::Address("10.0.0.0/8".parse().unwrap());
-        assert!(applies(&net, &facts(&headers), address));
-        assert!(applies(&net, &facts(&headers), "::ffff:10.1.2.3".parse().unwrap()));
-        assert!(!applies(&net, &facts(&headers), "11.1.2.3".parse().unwrap()));
+        assert!(condition_matches(&net, &attributes(&headers), address));
+        assert!(condition_matches(&net, &attributes(&headers), "::ffff:10.1.2.3".parse().unwrap()));
+        assert!(!condition_matches(&net, &attributes(&headers), "11.1.2.3".parse().unwrap()));
     }
 
     #[test]
-    fn of_two_lines_one_may_be_the_clients_own() {
+    fn a_repeated_field_does_not_count() {
         let mut headers = HeaderMap::new();
         headers.append("x-plan", HeaderValue::from_static("gold"));
         headers.append("x-plan", HeaderValue::from_static("silver"));
@@ -66,7 +73,7 @@ mod tests {
             name: HeaderName::from_static("x-plan"),
             value: HeaderValue::from_static("gold"),
         };
-        let known = Facts { is_peer_trusted: true, ..facts(&headers) };
-        assert!(!applies(&condition, &known, "10.1.2.3".parse().unwrap()));
+        let known = RequestAttributes { is_peer_trusted: true, ..attributes(&headers) };
+        assert!(!condition_matches(&condition, &known, "10.1.2.3".parse().unwrap()));
     }
 }

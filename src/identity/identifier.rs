@@ -1,34 +1,35 @@
-//! What one key of a policy says of one request: `ip:203.0.113.7+path:/login`.
+//! The identifiers by which a policy limits a request: `ip:203.0.113.7+path:/login`.
 
 use std::borrow::Cow;
 
 use compact_str::CompactString;
 use http::{HeaderMap, HeaderName, Method};
 use percent_encoding::percent_decode;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
-    claims::Claims,
-    cookie::cookies,
     encode::{push_path, push_text},
+    header_fields::cookies,
+    jwt::Claims,
 };
-use crate::config::model::{KeyPart, KeyRecipe};
+use crate::config::model::{KeyPart, KeyRecipe, Missing};
 
-/// What of a request may identify it. Borrowed; nothing is computed before a key asks for it.
+/// The attributes of a request that may identify it. Borrowed; nothing is computed before a key needs it.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct RequestAttributes<'a> {
     /// As [`super::address_text`] writes it.
     pub address: &'a str,
     pub user: Option<&'a str>,
-    /// Whether the user is who he says, because a token or a trusted proxy says so.
+    /// Whether a token or a trusted proxy vouches for the user.
     pub is_user_verified: bool,
-    /// Those of a verified token.
+    /// The claims of a verified token.
     pub claims: Option<&'a Claims>,
     /// Whether the request came over a trusted proxy.
     pub is_peer_trusted: bool,
     pub method: &'a Method,
     /// Without port and trailing dot, in any case.
     pub host: Option<&'a str>,
-    /// In a form in which two paths that are one read the same, with `%` only in escapes.
+    /// In a form that is the same for all spellings of a path, with `%` only in percent-encodings.
     pub path: &'a str,
     /// Without its question mark.
     pub query: Option<&'a str>,
@@ -50,55 +51,57 @@ pub struct Facts<'a> {
 /// | query parameter, decoded; several of the name joined by commas | `query:page=VALUE` |
 /// | one budget for all | `global` |
 ///
-/// Of a name that stands several times origins take the first or the last, which the proxy can't know.
+/// Of several values of one name some origins take the first, others the last, and the proxy cannot know which.
 /// All values count, so that no request is limited by a value alone that its origin may not use. Another
 /// list is another key nevertheless, as another value is.
 ///
 /// In all but addresses `{ } + : %` and control characters are percent-encoded, so that `+` and `:`
 /// part unmistakably; a value of more than 128 bytes is written as `%sha256-` with half of its hash.
-/// `None` where the request lacks a part, or has it empty.
-pub fn identifier(recipe: &KeyRecipe, facts: &Facts<'_>) -> Option<CompactString> {
+/// `None` if the request lacks a part, or has it empty.
+pub fn identifier(recipe: &KeyRecipe, attributes: &RequestAttributes<'_>) -> Option<CompactString> {
     let mut out = CompactString::const_new("");
     for part in &recipe.0 {
         if !out.is_empty() {
             out.push('+');
         }
-        push_part(&mut out, part, facts)?;
+        push_part(&mut out, part, attributes)?;
     }
     Some(out)
 }
 
 /// The identifier of the client's address alone.
-pub(super) fn by_address(facts: &Facts<'_>) -> CompactString {
+fn by_address(attributes: &RequestAttributes<'_>) -> CompactString {
     let mut out = CompactString::const_new("ip:");
-    out.push_str(facts.address);
+    out.push_str(attributes.address);
     out
 }
 
-fn push_part(out: &mut CompactString, part: &KeyPart, facts: &Facts<'_>) -> Option<()> {
+fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttributes<'_>) -> Option<()> {
     match part {
         KeyPart::Ip => {
             out.push_str("ip:");
-            out.push_str(facts.address);
+            out.push_str(attributes.address);
         }
-        KeyPart::User => push_plain(out, "user:", facts.user?.as_bytes())?,
-        KeyPart::Header(name) => push_named(out, "header:", name.as_str(), &header(facts.headers, name)?)?,
-        KeyPart::Cookie(name) => push_named(out, "cookie:", name, &cookie(facts.headers, name)?)?,
-        KeyPart::Query(name) => push_named(out, "query:", name, &query_value(facts.query?, name)?)?,
-        KeyPart::Jwt(claim) => push_named(out, "jwt:", claim, facts.claims?.get(claim)?.as_bytes())?,
+        KeyPart::User => push_plain(out, "user:", attributes.user?.as_bytes())?,
+        KeyPart::Header(name) => {
+            push_named(out, "header:", name.as_str(), &header(attributes.headers, name)?)?;
+        }
+        KeyPart::Cookie(name) => push_named(out, "cookie:", name, &cookie(attributes.headers, name)?)?,
+        KeyPart::Query(name) => push_named(out, "query:", name, &query_value(attributes.query?, name)?)?,
+        KeyPart::Jwt(claim) => push_named(out, "jwt:", claim, attributes.claims?.get(claim)?.as_bytes())?,
         KeyPart::Path => {
             out.push_str("path:");
-            push_path(out, facts.path);
+            push_path(out, attributes.path);
         }
-        KeyPart::Route => push_plain(out, "route:", facts.route.as_bytes())?,
+        KeyPart::Route => push_plain(out, "route:", attributes.route.as_bytes())?,
         KeyPart::Host => {
-            let host = facts.host?;
+            let host = attributes.host?;
             match host.bytes().any(|byte| byte.is_ascii_uppercase()) {
                 true => push_plain(out, "host:", host.to_ascii_lowercase().as_bytes())?,
                 false => push_plain(out, "host:", host.as_bytes())?,
             }
         }
-        KeyPart::Method => push_plain(out, "method:", facts.method.as_str().as_bytes())?,
+        KeyPart::Method => push_plain(out, "method:", attributes.method.as_str().as_bytes())?,
         KeyPart::Global => out.push_str("global"),
     }
     Some(())
@@ -159,6 +162,58 @@ fn form_decoded(text: &str) -> Cow<'_, [u8]> {
     percent_decode(text.as_bytes()).into()
 }
 
+/// Never empty, without duplicates, in the order of the policy's keys.
+pub type Identifiers = SmallVec<[CompactString; 2]>;
+
+/// The request lacks what a policy with `missing: deny` limits by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the request lacks what it is limited by")]
+pub struct MissingIdentifier;
+
+/// The identifiers that a policy's `keys` make of a request. A composite that lacks a part is missing.
+/// [`Missing::Skip`] leaves out what is missing, [`Missing::Ip`] puts the address in its place. A
+/// request with none of them is limited by address, so that omitting a header bypasses nothing.
+///
+/// # Errors
+/// With [`Missing::Deny`], if any is missing.
+pub fn identifiers(
+    keys: &[KeyRecipe],
+    missing: Missing,
+    attributes: &RequestAttributes<'_>,
+) -> Result<Identifiers, MissingIdentifier> {
+    let mut found = Identifiers::new();
+    for key in keys {
+        let next = match (identifier(key, attributes), missing) {
+            (Some(identifier), _) => identifier,
+            (None, Missing::Skip) => continue,
+            (None, Missing::Ip) => by_address(attributes),
+            (None, Missing::Deny) => return Err(MissingIdentifier),
+        };
+        if !found.contains(&next) {
+            found.push(next);
+        }
+    }
+    Ok(if found.is_empty() { smallvec![by_address(attributes)] } else { found })
+}
+
+/// The value of a request that a policy with distinct counting counts, by `recipe`. `None` if the request lacks it and
+/// [`Missing::Skip`] leaves it out; [`Missing::Ip`] takes the address for it.
+///
+/// # Errors
+/// With [`Missing::Deny`], if it is missing.
+pub fn distinct_value(
+    recipe: &KeyRecipe,
+    missing: Missing,
+    attributes: &RequestAttributes<'_>,
+) -> Result<Option<CompactString>, MissingIdentifier> {
+    match (identifier(recipe, attributes), missing) {
+        (Some(value), _) => Ok(Some(value)),
+        (None, Missing::Skip) => Ok(None),
+        (None, Missing::Ip) => Ok(Some(by_address(attributes))),
+        (None, Missing::Deny) => Err(MissingIdentifier),
+    }
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use http::{HeaderValue, header::COOKIE};
@@ -166,8 +221,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::identity) fn facts(headers: &HeaderMap) -> Facts<'_> {
-        Facts {
+    pub(in crate::identity) fn attributes(headers: &HeaderMap) -> RequestAttributes<'_> {
+        RequestAttributes {
             address: "203.0.113.7",
             user: Some("acme"),
             is_user_verified: false,
@@ -190,8 +245,8 @@ pub(super) mod tests {
         KeyPart::Query(name.to_owned())
     }
 
-    fn written(parts: &[KeyPart], facts: &Facts<'_>) -> Option<String> {
-        identifier(&KeyRecipe(parts.to_vec()), facts).map(String::from)
+    fn written(parts: &[KeyPart], attributes: &RequestAttributes<'_>) -> Option<String> {
+        identifier(&KeyRecipe(parts.to_vec()), attributes).map(String::from)
     }
 
     #[test]
@@ -216,18 +271,18 @@ pub(super) mod tests {
             (vec![KeyPart::Ip, KeyPart::Path], "ip:203.0.113.7+path:/a/b"),
             (vec![KeyPart::Global, KeyPart::Method, KeyPart::User], "global+method:GET+user:acme"),
         ] {
-            assert_eq!(written(&parts, &facts(&headers)).as_deref(), Some(expected));
+            assert_eq!(written(&parts, &attributes(&headers)).as_deref(), Some(expected));
         }
     }
 
     #[test]
     fn addresses_are_written_as_they_are() {
         let headers = HeaderMap::new();
-        let facts = Facts { address: "2001:db8:1:2::/64", ..facts(&headers) };
-        assert_eq!(written(&[KeyPart::Ip], &facts).as_deref(), Some("ip:2001:db8:1:2::/64"));
-        assert_eq!(by_address(&facts), "ip:2001:db8:1:2::/64");
-        let facts = Facts { host: Some("[::1]"), ..facts };
-        assert_eq!(written(&[KeyPart::Host], &facts).as_deref(), Some("host:[%3A%3A1]"));
+        let attributes = RequestAttributes { address: "2001:db8:1:2::/64", ..attributes(&headers) };
+        assert_eq!(written(&[KeyPart::Ip], &attributes).as_deref(), Some("ip:2001:db8:1:2::/64"));
+        assert_eq!(by_address(&attributes), "ip:2001:db8:1:2::/64");
+        let attributes = RequestAttributes { host: Some("[::1]"), ..attributes };
+        assert_eq!(written(&[KeyPart::Host], &attributes).as_deref(), Some("host:[%3A%3A1]"));
     }
 
     #[test]
@@ -236,7 +291,7 @@ pub(super) mod tests {
             (HeaderName::from_static("x-api-key"), HeaderValue::from_static("")),
             (COOKIE, HeaderValue::from_static("session=")),
         ]);
-        let without = Facts { user: None, host: None, ..facts(&headers) };
+        let without = RequestAttributes { user: None, host: None, ..attributes(&headers) };
         for parts in [
             vec![KeyPart::User],
             vec![KeyPart::Host],
@@ -252,7 +307,7 @@ pub(super) mod tests {
         ] {
             assert_eq!(written(&parts, &without), None, "{parts:?}");
         }
-        assert_eq!(written(&[query("page")], &Facts { query: None, ..without }), None);
+        assert_eq!(written(&[query("page")], &RequestAttributes { query: None, ..without }), None);
     }
 
     #[test]
@@ -261,7 +316,7 @@ pub(super) mod tests {
         for line in ["a", "b", "c"] {
             headers.append("x-api-key", HeaderValue::from_static(line));
         }
-        assert_eq!(written(&[x_api_key()], &facts(&headers)).as_deref(), Some("header:x-api-key=a,b,c"));
+        assert_eq!(written(&[x_api_key()], &attributes(&headers)).as_deref(), Some("header:x-api-key=a,b,c"));
     }
 
     #[test]
@@ -271,18 +326,18 @@ pub(super) mod tests {
             headers.append(COOKIE, HeaderValue::from_static(line));
         }
         let session = KeyPart::Cookie("session".to_owned());
-        assert_eq!(written(&[session], &facts(&headers)).as_deref(), Some("cookie:session=a,b,a"));
+        assert_eq!(written(&[session], &attributes(&headers)).as_deref(), Some("cookie:session=a,b,a"));
 
-        let repeated = Facts { query: Some("k=a+b&x=1&%6b=%63&k=&k=d"), ..facts(&headers) };
+        let repeated = RequestAttributes { query: Some("k=a+b&x=1&%6b=%63&k=&k=d"), ..attributes(&headers) };
         assert_eq!(written(&[query("k")], &repeated).as_deref(), Some("query:k=a b,c,,d"));
     }
 
     #[test]
     fn no_value_passes_for_another_part() {
         let headers = HeaderMap::new();
-        let sly = Facts { user: Some("a+path:/b"), ..facts(&headers) };
+        let sly = RequestAttributes { user: Some("a+path:/b"), ..attributes(&headers) };
         assert_eq!(written(&[KeyPart::User], &sly).as_deref(), Some("user:a%2Bpath%3A/b"));
-        let sly = Facts { path: "/a+user:b", ..sly };
+        let sly = RequestAttributes { path: "/a+user:b", ..sly };
         assert_eq!(written(&[KeyPart::Path], &sly).as_deref(), Some("path:/a%2Buser%3Ab"));
     }
 
@@ -295,7 +350,7 @@ pub(super) mod tests {
             let headers = HeaderMap::new();
             let recipe = [KeyPart::User, KeyPart::Path];
             let of = |(user, path): &(String, String)| {
-                written(&recipe, &Facts { user: Some(user), path, ..facts(&headers) })
+                written(&recipe, &RequestAttributes { user: Some(user), path, ..attributes(&headers) })
             };
             prop_assert_eq!(of(&first) == of(&second), first == second);
         }
@@ -304,5 +359,55 @@ pub(super) mod tests {
         fn any_query_can_be_searched(query in any::<String>(), name in "[a-z]{0,2}") {
             let _ = query_value(&query, &name);
         }
+    }
+
+    #[test]
+    fn missing_identifiers_are_skipped_replaced_or_denied() {
+        let headers = HeaderMap::new();
+        let anonymous = RequestAttributes { user: None, ..attributes(&headers) };
+        let [ip, user, both] =
+            [vec![KeyPart::Ip], vec![KeyPart::User], vec![KeyPart::User, KeyPart::Path]].map(KeyRecipe);
+        let absent = KeyRecipe(vec![query("none")]);
+        const ADDRESS: &str = "ip:203.0.113.7";
+
+        for (keys, missing, expected) in [
+            (vec![ip.clone()], Missing::Deny, Ok(vec![ADDRESS])),
+            (vec![ip.clone(), user.clone()], Missing::Skip, Ok(vec![ADDRESS])),
+            (vec![user.clone(), both.clone()], Missing::Skip, Ok(vec![ADDRESS])),
+            (vec![ip.clone(), user.clone()], Missing::Ip, Ok(vec![ADDRESS])),
+            (vec![user.clone(), both.clone()], Missing::Ip, Ok(vec![ADDRESS])),
+            (vec![ip.clone(), both.clone()], Missing::Deny, Err(MissingIdentifier)),
+        ] {
+            let found = identifiers(&keys, missing, &anonymous);
+            assert_eq!(
+                found.map(|found| found.to_vec()),
+                expected.map(|all| all.into_iter().map(Into::into).collect())
+            );
+        }
+
+        let acme = attributes(&headers);
+        let found = |keys: &[&KeyRecipe], missing| {
+            let keys: Vec<_> = keys.iter().copied().cloned().collect();
+            identifiers(&keys, missing, &acme).map(|found| found.join(" "))
+        };
+        assert_eq!(
+            found(&[&ip, &user, &both], Missing::Deny).unwrap(),
+            "ip:203.0.113.7 user:acme user:acme+path:/a/b"
+        );
+        assert_eq!(found(&[&user, &absent], Missing::Skip).unwrap(), "user:acme");
+        assert_eq!(found(&[&absent, &user], Missing::Ip).unwrap(), "ip:203.0.113.7 user:acme");
+        assert_eq!(found(&[&user, &user], Missing::Skip).unwrap(), "user:acme");
+    }
+
+    #[test]
+    fn a_missing_distinct_value_is_skipped_replaced_or_denied() {
+        let headers = HeaderMap::new();
+        let acme = attributes(&headers);
+        let anonymous = RequestAttributes { user: None, ..acme };
+        let user = KeyRecipe(vec![KeyPart::User]);
+        assert_eq!(distinct_value(&user, Missing::Deny, &acme), Ok(Some("user:acme".into())));
+        assert_eq!(distinct_value(&user, Missing::Skip, &anonymous), Ok(None));
+        assert_eq!(distinct_value(&user, Missing::Ip, &anonymous), Ok(Some("ip:203.0.113.7".into())));
+        assert_eq!(distinct_value(&user, Missing::Deny, &anonymous), Err(MissingIdentifier));
     }
 }

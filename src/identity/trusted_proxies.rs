@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::address_field::{forwarded_for, last_part, node_address};
+use super::forwarded_fields::{forwarded_for, last_element, node_address};
 use crate::config::model::AddressHeader;
 
-/// Parts of forwarding fields that are looked at. Real chains are shorter by far.
-const MOST_HOPS: usize = 64;
+/// Elements of forwarding fields that are looked at. Real chains are far shorter.
+const MAX_HOPS: usize = 64;
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -20,21 +20,21 @@ pub struct TrustedProxies {
     header: AddressHeader,
 }
 
-/// What is met on the way to the client's address.
+/// An element of the forwarding field, on the way to the client's address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Hop<'h> {
-    /// A trusted proxy: whoever stands left of it counts.
+pub enum ForwardedHop<'h> {
+    /// A trusted proxy: the element left of it counts.
     Proxy(IpAddr),
     /// The client.
     Client(IpAddr),
-    /// What is no address: whoever was met before it is the client.
-    NoAddress(&'h [u8]),
-    /// A field of one address stands there several times, and counts for nothing.
-    SeveralLines,
+    /// No address: the hop before it is the client.
+    Malformed(&'h [u8]),
+    /// A field for a single address has several lines, and is ignored.
+    Repeated,
 }
 
 impl TrustedProxies {
-    /// Peers in `networks` tell the client's address in `header`.
+    /// Peers in `networks` send the client's address in `header`.
     pub fn new(networks: &[IpNet], header: &AddressHeader) -> Self {
         Self { networks: networks.iter().map(canonical).collect(), header: header.clone() }
     }
@@ -48,21 +48,21 @@ impl TrustedProxies {
     /// The client's address: the peer's own unless `peer_is_trusted`, as [`TrustedProxies::contains`]
     /// said. IPv4 where it is IPv4-mapped.
     ///
-    /// Every proxy appends the address it was reached from, so a list is walked from the right, and the
-    /// first address that is no trusted proxy's is the client's. What stands left of it is the client's
-    /// own say. Where the walk ends before, at the list's end or at what is no address, it is the last
-    /// one seen.
+    /// Every proxy appends the address it was reached from, so the list is read from the right, and the
+    /// first address that is no trusted proxy's is the client's. The client itself may have written what is left of it.
+    /// If the list ends before, or has no address there, it is the last address seen.
     pub fn client_address(&self, peer: IpAddr, peer_is_trusted: bool, headers: &HeaderMap) -> IpAddr {
-        self.walk(peer, peer_is_trusted, headers, |_| ())
+        self.client_address_with(peer, peer_is_trusted, headers, |_| ())
     }
 
-    /// The same; `met` is told what it goes by, in order. Nothing: the peer stands for itself.
-    pub fn walk<'h>(
+    /// As [`TrustedProxies::client_address`]; `on_hop` gets each hop that was looked at, in order. Without any, the peer is
+    /// the client.
+    pub fn client_address_with<'h>(
         &self,
         peer: IpAddr,
         peer_is_trusted: bool,
         headers: &'h HeaderMap,
-        met: impl FnMut(Hop<'h>),
+        on_hop: impl FnMut(ForwardedHop<'h>),
     ) -> IpAddr {
         let peer = peer.to_canonical();
         if !peer_is_trusted {
@@ -70,14 +70,14 @@ impl TrustedProxies {
         }
         match &self.header {
             AddressHeader::XForwardedFor => {
-                self.walk_list(peer, headers, &X_FORWARDED_FOR, node_address, met)
+                self.client_in_list(peer, headers, &X_FORWARDED_FOR, node_address, on_hop)
             }
-            AddressHeader::Forwarded => self.walk_list(peer, headers, &FORWARDED, forwarded_for, met),
-            AddressHeader::Single(name) => single(headers, name, met).unwrap_or(peer),
+            AddressHeader::Forwarded => self.client_in_list(peer, headers, &FORWARDED, forwarded_for, on_hop),
+            AddressHeader::Single(name) => single_address(headers, name, on_hop).unwrap_or(peer),
         }
     }
 
-    /// The field in which trusted proxies tell the client's address.
+    /// The field in which trusted proxies send the client's address.
     pub fn field(&self) -> &HeaderName {
         match &self.header {
             AddressHeader::XForwardedFor => &X_FORWARDED_FOR,
@@ -86,50 +86,54 @@ impl TrustedProxies {
         }
     }
 
-    fn walk_list<'h>(
+    fn client_in_list<'h>(
         &self,
         peer: IpAddr,
         headers: &'h HeaderMap,
         name: &HeaderName,
         address: impl Fn(&[u8]) -> Option<IpAddr>,
-        mut met: impl FnMut(Hop<'h>),
+        mut on_hop: impl FnMut(ForwardedHop<'h>),
     ) -> IpAddr {
         let lines = headers.get_all(name).iter().rev();
         let mut client = peer;
-        for part in lines.flat_map(parts_from_right).take(MOST_HOPS) {
-            let Some(hop) = address(part) else {
-                met(Hop::NoAddress(part));
+        for element in lines.flat_map(elements_from_right).take(MAX_HOPS) {
+            let Some(hop) = address(element) else {
+                on_hop(ForwardedHop::Malformed(element));
                 break;
             };
             client = hop;
             if !self.contains(hop) {
-                met(Hop::Client(hop));
+                on_hop(ForwardedHop::Client(hop));
                 break;
             }
-            met(Hop::Proxy(hop));
+            on_hop(ForwardedHop::Proxy(hop));
         }
         client
     }
 }
 
-fn parts_from_right(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+fn elements_from_right(line: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(line.as_bytes());
     std::iter::from_fn(move || {
-        let (before, part) = last_part(rest?);
+        let (before, part) = last_element(rest?);
         rest = before;
         Some(part)
     })
 }
 
-fn single<'h>(headers: &'h HeaderMap, name: &HeaderName, mut met: impl FnMut(Hop<'h>)) -> Option<IpAddr> {
+fn single_address<'h>(
+    headers: &'h HeaderMap,
+    name: &HeaderName,
+    mut on_hop: impl FnMut(ForwardedHop<'h>),
+) -> Option<IpAddr> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?;
     if lines.next().is_some() {
-        met(Hop::SeveralLines);
+        on_hop(ForwardedHop::Repeated);
         return None;
     }
     let address = node_address(line.as_bytes());
-    met(address.map_or(Hop::NoAddress(line.as_bytes()), Hop::Client));
+    on_hop(address.map_or(ForwardedHop::Malformed(line.as_bytes()), ForwardedHop::Client));
     address
 }
 
@@ -261,7 +265,7 @@ mod tests {
 
     #[test]
     fn long_lists_are_not_walked_to_their_end() {
-        let long = format!("203.0.113.7{}", ", 10.0.0.2".repeat(MOST_HOPS));
+        let long = format!("203.0.113.7{}", ", 10.0.0.2".repeat(MAX_HOPS));
         let found = client(&AddressHeader::XForwardedFor, PEER, &[("x-forwarded-for", long.as_bytes())]);
         assert_eq!(found, "10.0.0.2");
     }

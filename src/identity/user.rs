@@ -1,4 +1,4 @@
-//! The user that a request names.
+//! The user of a request.
 
 use std::sync::Arc;
 
@@ -11,14 +11,12 @@ use compact_str::CompactString;
 use http::{HeaderMap, header::AUTHORIZATION};
 
 use super::{
-    claims::Claims,
-    cookie::cookies,
-    field::{sole, user_name},
-    jwt::Verifier,
+    header_fields::{cookies, single_value, user_name},
+    jwt::{Claims, Verifier},
 };
 use crate::config::model::{HeaderFrom, UserSource};
 
-/// As lenient as origins are: a login that they accept must not be nobody's here.
+/// As lenient as origins are: credentials that they accept must name a user here, too.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new()
@@ -26,18 +24,18 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Who a request comes from.
+/// The user of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The user, if the request names one.
     pub user: Option<CompactString>,
     /// Whether a verified token or a trusted proxy says so.
     pub is_verified: bool,
-    /// Those of the request's verified token.
+    /// The claims of the request's verified token.
     pub claims: Option<Arc<Claims>>,
 }
 
-/// Who a request comes from: what the first of `sources` says that says anything. A name that is empty, not
+/// Identifies the user by the first of `sources` that names one. A name that is empty, not
 /// UTF-8 or holds control characters is none. `verifier` is that of these sources. The claims are those of the first
 /// token that it verifies, even if another source names the user.
 pub fn identify(
@@ -46,29 +44,30 @@ pub fn identify(
     headers: &HeaderMap,
     peer_is_trusted: bool,
 ) -> Identity {
-    identify_telling(sources, verifier, headers, peer_is_trusted, |_| ())
+    identify_with(sources, verifier, headers, peer_is_trusted, |_| ())
 }
 
-/// The same; `asked` is told the index of each source that is asked. The last of them names the user, if any does.
-pub fn identify_telling(
+/// As [`identify`]; `on_source` gets the index of each source that is tried. The last of them names the user, if any
+/// does.
+pub fn identify_with(
     sources: &[UserSource],
     verifier: &Verifier,
     headers: &HeaderMap,
     peer_is_trusted: bool,
-    mut asked: impl FnMut(usize),
+    mut on_source: impl FnMut(usize),
 ) -> Identity {
-    let verified = verifier.verified(headers);
-    let claims = verified.iter().flatten().next().map(|token| Arc::clone(&token.claims));
-    let mut tokens = verified.into_iter();
+    let tokens = verifier.verify(headers);
+    let claims = tokens.iter().flatten().next().map(|token| Arc::clone(&token.claims));
+    let mut tokens = tokens.into_iter();
     let found = sources.iter().enumerate().find_map(|(index, source)| {
-        asked(index);
+        on_source(index);
         let (user, is_verified) = match source {
             UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !peer_is_trusted => return None,
             UserSource::Header { name, from } => {
-                (sole(headers, name).and_then(user_name), *from == HeaderFrom::TrustedProxies)
+                (single_value(headers, name).and_then(user_name), *from == HeaderFrom::TrustedProxies)
             }
-            UserSource::Cookie(name) => (undisputed(headers, name).and_then(user_name), false),
-            UserSource::Basic => (basic(sole(headers, &AUTHORIZATION)?), false),
+            UserSource::Cookie(name) => (agreed_cookie(headers, name).and_then(user_name), false),
+            UserSource::Basic => (basic_user(single_value(headers, &AUTHORIZATION)?), false),
             UserSource::Jwt(_) => (tokens.next().flatten().and_then(|token| token.user), true),
         };
         user.map(|user| (user, is_verified))
@@ -77,15 +76,15 @@ pub fn identify_telling(
     Identity { user, is_verified, claims }
 }
 
-/// The value on which all cookies of this name agree. Of two, the origin may take the other.
-fn undisputed<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
+/// The value on which all cookies of this name agree. Of two values, the origin may take the other.
+fn agreed_cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     let mut values = cookies(headers, name);
     let first = values.next()?;
     values.all(|value| value == first).then_some(first)
 }
 
 /// The user-id of Basic credentials: what stands before the first colon (RFC 7617, 2).
-fn basic(field: &[u8]) -> Option<CompactString> {
+fn basic_user(field: &[u8]) -> Option<CompactString> {
     let (scheme, credentials) = field.split_at_checked("Basic ".len())?;
     if !scheme.eq_ignore_ascii_case(b"Basic ") {
         return None;
@@ -93,6 +92,45 @@ fn basic(field: &[u8]) -> Option<CompactString> {
     let decoded = LENIENT.decode(credentials.trim_ascii()).ok()?;
     let colon = decoded.iter().position(|&byte| byte == b':')?;
     user_name(&decoded[..colon])
+}
+
+/// Why `sources[index]` names no user for a request, in words, if [`identify_with`] tried it without success. `verifier` is
+/// that of these sources.
+pub fn explain_failure(
+    sources: &[UserSource],
+    index: usize,
+    verifier: &Verifier,
+    headers: &HeaderMap,
+    peer_is_trusted: bool,
+) -> String {
+    let lines = |name| headers.get_all(name).iter().count();
+    match sources.get(index) {
+        Some(UserSource::Header { name, from: HeaderFrom::TrustedProxies })
+            if !peer_is_trusted && lines(name) > 0 =>
+        {
+            format!("header {name}: it comes from a peer that is no trusted proxy")
+        }
+        Some(UserSource::Header { name, .. }) => match lines(name) {
+            0 => format!("header {name}: it is not there"),
+            1 => format!("header {name}: it is empty, or no name"),
+            _ => format!("header {name}: it is there several times"),
+        },
+        Some(UserSource::Cookie(name)) => match cookies(headers, name).count() {
+            0 => format!("cookie {name}: it is not there"),
+            1 => format!("cookie {name}: it is empty, or no name"),
+            _ => format!("cookie {name}: there are several that differ, or none is a name"),
+        },
+        Some(UserSource::Basic) => match single_value(headers, &AUTHORIZATION) {
+            None => "basic: there is no Authorization, or several".to_owned(),
+            Some(_) => "basic: Authorization holds no Basic credentials with a name".to_owned(),
+        },
+        Some(UserSource::Jwt(jwt)) => {
+            let before = sources.iter().take(index);
+            let nth = before.filter(|source| matches!(source, UserSource::Jwt(_))).count();
+            format!("jwt in {}: {}", jwt.header, verifier.explain_failure(nth, headers))
+        }
+        None => String::new(),
+    }
 }
 
 #[cfg(test)]
@@ -118,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_believed_from_whom_the_configuration_says() {
+    fn a_header_counts_only_from_configured_senders() {
         let sent: [(&str, &[u8]); 1] = [("x-user-id", b"acme")];
         assert_eq!(found(&[header(HeaderFrom::Anyone)], false, &sent).as_deref(), Some("acme"));
         assert_eq!(found(&[header(HeaderFrom::TrustedProxies)], true, &sent).as_deref(), Some("acme"));
@@ -126,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_cannot_be_told_are_none() {
+    fn invalid_names_are_none() {
         let sources = [header(HeaderFrom::Anyone)];
         for value in [&b""[..], b"  ", b"a\tb", b"\xff", b"a\xc2\x85"] {
             assert_eq!(found(&sources, true, &[("x-user-id", value)]), None, "{}", value.escape_ascii());
@@ -138,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_source_that_answers_is_taken() {
+    fn the_first_source_that_names_a_user_wins() {
         let sources =
             [header(HeaderFrom::TrustedProxies), UserSource::Cookie("session".to_owned()), UserSource::Basic];
         let all: [(&str, &[u8]); 3] =
@@ -150,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_that_contradict_each_other_name_nobody() {
+    fn contradicting_cookies_name_no_user() {
         let sources = [UserSource::Cookie("session".to_owned())];
         let of = |lines: &[&'static [u8]]| {
             let fields: Vec<_> = lines.iter().map(|line| ("cookie", *line)).collect();

@@ -18,7 +18,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    identity::Facts,
+    identity::RequestAttributes,
     limit::{Decision, Source, StoreAdmin},
     telemetry::metrics,
 };
@@ -57,15 +57,17 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         return Admission::Admitted(Admitted::default());
     }
     let address = client_address(worker, client, context.address);
-    let facts = context.facts(&address);
+    let attributes = context.attributes(&address);
     let (time, tokens) = (exchange.time(), &*worker.tokens);
     let inputs = CheckInputs { time, tokens, names: worker.recorder.names() };
-    let checks = match Checks::new(&worker.rules, &inputs, context, &facts, |_, _| ()) {
+    let checks = match Checks::new(&worker.rules, &inputs, context, &attributes, |_, _| ()) {
         Ok(checks) => checks,
-        Err(Unidentified(policy)) => return deny_unidentified(worker, exchange, context, &facts, policy),
+        Err(Unidentified(policy)) => {
+            return deny_unidentified(worker, exchange, context, &attributes, policy);
+        }
     };
     for &policy in &checks.denied_in_shadow {
-        worker.metrics().decision(policy, metrics::Verdict::ShadowDenied, metrics::Source::Store);
+        worker.metrics().decision(policy, metrics::VerdictLabel::ShadowDenied, metrics::SourceLabel::Store);
         exchange.verdict.deny_in_shadow(policy);
     }
     if checks.as_slice().is_empty() {
@@ -85,7 +87,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         let mut policies: SmallVec<[usize; 2]> = checks.iter().map(|(_, variant)| variant.policy).collect();
         policies.dedup();
         for policy in policies {
-            worker.metrics().decision(policy, metrics::Verdict::Error, metrics::Source::Fallback);
+            worker.metrics().decision(policy, metrics::VerdictLabel::Error, metrics::SourceLabel::Fallback);
         }
         return Admission::Undecided;
     };
@@ -100,7 +102,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     for (nth, denied) in checks.outcomes(&decision).filter(|outcome| outcome.is_denial()).enumerate() {
         denial.record(worker, &denied, decision.source, nth == 0);
     }
-    record_offense(worker, exchange, context, &facts);
+    record_offense(worker, exchange, context, &attributes);
     let cross_origin = context.request.headers.contains_key(header::ORIGIN);
     let (policy, reply) = worker.rules.quotas.denial(&outcomes, cross_origin);
     Admission::Denied { policy, reply }
@@ -123,9 +125,9 @@ fn record_outcomes<S>(
         let is_shadow = outcome.check.policy.is_shadow;
         let counted = match (verdict.admitted, is_shadow) {
             // What admits a request that others deny has decided nothing.
-            (true, _) => decision.admitted.then_some(metrics::Verdict::Allowed),
-            (false, true) => Some(metrics::Verdict::ShadowDenied),
-            (false, false) => Some(metrics::Verdict::Denied),
+            (true, _) => decision.admitted.then_some(metrics::VerdictLabel::Allowed),
+            (false, true) => Some(metrics::VerdictLabel::ShadowDenied),
+            (false, false) => Some(metrics::VerdictLabel::Denied),
         };
         if let Some(counted) = counted {
             worker.metrics().decision(policy, counted, source);
@@ -143,12 +145,12 @@ fn record_outcomes<S>(
     enforced
 }
 
-fn source_label(source: Source) -> metrics::Source {
+fn source_label(source: Source) -> metrics::SourceLabel {
     match source {
-        Source::Store => metrics::Source::Store,
-        Source::Slice => metrics::Source::Lease,
-        Source::LocalDenial => metrics::Source::LocalDenial,
-        Source::Fallback => metrics::Source::Fallback,
+        Source::Store => metrics::SourceLabel::Store,
+        Source::Slice => metrics::SourceLabel::Lease,
+        Source::LocalDenial => metrics::SourceLabel::LocalDenial,
+        Source::Fallback => metrics::SourceLabel::Fallback,
     }
 }
 
@@ -157,12 +159,12 @@ fn deny_unidentified<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
     context: &RequestContext<'_>,
-    facts: &Facts<'_>,
+    attributes: &RequestAttributes<'_>,
     policy: usize,
 ) -> Admission {
-    worker.metrics().decision(policy, metrics::Verdict::Denied, metrics::Source::Store);
-    DenialRecord { exchange, context, address: facts.address }.record_unidentified(worker, policy);
-    record_offense(worker, exchange, context, facts);
+    worker.metrics().decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
+    DenialRecord { exchange, context, address: attributes.address }.record_unidentified(worker, policy);
+    record_offense(worker, exchange, context, attributes);
     let outcome = PolicyOutcome::unidentified(policy, &worker.rules.policies[policy]);
     let reply = worker.rules.quotas.unidentified(outcome);
     Admission::Denied { policy, reply }

@@ -24,7 +24,7 @@ use crate::{
         bans::{Ban, Bans, Key},
     },
     config::model::{BanKey, BanRule, Config, KeyPart, KeyRecipe},
-    identity::{Facts, applies, identifier},
+    identity::{RequestAttributes, condition_matches, identifier},
     telemetry::metrics::BanVerdict,
 };
 
@@ -54,8 +54,8 @@ pub(super) fn check_bans<S>(
         return None;
     }
     let address = client_address(worker, client, context.address);
-    let facts = context.facts(&address);
-    let decisive = decisive_ban(config, matches, context, &facts, |shadow| {
+    let attributes = context.attributes(&address);
+    let decisive = decisive_ban(config, matches, context, &attributes, |shadow| {
         worker.metrics().ban_denial(shadow.rule, BanVerdict::ShadowDenied);
         exchange.verdict.deny_in_shadow(config.policies.len() + shadow.rule);
     });
@@ -73,12 +73,12 @@ pub(super) fn decisive_ban(
     config: &Config,
     matches: impl IntoIterator<Item = BanMatch>,
     context: &RequestContext<'_>,
-    facts: &Facts<'_>,
+    attributes: &RequestAttributes<'_>,
     mut shadow: impl FnMut(&BanMatch),
 ) -> Option<BanMatch> {
     let mut decisive: Option<BanMatch> = None;
     for matched in matches {
-        if config.bans.get(matched.rule).is_some_and(|rule| is_exempt(rule, facts, context.address)) {
+        if config.bans.get(matched.rule).is_some_and(|rule| is_exempt(rule, attributes, context.address)) {
             continue;
         }
         if matched.ban.is_shadow {
@@ -100,7 +100,7 @@ pub(super) fn matching_bans(
 ) -> SmallVec<[BanMatch; 2]> {
     let rules = &rules.bans;
     let mut matches = SmallVec::new();
-    let user = || Key::read(&identifier(&USER, &context.facts(""))?);
+    let user = || Key::read(&identifier(&USER, &context.attributes(""))?);
     bans.of(context.address, user, now, |ban| {
         let made = |rule: &Arc<abuse::bans::Rule>| !ban.is_by_hand() && *rule.name == *ban.by;
         let rule = rules.iter().position(made).unwrap_or(rules.len());
@@ -114,15 +114,15 @@ pub(super) fn record_offense<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
     context: &RequestContext<'_>,
-    facts: &Facts<'_>,
+    attributes: &RequestAttributes<'_>,
 ) {
     for (rule, configured) in worker.rules.bans.iter().zip(&worker.config().bans) {
-        if is_exempt(configured, facts, context.address) {
+        if is_exempt(configured, attributes, context.address) {
             continue;
         }
         let offender = match rule.key {
-            BanKey::Ip => Some(abuse::identifier(facts.address)),
-            BanKey::User => identifier(&USER, facts),
+            BanKey::Ip => Some(abuse::identifier(attributes.address)),
+            BanKey::User => identifier(&USER, attributes),
         };
         if let Some(offender) = offender {
             worker.strikes.note(rule, offender, exchange.time());
@@ -130,6 +130,6 @@ pub(super) fn record_offense<S>(
     }
 }
 
-fn is_exempt(rule: &BanRule, facts: &Facts<'_>, address: IpAddr) -> bool {
-    rule.exempt.iter().any(|of| applies(of, facts, address))
+fn is_exempt(rule: &BanRule, attributes: &RequestAttributes<'_>, address: IpAddr) -> bool {
+    rule.exempt.iter().any(|of| condition_matches(of, attributes, address))
 }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     abuse::Names,
     config::model::{Condition, Cost},
-    identity::{Facts, MissingIdentifier, applies, identifiers, value},
+    identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
@@ -74,7 +74,7 @@ pub(super) enum SkipReason<'a> {
 pub(super) struct Unidentified(pub(super) usize);
 
 impl<'a> Checks<'a> {
-    /// The checks of a request with these `facts`. `skipped` is called for each policy of the route that does not apply.
+    /// The checks of a request with these `attributes`. `skipped` is called for each policy of the route that does not apply.
     ///
     /// # Errors
     /// The request lacks what identifies it for a policy that is enforced.
@@ -82,11 +82,11 @@ impl<'a> Checks<'a> {
         rules: &'a Rules,
         inputs: &CheckInputs<'_>,
         context: &RequestContext<'_>,
-        facts: &Facts<'_>,
+        attributes: &RequestAttributes<'_>,
         mut skipped: impl FnMut(usize, SkipReason<'a>),
     ) -> Result<Self, Unidentified> {
         let is_preflight = is_preflight(&context.request.method, &context.request.headers);
-        let details = Details { inputs, context, facts, entry: OnceCell::new(), token: OnceCell::new() };
+        let details = Details { inputs, context, attributes, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
         for &index in &context.route.policies {
             let Some(policy) = rules.policies.get(index) else { continue };
@@ -94,7 +94,9 @@ impl<'a> Checks<'a> {
                 skipped(index, SkipReason::Preflight);
                 continue;
             }
-            if let Some(condition) = policy.exempt.iter().find(|of| applies(of, facts, context.address)) {
+            if let Some(condition) =
+                policy.exempt.iter().find(|of| condition_matches(of, attributes, context.address))
+            {
                 skipped(index, SkipReason::Exempt(condition));
                 continue;
             }
@@ -145,13 +147,14 @@ impl<'a> Checks<'a> {
         policy: &'a Policy,
         details: &Details<'_>,
     ) -> Result<bool, MissingIdentifier> {
-        let Details { context, facts, .. } = *details;
-        let nth = policy.overrides.iter().position(|(of, _)| applies(of, facts, context.address));
+        let Details { context, attributes, .. } = *details;
+        let nth =
+            policy.overrides.iter().position(|(of, _)| condition_matches(of, attributes, context.address));
         let variant = VariantRef { policy: index, variant: nth.map_or(0, |nth| nth + 1) };
         let policy = nth.and_then(|nth| policy.overrides.get(nth)).map_or(policy, |(_, limits)| limits);
-        let identifiers = identifiers(&policy.keys, policy.missing, facts)?;
+        let identifiers = identifiers(&policy.keys, policy.missing, attributes)?;
         let Some(detail) = details.detail(policy)? else { return Ok(false) };
-        let cost = cost(&policy.cost, facts.headers, facts.is_peer_trusted);
+        let cost = cost(&policy.cost, attributes.headers, attributes.is_peer_trusted);
         for identifier in identifiers {
             self.checks.push(Check { policy, identifier, cost, detail: detail.clone() });
             self.variants.push(variant);
@@ -164,7 +167,7 @@ impl<'a> Checks<'a> {
 struct Details<'a> {
     inputs: &'a CheckInputs<'a>,
     context: &'a RequestContext<'a>,
-    facts: &'a Facts<'a>,
+    attributes: &'a RequestAttributes<'a>,
     entry: OnceCell<Arc<Entry>>,
     token: OnceCell<Member>,
 }
@@ -180,7 +183,7 @@ impl Details<'_> {
             }
             Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.inputs.tokens.draw())),
             Kind::Distinct => match &policy.value {
-                Some(recipe) => match value(recipe, policy.missing, self.facts)? {
+                Some(recipe) => match distinct_value(recipe, policy.missing, self.attributes)? {
                     Some(value) => Detail::Member(hash(value.as_bytes())),
                     None => return Ok(None),
                 },

@@ -22,9 +22,9 @@ use super::{
     worker_telemetry::WorkerTelemetry,
 };
 use crate::telemetry::{
-    access_log::{Line, Verdict},
-    metrics::Source,
-    traces::{End, Head, Sent, Trace},
+    access_log::{Line, LogVerdict},
+    metrics::SourceLabel,
+    traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
 };
 
 /// The status that is logged for a client that went away before it was answered. nginx' number for it.
@@ -71,7 +71,7 @@ impl Exchange {
         request: &request::Parts,
         request_id: HeaderValue,
     ) -> Self {
-        let log = telemetry.access_log.wants().then(|| {
+        let log = telemetry.access_log.samples_next().then(|| {
             Box::new(LoggedFields {
                 method: request.method.clone(),
                 uri: request.uri.clone(),
@@ -170,27 +170,27 @@ impl Exchange {
     /// Adds the trace's context to a request for the upstream.
     pub(super) fn propagate_trace(&self, headers: &mut HeaderMap) {
         if let Some(trace) = &self.trace {
-            trace.tell(headers);
+            trace.inject(headers);
         }
     }
 
     /// Traces that the store is asked about so many checks.
     pub(super) fn decision_started(&mut self, checks: usize) {
-        self.trace_event(|trace, time| trace.deciding(time, checks));
+        self.trace_event(|trace, time| trace.start_decision(time, checks));
     }
 
     /// Notes where the decision was taken. `None`: there is none.
-    pub(super) fn decision_ended(&mut self, source: Option<Source>) {
+    pub(super) fn decision_ended(&mut self, source: Option<SourceLabel>) {
         match source {
             Some(source) => self.verdict.set_source(source),
             None => self.verdict.set_undecided(),
         }
-        self.trace_event(|trace, time| trace.decided(time, source.map(Source::name)));
+        self.trace_event(|trace, time| trace.end_decision(time, source.map(SourceLabel::name)));
     }
 
     /// Traces that the request is sent to this upstream.
     pub(super) fn forward_started(&mut self, upstream: &str) {
-        self.trace_event(|trace, time| trace.forwarding(time, upstream));
+        self.trace_event(|trace, time| trace.start_forwarding(time, upstream));
     }
 
     /// Notes the endpoint that answered.
@@ -198,12 +198,14 @@ impl Exchange {
         if let Some(log) = &mut self.log {
             log.upstream = Some(endpoint.as_str().to_owned());
         }
-        self.trace_event(|trace, time| trace.forwarded(time, Sent::Answered(endpoint, status)));
+        self.trace_event(|trace, time| {
+            trace.end_forwarding(time, UpstreamResult::Answered(endpoint, status));
+        });
     }
 
     /// Traces that no endpoint answered, and the status that the client gets instead.
     pub(super) fn forward_failed(&mut self, status: StatusCode) {
-        self.trace_event(|trace, time| trace.forwarded(time, Sent::Failed(status)));
+        self.trace_event(|trace, time| trace.end_forwarding(time, UpstreamResult::Failed(status)));
     }
 
     /// Where the trace is not sampled, not even the clock is read.
@@ -248,13 +250,13 @@ impl Exchange {
     }
 
     fn end_trace(&self, trace: Trace) {
-        trace.end(&End {
+        trace.end(&RequestEnd {
             time: self.telemetry.clock.at(Instant::now()),
             status: self.status,
             client: self.address,
             route: self.route_name(),
             policy: self.policy(self.verdict.policy()),
-            verdict: self.verdict.verdict().map(Verdict::name),
+            verdict: self.verdict.verdict().map(LogVerdict::name),
         });
     }
 }
@@ -266,7 +268,7 @@ impl Drop for Exchange {
         let closed = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
         let status = self.status.unwrap_or(closed);
         self.telemetry.metrics.request(self.route, status, elapsed);
-        if matches!(self.verdict.verdict(), Some(Verdict::Denied | Verdict::Banned)) {
+        if matches!(self.verdict.verdict(), Some(LogVerdict::Denied | LogVerdict::Banned)) {
             self.telemetry.metrics.denied(self.route);
         }
         if let Some(log) = &self.log {
@@ -286,7 +288,7 @@ fn begin_trace(
     request: &request::Parts,
     request_id: &HeaderValue,
 ) -> Option<Trace> {
-    let head = || Head {
+    let head = || RequestStart {
         time: telemetry.clock.at(Instant::now()),
         method: request.method.clone(),
         path: request.uri.path().to_owned(),

@@ -8,7 +8,7 @@ use http::request;
 use super::{client::ClientInfo, worker::Worker};
 use crate::{
     config::model::Route,
-    identity::{Facts, Identity, address_text},
+    identity::{Identity, RequestAttributes, address_text},
     router::{Host, Target},
 };
 
@@ -26,8 +26,8 @@ pub(super) struct RequestContext<'a> {
 
 impl<'a> RequestContext<'a> {
     /// What identifiers and conditions are taken from. `address`: the client's, as [`client_address`] gives it.
-    pub(super) fn facts(&self, address: &'a str) -> Facts<'a> {
-        Facts {
+    pub(super) fn attributes(&self, address: &'a str) -> RequestAttributes<'a> {
+        RequestAttributes {
             address,
             user: self.identity.user.as_deref(),
             is_user_verified: self.identity.is_verified,

@@ -1,53 +1,53 @@
 //! What limits and bans said of a request, for the access log and the trace.
 
-use crate::telemetry::{access_log::Verdict, metrics::Source};
+use crate::telemetry::{access_log::LogVerdict, metrics::SourceLabel};
 
 /// What is known so far: nothing, where no policy applies.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RequestVerdict {
-    verdict: Option<Verdict>,
+    verdict: Option<LogVerdict>,
     /// The index of the policy that denied the request, or of the ban's rule behind the policies.
     denied_by: Option<usize>,
     /// The index of the shadow policy that would have denied it.
     shadow_denied_by: Option<usize>,
-    source: Option<Source>,
+    source: Option<SourceLabel>,
 }
 
 impl RequestVerdict {
     /// A policy denied it.
     pub(super) fn deny(&mut self, policy: usize) {
-        (self.verdict, self.denied_by) = (Some(Verdict::Denied), Some(policy));
+        (self.verdict, self.denied_by) = (Some(LogVerdict::Denied), Some(policy));
     }
 
     /// A ban denied it; `rule` is its index behind the policies.
     pub(super) fn ban(&mut self, rule: usize) {
-        (self.verdict, self.denied_by) = (Some(Verdict::Banned), Some(rule));
+        (self.verdict, self.denied_by) = (Some(LogVerdict::Banned), Some(rule));
     }
 
     /// A shadow policy would have denied it.
     pub(super) fn deny_in_shadow(&mut self, policy: usize) {
         self.shadow_denied_by = Some(policy);
-        if matches!(self.verdict, None | Some(Verdict::Allowed)) {
-            self.verdict = Some(Verdict::ShadowDenied);
+        if matches!(self.verdict, None | Some(LogVerdict::Allowed)) {
+            self.verdict = Some(LogVerdict::ShadowDenied);
         }
     }
 
     /// Its policies admitted it.
     pub(super) fn allow(&mut self) {
-        self.verdict.get_or_insert(Verdict::Allowed);
+        self.verdict.get_or_insert(LogVerdict::Allowed);
     }
 
     /// The store could not be asked.
     pub(super) fn set_undecided(&mut self) {
-        self.verdict = Some(Verdict::Undecided);
+        self.verdict = Some(LogVerdict::Undecided);
     }
 
     /// Where it was decided.
-    pub(super) fn set_source(&mut self, source: Source) {
+    pub(super) fn set_source(&mut self, source: SourceLabel) {
         self.source = Some(source);
     }
 
-    pub(super) fn verdict(&self) -> Option<Verdict> {
+    pub(super) fn verdict(&self) -> Option<LogVerdict> {
         self.verdict
     }
 
@@ -60,7 +60,7 @@ impl RequestVerdict {
         self.shadow_denied_by
     }
 
-    pub(super) fn source(&self) -> Option<Source> {
+    pub(super) fn source(&self) -> Option<SourceLabel> {
         self.source
     }
 }
@@ -74,14 +74,14 @@ mod tests {
         let mut verdict = RequestVerdict::default();
         assert_eq!((verdict.verdict(), verdict.policy()), (None, None));
         verdict.allow();
-        assert_eq!(verdict.verdict(), Some(Verdict::Allowed));
+        assert_eq!(verdict.verdict(), Some(LogVerdict::Allowed));
         verdict.deny_in_shadow(1);
-        assert_eq!((verdict.verdict(), verdict.policy()), (Some(Verdict::ShadowDenied), Some(1)));
+        assert_eq!((verdict.verdict(), verdict.policy()), (Some(LogVerdict::ShadowDenied), Some(1)));
         verdict.allow();
-        assert_eq!(verdict.verdict(), Some(Verdict::ShadowDenied));
+        assert_eq!(verdict.verdict(), Some(LogVerdict::ShadowDenied));
         verdict.deny(0);
         verdict.deny_in_shadow(2);
-        assert_eq!((verdict.verdict(), verdict.policy()), (Some(Verdict::Denied), Some(0)));
+        assert_eq!((verdict.verdict(), verdict.policy()), (Some(LogVerdict::Denied), Some(0)));
         assert_eq!(verdict.shadow_policy(), Some(2));
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     config::model::{AddressHeader, Config},
     identity::{TrustedProxies, Verifier},
     limit::Policy,
-    router::{Refused, Router, Target},
+    router::{Rejection, Router, Target},
 };
 
 /// One configuration, as requests are checked against it. Immutable: another configuration has its own rules.
@@ -99,15 +99,15 @@ impl Rules {
 ///
 /// # Errors
 /// It is malformed or ambiguous, or has a transfer coding that is not supported.
-pub(super) fn parse_target(request: &request::Parts) -> Result<Target, Refused> {
+pub(super) fn parse_target(request: &request::Parts) -> Result<Target, Rejection> {
     check_framing(&request.headers)?;
-    Target::of(&request.method, &request.uri, request.version, &request.headers)
+    Target::parse(&request.method, &request.uri, request.version, &request.headers)
 }
 
-fn check_framing(headers: &HeaderMap) -> Result<(), Refused> {
+fn check_framing(headers: &HeaderMap) -> Result<(), Rejection> {
     match headers::has_other_coding(headers) {
         false => Ok(()),
-        true => Err(Refused {
+        true => Err(Rejection {
             status: StatusCode::NOT_IMPLEMENTED,
             detail: "No transfer coding but chunked is supported.",
         }),

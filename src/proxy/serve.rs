@@ -23,7 +23,7 @@ use super::{
     rules::parse_target,
     worker::Worker,
 };
-use crate::{identity::identify, limit::StoreAdmin, router::Refused};
+use crate::{identity::identify, limit::StoreAdmin, router::Rejection};
 
 /// Serves one request of `client`.
 ///
@@ -46,7 +46,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     // What does the request ask for, and how is it framed?
     let target = match parse_target(&request) {
         Ok(target) => target,
-        Err(Refused { status, detail }) => {
+        Err(Rejection { status, detail }) => {
             return Ok(exchange.reply(Reply::problem(status, detail).closing()));
         }
     };
@@ -60,7 +60,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     // Where does the request go?
     let route = match rules.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
-        Err(Refused { status, detail }) => {
+        Err(Rejection { status, detail }) => {
             return Ok(refuse(exchange, &request, body, Reply::problem(status, detail)));
         }
     };

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use http::{HeaderMap, HeaderValue, Uri, Version, header::HOST, uri::Scheme};
 
-use super::Refused;
+use super::Rejection;
 
 /// A well-formed `uri-host [":" port]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,17 +20,21 @@ impl Host {
     /// # Errors
     /// 400 as RFC 9112, 3.2 demands: HTTP/1.1 without Host, Host more than once or malformed. The
     /// absolute form wins over Host (3.2.2), but does not excuse a bad one.
-    pub(super) fn of(uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Option<Self>, Refused> {
+    pub(super) fn from_request(
+        uri: &Uri,
+        version: Version,
+        headers: &HeaderMap,
+    ) -> Result<Option<Self>, Rejection> {
         let field = field(version, headers)?;
         let Some(authority) = uri.authority() else { return Ok(field) };
         if uri.scheme().is_none_or(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
-            return Err(Refused::bad_request("The request target is neither a path nor an http URL."));
+            return Err(Rejection::bad_request("The request target is neither a path nor an http URL."));
         }
         HeaderValue::from_str(authority.as_str())
             .ok()
             .and_then(Self::parse)
             .map(Some)
-            .ok_or(Refused::bad_request("The host in the request target is malformed."))
+            .ok_or(Rejection::bad_request("The host in the request target is malformed."))
     }
 
     /// The authority exactly as it is to be sent in `Host`.
@@ -53,19 +57,19 @@ impl Host {
     }
 }
 
-fn field(version: Version, headers: &HeaderMap) -> Result<Option<Host>, Refused> {
+fn field(version: Version, headers: &HeaderMap) -> Result<Option<Host>, Rejection> {
     let Some(field) = headers.get(HOST) else {
         // HTTP/1.0 knows no Host, HTTP/2 has :authority.
         return match version {
-            Version::HTTP_11 => Err(Refused::bad_request("The Host field is missing.")),
+            Version::HTTP_11 => Err(Rejection::bad_request("The Host field is missing.")),
             _ => Ok(None),
         };
     };
     // More fields than names: some name is repeated.
     if headers.len() > headers.keys_len() && headers.get_all(HOST).iter().nth(1).is_some() {
-        return Err(Refused::bad_request("There is more than one Host field."));
+        return Err(Rejection::bad_request("There is more than one Host field."));
     }
-    Host::parse(field.clone()).map(Some).ok_or(Refused::bad_request("The Host field is malformed."))
+    Host::parse(field.clone()).map(Some).ok_or(Rejection::bad_request("The Host field is malformed."))
 }
 
 /// Where the name ends in a well-formed authority without userinfo.
@@ -118,14 +122,18 @@ fn is_port(rest: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn of(uri: &str, version: Version, fields: &[&[u8]]) -> Result<Option<(String, String)>, &'static str> {
+    fn parse(
+        uri: &str,
+        version: Version,
+        fields: &[&[u8]],
+    ) -> Result<Option<(String, String)>, &'static str> {
         let mut headers = HeaderMap::new();
         for field in fields {
             headers.append(HOST, HeaderValue::from_bytes(field).unwrap());
         }
-        let host = Host::of(&uri.parse().unwrap(), version, &headers).map_err(|refused| {
-            assert_eq!(refused.status, 400);
-            refused.detail
+        let host = Host::from_request(&uri.parse().unwrap(), version, &headers).map_err(|rejection| {
+            assert_eq!(rejection.status, 400);
+            rejection.detail
         })?;
         Ok(host.map(|host| (host.name().to_owned(), host.field().to_str().unwrap().to_owned())))
     }
@@ -145,7 +153,7 @@ mod tests {
             ("[2001:db8::1]", "[2001:db8::1]"),
             ("[::ffff:1.2.3.4]:80", "[::ffff:1.2.3.4]"),
         ] {
-            let found = of("/", Version::HTTP_11, &[sent.as_bytes()]);
+            let found = parse("/", Version::HTTP_11, &[sent.as_bytes()]);
             assert_eq!(found, Ok(Some((name.to_owned(), sent.to_owned()))), "{sent}");
         }
     }
@@ -184,7 +192,7 @@ mod tests {
         ];
         for sent in bad {
             for version in [Version::HTTP_10, Version::HTTP_11] {
-                let found = of("/", version, &[sent]);
+                let found = parse("/", version, &[sent]);
                 assert_eq!(found, Err("The Host field is malformed."), "{}", sent.escape_ascii());
             }
         }
@@ -192,26 +200,26 @@ mod tests {
 
     #[test]
     fn there_is_exactly_one_host_field() {
-        assert_eq!(of("/", Version::HTTP_11, &[]), Err("The Host field is missing."));
-        assert_eq!(of("/", Version::HTTP_10, &[]), Ok(None));
+        assert_eq!(parse("/", Version::HTTP_11, &[]), Err("The Host field is missing."));
+        assert_eq!(parse("/", Version::HTTP_10, &[]), Ok(None));
         for version in [Version::HTTP_10, Version::HTTP_11] {
-            assert_eq!(of("/", version, &[b"a", b"a"]), Err("There is more than one Host field."));
+            assert_eq!(parse("/", version, &[b"a", b"a"]), Err("There is more than one Host field."));
         }
     }
 
     #[test]
     fn the_absolute_form_wins_but_excuses_nothing() {
-        let wins = of("http://A.example:81/p", Version::HTTP_11, &[b"b.example"]);
+        let wins = parse("http://A.example:81/p", Version::HTTP_11, &[b"b.example"]);
         assert_eq!(wins, Ok(Some(("A.example".to_owned(), "A.example:81".to_owned()))));
-        assert!(of("https://a.example", Version::HTTP_10, &[]).is_ok());
+        assert!(parse("https://a.example", Version::HTTP_10, &[]).is_ok());
 
-        assert_eq!(of("http://a/", Version::HTTP_11, &[]), Err("The Host field is missing."));
-        assert_eq!(of("http://a/", Version::HTTP_11, &[b"a b"]), Err("The Host field is malformed."));
+        assert_eq!(parse("http://a/", Version::HTTP_11, &[]), Err("The Host field is missing."));
+        assert_eq!(parse("http://a/", Version::HTTP_11, &[b"a b"]), Err("The Host field is malformed."));
         let malformed = Err("The host in the request target is malformed.");
-        assert_eq!(of("http://user@a/", Version::HTTP_11, &[b"a"]), malformed);
-        assert_eq!(of("http://a,b/", Version::HTTP_11, &[b"a"]), malformed);
+        assert_eq!(parse("http://user@a/", Version::HTTP_11, &[b"a"]), malformed);
+        assert_eq!(parse("http://a,b/", Version::HTTP_11, &[b"a"]), malformed);
         let no_url = Err("The request target is neither a path nor an http URL.");
-        assert_eq!(of("ftp://a/", Version::HTTP_11, &[b"a"]), no_url);
-        assert_eq!(of("a.example:80", Version::HTTP_11, &[b"a"]), no_url);
+        assert_eq!(parse("ftp://a/", Version::HTTP_11, &[b"a"]), no_url);
+        assert_eq!(parse("a.example:80", Version::HTTP_11, &[b"a"]), no_url);
     }
 }

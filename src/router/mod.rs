@@ -1,19 +1,19 @@
-//! Which route a request takes: [`Target`] reads what the request is for, [`Router`] finds its route.
+//! The route of a request: [`Target`] parses the request target (RFC 9112, 3.2), [`Router`] finds its route.
 //!
-//! What a route matched is what the upstream gets. A path is normalised once (RFC 3986, 6.2.2), matched
-//! in that form and forwarded in that form. Origins differ in how they read what is left: some take
+//! The upstream gets the path that the route matched. A path is normalized once (RFC 3986, 6.2.2), matched
+//! in that form and forwarded in that form. Origins differ in how they interpret what is left: some take
 //! `%2F` or `\` for a slash, some merge `//`, some drop `;parameters`. A request whose route would
-//! depend on that is refused, so that no spelling of a path gets around the policies of its route.
+//! depend on that is rejected, so that no spelling of a path bypasses the policies of its route.
 
 mod host;
-mod normalise;
+mod interpretation;
+mod normalization;
 mod pattern;
-mod reading;
-mod refused;
-mod table;
+mod rejection;
+mod route_table;
 mod target;
 
 pub use host::Host;
-pub use refused::Refused;
-pub use table::{Account, Misfit, Router};
+pub use rejection::Rejection;
+pub use route_table::{Mismatch, RouteExplanation, Router};
 pub use target::Target;

@@ -1,19 +1,19 @@
-//! A route's path pattern, in the form in which paths are read.
+//! A route's path pattern, in the form in which paths are matched.
 
-use super::{Refused, normalise::normalise, reading::Reading};
+use super::{Rejection, interpretation::PathInterpretation, normalization::normalize};
 use crate::config::model::{PathPattern, Segment};
 
-/// Matches paths that were read literally.
+/// Matches paths in their literal interpretation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
-    pub(super) shape: Shape,
-    /// The liberties that would make a difference to the pattern itself. Whoever writes
-    /// `/fetch/https://*` says that there `//` is meant as it stands.
-    pub(super) spelled_out: Reading,
+    pub(super) kind: PatternKind,
+    /// The ambiguities of the pattern itself. In `/fetch/https://*`, for one, `//` is meant
+    /// literally.
+    pub(super) intended_ambiguities: PathInterpretation,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum PatternKind {
     Exact(String),
     /// Ends in `/`. `/a/` matches `/a/` and `/a/b`, not `/a`.
     Prefix(String),
@@ -24,24 +24,28 @@ pub(super) enum Shape {
 impl Pattern {
     pub(super) fn new(pattern: &PathPattern) -> Self {
         match pattern {
-            PathPattern::Exact(path) => Self::of(path, Shape::Exact(read(path))),
-            PathPattern::Prefix(path) => Self::of(path, Shape::Prefix(read(path))),
+            PathPattern::Exact(path) => Self::with_kind(path, PatternKind::Exact(literal_path(path))),
+            PathPattern::Prefix(path) => Self::with_kind(path, PatternKind::Prefix(literal_path(path))),
             PathPattern::Template(segments) => {
-                let path: String = segments.iter().map(in_path).collect();
-                Self::of(&path, Shape::Template(segments.iter().map(literal).collect()))
+                let path: String = segments.iter().map(example).collect();
+                Self::with_kind(&path, PatternKind::Template(segments.iter().map(literal_segment).collect()))
             }
         }
     }
 
-    fn of(path: &str, shape: Shape) -> Self {
-        Self { shape, spelled_out: Reading::possible(path).unwrap_or(Reading::LITERAL) }
+    fn with_kind(path: &str, kind: PatternKind) -> Self {
+        Self {
+            kind,
+            intended_ambiguities: PathInterpretation::ambiguities(path)
+                .unwrap_or(PathInterpretation::LITERAL),
+        }
     }
 
     pub(super) fn matches(&self, path: &str) -> bool {
-        match &self.shape {
-            Shape::Exact(exact) => path == exact,
-            Shape::Prefix(prefix) => path.starts_with(prefix.as_str()),
-            Shape::Template(template) => {
+        match &self.kind {
+            PatternKind::Exact(exact) => path == exact,
+            PatternKind::Prefix(prefix) => path.starts_with(prefix.as_str()),
+            PatternKind::Template(template) => {
                 let mut segments = path.split('/').skip(1);
                 template.iter().all(|wanted| {
                     segments.next().is_some_and(|segment| match wanted {
@@ -54,22 +58,24 @@ impl Pattern {
     }
 }
 
-/// A pattern that no path can equal, such as one with a broken escape, is left as it is.
-fn read(path: &str) -> String {
-    let read = |path: &str| -> Result<String, Refused> {
-        Ok(Reading::LITERAL.apply(&normalise(path)?)?.into_owned())
+/// The pattern in the literal interpretation. One that no path can equal, such as one with a malformed
+/// percent-encoding, stays as it is.
+fn literal_path(path: &str) -> String {
+    let read = |path: &str| -> Result<String, Rejection> {
+        Ok(PathInterpretation::LITERAL.interpret(&normalize(path)?)?.into_owned())
     };
     read(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn literal(segment: &Segment) -> Option<String> {
+fn literal_segment(segment: &Segment) -> Option<String> {
     match segment {
-        Segment::Literal(_) => Some(read(&in_path(segment)).split_off(1)),
+        Segment::Literal(_) => Some(literal_path(&example(segment)).split_off(1)),
         Segment::Parameter(_) => None,
     }
 }
 
-fn in_path(segment: &Segment) -> String {
+/// The segment as part of a path; a parameter has some value.
+fn example(segment: &Segment) -> String {
     match segment {
         Segment::Literal(text) => format!("/{text}"),
         Segment::Parameter(_) => "/x".to_owned(),
@@ -127,10 +133,14 @@ mod tests {
 
     #[test]
     fn a_pattern_spells_out_what_it_holds() {
-        let spelled_out = |path: &str| Pattern::new(&PathPattern::Prefix(path.to_owned())).spelled_out;
-        assert_eq!(spelled_out("/fetch/https://"), Reading::possible("//").unwrap());
-        assert_eq!(spelled_out("/a%2Fb/"), Reading::possible("/a%2Fb").unwrap());
-        assert_eq!(spelled_out("/a/b/"), Reading::LITERAL);
-        assert_eq!(Pattern::new(&template("/a;x/{id}")).spelled_out, Reading::possible("/a;x").unwrap());
+        let intended_ambiguities =
+            |path: &str| Pattern::new(&PathPattern::Prefix(path.to_owned())).intended_ambiguities;
+        assert_eq!(intended_ambiguities("/fetch/https://"), PathInterpretation::ambiguities("//").unwrap());
+        assert_eq!(intended_ambiguities("/a%2Fb/"), PathInterpretation::ambiguities("/a%2Fb").unwrap());
+        assert_eq!(intended_ambiguities("/a/b/"), PathInterpretation::LITERAL);
+        assert_eq!(
+            Pattern::new(&template("/a;x/{id}")).intended_ambiguities,
+            PathInterpretation::ambiguities("/a;x").unwrap()
+        );
     }
 }

@@ -1,49 +1,54 @@
-//! What a request is for: the host and the path, read once.
+//! The request target: the host and the path, parsed once.
 
 use compact_str::CompactString;
 use http::{HeaderMap, Method, StatusCode, Uri, Version, uri::PathAndQuery};
 
-use super::{Host, Refused, normalise::normalise, reading::Reading};
+use super::{Host, Rejection, interpretation::PathInterpretation, normalization::normalize};
 
-/// Bytes of a path that can be read in more than one way: every way is tried, so work is bounded.
-const LONGEST_AMBIGUOUS: usize = 2 * 1024;
+/// Bytes of an ambiguous path. Every interpretation is tried, so this bounds the work.
+const MAX_AMBIGUOUS_PATH: usize = 2 * 1024;
 
 /// The target of a request, well-formed and in normal form.
 #[derive(Debug, Clone)]
 pub struct Target {
     host: Option<Host>,
     path_and_query: PathAndQuery,
-    /// The literal reading where it differs from the path.
+    /// The literal interpretation, if it differs from the path.
     literal: Option<CompactString>,
-    /// The loosest reading where it differs from the literal one.
+    /// The loosest interpretation, if it differs from the literal one.
     loosest: Option<CompactString>,
-    pub(super) readings: Reading,
+    pub(super) ambiguities: PathInterpretation,
 }
 
 impl Target {
-    /// Reads the request line's target together with Host (RFC 9112, 3.2 and 3.3). Nothing is
-    /// allocated for a plain path, which is what almost every path is.
+    /// Parses the target of the request line together with Host (RFC 9112, 3.2 and 3.3). Nothing is
+    /// allocated for a plain path, as almost every path is.
     ///
     /// # Errors
-    /// 400 for a target or Host that is malformed or can be read in two ways, 404 for `OPTIONS *`, 414
+    /// 400 for a target or Host that is malformed or ambiguous, 404 for `OPTIONS *`, 414
     /// for a long path with ambiguities, 501 for CONNECT.
-    pub fn of(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Result<Self, Refused> {
+    pub fn parse(
+        method: &Method,
+        uri: &Uri,
+        version: Version,
+        headers: &HeaderMap,
+    ) -> Result<Self, Rejection> {
         if method == Method::CONNECT {
             // RFC 9110, 9.1: a method that no resource here could support.
-            return Err(Refused {
+            return Err(Rejection {
                 status: StatusCode::NOT_IMPLEMENTED,
                 detail: "This is a reverse proxy: it opens no tunnels.",
             });
         }
-        let host = Host::of(uri, version, headers)?;
+        let host = Host::from_request(uri, version, headers)?;
         let path_and_query = match uri.path_and_query() {
             Some(path_and_query) if path_and_query.path() != "*" => path_and_query,
             // RFC 9110, 9.3.7: it asks about the server as a whole, but there may be many behind this
             // one.
             Some(_) if method == Method::OPTIONS => {
-                return Err(Refused::not_found("No route is for the server as a whole."));
+                return Err(Rejection::not_found("No route is for the server as a whole."));
             }
-            _ => return Err(Refused::bad_request("The request target has no path.")),
+            _ => return Err(Rejection::bad_request("The request target has no path.")),
         };
         // "http://host?query" has the path "/" (RFC 9110, 4.2.3), but does not spell it out.
         if is_plain(path_and_query.path()) && path_and_query.as_str().starts_with('/') {
@@ -52,29 +57,29 @@ impl Target {
                 path_and_query: path_and_query.clone(),
                 literal: None,
                 loosest: None,
-                readings: Reading::LITERAL,
+                ambiguities: PathInterpretation::LITERAL,
             });
         }
-        Self::normalised(host, path_and_query)
+        Self::normalized(host, path_and_query)
     }
 
-    fn normalised(host: Option<Host>, path_and_query: &PathAndQuery) -> Result<Self, Refused> {
-        let path = normalise(path_and_query.path())?;
-        let readings = Reading::possible(&path)?;
-        if readings != Reading::LITERAL && path.len() > LONGEST_AMBIGUOUS {
-            return Err(Refused {
+    fn normalized(host: Option<Host>, path_and_query: &PathAndQuery) -> Result<Self, Rejection> {
+        let path = normalize(path_and_query.path())?;
+        let ambiguities = PathInterpretation::ambiguities(&path)?;
+        if ambiguities != PathInterpretation::LITERAL && path.len() > MAX_AMBIGUOUS_PATH {
+            return Err(Rejection {
                 status: StatusCode::URI_TOO_LONG,
                 detail: "The path is long and can be read in more than one way.",
             });
         }
-        let literal = Reading::LITERAL.apply(&path)?;
-        let loosest = readings.apply(&path)?;
+        let literal = PathInterpretation::LITERAL.interpret(&path)?;
+        let loosest = ambiguities.interpret(&path)?;
         Ok(Self {
             host,
             path_and_query: with_path(path_and_query, &path)?,
             loosest: (loosest != literal).then(|| CompactString::from(loosest)),
             literal: (literal != path).then(|| CompactString::from(literal)),
-            readings,
+            ambiguities,
         })
     }
 
@@ -98,19 +103,19 @@ impl Target {
         self.path_and_query.query()
     }
 
-    /// The loosest reading of the path, for limits: `/a/b`, `//a/b`, `/a%2Fb` and `/a/b;x` are one.
-    /// ASCII; the only escapes left are of what could not stand in a path by itself.
+    /// The loosest interpretation of the path, for limits: `/a/b`, `//a/b`, `/a%2Fb` and `/a/b;x` are one.
+    /// ASCII; the only percent-encodings left are of characters that must not stand in a path without.
     pub fn loosest_path(&self) -> &str {
         self.loosest.as_deref().unwrap_or_else(|| self.literal_path())
     }
 
-    /// What patterns match.
+    /// The path that patterns match.
     pub(super) fn literal_path(&self) -> &str {
         self.literal.as_deref().unwrap_or_else(|| self.path())
     }
 }
 
-/// Whether a path is its own normal form and can only be read in one way. May say no to some that are.
+/// Whether a path is in normal form and unambiguous. May be false for some that are.
 fn is_plain(path: &str) -> bool {
     let mut follows_slash = false;
     path.bytes().all(|byte| {
@@ -124,7 +129,7 @@ fn is_plain(path: &str) -> bool {
     })
 }
 
-fn with_path(original: &PathAndQuery, path: &str) -> Result<PathAndQuery, Refused> {
+fn with_path(original: &PathAndQuery, path: &str) -> Result<PathAndQuery, Rejection> {
     if original.as_str().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('?')) {
         return Ok(original.clone());
     }
@@ -133,7 +138,7 @@ fn with_path(original: &PathAndQuery, path: &str) -> Result<PathAndQuery, Refuse
         None => path.to_owned(),
     };
     PathAndQuery::from_maybe_shared(bytes::Bytes::from(text))
-        .map_err(|_| Refused::bad_request("The request target is malformed."))
+        .map_err(|_| Rejection::bad_request("The request target is malformed."))
 }
 
 #[cfg(test)]
@@ -143,12 +148,12 @@ mod tests {
 
     use super::*;
 
-    fn target(method: &Method, uri: &str) -> Result<Target, Refused> {
+    fn target(method: &Method, uri: &str) -> Result<Target, Rejection> {
         let headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("example.org"))]);
-        Target::of(method, &uri.parse().unwrap(), Version::HTTP_11, &headers)
+        Target::parse(method, &uri.parse().unwrap(), Version::HTTP_11, &headers)
     }
 
-    fn get(uri: &str) -> Result<Target, Refused> {
+    fn get(uri: &str) -> Result<Target, Rejection> {
         target(&Method::GET, uri)
     }
 
@@ -186,7 +191,7 @@ mod tests {
     #[test]
     fn what_changes_nothing_shares_the_original_bytes() {
         let uri: Uri = "/.well-known/a%2Fb?q".parse().unwrap();
-        let target = Target::of(&Method::GET, &uri, Version::HTTP_10, &HeaderMap::new()).unwrap();
+        let target = Target::parse(&Method::GET, &uri, Version::HTTP_10, &HeaderMap::new()).unwrap();
         assert_eq!(
             target.path_and_query().as_str().as_ptr(),
             uri.path_and_query().unwrap().as_str().as_ptr()
@@ -195,7 +200,8 @@ mod tests {
 
     #[test]
     fn targets_without_a_path_are_refused() {
-        let status = |method, uri| target(&method, uri).map(drop).map_err(|refused| refused.status.as_u16());
+        let status =
+            |method, uri| target(&method, uri).map(drop).map_err(|rejection| rejection.status.as_u16());
         assert_eq!(status(Method::CONNECT, "example.org:443"), Err(501));
         assert_eq!(status(Method::CONNECT, "/"), Err(501));
         assert_eq!(status(Method::OPTIONS, "*"), Err(404));
@@ -206,9 +212,12 @@ mod tests {
 
     #[test]
     fn long_paths_are_refused_only_if_they_are_ambiguous() {
-        let long = "a".repeat(LONGEST_AMBIGUOUS);
+        let long = "a".repeat(MAX_AMBIGUOUS_PATH);
         assert!(get(&format!("/{long}%40")).is_ok());
-        assert_eq!(get(&format!("//{long}")).map(drop).map_err(|refused| refused.status.as_u16()), Err(414));
+        assert_eq!(
+            get(&format!("//{long}")).map(drop).map_err(|rejection| rejection.status.as_u16()),
+            Err(414)
+        );
     }
 
     proptest! {
@@ -227,8 +236,8 @@ mod tests {
         #[test]
         fn plain_paths_are_their_own_normal_form(path in "/[a-c./~@:]{0,12}") {
             if is_plain(&path) {
-                prop_assert_eq!(normalise(&path).unwrap(), path.as_str());
-                prop_assert_eq!(Reading::possible(&path), Ok(Reading::LITERAL));
+                prop_assert_eq!(normalize(&path).unwrap(), path.as_str());
+                prop_assert_eq!(PathInterpretation::ambiguities(&path), Ok(PathInterpretation::LITERAL));
             }
         }
     }

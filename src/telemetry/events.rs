@@ -1,38 +1,38 @@
-//! What happens, told to whoever watches at the moment.
+//! Events for operators who are watching.
 //!
-//! Nobody who tells waits, and nobody who listens is waited for: whoever is too slow misses some, and is told how many.
+//! Publishers never wait. A subscriber that is too slow misses events, and learns how many.
 
 use std::sync::Arc;
 
 use tokio::sync::broadcast;
 
-/// Events that a slow listener may be behind.
-const BEHIND: usize = 1_024;
+/// Events that a slow subscriber may be behind.
+const CAPACITY: usize = 1_024;
 
 /// Something that an operator may want to see at once. Times are microseconds since the Unix epoch; addresses and keys
 /// as they are shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// A client was held back: the first time, or again after a while.
+    /// A client was limited: the first time, or again after a while.
     Limited { address: String, policies: Vec<String>, denied: u64, distinct_users: usize, until: i64 },
-    /// A client was let go.
+    /// A client's limits were cleared.
     Unblocked { address: String },
-    /// Somebody was shut out.
+    /// A client was banned.
     Banned { key: String, until: i64, reason: String, by: String, level: u32, is_shadow: bool },
     /// A ban was lifted.
     Lifted { key: String },
-    /// The configuration was read again: what has changed.
+    /// The configuration was reloaded: what has changed.
     Reloaded { configuration_hash: String, changed: Vec<String> },
-    /// The configuration was read again, and is no good: the one before it stays.
+    /// A reload failed: the configuration in force stays.
     NotReloaded { errors: Vec<String> },
     /// The health of something changed: `store`, `upstream api http://127.0.0.1:3000`.
     Health { what: String, is_healthy: bool, why: String },
-    /// A warning came up, or went.
+    /// A warning was raised or cleared.
     Warning { text: String, is_raised: bool },
 }
 
 impl Event {
-    /// As the stream names it.
+    /// Its name in the event stream.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Limited { .. } => "limited",
@@ -47,46 +47,46 @@ impl Event {
     }
 }
 
-/// Where events are told. Cheap to clone: all are one.
+/// Where events are published. Clones share one channel.
 #[derive(Debug, Clone)]
 pub struct Events(broadcast::Sender<Arc<Event>>);
 
-/// Hears what is told from when it was made.
+/// Receives the events that are published after it was made.
 #[derive(Debug)]
-pub struct Listener(broadcast::Receiver<Arc<Event>>);
+pub struct Subscription(broadcast::Receiver<Arc<Event>>);
 
-/// What a listener hears.
+/// What a subscription delivers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum Delivery {
     Event(Arc<Event>),
-    /// It was too slow, and missed so many.
+    /// The subscriber was too slow, and missed so many events.
     Missed(u64),
-    /// Nothing more will be told.
-    End,
+    /// No more events will be published.
+    Closed,
 }
 
 impl Events {
-    /// A place where nobody listens yet.
+    /// Without subscribers yet.
     pub fn new() -> Self {
-        Self(broadcast::Sender::new(BEHIND))
+        Self(broadcast::Sender::new(CAPACITY))
     }
 
-    /// Tells an event. `event` is called only where somebody listens.
-    pub fn tell(&self, event: impl FnOnce() -> Event) {
-        if self.is_watched() {
-            // The last may have gone meanwhile.
-            let _nobody = self.0.send(Arc::new(event()));
+    /// Publishes an event. `event` is called only if there is a subscriber.
+    pub fn publish(&self, event: impl FnOnce() -> Event) {
+        if self.has_subscribers() {
+            // The last subscriber may have gone in between.
+            let _no_subscriber = self.0.send(Arc::new(event()));
         }
     }
 
-    /// Whether anybody listens.
-    pub fn is_watched(&self) -> bool {
+    /// Whether there is a subscriber.
+    pub fn has_subscribers(&self) -> bool {
         self.0.receiver_count() > 0
     }
 
-    /// Hears what is told from now on.
-    pub fn listen(&self) -> Listener {
-        Listener(self.0.subscribe())
+    /// Subscribes to the events from now on.
+    pub fn subscribe(&self) -> Subscription {
+        Subscription(self.0.subscribe())
     }
 }
 
@@ -96,13 +96,13 @@ impl Default for Events {
     }
 }
 
-impl Listener {
-    /// The next that is told. Dropped before it is ready, nothing is lost.
-    pub async fn next(&mut self) -> Heard {
+impl Subscription {
+    /// The next delivery. Cancel-safe.
+    pub async fn next(&mut self) -> Delivery {
         match self.0.recv().await {
-            Ok(event) => Heard::Event(event),
-            Err(broadcast::error::RecvError::Lagged(missed)) => Heard::Missed(missed),
-            Err(broadcast::error::RecvError::Closed) => Heard::End,
+            Ok(event) => Delivery::Event(event),
+            Err(broadcast::error::RecvError::Lagged(missed)) => Delivery::Missed(missed),
+            Err(broadcast::error::RecvError::Closed) => Delivery::Closed,
         }
     }
 }
@@ -116,9 +116,9 @@ mod tests {
 
     use super::*;
 
-    fn heard(listener: &mut Listener) -> Option<Heard> {
-        match pin!(listener.next()).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(heard) => Some(heard),
+    fn poll(subscription: &mut Subscription) -> Option<Delivery> {
+        match pin!(subscription.next()).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(delivery) => Some(delivery),
             Poll::Pending => None,
         }
     }
@@ -128,23 +128,23 @@ mod tests {
     }
 
     #[test]
-    fn whoever_listens_hears_what_is_told_from_then_on() {
+    fn a_subscriber_receives_later_events() {
         let events = Events::new();
-        events.tell(|| unreachable!("nobody listens"));
-        let mut listener = events.listen();
-        assert_eq!(heard(&mut listener), None);
-        events.tell(|| event(1));
-        assert_eq!(heard(&mut listener), Some(Heard::Event(Arc::new(event(1)))));
+        events.publish(|| unreachable!("there is no subscriber"));
+        let mut subscription = events.subscribe();
+        assert_eq!(poll(&mut subscription), None);
+        events.publish(|| event(1));
+        assert_eq!(poll(&mut subscription), Some(Delivery::Event(Arc::new(event(1)))));
         drop(events);
-        assert_eq!(heard(&mut listener), Some(Heard::End));
+        assert_eq!(poll(&mut subscription), Some(Delivery::Closed));
     }
 
     #[test]
-    fn whoever_is_slow_is_told_what_he_missed() {
+    fn a_slow_subscriber_learns_how_many_it_missed() {
         let events = Events::new();
-        let mut listener = events.listen();
-        (0..BEHIND + 3).for_each(|n| events.tell(|| event(n)));
-        assert_eq!(heard(&mut listener), Some(Heard::Missed(3)));
-        assert_eq!(heard(&mut listener), Some(Heard::Event(Arc::new(event(3)))));
+        let mut subscription = events.subscribe();
+        (0..CAPACITY + 3).for_each(|n| events.publish(|| event(n)));
+        assert_eq!(poll(&mut subscription), Some(Delivery::Missed(3)));
+        assert_eq!(poll(&mut subscription), Some(Delivery::Event(Arc::new(event(3)))));
     }
 }

@@ -18,8 +18,8 @@ pub struct Guard(#[expect(dead_code, reason = "it is there to be dropped")] Work
 /// Sends what `tracing` reports to stderr, from `log.level` up, as long as what it returns is kept. The
 /// first call of a process holds; later ones change nothing, so that tests may call it freely.
 ///
-/// A thread of its own writes: whoever reads our stderr may stop to, and no worker waits for that. What
-/// finds the queue full is lost.
+/// A thread of its own writes, so that no worker waits for a reader of stderr that has stopped. Messages
+/// that find the queue full are lost.
 pub fn init(log: Log) -> Guard {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(QUEUE).thread_name("log").finish(stderr());
@@ -30,7 +30,7 @@ pub fn init(log: Log) -> Guard {
         // Where stderr is closed, telling so on stderr would panic: the proxy serves on without a word.
         .log_internal_errors(false);
     let result = match log.format {
-        // Colours are for people: whoever collects stderr gets none.
+        // Colours are for terminals alone.
         LogFormat::Text => builder.with_ansi(stderr().is_terminal()).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };

@@ -1,4 +1,4 @@
-//! What Tollgate tells of itself: metrics for Prometheus, a line a request, its own messages.
+//! Metrics, the access log, traces, diagnostics, events, and the process' own log.
 
 pub mod access_log;
 pub mod diagnostics;
@@ -11,5 +11,5 @@ mod throttle;
 pub mod time;
 pub mod traces;
 
-pub use events::{Event, Events, Heard, Listener};
+pub use events::{Delivery, Event, Events, Subscription};
 pub use throttle::Throttle;

@@ -1,4 +1,4 @@
-//! Messages about what clients or upstreams do, of which there may be thousands a second.
+//! Limits log messages that clients or upstreams could cause thousands of times a second.
 
 use std::{
     cell::Cell,
@@ -33,12 +33,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_a_second_passes_and_tells_of_the_others() {
+    fn one_a_second_passes_with_the_count_of_the_others() {
         let throttle = Throttle::default();
         let start = Instant::now();
         let passed: Vec<_> =
             (0..25).map(|tenths| throttle.pass(start + Duration::from_millis(tenths * 100))).collect();
-        let told: Vec<_> = passed.into_iter().flatten().collect();
-        assert_eq!(told, [0, 9, 9]);
+        let counts: Vec<_> = passed.into_iter().flatten().collect();
+        assert_eq!(counts, [0, 9, 9]);
     }
 }

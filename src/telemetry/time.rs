@@ -2,16 +2,16 @@
 
 use jiff::Timestamp;
 
-/// `2026-07-03T12:00:01.250Z` for microseconds since the Unix epoch, cut to milliseconds. Times that no
-/// calendar holds are told as the epoch.
+/// `2026-07-03T12:00:01.250Z` for microseconds since the Unix epoch, cut to milliseconds. Times out
+/// of the calendar's range become the epoch.
 pub fn rfc3339(micros: i64) -> String {
     let time = Timestamp::from_microsecond(micros).unwrap_or_default();
     format!("{time:.3}")
 }
 
-/// Microseconds as proxy.yaml writes durations, in the largest unit that tells them exactly: `250ms`, `41s`,
-/// `90m`. Rounded up to milliseconds, so that nobody who waits so long comes too early.
-pub fn duration(micros: i64) -> String {
+/// Microseconds as proxy.yaml writes durations, in the largest unit that is exact: `250ms`, `41s`,
+/// `90m`. Rounded up to milliseconds, so that no client that waits so long retries too early.
+pub fn format_duration(micros: i64) -> String {
     const UNITS: [(i64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
     let micros = micros.max(0);
     let millis = micros / 1_000 + i64::from(micros % 1_000 > 0);
@@ -23,8 +23,8 @@ pub fn duration(micros: i64) -> String {
     }
 }
 
-/// Reads what [`duration`] writes, and all that proxy.yaml takes for one: a whole number and a unit. Microseconds.
-pub fn read(text: &str) -> Option<i64> {
+/// Parses a duration as [`format_duration`] and proxy.yaml write it, a whole number and a unit, into microseconds.
+pub fn parse_duration(text: &str) -> Option<i64> {
     const UNITS: [(&str, i64); 5] =
         [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
@@ -45,18 +45,18 @@ mod tests {
 
     #[test]
     fn durations_are_exact_and_never_too_short() {
-        let told: Vec<_> =
-            [0, 1, 250_000, 41_000_000, 5_400_000_000, 86_400_000_000, -5].map(duration).into();
-        assert_eq!(told, ["0s", "1ms", "250ms", "41s", "90m", "1d", "0s"]);
+        let texts: Vec<_> =
+            [0, 1, 250_000, 41_000_000, 5_400_000_000, 86_400_000_000, -5].map(format_duration).into();
+        assert_eq!(texts, ["0s", "1ms", "250ms", "41s", "90m", "1d", "0s"]);
     }
 
     #[test]
     fn durations_are_read_as_they_are_written() {
         for micros in [0, 1_000, 250_000, 41_000_000, 5_400_000_000, 86_400_000_000] {
-            assert_eq!(read(&duration(micros)), Some(micros));
+            assert_eq!(parse_duration(&format_duration(micros)), Some(micros));
         }
         for text in ["", "1", "s", "1.5s", "-1s", " 1s", "1w", "9999999999999999d", "1h30m"] {
-            assert_eq!(read(text), None, "{text}");
+            assert_eq!(parse_duration(text), None, "{text}");
         }
     }
 }

@@ -233,7 +233,7 @@ impl Bans {
         desk.alone.retain(|(_, of, _), _| of != key);
         drop(desk);
         if lifted > 0 {
-            self.events.tell(|| Event::Lifted { key: key.to_string() });
+            self.events.publish(|| Event::Lifted { key: key.to_string() });
         }
         lifted
     }
@@ -349,7 +349,8 @@ impl Bans {
         self.metrics.ban_issued(ban.name());
         let lasts = ban.until.saturating_sub(ban.since);
         // To the second: people read it.
-        let lasts = crate::telemetry::time::duration(lasts.saturating_add(500_000) / 1_000_000 * 1_000_000);
+        let lasts =
+            crate::telemetry::time::format_duration(lasts.saturating_add(500_000) / 1_000_000 * 1_000_000);
         let mode = if ban.is_shadow { ", shadow" } else { "" };
         let detail = format!("for {lasts}, {} in a row{mode}: {}", ban.level, ban.reason);
         self.audit.write(&ban.by, "ban", &ban.key.to_string(), &detail);
@@ -399,7 +400,7 @@ impl Bans {
     }
 
     fn tell(&self, ban: &Ban) {
-        self.events.tell(|| Event::Banned {
+        self.events.publish(|| Event::Banned {
             key: ban.key.to_string(),
             until: ban.until,
             reason: ban.reason.clone(),
@@ -498,7 +499,7 @@ impl Bans {
             self.count.store(index.len(), Relaxed);
             known
         };
-        if !is_first && self.events.is_watched() {
+        if !is_first && self.events.has_subscribers() {
             self.tell_differences(&known);
         }
     }
@@ -511,7 +512,7 @@ impl Bans {
         let now = self.clock.now();
         let is_held = |ban: &Ban| self.index.read().get(&ban.key, ban.is_shadow).is_some();
         let gone = known.from(None).filter(|ban| ban.holds(now) && !is_held(ban));
-        gone.for_each(|ban| self.events.tell(|| Event::Lifted { key: ban.key.to_string() }));
+        gone.for_each(|ban| self.events.publish(|| Event::Lifted { key: ban.key.to_string() }));
     }
 }
 

@@ -43,7 +43,7 @@ impl Rule {
             reason: format!(
                 "{} denied request{plural} within {}",
                 rule.after.limit,
-                crate::telemetry::time::duration(window)
+                crate::telemetry::time::format_duration(window)
             ),
         }
     }

@@ -30,7 +30,7 @@ impl Herald {
 
     /// Whether a client that is denied now is to be told of, which counts as if it were.
     pub(super) fn wants(&mut self, address: IpNet, now: i64) -> bool {
-        if !self.events.as_ref().is_some_and(Events::is_watched) {
+        if !self.events.as_ref().is_some_and(Events::has_subscribers) {
             return false;
         }
         let is_over = |at: i64| at.saturating_add(INTERVAL) <= now || now < at;
@@ -55,7 +55,7 @@ impl Herald {
 
     pub(super) fn tell(&self, client: Client) {
         let Some(events) = &self.events else { return };
-        events.tell(|| Event::Limited {
+        events.publish(|| Event::Limited {
             address: client.shown.into(),
             policies: client.policies.iter().map(ToString::to_string).collect(),
             denied: client.denied,
@@ -78,7 +78,7 @@ mod tests {
         let events = Events::new();
         let mut herald = Herald::new(events.clone());
         assert!(!herald.wants(client(1), 0), "nobody listens");
-        let _listener = events.listen();
+        let _listener = events.subscribe();
         assert!(herald.wants(client(1), 1) && !herald.wants(client(1), INTERVAL));
         assert!(herald.wants(client(2), INTERVAL) && herald.wants(client(1), INTERVAL + 1));
         assert!(!herald.wants(client(1), INTERVAL + 2));
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn of_many_clients_a_bounded_number_is_told_of_a_second() {
         let events = Events::new();
-        let _listener = events.listen();
+        let _listener = events.subscribe();
         let mut herald = Herald::new(events);
         let told = |herald: &mut Herald, from: usize, now| {
             (from..from + 1_000).filter(|&n| herald.wants(client(n), now)).count()

@@ -385,7 +385,7 @@ mod tests {
         },
         *,
     };
-    use crate::telemetry::{self, Event, Heard};
+    use crate::telemetry::{self, Delivery, Event};
 
     const SECOND: i64 = 1_000_000;
 
@@ -534,14 +534,14 @@ mod tests {
         let events = Events::new();
         let registry = registry().telling(events.clone());
         registry.record(batch("203.0.113.6", 5), 5);
-        let mut listener = events.listen();
+        let mut listener = events.subscribe();
         registry.record(batch("203.0.113.7", 5), 5);
         registry.record(batch("203.0.113.7", 6), 6);
         let mut heard = || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             std::pin::pin!(listener.next()).poll(&mut context)
         };
-        let std::task::Poll::Ready(Heard::Event(event)) = heard() else { panic!("nothing was told") };
+        let std::task::Poll::Ready(Delivery::Event(event)) = heard() else { panic!("nothing was told") };
         let expected = Event::Limited {
             address: "203.0.113.7".into(),
             policies: vec!["per-ip".into()],

@@ -119,7 +119,7 @@ fn per_second(requests: u64) -> f64 {
 
 fn routes(routes: &[Route], history: &History) -> Markup {
     let samples = |name: &str| -> Vec<Sample> {
-        history.track(name).map(|track| track.samples().copied().collect()).unwrap_or_default()
+        history.route(name).map(|track| track.samples().copied().collect()).unwrap_or_default()
     };
     let unmatched = samples("");
     html! {
@@ -132,11 +132,11 @@ fn routes(routes: &[Route], history: &History) -> Markup {
             }
             div.card {
                 @for (id, of) in routes.iter().enumerate() {
-                    (route(id, &of.name, &matches(of), &samples(&of.name), history.taken()))
+                    (route(id, &of.name, &matches(of), &samples(&of.name), history.last_recorded()))
                 }
                 // Whoever asks for what there is no route to is of interest only where there is somebody.
                 @if unmatched.iter().any(|sample| sample.requests > 0) {
-                    (route(routes.len(), "no route", "what no route matches", &unmatched, history.taken()))
+                    (route(routes.len(), "no route", "what no route matches", &unmatched, history.last_recorded()))
                 }
                 @if routes.is_empty() { (components::nothing("There are no routes", "Without one, every request is answered with 404.")) }
             }

@@ -10,7 +10,7 @@ use crate::{
         Algorithm, Destination, Endpoint, HostPattern, KeyPart, KeyRecipe, PathPattern, Rate, Secret,
         Segment, UserSource, Workers,
     },
-    telemetry::time::duration,
+    telemetry::time::format_duration,
 };
 
 /// One word out of a few: `least_request` of `LeastRequest`.
@@ -27,7 +27,7 @@ pub(super) fn plain(word: &impl Debug) -> String {
 
 /// `90s`
 pub(super) fn time(of: &Duration) -> String {
-    duration(i64::try_from(of.as_micros()).unwrap_or(i64::MAX))
+    format_duration(i64::try_from(of.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// `none`, or what there is.

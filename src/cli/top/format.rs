@@ -26,7 +26,7 @@ pub(super) fn latency(seconds: Option<f64>) -> String {
 
 /// A duration as the admin port writes it, in two units: `3h 0m`.
 pub(super) fn uptime(text: &str) -> String {
-    time::read(text).map_or_else(|| text.to_owned(), |micros| span(micros / 1_000_000))
+    time::parse_duration(text).map_or_else(|| text.to_owned(), |micros| span(micros / 1_000_000))
 }
 
 #[cfg(test)]

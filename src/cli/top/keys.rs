@@ -58,10 +58,10 @@ impl App {
                 return Some(Action::Send(self.refresh()));
             }
             KeyCode::Char('u') => {
-                self.to_confirm = self.address().map(|address| Change::Unblock(address.to_owned()))
+                self.to_confirm = self.address().map(|address| Change::Unblock(address.to_owned()));
             }
             KeyCode::Char('b') => {
-                self.to_confirm = self.address().map(|address| Change::Ban(address.to_owned()))
+                self.to_confirm = self.address().map(|address| Change::Ban(address.to_owned()));
             }
             KeyCode::Enter => return self.open(),
             code => self.navigate(code),

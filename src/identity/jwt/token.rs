@@ -1,21 +1,95 @@
-//! The token of a request.
+//! The token of a request: its claims, and why it may be refused.
 
+use std::{borrow::Cow, sync::Arc};
+
+use compact_str::CompactString;
 use http::{HeaderMap, HeaderName, header::AUTHORIZATION};
+use jsonwebtoken::errors::ErrorKind;
+use serde_json::{Map, Value};
 
-use crate::identity::field::sole;
+use crate::identity::header_fields::single_value;
 
-/// Bytes of a token; a longer one is none.
-const LONGEST: usize = 16 << 10;
+/// Bytes of a token. A longer one is ignored.
+const MAX_TOKEN: usize = 16 << 10;
+
+/// The user and the claims of a verified token.
+#[derive(Debug, Clone)]
+pub(in crate::identity) struct TokenIdentity {
+    /// The claim that is the user ID, if the token has it.
+    pub(in crate::identity) user: Option<CompactString>,
+    pub(in crate::identity) claims: Arc<Claims>,
+}
+
+/// The claims of a token (RFC 7519, 4) whose signature and times were verified.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Claims(Map<String, Value>);
+
+impl Claims {
+    /// Wraps verified claims.
+    pub fn new(claims: Map<String, Value>) -> Self {
+        Self(claims)
+    }
+
+    /// A claim that is a string, a number or a boolean, as text; lists and objects are `None`.
+    pub fn get(&self, name: &str) -> Option<Cow<'_, str>> {
+        match self.0.get(name)? {
+            Value::String(text) => Some(Cow::Borrowed(text)),
+            Value::Number(number) => Some(Cow::Owned(number.to_string())),
+            Value::Bool(true) => Some(Cow::Borrowed("true")),
+            Value::Bool(false) => Some(Cow::Borrowed("false")),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+}
+
+/// Why a token is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    #[error("there is no token")]
+    Absent,
+    #[error("the token is malformed")]
+    Malformed,
+    #[error("the token demands something that is not known here (crit)")]
+    UnknownCritical,
+    #[error("no key is of the token's kid and algorithm")]
+    NoKey,
+    #[error("the token's signature is wrong")]
+    Signature,
+    #[error("the token has expired")]
+    Expired,
+    #[error("the token's time has not come")]
+    NotYetValid,
+    #[error("the token is of another issuer")]
+    Issuer,
+    #[error("the token is meant for another audience")]
+    Audience,
+    #[error("the token lacks the claim {0}")]
+    MissingClaim(String),
+}
+
+impl TokenError {
+    pub(super) fn from_kind(kind: &ErrorKind) -> Self {
+        match kind {
+            ErrorKind::InvalidSignature => Self::Signature,
+            ErrorKind::ExpiredSignature => Self::Expired,
+            ErrorKind::ImmatureSignature => Self::NotYetValid,
+            ErrorKind::InvalidIssuer => Self::Issuer,
+            ErrorKind::InvalidAudience => Self::Audience,
+            ErrorKind::MissingRequiredClaim(claim) => Self::MissingClaim(claim.clone()),
+            _ => Self::Malformed,
+        }
+    }
+}
 
 /// The token in this field. In `authorization` it follows `Bearer`, in any case (RFC 6750, 2.1; RFC 9110, 11.1);
 /// elsewhere it stands alone.
-pub(super) fn of<'a>(headers: &'a HeaderMap, field: &HeaderName) -> Option<&'a [u8]> {
-    let value = sole(headers, field)?;
+pub(super) fn find_token<'a>(headers: &'a HeaderMap, field: &HeaderName) -> Option<&'a [u8]> {
+    let value = single_value(headers, field)?;
     let token = if *field == AUTHORIZATION {
         let (scheme, token) = value.split_at_checked("Bearer ".len())?;
         scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())?
     } else {
         value
     };
-    (!token.is_empty() && token.len() <= LONGEST).then_some(token)
+    (!token.is_empty() && token.len() <= MAX_TOKEN).then_some(token)
 }

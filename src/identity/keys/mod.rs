@@ -1,14 +1,14 @@
-//! The keys by which tokens are verified. Pure: the bytes of a file in, keys out, so that whoever checks a
-//! configuration and whoever verifies by it say the same of a file.
+//! The keys that verify tokens. Pure: the bytes of a file in, keys out, so that the check of a
+//! configuration and the verifier agree on a file.
 
+mod jwk_set;
+mod key_type;
 mod pem;
-mod set;
-mod shape;
 
 use jsonwebtoken::{Algorithm, DecodingKey};
 
 use crate::config::model::JwtAlgorithm;
-use shape::Shape;
+use key_type::KeyType;
 
 /// One key, for one algorithm: which one it is never depends on a token.
 pub(super) struct Key {
@@ -82,7 +82,7 @@ impl Keys {
     /// # Errors
     /// There is no key by which tokens could be verified safely.
     pub fn read(bytes: &[u8], algorithm: Option<JwtAlgorithm>) -> Result<Self, KeyError> {
-        let algorithm = algorithm.map(of_model);
+        let algorithm = algorithm.map(to_jsonwebtoken);
         if bytes.trim_ascii().is_empty() {
             return Err(KeyError::Empty);
         }
@@ -91,21 +91,22 @@ impl Keys {
         }
         let is_pem = bytes.windows(pem::BEGIN.len()).any(|window| window == pem::BEGIN);
         if !is_pem && bytes.trim_ascii_start().starts_with(b"{") {
-            match set::read(bytes, algorithm) {
+            match jwk_set::read(bytes, algorithm) {
                 // A secret may begin with a brace.
-                Err(KeyError::NoSet) if algorithm.is_some_and(|it| Shape::of(it) == Shape::Secret) => {}
+                Err(KeyError::NoSet)
+                    if algorithm.is_some_and(|it| KeyType::required_by(it) == KeyType::Secret) => {}
                 read => return read.map(|keys| Self { keys }),
             }
         }
         let algorithm = algorithm.ok_or(if is_pem { KeyError::NoAlgorithm } else { KeyError::Unknown })?;
-        let key = match (Shape::of(algorithm), is_pem) {
-            (Shape::Secret, true) => return Err(KeyError::NoSecret(shape::name(algorithm))),
-            (Shape::Secret, false) => secret(bytes, algorithm)?,
+        let key = match (KeyType::required_by(algorithm), is_pem) {
+            (KeyType::Secret, true) => return Err(KeyError::NoSecret(key_type::name(algorithm))),
+            (KeyType::Secret, false) => secret(bytes, algorithm)?,
             (_, false) => return Err(KeyError::Unknown),
-            (shape, true) => {
+            (key_type, true) => {
                 let (found, key) = pem::read(bytes)?;
-                if found != shape {
-                    return Err(KeyError::NotFor(shape::name(algorithm)));
+                if found != key_type {
+                    return Err(KeyError::NotFor(key_type::name(algorithm)));
                 }
                 key
             }
@@ -128,10 +129,10 @@ impl Keys {
 fn secret(bytes: &[u8], algorithm: Algorithm) -> Result<DecodingKey, KeyError> {
     let secret = bytes.strip_suffix(b"\n").unwrap_or(bytes);
     let secret = secret.strip_suffix(b"\r").unwrap_or(secret);
-    shape::secret(secret, algorithm)
+    key_type::secret(secret, algorithm)
 }
 
-fn of_model(algorithm: JwtAlgorithm) -> Algorithm {
+fn to_jsonwebtoken(algorithm: JwtAlgorithm) -> Algorithm {
     match algorithm {
         JwtAlgorithm::Hs256 => Algorithm::HS256,
         JwtAlgorithm::Hs384 => Algorithm::HS384,

@@ -7,7 +7,7 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-use super::{KeyError, shape::Shape};
+use super::{KeyError, key_type::KeyType};
 
 /// What a section of PEM begins with (RFC 7468, 2).
 pub(super) const BEGIN: &[u8] = b"-----BEGIN ";
@@ -26,7 +26,7 @@ fn labels(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Reads the first public key; of a chain of certificates that of the first.
-pub(super) fn read(bytes: &[u8]) -> Result<(Shape, DecodingKey), KeyError> {
+pub(super) fn read(bytes: &[u8]) -> Result<(KeyType, DecodingKey), KeyError> {
     let text = str::from_utf8(bytes).map_err(|_| KeyError::Damaged)?;
     let described = match labels(text).next() {
         Some("PUBLIC KEY") => {
@@ -39,38 +39,38 @@ pub(super) fn read(bytes: &[u8]) -> Result<(Shape, DecodingKey), KeyError> {
         }
         Some("RSA PUBLIC KEY") => {
             let key = DecodingKey::from_rsa_pem(bytes).map_err(|_| KeyError::Damaged)?;
-            return Ok((Shape::Rsa, long_enough(&key)?));
+            return Ok((KeyType::Rsa, long_enough(&key)?));
         }
         _ => return Err(KeyError::Unknown),
     };
-    let shape = shape(&described).ok_or(KeyError::Kind)?;
+    let key_type = key_type(&described).ok_or(KeyError::Kind)?;
     // By way of PEM again, since the library reads nothing else that is described so.
     let plain =
         format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", STANDARD.encode(&described));
-    let key = match shape {
-        Shape::Rsa => DecodingKey::from_rsa_pem(plain.as_bytes()),
-        Shape::Ed25519 => DecodingKey::from_ed_pem(plain.as_bytes()),
-        Shape::P256 | Shape::P384 | Shape::Secret => DecodingKey::from_ec_pem(plain.as_bytes()),
+    let key = match key_type {
+        KeyType::Rsa => DecodingKey::from_rsa_pem(plain.as_bytes()),
+        KeyType::Ed25519 => DecodingKey::from_ed_pem(plain.as_bytes()),
+        KeyType::P256 | KeyType::P384 | KeyType::Secret => DecodingKey::from_ec_pem(plain.as_bytes()),
     };
     let key = key.map_err(|_| KeyError::Damaged)?;
-    let key = if shape == Shape::Rsa { long_enough(&key)? } else { shape.checked(key)? };
-    Ok((shape, key))
+    let key = if key_type == KeyType::Rsa { long_enough(&key)? } else { key_type.validated(key)? };
+    Ok((key_type, key))
 }
 
 /// Which kind of key is described (RFC 5280, 4.1.2.7).
-fn shape(described: &[u8]) -> Option<Shape> {
+fn key_type(described: &[u8]) -> Option<KeyType> {
     let known = [
-        (alg_id::RSA_ENCRYPTION, Shape::Rsa),
-        (alg_id::ECDSA_P256, Shape::P256),
-        (alg_id::ECDSA_P384, Shape::P384),
-        (alg_id::ED25519, Shape::Ed25519),
+        (alg_id::RSA_ENCRYPTION, KeyType::Rsa),
+        (alg_id::ECDSA_P256, KeyType::P256),
+        (alg_id::ECDSA_P384, KeyType::P384),
+        (alg_id::ED25519, KeyType::Ed25519),
     ];
     let is = |id: &[u8]| (0..=HEADS).any(|at| described.get(at..).is_some_and(|from| from.starts_with(id)));
-    known.into_iter().find(|(id, _)| is(id)).map(|(_, shape)| shape)
+    known.into_iter().find(|(id, _)| is(id)).map(|(_, key_type)| key_type)
 }
 
 /// Its modulus and exponent, if the first is long enough.
 fn long_enough(key: &DecodingKey) -> Result<DecodingKey, KeyError> {
     let parts = Jwk::from_decoding_key(key, None).map_err(|_| KeyError::Damaged)?;
-    Shape::Rsa.checked(DecodingKey::from_jwk(&parts).map_err(|_| KeyError::Damaged)?)
+    KeyType::Rsa.validated(DecodingKey::from_jwk(&parts).map_err(|_| KeyError::Damaged)?)
 }

@@ -5,7 +5,7 @@ use compact_str::CompactString;
 use super::request::Explanation;
 use crate::{
     config::model::Missing,
-    identity::{Facts, identifier, identifiers},
+    identity::{RequestAttributes, identifier, identifiers},
     limit::{Check, Decision, Policy, Source, Store, algorithm::Verdict},
     proxy::{
         checks::{CheckInputs, Checks, SkipReason, Unidentified, VariantRef},
@@ -58,11 +58,12 @@ pub(super) async fn explain<S: Store>(
     inputs: &CheckInputs<'_>,
     explained: &mut Explanation,
 ) {
-    let facts = context.facts(address);
+    let attributes = context.attributes(address);
     let mut rows = Vec::new();
-    let skipped =
-        |index, why| rows.extend(rules.policies.get(index).map(|policy| skipped(index, policy, why, &facts)));
-    let checks = match Checks::new(rules, inputs, context, &facts, skipped) {
+    let skipped = |index, why| {
+        rows.extend(rules.policies.get(index).map(|policy| skipped(index, policy, why, &attributes)));
+    };
+    let checks = match Checks::new(rules, inputs, context, &attributes, skipped) {
         Ok(checks) => checks,
         Err(Unidentified(index)) => {
             if let Some(policy) = rules.policies.get(index) {
@@ -87,9 +88,9 @@ pub(super) async fn explain<S: Store>(
             Some(Ok(decision)) => decision.verdicts.get(nth).copied(),
             _ => None,
         };
-        rows.push(checked(rules, check, variant, verdict, &facts));
+        rows.push(checked(rules, check, variant, verdict, &attributes));
     }
-    rows.extend(skipped_keys(rules, &checks, &facts));
+    rows.extend(skipped_keys(rules, &checks, &attributes));
     explained.checks = in_order(rows, context);
     match decided {
         None => "no policy holds for it".clone_into(&mut explained.because),
@@ -127,7 +128,7 @@ fn checked(
     check: &Check<'_>,
     variant: VariantRef,
     decided: Option<Verdict>,
-    facts: &Facts<'_>,
+    attributes: &RequestAttributes<'_>,
 ) -> ExplainedCheck {
     let policy = check.policy;
     let mut why = Vec::new();
@@ -136,7 +137,7 @@ fn checked(
     if let Some((of, _)) = nth.and_then(|nth| configured?.overrides.get(nth)) {
         why.push(format!("by the override for {of}"));
     }
-    if let Some(absent) = absent_keys(policy, &check.identifier, facts) {
+    if let Some(absent) = absent_keys(policy, &check.identifier, attributes) {
         why.push(format!("in place of {absent}, which the request lacks"));
     }
     let verdict = match decided {
@@ -197,7 +198,12 @@ fn unidentified(index: usize, policy: &Policy) -> ExplainedCheck {
     ExplainedCheck { verdict: CheckVerdict::Denied, ..row(index, policy, LACKS.to_owned()) }
 }
 
-fn skipped(index: usize, policy: &Policy, why: SkipReason<'_>, facts: &Facts<'_>) -> ExplainedCheck {
+fn skipped(
+    index: usize,
+    policy: &Policy,
+    why: SkipReason<'_>,
+    attributes: &RequestAttributes<'_>,
+) -> ExplainedCheck {
     let (verdict, because) = match why {
         SkipReason::Preflight => (CheckVerdict::Exempt, "CORS preflights are not counted".to_owned()),
         SkipReason::Exempt(of) => (CheckVerdict::Exempt, format!("exempt: {of}")),
@@ -207,7 +213,7 @@ fn skipped(index: usize, policy: &Policy, why: SkipReason<'_>, facts: &Facts<'_>
         }
     };
     let row = row(index, policy, because);
-    match identifiers(&policy.keys, policy.missing, facts) {
+    match identifiers(&policy.keys, policy.missing, attributes) {
         Ok(known) => ExplainedCheck { verdict, key: known.join(", "), ..row },
         Err(_) => ExplainedCheck { verdict, ..row },
     }
@@ -217,13 +223,13 @@ fn skipped(index: usize, policy: &Policy, why: SkipReason<'_>, facts: &Facts<'_>
 fn skipped_keys<'a>(
     rules: &'a Rules,
     checks: &Checks<'a>,
-    facts: &'a Facts<'_>,
+    attributes: &'a RequestAttributes<'_>,
 ) -> impl Iterator<Item = ExplainedCheck> + use<'a> {
     let mut checked: Vec<usize> = checks.iter().map(|(_, variant)| variant.policy).collect();
     checked.dedup();
     let policies = checked.into_iter().filter_map(|index| Some((index, rules.policies.get(index)?)));
     policies.filter(|(_, policy)| policy.missing == Missing::Skip).flat_map(move |(index, policy)| {
-        let lacks = policy.keys.iter().filter(move |recipe| identifier(recipe, facts).is_none());
+        let lacks = policy.keys.iter().filter(move |recipe| identifier(recipe, attributes).is_none());
         lacks.map(move |recipe| {
             let why = "the request lacks it".to_owned();
             ExplainedCheck { key: recipe.to_string(), ..row(index, policy, why) }
@@ -232,10 +238,10 @@ fn skipped_keys<'a>(
 }
 
 /// The keys that the request lacks, if it is limited by its address instead.
-fn absent_keys(policy: &Policy, key: &CompactString, facts: &Facts<'_>) -> Option<String> {
-    if policy.keys.iter().any(|recipe| identifier(recipe, facts).as_ref() == Some(key)) {
+fn absent_keys(policy: &Policy, key: &CompactString, attributes: &RequestAttributes<'_>) -> Option<String> {
+    if policy.keys.iter().any(|recipe| identifier(recipe, attributes).as_ref() == Some(key)) {
         return None;
     }
-    let lacks = policy.keys.iter().filter(|recipe| identifier(recipe, facts).is_none());
+    let lacks = policy.keys.iter().filter(|recipe| identifier(recipe, attributes).is_none());
     Some(lacks.map(ToString::to_string).collect::<Vec<_>>().join(", "))
 }

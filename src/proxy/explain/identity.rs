@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use crate::{
     config::model::UserSource,
-    identity::{Hop, Identity, doubt, identify_telling},
+    identity::{ForwardedHop, Identity, explain_failure, identify_with},
     proxy::rules::Rules,
 };
 
@@ -19,7 +19,7 @@ pub(super) fn address(
 ) -> (IpAddr, String) {
     let (proxies, mut hops) = (&rules.trusted_proxies, Vec::new());
     let field = proxies.field();
-    let address = proxies.walk(peer, is_peer_trusted, headers, |hop| hops.push(hop));
+    let address = proxies.client_address_with(peer, is_peer_trusted, headers, |hop| hops.push(hop));
     let peer = peer.to_canonical();
     if !is_peer_trusted {
         let ignored = match headers.contains_key(field) {
@@ -31,9 +31,9 @@ pub(super) fn address(
     let mut by = format!("the trusted proxy {peer}");
     for hop in &hops {
         match hop {
-            Hop::Proxy(proxy) => by += &format!(", and the trusted proxy {proxy} before it"),
-            Hop::Client(_) => return (address, format!("said in {field} by {by}")),
-            Hop::NoAddress(part) => {
+            ForwardedHop::Proxy(proxy) => by += &format!(", and the trusted proxy {proxy} before it"),
+            ForwardedHop::Client(_) => return (address, format!("said in {field} by {by}")),
+            ForwardedHop::Malformed(part) => {
                 let part = String::from_utf8_lossy(part);
                 let part = part.trim().escape_debug();
                 return (
@@ -43,7 +43,7 @@ pub(super) fn address(
                     ),
                 );
             }
-            Hop::SeveralLines => {
+            ForwardedHop::Repeated => {
                 return (address, format!("{by} itself: {field} stands there several times"));
             }
         }
@@ -59,15 +59,16 @@ pub(super) fn address(
 pub(super) fn user(rules: &Rules, is_peer_trusted: bool, headers: &HeaderMap) -> (Identity, String) {
     let (sources, mut tried) = (&rules.config.user, Vec::new());
     let identity =
-        identify_telling(sources, &rules.verifier, headers, is_peer_trusted, |index| tried.push(index));
+        identify_with(sources, &rules.verifier, headers, is_peer_trusted, |index| tried.push(index));
     let named_by = tried.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
     if identity.user.is_some() {
         tried.pop();
     }
-    let doubts = tried.iter().map(|&index| doubt(sources, index, &rules.verifier, headers, is_peer_trusted));
+    let failures =
+        tried.iter().map(|&index| explain_failure(sources, index, &rules.verifier, headers, is_peer_trusted));
     let mut why: Vec<String> =
         named_by.map(|source| describe_source(source, &identity)).into_iter().collect();
-    why.extend(doubts);
+    why.extend(failures);
     if why.is_empty() {
         why.push("the configuration names no source of users".to_owned());
     }

@@ -26,7 +26,7 @@ use crate::{
         reservation::LeaseTokens,
         rules::{Rules, parse_target},
     },
-    router::{Misfit, Refused, Target},
+    router::{Mismatch, Rejection, Target},
 };
 
 /// What would become of a request.
@@ -99,7 +99,7 @@ pub async fn explain<S: Store>(
     };
     let (target, route) = match destination(rules, request, &mut explained) {
         Ok(found) => found,
-        Err(Refused { status, detail }) => {
+        Err(Rejection { status, detail }) => {
             (explained.verdict, explained.status) = (ExplainedVerdict::Refused, Some(status));
             detail.clone_into(&mut explained.because);
             return explained;
@@ -127,7 +127,7 @@ fn check_bans(
     explained.bans = matches.iter().map(|matched| Arc::clone(&matched.ban)).collect();
     let address = explained.address.0.clone();
     let Some(BanMatch { ban, rule }) =
-        decisive_ban(&rules.config, matches, context, &context.facts(&address), |_| ())
+        decisive_ban(&rules.config, matches, context, &context.attributes(&address), |_| ())
     else {
         return;
     };
@@ -145,14 +145,14 @@ fn destination<'r>(
     rules: &'r Rules,
     request: &request::Parts,
     explained: &mut Explanation,
-) -> Result<(Target, &'r Route), Refused> {
+) -> Result<(Target, &'r Route), Rejection> {
     let target = parse_target(request)?;
     let found = rules.router.find(&request.method, &target, &request.headers);
-    let account = rules.router.account(&request.method, &target, &request.headers);
+    let explanation = rules.router.explain(&request.method, &target, &request.headers);
     let named = |index: usize| rules.config.routes.get(index);
-    let passed_over = account.passed_over.iter().filter_map(|&(index, misfit)| {
+    let passed_over = explanation.passed_over.iter().filter_map(|&(index, mismatch)| {
         let route = named(index)?;
-        Some((route.name.clone(), describe_misfit(route, misfit)))
+        Some((route.name.clone(), describe_mismatch(route, mismatch)))
     });
     let route = found.ok().and_then(named);
     explained.route = Some(ExplainedRoute {
@@ -161,7 +161,7 @@ fn destination<'r>(
         passed_over: passed_over.collect(),
     });
     found?;
-    let route = route.ok_or(Refused { status: StatusCode::NOT_FOUND, detail: "No route matches." })?;
+    let route = route.ok_or(Rejection { status: StatusCode::NOT_FOUND, detail: "No route matches." })?;
     explained.upstream = rules.config.upstreams.get(route.upstream).map(|upstream| upstream.name.clone());
     Ok((target, route))
 }
@@ -180,12 +180,12 @@ fn describe_match(route: &Route) -> String {
     why
 }
 
-fn describe_misfit(route: &Route, misfit: Misfit) -> String {
-    match misfit {
-        Misfit::Path => format!("the path does not match {}", route.path),
-        Misfit::Host => format!("the host is none of {}", hosts(route)),
-        Misfit::Method => format!("the method is none of {}", methods(route)),
-        Misfit::Header(index) => match route.headers.get(index) {
+fn describe_mismatch(route: &Route, mismatch: Mismatch) -> String {
+    match mismatch {
+        Mismatch::Path => format!("the path does not match {}", route.path),
+        Mismatch::Host => format!("the host is none of {}", hosts(route)),
+        Mismatch::Method => format!("the method is none of {}", methods(route)),
+        Mismatch::Header(index) => match route.headers.get(index) {
             Some((name, value)) => format!("{name} is not {}", String::from_utf8_lossy(value.as_bytes())),
             None => "a header differs".to_owned(),
         },

@@ -6,11 +6,11 @@
 
 use std::io::Write;
 
-use super::{Line, Verdict, escape, stamp::Stamp};
-use crate::telemetry::metrics::Source;
+use super::{Line, LogVerdict, escape, timestamp::TimestampCache};
+use crate::telemetry::metrics::SourceLabel;
 
 /// Appends `line` and a newline.
-pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
+pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut TimestampCache) {
     // Writing to a vector can't fail; an address has nothing to escape.
     let _ok = write!(out, "{} - ", line.client);
     match line.user {
@@ -18,7 +18,7 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
         Some(user) => escape::bare(out, user),
     }
     out.extend_from_slice(b" [");
-    stamp.common(out, line.time);
+    timestamps.common(out, line.time);
     out.extend_from_slice(b"] \"");
     out.extend_from_slice(line.method.as_str().as_bytes());
     out.push(b' ');
@@ -35,9 +35,9 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
     }
     quoted(out, line.referer);
     quoted(out, line.user_agent);
-    word(out, line.verdict.map(Verdict::name));
+    word(out, line.verdict.map(LogVerdict::name));
     word(out, line.policy);
-    word(out, line.source.map(Source::name));
+    word(out, line.source.map(SourceLabel::name));
     out.push(b'\n');
 }
 
@@ -64,7 +64,7 @@ mod tests {
 
     fn written(line: &Line<'_>) -> String {
         let mut out = Vec::new();
-        write(&mut out, line, &mut Stamp::new());
+        write(&mut out, line, &mut TimestampCache::new());
         String::from_utf8(out).unwrap()
     }
 
@@ -74,10 +74,10 @@ mod tests {
             written(&sample::line()),
             "203.0.113.7 - acme [03/Jul/2026:12:00:01 +0000] \"GET /a?b=c HTTP/1.1\" 200 512 \"-\" \"curl/8\" allowed - store\n"
         );
-        let denied = Line { verdict: Some(Verdict::Denied), policy: Some("per ip"), ..sample::line() };
+        let denied = Line { verdict: Some(LogVerdict::Denied), policy: Some("per ip"), ..sample::line() };
         assert!(written(&denied).ends_with("\"curl/8\" denied per\\x20ip store\n"));
-        let unasked = Line { verdict: None, source: None, ..sample::line() };
-        assert!(written(&unasked).ends_with("\"curl/8\" - - -\n"));
+        let undecided = Line { verdict: None, source: None, ..sample::line() };
+        assert!(written(&undecided).ends_with("\"curl/8\" - - -\n"));
     }
 
     #[test]

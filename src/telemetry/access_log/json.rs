@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
-use super::{Line, escape, stamp::Stamp};
+use super::{Line, escape, timestamp::TimestampCache};
 
 /// Appends `line` and a newline.
-pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, stamp: &mut Stamp) {
+pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut TimestampCache) {
     out.extend_from_slice(b"{\"time\":\"");
-    stamp.rfc3339(out, line.time);
+    timestamps.rfc3339(out, line.time);
     // Writing to a vector can't fail; an address has nothing to escape.
     let _ok = write!(out, "\",\"client\":\"{}\"", line.client);
     text(out, r#","method":"#, Some(line.method.as_str().as_bytes()));
@@ -68,7 +68,7 @@ mod tests {
 
     fn written(line: &Line<'_>) -> String {
         let mut out = Vec::new();
-        write(&mut out, line, &mut Stamp::new());
+        write(&mut out, line, &mut TimestampCache::new());
         String::from_utf8(out).unwrap()
     }
 

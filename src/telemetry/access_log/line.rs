@@ -1,14 +1,13 @@
-//! What is told of one request.
+//! What is logged of one request.
 
 use std::{net::IpAddr, time::Duration};
 
 use http::{Method, StatusCode, Version};
 use opentelemetry::trace::TraceId;
 
-use super::Verdict;
-use crate::telemetry::metrics::Source;
+use crate::telemetry::metrics::SourceLabel;
 
-/// One request and its answer. What clients choose is bytes: nothing says that it is UTF-8.
+/// One request and its answer. What clients choose is bytes, as it need not be UTF-8.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
     /// When the request came, in microseconds since the Unix epoch.
@@ -32,13 +31,13 @@ pub struct Line<'a> {
     pub referer: Option<&'a [u8]>,
     pub user_agent: Option<&'a [u8]>,
     /// `None` where no policy had a say.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<LogVerdict>,
     /// The policy that the verdict comes from, if it is not that all admitted it.
     pub policy: Option<&'a str>,
     /// The shadow policy that would have held the request back, also where another one did.
     pub shadow_policy: Option<&'a str>,
     /// Where it was decided.
-    pub source: Option<Source>,
+    pub source: Option<SourceLabel>,
     pub trace_id: Option<TraceId>,
 }
 
@@ -51,6 +50,34 @@ impl Line<'_> {
             Version::HTTP_2 => "HTTP/2.0",
             Version::HTTP_3 => "HTTP/3.0",
             _ => "HTTP/1.1",
+        }
+    }
+}
+
+/// The outcome of a request, as far as policies and bans decided it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogVerdict {
+    /// All policies admitted it.
+    Allowed,
+    /// A policy denied it.
+    Denied,
+    /// The client is banned.
+    Banned,
+    /// It was admitted, but a shadow policy would have denied it.
+    ShadowDenied,
+    /// The store was not available, and a policy fails closed.
+    Undecided,
+}
+
+impl LogVerdict {
+    /// The word for it: `shadow_denied`
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Banned => "banned",
+            Self::ShadowDenied => "shadow_denied",
+            Self::Undecided => "undecided",
         }
     }
 }
@@ -77,10 +104,10 @@ pub(super) mod sample {
             host: Some(b"api.example.com"),
             referer: None,
             user_agent: Some(b"curl/8"),
-            verdict: Some(Verdict::Allowed),
+            verdict: Some(LogVerdict::Allowed),
             policy: None,
             shadow_policy: None,
-            source: Some(Source::Store),
+            source: Some(SourceLabel::Store),
             trace_id: None,
         }
     }

@@ -9,12 +9,10 @@ mod escape;
 mod json;
 mod line;
 mod output;
-mod stamp;
-mod verdict;
+mod timestamp;
 mod worker;
 mod writer;
 
-pub use line::Line;
+pub use line::{Line, LogVerdict};
 pub use output::{AccessLog, OpenError};
-pub use verdict::Verdict;
 pub use worker::WorkerLog;

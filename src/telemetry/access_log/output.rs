@@ -84,7 +84,7 @@ impl AccessLog {
     }
 
     /// Writes what was handed over, and ends the thread. Call it once the workers have ended: what they
-    /// hand over later is dropped and counted. Waits at most `within`, for whoever reads our stdout may
+    /// hand over later is dropped and counted. Waits at most `within`, since a reader of stdout may
     /// have stopped to. Says whether everything was written in time.
     pub fn close(self, within: Duration) -> bool {
         let Some(writer) = self.writer else { return true };
@@ -107,7 +107,7 @@ fn start(sink: Sink, metrics: Arc<Metrics>) -> Result<WriterHandle, OpenError> {
     let (queue, messages) = sync_channel(QUEUE);
     let (end, ended) = sync_channel(0);
     let reopen = Arc::new(AtomicBool::new(false));
-    let writer = Writer { sink, reopen: Arc::clone(&reopen), metrics, complained: None };
+    let writer = Writer { sink, reopen: Arc::clone(&reopen), metrics, last_complaint: None };
     thread::Builder::new()
         .name("access-log".into())
         .spawn(move || {
@@ -151,7 +151,7 @@ mod tests {
         let log = AccessLog::open(&config(Destination::File(path.clone())), metrics()).unwrap();
         let workers = [log.worker(), log.worker()];
         for worker in workers {
-            assert!(worker.wants());
+            assert!(worker.samples_next());
             for _ in 0..1_000 {
                 worker.write(&sample::line());
             }
@@ -191,9 +191,9 @@ mod tests {
     }
 
     /// Takes nothing until it is let go.
-    struct Stuck(mpsc::Receiver<()>);
+    struct BlockedWriter(mpsc::Receiver<()>);
 
-    impl Write for Stuck {
+    impl Write for BlockedWriter {
         fn write(&mut self, text: &[u8]) -> io::Result<usize> {
             let _gone = self.0.recv();
             Ok(text.len())
@@ -208,7 +208,7 @@ mod tests {
     fn a_stuck_reader_costs_lines_and_never_time() {
         let (let_go, stuck) = mpsc::channel();
         let metrics = metrics();
-        let writer = start(Sink::Stream(Box::new(Stuck(stuck))), Arc::clone(&metrics)).unwrap();
+        let writer = start(Sink::Stream(Box::new(BlockedWriter(stuck))), Arc::clone(&metrics)).unwrap();
         let config = config(Destination::Stdout);
         let log = AccessLog {
             format: config.format,
@@ -234,7 +234,7 @@ mod tests {
         let to = Destination::File("/nonexistent/access.log".into());
         let off = model::AccessLog { format: AccessLogFormat::Off, to, sample: 1.0 };
         let log = AccessLog::open(&off, metrics()).unwrap();
-        assert!(!log.worker().wants());
+        assert!(!log.worker().samples_next());
         assert!(log.close(Duration::ZERO));
     }
 
@@ -243,7 +243,7 @@ mod tests {
         let some = model::AccessLog { sample: 0.5, ..config(Destination::Stdout) };
         let log = AccessLog::open(&some, metrics()).unwrap();
         let worker = log.worker();
-        let wanted = (0..10_000).filter(|_| worker.wants()).count();
+        let wanted = (0..10_000).filter(|_| worker.samples_next()).count();
         assert!((4_500..5_500).contains(&wanted), "{wanted} of 10000");
     }
 }

@@ -1,4 +1,4 @@
-//! A worker's end of the access log: a buffer of lines, handed over when it is full or when it is time.
+//! A worker's buffer of lines, handed to the writer when it is full or when it is time.
 
 use std::{
     cell::{Cell, RefCell},
@@ -8,11 +8,11 @@ use std::{
     },
 };
 
-use super::{Line, combined, json, stamp::Stamp, writer::Message};
+use super::{Line, combined, json, timestamp::TimestampCache, writer::Message};
 use crate::{config::model::AccessLogFormat, telemetry::metrics::Metrics};
 
-/// A buffer of this many bytes is handed over without waiting for the time.
-const FULL: usize = 64 << 10;
+/// A buffer of this many bytes is handed over at once.
+const MAX_BUFFER: usize = 64 << 10;
 
 /// What a worker writes its lines to. Belongs to one thread.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct WorkerLog {
 struct Buffer {
     text: Vec<u8>,
     lines: u64,
-    stamp: Stamp,
+    timestamps: TimestampCache,
 }
 
 impl WorkerLog {
@@ -39,7 +39,7 @@ impl WorkerLog {
         queue: Option<SyncSender<Message>>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let buffer = Buffer { text: Vec::new(), lines: 0, stamp: Stamp::new() };
+        let buffer = Buffer { text: Vec::new(), lines: 0, timestamps: TimestampCache::new() };
         let (format, sample) = (Cell::new(format), Cell::new(sample));
         Self { format, sample, buffer: RefCell::new(buffer), queue, metrics }
     }
@@ -50,9 +50,9 @@ impl WorkerLog {
         self.sample.set(sample);
     }
 
-    /// Whether the request at hand is to be logged: draws lots where only a share is. Ask once a request,
-    /// before gathering what a line needs.
-    pub fn wants(&self) -> bool {
+    /// Whether to log the current request, drawn at random if only a share is logged. To be called once a request,
+    /// before the line is put together.
+    pub fn samples_next(&self) -> bool {
         let sample = self.sample.get();
         let is_on = self.queue.is_some() && self.format.get() != AccessLogFormat::Off;
         is_on && (sample >= 1.0 || fastrand::f64() < sample)
@@ -61,14 +61,14 @@ impl WorkerLog {
     /// Writes one line down. Never waits.
     pub fn write(&self, line: &Line<'_>) {
         let mut buffer = self.buffer.borrow_mut();
-        let Buffer { text, lines, stamp } = &mut *buffer;
+        let Buffer { text, lines, timestamps } = &mut *buffer;
         match self.format.get() {
             AccessLogFormat::Off => return,
-            AccessLogFormat::Json => json::write(text, line, stamp),
-            AccessLogFormat::Combined => combined::write(text, line, stamp),
+            AccessLogFormat::Json => json::write(text, line, timestamps),
+            AccessLogFormat::Combined => combined::write(text, line, timestamps),
         }
         *lines += 1;
-        if text.len() >= FULL {
+        if text.len() >= MAX_BUFFER {
             self.hand_over(&mut buffer);
         }
     }
@@ -81,7 +81,7 @@ impl WorkerLog {
     fn hand_over(&self, buffer: &mut Buffer) {
         let Some(queue) = self.queue.as_ref().filter(|_| buffer.lines > 0) else { return };
         // Room for the line that fills it, so that the buffer never grows while it is written to.
-        let next = Vec::with_capacity(FULL + (FULL >> 3));
+        let next = Vec::with_capacity(MAX_BUFFER + (MAX_BUFFER >> 3));
         let text = std::mem::replace(&mut buffer.text, next);
         let lines = std::mem::take(&mut buffer.lines);
         match queue.try_send(Message::Lines { text, lines }) {

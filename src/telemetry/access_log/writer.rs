@@ -14,8 +14,8 @@ use std::{
 
 use crate::telemetry::metrics::Metrics;
 
-/// A disk that is full stays full for a while: that is told once in this time.
-const QUIET: Duration = Duration::from_secs(60);
+/// Between two messages about write errors: a full disk stays full for a while.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the writer is sent.
 #[derive(Debug)]
@@ -58,11 +58,11 @@ pub(super) struct Writer {
     pub(super) sink: Sink,
     pub(super) reopen: Arc<AtomicBool>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) complained: Option<Instant>,
+    pub(super) last_complaint: Option<Instant>,
 }
 
 impl Writer {
-    /// Ends when it is told to, or when nobody is left who could send.
+    /// Ends on `Close`, or when all senders are gone.
     pub(super) fn run(mut self, queue: &Receiver<Message>) {
         while let Ok(message) = queue.recv() {
             match message {
@@ -88,13 +88,13 @@ impl Writer {
     }
 
     fn complain(&mut self, error: &io::Error) {
-        if self.complained.is_none_or(|last| last.elapsed() >= QUIET) {
-            self.complained = Some(Instant::now());
+        if self.last_complaint.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
+            self.last_complaint = Some(Instant::now());
             tracing::error!(%error, "the access log can't be written; its lines are dropped");
         }
     }
 
-    /// Opens the file anew where that was asked for. Where it can't be, the one that is open stays.
+    /// Reopens the file if requested. On an error the open file stays.
     fn reopen(&mut self) {
         if !self.reopen.swap(false, Ordering::Relaxed) {
             return;

@@ -143,7 +143,7 @@ impl DiagnosticsThread {
         *self.warnings.0.lock() = self.active.texts();
         changes.into_iter().for_each(|change| self.report(change));
         for event in self.health.update(&facts.store, self.metrics.endpoints()) {
-            self.events.tell(|| event);
+            self.events.publish(|| event);
         }
     }
 
@@ -155,6 +155,6 @@ impl DiagnosticsThread {
             (_, true) => tracing::warn!("{text}"),
             (_, false) => tracing::info!("no longer: {text}"),
         }
-        self.events.tell(|| Event::Warning { text, is_raised });
+        self.events.publish(|| Event::Warning { text, is_raised });
     }
 }

@@ -1,4 +1,4 @@
-//! What is counted of bans.
+//! Metrics of bans.
 
 use std::{
     fmt,
@@ -8,13 +8,13 @@ use std::{
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 
-use super::{Counter, generation::GONE};
+use super::{Counter, generation::MAX_RETIRED_NAMES};
 use crate::config::model::Config;
 
-/// What bans by hand are counted as.
-const HAND: &str = "ban";
+/// The name for bans by hand.
+const MANUAL: &str = "ban";
 
-/// What a ban said to a request.
+/// The verdict of a ban on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BanVerdict {
     Denied,
@@ -39,7 +39,7 @@ pub struct BanFacts {
 #[repr(align(64))]
 pub(super) struct BanRow(pub(super) [Counter; BanVerdict::ALL.len()]);
 
-type Source = Box<dyn Fn() -> BanFacts + Send + Sync>;
+type FactsSource = Box<dyn Fn() -> BanFacts + Send + Sync>;
 
 /// What is counted of bans for the whole process.
 #[derive(Default)]
@@ -47,13 +47,13 @@ pub(super) struct BanMetrics {
     /// By the names of rules, and of bans by hand.
     issued: Mutex<IndexMap<String, u64>>,
     pub(super) dropped: AtomicU64,
-    source: OnceLock<Source>,
+    source: OnceLock<FactsSource>,
 }
 
 /// Of the rules, in the configuration's order, and last of bans by hand.
 pub(super) fn names(config: &Config) -> Vec<String> {
     let rules = config.bans.iter().map(|rule| format!("bans.{}", rule.name));
-    rules.chain([HAND.to_owned()]).collect()
+    rules.chain([MANUAL.to_owned()]).collect()
 }
 
 impl BanMetrics {
@@ -67,7 +67,7 @@ impl BanMetrics {
     pub(super) fn reconfigure(&self, config: &Config) {
         let mut issued = self.issued.lock();
         let present = names(config);
-        let excess = issued.len().saturating_sub(GONE);
+        let excess = issued.len().saturating_sub(MAX_RETIRED_NAMES);
         let gone = issued.keys().filter(|name| !present.contains(name)).take(excess).cloned();
         for name in gone.collect::<Vec<_>>() {
             issued.shift_remove(&name);
@@ -77,7 +77,7 @@ impl BanMetrics {
         }
     }
 
-    /// One was given under this name. Those of rules that only others have they count.
+    /// Counts a ban under this name. Names of rules that only other instances have are not counted here.
     pub(super) fn issue(&self, name: &str) {
         if let Some(issued) = self.issued.lock().get_mut(name) {
             *issued += 1;

@@ -10,11 +10,12 @@ use prometheus_client::{
 };
 
 use super::{
-    BanVerdict, Metrics, Outcome, PoolState, Source, StoreFailure, StoreMetrics, ThreadMetrics, Verdict,
+    BanVerdict, Metrics, Outcome, PoolState, SourceLabel, StoreFailure, StoreMetrics, ThreadMetrics,
+    VerdictLabel,
     bans::BanRow,
-    format::{Format, as_text},
-    generation::Totals,
-    histogram::Total,
+    format::{ExpositionFormat, as_text},
+    histogram::HistogramTotal,
+    totals::Totals,
 };
 
 impl Metrics {
@@ -22,14 +23,14 @@ impl Metrics {
     ///
     /// # Errors
     /// None of its own: those of writing to memory.
-    pub fn expose(self: &Arc<Self>, format: Format) -> Result<String, fmt::Error> {
+    pub fn expose(self: &Arc<Self>, format: ExpositionFormat) -> Result<String, fmt::Error> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Arc::clone(self)));
         let mut page = String::new();
         text::encode(&mut page, &registry)?;
         Ok(match format {
-            Format::Text => as_text(&page),
-            Format::OpenMetrics => page,
+            ExpositionFormat::Text => as_text(&page),
+            ExpositionFormat::OpenMetrics => page,
         })
     }
 
@@ -95,10 +96,14 @@ impl Metrics {
     /// The store that instances share, where there is one.
     fn store_metrics(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Some(facts) = self.store() else { return Ok(()) };
-        let ways = self.ways.lock();
-        let sum = |value: &dyn Fn(&StoreMetrics) -> u64| ways.iter().map(|way| value(way)).sum::<u64>();
-        let latency = Total::of(ways.iter().map(|way| &way.latency));
-        let batches = Total::of(ways.iter().map(|way| &way.batches));
+        let store_connections = self.store_connections.lock();
+        let sum = |value: &dyn Fn(&StoreMetrics) -> u64| {
+            store_connections.iter().map(|connection| value(connection)).sum::<u64>()
+        };
+        let latency =
+            HistogramTotal::from_histograms(store_connections.iter().map(|connection| &connection.latency));
+        let batches =
+            HistogramTotal::from_histograms(store_connections.iter().map(|connection| &connection.batches));
         for (name, help, total) in [
             ("tollgate_store_latency_seconds", "From a batch's sending to its answer", latency),
             ("tollgate_store_batch_size", "Decisions that were sent together", batches),
@@ -113,10 +118,10 @@ impl Metrics {
         let mut family =
             counter(out, "tollgate_store_errors", "Batches that were not answered, by what failed")?;
         for (failure, name) in StoreFailure::ALL {
-            let value = sum(&|way| way.failures[failure as usize].value());
+            let value = sum(&|connection| connection.failures[failure as usize].value());
             count(&mut family, [("kind", name)], value)?;
         }
-        let discarded = sum(&|way| way.discarded.value());
+        let discarded = sum(&|connection| connection.discarded.value());
         let help = "Limits forgotten because they lay in the future";
         counter(out, "tollgate_store_discarded", help)?
             .encode_counter::<NoLabelSet, _, u64>(&discarded, None)?;
@@ -200,7 +205,7 @@ impl Totals {
         let help = "From the head of a request to the end of its answer, by route";
         let mut family = out.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (route, row) in &self.routes {
-            let total = Total::of(std::iter::once(&row.duration));
+            let total = HistogramTotal::from_histograms(std::iter::once(&row.duration));
             let labels = [("route", route.as_str())];
             let mut metric = family.encode_family(&labels)?;
             metric.encode_histogram::<NoLabelSet>(total.sum, total.count, &total.buckets, None)?;
@@ -212,8 +217,8 @@ impl Totals {
         let help = "What policies said, by where it was decided";
         let mut family = counter(out, "tollgate_decisions", help)?;
         for (policy, row) in &self.policies {
-            for (verdict, name) in Verdict::ALL {
-                for (source, place) in Source::ALL {
+            for (verdict, name) in VerdictLabel::ALL {
+                for (source, place) in SourceLabel::ALL {
                     let counted = &row.decisions[verdict as usize][source as usize];
                     let labels = [("policy", policy.as_str()), ("verdict", name), ("source", place)];
                     count(&mut family, labels, counted.value())?;
@@ -296,14 +301,14 @@ mod tests {
             worker.request(Some(0), StatusCode::OK, Duration::from_millis(3));
             worker.request(None, StatusCode::NOT_FOUND, Duration::from_secs(40));
             worker.denied(Some(0));
-            worker.decision(0, Verdict::Denied, Source::Store);
+            worker.decision(0, VerdictLabel::Denied, SourceLabel::Store);
             worker.upstream(0, Outcome::Timeout);
             worker.thread().connections().inc();
             pool.connections(PoolState::Idle).set(3);
         }
         metrics.add_abuse_dropped(7);
         metrics.watch_memory(|| MemoryFacts { keys: 11, evicted: 2, discarded: 5 });
-        let page = metrics.expose(Format::OpenMetrics).unwrap();
+        let page = metrics.expose(ExpositionFormat::OpenMetrics).unwrap();
         for line in [
             r#"tollgate_requests_total{route="all",status="2xx"} 2"#,
             r#"tollgate_requests_total{route="",status="4xx"} 2"#,
@@ -333,9 +338,9 @@ mod tests {
         let metrics = Metrics::new(&testing::config(), 1);
         let worker = metrics.worker(0);
         worker.request(Some(99), StatusCode::OK, Duration::ZERO);
-        worker.decision(99, Verdict::Allowed, Source::Store);
+        worker.decision(99, VerdictLabel::Allowed, SourceLabel::Store);
         worker.upstream(99, Outcome::Ok);
-        let page = metrics.expose(Format::OpenMetrics).unwrap();
+        let page = metrics.expose(ExpositionFormat::OpenMetrics).unwrap();
         let counted =
             |line: &str| line.starts_with("tollgate_") && line.contains("_total") && !line.ends_with(" 0");
         assert_eq!(page.lines().find(|line| counted(line)), None);

@@ -1,19 +1,19 @@
-//! The two ways in which a page of metrics is written.
+//! The two exposition formats of metrics.
 
 use std::collections::HashSet;
 
 /// How a page is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum ExpositionFormat {
     /// Prometheus' own, which everything reads: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
     Text,
     /// <https://prometheus.io/docs/specs/om/open_metrics_spec/>
     OpenMetrics,
 }
 
-impl Format {
-    /// What whoever sends this `Accept` is given: OpenMetrics, if he names it.
-    pub fn accepted(accept: &str) -> Self {
+impl ExpositionFormat {
+    /// The format for a request with this `Accept`: OpenMetrics, if it is named.
+    pub fn from_accept(accept: &str) -> Self {
         let named = accept.split(',').any(|range| {
             let mut parts = range.split(';').map(str::trim);
             let is_named =
@@ -63,9 +63,9 @@ mod tests {
     fn openmetrics_is_for_those_who_name_it() {
         // As Prometheus 2 asks.
         let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-        assert_eq!(Format::accepted(prometheus), Format::OpenMetrics);
+        assert_eq!(ExpositionFormat::from_accept(prometheus), ExpositionFormat::OpenMetrics);
         for other in ["", "*/*", "text/plain", "text/plain;version=0.0.4, application/openmetrics-text;q=0"] {
-            assert_eq!(Format::accepted(other), Format::Text, "{other}");
+            assert_eq!(ExpositionFormat::from_accept(other), ExpositionFormat::Text, "{other}");
         }
     }
 

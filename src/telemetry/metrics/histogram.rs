@@ -6,11 +6,11 @@ use super::Counter;
 
 const BUCKETS: usize = 14;
 
-/// What a histogram counts, and in which buckets.
+/// The buckets and the unit of a histogram.
 pub(super) trait Scale {
     /// Upper bounds, each inclusive.
     const BOUNDS: [u64; BUCKETS];
-    /// What it is counted in, in units of what is told.
+    /// What it is counted in, in units of the exposed value.
     const UNIT: f64;
 }
 
@@ -77,26 +77,28 @@ impl<S: Scale> Histogram<S> {
 
 /// The histograms of all workers, added up.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Total {
+pub(super) struct HistogramTotal {
     /// Upper bound, and how many fell between it and the one before.
     pub(super) buckets: Vec<(f64, u64)>,
     pub(super) sum: f64,
     pub(super) count: u64,
 }
 
-impl Total {
-    #[expect(clippy::cast_precision_loss, reason = "what is told is a float")]
-    pub(super) fn of<'a, S: Scale + 'a>(histograms: impl Iterator<Item = &'a Histogram<S>> + Clone) -> Self {
+impl HistogramTotal {
+    #[expect(clippy::cast_precision_loss, reason = "the exposed value is a float")]
+    pub(super) fn from_histograms<'a, S: Scale + 'a>(
+        histograms: impl Iterator<Item = &'a Histogram<S>> + Clone,
+    ) -> Self {
         let counts = |bucket: usize| histograms.clone().map(|h| h.buckets[bucket].value()).sum::<u64>();
-        let bounds = S::BOUNDS.iter().map(|&bound| told(bound as f64, S::UNIT)).chain([f64::INFINITY]);
+        let bounds = S::BOUNDS.iter().map(|&bound| in_unit(bound as f64, S::UNIT)).chain([f64::INFINITY]);
         let buckets: Vec<_> = bounds.enumerate().map(|(index, bound)| (bound, counts(index))).collect();
         let count = buckets.iter().map(|(_, count)| count).sum();
         let sum = histograms.map(|h| h.sum.value()).sum::<u64>();
-        Self { buckets, sum: told(sum as f64, S::UNIT), count }
+        Self { buckets, sum: in_unit(sum as f64, S::UNIT), count }
     }
 }
 
-/// What a `share`, 0 to 1, of the values in `buckets` are at most, as [`Total::buckets`] has them. Estimated as
+/// What a `share`, 0 to 1, of the values in `buckets` are at most, as [`HistogramTotal::buckets`] has them. Estimated as
 /// Prometheus' `histogram_quantile` does: evenly spread within a bucket, and no more than the last finite bound. `None`
 /// without values.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
@@ -117,7 +119,7 @@ pub(super) fn quantile(buckets: &[(f64, u64)], share: f64) -> Option<f64> {
 }
 
 /// Divided, not multiplied: 2.5 ms is then 0.0025 exactly as it is written.
-fn told(value: f64, unit: f64) -> f64 {
+fn in_unit(value: f64, unit: f64) -> f64 {
     value / (1.0 / unit).round()
 }
 
@@ -131,7 +133,7 @@ mod tests {
         for micros in [0, 1_000, 1_001, 30_000_000, 30_000_001] {
             histogram.observe_time(Duration::from_micros(micros));
         }
-        let total = Total::of([&histogram, &histogram].into_iter());
+        let total = HistogramTotal::from_histograms([&histogram, &histogram].into_iter());
         assert_eq!(total.count, 10);
         assert_eq!(total.buckets[0], (0.001, 4));
         assert_eq!(total.buckets[1], (0.0025, 2));
@@ -141,15 +143,15 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_is_told_as_it_is() {
+    fn values_without_a_unit_stay_as_they_are() {
         let histogram = Histogram::<BatchSize>::default();
         histogram.observe(64);
-        let total = Total::of(std::iter::once(&histogram));
+        let total = HistogramTotal::from_histograms(std::iter::once(&histogram));
         assert_eq!((total.buckets[13], total.sum), ((64.0, 1), 64.0));
     }
 
     #[test]
-    fn quantiles_lie_where_their_values_do() {
+    fn quantiles_are_interpolated_within_buckets() {
         let even = [(1.0, 10), (2.0, 10), (f64::INFINITY, 0)];
         for (share, value) in [(0.0, 0.0), (0.25, 0.5), (0.5, 1.0), (0.75, 1.5), (1.0, 2.0)] {
             assert_eq!(quantile(&even, share), Some(value), "{share}");

@@ -1,7 +1,7 @@
-//! What became of requests lately, route by route: a sample every ten seconds, for an hour.
+//! The history of each route: a sample every ten seconds, for an hour.
 //!
-//! Samples are differences of the counters, taken by whoever keeps the history; the requests themselves know nothing
-//! of it. Routes are known by name, so that they keep their past where the configuration is read again.
+//! A sample is the difference of counters that were read twice; requests do nothing for it. Routes go by name, so that
+//! they keep their history when the configuration is reloaded.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,10 +10,10 @@ use std::{
 
 use super::{
     Counter, Metrics,
-    histogram::{Total, quantile},
+    histogram::{HistogramTotal, quantile},
 };
 
-/// One point of a [`Track`].
+/// One point of a [`RouteHistory`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
     /// Requests answered.
@@ -25,36 +25,36 @@ pub struct Sample {
     pub p99: Option<f64>,
 }
 
-/// The past of one route, and its counters as they were last.
+/// The history of one route, and its counters at the last sample.
 #[derive(Debug, Clone, Default)]
-pub struct Track {
+pub struct RouteHistory {
     samples: VecDeque<Sample>,
-    last: Counted,
+    last: RouteCounters,
 }
 
-impl Track {
+impl RouteHistory {
     /// Oldest first; at most [`History::LENGTH`].
     pub fn samples(&self) -> impl ExactSizeIterator<Item = &Sample> {
         self.samples.iter()
     }
 
-    fn push(&mut self, counted: Counted) {
+    fn push(&mut self, counted: RouteCounters) {
         if self.samples.len() >= History::LENGTH {
             self.samples.pop_front();
         }
-        self.samples.push_back(sample(&self.last, &counted));
+        self.samples.push_back(difference(&self.last, &counted));
         self.last = counted;
     }
 }
 
 /// The counters of one route, all workers' together.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Counted {
+struct RouteCounters {
     denied: u64,
     duration: Vec<(f64, u64)>,
 }
 
-impl Counted {
+impl RouteCounters {
     fn add(&mut self, other: &Self) {
         self.denied += other.denied;
         for (bucket, &(bound, count)) in other.duration.iter().enumerate() {
@@ -69,10 +69,10 @@ impl Counted {
 /// The last hour.
 #[derive(Debug, Default)]
 pub struct History {
-    tracks: BTreeMap<String, Track>,
-    total: Track,
+    routes: BTreeMap<String, RouteHistory>,
+    total: RouteHistory,
     /// In microseconds since the Unix epoch.
-    taken: i64,
+    last_recorded: i64,
 }
 
 impl History {
@@ -82,32 +82,32 @@ impl History {
     pub const LENGTH: usize = 360;
 
     /// Takes a sample of every route at `now`, in microseconds since the Unix epoch. Routes that are gone are forgotten.
-    pub fn take(&mut self, metrics: &Metrics, now: i64) {
-        self.taken = now;
-        let mut before = std::mem::take(&mut self.tracks);
-        let mut total = Counted::default();
+    pub fn record(&mut self, metrics: &Metrics, now: i64) {
+        self.last_recorded = now;
+        let mut before = std::mem::take(&mut self.routes);
+        let mut total = RouteCounters::default();
         for (name, counted) in metrics.counted() {
             total.add(&counted);
-            let mut track = before.remove(&name).unwrap_or_default();
-            track.push(counted);
-            self.tracks.insert(name, track);
+            let mut route = before.remove(&name).unwrap_or_default();
+            route.push(counted);
+            self.routes.insert(name, route);
         }
         self.total.push(total);
     }
 
-    /// When the last sample was taken, in microseconds since the Unix epoch; 0 if none was.
-    pub fn taken(&self) -> i64 {
-        self.taken
+    /// When the last sample was last_recorded, in microseconds since the Unix epoch; 0 if none was.
+    pub fn last_recorded(&self) -> i64 {
+        self.last_recorded
     }
 
-    /// The past of all routes together.
-    pub fn total(&self) -> &Track {
+    /// The history of all routes together.
+    pub fn total(&self) -> &RouteHistory {
         &self.total
     }
 
-    /// The past of a route by its name; the empty name is that of requests that matched none.
-    pub fn track(&self, route: &str) -> Option<&Track> {
-        self.tracks.get(route)
+    /// The history of a route by its name; requests without a route have the empty name.
+    pub fn route(&self, route: &str) -> Option<&RouteHistory> {
+        self.routes.get(route)
     }
 }
 
@@ -121,20 +121,20 @@ impl Metrics {
     }
 
     /// The counters of every route in force by its name, and of requests that matched none.
-    fn counted(&self) -> Vec<(String, Counted)> {
+    fn counted(&self) -> Vec<(String, RouteCounters)> {
         let mut totals = self.totals();
         // Those that are gone stand behind.
         totals.routes.truncate(totals.present);
         let counted = totals.routes.into_iter().map(|(name, row)| {
-            let total = Total::of(std::iter::once(&row.duration));
-            (name, Counted { denied: row.denied.value(), duration: total.buckets })
+            let total = HistogramTotal::from_histograms(std::iter::once(&row.duration));
+            (name, RouteCounters { denied: row.denied.value(), duration: total.buckets })
         });
         counted.collect()
     }
 }
 
-/// What came between two looks at the counters.
-fn sample(before: &Counted, now: &Counted) -> Sample {
+/// The difference of two readings of the counters.
+fn difference(before: &RouteCounters, now: &RouteCounters) -> Sample {
     let old = |bucket: usize| before.duration.get(bucket).map_or(0, |&(_, count)| count);
     let duration: Vec<(f64, u64)> = now
         .duration
@@ -167,11 +167,11 @@ mod tests {
         (0..99).for_each(|_| answer(0, 1));
         answer(1, 200);
         metrics.worker(1).denied(Some(0));
-        history.take(&metrics, 5);
+        history.record(&metrics, 5);
         answer(0, 10);
-        history.take(&metrics, 15);
-        history.take(&metrics, 25);
-        let samples: Vec<_> = history.track("all").unwrap().samples().copied().collect();
+        history.record(&metrics, 15);
+        history.record(&metrics, 25);
+        let samples: Vec<_> = history.route("all").unwrap().samples().copied().collect();
         assert_eq!(
             samples.iter().map(|s| (s.requests, s.denied)).collect::<Vec<_>>(),
             [(100, 1), (1, 0), (0, 0)]
@@ -182,16 +182,16 @@ mod tests {
         assert!(samples[1].p99.is_some_and(|p99| (0.005..=0.01).contains(&p99)));
         assert_eq!(samples[2].p99, None);
         assert_eq!(history.total().samples().copied().collect::<Vec<_>>(), samples);
-        assert_eq!((history.taken(), history.track("").unwrap().samples().len()), (25, 3));
-        assert!(history.track("unknown").is_none());
+        assert_eq!((history.last_recorded(), history.route("").unwrap().samples().len()), (25, 3));
+        assert!(history.route("unknown").is_none());
     }
 
     #[test]
     fn an_hour_is_kept_and_no_more() {
         let metrics = Metrics::new(&config(), 1);
         let mut history = History::default();
-        (0..400).for_each(|now| history.take(&metrics, now));
-        assert_eq!(history.track("all").unwrap().samples().len(), History::LENGTH);
+        (0..400).for_each(|now| history.record(&metrics, now));
+        assert_eq!(history.route("all").unwrap().samples().len(), History::LENGTH);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Counters of what happens, one set a worker, summed when they are scraped.
+//! Metrics: one set of counters a worker, added up at each scrape.
 //!
-//! A worker bumps its own counters without a locked instruction; whoever scrapes adds them up. No label
+//! A worker increments its own counters without a locked instruction; a scrape adds them up. No label
 //! takes a value that a client chose.
 
 mod bans;
-mod cell;
+mod counter;
 mod exposition;
 mod format;
 mod generation;
@@ -16,11 +16,10 @@ mod totals;
 mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
-pub use cell::{Counter, Gauge};
-pub use format::Format;
-pub use generation::Totals;
-pub use history::{History, Sample, Track};
+pub use counter::{Counter, Gauge};
+pub use format::ExpositionFormat;
+pub use history::{History, RouteHistory, Sample};
 pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
 pub use store::{StoreFailure, StoreMetrics};
-pub use totals::{PolicyTotals, RouteTotals, UpstreamTotals};
-pub use worker::{Outcome, PoolMetrics, PoolState, Source, ThreadMetrics, Verdict, WorkerMetrics};
+pub use totals::{PolicyTotals, RouteTotals, Totals, UpstreamTotals};
+pub use worker::{Outcome, PoolMetrics, PoolState, SourceLabel, ThreadMetrics, VerdictLabel, WorkerMetrics};

@@ -14,7 +14,8 @@ use parking_lot::Mutex;
 use super::{
     BanFacts, PoolMetrics, PoolState, StoreMetrics, ThreadMetrics, WorkerMetrics,
     bans::BanMetrics,
-    generation::{Generations, Names, Totals},
+    generation::{Generations, Names},
+    totals::Totals,
 };
 use crate::config::model::Config;
 
@@ -78,7 +79,7 @@ type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;
 type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
 type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
 
-/// Everything that is counted. One a process.
+/// All metrics of the process.
 pub struct Metrics {
     /// One a worker.
     pub(super) threads: Vec<Arc<ThreadMetrics>>,
@@ -89,8 +90,8 @@ pub struct Metrics {
     memory: OnceLock<MemorySource>,
     store: OnceLock<StoreSource>,
     endpoints: Mutex<Option<EndpointSource>>,
-    /// The ways to it.
-    pub(super) ways: Mutex<Vec<Arc<StoreMetrics>>>,
+    /// The store_connections to it.
+    pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
     // Rare, and of no one worker: these may be locked.
     abuse_dropped: AtomicU64,
     abuse_evicted: AtomicU64,
@@ -105,14 +106,14 @@ impl Metrics {
     pub fn new(config: &Config, workers: usize) -> Arc<Self> {
         let threads: Vec<_> = std::iter::repeat_with(Arc::default).take(workers).collect();
         Arc::new(Self {
-            generations: Mutex::new(Generations::new(Names::of(config), &threads)),
+            generations: Mutex::new(Generations::new(Names::from_config(config), &threads)),
             threads,
             pools: Mutex::default(),
             bans: BanMetrics::new(config),
             memory: OnceLock::new(),
             store: OnceLock::new(),
             endpoints: Mutex::default(),
-            ways: Mutex::default(),
+            store_connections: Mutex::default(),
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
             access_log_dropped: AtomicU64::new(0),
@@ -122,11 +123,11 @@ impl Metrics {
         })
     }
 
-    /// Counts by the names of `config` from now on: whoever asks for [`Metrics::worker`] has its indexes. What was
-    /// counted is kept, and those that go by the last one go on.
+    /// Counts by the names of `config` from now on: [`Metrics::worker`] returns counters with its indexes. What was
+    /// counted is kept, and requests that began before count on by the last configuration.
     pub fn reconfigure(&self, config: &Config) {
         self.bans.reconfigure(config);
-        self.generations.lock().go_on(Names::of(config), &self.threads);
+        self.generations.lock().reconfigure(Names::from_config(config), &self.threads);
     }
 
     /// The set of one worker, by the configuration in force. Only that worker's thread may write to it.
@@ -156,7 +157,7 @@ impl Metrics {
     /// By name, what was counted under all configurations: first the names of the one in force.
     pub fn totals(&self) -> Totals {
         let mut totals = self.generations.lock().totals();
-        // Copied: whoever holds one of these counts as a pool that is still there.
+        // Copied: a reference would make the pool count as in use.
         let mut pools = self.pools.lock();
         pools.retain(|(_, pool)| Arc::strong_count(pool) > 1);
         totals.pools = pools.iter().map(|(name, pool)| (name.clone(), pool.copied())).collect();
@@ -176,7 +177,7 @@ impl Metrics {
         let _already = self.memory.set(Box::new(source));
     }
 
-    /// How the memory store stands; zeros as long as nobody watches it.
+    /// How the memory store stands; zeros as long as it has no source.
     pub fn memory(&self) -> MemoryFacts {
         self.memory.get().map(|source| source()).unwrap_or_default()
     }
@@ -201,11 +202,11 @@ impl Metrics {
         self.endpoints.lock().as_ref().map(|source| source()).unwrap_or_default()
     }
 
-    /// The counters of another way to the shared store. Only one thread may write to them.
-    pub fn way(&self) -> Arc<StoreMetrics> {
-        let way = Arc::new(StoreMetrics::default());
-        self.ways.lock().push(Arc::clone(&way));
-        way
+    /// The counters of another connection to the shared store. Only one thread may write to them.
+    pub fn store_connection(&self) -> Arc<StoreMetrics> {
+        let connection = Arc::new(StoreMetrics::default());
+        self.store_connections.lock().push(Arc::clone(&connection));
+        connection
     }
 
     /// Denials that were not recorded.

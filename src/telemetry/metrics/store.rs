@@ -1,4 +1,4 @@
-//! What is counted of the ways to a store that instances share. Each way has one writer; anyone may read.
+//! What is counted of the store_connections to a store that instances share. Each way has one writer; anyone may read.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{
     histogram::{BatchSize, Histogram, StoreTime},
 };
 
-/// Why a store could not be asked.
+/// Why a store was not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreFailure {
     Timeout,
@@ -15,7 +15,7 @@ pub enum StoreFailure {
     Overdue,
     /// It could not be reached, or the connection broke.
     Connection,
-    /// Nobody asked: it had failed too often.
+    /// The breaker is open after too many failures.
     BreakerOpen,
     /// It is a replica.
     ReadOnly,
@@ -24,7 +24,7 @@ pub enum StoreFailure {
     OutOfMemory,
     /// The user or the password is wrong, or may not do what it takes.
     Rights,
-    /// It answers what nobody understands.
+    /// Its answer is malformed.
     Protocol,
 }
 
@@ -42,7 +42,7 @@ impl StoreFailure {
     ];
 }
 
-/// The counters of one way to the store.
+/// The counters of one connection to the store.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct StoreMetrics {

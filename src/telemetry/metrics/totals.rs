@@ -1,10 +1,28 @@
-//! What all workers counted of one route, policy or upstream since the start.
+//! The totals since the start, of all workers and all configurations.
+
+use indexmap::IndexMap;
 
 use super::{
-    Counter, Totals,
-    histogram::{Total, quantile},
-    worker::{Outcome, PoolState, Verdict},
+    Counter, PoolMetrics, WorkerMetrics,
+    bans::BanRow,
+    generation::{MAX_RETIRED_NAMES, Names},
+    histogram::{HistogramTotal, quantile},
+    worker::{Outcome, PolicyRow, PoolState, RouteRow, UpstreamRow, VerdictLabel},
 };
+
+/// What was counted under all configurations: a row for each name.
+#[derive(Debug, Default)]
+pub struct Totals {
+    /// Requests that matched none are counted under the empty name.
+    pub(super) routes: IndexMap<String, RouteRow>,
+    pub(super) policies: IndexMap<String, PolicyRow>,
+    pub(super) upstreams: IndexMap<String, UpstreamRow>,
+    pub(super) bans: IndexMap<String, BanRow>,
+    /// Of the routes, those that are in force, and what matched none: they come first.
+    pub(super) present: usize,
+    /// The connections to upstreams, by their names.
+    pub(super) pools: Vec<(String, PoolMetrics)>,
+}
 
 /// The requests of one route.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,7 +58,7 @@ impl Totals {
     /// Of the route of this name; zeros where there is none.
     pub fn route(&self, name: &str) -> RouteTotals {
         let Some(row) = self.routes.get(name) else { return RouteTotals::default() };
-        let durations = Total::of(std::iter::once(&row.duration)).buckets;
+        let durations = HistogramTotal::from_histograms(std::iter::once(&row.duration)).buckets;
         let at = |share| quantile(&durations, share);
         let latency = at(0.5).zip(at(0.9)).zip(at(0.99)).map(|((p50, p90), p99)| [p50, p90, p99]);
         RouteTotals {
@@ -53,12 +71,12 @@ impl Totals {
     /// Of the policy of this name; zeros where there is none.
     pub fn policy(&self, name: &str) -> PolicyTotals {
         let Some(row) = self.policies.get(name) else { return PolicyTotals::default() };
-        let said = |verdict: Verdict| row.decisions[verdict as usize].iter().map(Counter::value).sum();
+        let sum = |verdict: VerdictLabel| row.decisions[verdict as usize].iter().map(Counter::value).sum();
         PolicyTotals {
-            allowed: said(Verdict::Allowed),
-            denied: said(Verdict::Denied),
-            shadow_denied: said(Verdict::ShadowDenied),
-            errors: said(Verdict::Error),
+            allowed: sum(VerdictLabel::Allowed),
+            denied: sum(VerdictLabel::Denied),
+            shadow_denied: sum(VerdictLabel::ShadowDenied),
+            errors: sum(VerdictLabel::Error),
         }
     }
 
@@ -79,6 +97,73 @@ impl Totals {
     }
 }
 
+impl Totals {
+    /// Zeros for each name.
+    pub(super) fn zeros(names: &Names) -> Self {
+        let mut totals = Self::default();
+        for name in names.routes.iter().map(String::as_str).chain([""]) {
+            row(&mut totals.routes, name);
+        }
+        for name in &names.policies {
+            row(&mut totals.policies, name);
+        }
+        for name in &names.upstreams {
+            row(&mut totals.upstreams, name);
+        }
+        for name in &names.bans {
+            row(&mut totals.bans, name);
+        }
+        totals.present = totals.routes.len();
+        totals
+    }
+
+    pub(super) fn add_all(&mut self, other: &Self) {
+        other.routes.iter().for_each(|(name, counted)| row(&mut self.routes, name).add(counted));
+        other.policies.iter().for_each(|(name, counted)| row(&mut self.policies, name).add(counted));
+        other.upstreams.iter().for_each(|(name, counted)| row(&mut self.upstreams, name).add(counted));
+        other.bans.iter().for_each(|(name, counted)| row(&mut self.bans, name).add(counted));
+    }
+
+    pub(super) fn add_worker(
+        &mut self,
+        Names { routes, policies, upstreams, bans }: &Names,
+        worker: &WorkerMetrics,
+    ) {
+        for (name, counted) in routes.iter().map(String::as_str).chain([""]).zip(&worker.routes) {
+            row(&mut self.routes, name).add(counted);
+        }
+        for (name, counted) in policies.iter().zip(&worker.policies) {
+            row(&mut self.policies, name).add(counted);
+        }
+        for (name, counted) in upstreams.iter().zip(&worker.upstreams) {
+            row(&mut self.upstreams, name).add(counted);
+        }
+        for (name, counted) in bans.iter().zip(&worker.bans) {
+            row(&mut self.bans, name).add(counted);
+        }
+    }
+
+    /// Forgets the oldest retired names if there are too many.
+    pub(super) fn forget_oldest(&mut self, names: &Names) {
+        forget_oldest(&mut self.routes, names.routes.len() + 1);
+        forget_oldest(&mut self.policies, names.policies.len());
+        forget_oldest(&mut self.upstreams, names.upstreams.len());
+        forget_oldest(&mut self.bans, names.bans.len());
+    }
+}
+
+fn row<'a, R: Default>(rows: &'a mut IndexMap<String, R>, name: &str) -> &'a mut R {
+    if !rows.contains_key(name) {
+        rows.insert(name.to_owned(), R::default());
+    }
+    &mut rows[name]
+}
+
+fn forget_oldest<R>(rows: &mut IndexMap<String, R>, present: usize) {
+    let excess = rows.len().saturating_sub(present + MAX_RETIRED_NAMES);
+    rows.drain(..excess);
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -87,7 +172,7 @@ mod tests {
 
     use super::*;
     use crate::telemetry::{
-        metrics::{Metrics, Source},
+        metrics::{Metrics, SourceLabel},
         testing::config,
     };
 
@@ -98,8 +183,8 @@ mod tests {
             let worker = metrics.worker(worker);
             worker.request(Some(0), StatusCode::OK, Duration::from_millis(2));
             worker.request(Some(0), StatusCode::TOO_MANY_REQUESTS, Duration::from_millis(2));
-            worker.decision(0, Verdict::Denied, Source::LocalDenial);
-            worker.decision(0, Verdict::Denied, Source::Store);
+            worker.decision(0, VerdictLabel::Denied, SourceLabel::LocalDenial);
+            worker.decision(0, VerdictLabel::Denied, SourceLabel::Store);
             worker.upstream(0, Outcome::ConnectError);
         }
         assert_eq!(metrics.totals().route("all").statuses, [0, 2, 0, 2, 0]);

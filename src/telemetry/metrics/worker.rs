@@ -1,4 +1,4 @@
-//! What one worker counts. Only its own thread may call these; anyone may read.
+//! The metrics of one worker. Only its own thread may write to them; any thread may read.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,18 +11,18 @@ use super::{
     histogram::{Histogram, RequestTime},
 };
 
-/// What a policy said to a request.
+/// The verdict of a policy on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum VerdictLabel {
     Allowed,
     Denied,
     /// It would have denied, but is a shadow policy.
     ShadowDenied,
-    /// The store could not be asked.
+    /// The store was not available.
     Error,
 }
 
-impl Verdict {
+impl VerdictLabel {
     pub(super) const ALL: [(Self, &'static str); 4] = [
         (Self::Allowed, "allowed"),
         (Self::Denied, "denied"),
@@ -31,20 +31,20 @@ impl Verdict {
     ];
 }
 
-/// Where a decision was taken.
+/// Where a decision was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum SourceLabel {
     /// In the store that holds the limits.
     Store,
-    /// By the instance itself, of quota that it had taken beforehand.
+    /// By the instance itself, from its slice of the quota.
     Lease,
-    /// By the worker itself, which remembered a denial.
+    /// By the worker itself, from a denial it remembers.
     LocalDenial,
-    /// Without the store, which was away.
+    /// Without the store, which was not available.
     Fallback,
 }
 
-impl Source {
+impl SourceLabel {
     pub(super) const ALL: [(Self, &'static str); 4] = [
         (Self::Store, "store"),
         (Self::Lease, "lease"),
@@ -112,7 +112,7 @@ pub(super) struct RouteRow {
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct PolicyRow {
-    pub(super) decisions: [[Counter; Source::ALL.len()]; Verdict::ALL.len()],
+    pub(super) decisions: [[Counter; SourceLabel::ALL.len()]; VerdictLabel::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -247,13 +247,13 @@ impl WorkerMetrics {
     }
 
     /// `Config::policies[policy]` decided over a request.
-    pub fn decision(&self, policy: usize, verdict: Verdict, source: Source) {
+    pub fn decision(&self, policy: usize, verdict: VerdictLabel, source: SourceLabel) {
         if let Some(row) = self.policies.get(policy) {
             row.decisions[verdict as usize][source as usize].inc();
         }
     }
 
-    /// A ban said this to a request: one of `Config::bans[ban]`, or, behind all of these, one by hand.
+    /// The verdict of a ban on a request: one of `Config::bans[ban]`, or, behind all of these, one by hand.
     pub fn ban_denial(&self, ban: usize, verdict: BanVerdict) {
         if let Some(BanRow(counters)) = self.bans.get(ban) {
             counters[verdict as usize].inc();

@@ -16,7 +16,7 @@ use opentelemetry_sdk::{
     trace::{BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanProcessor},
 };
 
-use super::{collector::Collector, tracer::Tracer};
+use super::{otlp_client::OtlpClient, trace::Tracer};
 use crate::{
     config::model::{Config, Tracing},
     telemetry::metrics::Metrics,
@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// For what is left when the process ends.
 const LAST_SPANS: Duration = Duration::from_secs(1);
 
-/// Traces can't be told.
+/// Traces cannot be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("cannot send traces: {0}")]
@@ -50,8 +50,8 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts the thread that sends to the collector in `config`; `None` where there is none. `instance` tells this process
-    /// from others.
+    /// Starts the thread that sends to the collector in `config`; `None` if there is none. `instance` identifies this
+    /// process.
     ///
     /// # Errors
     /// What OTEL_EXPORTER_OTLP_… says for the exporter is no good, or the system has no runtime left.
@@ -68,12 +68,12 @@ impl Traces {
     ) -> Result<Self, OpenError> {
         let exporter = SpanExporter::builder()
             .with_http()
-            .with_http_client(Collector::new(TIMEOUT)?)
+            .with_http_client(OtlpClient::new(TIMEOUT)?)
             .with_endpoint(config.otlp.to_string())
             .with_timeout(TIMEOUT)
             .build()?;
         let waiting = Arc::<AtomicUsize>::default();
-        let watched = Watched {
+        let monitored = MonitoredExporter {
             exporter,
             waiting: Arc::clone(&waiting),
             metrics: Arc::clone(&metrics),
@@ -85,13 +85,13 @@ impl Traces {
             .with_max_export_batch_size(BATCH)
             .with_scheduled_delay(DELAY)
             .build();
-        let mut processor = BatchSpanProcessor::builder(watched).with_batch_config(batches).build();
+        let mut processor = BatchSpanProcessor::builder(monitored).with_batch_config(batches).build();
         processor.set_resource(&resource(instance));
         let exporter = Exporter { processor, waiting, metrics, store };
         Ok(Self { sample: config.sample, exporter: Arc::new(exporter) })
     }
 
-    /// The end that one worker tells.
+    /// A tracer for one worker.
     pub fn tracer(&self) -> Tracer {
         Tracer::new(self.sample, Arc::clone(&self.exporter))
     }
@@ -139,9 +139,9 @@ impl Exporter {
     }
 }
 
-/// Sends, and tells how it goes.
+/// An exporter that counts and logs its results.
 #[derive(Debug)]
-struct Watched {
+struct MonitoredExporter {
     exporter: SpanExporter,
     waiting: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
@@ -149,7 +149,7 @@ struct Watched {
     collector: String,
 }
 
-impl opentelemetry_sdk::trace::SpanExporter for Watched {
+impl opentelemetry_sdk::trace::SpanExporter for MonitoredExporter {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         self.waiting.fetch_sub(spans, Relaxed);

@@ -16,13 +16,13 @@ use opentelemetry::{
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::{
-    context::{Context, new_span},
+    context::{TraceContext, new_span},
     export::Exporter,
 };
 
-/// What is known of a request when it comes.
+/// The attributes of a request when it comes.
 #[derive(Debug)]
-pub struct Head {
+pub struct RequestStart {
     /// Microseconds since the Unix epoch.
     pub time: i64,
     pub method: Method,
@@ -35,16 +35,16 @@ pub struct Head {
 
 /// How an attempt at an upstream ended.
 #[derive(Debug, Clone, Copy)]
-pub enum Sent<'a> {
+pub enum UpstreamResult<'a> {
     /// This endpoint answered.
     Answered(&'a Authority, StatusCode),
     /// None did, and the client gets this status.
     Failed(StatusCode),
 }
 
-/// What is known of a request when it has ended.
+/// The attributes of a request when it has ended.
 #[derive(Debug)]
-pub struct End<'a> {
+pub struct RequestEnd<'a> {
     /// Microseconds since the Unix epoch.
     pub time: i64,
     /// `None`: the client went away before.
@@ -60,20 +60,20 @@ pub struct End<'a> {
 pub(super) struct Recording {
     exporter: Arc<Exporter>,
     trace: TraceId,
-    parent: Option<Context>,
-    link: Option<Context>,
-    head: Head,
+    parent: Option<TraceContext>,
+    link: Option<TraceContext>,
+    start: RequestStart,
     server: SpanId,
-    /// Made beforehand: the upstream is told of it before it begins.
+    /// Drawn beforehand: the upstream gets it before the span begins.
     forwarding_span: SpanId,
-    deciding: Option<Step>,
-    forwarding: Option<Step>,
+    deciding: Option<OpenSpan>,
+    forwarding: Option<OpenSpan>,
     done: Vec<SpanData>,
 }
 
-/// A part of the way that has not ended yet.
+/// A span that has not ended yet.
 #[derive(Debug)]
-struct Step {
+struct OpenSpan {
     began: i64,
     attributes: Vec<KeyValue>,
 }
@@ -82,16 +82,16 @@ impl Recording {
     pub(super) fn new(
         exporter: Arc<Exporter>,
         trace: TraceId,
-        parent: Option<Context>,
-        link: Option<Context>,
-        head: Head,
+        parent: Option<TraceContext>,
+        link: Option<TraceContext>,
+        start: RequestStart,
     ) -> Self {
         Self {
             exporter,
             trace,
             parent,
             link,
-            head,
+            start,
             server: new_span(),
             forwarding_span: new_span(),
             deciding: None,
@@ -104,13 +104,13 @@ impl Recording {
         self.forwarding_span
     }
 
-    pub(super) fn deciding(&mut self, began: i64, checks: usize) {
+    pub(super) fn start_decision(&mut self, began: i64, checks: usize) {
         let checks = KeyValue::new("tollgate.checks", i64::try_from(checks).unwrap_or(i64::MAX));
         let store = KeyValue::new("tollgate.store", self.exporter.store());
-        self.deciding = Some(Step { began, attributes: vec![store, checks] });
+        self.deciding = Some(OpenSpan { began, attributes: vec![store, checks] });
     }
 
-    pub(super) fn decided(&mut self, time: i64, source: Option<&'static str>) {
+    pub(super) fn end_decision(&mut self, time: i64, source: Option<&'static str>) {
         let Some(mut step) = self.deciding.take() else { return };
         let status = match source {
             Some(source) => {
@@ -122,37 +122,37 @@ impl Recording {
         self.child(new_span(), SpanKind::Internal, "decide".into(), step, time, status);
     }
 
-    pub(super) fn forwarding(&mut self, began: i64, upstream: &str) {
+    pub(super) fn start_forwarding(&mut self, began: i64, upstream: &str) {
         let mut attributes = vec![KeyValue::new("tollgate.upstream", upstream.to_owned())];
-        attributes.extend(method(&self.head.method));
-        self.forwarding = Some(Step { began, attributes });
+        attributes.extend(method(&self.start.method));
+        self.forwarding = Some(OpenSpan { began, attributes });
     }
 
-    pub(super) fn forwarded(&mut self, time: i64, sent: Sent<'_>) {
-        let Some(Step { began, mut attributes }) = self.forwarding.take() else { return };
-        let status = match sent {
-            Sent::Answered(endpoint, status) => {
+    pub(super) fn end_forwarding(&mut self, time: i64, result: UpstreamResult<'_>) {
+        let Some(OpenSpan { began, mut attributes }) = self.forwarding.take() else { return };
+        let status = match result {
+            UpstreamResult::Answered(endpoint, status) => {
                 attributes.extend(server(endpoint));
-                let url = format!("http://{endpoint}{}", self.head.path);
+                let url = format!("http://{endpoint}{}", self.start.path);
                 attributes.push(KeyValue::new("url.full", url));
                 attributes.push(status_code(status));
                 // Of a client, these are errors all; a server's own are those from 500.
                 let is_error = status.is_client_error() || status.is_server_error();
                 if is_error { error(&mut attributes, status.as_str().to_owned()) } else { Status::Unset }
             }
-            Sent::Failed(StatusCode::GATEWAY_TIMEOUT) => error(&mut attributes, "timeout"),
-            Sent::Failed(StatusCode::SERVICE_UNAVAILABLE) => error(&mut attributes, "overloaded"),
-            Sent::Failed(StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT) => {
+            UpstreamResult::Failed(StatusCode::GATEWAY_TIMEOUT) => error(&mut attributes, "timeout"),
+            UpstreamResult::Failed(StatusCode::SERVICE_UNAVAILABLE) => error(&mut attributes, "overloaded"),
+            UpstreamResult::Failed(StatusCode::BAD_REQUEST | StatusCode::REQUEST_TIMEOUT) => {
                 error(&mut attributes, "request_body")
             }
-            Sent::Failed(_) => error(&mut attributes, "no_answer"),
+            UpstreamResult::Failed(_) => error(&mut attributes, "no_answer"),
         };
-        let (span, name) = (self.forwarding_span, name(&self.head.method, None));
-        self.child(span, SpanKind::Client, name, Step { began, attributes }, time, status);
+        let (span, name) = (self.forwarding_span, name(&self.start.method, None));
+        self.child(span, SpanKind::Client, name, OpenSpan { began, attributes }, time, status);
     }
 
     /// Hands over all spans.
-    pub(super) fn end(mut self: Box<Self>, end: &End<'_>) {
+    pub(super) fn end(mut self: Box<Self>, end: &RequestEnd<'_>) {
         // The client went away in the middle of it.
         if let Some(mut step) = self.deciding.take() {
             let status = error(&mut step.attributes, "cancelled");
@@ -160,10 +160,10 @@ impl Recording {
         }
         if let Some(mut step) = self.forwarding.take() {
             let status = error(&mut step.attributes, "cancelled");
-            let (span, name) = (self.forwarding_span, name(&self.head.method, None));
+            let (span, name) = (self.forwarding_span, name(&self.start.method, None));
             self.child(span, SpanKind::Client, name, step, end.time, status);
         }
-        let mut attributes = self.of_request(end);
+        let mut attributes = self.request_attributes(end);
         let status = match end.status {
             Some(status) => {
                 attributes.push(status_code(status));
@@ -173,21 +173,21 @@ impl Recording {
                 }
             }
             None => {
-                // It is nobody's fault.
+                // Not an error of the server.
                 attributes.push(KeyValue::new("error.type", "cancelled"));
                 Status::Unset
             }
         };
-        let name = name(&self.head.method, end.route);
-        let step = Step { began: self.head.time, attributes };
+        let name = name(&self.start.method, end.route);
+        let step = OpenSpan { began: self.start.time, attributes };
         let mut server = self.span(self.server, SpanKind::Server, name, step, end.time, status);
         if let Some(parent) = self.parent {
             (server.parent_span_id, server.parent_span_is_remote) = (parent.span, true);
         } else {
             (server.parent_span_id, server.parent_span_is_remote) = (SpanId::INVALID, false);
         }
-        let link = self.link.map(|said| {
-            let context = SpanContext::new(said.trace, said.span, said.flags(), true, TraceState::NONE);
+        let link = self.link.map(|link| {
+            let context = SpanContext::new(link.trace, link.span, link.flags(), true, TraceState::NONE);
             Link::new(context, Vec::new(), 0)
         });
         server.links.links.extend(link);
@@ -196,13 +196,13 @@ impl Recording {
         exporter.hand_over(done);
     }
 
-    fn of_request(&self, end: &End<'_>) -> Vec<KeyValue> {
-        let mut attributes: Vec<KeyValue> = method(&self.head.method).collect();
+    fn request_attributes(&self, end: &RequestEnd<'_>) -> Vec<KeyValue> {
+        let mut attributes: Vec<KeyValue> = method(&self.start.method).collect();
         attributes.push(KeyValue::new("url.scheme", "http"));
-        attributes.push(KeyValue::new("url.path", self.head.path.clone()));
+        attributes.push(KeyValue::new("url.path", self.start.path.clone()));
         attributes.push(KeyValue::new("client.address", end.client.to_string()));
-        attributes.push(KeyValue::new("tollgate.request_id", self.head.request_id.clone()));
-        if let Some(host) = self.head.host.as_ref().and_then(|host| host.parse::<Authority>().ok()) {
+        attributes.push(KeyValue::new("tollgate.request_id", self.start.request_id.clone()));
+        if let Some(host) = self.start.host.as_ref().and_then(|host| host.parse::<Authority>().ok()) {
             attributes.extend(server(&host));
         }
         let optional = [
@@ -210,8 +210,8 @@ impl Recording {
             ("tollgate.policy", end.policy.map(|policy| Value::from(policy.to_owned()))),
             ("tollgate.verdict", end.verdict.map(Value::from)),
         ];
-        let told = optional.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?)));
-        attributes.extend(told);
+        let present = optional.into_iter().filter_map(|(key, value)| Some(KeyValue::new(key, value?)));
+        attributes.extend(present);
         attributes
     }
 
@@ -220,7 +220,7 @@ impl Recording {
         id: SpanId,
         kind: SpanKind,
         name: Cow<'static, str>,
-        step: Step,
+        step: OpenSpan,
         ended: i64,
         status: Status,
     ) {
@@ -234,7 +234,7 @@ impl Recording {
         id: SpanId,
         kind: SpanKind,
         name: Cow<'static, str>,
-        step: Step,
+        step: OpenSpan,
         ended: i64,
         status: Status,
     ) -> SpanData {
@@ -245,8 +245,8 @@ impl Recording {
             parent_span_is_remote: false,
             span_kind: kind,
             name,
-            start_time: at(step.began),
-            end_time: at(ended.max(step.began)),
+            start_time: system_time(step.began),
+            end_time: system_time(ended.max(step.began)),
             attributes: step.attributes,
             dropped_attributes_count: 0,
             events: SpanEvents::default(),
@@ -259,7 +259,7 @@ impl Recording {
 
 /// `GET login`: the method and the route, neither of which a client can make many of.
 fn name(method: &Method, route: Option<&str>) -> Cow<'static, str> {
-    let method = known(method).unwrap_or("HTTP");
+    let method = known_method(method).unwrap_or("HTTP");
     match route {
         Some(route) => format!("{method} {route}").into(),
         None => method.into(),
@@ -267,17 +267,18 @@ fn name(method: &Method, route: Option<&str>) -> Cow<'static, str> {
 }
 
 /// A method that the conventions know.
-fn known(method: &Method) -> Option<&'static str> {
+fn known_method(method: &Method) -> Option<&'static str> {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     KNOWN.into_iter().find(|known| *known == method.as_str())
 }
 
 fn method(method: &Method) -> impl Iterator<Item = KeyValue> {
-    let original = match known(method) {
+    let original = match known_method(method) {
         Some(_) => None,
         None => Some(KeyValue::new("http.request.method_original", method.as_str().to_owned())),
     };
-    std::iter::once(KeyValue::new("http.request.method", known(method).unwrap_or("_OTHER"))).chain(original)
+    std::iter::once(KeyValue::new("http.request.method", known_method(method).unwrap_or("_OTHER")))
+        .chain(original)
 }
 
 fn server(authority: &Authority) -> impl Iterator<Item = KeyValue> {
@@ -296,6 +297,6 @@ fn error(attributes: &mut Vec<KeyValue>, kind: impl Into<Value>) -> Status {
 }
 
 /// Microseconds since the Unix epoch.
-fn at(micros: i64) -> SystemTime {
+fn system_time(micros: i64) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(u64::try_from(micros).unwrap_or(0))
 }

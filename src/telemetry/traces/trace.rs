@@ -1,35 +1,42 @@
-//! One request's trace.
+//! The trace of a request, and the tracer of a worker that begins it.
+
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
 use opentelemetry::trace::TraceId;
 
 use super::{
-    context::{Context, TRACEPARENT, TRACESTATE},
-    recording::{End, Recording, Sent},
+    context::{TRACEPARENT, TRACESTATE, TraceContext, is_tracestate_valid},
+    export::Exporter,
+    recording::{Recording, RequestEnd, RequestStart, UpstreamResult},
 };
 
-/// What the upstream is told of the trace.
+/// What is propagated to the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
-    /// What we were told.
-    AsItCame,
-    /// That we are its parent; the state stays as it came.
-    Parent,
-    /// That we are its parent, and nothing of what came.
-    Anew,
+pub(super) enum Propagation {
+    /// The context as it came.
+    Unchanged,
+    /// Our span as the parent; `tracestate` as it came.
+    Child,
+    /// Our span as the parent, and no `tracestate`.
+    Restart,
 }
 
 /// The trace that a request belongs to, and what is recorded of it if it is sampled.
 #[derive(Debug)]
 pub struct Trace {
-    context: Context,
-    told: Told,
+    context: TraceContext,
+    propagation: Propagation,
     recording: Option<Box<Recording>>,
 }
 
 impl Trace {
-    pub(super) fn new(context: Context, told: Told, recording: Option<Box<Recording>>) -> Self {
-        Self { context, told, recording }
+    pub(super) fn new(
+        context: TraceContext,
+        propagation: Propagation,
+        recording: Option<Box<Recording>>,
+    ) -> Self {
+        Self { context, propagation, recording }
     }
 
     /// The trace's ID.
@@ -37,17 +44,17 @@ impl Trace {
         self.context.trace
     }
 
-    /// Whether the request is sampled: only then is the time of anything asked for.
+    /// Whether the request is sampled. Only then are times needed.
     pub fn is_sampled(&self) -> bool {
         self.recording.is_some()
     }
 
-    /// Tells the upstream where in the trace it stands.
-    pub fn tell(&self, headers: &mut HeaderMap) {
-        if self.told == Told::AsItCame {
+    /// Writes the context into the headers for the upstream.
+    pub fn inject(&self, headers: &mut HeaderMap) {
+        if self.propagation == Propagation::Unchanged {
             return;
         }
-        if self.told == Told::Anew {
+        if self.propagation == Propagation::Restart {
             headers.remove(&TRACESTATE);
         }
         headers.insert(&TRACEPARENT, self.traceparent());
@@ -55,41 +62,93 @@ impl Trace {
 
     fn traceparent(&self) -> HeaderValue {
         let span = self.recording.as_ref().map_or(self.context.span, |recording| recording.forwarding_span());
-        Context { span, ..self.context }.value()
+        TraceContext { span, ..self.context }.value()
     }
 
-    /// The store is asked about so many checks. `time` here and below: microseconds since the Unix epoch.
-    pub fn deciding(&mut self, time: i64, checks: usize) {
+    /// The decision about `checks` checks begins. `time` here and below: microseconds since the Unix epoch.
+    pub fn start_decision(&mut self, time: i64, checks: usize) {
         if let Some(recording) = &mut self.recording {
-            recording.deciding(time, checks);
+            recording.start_decision(time, checks);
         }
     }
 
-    /// It has answered: `source` decided, if anyone did.
-    pub fn decided(&mut self, time: i64, source: Option<&'static str>) {
+    /// The decision was made by `source`, or by none.
+    pub fn end_decision(&mut self, time: i64, source: Option<&'static str>) {
         if let Some(recording) = &mut self.recording {
-            recording.decided(time, source);
+            recording.end_decision(time, source);
         }
     }
 
-    /// The request is on its way to an upstream of this name.
-    pub fn forwarding(&mut self, time: i64, upstream: &str) {
+    /// The request is sent to the upstream of this name.
+    pub fn start_forwarding(&mut self, time: i64, upstream: &str) {
         if let Some(recording) = &mut self.recording {
-            recording.forwarding(time, upstream);
+            recording.start_forwarding(time, upstream);
         }
     }
 
     /// The head of the answer is here, or the reply in its place.
-    pub fn forwarded(&mut self, time: i64, sent: Sent<'_>) {
+    pub fn end_forwarding(&mut self, time: i64, result: UpstreamResult<'_>) {
         if let Some(recording) = &mut self.recording {
-            recording.forwarded(time, sent);
+            recording.end_forwarding(time, result);
         }
     }
 
     /// The request has ended. Hands over what was recorded, without waiting.
-    pub fn end(self, end: &End<'_>) {
+    pub fn end(self, end: &RequestEnd<'_>) {
         if let Some(recording) = self.recording {
             recording.end(end);
         }
+    }
+}
+
+/// Begins the traces of one worker's requests.
+#[derive(Debug, Clone)]
+pub struct Tracer {
+    sample: f64,
+    exporter: Arc<Exporter>,
+}
+
+impl Tracer {
+    pub(super) fn new(sample: f64, exporter: Arc<Exporter>) -> Self {
+        Self { sample, exporter }
+    }
+
+    /// The trace of a request with these headers. A trusted peer's trace is continued, and sampled if it is. Any other
+    /// trace begins here, so that clients cannot choose what is traced. `start` is called if the request is sampled.
+    pub fn begin(
+        &self,
+        headers: &HeaderMap,
+        is_peer_trusted: bool,
+        start: impl FnOnce() -> RequestStart,
+    ) -> Trace {
+        let extracted = TraceContext::extract(headers);
+        match extracted {
+            Some(parent) if is_peer_trusted => {
+                let propagation = match (parent.sampled, is_tracestate_valid(headers)) {
+                    (false, _) => Propagation::Unchanged,
+                    (true, true) => Propagation::Child,
+                    (true, false) => Propagation::Restart,
+                };
+                let recording = parent.sampled.then(|| self.record(parent, Some(parent), None, start()));
+                Trace::new(parent, propagation, recording)
+            }
+            _ => {
+                let sampled = self.sample > 0.0 && fastrand::f64() < self.sample;
+                let own = TraceContext::begin(sampled);
+                let link = extracted.filter(|context| context.sampled);
+                let recording = sampled.then(|| self.record(own, None, link, start()));
+                Trace::new(own, Propagation::Restart, recording)
+            }
+        }
+    }
+
+    fn record(
+        &self,
+        at: TraceContext,
+        parent: Option<TraceContext>,
+        link: Option<TraceContext>,
+        start: RequestStart,
+    ) -> Box<Recording> {
+        Box::new(Recording::new(Arc::clone(&self.exporter), at.trace, parent, link, start))
     }
 }

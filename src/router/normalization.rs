@@ -2,36 +2,36 @@
 
 use std::borrow::Cow;
 
-use super::Refused;
+use super::Rejection;
 
-const MALFORMED: Refused = Refused::bad_request("The path has a malformed percent-encoding.");
-const CONTROL: Refused = Refused::bad_request("The path has an encoded control character.");
+const MALFORMED: Rejection = Rejection::bad_request("The path has a malformed percent-encoding.");
+const CONTROL: Rejection = Rejection::bad_request("The path has an encoded control character.");
 
 /// Decodes percent-encoded unreserved characters, encodes what is not ASCII, writes hexadecimal digits
-/// in upper case, and removes dot segments. Borrowed where nothing changes. All else stays as it is:
+/// in upper case, and removes dot segments. Borrowed if nothing changes. Everything else stays as it is:
 /// case, `%2F`, `\`, `//`, `;`.
 ///
 /// `path` begins with `/`, and so does what is returned, which is ASCII.
 ///
 /// # Errors
 /// 400 for `%` without two hexadecimal digits, and for encoded control characters.
-pub(super) fn normalise(path: &str) -> Result<Cow<'_, str>, Refused> {
+pub(super) fn normalize(path: &str) -> Result<Cow<'_, str>, Rejection> {
     let decoded = match path.bytes().any(|byte| byte == b'%' || !byte.is_ascii()) {
-        true => Cow::Owned(rewrite_escapes(path)?),
+        true => Cow::Owned(normalize_percent_encoding(path)?),
         false => Cow::Borrowed(path),
     };
-    Ok(if has_dot_segment(&decoded) { Cow::Owned(without_dot_segments(&decoded)) } else { decoded })
+    Ok(if has_dot_segment(&decoded) { Cow::Owned(remove_dot_segments(&decoded)) } else { decoded })
 }
 
 /// The byte that the three bytes `%XX` at the start of `text` stand for.
-pub(super) fn escaped(text: &[u8]) -> Option<u8> {
+pub(super) fn percent_decode(text: &[u8]) -> Option<u8> {
     let &[b'%', high, low, ..] = text else { return None };
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(high)? << 4 | digit(low)?)
 }
 
 /// Appends `byte` as `%XX`.
-pub(super) fn push_escaped(out: &mut String, byte: u8) {
+pub(super) fn push_percent_encoded(out: &mut String, byte: u8) {
     out.push_str(percent_encoding::percent_encode_byte(byte));
 }
 
@@ -39,22 +39,22 @@ pub(super) fn is_dot_segment(segment: &str) -> bool {
     matches!(segment, "." | "..")
 }
 
-fn rewrite_escapes(path: &str) -> Result<String, Refused> {
+fn normalize_percent_encoding(path: &str) -> Result<String, Rejection> {
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
     while let Some(at) = rest.bytes().position(|byte| byte == b'%' || !byte.is_ascii()) {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
         let length = if rest.starts_with('%') {
-            match escaped(rest.as_bytes()).ok_or(MALFORMED)? {
+            match percent_decode(rest.as_bytes()).ok_or(MALFORMED)? {
                 control if control.is_ascii_control() => return Err(CONTROL),
                 unreserved if is_unreserved(unreserved) => out.push(char::from(unreserved)),
-                reserved => push_escaped(&mut out, reserved),
+                reserved => push_percent_encoded(&mut out, reserved),
             }
             3
         } else {
             let length = rest.chars().next().map_or(0, char::len_utf8);
-            rest[..length].bytes().for_each(|byte| push_escaped(&mut out, byte));
+            rest[..length].bytes().for_each(|byte| push_percent_encoded(&mut out, byte));
             length
         };
         rest = &rest[length..];
@@ -63,7 +63,7 @@ fn rewrite_escapes(path: &str) -> Result<String, Refused> {
     Ok(out)
 }
 
-/// RFC 3986, 2.3.
+/// Unreserved characters (RFC 3986, 2.3).
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
@@ -72,8 +72,8 @@ fn has_dot_segment(path: &str) -> bool {
     path.contains("/.") && path.split('/').any(is_dot_segment)
 }
 
-/// RFC 3986, 5.2.4.
-fn without_dot_segments(path: &str) -> String {
+/// Removes dot segments (RFC 3986, 5.2.4).
+fn remove_dot_segments(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn plain_paths_are_borrowed() {
         for path in ["/", "/a", "/a/b/", "/.well-known/x", "/a/.../b", "/a/..b", "//a", "/a;x=1", "/a\\b"] {
-            assert!(matches!(normalise(path), Ok(Cow::Borrowed(same)) if same == path), "{path}");
+            assert!(matches!(normalize(path), Ok(Cow::Borrowed(same)) if same == path), "{path}");
         }
     }
 
@@ -129,17 +129,17 @@ mod tests {
             ("/.//a", "//a"),
             ("/a/..%2Fb", "/a/..%2Fb"),
         ] {
-            assert_eq!(normalise(path).unwrap(), normal, "{path}");
+            assert_eq!(normalize(path).unwrap(), normal, "{path}");
         }
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn malformed_encodings_and_control_characters_are_rejected() {
         for path in ["/%", "/%2", "/%zz", "/a%2", "/%%20", "/%+1", "/% 1", "/%é"] {
-            assert_eq!(normalise(path), Err(MALFORMED), "{path}");
+            assert_eq!(normalize(path), Err(MALFORMED), "{path}");
         }
         for path in ["/%00", "/a%0d%0Ab", "/%1f", "/%7F"] {
-            assert_eq!(normalise(path), Err(CONTROL), "{path}");
+            assert_eq!(normalize(path), Err(CONTROL), "{path}");
         }
     }
 
@@ -148,16 +148,16 @@ mod tests {
         fn normalising_is_idempotent_and_leaves_no_dot_segment(
             path in "/([a/.%25eEfFcC;\\\\é@]|%2[eEfF5]|%5[cC]|%[0-9a-fA-F]{2}){0,24}"
         ) {
-            if let Ok(normal) = normalise(&path) {
+            if let Ok(normal) = normalize(&path) {
                 prop_assert!(normal.starts_with('/') && normal.is_ascii());
                 prop_assert!(!normal.split('/').any(is_dot_segment));
-                prop_assert_eq!(normalise(&normal).unwrap(), normal.clone());
+                prop_assert_eq!(normalize(&normal).unwrap(), normal.clone());
             }
         }
 
         #[test]
         fn any_text_is_normalised_or_refused(tail in any::<String>()) {
-            let _ = normalise(&format!("/{tail}"));
+            let _ = normalize(&format!("/{tail}"));
         }
     }
 }

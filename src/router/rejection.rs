@@ -1,17 +1,17 @@
-//! Requests that are answered before any route is taken.
+//! Requests that are rejected before a route is found.
 
 use http::StatusCode;
 
-/// Why a request takes no route, in words for the client.
+/// Why a request has no route, in words for the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{status}: {detail}")]
-pub struct Refused {
+pub struct Rejection {
     /// 400, 404, 414 or 501.
     pub status: StatusCode,
     pub detail: &'static str,
 }
 
-impl Refused {
+impl Rejection {
     pub(super) const fn bad_request(detail: &'static str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, detail }
     }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{
     Key, KeyError,
-    shape::{self, Shape},
+    key_type::{self, KeyType},
 };
 
 /// Reads those keys of a set that verify tokens of `algorithm`, or of their own where there is none. What is for
@@ -32,37 +32,41 @@ pub(super) fn read(bytes: &[u8], algorithm: Option<Algorithm>) -> Result<Vec<Key
 }
 
 fn key(jwk: &Jwk, wanted: Option<Algorithm>) -> Result<Option<Key>, KeyError> {
-    let Some(shape) = shape(jwk).filter(|_| verifies(jwk)) else { return Ok(None) };
+    let Some(key_type) = key_type(jwk).filter(|_| verifies(jwk)) else { return Ok(None) };
     let algorithm = match (jwk.common.key_algorithm, wanted) {
         (Some(own), wanted) => match Algorithm::try_from(own) {
             Ok(own) if wanted.is_none_or(|wanted| wanted == own) => own,
             _ => return Ok(None),
         },
         (None, Some(wanted)) => wanted,
-        (None, None) => shape.only().ok_or(KeyError::NoKeyAlgorithm)?,
+        (None, None) => key_type.sole_algorithm().ok_or(KeyError::NoKeyAlgorithm)?,
     };
-    if Shape::of(algorithm) != shape {
+    if KeyType::required_by(algorithm) != key_type {
         // Of its own algorithm that is a mistake; of the one that is wanted, another key.
         return if jwk.common.key_algorithm.is_some() { Err(KeyError::Damaged) } else { Ok(None) };
     }
     let key = DecodingKey::from_jwk(jwk).map_err(|_| KeyError::Damaged)?;
-    let key = match shape {
-        Shape::Secret => shape::secret(key.try_get_as_bytes().map_err(|_| KeyError::Damaged)?, algorithm)?,
-        _ => shape.checked(key)?,
+    let key = match key_type {
+        KeyType::Secret => {
+            key_type::secret(key.try_get_as_bytes().map_err(|_| KeyError::Damaged)?, algorithm)?
+        }
+        _ => key_type.validated(key)?,
     };
     Ok(Some(Key { id: jwk.common.key_id.clone(), algorithm, key }))
 }
 
-fn shape(jwk: &Jwk) -> Option<Shape> {
+fn key_type(jwk: &Jwk) -> Option<KeyType> {
     match &jwk.algorithm {
-        AlgorithmParameters::RSA(_) => Some(Shape::Rsa),
-        AlgorithmParameters::OctetKey(_) => Some(Shape::Secret),
+        AlgorithmParameters::RSA(_) => Some(KeyType::Rsa),
+        AlgorithmParameters::OctetKey(_) => Some(KeyType::Secret),
         AlgorithmParameters::EllipticCurve(key) => match key.curve {
-            EllipticCurve::P256 => Some(Shape::P256),
-            EllipticCurve::P384 => Some(Shape::P384),
+            EllipticCurve::P256 => Some(KeyType::P256),
+            EllipticCurve::P384 => Some(KeyType::P384),
             _ => None,
         },
-        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => Some(Shape::Ed25519),
+        AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519 => {
+            Some(KeyType::Ed25519)
+        }
         _ => None,
     }
 }

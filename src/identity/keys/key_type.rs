@@ -1,15 +1,15 @@
-//! What a key is made of, and which algorithms that fits.
+//! The type of a key (`kty` of RFC 7517, with its curve), and the algorithms it fits.
 
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 
 use super::KeyError;
 
-/// Bytes of the smallest RSA modulus by which anything is verified.
-const RSA: usize = 2048 / 8;
+/// Bytes of the smallest RSA modulus that is accepted.
+const MIN_RSA_BYTES: usize = 2048 / 8;
 
-/// The mathematics of a key.
+/// The type of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum KeyType {
     Secret,
     Rsa,
     P256,
@@ -17,9 +17,9 @@ pub(super) enum Shape {
     Ed25519,
 }
 
-impl Shape {
-    /// What `algorithm` needs.
-    pub(super) fn of(algorithm: Algorithm) -> Self {
+impl KeyType {
+    /// The type that `algorithm` needs.
+    pub(super) fn required_by(algorithm: Algorithm) -> Self {
         match algorithm {
             Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512 => Self::Secret,
             Algorithm::ES256 => Self::P256,
@@ -31,7 +31,7 @@ impl Shape {
     }
 
     /// The only algorithm that goes with it, where there is only one.
-    pub(super) fn only(self) -> Option<Algorithm> {
+    pub(super) fn sole_algorithm(self) -> Option<Algorithm> {
         match self {
             Self::P256 => Some(Algorithm::ES256),
             Self::P384 => Some(Algorithm::ES384),
@@ -40,12 +40,12 @@ impl Shape {
         }
     }
 
-    /// `key` if it is as long as such keys are; the library finds out only when it verifies.
-    pub(super) fn checked(self, key: DecodingKey) -> Result<DecodingKey, KeyError> {
+    /// Returns `key` if it has the length of such keys. The library would find out only when it verifies.
+    pub(super) fn validated(self, key: DecodingKey) -> Result<DecodingKey, KeyError> {
         let fits = match (self, key.kind()) {
             (Self::Rsa, DecodingKeyKind::RsaModulusExponent { n, .. }) => {
                 let length = n.iter().skip_while(|&&byte| byte == 0).count();
-                return if length < RSA { Err(KeyError::ShortRsa) } else { Ok(key) };
+                return if length < MIN_RSA_BYTES { Err(KeyError::ShortRsa) } else { Ok(key) };
             }
             (Self::P256, DecodingKeyKind::SecretOrDer(point)) => point.len() == 1 + 2 * 32,
             (Self::P384, DecodingKeyKind::SecretOrDer(point)) => point.len() == 1 + 2 * 48,

@@ -1,10 +1,10 @@
-//! The syntax of fields that tell addresses: X-Forwarded-For and `Forwarded` (RFC 7239).
+//! The syntax of X-Forwarded-For and `Forwarded` (RFC 7239).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The last part of a comma-separated list, and what stands before its comma. Quotes are followed from
-/// the right, where the trusted part is: a quote left open further left is not seen.
-pub(super) fn last_part(list: &[u8]) -> (Option<&[u8]>, &[u8]) {
+/// The last element of a comma-separated list, and what is before its comma. Quotes are matched from
+/// the right, where the trusted elements are: a quote left open further left has no effect.
+pub(super) fn last_element(list: &[u8]) -> (Option<&[u8]>, &[u8]) {
     split_last(list, b',')
 }
 
@@ -85,7 +85,7 @@ mod tests {
             ("\"a,b", Some("\"a"), "b"),
             ("", None, ""),
         ] {
-            assert_eq!(last_part(list.as_bytes()), (before.map(str::as_bytes), part.as_bytes()), "{list}");
+            assert_eq!(last_element(list.as_bytes()), (before.map(str::as_bytes), part.as_bytes()), "{list}");
         }
     }
 

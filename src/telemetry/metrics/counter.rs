@@ -1,7 +1,7 @@
-//! Numbers with one writer and any number of readers.
+//! Counters and gauges with one writer and any number of readers.
 //!
 //! The writer loads, adds and stores: two plain moves, where `fetch_add` would lock the cache line at
-//! every request. With a second writer counts would be lost, hence one set a worker.
+//! every request. A second writer would lose counts, hence one set a worker.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

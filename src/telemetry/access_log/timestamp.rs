@@ -1,12 +1,12 @@
-//! Times as text, written once a second and not once a line.
+//! Timestamps, formatted once a second instead of once a line.
 
 use std::fmt::Write;
 
 use jiff::Timestamp;
 
-/// The text of the last second that was asked for.
+/// The text of the last second.
 #[derive(Debug)]
-pub(super) struct Stamp {
+pub(super) struct TimestampCache {
     second: Option<i64>,
     /// `2026-07-03T12:00:01`
     rfc3339: String,
@@ -14,7 +14,7 @@ pub(super) struct Stamp {
     common: String,
 }
 
-impl Stamp {
+impl TimestampCache {
     pub(super) fn new() -> Self {
         Self { second: None, rfc3339: String::new(), common: String::new() }
     }
@@ -55,13 +55,13 @@ mod tests {
 
     #[test]
     fn each_second_is_read_anew() {
-        let mut stamp = Stamp::new();
+        let mut timestamps = TimestampCache::new();
         let mut out = Vec::new();
         for micros in [1_783_080_001_250_999, 1_783_080_001_007_000, 1_783_080_002_000_000] {
-            stamp.rfc3339(&mut out, micros);
+            timestamps.rfc3339(&mut out, micros);
             out.push(b' ');
         }
-        stamp.common(&mut out, 0);
+        timestamps.common(&mut out, 0);
         assert_eq!(
             String::from_utf8(out).unwrap(),
             "2026-07-03T12:00:01.250Z 2026-07-03T12:00:01.007Z 2026-07-03T12:00:02.000Z \

@@ -6,15 +6,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use smallvec::SmallVec;
 
 use super::{
-    Host, Refused, Target,
-    pattern::{Pattern, Shape},
+    Host, Rejection, Target,
+    pattern::{Pattern, PatternKind},
 };
 use crate::config::model::{HostPattern, Route};
 
 /// Finds the route of a request. Routes with an exact path are looked up, the others scanned.
 #[derive(Debug)]
 pub struct Router {
-    routes: Vec<Entry>,
+    routes: Vec<CompiledRoute>,
     /// The routes of each exact path, in order.
     exact: HashMap<String, SmallVec<[usize; 1]>, foldhash::fast::RandomState>,
     /// The other routes, in order.
@@ -25,32 +25,32 @@ impl Router {
     /// `routes` in the order in which they are tried.
     pub fn new(routes: &[Route]) -> Self {
         let mut router = Self {
-            routes: routes.iter().map(Entry::new).collect(),
+            routes: routes.iter().map(CompiledRoute::new).collect(),
             exact: HashMap::default(),
             scanned: Vec::new(),
         };
         for (index, route) in router.routes.iter().enumerate() {
-            match &route.path.shape {
-                Shape::Exact(path) => router.exact.entry(path.clone()).or_default().push(index),
-                Shape::Prefix(_) | Shape::Template(_) => router.scanned.push(index),
+            match &route.path.kind {
+                PatternKind::Exact(path) => router.exact.entry(path.clone()).or_default().push(index),
+                PatternKind::Prefix(_) | PatternKind::Template(_) => router.scanned.push(index),
             }
         }
         router
     }
 
-    /// The index of the first route that matches all that it asks for.
+    /// The index of the first route whose conditions the request meets.
     ///
     /// # Errors
-    /// 404 if there is none; 400 if an origin that reads the path more loosely would have it take
-    /// another route, or none.
-    pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Refused> {
-        let asked = Asked { method, host: target.host().map(Host::name), headers };
+    /// 404 if there is none; 400 if an origin that interprets the path more loosely would expect another
+    /// route, or none.
+    pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
+        let request = RequestParts { method, host: target.host().map(Host::name), headers };
         let found =
-            self.first(&asked, target.literal_path()).ok_or(Refused::not_found("No route matches."))?;
-        let doubtful = target.readings.without(self.routes[found].path.spelled_out);
-        for reading in doubtful.subsets() {
-            if self.first(&asked, &reading.apply(target.path())?) != Some(found) {
-                return Err(Refused::bad_request(
+            self.first(&request, target.literal_path()).ok_or(Rejection::not_found("No route matches."))?;
+        let ambiguities = target.ambiguities.without(self.routes[found].path.intended_ambiguities);
+        for interpretation in ambiguities.subsets() {
+            if self.first(&request, &interpretation.interpret(target.path())?) != Some(found) {
+                return Err(Rejection::bad_request(
                     "The path is ambiguous: spelled plainly it takes another route.",
                 ));
             }
@@ -58,38 +58,38 @@ impl Router {
         Ok(found)
     }
 
-    /// The route whose pattern and conditions the request fits first, as its path reads literally, and those before it
-    /// with what did not fit: by index. It goes by what [`Router::find`] goes by.
-    pub fn account(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Account {
-        let asked = Asked { method, host: target.host().map(Host::name), headers };
-        let taken = self.first(&asked, target.literal_path());
-        let before = self.routes.iter().enumerate().take(taken.unwrap_or(self.routes.len()));
-        let passed_over =
-            before.filter_map(|(index, route)| Some((index, route.misfit(&asked, target.literal_path())?)));
-        Account { taken, passed_over: passed_over.collect() }
+    /// The first route that the request matches by its literal path, and why each route before it does not match: what
+    /// [`Router::find`] decides, with reasons.
+    pub fn explain(&self, method: &Method, target: &Target, headers: &HeaderMap) -> RouteExplanation {
+        let request = RequestParts { method, host: target.host().map(Host::name), headers };
+        let matched = self.first(&request, target.literal_path());
+        let before = self.routes.iter().enumerate().take(matched.unwrap_or(self.routes.len()));
+        let passed_over = before
+            .filter_map(|(index, route)| Some((index, route.mismatch(&request, target.literal_path())?)));
+        RouteExplanation { matched, passed_over: passed_over.collect() }
     }
 
-    fn first(&self, asked: &Asked<'_>, path: &str) -> Option<usize> {
+    fn first(&self, request: &RequestParts<'_>, path: &str) -> Option<usize> {
         let exact = self.exact.get(path).map_or(&[][..], SmallVec::as_slice);
-        let exact = exact.iter().copied().find(|&index| self.routes[index].admits(asked));
+        let exact = exact.iter().copied().find(|&index| self.routes[index].matches_apart_from_path(request));
         let before =
             self.scanned.iter().copied().take_while(|&index| exact.is_none_or(|exact| index < exact));
-        before.into_iter().find(|&index| self.routes[index].matches(asked, path)).or(exact)
+        before.into_iter().find(|&index| self.routes[index].matches(request, path)).or(exact)
     }
 }
 
-/// How a request came to its route, or to none.
+/// Why a request has its route, or none.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
-    /// The first route that fits.
-    pub taken: Option<usize>,
-    /// The routes before it, and what of each did not fit.
-    pub passed_over: Vec<(usize, Misfit)>,
+pub struct RouteExplanation {
+    /// The first route that matches.
+    pub matched: Option<usize>,
+    /// The routes before it, and why each does not match.
+    pub passed_over: Vec<(usize, Mismatch)>,
 }
 
-/// What of a route a request does not fit, of all the first.
+/// The first condition of a route that a request does not meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Misfit {
+pub enum Mismatch {
     Path,
     Host,
     Method,
@@ -97,23 +97,23 @@ pub enum Misfit {
     Header(usize),
 }
 
-/// What of a request decides besides its path.
-struct Asked<'a> {
+/// The parts of a request that conditions other than the path look at.
+struct RequestParts<'a> {
     method: &'a Method,
     host: Option<&'a str>,
     headers: &'a HeaderMap,
 }
 
-/// What a route asks for.
+/// The conditions of a route.
 #[derive(Debug)]
-struct Entry {
+struct CompiledRoute {
     path: Pattern,
     hosts: Vec<HostPattern>,
     methods: Vec<Method>,
     headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl Entry {
+impl CompiledRoute {
     fn new(route: &Route) -> Self {
         Self {
             path: Pattern::new(&route.path),
@@ -123,34 +123,34 @@ impl Entry {
         }
     }
 
-    fn matches(&self, asked: &Asked<'_>, path: &str) -> bool {
-        self.misfit(asked, path).is_none()
+    fn matches(&self, request: &RequestParts<'_>, path: &str) -> bool {
+        self.mismatch(request, path).is_none()
     }
 
-    /// Whether all holds but the path.
-    fn admits(&self, asked: &Asked<'_>) -> bool {
-        self.misfit_apart_from_path(asked).is_none()
+    /// Whether all conditions but the path are met.
+    fn matches_apart_from_path(&self, request: &RequestParts<'_>) -> bool {
+        self.mismatch_apart_from_path(request).is_none()
     }
 
-    fn misfit(&self, asked: &Asked<'_>, path: &str) -> Option<Misfit> {
+    fn mismatch(&self, request: &RequestParts<'_>, path: &str) -> Option<Mismatch> {
         if !self.path.matches(path) {
-            return Some(Misfit::Path);
+            return Some(Mismatch::Path);
         }
-        self.misfit_apart_from_path(asked)
+        self.mismatch_apart_from_path(request)
     }
 
-    fn misfit_apart_from_path(&self, asked: &Asked<'_>) -> Option<Misfit> {
+    fn mismatch_apart_from_path(&self, request: &RequestParts<'_>) -> Option<Mismatch> {
         let is_host = |host: &str| self.hosts.iter().any(|pattern| is_host(pattern, host));
-        if !self.hosts.is_empty() && !asked.host.is_some_and(is_host) {
-            return Some(Misfit::Host);
+        if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
+            return Some(Mismatch::Host);
         }
-        if !self.methods.is_empty() && !self.methods.contains(asked.method) {
-            return Some(Misfit::Method);
+        if !self.methods.is_empty() && !self.methods.contains(request.method) {
+            return Some(Mismatch::Method);
         }
         let is_sent = |(name, value): &(HeaderName, HeaderValue)| {
-            asked.headers.get_all(name).iter().any(|sent| sent == value)
+            request.headers.get_all(name).iter().any(|sent| sent == value)
         };
-        self.headers.iter().position(|field| !is_sent(field)).map(Misfit::Header)
+        self.headers.iter().position(|field| !is_sent(field)).map(Mismatch::Header)
     }
 }
 
@@ -216,10 +216,10 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, value.parse().unwrap());
         }
-        let target = Target::of(method, &uri.parse().unwrap(), Version::HTTP_11, &headers);
+        let target = Target::parse(method, &uri.parse().unwrap(), Version::HTTP_11, &headers);
         target
             .and_then(|target| Router::new(routes).find(method, &target, &headers))
-            .map_err(|refused| refused.status.as_u16())
+            .map_err(|rejection| rejection.status.as_u16())
     }
 
     fn get(routes: &[Route], uri: &str) -> Result<usize, u16> {
@@ -261,7 +261,7 @@ mod tests {
         }
         // A request without host takes no route that asks for one.
         let target =
-            Target::of(&Method::GET, &Uri::from_static("/"), Version::HTTP_10, &HeaderMap::new()).unwrap();
+            Target::parse(&Method::GET, &Uri::from_static("/"), Version::HTTP_10, &HeaderMap::new()).unwrap();
         assert!(Router::new(&routes).find(&Method::GET, &target, &HeaderMap::new()).is_err());
     }
 
@@ -355,14 +355,14 @@ mod tests {
                 .collect();
             let method = if is_post { Method::POST } else { Method::GET };
             let headers = HeaderMap::new();
-            let asked = Asked { method: &method, host: None, headers: &headers };
-            let scan = routes.iter().position(|route| Entry::new(route).matches(&asked, &path));
-            prop_assert_eq!(Router::new(&routes).first(&asked, &path), scan);
+            let request = RequestParts { method: &method, host: None, headers: &headers };
+            let scan = routes.iter().position(|route| CompiledRoute::new(route).matches(&request, &path));
+            prop_assert_eq!(Router::new(&routes).first(&request, &path), scan);
             let uri = path.parse().unwrap();
-            if let Ok(target) = Target::of(&method, &uri, Version::HTTP_10, &headers) {
-                let account = Router::new(&routes).account(&method, &target, &headers);
+            if let Ok(target) = Target::parse(&method, &uri, Version::HTTP_10, &headers) {
+                let account = Router::new(&routes).explain(&method, &target, &headers);
                 let passed_over: Vec<usize> = account.passed_over.iter().map(|(index, _)| *index).collect();
-                prop_assert_eq!(&passed_over, &(0..account.taken.unwrap_or(routes.len())).collect::<Vec<_>>());
+                prop_assert_eq!(&passed_over, &(0..account.matched.unwrap_or(routes.len())).collect::<Vec<_>>());
             }
         }
     }

@@ -16,16 +16,16 @@ use tokio::{
 };
 
 /// Bytes of an answer: it says how many spans were refused, and why.
-const LONGEST_ANSWER: usize = 64 << 10;
+const MAX_ANSWER: usize = 64 << 10;
 
 /// Sends on a runtime of its own: the thread of the batches has none, and waits for what it sends.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(super) struct OtlpClient {
     runtime: Mutex<Runtime>,
     timeout: Duration,
 }
 
-impl Collector {
+impl OtlpClient {
     /// Gives up on a request after `timeout`.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Collector {
     }
 }
 
-impl HttpClient for Collector {
+impl HttpClient for OtlpClient {
     fn send_bytes<'a, 'b>(
         &'a self,
         request: Request<Bytes>,
@@ -65,7 +65,7 @@ async fn exchange(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError>
     let connection = tokio::spawn(connection);
     let response = sender.send_request(Request::from_parts(head, Full::new(body))).await;
     let (head, body) = response?.into_parts();
-    let body = Limited::new(body, LONGEST_ANSWER).collect().await?.to_bytes();
+    let body = Limited::new(body, MAX_ANSWER).collect().await?.to_bytes();
     connection.abort();
     Ok(Response::from_parts(head, body))
 }

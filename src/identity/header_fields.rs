@@ -1,6 +1,20 @@
-//! Cookies (RFC 6265, 4.2 and 5.4).
+//! Header fields that name a user, and cookies (RFC 6265, 4.2 and 5.4).
 
-use http::{HeaderMap, header::COOKIE};
+use compact_str::CompactString;
+use http::{HeaderMap, HeaderName, header::COOKIE};
+
+/// The value of a field with a single line. Of two lines, the client may have added one.
+pub(super) fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+    let mut lines = headers.get_all(name).iter();
+    let line = lines.next()?;
+    lines.next().is_none().then(|| line.as_bytes().trim_ascii())
+}
+
+/// A user name, if it is UTF-8, not empty, and without control characters.
+pub(super) fn user_name(name: &[u8]) -> Option<CompactString> {
+    let name = str::from_utf8(name).ok()?;
+    (!name.is_empty() && !name.contains(char::is_control)).then(|| name.into())
+}
 
 /// The values of all cookies of this name in their order, without the quotes around them. All `Cookie`
 /// fields are searched.

@@ -1,0 +1,113 @@
+//! A configured source of tokens: the field that carries them, and the keys that verify them.
+
+use std::sync::Arc;
+
+use http::HeaderName;
+use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
+use serde_json::{Map, Value};
+
+use super::{
+    key_file::{CurrentKeys, KeyFile, UnusableKeys},
+    token::{Claims, TokenError, TokenIdentity},
+};
+use crate::{config::model::Jwt, identity::header_fields::user_name};
+
+/// How far clocks may differ, in seconds.
+pub(super) const LEEWAY: u64 = 60;
+
+/// A configured source of tokens.
+pub(super) struct TokenSource {
+    jwt: Jwt,
+    file: KeyFile,
+}
+
+/// A token that was verified.
+pub(super) struct VerifiedToken {
+    pub(super) identity: TokenIdentity,
+    /// The last second in which it is valid.
+    pub(super) valid_until: u64,
+}
+
+impl TokenSource {
+    pub(super) fn new(jwt: Jwt) -> Result<Self, UnusableKeys> {
+        let file = KeyFile::open(jwt.key.clone(), jwt.algorithm)?;
+        Ok(Self { jwt, file })
+    }
+
+    /// The field that carries tokens.
+    pub(super) fn field(&self) -> &HeaderName {
+        &self.jwt.header
+    }
+
+    /// The claim that is the user ID.
+    pub(super) fn claim(&self) -> &str {
+        &self.jwt.claim
+    }
+
+    /// The keys that hold now.
+    pub(super) fn keys(&self) -> CurrentKeys {
+        self.file.current()
+    }
+
+    pub(super) fn reload_keys_if_changed(&self) {
+        self.file.reload_if_changed();
+    }
+
+    /// Verifies that one of `keys` has signed `token`, and that it is valid now.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(super) fn verify(&self, token: &[u8], keys: &CurrentKeys) -> Result<VerifiedToken, TokenError> {
+        let header = decode_header(token).map_err(|_| TokenError::Malformed)?;
+        // An extension that must be understood is not known here (RFC 7515, 4.1.11).
+        if header.crit.is_some() {
+            return Err(TokenError::UnknownCritical);
+        }
+        let mut failure = TokenError::NoKey;
+        let decoded =
+            keys.keys.named(header.kid.as_deref()).filter(|key| key.algorithm == header.alg).find_map(
+                |key| match decode::<Map<String, Value>>(token, &key.key, &self.validation(key.algorithm)) {
+                    Ok(decoded) => Some(decoded),
+                    Err(error) => {
+                        failure = TokenError::from_kind(error.kind());
+                        None
+                    }
+                },
+            );
+        let decoded = decoded.ok_or(failure)?;
+        let valid_until = decoded.claims.get("exp").and_then(seconds).unwrap_or(0).saturating_add(LEEWAY);
+        let claims = Arc::new(Claims::new(decoded.claims));
+        let user = claims.get(&self.jwt.claim).and_then(|name| user_name(name.as_bytes()));
+        Ok(VerifiedToken { identity: TokenIdentity { user, claims }, valid_until })
+    }
+
+    /// What a token that this algorithm has signed must meet.
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = LEEWAY;
+        validation.validate_nbf = true;
+        // The library checks only the claims that are there; the configured ones must be.
+        let mut required = vec!["exp"];
+        if let Some(issuer) = &self.jwt.issuer {
+            validation.set_issuer(&[issuer]);
+            required.push("iss");
+        }
+        match &self.jwt.audience {
+            Some(audience) => {
+                validation.set_audience(&[audience]);
+                required.push("aud");
+            }
+            // Without a configured audience any will do.
+            None => validation.validate_aud = false,
+        }
+        validation.set_required_spec_claims(&required);
+        validation
+    }
+}
+
+/// A NumericDate (RFC 7519, 2), rounded as the library does.
+fn seconds(value: &Value) -> Option<u64> {
+    value
+        .as_u64()
+        .or_else(|| value.as_f64().filter(|seconds| *seconds >= 0.0).map(|seconds| seconds.round() as u64))
+}

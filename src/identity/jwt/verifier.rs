@@ -1,0 +1,109 @@
+//! Verifies the tokens of requests.
+
+use std::{
+    io,
+    sync::{Arc, Weak},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use http::HeaderMap;
+use smallvec::SmallVec;
+
+use super::{
+    cache::TokenCache,
+    key_file::UnusableKeys,
+    token::{TokenError, TokenIdentity, find_token},
+    token_source::TokenSource,
+};
+use crate::config::model::UserSource;
+
+/// How often key files are checked for changes.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Verifies the tokens of all configured sources; one for the whole process.
+///
+/// A token is valid if
+/// - its field has a single line, with `Bearer` before the token in `authorization`;
+/// - its signature is right, by the algorithm of the configuration or the key set: the token's own header only
+///   picks among them;
+/// - it has `exp`, and `exp` and `nbf` hold now, give or take a minute for clocks that differ. A token
+///   without an end could never be revoked;
+/// - it names the issuer and the audience, if they are configured;
+/// - it demands no extension that is not known here (`crit`).
+pub struct Verifier {
+    sources: Vec<TokenSource>,
+    cache: TokenCache,
+}
+
+impl Verifier {
+    /// Reads the keys of the tokens among `sources`.
+    ///
+    /// # Errors
+    /// A file can't be read, or holds no key for its source.
+    pub fn new(sources: &[UserSource]) -> Result<Self, UnusableKeys> {
+        let token_sources = sources.iter().filter_map(|source| match source {
+            UserSource::Jwt(jwt) => Some(TokenSource::new(jwt.clone())),
+            _ => None,
+        });
+        Ok(Self { sources: token_sources.collect::<Result<_, _>>()?, cache: TokenCache::default() })
+    }
+
+    /// Checks the key files for changes once a second, as long as the verifier is in use. New keys hold
+    /// for tokens in the cache as well; a broken file changes nothing.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn watch_key_files(self: &Arc<Self>) -> io::Result<()> {
+        if self.sources.is_empty() {
+            return Ok(());
+        }
+        let verifier = Arc::downgrade(self);
+        thread::Builder::new().name("keys".into()).spawn(move || reload_until_dropped(&verifier))?;
+        Ok(())
+    }
+
+    /// The request's valid token of each source of tokens, in the configuration's order.
+    pub(in crate::identity) fn verify(&self, headers: &HeaderMap) -> SmallVec<[Option<TokenIdentity>; 1]> {
+        if self.sources.is_empty() {
+            return SmallVec::new();
+        }
+        let now = unix_seconds();
+        let mut tokens = SmallVec::new();
+        for (index, source) in self.sources.iter().enumerate() {
+            let token = find_token(headers, source.field());
+            tokens.push(token.and_then(|token| self.cache.verify(source, index, token, now)));
+        }
+        tokens
+    }
+
+    /// Why the request's token of the `nth` source of tokens is refused; or the claim that a valid one lacks.
+    pub(in crate::identity) fn explain_failure(&self, nth: usize, headers: &HeaderMap) -> TokenError {
+        let Some(source) = self.sources.get(nth) else { return TokenError::Absent };
+        let Some(token) = find_token(headers, source.field()) else { return TokenError::Absent };
+        source
+            .verify(token, &source.keys())
+            .err()
+            .unwrap_or_else(|| TokenError::MissingClaim(source.claim().to_owned()))
+    }
+
+    /// Reads the key files that have changed. Blocks: not for a worker's thread.
+    pub fn reload_changed_keys(&self) {
+        self.sources.iter().for_each(TokenSource::reload_keys_if_changed);
+    }
+}
+
+fn reload_until_dropped(verifier: &Weak<Verifier>) {
+    loop {
+        thread::sleep(RELOAD_INTERVAL);
+        match verifier.upgrade() {
+            Some(verifier) => verifier.reload_changed_keys(),
+            None => return,
+        }
+    }
+}
+
+/// By the machine's clock, which tokens go by.
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
