@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{
     MonitorConfig,
     introduction::{Introduction, Peers},
-    jitter::jittered,
     server_status::ServerStatus,
+    time::jittered,
 };
 use crate::{
     limit::Clock,

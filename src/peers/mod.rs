@@ -7,10 +7,10 @@ mod audit_log;
 mod bans;
 mod heartbeat;
 mod introduction;
-mod jitter;
 mod monitor;
 pub mod records;
 mod server_status;
 mod subscription;
+mod time;
 
 pub use monitor::{Monitor, MonitorConfig};

@@ -6,7 +6,7 @@ use bb8_redis::redis::{RedisError, Value};
 use futures_util::StreamExt;
 use tokio::time::{interval, sleep, timeout};
 
-use super::jitter::jittered;
+use super::time::jittered;
 use crate::store::redis::{Server, channel, error_hint};
 
 /// For a new subscription, from its first packet to its confirmation.

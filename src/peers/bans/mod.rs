@@ -11,5 +11,5 @@ mod read;
 mod sync;
 mod write;
 
-pub(super) use read::count;
+pub(super) use read::count_bans;
 pub(super) use sync::BanSync;

@@ -12,7 +12,10 @@ use super::{
     codec::{mode, parse_ban},
     keys::BanKeys,
 };
-use crate::abuse::bans::{Ban, Key};
+use crate::{
+    abuse::bans::{Ban, Key},
+    peers::time::unix_micros,
+};
 
 static BANS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/bans.lua")));
 
@@ -28,7 +31,7 @@ pub(super) struct SnapshotPage {
 }
 
 /// How many bans there are by exactly this key.
-pub(in crate::peers) async fn count(
+pub(in crate::peers) async fn count_bans(
     connection: &mut impl ConnectionLike,
     prefix: &str,
     key: &Key,
@@ -41,20 +44,22 @@ pub(in crate::peers) async fn count(
     }
     let mut replies = pipeline.query_async::<Vec<RedisResult<Value>>>(connection).await?.into_iter();
     let Some(time) = replies.next() else { return Ok(0) };
-    let (seconds, micros): (i64, i64) = FromRedisValue::from_redis_value(time?)?;
-    let now = seconds.saturating_mul(1_000_000).saturating_add(micros);
+    let now = unix_micros(FromRedisValue::from_redis_value(time?)?);
     // Where the key holds something else, there is none.
     let ends = replies.filter_map(|end| f64::from_redis_value(end.ok()?).ok());
     Ok(ends.filter(|end| *end as i64 > now).count() as u64)
 }
 
-/// The version alone.
-pub(super) async fn version(connection: &mut MultiplexedConnection, keys: &BanKeys) -> RedisResult<Version> {
-    Ok(page(connection, keys, "", 0, 0).await?.version)
+/// Reads the version alone.
+pub(super) async fn read_version(
+    connection: &mut MultiplexedConnection,
+    keys: &BanKeys,
+) -> RedisResult<Version> {
+    Ok(read_page(connection, keys, "", 0, 0).await?.version)
 }
 
-/// A page of `most` bans, those that end `from` then on; empty: from now on. `now`: by this instance's clock.
-pub(super) async fn page(
+/// Reads a page of `most` bans, those that end `from` then on; empty: from now on. `now`: by this instance's clock.
+pub(super) async fn read_page(
     connection: &mut MultiplexedConnection,
     keys: &BanKeys,
     from: &str,
@@ -78,7 +83,7 @@ pub(super) async fn page(
         parse_ban(ban?, ends?.parse().ok()?, details?, redis_now, now)
     });
     let bans = bans.collect();
-    // Where a whole page ends at one moment, what else does is left out rather than read for ever.
+    // Where a whole page ends at one moment, the rest of those that do are left out rather than read for ever.
     let next = if last == from { format!("({last}") } else { last };
     Ok(SnapshotPage { version, bans, next: (most > 0 && count == most).then_some(next) })
 }

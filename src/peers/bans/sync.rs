@@ -6,7 +6,7 @@ use bb8_redis::redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::time::{Instant, interval, timeout};
 
 use super::{
-    super::{MonitorConfig, audit_log::SharedAuditLog, heartbeat::Heartbeat, jitter::jittered},
+    super::{MonitorConfig, audit_log::SharedAuditLog, heartbeat::Heartbeat, time::jittered},
     change_log::{ChangeLog, Observation, Step, Version},
     codec,
     keys::BanKeys,
@@ -106,7 +106,7 @@ impl<'a> BanSync<'a> {
     /// Finds out whether changes were missed, or lost.
     async fn check_version(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
         let before = self.log.borrow().applied().cloned();
-        let newest = self.bounded(read::version(connection, &self.keys)).await?;
+        let newest = self.bounded(read::read_version(connection, &self.keys)).await?;
         let now = Instant::now().into_std();
         let observation = self.log.borrow_mut().observe(&newest, before.as_ref(), now);
         // Where there are none, the number is forgotten a day after the last.
@@ -189,10 +189,12 @@ impl<'a> BanSync<'a> {
         connection: &mut MultiplexedConnection,
     ) -> Result<(Version, Vec<Ban>), Failure> {
         let clock = &self.config.clock;
-        let mut page = self.bounded(read::page(connection, &self.keys, "", PAGE_SIZE, clock.now())).await?;
+        let mut page =
+            self.bounded(read::read_page(connection, &self.keys, "", PAGE_SIZE, clock.now())).await?;
         let (version, mut bans) = (page.version, page.bans);
         while let Some(from) = page.next {
-            page = self.bounded(read::page(connection, &self.keys, &from, PAGE_SIZE, clock.now())).await?;
+            page =
+                self.bounded(read::read_page(connection, &self.keys, &from, PAGE_SIZE, clock.now())).await?;
             bans.extend(page.bans);
         }
         Ok((version, bans))

@@ -68,7 +68,7 @@ where
     }
 
     async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
-        self.run(async |connection| bans::count(connection, self.scope.prefix(), key).await).await
+        self.run(async |connection| bans::count_bans(connection, self.scope.prefix(), key).await).await
     }
 }
 

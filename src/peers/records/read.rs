@@ -5,7 +5,10 @@ use bb8_redis::redis::{self, FromRedisValue, RedisResult, Value, aio::Connection
 use ipnet::IpNet;
 
 use super::scope::{FORGOTTEN_FIELD, MAX_INSTANCES, MAX_SNAPSHOT, Scope};
-use crate::abuse::{self, Changes, Others, Snapshot};
+use crate::{
+    abuse::{self, Changes, Others, Snapshot},
+    peers::time::unix_micros,
+};
 
 /// Microseconds that a time may be ahead of the server's: more means another server's clock, as in `lua/record.lua`.
 pub(super) const MAX_AHEAD: i64 = 1_000_000;
@@ -29,15 +32,10 @@ pub(super) async fn read_changed(
     let client = |(address, score): (Vec<u8>, f64)| {
         Some((abuse::parse(str::from_utf8(&address).ok()?)?, score as i64))
     };
-    Ok(Changes { now: to_micros(time), clients: found.into_iter().filter_map(client).collect(), next })
+    Ok(Changes { now: unix_micros(time), clients: found.into_iter().filter_map(client).collect(), next })
 }
 
 type Page = Vec<(Vec<u8>, f64)>;
-
-/// What TIME answers, as microseconds.
-pub(super) fn to_micros((seconds, micros): (i64, i64)) -> i64 {
-    seconds.saturating_mul(1_000_000).saturating_add(micros)
-}
 
 /// What the other instances know of these clients, in the same order; see
 /// [`Archive::read`](crate::abuse::Archive::read).
@@ -61,7 +59,7 @@ pub(super) async fn read_clients(
     let mut replies = replies.into_iter();
     let now = match replies.next() {
         // From here on by the server's.
-        Some(time) => to_micros(FromRedisValue::from_redis_value(time?)?),
+        Some(time) => unix_micros(FromRedisValue::from_redis_value(time?)?),
         None => return Ok(Vec::new()),
     };
     let mut found = Vec::with_capacity(addresses.len());

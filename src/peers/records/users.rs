@@ -6,10 +6,13 @@ use bb8_redis::redis::{self, FromRedisValue, RedisResult, Script, Value, aio::Co
 use ipnet::IpNet;
 
 use super::{
-    read::{MAX_AHEAD, fields, to_micros},
+    read::{MAX_AHEAD, fields},
     scope::{FORGOTTEN_FIELD, Scope},
 };
-use crate::abuse::{self, ADDRESSES_A_USER, Registry, SIGHTINGS, Sighting, Untold, Whereabouts};
+use crate::{
+    abuse::{self, ADDRESSES_A_USER, Registry, SIGHTINGS, Sighting, Untold, Whereabouts},
+    peers::time::unix_micros,
+};
 
 /// Entries written by one call of the script: Redis does nothing else meanwhile.
 const BATCH: usize = 100;
@@ -50,22 +53,22 @@ async fn publish(
         let address = abuse::shown(sighting.address);
         call.arg(address.as_str()).arg(&**user).arg(sighting.denied).arg(sighting.last);
     }
-    let crowded: Vec<Vec<u8>> = call.invoke_async(connection).await?;
-    remove_oldest(connection, scope, &crowded).await
+    let excess: Vec<Vec<u8>> = call.invoke_async(connection).await?;
+    remove_oldest(connection, scope, &excess).await
 }
 
 /// Removes what changed longest ago: as many instances as there may be, Redis holds as much as one of them.
 async fn remove_oldest(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
-    seen: &[Vec<u8>],
+    entries: &[Vec<u8>],
 ) -> RedisResult<()> {
-    if seen.is_empty() {
+    if entries.is_empty() {
         return Ok(());
     }
     let mut pipeline = redis::pipe();
-    pipeline.atomic().cmd("ZREM").arg(scope.user_index_key()).arg(seen).ignore();
-    for (address, user) in seen.iter().filter_map(|seen| str::from_utf8(seen).ok()?.split_once(' ')) {
+    pipeline.atomic().cmd("ZREM").arg(scope.user_index_key()).arg(entries).ignore();
+    for (address, user) in entries.iter().filter_map(|entry| str::from_utf8(entry).ok()?.split_once(' ')) {
         pipeline.cmd("HDEL").arg(scope.user_key(user)).arg(address).ignore();
     }
     pipeline.exec_async(connection).await
@@ -85,7 +88,7 @@ pub(super) async fn read_addresses(
     let (Some(time), Some(found)) = (replies.next(), replies.next()) else {
         return Ok(Whereabouts::default());
     };
-    let redis_now = to_micros(FromRedisValue::from_redis_value(time?)?);
+    let redis_now = unix_micros(FromRedisValue::from_redis_value(time?)?);
     let behind = now.saturating_sub(redis_now);
     let found = fields(found)?.into_iter().take(2 * ADDRESSES_A_USER);
     let found: Vec<(IpNet, Vec<u8>)> = found

@@ -80,8 +80,8 @@ async fn publish<'a>(
         }
         written.push(client);
     }
-    let (refused, crowded): (Vec<usize>, Vec<Vec<u8>>) = call.invoke_async(connection).await?;
-    remove_oldest(connection, scope, &crowded, now).await?;
+    let (refused, excess): (Vec<usize>, Vec<Vec<u8>>) = call.invoke_async(connection).await?;
+    remove_oldest(connection, scope, &excess, now).await?;
     // Lua counts from 1.
     Ok(refused.into_iter().filter_map(|at| written.get(at.checked_sub(1)?).copied()).collect())
 }
