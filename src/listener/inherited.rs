@@ -118,7 +118,7 @@ mod tests {
         let bound = inherited.or_bind(address, 3).unwrap();
         assert_eq!((bound.address, bound.sockets.len()), (address, 3));
         let _client = std::net::TcpStream::connect(address).unwrap();
-        // All three were woken; the first to ask gets it, and the others find nothing.
+        // All three are woken; the first to accept gets it, and the others find nothing.
         assert!(bound.sockets[2].accept().is_ok());
         for socket in &bound.sockets {
             assert_eq!(socket.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);

@@ -1,4 +1,4 @@
-//! Listening sockets: one a worker on the same address (SO_REUSEPORT), so that the kernel spreads
+//! Listening sockets: one per worker on the same address (SO_REUSEPORT), so that the kernel spreads
 //! connections and no worker wakes another.
 
 use std::{io, net::SocketAddr, net::TcpListener};
@@ -30,16 +30,16 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The sockets of one listener, one a worker.
+/// The sockets of one listener.
 #[derive(Debug)]
 pub struct BoundListener {
     /// The address with the real port, where 0 was asked for.
     pub address: SocketAddr,
-    /// One a worker.
+    /// One per worker.
     pub sockets: Vec<TcpListener>,
 }
 
-/// Binds one socket a worker to `address`.
+/// Binds one socket per worker to `address`.
 ///
 /// SO_REUSEPORT would let a second instance bind the same port by accident and take half of the
 /// connections. So a first socket tries without it.
@@ -67,7 +67,7 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
     socket.set_nonblocking(true)?;
-    // InheritedSockets by every accepted socket on Linux, which spares a call a connection.
+    // Accepted sockets inherit it on Linux, which saves a system call per connection.
     socket.set_tcp_nodelay(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

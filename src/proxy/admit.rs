@@ -38,7 +38,7 @@ pub(super) enum Admission {
 /// A request that is admitted.
 #[derive(Default)]
 pub(super) struct Admitted {
-    /// What the enforced policies said.
+    /// The outcomes of the enforced policies.
     pub(super) outcomes: SmallVec<[PolicyOutcome; 2]>,
     /// How long the request has to wait for its GCRA slot. The slot is taken already, so the number of waiting requests
     /// is bounded: by what flows out of a bucket within the policy's `delay`, and by the number of connections.

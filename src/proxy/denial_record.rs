@@ -96,7 +96,7 @@ fn cut(text: &str, longest: usize) -> &str {
     &text[..text.floor_char_boundary(longest)]
 }
 
-/// Records who filled the list that denied, once the store has told. The request does not wait for it.
+/// Records who filled the list that denied, once the store has listed its entries. The request does not wait for it.
 fn record_evidence<S: StoreAdmin + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'_>) {
     let worker = Rc::clone(worker);
     let Denial { policy, now, until, .. } = *denial;

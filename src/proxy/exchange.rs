@@ -43,7 +43,7 @@ pub(super) struct Exchange {
     log: Option<Box<LoggedFields>>,
     /// The client's address, as far as it is known.
     address: IpAddr,
-    /// What limits and bans said.
+    /// The verdict of limits and bans.
     pub(super) verdict: RequestVerdict,
     trace: Option<Trace>,
     /// Dropped with the exchange, which gives it back.
@@ -64,7 +64,7 @@ struct LoggedFields {
 }
 
 impl Exchange {
-    /// Begins with a request that has come.
+    /// The exchange of a request that has just come.
     pub(super) fn new(
         telemetry: &Rc<WorkerTelemetry>,
         client: &Rc<ClientInfo>,
@@ -219,7 +219,7 @@ impl Exchange {
         self.telemetry.routes.get(self.route?).map(String::as_str)
     }
 
-    fn policy(&self, index: Option<usize>) -> Option<&str> {
+    fn policy_name(&self, index: Option<usize>) -> Option<&str> {
         self.telemetry.policies.get(index?).map(String::as_str)
     }
 
@@ -242,8 +242,8 @@ impl Exchange {
             referer: log.referer.as_ref().map(HeaderValue::as_bytes),
             user_agent: log.user_agent.as_ref().map(HeaderValue::as_bytes),
             verdict: self.verdict.verdict(),
-            policy: self.policy(self.verdict.policy()),
-            shadow_policy: self.policy(self.verdict.shadow_policy()),
+            policy: self.policy_name(self.verdict.policy()),
+            shadow_policy: self.policy_name(self.verdict.shadow_policy()),
             source: self.verdict.source(),
             trace_id: self.trace.as_ref().map(Trace::id),
         });
@@ -255,7 +255,7 @@ impl Exchange {
             status: self.status,
             client: self.address,
             route: self.route_name(),
-            policy: self.policy(self.verdict.policy()),
+            policy: self.policy_name(self.verdict.policy()),
             verdict: self.verdict.verdict().map(LogVerdict::name),
         });
     }

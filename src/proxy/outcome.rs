@@ -1,11 +1,11 @@
-//! What the policies of a route say to one request.
+//! What the policies of a route decide of one request.
 
 use http::StatusCode;
 
 use super::checks::VariantRef;
 use crate::limit::{Check, Policy, algorithm::Verdict};
 
-/// One check, the limits it goes by, and what the store says of it.
+/// One check, the limits it is checked against, and the store's verdict.
 pub(super) struct CheckOutcome<'a> {
     pub(super) check: &'a Check<'a>,
     pub(super) variant: VariantRef,
@@ -19,7 +19,7 @@ impl CheckOutcome<'_> {
     }
 }
 
-/// What of a [`CheckOutcome`] outlives its check: what clients are told of one policy.
+/// The part of a [`CheckOutcome`] that outlives its check: what clients are told of one policy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PolicyOutcome {
     pub(super) variant: VariantRef,

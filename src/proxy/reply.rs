@@ -1,5 +1,5 @@
-//! The answers that the proxy makes itself: problem details (RFC 9457) that tell the client what to
-//! do, and nothing about what is inside.
+//! The proxy's own answers: problem details (RFC 9457) that tell the client what to do, and nothing about
+//! the inside of the proxy.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -18,7 +18,7 @@ pub struct Reply {
 static PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 impl Reply {
-    /// A problem without a type of its own: the status says it, `detail` explains it.
+    /// A problem without a type of its own: the status names it, `detail` explains it.
     pub fn problem(status: StatusCode, detail: &str) -> Self {
         let body = serde_json::json!({
             "type": "about:blank",
@@ -29,14 +29,14 @@ impl Reply {
         Self::json(status, body.to_string().into())
     }
 
-    /// A problem whose body is written already.
+    /// A problem with a prepared body.
     pub fn json(status: StatusCode, body: Bytes) -> Self {
         let mut headers = HeaderMap::with_capacity(8);
         headers.insert(header::CONTENT_TYPE, PROBLEM_JSON.clone());
         Self { status, headers, body }
     }
 
-    /// The body that the client began to send did not come to its end.
+    /// The client broke its body off, or sent what is not a body.
     pub fn broken_body() -> Self {
         Self::problem(StatusCode::BAD_REQUEST, "The request's body broke off or is malformed.").closing()
     }
@@ -51,7 +51,7 @@ impl Reply {
         Self::problem(StatusCode::BAD_GATEWAY, "The service behind this proxy gave no valid answer.")
     }
 
-    /// Neither a connection nor a place in the queue is free.
+    /// All connections to the upstream are in use, and its queue is full.
     pub fn overloaded() -> Self {
         let mut reply = Self::problem(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -1,4 +1,4 @@
-//! What limits and bans said of a request, for the access log and the trace.
+//! The verdict of limits and bans on one request, for the access log and the trace.
 
 use crate::telemetry::{access_log::LogVerdict, metrics::SourceLabel};
 

@@ -35,7 +35,7 @@ pub struct Rules {
     pub(super) policies: Arc<[Policy]>,
     /// In the configuration's order.
     pub(super) bans: Vec<Arc<bans::Rule>>,
-    /// What clients are told of the policies, and the answers to denials.
+    /// The texts for clients about the policies.
     pub(super) quotas: QuotaTexts,
     /// The proxy's member of `Via`.
     pub(super) via: Via,

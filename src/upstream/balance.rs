@@ -82,7 +82,7 @@ impl Balancer {
     }
 }
 
-/// Requests under way per unit of weight, this one included.
+/// Requests in flight per unit of weight, this one included.
 fn load(shared: &SharedUpstream, endpoint: usize) -> f64 {
     let weight = f64::from(shared.config.endpoints[endpoint].weight);
     (shared.in_flight(endpoint) as f64 + 1.0) / weight
