@@ -56,11 +56,11 @@ algorithms[7] = {
     local ahead, excess = at - now, whole + cost - burst
     reply[n + 1], reply[n + 2], reply[n + 3] = whole, part, ahead
     local admits = excess < 0 or excess == 0 and part == 0
-    local patience = policy[4]
-    if not admits and patience > ahead and cost <= burst then
+    local max_delay = policy[4]
+    if not admits and max_delay > ahead and cost <= burst then
       local units, parts = policy[5], policy[6]
       -- It would wait for the time to come, too.
-      if ahead > 0 then units, parts = divided(patience - ahead, policy[1], policy[2]) end
+      if ahead > 0 then units, parts = divided(max_delay - ahead, policy[1], policy[2]) end
       admits = excess < units or excess == units and part <= parts
     end
     return n + 3, admits

@@ -107,6 +107,6 @@ fn lately(at: Option<Instant>) -> bool {
 }
 
 async fn bounded<T>(errand: impl Future<Output = Result<T, Unavailable>>) -> Result<T, Unavailable> {
-    let late = || Unavailable("the archive of limited clients did not answer in time".to_owned());
+    let late = || Unavailable::Abandoned("the archive of limited clients did not answer in time");
     time::timeout(TIMEOUT, errand).await.unwrap_or_else(|_| Err(late()))
 }

@@ -141,7 +141,7 @@ async fn ask<Q, T>(
     questions: &mpsc::Sender<Q>,
     question: impl FnOnce(Answer<T>) -> Q,
 ) -> Result<T, Unavailable> {
-    let gone = || Unavailable("the admin port is closing".to_owned());
+    let gone = || Unavailable::Abandoned("the admin port is closing");
     let (answer, answered) = oneshot::channel();
     questions.send(question(answer)).await.map_err(|_| gone())?;
     answered.await.map_err(|_| gone())?
@@ -171,7 +171,7 @@ pub(super) async fn serve<S: StoreAdmin>(
             Question::Peek { policies, policy, variant, identifier, answer } => {
                 let peek = match policies.get(policy).and_then(|policy| policy.variants().nth(variant)) {
                     Some(policy) => store.peek(policy, &identifier).await,
-                    None => Err(Unavailable("there is no such policy".to_owned())),
+                    None => Err(Unavailable::Abandoned("there is no such policy")),
                 };
                 let _gone = answer.send(peek);
             }

@@ -44,7 +44,7 @@ impl Lists {
 
 impl Store for Lists {
     async fn decide(&self, _: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        Err(Unavailable("nothing is decided here".to_owned()))
+        Err(Unavailable::Abandoned("nothing is decided here"))
     }
 
     async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
@@ -52,7 +52,7 @@ impl Store for Lists {
     }
 
     async fn refund(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
-        Err(Unavailable("nothing was taken here".to_owned()))
+        Err(Unavailable::Abandoned("nothing was taken here"))
     }
 }
 

@@ -380,7 +380,7 @@ impl Away {
         if self.hangs {
             std::future::pending::<()>().await;
         }
-        Err(Unavailable("away".to_owned()))
+        Err(Unavailable::Connection("away".into()))
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
         dto::{Configuration, ConfigurationError, Reloaded},
     },
     config::model::Config,
-    limit::{Clock, Fleet, Policy, PolicyIds, SystemClock},
+    limit::{Clock, Instances, Policy, PolicyIds, SystemClock},
     listener::{ConnectionLimit, WorkerUpdate},
     peers::records::Scope,
     proxy,
@@ -56,7 +56,7 @@ pub(super) struct Parts {
 /// What of the store that instances share goes by the configuration.
 pub(super) struct Elsewhere {
     pub(super) scope: Scope,
-    pub(super) fleet: Arc<Fleet>,
+    pub(super) instances: Arc<Instances>,
 }
 
 impl App {
@@ -130,7 +130,7 @@ impl Parts {
             elsewhere.scope.set_retain(config.abuse.retain);
             // What was denied or taken beforehand under other limits holds no longer.
             if self.generation.config.policies != config.policies {
-                elsewhere.fleet.pardon();
+                elsewhere.instances.invalidate();
             }
         }
         self.generation = generation;

@@ -7,7 +7,7 @@ use crate::{
     abuse::{self, AuditLog, Names, Registry, bans::Bans},
     admin::ActiveConfig,
     config::model::{Config, Redis},
-    limit::{Breaker, Clock, Common, Fleet, Guard, Policy, Slices, Slicing, SystemClock},
+    limit::{Breaker, Clock, GuardShared, GuardedStore, Instances, Policy, SlicedStore, Slices, SystemClock},
     peers::{Monitor, MonitorConfig, records::Scope},
     store::{
         memory::MemoryStore,
@@ -66,7 +66,7 @@ pub(super) struct Shared {
     config: Redis,
     scope: Scope,
     memory: Arc<MemoryStore>,
-    common: Common,
+    shared: GuardShared,
     slices: Arc<Slices>,
     metrics: Arc<Metrics>,
 }
@@ -84,9 +84,9 @@ impl Shared {
         ground: &Ground,
     ) -> Result<(Self, Monitor), StartError> {
         let server = Server::new(config)?;
-        let common = Common {
+        let shared = GuardShared {
             breaker: Arc::new(Breaker::new(config.breaker.failures)),
-            fleet: Arc::new(Fleet::default()),
+            instances: Arc::new(Instances::default()),
             clock: ground.clock.clone(),
         };
         let instance = ground.instance.clone();
@@ -101,8 +101,8 @@ impl Shared {
             bans: Arc::clone(&ground.bans),
             audit: Arc::clone(&ground.audit),
             clock: ground.clock.clone(),
-            breaker: Arc::clone(&common.breaker),
-            fleet: Arc::clone(&common.fleet),
+            breaker: Arc::clone(&shared.breaker),
+            instances: Arc::clone(&shared.instances),
             configuration: Box::new({
                 let in_force = Arc::clone(&ground.in_force);
                 move || in_force.snapshot().decides.clone()
@@ -110,10 +110,10 @@ impl Shared {
             on_unblocked: on_unblocked(memory, ground),
             on_cleared: Box::new(on_cleared(memory, ground)),
         })?;
-        ground.metrics.watch_store(monitor.facts(Arc::clone(&common.breaker), Arc::clone(&common.fleet)));
+        ground.metrics.watch_store(monitor.facts(Arc::clone(&shared.breaker), Arc::clone(&shared.instances)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
-        let slices = Arc::new(Slices::new(Arc::clone(&common.fleet)));
-        Ok((Self { server, config, scope, memory, common, slices, metrics }, monitor))
+        let slices = Arc::new(Slices::new(Arc::clone(&shared.instances)));
+        Ok((Self { server, config, scope, memory, shared, slices, metrics }, monitor))
     }
 
     /// Whose records of limited clients this instance reads, and where.
@@ -123,12 +123,12 @@ impl Shared {
 
     /// What of it goes by the configuration.
     pub(super) fn elsewhere(&self) -> Elsewhere {
-        Elsewhere { scope: self.scope.clone(), fleet: Arc::clone(&self.common.fleet) }
+        Elsewhere { scope: self.scope.clone(), instances: Arc::clone(&self.shared.instances) }
     }
 
     /// An end of it, for the thread that asks.
-    pub(super) fn end(&self) -> Guard<Slicing<RedisStore>, Arc<MemoryStore>> {
-        let breaker = Arc::clone(&self.common.breaker);
+    pub(super) fn end(&self) -> GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>> {
+        let breaker = Arc::clone(&self.shared.breaker);
         let store = RedisStore::new(
             self.server.clone(),
             &self.config,
@@ -136,8 +136,8 @@ impl Shared {
             self.metrics.store_connection(),
             None,
         );
-        let slicing = Slicing::new(store, Arc::clone(&self.slices), Arc::new(self.common.clock.clone()));
-        Guard::new(slicing, Arc::clone(&self.memory), self.common.clone())
+        let slicing = SlicedStore::new(store, Arc::clone(&self.slices), Arc::new(self.shared.clock.clone()));
+        GuardedStore::new(slicing, Arc::clone(&self.memory), self.shared.clone())
     }
 }
 

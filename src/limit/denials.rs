@@ -7,27 +7,27 @@ use indexmap::{Equivalent, IndexMap};
 use smallvec::SmallVec;
 
 use super::{
-    Check, Policy, PolicyId,
+    Check, Epoch, Policy, PolicyId,
     algorithm::{Kind, Member, Tier, Verdict},
 };
 
 /// Microseconds that a denial is remembered at most: this bounds what a lost message can do.
-const LONGEST: i64 = 1_000_000;
+const MAX_AGE: i64 = 1_000_000;
 /// Denials remembered; of more, the oldest goes.
-const MOST: usize = 10_000;
+const MAX_DENIALS: usize = 10_000;
 
 /// The denials of the last second. Belongs to one worker.
 #[derive(Debug, Default)]
-pub(super) struct Denials {
-    by_limit: IndexMap<Limit, Denial, foldhash::fast::RandomState>,
+pub(super) struct LocalDenials {
+    by_limit: IndexMap<DeniedLimit, Denial, foldhash::fast::RandomState>,
     /// When each was noted, oldest first. A denial that was noted again stands here twice.
-    noted: VecDeque<(i64, Limit)>,
-    /// The pardons that were known when the first was noted.
-    pardons: u64,
+    noted: VecDeque<(i64, DeniedLimit)>,
+    /// The epoch in which they were noted.
+    epoch: Epoch,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Limit {
+struct DeniedLimit {
     policy: PolicyId,
     identifier: CompactString,
     /// Of `distinct`, the value that was denied: another may have been seen before.
@@ -35,14 +35,14 @@ struct Limit {
 }
 
 #[derive(PartialEq, Eq, Hash)]
-struct Named<'a> {
+struct DeniedLimitRef<'a> {
     policy: PolicyId,
     identifier: &'a str,
     member: Member,
 }
 
-impl<'a> Named<'a> {
-    fn of(check: &'a Check<'_>) -> Self {
+impl<'a> DeniedLimitRef<'a> {
+    fn new(check: &'a Check<'_>) -> Self {
         let member = match check.policy.kind {
             Kind::Distinct => check.detail.member(),
             _ => 0,
@@ -51,8 +51,8 @@ impl<'a> Named<'a> {
     }
 }
 
-impl Equivalent<Limit> for Named<'_> {
-    fn equivalent(&self, limit: &Limit) -> bool {
+impl Equivalent<DeniedLimit> for DeniedLimitRef<'_> {
+    fn equivalent(&self, limit: &DeniedLimit) -> bool {
         self.policy == limit.policy && self.identifier == limit.identifier && self.member == limit.member
     }
 }
@@ -71,21 +71,21 @@ struct Denial {
     until: i64,
 }
 
-impl Denials {
-    /// What the store would say to `check` at `now`, if it said so a moment ago. `pardons`: see
-    /// [`Fleet::pardons`](super::Fleet::pardons).
-    pub(super) fn find(&mut self, check: &Check<'_>, pardons: u64, now: i64) -> Option<Verdict> {
+impl LocalDenials {
+    /// What the store would say to `check` at `now`, if it said so a moment ago. `epoch`: see
+    /// [`Instances::epoch`](super::Instances::epoch).
+    pub(super) fn find(&mut self, check: &Check<'_>, epoch: Epoch, now: i64) -> Option<Verdict> {
         if self.by_limit.is_empty() {
             return None;
         }
-        if self.pardons != pardons {
+        if self.epoch != epoch {
             self.clear();
             return None;
         }
-        if !is_memorable(check.policy) {
+        if !is_cacheable(check.policy) {
             return None;
         }
-        let denial = self.by_limit.get(&Named::of(check))?;
+        let denial = self.by_limit.get(&DeniedLimitRef::new(check))?;
         if denial.kind != check.policy.kind || *denial.tiers != *check.policy.tiers {
             return None;
         }
@@ -101,18 +101,25 @@ impl Denials {
     }
 
     /// Notes that `verdict` denied `cost` units of a check's limit, as the store said when it was `asked`.
-    pub(super) fn note(&mut self, check: &Check<'_>, cost: u64, verdict: Verdict, asked: i64, pardons: u64) {
-        if !is_memorable(check.policy) {
+    pub(super) fn insert(
+        &mut self,
+        check: &Check<'_>,
+        cost: u64,
+        verdict: Verdict,
+        asked: i64,
+        epoch: Epoch,
+    ) {
+        if !is_cacheable(check.policy) {
             return;
         }
-        if self.pardons != pardons {
+        if self.epoch != epoch {
             self.clear();
-            self.pardons = pardons;
+            self.epoch = epoch;
         }
         self.expire(asked);
-        let lasts = verdict.retry_after.unwrap_or(LONGEST).min(LONGEST);
-        let Named { policy, member, .. } = Named::of(check);
-        let limit = Limit { policy, identifier: check.identifier.clone(), member };
+        let lasts = verdict.retry_after.unwrap_or(MAX_AGE).min(MAX_AGE);
+        let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);
+        let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member };
         let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
         let denial = Denial { verdict, kind, tiers, cost, asked, until: asked.saturating_add(lasts) };
         self.noted.push_back((asked, limit.clone()));
@@ -122,7 +129,7 @@ impl Denials {
     /// Forgets what is too old to hold, and makes room for one more.
     fn expire(&mut self, now: i64) {
         while let Some((noted, limit)) = self.noted.front() {
-            if self.noted.len() < MOST && noted.saturating_add(LONGEST) > now {
+            if self.noted.len() < MAX_DENIALS && noted.saturating_add(MAX_AGE) > now {
                 break;
             }
             if self.by_limit.get(limit).is_some_and(|denial| denial.asked == *noted) {
@@ -140,7 +147,7 @@ impl Denials {
 
 /// Whether a denial by this policy says anything of what comes next. Not where units come back at any time, where each
 /// request that is denied is to be counted, where a place may be had by waiting, or where a denial means nothing.
-fn is_memorable(policy: &Policy) -> bool {
+fn is_cacheable(policy: &Policy) -> bool {
     let waits = matches!(policy.kind, Kind::Gcra { delay: 1.., .. });
     !policy.is_shadow && !policy.may_refund() && !policy.count_denied && !waits
 }
@@ -174,10 +181,10 @@ mod tests {
     fn a_denial_holds_for_the_same_limit_and_as_much_until_its_time() {
         let policy = policy();
         let other = Policy { id: PolicyId(8), ..policy.clone() };
-        let mut denials = Denials::default();
-        denials.note(&check(&policy, "ip:1", 2), 2, denied(Some(400_000)), 1_000, 0);
+        let mut denials = LocalDenials::default();
+        denials.insert(&check(&policy, "ip:1", 2), 2, denied(Some(400_000)), 1_000, Epoch(0));
 
-        let found = denials.find(&check(&policy, "ip:1", 3), 0, 101_000).unwrap();
+        let found = denials.find(&check(&policy, "ip:1", 3), Epoch(0), 101_000).unwrap();
         assert_eq!((found.admitted, found.remaining), (false, 1));
         assert_eq!((found.reset, found.retry_after), (2_900_000, Some(300_000)));
 
@@ -188,42 +195,42 @@ mod tests {
             ("the time has come", check(&policy, "ip:1", 2), 401_000),
             ("before it was asked", check(&policy, "ip:1", 2), 999),
         ] {
-            assert_eq!(denials.find(&check, 0, now), None, "{what}");
+            assert_eq!(denials.find(&check, Epoch(0), now), None, "{what}");
         }
-        assert!(denials.find(&check(&policy, "ip:1", 2), 0, 400_999).is_some());
+        assert!(denials.find(&check(&policy, "ip:1", 2), Epoch(0), 400_999).is_some());
     }
 
     #[test]
     fn no_denial_holds_for_longer_than_a_second() {
         let policy = policy();
         for retry_after in [None, Some(60_000_000)] {
-            let mut denials = Denials::default();
-            denials.note(&check(&policy, "ip:1", 1), 1, denied(retry_after), 0, 0);
-            assert!(denials.find(&check(&policy, "ip:1", 1), 0, 999_999).is_some());
-            assert!(denials.find(&check(&policy, "ip:1", 1), 0, 1_000_000).is_none());
+            let mut denials = LocalDenials::default();
+            denials.insert(&check(&policy, "ip:1", 1), 1, denied(retry_after), 0, Epoch(0));
+            assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 999_999).is_some());
+            assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1_000_000).is_none());
         }
     }
 
     #[test]
-    fn a_pardon_clears_them_all() {
+    fn an_invalidation_clears_them_all() {
         let policy = policy();
-        let mut denials = Denials::default();
-        denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 0, 0);
-        assert!(denials.find(&check(&policy, "ip:1", 1), 1, 1).is_none());
-        assert!(denials.find(&check(&policy, "ip:1", 1), 1, 1).is_none(), "for good");
-        denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 2, 2);
-        assert!(denials.find(&check(&policy, "ip:1", 1), 2, 3).is_some());
+        let mut denials = LocalDenials::default();
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(1), 1).is_none());
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(1), 1).is_none(), "for good");
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 2, Epoch(2));
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(2), 3).is_some());
     }
 
     #[test]
     fn however_many_addresses_there_are_memory_is_bounded() {
         let policy = policy();
-        let mut denials = Denials::default();
-        for i in 0..3 * MOST as i64 {
-            denials.note(&check(&policy, &format!("ip:{i}"), 1), 1, denied(None), i, 0);
+        let mut denials = LocalDenials::default();
+        for i in 0..3 * MAX_DENIALS as i64 {
+            denials.insert(&check(&policy, &format!("ip:{i}"), 1), 1, denied(None), i, Epoch(0));
         }
-        assert!(denials.by_limit.len() <= MOST && denials.noted.len() <= MOST);
-        denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 10_000_000, 0);
+        assert!(denials.by_limit.len() <= MAX_DENIALS && denials.noted.len() <= MAX_DENIALS);
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 10_000_000, Epoch(0));
         assert_eq!((denials.by_limit.len(), denials.noted.len()), (1, 1), "the old ones are forgotten");
     }
 
@@ -241,13 +248,13 @@ mod tests {
             ("count_denied", Policy { count_denied: true, ..plain.clone() }, false),
             ("concurrency", Policy { kind: Kind::Concurrency, ..plain.clone() }, false),
         ] {
-            let mut denials = Denials::default();
-            denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 0, 0);
-            assert_eq!(denials.find(&check(&policy, "ip:1", 1), 0, 1).is_some(), remembered, "{what}");
+            let mut denials = LocalDenials::default();
+            denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
+            assert_eq!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some(), remembered, "{what}");
             // Nor is a check denied by what another of the same limit was told.
-            denials.note(&check(&plain, "ip:1", 1), 1, denied(None), 0, 0);
+            denials.insert(&check(&plain, "ip:1", 1), 1, denied(None), 0, Epoch(0));
             let same = policy.kind == plain.kind && remembered;
-            assert_eq!(denials.find(&check(&policy, "ip:1", 1), 0, 1).is_some(), same, "{what}");
+            assert_eq!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some(), same, "{what}");
         }
     }
 
@@ -255,19 +262,19 @@ mod tests {
     fn a_denial_holds_for_the_same_limits_only() {
         let policy = policy();
         let generous = Policy { tiers: vec![Tier { limit: 50, window: 60_000_000 }], ..policy.clone() };
-        let mut denials = Denials::default();
-        denials.note(&check(&policy, "ip:1", 1), 1, denied(None), 0, 0);
-        assert_eq!(denials.find(&check(&generous, "ip:1", 1), 0, 1), None);
-        assert!(denials.find(&check(&policy, "ip:1", 1), 0, 1).is_some());
+        let mut denials = LocalDenials::default();
+        denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
+        assert_eq!(denials.find(&check(&generous, "ip:1", 1), Epoch(0), 1), None);
+        assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some());
     }
 
     #[test]
     fn a_denied_value_says_nothing_of_others() {
         let policy = Policy { kind: Kind::Distinct, ..policy() };
         let of = |member| Check { detail: Detail::Member(member), ..check(&policy, "ip:1", 1) };
-        let mut denials = Denials::default();
-        denials.note(&of(21), 1, denied(None), 0, 0);
-        assert!(denials.find(&of(21), 0, 1).is_some());
-        assert_eq!(denials.find(&of(20), 0, 1), None);
+        let mut denials = LocalDenials::default();
+        denials.insert(&of(21), 1, denied(None), 0, Epoch(0));
+        assert!(denials.find(&of(21), Epoch(0), 1).is_some());
+        assert_eq!(denials.find(&of(20), Epoch(0), 1), None);
     }
 }

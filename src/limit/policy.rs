@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use crate::{
     config::model::{self, unit},
-    limit::algorithm::{Kind, Rule, Tier},
+    limit::algorithm::{Kind, Rule, Takes, Tier},
 };
 
 /// Stands for a policy's name and shape in the memory store's keys. Two policies share one iff both
@@ -20,19 +20,19 @@ pub struct PolicyIds(HashMap<(String, String), PolicyId>);
 impl PolicyIds {
     /// All policies of a configuration, in its order, their overrides within them.
     pub fn policies<'a>(&mut self, configs: impl IntoIterator<Item = &'a model::Policy>) -> Vec<Policy> {
-        configs.into_iter().map(|config| self.identified(config)).collect()
+        configs.into_iter().map(|config| self.with_id(config)).collect()
     }
 
-    fn identified(&mut self, config: &model::Policy) -> Policy {
+    fn with_id(&mut self, config: &model::Policy) -> Policy {
         let mut policy = Policy::new(config, PolicyId(0));
-        policy.id = self.of(&policy);
+        policy.id = self.id_of(&policy);
         for (_, variant) in &mut policy.overrides {
-            variant.id = self.of(variant);
+            variant.id = self.id_of(variant);
         }
         policy
     }
 
-    fn of(&mut self, policy: &Policy) -> PolicyId {
+    fn id_of(&mut self, policy: &Policy) -> PolicyId {
         let next = PolicyId(u32::try_from(self.0.len()).unwrap_or(u32::MAX));
         *self.0.entry((policy.name.clone(), policy.shape.clone())).or_insert(next)
     }
@@ -94,7 +94,7 @@ impl Policy {
             (other.condition.clone(), variant)
         };
         policy.overrides = config.overrides.iter().map(variant).collect();
-        policy.find_lowest();
+        policy.set_lowest_limits();
         policy
     }
 
@@ -111,14 +111,15 @@ impl Policy {
             several => several.iter().map(|rate| format!("{}-{}", config.name, unit(rate.window))).collect(),
         };
         let tiers: Vec<Tier> = rates.iter().map(tier).collect();
+        let kind = Kind::from(algorithm);
         Self {
             id,
             name: config.name.clone(),
-            kind: kind(algorithm),
+            kind,
             slice: slice(config.slice, tiers[0].limit),
             lowest: tiers[0].limit,
             tiers,
-            shape: shape(algorithm, &rates),
+            shape: shape(kind, &rates),
             keys: config.keys.clone(),
             missing: config.missing,
             value: config.value.clone(),
@@ -135,7 +136,7 @@ impl Policy {
         }
     }
 
-    fn find_lowest(&mut self) {
+    fn set_lowest_limits(&mut self) {
         let limits: Vec<(String, u64)> =
             self.variants().map(|of| (of.shape.clone(), of.tiers[0].limit)).collect();
         let lowest = |shape: &str| limits.iter().filter(|(of, _)| of == shape).map(|(_, limit)| *limit).min();
@@ -145,8 +146,9 @@ impl Policy {
         }
     }
 
-    /// By what a bucket of which it counts drains most slowly: for as long as that takes its state matters to somebody.
-    pub fn slowest(&self) -> Tier {
+    /// The tier with the lowest limit that its counts are held against: by it a bucket drains most slowly, and for as long
+    /// its state matters to somebody.
+    pub fn slowest_tier(&self) -> Tier {
         let tier = self.tiers[0];
         Tier { limit: self.lowest.min(tier.limit), ..tier }
     }
@@ -158,7 +160,7 @@ impl Policy {
 
     /// Whether its limits write down who made their requests, so that a check needs an entry.
     pub fn keeps_entries(&self) -> bool {
-        self.kind == Kind::MetadataList
+        self.kind.description().takes == Takes::Entry
     }
 
     /// Whether what a request took may be refunded.
@@ -174,17 +176,7 @@ impl Policy {
 
     /// The name of its algorithm in proxy.yaml.
     pub fn algorithm(&self) -> &'static str {
-        match self.kind {
-            Kind::SingleCounter => "single_counter",
-            Kind::FixedWindow => "fixed_window",
-            Kind::MetadataList => "metadata_list",
-            Kind::SlidingWindow { .. } => "sliding_window",
-            Kind::SlidingLog => "sliding_log",
-            Kind::SlidingCounter => "sliding_counter",
-            Kind::Gcra { .. } => "gcra",
-            Kind::Concurrency => "concurrency",
-            Kind::Distinct => "distinct",
-        }
+        self.kind.description().name
     }
 
     /// Its limits as proxy.yaml writes them: `100/1s`.
@@ -199,17 +191,19 @@ impl Policy {
     }
 }
 
-fn kind(algorithm: model::Algorithm) -> Kind {
-    match algorithm {
-        model::Algorithm::SingleCounter => Kind::SingleCounter,
-        model::Algorithm::FixedWindow => Kind::FixedWindow,
-        model::Algorithm::MetadataList => Kind::MetadataList,
-        model::Algorithm::SlidingWindow { buckets } => Kind::SlidingWindow { buckets },
-        model::Algorithm::SlidingLog => Kind::SlidingLog,
-        model::Algorithm::SlidingCounter => Kind::SlidingCounter,
-        model::Algorithm::Gcra { burst, delay } => Kind::Gcra { burst, delay: micros(delay) },
-        model::Algorithm::Concurrency => Kind::Concurrency,
-        model::Algorithm::Distinct => Kind::Distinct,
+impl From<model::Algorithm> for Kind {
+    fn from(algorithm: model::Algorithm) -> Self {
+        match algorithm {
+            model::Algorithm::SingleCounter => Self::SingleCounter,
+            model::Algorithm::FixedWindow => Self::FixedWindow,
+            model::Algorithm::MetadataList => Self::MetadataList,
+            model::Algorithm::SlidingWindow { buckets } => Self::SlidingWindow { buckets },
+            model::Algorithm::SlidingLog => Self::SlidingLog,
+            model::Algorithm::SlidingCounter => Self::SlidingCounter,
+            model::Algorithm::Gcra { burst, delay } => Self::Gcra { burst, delay: micros(delay) },
+            model::Algorithm::Concurrency => Self::Concurrency,
+            model::Algorithm::Distinct => Self::Distinct,
+        }
     }
 }
 
@@ -226,24 +220,13 @@ fn slice(share: f64, limit: u64) -> u64 {
     (share * limit as f64) as u64
 }
 
-fn shape(algorithm: model::Algorithm, rates: &[model::Rate]) -> String {
-    use model::Algorithm;
-    let name = match algorithm {
-        Algorithm::SingleCounter => "sc",
-        Algorithm::FixedWindow => "fw",
-        Algorithm::MetadataList => "ml",
-        Algorithm::SlidingWindow { .. } => "sw",
-        Algorithm::SlidingLog => "sl",
-        Algorithm::SlidingCounter => "sx",
-        Algorithm::Gcra { .. } => "gcra",
-        Algorithm::Concurrency => "cc",
-        Algorithm::Distinct => "di",
-    };
-    let mut shape = String::from(name);
-    match algorithm {
-        // Another number of buckets is another ring.
-        Algorithm::SlidingWindow { buckets } if buckets != 10 => shape.push_str(&buckets.to_string()),
-        _ => {}
+fn shape(kind: Kind, rates: &[model::Rate]) -> String {
+    let mut shape = String::from(kind.description().shape);
+    // Another number of buckets is another ring.
+    if let Kind::SlidingWindow { buckets } = kind
+        && buckets != model::DEFAULT_BUCKETS
+    {
+        shape.push_str(&buckets.to_string());
     }
     for rate in rates {
         shape.push('.');
@@ -288,6 +271,12 @@ mod tests {
             assert_eq!(policy(algorithm, &[(5, millis)]).shape, shape);
         }
         assert_eq!(unit(Duration::from_micros(1_500)), "1500us");
+    }
+
+    #[test]
+    fn an_algorithm_has_the_name_that_proxy_yaml_has_for_it() {
+        let configured = model::Algorithm::ALL.map(|(name, algorithm)| (name, Kind::from(algorithm)));
+        assert_eq!(configured, Kind::ALL.map(|kind| (kind.description().name, kind)));
     }
 
     #[test]

@@ -8,17 +8,17 @@ use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
 use compact_str::CompactString;
 use parking_lot::Mutex;
 
-use super::{Check, Fleet, PolicyId, algorithm::Verdict};
+use super::{Check, Epoch, Instances, PolicyId, algorithm::Verdict};
 
 /// Limits of which an instance holds slices at most; of others every unit is asked for.
-const MOST: usize = 1 << 16;
+const MAX_SLICES: usize = 1 << 16;
 /// A power of two, and more than the workers of most machines.
 const SHARDS: usize = 32;
 
 /// The slices that an instance holds, shared by its workers.
 #[derive(Debug)]
 pub struct Slices {
-    fleet: Arc<Fleet>,
+    instances: Arc<Instances>,
     /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
     hasher: foldhash::quality::RandomState,
     shards: [Mutex<Shard>; SHARDS],
@@ -26,13 +26,13 @@ pub struct Slices {
 
 #[derive(Debug, Default)]
 struct Shard {
-    slices: HashMap<Limit, Slice, foldhash::quality::RandomState>,
-    /// The pardons that were known when the first was taken.
-    pardons: u64,
+    slices: HashMap<SlicedLimit, Slice, foldhash::quality::RandomState>,
+    /// The epoch in which they were taken.
+    epoch: Epoch,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Limit {
+struct SlicedLimit {
     policy: PolicyId,
     identifier: CompactString,
     /// An override has its policy's count, and another limit: what is still below the one may be above the other.
@@ -45,65 +45,62 @@ struct Slice {
     /// Units left of it.
     units: u64,
     /// Units that others may still take.
-    beyond: u64,
+    left_in_store: u64,
     /// When the window ends, in microseconds since the Unix epoch; not later than it does for the store.
     end: i64,
     /// Somebody asks for the next one.
-    is_asked_for: bool,
+    is_refilling: bool,
     /// No whole slice is left of the window.
     is_last: bool,
 }
 
 /// What to do about a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spent {
+pub(super) enum Spend {
     /// It was taken of the slice; this is how the limit stands.
-    Here(Verdict, Era),
-    /// The caller is to ask for a slice and say how that went, in [`Slices::refill`] or [`Slices::give_up`].
-    Refill(Era),
+    FromSlice(Verdict, Epoch),
+    /// The caller is to ask for a slice and say how that went, in [`Slices::refill`] or [`Slices::refill_failed`].
+    Refill(Epoch),
     /// The store has to be asked for these units alone.
-    Ask,
+    AskStore,
 }
-
-/// Between two times at which limits were taken back: of an earlier one nothing counts any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Era(u64);
 
 impl Slices {
     /// Holds none. They are void once limits were taken back.
-    pub fn new(fleet: Arc<Fleet>) -> Self {
+    pub fn new(instances: Arc<Instances>) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
-        Self { fleet, hasher: foldhash::quality::RandomState::default(), shards }
+        Self { instances, hasher: foldhash::quality::RandomState::default(), shards }
     }
 
     /// Takes the check's units of the slice that is held `now`, if it has as many.
-    pub(super) fn spend(&self, check: &Check<'_>, now: i64) -> Spent {
+    pub(super) fn spend(&self, check: &Check<'_>, now: i64) -> Spend {
         let limit = limit(check);
         let mut shard = self.shard(&limit);
-        let era = Era(shard.pardons);
-        let room = shard.slices.len() < MOST / SHARDS;
-        if shard.slices.get(&limit).is_none_or(|slice| slice.end <= now && !slice.is_asked_for) {
+        let epoch = shard.epoch;
+        let room = shard.slices.len() < MAX_SLICES / SHARDS;
+        if shard.slices.get(&limit).is_none_or(|slice| slice.end <= now && !slice.is_refilling) {
             if !room {
                 shard.slices.retain(|_, slice| slice.end > now);
             }
-            if shard.slices.len() >= MOST / SHARDS {
-                return Spent::Ask;
+            if shard.slices.len() >= MAX_SLICES / SHARDS {
+                return Spend::AskStore;
             }
-            let unknown = Slice { units: 0, beyond: 0, end: i64::MAX, is_asked_for: true, is_last: false };
+            let unknown =
+                Slice { units: 0, left_in_store: 0, end: i64::MAX, is_refilling: true, is_last: false };
             shard.slices.insert(limit, unknown);
-            return Spent::Refill(era);
+            return Spend::Refill(epoch);
         }
-        let Some(slice) = shard.slices.get_mut(&limit) else { return Spent::Ask };
+        let Some(slice) = shard.slices.get_mut(&limit) else { return Spend::AskStore };
         // While the next is asked for, this one may come to its end.
         if slice.units >= check.cost && slice.end > now {
             slice.units -= check.cost;
-            return Spent::Here(slice.verdict(check, now), era);
+            return Spend::FromSlice(slice.verdict(check, now), epoch);
         }
-        if slice.is_asked_for || slice.is_last {
-            return Spent::Ask;
+        if slice.is_refilling || slice.is_last {
+            return Spend::AskStore;
         }
-        slice.is_asked_for = true;
-        Spent::Refill(era)
+        slice.is_refilling = true;
+        Spend::Refill(epoch)
     }
 
     /// How the limit would stand once the check's units were taken of the slice that is held `now`; `None` if it has not
@@ -124,11 +121,11 @@ impl Slices {
         units: u64,
         verdict: Verdict,
         asked: i64,
-        era: Era,
+        epoch: Epoch,
     ) -> Verdict {
         let limit = limit(check);
         let mut shard = self.shard(&limit);
-        let Some(slice) = shard.of(era, &limit) else { return verdict };
+        let Some(slice) = shard.current(epoch, &limit) else { return verdict };
         let mut end = asked.saturating_add(verdict.reset);
         // What was left belongs to the same window, or is void.
         let is_same = slice.units > 0 && slice.ends_about(end, check);
@@ -138,28 +135,34 @@ impl Slices {
         }
         *slice = Slice {
             units: left.saturating_add(units.saturating_sub(check.cost)),
-            beyond: verdict.remaining,
+            left_in_store: verdict.remaining,
             end,
-            is_asked_for: false,
+            is_refilling: false,
             is_last: false,
         };
         slice.verdict(check, asked)
     }
 
     /// The store gave no slice when it was `asked`. `verdict`: what it said, if it could be asked.
-    pub(super) fn give_up(&self, check: &Check<'_>, verdict: Option<Verdict>, asked: i64, era: Era) {
+    pub(super) fn refill_failed(
+        &self,
+        check: &Check<'_>,
+        verdict: Option<Verdict>,
+        asked: i64,
+        epoch: Epoch,
+    ) {
         let limit = limit(check);
         let mut shard = self.shard(&limit);
-        match (verdict, shard.of(era, &limit)) {
+        match (verdict, shard.current(epoch, &limit)) {
             (_, None) => {}
             (Some(verdict), Some(slice)) => {
                 let end = asked.saturating_add(verdict.reset.max(1));
                 if !slice.ends_about(end, check) {
                     slice.units = 0;
                 }
-                (slice.is_asked_for, slice.is_last, slice.end) = (false, true, end);
+                (slice.is_refilling, slice.is_last, slice.end) = (false, true, end);
             }
-            (None, Some(slice)) if slice.end != i64::MAX => slice.is_asked_for = false,
+            (None, Some(slice)) if slice.end != i64::MAX => slice.is_refilling = false,
             _ => {
                 shard.slices.remove(&limit);
             }
@@ -167,31 +170,31 @@ impl Slices {
     }
 
     /// Puts back what a check has taken of a slice until `end`, since its request was denied by another one.
-    pub(super) fn put_back(&self, check: &Check<'_>, end: i64, era: Era) {
+    pub(super) fn put_back(&self, check: &Check<'_>, end: i64, epoch: Epoch) {
         let limit = limit(check);
-        if let Some(slice) = self.shard(&limit).of(era, &limit)
+        if let Some(slice) = self.shard(&limit).current(epoch, &limit)
             && slice.end == end
         {
             slice.units = slice.units.saturating_add(check.cost);
         }
     }
 
-    fn shard(&self, limit: &Limit) -> parking_lot::MutexGuard<'_, Shard> {
+    fn shard(&self, limit: &SlicedLimit) -> parking_lot::MutexGuard<'_, Shard> {
         let index = self.hasher.hash_one(limit) as usize & (SHARDS - 1);
         let mut shard = self.shards[index].lock();
-        let pardons = self.fleet.pardons();
-        if shard.pardons != pardons {
+        let epoch = self.instances.epoch();
+        if shard.epoch != epoch {
             shard.slices.clear();
-            shard.pardons = pardons;
+            shard.epoch = epoch;
         }
         shard
     }
 }
 
 impl Shard {
-    /// What is held of a limit, if it is still that era.
-    fn of(&mut self, era: Era, limit: &Limit) -> Option<&mut Slice> {
-        if Era(self.pardons) == era { self.slices.get_mut(limit) } else { None }
+    /// What is held of a limit, if it is still that epoch.
+    fn current(&mut self, epoch: Epoch, limit: &SlicedLimit) -> Option<&mut Slice> {
+        if self.epoch == epoch { self.slices.get_mut(limit) } else { None }
     }
 }
 
@@ -206,7 +209,7 @@ impl Slice {
             admitted: true,
             tier: 0,
             limit: check.policy.tiers[0].limit,
-            remaining: self.units.saturating_add(self.beyond),
+            remaining: self.units.saturating_add(self.left_in_store),
             reset: self.end.saturating_sub(now).max(0),
             retry_after: Some(0),
             delay: 0,
@@ -214,7 +217,7 @@ impl Slice {
     }
 }
 
-fn limit(check: &Check<'_>) -> Limit {
+fn limit(check: &Check<'_>) -> SlicedLimit {
     let (policy, identifier) = (check.policy.id, check.identifier.clone());
-    Limit { policy, identifier, units: check.policy.tiers[0].limit }
+    SlicedLimit { policy, identifier, units: check.policy.tiers[0].limit }
 }

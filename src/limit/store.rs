@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use compact_str::CompactString;
 use smallvec::SmallVec;
 
 use super::{
@@ -115,7 +116,7 @@ impl<S: StoreAdmin> StoreAdmin for Arc<S> {
 
 /// Where a decision was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum DecisionSource {
     /// In the store that holds the limits.
     Store,
     /// By the instance itself, of quota that it has taken beforehand.
@@ -130,7 +131,7 @@ pub enum Source {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     pub admitted: bool,
-    pub source: Source,
+    pub source: DecisionSource,
     /// The time by which it was taken, in microseconds since the Unix epoch.
     pub time: i64,
     /// One a check, in the order of the checks. Where the request was admitted, remaining and reset
@@ -142,7 +143,7 @@ pub struct Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// Who took it.
-    pub source: Source,
+    pub source: DecisionSource,
     /// When, by his clock.
     pub time: i64,
 }
@@ -170,7 +171,54 @@ pub struct Cleared {
     pub identifier: String,
 }
 
-/// The store could not be asked. Not the request's fault; another try may succeed.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the store is unavailable: {0}")]
-pub struct Unavailable(pub String);
+/// Why the store could not be asked. Not the request's fault; another try may succeed.
+///
+/// Those that every request meets while the store is away or slow own no text, so that nothing is allocated for them.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the store is unavailable: {}", self.reason())]
+pub enum Unavailable {
+    /// It was not asked: it has failed too often.
+    BreakerOpen,
+    /// It took longer than `store.redis.timeout`.
+    Timeout,
+    /// Others before it took so long that it was not asked within `store.redis.timeout`.
+    Overdue,
+    /// It can't be reached, or the connection broke.
+    Connection(CompactString),
+    /// It is there, and does not serve: a replica, still loading, without memory, or of other rights.
+    Refused(CompactString),
+    /// Its answer is none that can be understood.
+    Protocol(CompactString),
+    /// What was to ask it, or to pass its answer on, has ended or was too slow.
+    Abandoned(&'static str),
+}
+
+impl Unavailable {
+    /// What was the matter.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::BreakerOpen => "the breaker is open",
+            Self::Timeout => "it took longer than store.redis.timeout",
+            Self::Overdue => "it waited longer than store.redis.timeout to be sent",
+            Self::Connection(reason) | Self::Refused(reason) | Self::Protocol(reason) => reason,
+            Self::Abandoned(reason) => reason,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unavailable_store_says_why() {
+        for (unavailable, words) in [
+            (Unavailable::BreakerOpen, "the store is unavailable: the breaker is open"),
+            (Unavailable::Timeout, "the store is unavailable: it took longer than store.redis.timeout"),
+            (Unavailable::Connection("refused".into()), "the store is unavailable: refused"),
+            (Unavailable::Abandoned("it ended"), "the store is unavailable: it ended"),
+        ] {
+            assert_eq!(unavailable.to_string(), words);
+        }
+    }
+}

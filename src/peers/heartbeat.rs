@@ -129,7 +129,7 @@ impl<'a> Heartbeat<'a> {
         let reply = send(self.config, &mut connection, ALIVE_FOR, introduction.as_ref());
         let reply = timeout(self.config.redis.timeout, reply).await.map_err(|_| Failure::timeout())?;
         let Reply { instances, clock_offset, introductions } = reply?;
-        self.config.fleet.set_instances(instances);
+        self.config.instances.set_count(instances);
         if let Some(introduction) = introduction {
             self.status.lock().peers = Peers::new(&introduction, clock_offset, &introductions);
         }
@@ -151,7 +151,7 @@ impl<'a> Heartbeat<'a> {
         let check = timeout(CHECK_TIMEOUT, check_server(connection, &redis.prefix)).await;
         let check = check.map_err(|_| Failure::silent())?.map_err(|error| {
             match is_first && !server.is_encrypted() {
-                true => Failure::at_first(error),
+                true => Failure::at_first(&error),
                 false => error.into(),
             }
         })?;
@@ -172,10 +172,10 @@ impl<'a> Heartbeat<'a> {
             }
             Err(failure) => {
                 if status.failure.is_none() {
-                    tracing::warn!(error = %failure.why, "Redis can't be asked");
+                    tracing::warn!(error = %failure.reason(), "Redis can't be asked");
                 }
                 status.latency = None;
-                status.failure = Some(failure.why.clone());
+                status.failure = Some(failure.reason().to_owned());
                 if !failure.trips_the_breaker() {
                     breaker.close();
                 } else if breaker.failed() {

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     abuse::{AuditLog, Registry, bans::Bans},
     config::model,
-    limit::{Breaker, Clock, Fleet, SystemClock},
+    limit::{Breaker, Clock, Instances, SystemClock},
     store::redis::{Server, ServerCheck, channel::Message},
     telemetry::metrics::StoreFacts,
 };
@@ -52,7 +52,7 @@ pub struct MonitorConfig {
     pub audit: Arc<AuditLog>,
     pub clock: SystemClock,
     pub breaker: Arc<Breaker>,
-    pub fleet: Arc<Fleet>,
+    pub instances: Arc<Instances>,
     /// The hash of the configuration, which may change.
     pub configuration: Box<dyn Fn() -> String + Send>,
     /// Called with the identifier whose limits were all taken back, by whatever instance.
@@ -94,7 +94,7 @@ impl Monitor {
     pub fn facts(
         &self,
         breaker: Arc<Breaker>,
-        fleet: Arc<Fleet>,
+        instances: Arc<Instances>,
     ) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
         let (status, timeout) = (Arc::clone(&self.status), self.timeout);
         move || {
@@ -102,7 +102,7 @@ impl Monitor {
             let ServerCheck { role, version, .. } = status.check.clone();
             StoreFacts {
                 breaker_open: breaker.is_open(),
-                instances: fleet.instances(),
+                instances: instances.count(),
                 role,
                 version,
                 latency: status.latency,
@@ -128,7 +128,7 @@ async fn keep_in_touch(
     status: &Mutex<ServerStatus>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let MonitorConfig { server, redis, fleet, on_unblocked, on_cleared, .. } = config;
+    let MonitorConfig { server, redis, instances, on_unblocked, on_cleared, .. } = config;
     let ban_sync = BanSync::new(config);
     let on_message = |message: Option<&str>| {
         match message.map(Message::parse) {
@@ -137,7 +137,7 @@ async fn keep_in_touch(
             Some(Message::Limit { policy, identifier }) => on_cleared(policy, identifier),
             None => ban_sync.miss(),
         }
-        fleet.pardon();
+        instances.invalidate();
     };
     let heartbeat = Heartbeat::new(config, status);
     tokio::select! {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     identity::RequestAttributes,
-    limit::{Decision, Source, StoreAdmin},
+    limit::{Decision, DecisionSource, StoreAdmin},
     telemetry::metrics,
 };
 
@@ -145,12 +145,12 @@ fn record_outcomes<S>(
     enforced
 }
 
-fn source_label(source: Source) -> metrics::SourceLabel {
+fn source_label(source: DecisionSource) -> metrics::SourceLabel {
     match source {
-        Source::Store => metrics::SourceLabel::Store,
-        Source::Slice => metrics::SourceLabel::Lease,
-        Source::LocalDenial => metrics::SourceLabel::LocalDenial,
-        Source::Fallback => metrics::SourceLabel::Fallback,
+        DecisionSource::Store => metrics::SourceLabel::Store,
+        DecisionSource::Slice => metrics::SourceLabel::Lease,
+        DecisionSource::LocalDenial => metrics::SourceLabel::LocalDenial,
+        DecisionSource::Fallback => metrics::SourceLabel::Fallback,
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::task;
 use super::{exchange::Exchange, outcome::CheckOutcome, request_context::RequestContext, worker::Worker};
 use crate::{
     abuse::{Denial, Names, bans::Ban},
-    limit::{Source, StoreAdmin, algorithm::metadata_list::Entry},
+    limit::{DecisionSource, StoreAdmin, algorithm::metadata_list::Entry},
 };
 
 /// Bytes of a path that evidence keeps.
@@ -29,7 +29,7 @@ impl DenialRecord<'_> {
         &self,
         worker: &Rc<Worker<S>>,
         denied: &CheckOutcome<'_>,
-        source: Source,
+        source: DecisionSource,
         first: bool,
     ) {
         let CheckOutcome { check, variant, verdict } = denied;
@@ -45,7 +45,7 @@ impl DenialRecord<'_> {
             worker.recorder.also(&denial)
         };
         // Only the store's own denial can tell something new of who filled a list.
-        if new && check.policy.keeps_entries() && source == Source::Store {
+        if new && check.policy.keeps_entries() && source == DecisionSource::Store {
             record_evidence(worker, &denial);
         }
     }

@@ -187,10 +187,10 @@ fn is_foreign(name: &str) -> bool {
         "distinct",
         "fixed_window",
         "gcra",
+        "kind",
         "level",
         "members",
         "metadata_list",
-        "rule",
         "single_counter",
         "sliding_counter",
         "sliding_log",
@@ -364,7 +364,7 @@ fn what_is_allowed_or_not_code_is_no_violation() {
         ("limit/algorithm/window.rs", "use std::sync::Arc; use super::{Tier, verdict::Standing};"),
         ("limit/algorithm/metadata_list.rs", "pub method: http::Method, x: i64::MAX"),
         ("config/yaml/parse.rs", "use serde_yaml::Spanned; use super::super::errors::Place;"),
-        ("store/memory/decide.rs", "use crate::limit::algorithm::State;"),
+        ("store/memory/decide.rs", "use crate::limit::algorithm::LimitState;"),
     ] {
         assert_eq!(Source::new(Path::new(file), text).violations(), [""; 0], "{file}: {text}");
     }

@@ -121,7 +121,7 @@ mod tests {
 
         async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
             if self.read.borrow().len() >= self.away_after {
-                return Err(Unavailable("away".to_owned()));
+                return Err(Unavailable::Connection("away".into()));
             }
             self.read.borrow_mut().extend(addresses);
             let found = Others { snapshots: vec![Snapshot::of(&Account::new(1))], ..Others::default() };

@@ -2,7 +2,12 @@
 //!
 //! All that is taken matches its pattern; not all that matches is taken.
 
-use utoipa::ToSchema;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{ObjectBuilder, RefOr, Schema, Type},
+};
+
+use crate::limit::algorithm::Kind;
 
 macro_rules! texts {
     ($($(#[$of:meta])* $name:ident;)*) => {
@@ -105,16 +110,17 @@ vocabulary! {
         Skipped = "skipped",
         Unknown = "unknown",
     }
-    /// How a policy counts.
-    Algorithm {
-        SlidingWindow = "sliding_window",
-        SlidingLog = "sliding_log",
-        FixedWindow = "fixed_window",
-        Gcra = "gcra",
-        SlidingCounter = "sliding_counter",
-        SingleCounter = "single_counter",
-        MetadataList = "metadata_list",
-        Concurrency = "concurrency",
-        Distinct = "distinct",
+}
+
+/// How a policy counts: the name of an algorithm.
+pub struct Algorithm;
+
+impl PartialSchema for Algorithm {
+    fn schema() -> RefOr<Schema> {
+        let names = Kind::ALL.map(|kind| kind.description().name);
+        let schema = ObjectBuilder::new().schema_type(Type::String).enum_values(Some(names));
+        schema.description(Some("How a policy counts.")).into()
     }
 }
+
+impl ToSchema for Algorithm {}

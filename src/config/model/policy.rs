@@ -173,6 +173,24 @@ pub enum Algorithm {
     Distinct,
 }
 
+/// Into how many buckets a sliding window is cut that says nothing of them.
+pub const DEFAULT_BUCKETS: u32 = 10;
+
+impl Algorithm {
+    /// What is written for each, and what is meant where nothing more is said.
+    pub const ALL: [(&'static str, Self); 9] = [
+        ("single_counter", Self::SingleCounter),
+        ("fixed_window", Self::FixedWindow),
+        ("sliding_log", Self::SlidingLog),
+        ("metadata_list", Self::MetadataList),
+        ("sliding_window", Self::SlidingWindow { buckets: DEFAULT_BUCKETS }),
+        ("sliding_counter", Self::SlidingCounter),
+        ("gcra", Self::Gcra { burst: 1, delay: Duration::ZERO }),
+        ("concurrency", Self::Concurrency),
+        ("distinct", Self::Distinct),
+    ];
+}
+
 /// The parts of one key; more than one make a composite (`ip+path`), in which the address comes first.
 /// Never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! `concurrency`: how many requests are under way. Each holds a lease, which is given back by its token, and which
 //! expires if nobody renews it or gives it back. A limit of 1 is a lock.
 
-use super::{Member, Tier, Verdict, members::Members, verdict::Standing};
+use super::{Member, Tier, Verdict, members::Members, verdict::TierStanding};
 
 /// Microseconds after which a request that was denied may try again: nobody knows when a lease is given back.
 pub const RETRY_AFTER: i64 = 1_000_000;
@@ -16,7 +16,7 @@ impl Concurrency {
         let renews =
             self.0.time_of(token).is_some_and(|expires| expires > now && expires <= furthest(tier, now));
         let (used, returns) = (self.used(tier, now), now.saturating_add(RETRY_AFTER));
-        let standing = Standing { limit: tier.limit, used, returns, fits: Some(returns), patience: 0 };
+        let standing = TierStanding { limit: tier.limit, used, returns, fits: Some(returns), max_delay: 0 };
         Verdict::of_member(standing, now, cost, renews)
     }
 

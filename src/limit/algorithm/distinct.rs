@@ -1,6 +1,6 @@
 //! `distinct`: how many different values were seen in a window. One that was seen is always admitted.
 
-use super::{Member, Tier, Verdict, members::Members, verdict::Standing};
+use super::{Member, Tier, Verdict, members::Members, verdict::TierStanding};
 
 /// The values, each with the time when it was last seen, in microseconds since the Unix epoch. What is too old stays
 /// until the next write.
@@ -21,12 +21,12 @@ impl Distinct {
             self.0.after(cutoff).nth(usize::try_from(excess.saturating_sub(1)).unwrap_or(usize::MAX));
         let leaves =
             |found: Option<(i64, Member)>| found.map_or(at, |(time, _)| time).saturating_add(tier.window);
-        let standing = Standing {
+        let standing = TierStanding {
             limit: tier.limit,
             used,
             returns: leaves(oldest),
             fits: Some(leaves(makes_room)),
-            patience: 0,
+            max_delay: 0,
         };
         Verdict::of_member(standing, now, cost, known)
     }

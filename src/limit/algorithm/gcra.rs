@@ -1,7 +1,7 @@
 //! `gcra`: the generic cell rate algorithm as a bucket of `burst` units that drains at a steady rate, which is the limit
 //! over its window. At most burst + limit in any one window's length, and as many more as may wait.
 
-use super::{Tier, Verdict, level::Level, verdict::Standing};
+use super::{Tier, Verdict, level::Level, verdict::TierStanding};
 
 /// Units that may wait at most, whatever the delay: with the burst, they are counted exactly by a double.
 const MOST_WAITING: i128 = 1 << 50;
@@ -59,15 +59,15 @@ impl Gcra {
     }
 
     /// How the limit stands towards a request of `cost` units at the time of this state, which must be the current one.
-    pub fn standing(self, tier: Tier, (burst, delay): (u64, i64), cost: u64) -> Standing {
+    pub fn standing(self, tier: Tier, (burst, delay): (u64, i64), cost: u64) -> TierStanding {
         let Self { at, level } = self;
         let room = i128::from(burst) - i128::from(cost);
-        Standing {
+        TierStanding {
             limit: burst,
             used: level.units(),
             returns: at.saturating_add(level.shrinks_in(tier)),
             fits: (room >= 0).then(|| at.saturating_add(level.falls_in(tier, room))),
-            patience: patience(tier, delay),
+            max_delay: max_delay(tier, delay),
         }
     }
 
@@ -90,14 +90,14 @@ impl Gcra {
 }
 
 /// For how many microseconds a request may wait.
-pub fn patience(tier: Tier, delay: i64) -> i64 {
+pub fn max_delay(tier: Tier, delay: i64) -> i64 {
     let most = MOST_WAITING * i128::from(tier.window) / i128::from(tier.limit.max(1));
     delay.min(i64::try_from(most).unwrap_or(i64::MAX)).max(0)
 }
 
 /// By how much the bucket may be over its burst for those who wait so long.
-pub fn allowance(tier: Tier, patience: i64) -> Level {
-    Level::of(tier, patience)
+pub fn allowance(tier: Tier, max_delay: i64) -> Level {
+    Level::of(tier, max_delay)
 }
 
 #[cfg(test)]
@@ -258,9 +258,9 @@ mod tests {
     #[test]
     fn those_who_wait_stay_countable() {
         let fast = Tier { limit: BILLION, window: 1_000 };
-        let patience = patience(fast, YEAR);
-        assert!(patience < YEAR && allowance(fast, patience).whole <= 1 << 50);
-        assert_eq!(super::patience(TIER, 700), 700);
+        let max_delay = max_delay(fast, YEAR);
+        assert!(max_delay < YEAR && allowance(fast, max_delay).whole <= 1 << 50);
+        assert_eq!(super::max_delay(TIER, 700), 700);
         assert_eq!(allowance(TIER, 700), Level { whole: 2, part: 100 });
     }
 

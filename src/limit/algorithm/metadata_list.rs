@@ -89,7 +89,7 @@ impl MetadataList {
     }
 
     /// How many entries take up memory, whether their window is over or not.
-    pub fn held(&self) -> usize {
+    pub fn stored_entries(&self) -> usize {
         self.entries.as_ref().map_or(0, |entries| entries.len())
     }
 

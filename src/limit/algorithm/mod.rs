@@ -16,10 +16,10 @@ mod detail;
 pub mod distinct;
 pub mod fixed_window;
 pub mod gcra;
+mod kind;
 mod level;
 mod members;
 pub mod metadata_list;
-mod rule;
 pub mod single_counter;
 pub mod sliding_counter;
 pub mod sliding_log;
@@ -29,7 +29,8 @@ mod verdict;
 mod window;
 
 pub use detail::{Detail, Member};
+pub use kind::{Description, Kind, Rule, Takes};
 pub use level::Level;
-pub use rule::{Kind, Rule};
-pub use state::State;
-pub use verdict::{Standing, Tier, Verdict};
+
+pub use state::LimitState;
+pub use verdict::{Tier, TierStanding, Verdict};

@@ -3,7 +3,7 @@
 //!
 //! Just under 2 × limit in any one window's length: a burst at the end of a window leaves it evenly, though it came at once.
 
-use super::{Tier, Verdict, verdict::Standing};
+use super::{Tier, Verdict, verdict::TierStanding};
 
 /// The counts of two windows in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,15 +61,15 @@ impl SlidingCounter {
     }
 
     /// How the limit stands towards a request of `cost` units in these windows, which must be those of `now`.
-    pub fn standing(self, tier: Tier, now: i64, cost: u64) -> Standing {
+    pub fn standing(self, tier: Tier, now: i64, cost: u64) -> TierStanding {
         let used = self.units(tier, now);
         let admits = used.saturating_add(cost) <= tier.limit;
-        Standing {
+        TierStanding {
             limit: tier.limit,
             used,
             returns: self.returns(tier, now, if admits { cost } else { 0 }),
             fits: (cost <= tier.limit).then(|| self.fits(tier, now, cost)),
-            patience: 0,
+            max_delay: 0,
         }
     }
 

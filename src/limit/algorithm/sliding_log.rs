@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Tier, Verdict, verdict::Standing};
+use super::{Tier, Verdict, verdict::TierStanding};
 
 /// Units one request may take: each is an entry of its own.
 pub const MAX_COST: u64 = 1_000;
@@ -25,12 +25,12 @@ impl SlidingLog {
         // cost alone is above the limit.
         let excess = used.saturating_add(cost).saturating_sub(tier.limit);
         let last_to_leave = usize::try_from(excess.saturating_sub(1)).unwrap_or(usize::MAX);
-        let standing = Standing {
+        let standing = TierStanding {
             limit: tier.limit,
             used,
             returns: leaves(0).unwrap_or_else(|| at.saturating_add(tier.window)),
             fits: if cost > tier.limit.min(MAX_COST) { None } else { leaves(last_to_leave).or(Some(at)) },
-            patience: 0,
+            max_delay: 0,
         };
         Verdict::of(std::iter::once(standing), now, cost)
     }

@@ -2,7 +2,7 @@
 //! window: the sum spans the bucket of now and as many before it as make a whole window, so that steady traffic gets
 //! buckets / (buckets + 1) of the limit at least.
 
-use super::{Tier, Verdict, verdict::Standing};
+use super::{Tier, Verdict, verdict::TierStanding};
 
 /// The ring of each tier, in the order of the tiers. Empty: untouched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -141,7 +141,7 @@ impl Ring {
         View { at, used: u64::from(self.total).saturating_sub(left), discards: false }
     }
 
-    fn standing(&self, grid: Grid, tier: Tier, now: i64, cost: u64) -> Standing {
+    fn standing(&self, grid: Grid, tier: Tier, now: i64, cost: u64) -> TierStanding {
         let View { at, used, .. } = self.view(grid, now);
         let inside = || self.filled().filter(|&bucket| used > 0 && bucket >= grid.first(at));
         let excess = used.saturating_add(cost).saturating_sub(tier.limit);
@@ -151,12 +151,12 @@ impl Ring {
             gone += self.count(bucket);
             gone >= excess
         });
-        Standing {
+        TierStanding {
             limit: tier.limit,
             used,
             returns: grid.leaves(inside().next().unwrap_or(at)),
             fits: (cost <= tier.limit).then(|| grid.leaves(makes_room.unwrap_or(at))),
-            patience: 0,
+            max_delay: 0,
         }
     }
 

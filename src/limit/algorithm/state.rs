@@ -17,7 +17,7 @@ use super::{
 
 /// What one limit remembers. The `rule` it is asked by is always that of its policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum LimitState {
     SingleCounter(SingleCounter),
     FixedWindow(FixedWindow),
     MetadataList(MetadataList),
@@ -29,7 +29,7 @@ pub enum State {
     Distinct(Distinct),
 }
 
-impl State {
+impl LimitState {
     /// A limit that nothing was taken of. Allocates nothing.
     pub fn new(kind: Kind) -> Self {
         match kind {
@@ -130,7 +130,7 @@ impl State {
     }
 
     /// Whether units of any tier are taken `now`.
-    pub fn is_touched(&self, rule: Rule<'_>, now: i64) -> bool {
+    pub fn is_used(&self, rule: Rule<'_>, now: i64) -> bool {
         (0..rule.tiers.len()).any(|index| self.used(rule, index, now) > 0)
     }
 
@@ -143,16 +143,16 @@ impl State {
     }
 
     /// How many entries of `metadata_list` take up memory, whether their window is over or not.
-    pub fn held(&self) -> usize {
+    pub fn stored_entries(&self) -> usize {
         match self {
-            Self::MetadataList(state) => state.held(),
+            Self::MetadataList(state) => state.stored_entries(),
             _ => 0,
         }
     }
 
-    /// When nothing in it matters any more, in microseconds since the Unix epoch. `slowest`: the lowest rate by which
+    /// When nothing in it matters any more, in microseconds since the Unix epoch. `slowest_tier`: the lowest rate by which
     /// anybody counts of it.
-    pub fn expires(&self, rule: Rule<'_>, slowest: Tier) -> i64 {
+    pub fn expires(&self, rule: Rule<'_>, slowest_tier: Tier) -> i64 {
         let tier = rule.tiers[0];
         match self {
             Self::SingleCounter(state) => state.expires(tier),
@@ -161,7 +161,7 @@ impl State {
             Self::SlidingWindow(state) => state.expires(rule.tiers, buckets(rule)),
             Self::SlidingLog(state) => state.expires(tier),
             Self::SlidingCounter(state) => state.expires(tier),
-            Self::Gcra(state) => state.expires(slowest),
+            Self::Gcra(state) => state.expires(slowest_tier),
             Self::Concurrency(state) => state.expires(),
             Self::Distinct(state) => state.expires(tier),
         }
@@ -191,6 +191,6 @@ mod tests {
     /// Every byte here is paid a million times.
     #[test]
     fn the_state_of_a_limit_is_small() {
-        assert!(size_of::<State>() <= 32, "{} bytes", size_of::<State>());
+        assert!(size_of::<LimitState>() <= 32, "{} bytes", size_of::<LimitState>());
     }
 }

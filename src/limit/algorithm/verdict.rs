@@ -30,7 +30,7 @@ pub struct Verdict {
 
 /// How one tier stands towards a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing {
+pub struct TierStanding {
     pub limit: u64,
     /// Units taken before the request.
     pub used: u64,
@@ -39,14 +39,14 @@ pub struct Standing {
     /// When the request fits, should it not fit now; `None` where it never will.
     pub fits: Option<i64>,
     /// Microseconds that it may be held for until it fits.
-    pub patience: i64,
+    pub max_delay: i64,
 }
 
-impl Standing {
+impl TierStanding {
     fn verdict(self, tier: usize, now: i64, cost: u64) -> Verdict {
         let after = self.used.saturating_add(cost);
         let wait = self.fits.map(|at| if after <= self.limit { 0 } else { until(at, now) });
-        let may_wait = self.patience > 0 && wait.is_some_and(|wait| wait <= self.patience);
+        let may_wait = self.max_delay > 0 && wait.is_some_and(|wait| wait <= self.max_delay);
         let admitted = wait.is_some() && after <= self.limit || may_wait;
         let used = if admitted { after } else { self.used };
         Verdict {
@@ -56,7 +56,11 @@ impl Standing {
             remaining: self.limit.saturating_sub(used),
             reset: if used == 0 { 0 } else { until(self.returns, now) },
             // Once its place is near enough, it may wait for it.
-            retry_after: if admitted { Some(0) } else { wait.map(|wait| wait.saturating_sub(self.patience)) },
+            retry_after: if admitted {
+                Some(0)
+            } else {
+                wait.map(|wait| wait.saturating_sub(self.max_delay))
+            },
             delay: if admitted { wait.unwrap_or(0) } else { 0 },
         }
     }
@@ -69,14 +73,14 @@ fn until(at: i64, now: i64) -> i64 {
 impl Verdict {
     /// The verdict over all tiers, in their order, of which there must be one at least. The check
     /// admits iff every tier does.
-    pub fn of(tiers: impl Iterator<Item = Standing>, now: i64, cost: u64) -> Self {
+    pub fn of(tiers: impl Iterator<Item = TierStanding>, now: i64, cost: u64) -> Self {
         let verdicts = tiers.enumerate().map(|(tier, standing)| standing.verdict(tier, now, cost));
         verdicts.reduce(Self::tighter).unwrap_or(Self::UNKNOWN)
     }
 
     /// The verdict where members are counted, each once. One that is `known` takes nothing more, and is admitted even
     /// where the limit was lowered below what is used.
-    pub fn of_member(standing: Standing, now: i64, cost: u64, known: bool) -> Self {
+    pub fn of_member(standing: TierStanding, now: i64, cost: u64, known: bool) -> Self {
         let verdict = standing.verdict(0, now, u64::from(cost > 0 && !known));
         if known { Self { admitted: true, retry_after: Some(0), ..verdict } } else { verdict }
     }
@@ -113,8 +117,8 @@ impl Verdict {
 mod tests {
     use super::*;
 
-    fn standing(limit: u64, used: u64, returns: i64) -> Standing {
-        Standing { limit, used, returns, fits: Some(returns), patience: 0 }
+    fn standing(limit: u64, used: u64, returns: i64) -> TierStanding {
+        TierStanding { limit, used, returns, fits: Some(returns), max_delay: 0 }
     }
 
     #[test]
@@ -140,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_never_fits_frees_after_everything_else() {
-        let never = Standing { fits: None, ..standing(2, 0, 10) };
+        let never = TierStanding { fits: None, ..standing(2, 0, 10) };
         let verdict = Verdict::of([standing(5, 5, 90), never].into_iter(), 0, 3);
         assert_eq!((verdict.tier, verdict.retry_after, verdict.remaining, verdict.reset), (1, None, 2, 0));
     }

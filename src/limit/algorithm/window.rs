@@ -1,6 +1,6 @@
 //! A window with one count: what the counters are made of.
 
-use super::{Tier, verdict::Standing};
+use super::{Tier, verdict::TierStanding};
 
 /// Units taken since a window's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,14 +44,14 @@ impl Window {
     }
 
     /// How the tier stands in this window, which must be the current one.
-    pub(super) fn standing(self, tier: Tier, cost: u64) -> Standing {
+    pub(super) fn standing(self, tier: Tier, cost: u64) -> TierStanding {
         let end = self.end(tier);
-        Standing {
+        TierStanding {
             limit: tier.limit,
             used: self.used,
             returns: end,
             fits: (cost <= tier.limit).then_some(end),
-            patience: 0,
+            max_delay: 0,
         }
     }
 }

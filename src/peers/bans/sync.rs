@@ -83,7 +83,7 @@ impl<'a> BanSync<'a> {
             }
             let round = self.round(&mut connection, is_check_due).await;
             if let Err(failure) = &round {
-                tracing::debug!(error = %failure.why, "bans can't be shared with other instances");
+                tracing::debug!(error = %failure.reason(), "bans can't be shared with other instances");
                 retry_at = Instant::now() + RETRY_AFTER;
             }
             bans.set_in_touch(round.is_ok());

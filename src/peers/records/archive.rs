@@ -74,5 +74,5 @@ where
 
 #[expect(clippy::needless_pass_by_value, reason = "it stands where a function of errors is wanted")]
 fn unavailable(error: redis::RedisError) -> Unavailable {
-    Unavailable(error.to_string())
+    Unavailable::Connection(error.to_string().into())
 }

@@ -6,7 +6,7 @@ use super::request::Explanation;
 use crate::{
     config::model::Missing,
     identity::{RequestAttributes, identifier, identifiers},
-    limit::{Check, Decision, Policy, Source, Store, algorithm::Verdict},
+    limit::{Check, Decision, DecisionSource, Policy, Store, algorithm::Verdict},
     proxy::{
         checks::{CheckInputs, Checks, SkipReason, Unidentified, VariantRef},
         outcome::PolicyOutcome,
@@ -103,8 +103,8 @@ const LACKS: &str = "the request lacks what the policy demands (missing: deny)";
 
 fn conclude(rules: &Rules, checks: &Checks<'_>, decision: &Decision, explained: &mut Explanation) {
     let away = match decision.source {
-        Source::Fallback => ", without the store, which is away",
-        Source::Store | Source::Slice | Source::LocalDenial => "",
+        DecisionSource::Fallback => ", without the store, which is away",
+        DecisionSource::Store | DecisionSource::Slice | DecisionSource::LocalDenial => "",
     };
     if decision.admitted {
         explained.because = format!("every policy that is enforced admits it{away}");

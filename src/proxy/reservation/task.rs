@@ -13,7 +13,7 @@ use tokio::{
 use super::guard::RequestStage;
 use crate::{
     limit::{
-        Check, Decision, Receipt, Source, Store, Unavailable,
+        Check, Decision, DecisionSource, Receipt, Store, Unavailable,
         algorithm::{Kind, Verdict},
     },
     proxy::worker::Worker,
@@ -60,7 +60,7 @@ impl<'a, S: Store> Reservation<'a, S> {
         let mut reservation = Self {
             worker,
             units: SmallVec::new(),
-            receipt: Receipt { source: Source::Store, time: 0 },
+            receipt: Receipt { source: DecisionSource::Store, time: 0 },
             leases: SmallVec::new(),
             in_store: InStore::No,
             in_fallback: false,
@@ -85,10 +85,10 @@ impl<'a, S: Store> Reservation<'a, S> {
                 reservation.renewed(decision.source);
                 reservation.gauge = Some(LeaseGauge::new(worker.metrics(), reservation.leases.len()));
             }
-            Ok(decision) if decision.source != Source::Fallback => {}
+            Ok(decision) if decision.source != DecisionSource::Fallback => {}
             _ => reservation.leases.extend(leases()),
         }
-        let is_answered = decided.as_ref().is_ok_and(|decision| decision.source != Source::Fallback);
+        let is_answered = decided.as_ref().is_ok_and(|decision| decision.source != DecisionSource::Fallback);
         if !is_answered && !reservation.leases.is_empty() {
             reservation.in_store = InStore::Unknown;
         }
@@ -152,13 +152,13 @@ impl<'a, S: Store> Reservation<'a, S> {
         }
     }
 
-    fn renewed(&mut self, source: Source) {
+    fn renewed(&mut self, source: DecisionSource) {
         match source {
-            Source::Store => self.in_store = InStore::Yes,
+            DecisionSource::Store => self.in_store = InStore::Yes,
             // Held there as well from now on: until the store is back, that is what decides for other requests.
-            Source::Fallback => self.in_fallback = true,
+            DecisionSource::Fallback => self.in_fallback = true,
             // Neither of them grants leases.
-            Source::LocalDenial | Source::Slice => {}
+            DecisionSource::LocalDenial | DecisionSource::Slice => {}
         }
         self.expire = Instant::now() + self.longest_lease();
     }
@@ -172,13 +172,13 @@ impl<'a, S: Store> Reservation<'a, S> {
         let receipt = |source| Receipt { source, ..self.receipt };
         if self.in_fallback {
             // The fallback is memory, which is always available.
-            let _available = self.worker.store.refund(&self.leases, receipt(Source::Fallback)).await;
+            let _available = self.worker.store.refund(&self.leases, receipt(DecisionSource::Fallback)).await;
         }
         if self.in_store == InStore::No {
             return;
         }
         let mut pause = FIRST_PAUSE;
-        while self.worker.store.refund(&self.leases, receipt(Source::Store)).await.is_err() {
+        while self.worker.store.refund(&self.leases, receipt(DecisionSource::Store)).await.is_err() {
             // While the store is away, the leases of every request are unknown: they can't all be kept in memory.
             if self.in_store == InStore::Unknown || Instant::now() + pause >= self.expire {
                 break;

@@ -10,8 +10,8 @@ use super::{
     shard::{Name, Shard},
 };
 use crate::limit::{
-    Check, Decision, Receipt, Source,
-    algorithm::{State, Verdict},
+    Check, Decision, DecisionSource, Receipt,
+    algorithm::{LimitState, Verdict},
 };
 
 /// A check on its way through the two phases.
@@ -91,7 +91,7 @@ impl MemoryStore {
         } else {
             reading.leave(&mut shard, now);
         }
-        Decision { admitted, source: Source::Store, time: now, verdicts: smallvec![reading.verdict] }
+        Decision { admitted, source: DecisionSource::Store, time: now, verdicts: smallvec![reading.verdict] }
     }
 
     fn decide_all(&self, checks: &[Check<'_>]) -> Decision {
@@ -174,7 +174,7 @@ fn decide<S: DerefMut<Target = Shard>>(
         }
     }
     let verdicts = readings.into_iter().map(|reading| reading.verdict).collect();
-    Decision { admitted, source: Source::Store, time: now, verdicts }
+    Decision { admitted, source: DecisionSource::Store, time: now, verdicts }
 }
 
 /// The units of all checks that name the limit of check `i`, and whether one of them comes before it.
@@ -201,7 +201,7 @@ fn read(
     let rule = check.policy.rule();
     match shard.state(name, found) {
         Some(state) => state.read(rule, now, cost, &check.detail),
-        None => State::new(rule.kind).read(rule, now, cost, &check.detail),
+        None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),
     }
 }
 

@@ -8,7 +8,7 @@ use indexmap::{
 
 use crate::limit::{
     Check, Policy, PolicyId,
-    algorithm::{State, Verdict},
+    algorithm::{LimitState, Verdict},
 };
 
 /// Limits looked at when one is added: more than one, so that what is over leaves faster than new ones
@@ -49,7 +49,7 @@ pub(super) struct SlotKey {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slot {
-    pub(super) state: State,
+    pub(super) state: LimitState,
     /// When nothing of the state matters any more.
     pub(super) expires: i64,
     /// When units come back, if the limit is among those that are at their limit.
@@ -99,7 +99,7 @@ impl Shard {
     }
 
     /// The state of a limit that was `found` before other writes of the same request.
-    pub(super) fn state(&self, name: &Name<'_>, found: Option<usize>) -> Option<&State> {
+    pub(super) fn state(&self, name: &Name<'_>, found: Option<usize>) -> Option<&LimitState> {
         self.locate(name, found).map(|index| &self.slots[index].state)
     }
 
@@ -117,13 +117,13 @@ impl Shard {
         let policy = check.policy;
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let slot = &mut self.slots[index];
-        let held = slot.state.held();
+        let before = slot.state.stored_entries();
         // Where no room is left, a list may still replace its own.
-        let room = self.capacity.max(LEAST_ENTRIES).saturating_sub(self.entries - held);
+        let room = self.capacity.max(LEAST_ENTRIES).saturating_sub(self.entries - before);
         let keep = policy.record.keep.min(room);
         let discards = slot.state.write(policy.rule(), now, cost, &check.detail, keep);
-        self.entries = self.entries - held + slot.state.held();
-        slot.expires = slot.state.expires(policy.rule(), policy.slowest());
+        self.entries = self.entries - before + slot.state.stored_entries();
+        slot.expires = slot.state.expires(policy.rule(), policy.slowest_tier());
         self.discarded += u64::from(discards);
         self.mark(index, now, verdict);
     }
@@ -139,10 +139,10 @@ impl Shard {
     ) {
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let slot = &mut self.slots[index];
-        let held = slot.state.held();
+        let before = slot.state.stored_entries();
         self.discarded += u64::from(slot.state.count_denied(policy.rule(), now, cost));
-        self.entries = self.entries - held + slot.state.held();
-        slot.expires = slot.state.expires(policy.rule(), policy.slowest());
+        self.entries = self.entries - before + slot.state.stored_entries();
+        slot.expires = slot.state.expires(policy.rule(), policy.slowest_tier());
     }
 
     /// Takes in a copy of what `other` holds under this name, if anything.
@@ -154,7 +154,7 @@ impl Shard {
             self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.is(key))
         {
             vacant.insert_hashed_nocheck(name.hash, key.clone(), slot.clone());
-            self.entries += slot.state.held();
+            self.entries += slot.state.stored_entries();
         }
     }
 
@@ -162,15 +162,15 @@ impl Shard {
     pub(super) fn refund(&mut self, name: &Name<'_>, check: &Check<'_>, now: i64, at: i64) {
         let Some(index) = self.find(name) else { return };
         let (rule, slot) = (check.policy.rule(), &mut self.slots[index]);
-        let held = slot.state.held();
-        let was_touched = slot.state.is_touched(rule, now);
+        let before = slot.state.stored_entries();
+        let was_used = slot.state.is_used(rule, now);
         slot.state.refund(rule, now, at, check.cost, &check.detail);
-        self.entries = self.entries - held + slot.state.held();
-        if slot.state.is_touched(rule, now) {
-            slot.expires = slot.state.expires(rule, check.policy.slowest());
+        self.entries = self.entries - before + slot.state.stored_entries();
+        if slot.state.is_used(rule, now) {
+            slot.expires = slot.state.expires(rule, check.policy.slowest_tier());
             let verdict = slot.state.read(rule, now, 0, &check.detail);
             self.mark(index, now, &verdict);
-        } else if was_touched {
+        } else if was_used {
             self.remove(index);
         }
         // Else there was nothing to refund; by the limits of an override there may be something left.
@@ -201,7 +201,7 @@ impl Shard {
             let slot = &mut self.slots[index];
             slot.frees = match slot.state {
                 // When a lease comes back nobody knows: what clients are told is when to ask again.
-                State::Concurrency(_) => slot.expires,
+                LimitState::Concurrency(_) => slot.expires,
                 _ => now.saturating_add(verdict.reset),
             };
             if index >= self.at_limit {
@@ -229,7 +229,7 @@ impl Shard {
             RawEntryMut::Vacant(slot) => {
                 let index = slot.index();
                 let key = SlotKey { identifier: CompactString::new(name.identifier), policy: name.policy };
-                let state = Slot { state: State::new(policy.kind), expires: i64::MIN, frees: i64::MIN };
+                let state = Slot { state: LimitState::new(policy.kind), expires: i64::MIN, frees: i64::MIN };
                 slot.insert_hashed_nocheck(name.hash, key, state);
                 index
             }
@@ -307,7 +307,7 @@ impl Shard {
             index = self.at_limit;
         }
         if let Some((_, slot)) = self.slots.swap_remove_index(index) {
-            self.entries -= slot.state.held();
+            self.entries -= slot.state.stored_entries();
         }
     }
 }

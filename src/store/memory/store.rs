@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::shard::{Name, Shard, SlotKey};
 use crate::limit::{
     Check, Cleared, Clock, Decision, Peek, Policy, PolicyId, Receipt, Store, StoreAdmin, Unavailable,
-    algorithm::{Detail, State, metadata_list::Entry},
+    algorithm::{Detail, LimitState, metadata_list::Entry},
 };
 
 /// More than the workers of a large machine, so that two seldom meet in one.
@@ -138,7 +138,7 @@ impl MemoryStore {
                 |key| is_meant(key) && named(key.policy).is_some(),
                 |key, slot| {
                     if let Some(policy) = named(key.policy)
-                        && slot.state.is_touched(policy.rule(), now)
+                        && slot.state.is_used(policy.rule(), now)
                     {
                         let (policy, identifier) = (policy.name.clone(), key.identifier.to_string());
                         cleared.push(Cleared { policy, identifier });
@@ -149,13 +149,18 @@ impl MemoryStore {
         cleared
     }
 
-    fn with_state<T>(&self, policy: &Policy, identifier: &str, look: impl FnOnce(&State, i64) -> T) -> T {
+    fn with_state<T>(
+        &self,
+        policy: &Policy,
+        identifier: &str,
+        look: impl FnOnce(&LimitState, i64) -> T,
+    ) -> T {
         let now = self.clock.now();
         let name = self.name(policy.id, identifier);
         let shard = self.shards[self.shard_of(&name)].lock();
         match shard.state(&name, shard.find(&name)) {
             Some(state) => look(state, now),
-            None => look(&State::new(policy.kind), now),
+            None => look(&LimitState::new(policy.kind), now),
         }
     }
 

@@ -7,20 +7,23 @@ use rmp::encode;
 use smallvec::SmallVec;
 use tokio::{sync::oneshot, time::Instant};
 
-use super::{description::Description, entry, failure::Failure, key, key_set::KeySet, standing};
-use crate::limit::{Check, Policy, algorithm::Kind};
+use super::{description::PolicyDescription, entry, failure::Failure, key, key_set::KeySet, reply};
+use crate::limit::{
+    Check, Policy,
+    algorithm::{Description, Takes},
+};
 
 /// Decisions of one call. More would make the first wait for the last, and others for them all.
-const MOST: usize = 64;
+const MAX_REQUESTS: usize = 64;
 /// A cost is at most this, which no limit admits: beyond 2⁵³, Lua's numbers are not exact.
-const HIGHEST_COST: u64 = 1 << 40;
+const MAX_COST: u64 = 1 << 40;
 
 /// What the script says of one request.
-pub(super) type Answer = Result<Said, Failure>;
+pub(super) type DecisionReply = Result<RequestReply, Failure>;
 
 /// Whether a request is admitted, and the numbers of its limits; none where something was refunded.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct RequestReply {
     /// The time that was now, in microseconds since the Unix epoch.
     pub(super) time: i64,
     pub(super) numbers: SmallVec<[i64; 8]>,
@@ -35,46 +38,49 @@ pub(super) struct Batch {
     strings: KeySet,
     others: KeySet,
     /// The policies by which requests name them, and how they are described.
-    policies: SmallVec<[Description; 4]>,
+    policies: SmallVec<[PolicyDescription; 4]>,
     /// What is refunded, before anything is decided.
-    returns: Packed,
-    returned: u64,
-    returning: Vec<oneshot::Sender<Answer>>,
-    requests: Packed,
-    waiting: Vec<Waiting>,
+    refunds: PackedValues,
+    refunded: u64,
+    refunding: Vec<oneshot::Sender<DecisionReply>>,
+    requests: PackedValues,
+    waiting: Vec<Waiter>,
     /// Nothing is written: the batch has one request, which only wants to know.
-    looks: bool,
+    is_read_only: bool,
 }
 
 /// Values in MessagePack, and how many they are.
 #[derive(Debug, Default)]
-struct Packed {
+struct PackedValues {
     bytes: Vec<u8>,
     values: usize,
 }
 
-impl Packed {
+impl PackedValues {
     fn put(&mut self, number: u64) {
-        written(&encode::write_uint(&mut self.bytes, number));
+        debug_assert_written(&encode::write_uint(&mut self.bytes, number));
         self.values += 1;
     }
 
     fn put_signed(&mut self, number: i64) {
-        written(&encode::write_sint(&mut self.bytes, number));
+        debug_assert_written(&encode::write_sint(&mut self.bytes, number));
         self.values += 1;
     }
 
     fn put_text(&mut self, text: &[u8]) {
-        written(&encode::write_str_len(&mut self.bytes, u32::try_from(text.len()).unwrap_or(u32::MAX)));
+        debug_assert_written(&encode::write_str_len(
+            &mut self.bytes,
+            u32::try_from(text.len()).unwrap_or(u32::MAX),
+        ));
         self.bytes.extend_from_slice(text);
         self.values += 1;
     }
 }
 
-/// Whoever asked, and how many numbers are his.
+/// A request that waits for its reply, and how many numbers of the reply are its own.
 #[derive(Debug)]
-struct Waiting {
-    answer: oneshot::Sender<Answer>,
+struct Waiter {
+    answer: oneshot::Sender<DecisionReply>,
     numbers: usize,
 }
 
@@ -85,41 +91,41 @@ impl Batch {
             strings: KeySet::default(),
             others: KeySet::default(),
             policies: SmallVec::new(),
-            returns: Packed::default(),
-            returned: 0,
-            returning: Vec::new(),
-            requests: Packed { bytes: Vec::with_capacity(256), values: 0 },
+            refunds: PackedValues::default(),
+            refunded: 0,
+            refunding: Vec::new(),
+            requests: PackedValues { bytes: Vec::with_capacity(256), values: 0 },
             waiting: Vec::new(),
-            looks: false,
+            is_read_only: false,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waiting.len() + self.returning.len()
+        self.waiting.len() + self.refunding.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.looks || self.len() >= MOST
+        self.is_read_only || self.len() >= MAX_REQUESTS
     }
 
     /// Adds a request whose checks name each limit once.
-    pub(super) fn add(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<Answer> {
+    pub(super) fn add(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<DecisionReply> {
         let mut numbers = 1;
         let mut packed = std::mem::take(&mut self.requests);
         packed.put(checks.len() as u64);
         for check in checks {
-            self.put(&mut packed, prefix, check);
-            numbers += standing::numbers(check.policy);
+            self.pack_check(&mut packed, prefix, check);
+            numbers += reply::width(check.policy);
         }
         self.requests = packed;
         let (answer, answered) = oneshot::channel();
-        self.waiting.push(Waiting { answer, numbers });
+        self.waiting.push(Waiter { answer, numbers });
         answered
     }
 
     /// Makes a batch of one request of which nothing is written, whose checks name each limit once.
-    pub(super) fn look(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<Answer> {
-        self.looks = true;
+    pub(super) fn look(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<DecisionReply> {
+        self.is_read_only = true;
         self.add(prefix, checks)
     }
 
@@ -129,42 +135,42 @@ impl Batch {
         prefix: &str,
         checks: &[Check<'_>],
         at: i64,
-    ) -> oneshot::Receiver<Answer> {
-        let mut packed = std::mem::take(&mut self.returns);
+    ) -> oneshot::Receiver<DecisionReply> {
+        let mut packed = std::mem::take(&mut self.refunds);
         for check in checks {
-            self.put(&mut packed, prefix, check);
+            self.pack_check(&mut packed, prefix, check);
             packed.put_signed(at);
         }
-        self.returns = packed;
-        self.returned += checks.len() as u64;
+        self.refunds = packed;
+        self.refunded += checks.len() as u64;
         let (answer, answered) = oneshot::channel();
-        self.returning.push(answer);
+        self.refunding.push(answer);
         answered
     }
 
     /// Its limit, its policy, its cost, and what else the algorithm takes.
-    fn put(&mut self, packed: &mut Packed, prefix: &str, check: &Check<'_>) {
+    fn pack_check(&mut self, packed: &mut PackedValues, prefix: &str, check: &Check<'_>) {
         let policy = check.policy;
-        let is_string = is_string(policy.kind);
+        let &Description { is_string, takes, .. } = policy.kind.description();
         let keys = if is_string { &mut self.strings } else { &mut self.others };
-        let number = keys.number_of(|key| key::write(key, prefix, policy, &check.identifier));
+        let number = keys.number_of(|key| key::append(key, prefix, policy, &check.identifier));
         packed.put_signed(if is_string { number } else { -number });
         packed.put(self.describe(policy) as u64 + 1);
-        packed.put(check.cost.min(HIGHEST_COST));
-        match policy.kind {
-            Kind::MetadataList => {
+        packed.put(check.cost.min(MAX_COST));
+        match takes {
+            Takes::Nothing => {}
+            Takes::Entry => {
                 let wanted = check.detail.entry().filter(|_| policy.record.keep > 0);
-                packed.put_text(wanted.map(|entry| entry::write(entry)).unwrap_or_default().as_bytes());
+                packed.put_text(wanted.map(|entry| entry::encode(entry)).unwrap_or_default().as_bytes());
             }
-            Kind::Concurrency | Kind::Distinct => packed.put_text(&check.detail.member().to_be_bytes()),
-            _ => {}
+            Takes::Token | Takes::Value => packed.put_text(&check.detail.member().to_be_bytes()),
         }
     }
 
     /// The policy's place in the batch.
     fn describe(&mut self, policy: &Policy) -> usize {
-        self.policies.iter().position(|known| known.is_of(policy)).unwrap_or_else(|| {
-            self.policies.push(Description::of(policy));
+        self.policies.iter().position(|known| known.matches(policy)).unwrap_or_else(|| {
+            self.policies.push(PolicyDescription::new(policy));
             self.policies.len() - 1
         })
     }
@@ -173,7 +179,7 @@ impl Batch {
     pub(super) fn command(&self, hash: &str, now: Option<i64>) -> Cmd {
         let (strings, others) = (&self.strings, &self.others);
         let count = strings.len() + others.len();
-        let bytes = strings.bytes() + others.bytes() + self.requests.bytes.len() + self.returns.bytes.len();
+        let bytes = strings.bytes() + others.bytes() + self.requests.bytes.len() + self.refunds.bytes.len();
         let mut command = Cmd::with_capacity(count + 5, bytes + 128);
         command.arg("EVALSHA").arg(hash).arg(count);
         for key in strings.iter().chain(others.iter()) {
@@ -183,8 +189,8 @@ impl Batch {
             Some(now) => command.arg(now),
             None => command.arg(""),
         };
-        command.arg(self.described());
-        if self.looks {
+        command.arg(self.pack());
+        if self.is_read_only {
             command.arg("looks");
         }
         command
@@ -192,8 +198,8 @@ impl Batch {
 
     /// The whole batch in MessagePack: how many keys are of strings, the policies, how many refunds and what they are,
     /// the requests.
-    fn described(&self) -> Vec<u8> {
-        let mut head = Packed::default();
+    fn pack(&self) -> Vec<u8> {
+        let mut head = PackedValues::default();
         head.put(self.strings.len() as u64);
         head.put(self.policies.len() as u64);
         for policy in &self.policies {
@@ -205,18 +211,21 @@ impl Batch {
                 head.put(number);
             }
         }
-        head.put(self.returned);
-        let parts = [&head, &self.returns, &self.requests];
+        head.put(self.refunded);
+        let parts = [&head, &self.refunds, &self.requests];
         let values = parts.iter().map(|part| part.values).sum::<usize>();
         let mut packed = Vec::with_capacity(5 + parts.iter().map(|part| part.bytes.len()).sum::<usize>());
-        written(&encode::write_array_len(&mut packed, u32::try_from(values).unwrap_or(u32::MAX)));
+        debug_assert_written(&encode::write_array_len(
+            &mut packed,
+            u32::try_from(values).unwrap_or(u32::MAX),
+        ));
         for part in parts {
             packed.extend_from_slice(&part.bytes);
         }
         packed
     }
 
-    /// Gives everyone his part of the reply. Says how many states the script has discarded; that it had no memory to
+    /// Gives each request its part of the reply. Says how many states the script has discarded; that it had no memory to
     /// admit somebody is an error, if not everybody's.
     pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let numbers = reply.and_then(|reply| numbers(&reply));
@@ -224,9 +233,9 @@ impl Batch {
         let numbers = match numbers {
             Ok(numbers) if numbers.len() == wanted => numbers,
             other => {
-                let failure = other.err().unwrap_or_else(|| Failure::nonsense("a reply of another length"));
+                let failure = other.err().unwrap_or_else(|| Failure::protocol("a reply of another length"));
                 let waiting = self.waiting.into_iter().map(|one| one.answer);
-                for answer in waiting.chain(self.returning) {
+                for answer in waiting.chain(self.refunding) {
                     let _gone = answer.send(Err(failure.clone()));
                 }
                 return Err(failure);
@@ -234,49 +243,37 @@ impl Batch {
         };
         let (discarded, time, mut rest) = (numbers[0], numbers[1], &numbers[2..]);
         let mut outcome = Ok(u64::try_from(discarded).unwrap_or_default());
-        for Waiting { answer, numbers } in self.waiting {
+        for Waiter { answer, numbers } in self.waiting {
             let (own, others) = rest.split_at(numbers);
             rest = others;
             let own = match own.first() {
                 Some(2) => Err(Failure::out_of_memory()),
-                _ => Ok(Said { time, numbers: SmallVec::from_slice(own) }),
+                _ => Ok(RequestReply { time, numbers: SmallVec::from_slice(own) }),
             };
             if let Err(failure) = &own {
                 outcome = Err(failure.clone());
             }
             let _gone = answer.send(own);
         }
-        for answer in self.returning {
-            let _gone = answer.send(Ok(Said { time, numbers: SmallVec::new() }));
+        for answer in self.refunding {
+            let _gone = answer.send(Ok(RequestReply { time, numbers: SmallVec::new() }));
         }
         outcome
-    }
-}
-
-/// Whether the script keeps the state of such a limit in a string.
-fn is_string(kind: Kind) -> bool {
-    match kind {
-        Kind::SingleCounter
-        | Kind::FixedWindow
-        | Kind::SlidingWindow { .. }
-        | Kind::SlidingCounter
-        | Kind::Gcra { .. } => true,
-        Kind::MetadataList | Kind::SlidingLog | Kind::Concurrency | Kind::Distinct => false,
     }
 }
 
 fn numbers(reply: &Value) -> Result<Vec<i64>, Failure> {
     let number = |value: &Value| match value {
         Value::Int(number) => Ok(*number),
-        _ => Err(Failure::nonsense("a reply that is no number")),
+        _ => Err(Failure::protocol("a reply that is no number")),
     };
     match reply {
         Value::Array(values) => values.iter().map(number).collect(),
-        _ => Err(Failure::nonsense("a reply that is no list")),
+        _ => Err(Failure::protocol("a reply that is no list")),
     }
 }
 
 /// Writing to memory does not fail.
-fn written<T: fmt::Debug, E: fmt::Debug>(result: &Result<T, E>) {
+fn debug_assert_written<T: fmt::Debug, E: fmt::Debug>(result: &Result<T, E>) {
     debug_assert!(result.is_ok(), "{result:?}");
 }

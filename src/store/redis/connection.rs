@@ -98,7 +98,7 @@ impl Server {
     /// # Errors
     /// The server can't be reached.
     pub async fn open_connection(&self) -> Result<impl ConnectionLike + use<>, Unavailable> {
-        self.connect().await.map_err(|error| Unavailable(error.to_string()))
+        self.connect().await.map_err(|error| Unavailable::Connection(error.to_string().into()))
     }
 
     pub(crate) fn client(&self) -> &Client {
@@ -128,7 +128,7 @@ impl Connection {
             Ok(Value::ServerError(error)) => Err(error.into()),
             reply => reply,
         };
-        self.broken = reply.as_ref().is_err_and(failure::spoils_the_connection);
+        self.broken = reply.as_ref().is_err_and(failure::breaks_the_connection);
         self.known_good = Instant::now();
         reply
     }
@@ -138,7 +138,7 @@ impl Connection {
         let inner = self.inner.as_mut().map_err(|error| error.clone())?;
         self.broken = true;
         let loaded = script.load_async(inner).await;
-        self.broken = loaded.as_ref().is_err_and(failure::spoils_the_connection);
+        self.broken = loaded.as_ref().is_err_and(failure::breaks_the_connection);
         loaded.map(drop)
     }
 

@@ -9,49 +9,39 @@ use crate::limit::{
 
 /// One of another configuration, or an override, may have the same ID.
 #[derive(Debug)]
-pub(super) struct Description {
+pub(super) struct PolicyDescription {
     id: PolicyId,
     kind: Kind,
     tiers: SmallVec<[Tier; 3]>,
     keep: usize,
     flags: u64,
-    slowest: Tier,
+    slowest_tier: Tier,
 }
 
-impl Description {
-    pub(super) fn of(policy: &Policy) -> Self {
+impl PolicyDescription {
+    pub(super) fn new(policy: &Policy) -> Self {
         Self {
             id: policy.id,
             kind: policy.kind,
             tiers: policy.tiers.iter().copied().collect(),
             keep: policy.record.keep,
             flags: flags(policy),
-            slowest: policy.slowest(),
+            slowest_tier: policy.slowest_tier(),
         }
     }
 
-    pub(super) fn is_of(&self, policy: &Policy) -> bool {
+    pub(super) fn matches(&self, policy: &Policy) -> bool {
         self.id == policy.id
             && self.kind == policy.kind
             && self.tiers[..] == policy.tiers[..]
             && self.keep == policy.record.keep
             && self.flags == flags(policy)
-            && self.slowest == policy.slowest()
+            && self.slowest_tier == policy.slowest_tier()
     }
 
     /// By which number the script knows its algorithm.
     pub(super) fn algorithm(&self) -> u64 {
-        match self.kind {
-            Kind::SingleCounter => 1,
-            Kind::FixedWindow => 2,
-            Kind::SlidingLog => 3,
-            Kind::MetadataList => 4,
-            Kind::SlidingWindow { .. } => 5,
-            Kind::SlidingCounter => 6,
-            Kind::Gcra { .. } => 7,
-            Kind::Concurrency => 8,
-            Kind::Distinct => 9,
-        }
+        self.kind.description().number
     }
 
     /// 1: a shadow policy; 2: what it denies is counted; 3: both.
@@ -70,19 +60,16 @@ impl Description {
             Kind::MetadataList => numbers.push(self.keep.max(1) as u64),
             Kind::Gcra { burst, delay } => {
                 for tier in &self.tiers {
-                    let patience = gcra::patience(*tier, delay);
-                    let allowance = gcra::allowance(*tier, patience);
+                    let max_delay = gcra::max_delay(*tier, delay);
+                    let allowance = gcra::allowance(*tier, max_delay);
                     let unsigned = |number| u64::try_from(number).unwrap_or_default();
-                    numbers.extend([burst, unsigned(patience), allowance.whole, unsigned(allowance.part)]);
-                    numbers.push(self.slowest.limit);
+                    numbers.extend([burst, unsigned(max_delay), allowance.whole, unsigned(allowance.part)]);
+                    numbers.push(self.slowest_tier.limit);
                 }
             }
             Kind::SlidingWindow { buckets } => numbers.push(u64::from(buckets)),
-            Kind::SingleCounter
-            | Kind::FixedWindow
-            | Kind::SlidingCounter
-            | Kind::Concurrency
-            | Kind::Distinct => {}
+            // The others go by their tiers alone.
+            _ => {}
         }
         numbers
     }

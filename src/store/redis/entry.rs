@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::limit::algorithm::metadata_list::Entry;
 
 #[derive(Serialize, Deserialize)]
-struct Written<'a> {
+struct StoredEntry<'a> {
     /// Microseconds since the Unix epoch.
     time: i64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -17,20 +17,21 @@ struct Written<'a> {
     path: CompactString,
 }
 
-pub(super) fn write(entry: &Entry) -> String {
+pub(super) fn encode(entry: &Entry) -> String {
     let Entry { time, user, method, path } = entry;
-    let written = Written { time: *time, user: user.clone(), method: method.as_str(), path: path.clone() };
+    let written =
+        StoredEntry { time: *time, user: user.clone(), method: method.as_str(), path: path.clone() };
     // Strings and a number: there is nothing in it that JSON could not say.
     serde_json::to_string(&written).unwrap_or_default()
 }
 
 /// Reads an element of the list: when its window ends, and the request, if it was written down.
-pub(super) fn read(element: &[u8]) -> Option<(i64, Option<Arc<Entry>>)> {
+pub(super) fn decode(element: &[u8]) -> Option<(i64, Option<Arc<Entry>>)> {
     let element = std::str::from_utf8(element).ok()?;
     let (window, entry) = element.split_once(' ')?;
     let ends = window.split_once(':')?.0.parse().ok()?;
-    let entry = serde_json::from_str::<Written<'_>>(entry).ok().and_then(|written| {
-        let Written { time, user, method, path } = written;
+    let entry = serde_json::from_str::<StoredEntry<'_>>(entry).ok().and_then(|written| {
+        let StoredEntry { time, user, method, path } = written;
         let method = method.parse().ok()?;
         Some(Arc::new(Entry { time, user, method, path }))
     });

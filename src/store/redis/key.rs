@@ -7,7 +7,7 @@
 use crate::limit::Policy;
 
 /// Appends the key of a limit.
-pub(super) fn write(key: &mut Vec<u8>, prefix: &str, policy: &Policy, identifier: &str) {
+pub(super) fn append(key: &mut Vec<u8>, prefix: &str, policy: &Policy, identifier: &str) {
     let (first, rest) = identifier.split_at(identifier.find('+').unwrap_or(identifier.len()));
     for part in [prefix, ":{", first, "}", rest, ":", &policy.name, ":", &policy.shape] {
         key.extend_from_slice(part.as_bytes());
@@ -15,14 +15,14 @@ pub(super) fn write(key: &mut Vec<u8>, prefix: &str, policy: &Policy, identifier
 }
 
 /// The key of a limit.
-pub(super) fn of(prefix: &str, policy: &Policy, identifier: &str) -> Vec<u8> {
+pub(super) fn limit_key(prefix: &str, policy: &Policy, identifier: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(96);
-    write(&mut key, prefix, policy, identifier);
+    append(&mut key, prefix, policy, identifier);
     key
 }
 
 /// What all keys of composites that begin with `identifier` match, as a pattern of SCAN.
-pub(super) fn composites(prefix: &str, identifier: &str) -> String {
+pub(super) fn composites_pattern(prefix: &str, identifier: &str) -> String {
     format!("{}:{{{}}}+*", escape(prefix), escape(identifier))
 }
 

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    batch::{Answer, Batch},
+    batch::{Batch, DecisionReply},
     connection::{Manager, Server},
     failure::Failure,
     script,
@@ -29,10 +29,10 @@ use crate::{
 };
 
 /// How often a batch makes its script known, at most.
-const LOADS: usize = 3;
+const MAX_LOADS: usize = 3;
 
 /// What a link needs to know.
-pub(super) struct Terms {
+pub(super) struct LinkConfig {
     pub(super) prefix: String,
     /// For a decision, from the asking to the answer.
     pub(super) timeout: Duration,
@@ -49,7 +49,7 @@ pub(super) struct Terms {
 pub(super) struct Link(Rc<Inner>);
 
 struct Inner {
-    terms: Terms,
+    config: LinkConfig,
     pool: Pool<Manager>,
     queue: RefCell<VecDeque<Batch>>,
     /// Tasks that send batches, each with a connection of its own.
@@ -59,49 +59,49 @@ struct Inner {
 }
 
 impl Link {
-    pub(super) fn new(server: Server, terms: Terms) -> Self {
+    pub(super) fn new(server: Server, config: LinkConfig) -> Self {
         let pool = Pool::builder()
-            .max_size(terms.connections)
+            .max_size(config.connections)
             // Only what was silent for a while is really tested.
             .test_on_check_out(true)
             // The breaker's probe finds out when Redis is back.
             .retry_connection(false)
-            .connection_timeout(Duration::from_secs(1).max(terms.timeout))
+            .connection_timeout(Duration::from_secs(1).max(config.timeout))
             .max_lifetime(None)
             .idle_timeout(None)
             .build_unchecked(Manager(server));
         let (queue, senders, sent) = (RefCell::default(), Cell::new(0), Cell::new(Instant::now()));
-        Self(Rc::new(Inner { terms, pool, queue, senders, sent }))
+        Self(Rc::new(Inner { config, pool, queue, senders, sent }))
     }
 
     pub(super) fn prefix(&self) -> &str {
-        &self.0.terms.prefix
+        &self.0.config.prefix
     }
 
     /// Asks about one request, whose checks name each limit once. Answers within the timeout.
-    pub(super) async fn ask(&self, checks: &[Check<'_>]) -> Answer {
+    pub(super) async fn decide(&self, checks: &[Check<'_>]) -> DecisionReply {
         self.wait(|batch, prefix| batch.add(prefix, checks)).await
     }
 
     /// What would be answered to one request, whose checks name each limit once, changing nothing. Answers within the
     /// timeout.
-    pub(super) async fn look(&self, checks: &[Check<'_>]) -> Answer {
+    pub(super) async fn look(&self, checks: &[Check<'_>]) -> DecisionReply {
         let mut batch = Batch::new(Instant::now() + self.timeout());
         let answer = batch.look(self.prefix(), checks);
         self.0.queue.borrow_mut().push_back(batch);
         self.0.wake();
-        answer.await.unwrap_or_else(|_| Err(Failure::nonsense("the link has ended")))
+        answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
     /// Refunds what checks took at the time `at`. Answers within the timeout.
-    pub(super) async fn refund(&self, checks: &[Check<'_>], at: i64) -> Answer {
+    pub(super) async fn refund(&self, checks: &[Check<'_>], at: i64) -> DecisionReply {
         self.wait(|batch, prefix| batch.refund(prefix, checks, at)).await
     }
 
-    async fn wait(&self, add: impl FnOnce(&mut Batch, &str) -> Receiver<Answer>) -> Answer {
+    async fn wait(&self, add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>) -> DecisionReply {
         let answer = self.0.enqueue(add);
         self.0.wake();
-        answer.await.unwrap_or_else(|_| Err(Failure::nonsense("the link has ended")))
+        answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
     /// A connection for something else than a decision, which the pool may have to make.
@@ -110,19 +110,22 @@ impl Link {
     }
 
     pub(super) fn timeout(&self) -> Duration {
-        self.0.terms.timeout
+        self.0.config.timeout
     }
 }
 
 impl Inner {
-    fn enqueue(&self, add: impl FnOnce(&mut Batch, &str) -> Receiver<Answer>) -> Receiver<Answer> {
+    fn enqueue(
+        &self,
+        add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>,
+    ) -> Receiver<DecisionReply> {
         let mut queue = self.queue.borrow_mut();
         if queue.back().is_none_or(Batch::is_full) {
-            queue.push_back(Batch::new(Instant::now() + self.terms.timeout));
+            queue.push_back(Batch::new(Instant::now() + self.config.timeout));
         }
         // The queue is not empty.
         match queue.back_mut() {
-            Some(batch) => add(batch, &self.terms.prefix),
+            Some(batch) => add(batch, &self.config.prefix),
             None => oneshot::channel().1,
         }
     }
@@ -134,9 +137,9 @@ impl Inner {
         let senders = self.senders.get();
         let is_behind = || {
             self.queue.borrow().front().is_some_and(Batch::is_full)
-                || self.sent.get().elapsed() > self.terms.timeout / 10
+                || self.sent.get().elapsed() > self.config.timeout / 10
         };
-        if senders == 0 || senders < self.terms.connections && is_behind() {
+        if senders == 0 || senders < self.config.connections && is_behind() {
             self.senders.set(senders + 1);
             task::spawn_local(Rc::clone(self).send());
         }
@@ -151,8 +154,8 @@ impl Inner {
             let Some(batch) = next else { break };
             let (size, begun) = (batch.len(), Instant::now());
             self.sent.set(begun);
-            let reply = if self.terms.breaker.is_open() {
-                Err(Failure::open())
+            let reply = if self.config.breaker.is_open() {
+                Err(Failure::breaker_open())
             } else if begun >= batch.deadline {
                 // Nobody waits for it any more: it would only take what nobody gets.
                 Err(Failure::overdue())
@@ -179,7 +182,7 @@ impl Inner {
         let command = batch.command(script::DECIDE.get_hash(), self.now());
         let mut reply = connection.ask(&command).await;
         // Nothing ran. Once may not be enough, where scripts are flushed one time after the other.
-        for _ in 0..LOADS {
+        for _ in 0..MAX_LOADS {
             if !reply.as_ref().is_err_and(is_unknown_script) {
                 break;
             }
@@ -204,11 +207,11 @@ impl Inner {
     }
 
     fn now(&self) -> Option<i64> {
-        self.terms.clock.as_ref().map(|clock| clock.now())
+        self.config.clock.as_ref().map(|clock| clock.now())
     }
 
     fn report(&self, outcome: &Result<u64, Failure>, size: usize, begun: Instant) {
-        let Terms { breaker, metrics, .. } = &self.terms;
+        let LinkConfig { breaker, metrics, .. } = &self.config;
         match outcome {
             Ok(discarded) => {
                 breaker.succeeded();
@@ -219,7 +222,7 @@ impl Inner {
                 if failure.kind == StoreFailure::OutOfMemory {
                     breaker.succeeded();
                 } else if failure.trips_the_breaker() && breaker.failed() {
-                    tracing::warn!(error = %failure.why, "Redis is away: policies do what on_store_error says");
+                    tracing::warn!(error = %failure.reason(), "Redis is away: policies do what on_store_error says");
                 }
             }
         }

@@ -14,9 +14,9 @@ mod failure;
 mod key;
 mod key_set;
 mod link;
+mod reply;
 mod script;
 mod server_check;
-mod standing;
 mod store;
 
 pub use connection::{Server, ServerError};

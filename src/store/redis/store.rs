@@ -7,19 +7,19 @@ use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::{
-    batch::Said,
+    batch::RequestReply,
     channel,
     connection::Server,
     entry,
     failure::Failure,
     key,
-    link::{Link, Terms},
-    standing,
+    link::{Link, LinkConfig},
+    reply,
 };
 use crate::{
     config::model,
     limit::{
-        Breaker, Check, Cleared, Clock, Decision, Peek, Policy, Receipt, Source, Store, StoreAdmin,
+        Breaker, Check, Cleared, Clock, Decision, DecisionSource, Peek, Policy, Receipt, Store, StoreAdmin,
         Unavailable,
         algorithm::{Detail, Verdict, metadata_list::Entry},
     },
@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// Keys that a step of a search looks at.
-const SCANNED: usize = 1_000;
+const SCAN_COUNT: usize = 1_000;
 
 /// Limits in Redis, as one thread reaches them. Time is Redis' own.
 pub struct RedisStore {
@@ -44,7 +44,7 @@ impl RedisStore {
         metrics: Arc<StoreMetrics>,
         clock: Option<Arc<dyn Clock>>,
     ) -> Self {
-        let terms = Terms {
+        let config = LinkConfig {
             prefix: config.prefix.clone(),
             timeout: config.timeout,
             connections: config.connections,
@@ -52,7 +52,7 @@ impl RedisStore {
             metrics,
             clock,
         };
-        Self { link: Link::new(server, terms) }
+        Self { link: Link::new(server, config) }
     }
 
     /// Runs one command.
@@ -60,15 +60,15 @@ impl RedisStore {
         let run = async {
             let mut connection = self.link.connection().await?;
             let reply = connection.ask(command).await?;
-            redis::from_redis_value(reply).map_err(|error| Failure::nonsense(&error.to_string()))
+            redis::from_redis_value(reply).map_err(|error| Failure::protocol(error.to_string()))
         };
         timeout(self.link.timeout(), run).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
     /// What the script says of a limit, changing nothing.
-    async fn standing(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
+    async fn read_limit(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
         let check = Check { policy, identifier: identifier.into(), cost: 0, detail: Detail::None };
-        let mut numbers = self.link.ask(&[check]).await?.numbers;
+        let mut numbers = self.link.decide(&[check]).await?.numbers;
         // The first says that it is admitted.
         if !numbers.is_empty() {
             numbers.remove(0);
@@ -79,11 +79,11 @@ impl RedisStore {
     /// Forgets one limit; says so if units of it were used.
     async fn forget(&self, policy: &Policy, identifier: String) -> Result<Option<Cleared>, Failure> {
         // One that is over may still be there.
-        let touched = standing::is_touched(policy, &self.standing(policy, &identifier).await?);
+        let is_used = reply::is_used(policy, &self.read_limit(policy, &identifier).await?);
         let mut command = redis::cmd("DEL");
-        command.arg(key::of(self.link.prefix(), policy, &identifier));
+        command.arg(key::limit_key(self.link.prefix(), policy, &identifier));
         let removed: u64 = self.run(&command).await?;
-        Ok((touched && removed > 0).then(|| Cleared { policy: policy.name.clone(), identifier }))
+        Ok((is_used && removed > 0).then(|| Cleared { policy: policy.name.clone(), identifier }))
     }
 
     /// Tells all instances whose limits were taken back.
@@ -110,11 +110,11 @@ impl RedisStore {
             let mut each = policies.iter().enumerate();
             each.find_map(|(index, policy)| Some((index, key::identifier(key, prefix, policy)?)))
         };
-        let pattern = key::composites(prefix, identifier);
+        let pattern = key::composites_pattern(prefix, identifier);
         let (mut cursor, mut found) = (0_u64, Vec::new());
         loop {
             let mut command = redis::cmd("SCAN");
-            command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
+            command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
             let (next, keys): (u64, Vec<Vec<u8>>) = self.run(&command).await?;
             found.extend(keys.iter().filter_map(of));
             cursor = next;
@@ -130,7 +130,7 @@ impl RedisStore {
 
 /// Checks of one request that name the same limit are one, for the sum of their costs. Gives the distinct ones,
 /// and of each check which of them it is.
-fn distinct<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec<[usize; 4]>) {
+fn merge_limits<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec<[usize; 4]>) {
     let mut limits: SmallVec<[Check<'a>; 4]> = SmallVec::new();
     let mut of = SmallVec::new();
     for check in checks {
@@ -159,8 +159,8 @@ fn variants(policies: &[Policy]) -> Vec<&Policy> {
 }
 
 /// What the numbers mean: of each check, the limit it names; of each limit, the units that were asked of it.
-fn decision(checks: &[Check<'_>], of: &[usize], costs: &[u64], said: &Said) -> Decision {
-    let numbers = said.numbers.as_slice();
+fn decision(checks: &[Check<'_>], of: &[usize], costs: &[u64], reply: &RequestReply) -> Decision {
+    let numbers = reply.numbers.as_slice();
     let (admitted, mut rest) =
         numbers.split_first().map_or((false, numbers), |(first, rest)| (*first == 1, rest));
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
@@ -169,26 +169,31 @@ fn decision(checks: &[Check<'_>], of: &[usize], costs: &[u64], said: &Said) -> D
         let Some(check) = of.iter().position(|&limit| limit == index).and_then(|at| checks.get(at)) else {
             break;
         };
-        let (own, others) = rest.split_at(standing::numbers(check.policy).min(rest.len()));
+        let (own, others) = rest.split_at(reply::width(check.policy).min(rest.len()));
         rest = others;
-        let verdict = standing::verdict(check.policy, own, cost);
+        let verdict = reply::verdict(check.policy, own, cost);
         // Nothing was taken: it is told as it stands.
         let as_it_stands = !admitted && verdict.admitted;
-        verdicts.push(if as_it_stands { standing::verdict(check.policy, own, 0) } else { verdict });
+        verdicts.push(if as_it_stands { reply::verdict(check.policy, own, 0) } else { verdict });
     }
     let verdicts = of.iter().filter_map(|&limit| verdicts.get(limit).copied()).collect();
-    Decision { admitted, source: Source::Store, time: said.time, verdicts }
+    Decision { admitted, source: DecisionSource::Store, time: reply.time, verdicts }
 }
 
 impl Store for RedisStore {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         match checks {
-            [] => Ok(Decision { admitted: true, source: Source::Store, time: 0, verdicts: SmallVec::new() }),
-            [check] => Ok(decision(checks, &[0], &[check.cost], &self.link.ask(checks).await?)),
+            [] => Ok(Decision {
+                admitted: true,
+                source: DecisionSource::Store,
+                time: 0,
+                verdicts: SmallVec::new(),
+            }),
+            [check] => Ok(decision(checks, &[0], &[check.cost], &self.link.decide(checks).await?)),
             _ => {
-                let (limits, of) = distinct(checks);
+                let (limits, of) = merge_limits(checks);
                 let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
-                Ok(decision(checks, &of, &costs, &self.link.ask(&limits).await?))
+                Ok(decision(checks, &of, &costs, &self.link.decide(&limits).await?))
             }
         }
     }
@@ -197,7 +202,7 @@ impl Store for RedisStore {
         if checks.is_empty() {
             return self.decide(checks).await;
         }
-        let (limits, of) = distinct(checks);
+        let (limits, of) = merge_limits(checks);
         let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
         Ok(decision(checks, &of, &costs, &self.link.look(&limits).await?))
     }
@@ -210,9 +215,9 @@ impl Store for RedisStore {
 
 impl StoreAdmin for RedisStore {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
-        let numbers = self.standing(policy, identifier).await?;
-        let verdict = standing::verdict(policy, &numbers, 0);
-        Ok(Peek { used: standing::used(policy, &numbers, verdict.tier), verdict })
+        let numbers = self.read_limit(policy, identifier).await?;
+        let verdict = reply::verdict(policy, &numbers, 0);
+        Ok(Peek { used: reply::used(policy, &numbers, verdict.tier), verdict })
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
@@ -224,11 +229,11 @@ impl StoreAdmin for RedisStore {
                 return Ok(Vec::new());
             }
             let mut command = redis::cmd("LRANGE");
-            command.arg(key::of(self.link.prefix(), policy, identifier));
+            command.arg(key::limit_key(self.link.prefix(), policy, identifier));
             // The list may hold more for a while.
             command.arg(-(policy.record.keep.max(1) as i64)).arg(-1);
             let elements: Vec<Vec<u8>> = self.run(&command).await?;
-            Ok(elements.iter().filter_map(|element| entry::read(element)?.1).collect())
+            Ok(elements.iter().filter_map(|element| entry::decode(element)?.1).collect())
         };
         // A client waits for both.
         timeout(self.link.timeout(), read).await.unwrap_or_else(|_| Err(Failure::timeout().into()))

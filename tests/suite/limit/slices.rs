@@ -12,8 +12,8 @@ use proptest::{collection::vec, prelude::*};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
-        Check, Decision, Fleet, ManualClock, Policy, PolicyId, Receipt, Slices, Slicing, Source, Store,
-        Unavailable, algorithm::Detail,
+        Check, Decision, DecisionSource, Instances, ManualClock, Policy, PolicyId, Receipt, SlicedStore,
+        Slices, Store, Unavailable, algorithm::Detail,
     },
     store::memory::MemoryStore,
 };
@@ -39,7 +39,7 @@ enum Late {
 impl Store for Counting {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         if self.is_away.get() {
-            return Err(Unavailable("away".to_owned()));
+            return Err(Unavailable::Connection("away".into()));
         }
         self.asked.set(self.asked.get() + 1);
         let late = self.is_late.replace(Late::No);
@@ -63,7 +63,7 @@ impl Store for Counting {
 }
 
 /// Instances over one store.
-struct Fleets {
+struct Deployment {
     clock: Arc<ManualClock>,
     store: Arc<MemoryStore>,
     each: Vec<Instance>,
@@ -71,17 +71,17 @@ struct Fleets {
 
 /// What it knows of the others, its way to the store, and what of it reaches the store.
 struct Instance {
-    fleet: Arc<Fleet>,
-    slicing: Slicing<Arc<Counting>>,
+    instances: Arc<Instances>,
+    store_slices: SlicedStore<Arc<Counting>>,
     counting: Arc<Counting>,
 }
 
-impl Fleets {
+impl Deployment {
     fn of(instances: usize) -> Self {
         let clock = Arc::new(ManualClock::new(0));
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock) as _));
         let instance = |_| {
-            let fleet = Arc::new(Fleet::default());
+            let instances = Arc::new(Instances::default());
             let counting = Counting {
                 store: Arc::clone(&store),
                 asked: Cell::new(0),
@@ -93,9 +93,9 @@ impl Fleets {
                 reason = "a store is shared by Arc, and this by one thread"
             )]
             let counting = Arc::new(counting);
-            let slices = Arc::new(Slices::new(Arc::clone(&fleet)));
-            let slicing = Slicing::new(Arc::clone(&counting), slices, Arc::clone(&clock) as _);
-            Instance { fleet, slicing, counting }
+            let slices = Arc::new(Slices::new(Arc::clone(&instances)));
+            let store_slices = SlicedStore::new(Arc::clone(&counting), slices, Arc::clone(&clock) as _);
+            Instance { instances, store_slices, counting }
         };
         Self {
             clock: Arc::clone(&clock),
@@ -105,7 +105,7 @@ impl Fleets {
     }
 
     fn decide(&self, instance: usize, checks: &[Check<'_>]) -> Decision {
-        answer(self.each[instance].slicing.decide(checks)).unwrap()
+        answer(self.each[instance].store_slices.decide(checks)).unwrap()
     }
 
     /// The same, while something else happens between question and answer.
@@ -116,9 +116,9 @@ impl Fleets {
         late: Late,
         meanwhile: impl FnOnce(),
     ) -> Decision {
-        let Instance { slicing, counting, .. } = &self.each[instance];
+        let Instance { store_slices, counting, .. } = &self.each[instance];
         counting.is_late.set(late);
-        let mut question = pin!(slicing.decide(checks));
+        let mut question = pin!(store_slices.decide(checks));
         let first = question.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(matches!(first, Poll::Pending), "the store was asked");
         meanwhile();
@@ -150,102 +150,106 @@ fn check<'a>(policy: &'a Policy, cost: u64) -> Check<'a> {
 
 #[test]
 fn the_store_is_asked_once_per_slice_and_fields_are_exact() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let policy = policy("p", 100, 0.1);
     for taken in 1..=100 {
-        let decision = fleets.decide(0, &[check(&policy, 1)]);
+        let decision = deployment.decide(0, &[check(&policy, 1)]);
         assert!(decision.admitted, "{taken}");
         let verdict = decision.verdicts[0];
         assert_eq!((verdict.limit, verdict.remaining, verdict.reset), (100, 100 - taken, HOUR), "{taken}");
-        let expected = if taken % 10 == 1 { Source::Store } else { Source::Slice };
+        let expected = if taken % 10 == 1 { DecisionSource::Store } else { DecisionSource::Slice };
         assert_eq!(decision.source, expected, "{taken}");
     }
-    assert_eq!(fleets.asked(), 10);
-    let denied = fleets.decide(0, &[check(&policy, 1)]);
+    assert_eq!(deployment.asked(), 10);
+    let denied = deployment.decide(0, &[check(&policy, 1)]);
     assert_eq!((denied.admitted, denied.verdicts[0].retry_after), (false, Some(HOUR)));
 }
 
 #[test]
 fn less_than_a_slice_goes_to_any_request() {
-    let fleets = Fleets::of(2);
+    let deployment = Deployment::of(2);
     let policy = policy("p", 25, 0.4);
     // Each takes a slice of ten; of the five that are left each unit is asked for.
-    let admitted = (0..60).filter(|i| fleets.decide(i % 2, &[check(&policy, 1)]).admitted).count();
+    let admitted = (0..60).filter(|i| deployment.decide(i % 2, &[check(&policy, 1)]).admitted).count();
     assert_eq!(admitted, 25, "nothing strands where both go on asking");
 }
 
 #[test]
 fn a_slice_is_void_when_its_window_ends() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let policy = policy("p", 100, 0.5);
-    fleets.clock.set(HOUR - 1);
-    fleets.decide(0, &[check(&policy, 1)]);
-    fleets.clock.set(HOUR);
-    let next = fleets.decide(0, &[check(&policy, 1)]);
-    assert_eq!((next.source, next.verdicts[0].remaining), (Source::Store, 99));
-    assert_eq!(fleets.store.peek_now(&policy, "ip:1").used, 50, "of this window one slice was taken");
+    deployment.clock.set(HOUR - 1);
+    deployment.decide(0, &[check(&policy, 1)]);
+    deployment.clock.set(HOUR);
+    let next = deployment.decide(0, &[check(&policy, 1)]);
+    assert_eq!((next.source, next.verdicts[0].remaining), (DecisionSource::Store, 99));
+    assert_eq!(deployment.store.peek_now(&policy, "ip:1").used, 50, "of this window one slice was taken");
 }
 
 #[test]
 fn a_request_denied_by_another_policy_takes_nothing() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let (sliced, strict) = (policy("sliced", 100, 0.1), policy("strict", 1, 0.0));
-    assert!(fleets.decide(0, &[check(&sliced, 1), check(&strict, 1)]).admitted);
+    assert!(deployment.decide(0, &[check(&sliced, 1), check(&strict, 1)]).admitted);
     for _ in 0..20 {
-        let denied = fleets.decide(0, &[check(&sliced, 1), check(&strict, 1)]);
+        let denied = deployment.decide(0, &[check(&sliced, 1), check(&strict, 1)]);
         assert_eq!((denied.admitted, denied.verdicts[0].admitted), (false, true));
     }
-    assert_eq!(fleets.store.peek_now(&sliced, "ip:1").used, 10, "the first slice is enough");
-    let here = fleets.decide(0, &[check(&sliced, 9)]);
-    assert_eq!((here.source, here.verdicts[0].remaining), (Source::Slice, 90), "all nine are still there");
+    assert_eq!(deployment.store.peek_now(&sliced, "ip:1").used, 10, "the first slice is enough");
+    let here = deployment.decide(0, &[check(&sliced, 9)]);
+    assert_eq!(
+        (here.source, here.verdicts[0].remaining),
+        (DecisionSource::Slice, 90),
+        "all nine are still there"
+    );
 }
 
 #[test]
 fn limits_that_are_taken_back_take_the_slices_with_them() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let policy = policy("p", 100, 0.5);
-    fleets.decide(0, &[check(&policy, 1)]);
-    fleets.store.reset_now(std::slice::from_ref(&policy), "ip:1");
-    fleets.each[0].fleet.pardon();
-    let admitted = (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    deployment.decide(0, &[check(&policy, 1)]);
+    deployment.store.reset_now(std::slice::from_ref(&policy), "ip:1");
+    deployment.each[0].instances.invalidate();
+    let admitted = (0..200).filter(|_| deployment.decide(0, &[check(&policy, 1)]).admitted).count();
     assert_eq!(admitted, 100);
 }
 
 #[test]
 fn a_store_that_was_away_is_asked_for_a_slice_again() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let policy = policy("p", 100, 0.1);
-    let Instance { slicing, counting, .. } = &fleets.each[0];
+    let Instance { store_slices, counting, .. } = &deployment.each[0];
     counting.is_away.set(true);
-    assert!(answer(slicing.decide(&[check(&policy, 1)])).is_err());
+    assert!(answer(store_slices.decide(&[check(&policy, 1)])).is_err());
     counting.is_away.set(false);
     for _ in 0..20 {
-        assert!(fleets.decide(0, &[check(&policy, 1)]).admitted);
+        assert!(deployment.decide(0, &[check(&policy, 1)]).admitted);
     }
-    assert_eq!(fleets.asked(), 2);
+    assert_eq!(deployment.asked(), 2);
 }
 
 #[test]
 fn a_shadow_policy_stands_in_nobodys_way_where_no_whole_slice_is_left() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let sliced = policy("sliced", 100, 0.5);
     let shadow = Policy { is_shadow: true, ..policy("shadow", 1, 0.0) };
     for (policy, units) in [(&sliced, 60), (&shadow, 1)] {
-        assert!(fleets.store.decide_now(&[check(policy, units)]).admitted);
+        assert!(deployment.store.decide_now(&[check(policy, units)]).admitted);
     }
-    let decision = fleets.decide(0, &[check(&sliced, 1), check(&shadow, 1)]);
+    let decision = deployment.decide(0, &[check(&sliced, 1), check(&shadow, 1)]);
     assert!(decision.admitted, "40 are left, and a shadow policy never denies: {decision:?}");
     assert!(!decision.verdicts[1].admitted, "it says what it would have done");
 }
 
 #[test]
 fn a_slice_that_cannot_be_had_is_no_denial_of_what_still_fits() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let (sliced, strict) = (policy("sliced", 100, 0.5), policy("strict", 1, 0.0));
     for (policy, units) in [(&sliced, 60), (&strict, 1)] {
-        assert!(fleets.store.decide_now(&[check(policy, units)]).admitted);
+        assert!(deployment.store.decide_now(&[check(policy, units)]).admitted);
     }
-    let decision = fleets.decide(0, &[check(&sliced, 1), check(&strict, 1)]);
+    let decision = deployment.decide(0, &[check(&sliced, 1), check(&strict, 1)]);
     assert!(!decision.admitted && !decision.verdicts[1].admitted);
     // It would be remembered, and told to the client.
     let verdict = decision.verdicts[0];
@@ -254,61 +258,61 @@ fn a_slice_that_cannot_be_had_is_no_denial_of_what_still_fits() {
 
 #[test]
 fn what_is_left_of_a_slice_ends_with_its_window_while_the_next_is_asked_for() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let policy = policy("p", 100, 0.1);
-    fleets.clock.set(HOUR - 1);
-    assert!(fleets.decide(0, &[check(&policy, 6)]).admitted, "four are left here");
+    deployment.clock.set(HOUR - 1);
+    assert!(deployment.decide(0, &[check(&policy, 6)]).admitted, "four are left here");
     let mut taken = 0;
-    fleets.decide_while(0, &[check(&policy, 9)], Late::Answer, || {
-        fleets.clock.set(HOUR);
-        taken = (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    deployment.decide_while(0, &[check(&policy, 9)], Late::Answer, || {
+        deployment.clock.set(HOUR);
+        taken = (0..200).filter(|_| deployment.decide(0, &[check(&policy, 1)]).admitted).count();
     });
-    taken += (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    taken += (0..200).filter(|_| deployment.decide(0, &[check(&policy, 1)]).admitted).count();
     assert!(taken <= 100, "{taken} in one window");
 }
 
 #[test]
 fn what_is_left_of_a_slice_ends_with_its_window_where_the_next_has_none() {
-    let fleets = Fleets::of(2);
+    let deployment = Deployment::of(2);
     let policy = policy("p", 100, 0.1);
-    fleets.clock.set(HOUR - 1);
-    assert!(fleets.decide(0, &[check(&policy, 6)]).admitted, "four are left here");
+    deployment.clock.set(HOUR - 1);
+    assert!(deployment.decide(0, &[check(&policy, 6)]).admitted, "four are left here");
     let mut taken = 0;
-    let late = fleets.decide_while(0, &[check(&policy, 9)], Late::Question, || {
-        fleets.clock.set(HOUR);
-        assert!(fleets.store.decide_now(&[check(&policy, 98)]).admitted);
+    let late = deployment.decide_while(0, &[check(&policy, 9)], Late::Question, || {
+        deployment.clock.set(HOUR);
+        assert!(deployment.store.decide_now(&[check(&policy, 98)]).admitted);
         taken = 98;
     });
     assert!(!late.admitted);
-    taken += (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    taken += (0..200).filter(|_| deployment.decide(0, &[check(&policy, 1)]).admitted).count();
     assert_eq!(taken, 100);
 }
 
 #[test]
 fn no_override_spends_a_slice_of_another_limit() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let strict = policy("p", 10, 0.2);
     let generous = policy("p", 1_000, 0.1);
     assert_eq!(strict.id, generous.id, "as an override has its policy's");
-    assert!(fleets.decide(0, &[check(&generous, 1)]).admitted);
-    let decision = fleets.decide(0, &[check(&strict, 1)]);
+    assert!(deployment.decide(0, &[check(&generous, 1)]).admitted);
+    let decision = deployment.decide(0, &[check(&strict, 1)]);
     assert!(!decision.admitted, "100 are used of 10: {decision:?}");
 }
 
 #[test]
 fn a_slice_that_was_asked_for_before_its_limit_was_taken_back_is_void() {
-    let fleets = Fleets::of(1);
+    let deployment = Deployment::of(1);
     let policy = policy("p", 100, 0.5);
     let mut admitted = 0;
-    let first = fleets.decide_while(0, &[check(&policy, 1)], Late::Answer, || {
-        fleets.store.reset_now(std::slice::from_ref(&policy), "ip:1");
-        fleets.each[0].fleet.pardon();
+    let first = deployment.decide_while(0, &[check(&policy, 1)], Late::Answer, || {
+        deployment.store.reset_now(std::slice::from_ref(&policy), "ip:1");
+        deployment.each[0].instances.invalidate();
         // Somebody asks for a slice of the new count, and is told later than the one before.
-        let second = fleets.decide_while(0, &[check(&policy, 1)], Late::Answer, || {});
+        let second = deployment.decide_while(0, &[check(&policy, 1)], Late::Answer, || {});
         admitted += usize::from(second.admitted);
     });
     assert!(first.admitted);
-    admitted += (0..200).filter(|_| fleets.decide(0, &[check(&policy, 1)]).admitted).count();
+    admitted += (0..200).filter(|_| deployment.decide(0, &[check(&policy, 1)]).admitted).count();
     assert_eq!(admitted, 100);
 }
 
@@ -321,13 +325,13 @@ proptest! {
         limit in 1..60_u64,
         hundredths in 0..60_u32,
     ) {
-        let fleets = Fleets::of(3);
+        let deployment = Deployment::of(3);
         let policy = policy("p", limit, f64::from(hundredths) / 100.0);
         let other = policy_of_others();
         let (mut window, mut taken, mut now) = (0, 0, 0_i64);
         for (instance, cost, with_other, eighths) in steps {
             now += eighths * HOUR / 64;
-            fleets.clock.set(now);
+            deployment.clock.set(now);
             if now / HOUR != window {
                 (window, taken) = (now / HOUR, 0);
             }
@@ -335,7 +339,7 @@ proptest! {
             if with_other {
                 checks.push(check(&other, 1));
             }
-            let decision = fleets.decide(instance, &checks);
+            let decision = deployment.decide(instance, &checks);
             if decision.admitted {
                 taken += cost;
             } else if decision.verdicts.get(1).is_none_or(|verdict| verdict.admitted) {
@@ -343,7 +347,7 @@ proptest! {
                 prop_assert!(taken + cost + stranded > limit, "denied at {taken} of {limit}");
             }
             prop_assert!(taken <= limit);
-            prop_assert!(fleets.store.peek_now(&policy, "ip:1").used <= limit);
+            prop_assert!(deployment.store.peek_now(&policy, "ip:1").used <= limit);
         }
     }
 }

@@ -185,7 +185,7 @@ impl Clock for Ahead {
 
 async fn connect(client: &redis::Client) -> Result<MultiplexedConnection, Unavailable> {
     let connected = client.get_multiplexed_async_connection().await;
-    connected.map_err(|error| Unavailable(error.to_string()))
+    connected.map_err(|error| Unavailable::Connection(error.to_string().into()))
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     abuse::{AuditLog, Registry, bans::Bans},
     config::{self, model},
-    limit::{Breaker, Clock, Fleet, SystemClock},
+    limit::{Breaker, Clock, Instances, SystemClock},
     peers::{Monitor, MonitorConfig, records::Scope},
     store::redis::Server,
     telemetry::{
@@ -44,7 +44,7 @@ impl Watched {
             prefix: prefix.to_owned(),
             breaker: model::Breaker { failures: 5, retry_after: Duration::from_millis(100) },
         };
-        let (breaker, fleet) = (Arc::new(Breaker::new(5)), Arc::new(Fleet::default()));
+        let (breaker, instances) = (Arc::new(Breaker::new(5)), Arc::new(Instances::default()));
         let instance = format!("{:016x}", fastrand::u64(..));
         let retain = Duration::from_secs(3600);
         let metrics = Metrics::new(
@@ -65,13 +65,13 @@ impl Watched {
             audit,
             clock: SystemClock::new(),
             breaker: Arc::clone(&breaker),
-            fleet: Arc::clone(&fleet),
+            instances: Arc::clone(&instances),
             configuration: Box::new(|| "1a2b".to_owned()),
             on_unblocked: Box::new(|_| {}),
             on_cleared: Box::new(|_, _| {}),
         })
         .unwrap();
-        let facts = Box::new(monitor.facts(breaker, fleet));
+        let facts = Box::new(monitor.facts(breaker, instances));
         Self { monitor: Some(monitor), facts }
     }
 

@@ -3,26 +3,10 @@
 use std::time::Duration;
 
 use crate::config::{
-    model::{Algorithm, Rate},
+    model::{Algorithm, DEFAULT_BUCKETS, Rate},
     reader::Mapping,
     value::{LARGEST_LIMIT, choice, duration, number},
 };
-
-/// The default number of buckets into which a sliding window is cut.
-const BUCKETS: u32 = 10;
-
-/// What is written, and what is meant; [`Settings::complete`] fills in what each takes.
-const ALGORITHMS: [(&str, Algorithm); 9] = [
-    ("single_counter", Algorithm::SingleCounter),
-    ("fixed_window", Algorithm::FixedWindow),
-    ("sliding_log", Algorithm::SlidingLog),
-    ("metadata_list", Algorithm::MetadataList),
-    ("sliding_window", Algorithm::SlidingWindow { buckets: BUCKETS }),
-    ("sliding_counter", Algorithm::SlidingCounter),
-    ("gcra", Algorithm::Gcra { burst: 1, delay: Duration::ZERO }),
-    ("concurrency", Algorithm::Concurrency),
-    ("distinct", Algorithm::Distinct),
-];
 
 /// Settings, and the algorithm that each is of.
 const OF_ONE: [(&str, &str); 4] =
@@ -30,14 +14,14 @@ const OF_ONE: [(&str, &str); 4] =
 
 /// The algorithm of a policy, without what its settings say.
 pub(super) fn kind(at: &mut Mapping<'_>) -> Option<Algorithm> {
-    let names = ALGORITHMS.map(|(name, _)| name).join(", ");
-    at.require("algorithm", &format!("one of {names}"))?.parse(choice(&ALGORITHMS))
+    let names = Algorithm::ALL.map(|(name, _)| name).join(", ");
+    at.require("algorithm", &format!("one of {names}"))?.parse(choice(&Algorithm::ALL))
 }
 
 /// What is written for it.
 pub(super) fn name(kind: Algorithm) -> &'static str {
     let same = |other: &Algorithm| std::mem::discriminant(other) == std::mem::discriminant(&kind);
-    ALGORITHMS.iter().find(|(_, other)| same(other)).map_or("", |(name, _)| name)
+    Algorithm::ALL.iter().find(|(_, other)| same(other)).map_or("", |(name, _)| name)
 }
 
 /// Whether members are counted, and not units: requests under way, or different values.
@@ -61,7 +45,7 @@ impl Settings {
         for (key, owner) in OF_ONE {
             report_of_another(at, key, owner, kind);
         }
-        let buckets = at.parse_or("buckets", u64::from(BUCKETS), number(4..=100));
+        let buckets = at.parse_or("buckets", u64::from(DEFAULT_BUCKETS), number(4..=100));
         let burst = burst(at);
         let delay = duration(Duration::ZERO..=Duration::from_secs(60 * 60));
         let delay = at.parse_or("delay", Duration::ZERO, delay);
@@ -72,7 +56,7 @@ impl Settings {
         let lease = at.parse_or("lease", Duration::from_secs(60), lease);
         // Its value is read where the keys are known.
         at.knows("value");
-        Self { buckets: u32::try_from(buckets).unwrap_or(BUCKETS), burst, delay, lease }
+        Self { buckets: u32::try_from(buckets).unwrap_or(DEFAULT_BUCKETS), burst, delay, lease }
     }
 
     /// The same for other limits, which have a burst of their own.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use tollgate::{
     config::model::Algorithm::{Concurrency, Distinct},
-    limit::{Check, Receipt, Source, algorithm::Detail},
+    limit::{Check, DecisionSource, Receipt, algorithm::Detail},
 };
 
 use super::{
@@ -102,7 +102,7 @@ pub(crate) fn so_many_are_under_way_and_no_more<S: Subject>() {
 pub(crate) fn a_lease_is_given_back_by_its_token_and_by_no_other<S: Subject>() {
     let harness = Harness::<S>::new();
     let policy = policy("p", Concurrency, &[(2, MINUTE)]);
-    let receipt = Receipt { source: Source::Store, time: START };
+    let receipt = Receipt { source: DecisionSource::Store, time: START };
     let end = |identifier: &str, token| harness.refund(&[member_check(&policy, identifier, token)], receipt);
     harness.enter(&policy, "ip:1", 1);
     harness.enter(&policy, "ip:1", 2);
@@ -138,7 +138,7 @@ pub(crate) fn a_lease_lasts_as_long_as_it_is_renewed<S: Subject>() {
 pub(crate) fn a_limit_of_one_is_a_lock<S: Subject>() {
     let harness = Harness::<S>::new();
     let policy = policy("p", Concurrency, &[(1, SECOND)]);
-    let receipt = Receipt { source: Source::Store, time: START };
+    let receipt = Receipt { source: DecisionSource::Store, time: START };
     for owner in 1..5 {
         assert!(harness.enter(&policy, "ip:1", owner).admitted);
         assert!(!harness.enter(&policy, "ip:1", owner + 1).admitted);
@@ -217,7 +217,7 @@ fn replay<S: Subject>(visits: &[Visit]) -> Result<(), TestCaseError> {
             harness.clock.set(now);
             let check = member_check(&policy, "ip:1", member);
             if leaves {
-                harness.refund(&[check], Receipt { source: Source::Store, time: now });
+                harness.refund(&[check], Receipt { source: DecisionSource::Store, time: now });
                 last.remove(&member);
                 continue;
             }

@@ -11,7 +11,7 @@ use std::{
 use bb8_redis::redis;
 use tollgate::{
     config::model::{self, Algorithm},
-    limit::{Breaker, Clock, ManualClock, Receipt, Source},
+    limit::{Breaker, Clock, DecisionSource, ManualClock, Receipt},
     store::redis::{RedisStore, Server},
     telemetry::metrics::StoreMetrics,
 };
@@ -214,7 +214,7 @@ fn foreign_values_count_as_nothing() {
         let key = format!("{prefix}:{{ip:1}}:p:{shape}");
         SERVER.cli(&["set", &key, "foreign"]);
         let checks = [member_check(&policy, "ip:1", 7)];
-        let decision = harness.exchange(&checks, Receipt { source: Source::Store, time: START });
+        let decision = harness.exchange(&checks, Receipt { source: DecisionSource::Store, time: START });
         assert!(decision.admitted && decision.verdicts[0].remaining == 1, "{algorithm:?}");
         assert_eq!(SERVER.cli(&["type", &key]), "zset");
         assert_eq!(harness.enter(&policy, "ip:1", 8).remaining, 0, "{algorithm:?}");

@@ -6,45 +6,45 @@ use std::{cell::RefCell, collections::HashMap, sync::Arc};
 use smallvec::SmallVec;
 
 use super::{
-    Breaker, Check, Cleared, Clock, Decision, Fleet, Peek, Policy, PolicyId, Receipt, Source, Store,
-    StoreAdmin, SystemClock, Unavailable,
+    Breaker, Check, Cleared, Clock, Decision, DecisionSource, Epoch, Instances, Peek, Policy, PolicyId,
+    Receipt, Store, StoreAdmin, SystemClock, Unavailable,
     algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
-    denials::Denials,
+    denials::LocalDenials,
 };
 use crate::config::model::OnStoreError;
 
 /// One worker's way to a store `S` that instances share, and to `L`, the process' own, which stands in
 /// while it is away.
 #[derive(Debug)]
-pub struct Guard<S, L> {
+pub struct GuardedStore<S, L> {
     store: S,
     local: L,
-    common: Common,
-    denials: RefCell<Denials>,
-    shares: RefCell<Shares>,
+    shared: GuardShared,
+    denials: RefCell<LocalDenials>,
+    shares: RefCell<InstanceShares>,
 }
 
 /// What all workers of a process share.
 #[derive(Debug, Clone)]
-pub struct Common {
+pub struct GuardShared {
     pub breaker: Arc<Breaker>,
-    pub fleet: Arc<Fleet>,
+    pub instances: Arc<Instances>,
     pub clock: SystemClock,
 }
 
-/// Policies and overrides with an instance's share of their limits, as many instances as there were when it was last
-/// needed, and since limits were last taken back: a new configuration leaves none of an old one's behind.
+/// Policies and overrides with an instance's share of their limits, for one number of instances and one epoch. A new
+/// configuration begins an epoch, so that it leaves none of an old one's behind.
 #[derive(Debug, Default)]
-struct Shares {
-    instances: u32,
-    pardons: u64,
+struct InstanceShares {
+    count: u32,
+    epoch: Epoch,
     /// By what its share was made of.
-    policies: HashMap<Basis, Arc<Policy>>,
+    policies: HashMap<ShareKey, Arc<Policy>>,
 }
 
 /// What of a policy its share and the decisions by it depend on.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Basis {
+struct ShareKey {
     id: PolicyId,
     kind: Kind,
     tiers: SmallVec<[Tier; 2]>,
@@ -53,37 +53,40 @@ struct Basis {
     count_denied: bool,
 }
 
-impl Basis {
-    fn of(policy: &Policy) -> Self {
+impl ShareKey {
+    fn new(policy: &Policy) -> Self {
         let Policy { id, kind, lowest, is_shadow, count_denied, .. } = *policy;
         Self { id, kind, tiers: SmallVec::from_slice(&policy.tiers), lowest, is_shadow, count_denied }
     }
 }
 
-impl<S: Store, L: Store> Guard<S, L> {
+impl<S: Store, L: Store> GuardedStore<S, L> {
     /// Stands before `store`, with `local` for when it is away.
-    pub fn new(store: S, local: L, common: Common) -> Self {
-        Self { store, local, common, denials: RefCell::default(), shares: RefCell::default() }
+    pub fn new(store: S, local: L, shared: GuardShared) -> Self {
+        Self { store, local, shared, denials: RefCell::default(), shares: RefCell::default() }
     }
 
     /// What is remembered of the checks, if one of them was denied a moment ago: the others are not held
     /// against their limits.
-    fn remembered(&self, checks: &[Check<'_>], now: i64) -> Option<Decision> {
-        // Whoever counts what he denies has to be asked each time.
+    fn local_denial(&self, checks: &[Check<'_>], now: i64) -> Option<Decision> {
+        // A policy that counts what it denies has to be asked each time.
         if checks.iter().any(|check| check.policy.count_denied && !check.policy.is_shadow) {
             return None;
         }
         let mut denials = self.denials.borrow_mut();
-        let pardons = self.common.fleet.pardons();
-        let verdicts: SmallVec<[Verdict; 2]> = checks
-            .iter()
-            .map(|check| denials.find(check, pardons, now).unwrap_or(Verdict::UNKNOWN))
-            .collect();
+        let epoch = self.shared.instances.epoch();
+        let verdicts: SmallVec<[Verdict; 2]> =
+            checks.iter().map(|check| denials.find(check, epoch, now).unwrap_or(Verdict::UNKNOWN)).collect();
         let denied = verdicts.iter().any(|verdict| !verdict.admitted);
-        denied.then_some(Decision { admitted: false, source: Source::LocalDenial, time: now, verdicts })
+        denied.then_some(Decision {
+            admitted: false,
+            source: DecisionSource::LocalDenial,
+            time: now,
+            verdicts,
+        })
     }
 
-    fn remember(&self, checks: &[Check<'_>], decision: &Decision, asked: i64, pardons: u64) {
+    fn remember_denials(&self, checks: &[Check<'_>], decision: &Decision, asked: i64, epoch: Epoch) {
         let mut denials = self.denials.borrow_mut();
         for (check, verdict) in checks.iter().zip(&decision.verdicts).filter(|(_, verdict)| !verdict.admitted)
         {
@@ -92,12 +95,12 @@ impl<S: Store, L: Store> Guard<S, L> {
                 .iter()
                 .filter(|other| other.policy.id == check.policy.id && other.identifier == check.identifier);
             let cost = same.fold(0_u64, |sum, other| sum.saturating_add(other.cost));
-            denials.note(check, cost, *verdict, asked, pardons);
+            denials.insert(check, cost, *verdict, asked, epoch);
         }
     }
 
     /// As each policy says in `on_store_error`. `ask`: what is asked of the process' own store.
-    async fn without_the_store(
+    async fn fall_back(
         &self,
         checks: &[Check<'_>],
         unavailable: Unavailable,
@@ -110,12 +113,12 @@ impl<S: Store, L: Store> Guard<S, L> {
         }
         let is_local = |check: &&Check<'_>| check.policy.on_store_error == OnStoreError::Local;
         let policies: SmallVec<[Arc<Policy>; 2]> =
-            checks.iter().filter(is_local).map(|check| self.share(check.policy)).collect();
+            checks.iter().filter(is_local).map(|check| self.instance_share(check.policy)).collect();
         let local: SmallVec<[Check<'_>; 2]> = checks
             .iter()
             .filter(is_local)
             .zip(&policies)
-            .map(|(check, policy)| under(check, policy))
+            .map(|(check, policy)| with_policy(check, policy))
             .collect();
         let decision = ask(&self.local, &local).await?;
         let mut decided = decision.verdicts.into_iter();
@@ -125,20 +128,20 @@ impl<S: Store, L: Store> Guard<S, L> {
         });
         Ok(Decision {
             admitted: decision.admitted,
-            source: Source::Fallback,
+            source: DecisionSource::Fallback,
             time: decision.time,
             verdicts: verdicts.collect(),
         })
     }
 
     /// What was forgotten `here` and `there`, once.
-    fn pardoned(
+    fn invalidate_after(
         &self,
         here: Vec<Cleared>,
         there: Result<Vec<Cleared>, Unavailable>,
     ) -> Result<Vec<Cleared>, Unavailable> {
         // Now, not before: until the store has forgotten, it denies, and that would be remembered.
-        self.common.fleet.pardon();
+        self.shared.instances.invalidate();
         let mut cleared = here;
         cleared.extend(there?);
         cleared.sort_by(|a, b| (&a.policy, &a.identifier).cmp(&(&b.policy, &b.identifier)));
@@ -148,30 +151,26 @@ impl<S: Store, L: Store> Guard<S, L> {
 
     /// A policy with this instance's share of its limits: together, instances admit what one would, but for
     /// the 1 that each admits at least.
-    fn share(&self, policy: &Policy) -> Arc<Policy> {
-        let (instances, pardons) = (self.common.fleet.instances(), self.common.fleet.pardons());
+    fn instance_share(&self, policy: &Policy) -> Arc<Policy> {
+        let (count, epoch) = (self.shared.instances.count(), self.shared.instances.epoch());
         let mut shares = self.shares.borrow_mut();
-        if (shares.instances, shares.pardons) != (instances, pardons) {
-            *shares = Shares { instances, pardons, policies: HashMap::new() };
+        if (shares.count, shares.epoch) != (count, epoch) {
+            *shares = InstanceShares { count, epoch, policies: HashMap::new() };
         }
-        let share = shares.policies.entry(Basis::of(policy)).or_insert_with(|| shared(policy, instances));
+        let share = shares.policies.entry(ShareKey::new(policy)).or_insert_with(|| with_share(policy, count));
         Arc::clone(share)
     }
 }
 
-fn is_open() -> Unavailable {
-    Unavailable("the breaker is open".to_owned())
-}
-
 /// The same check, held against `policy`: an instance's share of its own.
-fn under<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
+fn with_policy<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
     let (identifier, detail) = (check.identifier.clone(), check.detail.clone());
     Check { policy, identifier, cost: check.cost, detail }
 }
 
 /// What passes at once is shared out as what passes in a window is. How many values or requests at a time are one
 /// instance's to know: it admits its share of them.
-fn shared(policy: &Policy, instances: u32) -> Arc<Policy> {
+fn with_share(policy: &Policy, instances: u32) -> Arc<Policy> {
     let share = |limit: u64| (limit / u64::from(instances.max(1))).max(1);
     let tiers = policy.tiers.iter().map(|tier| Tier { limit: share(tier.limit), ..*tier }).collect();
     let kind = match policy.kind {
@@ -182,66 +181,66 @@ fn shared(policy: &Policy, instances: u32) -> Arc<Policy> {
     Arc::new(Policy { kind, tiers, lowest, overrides: Vec::new(), ..policy.clone() })
 }
 
-impl<S: Store, L: Store> Store for Guard<S, L> {
+impl<S: Store, L: Store> Store for GuardedStore<S, L> {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        let asked = self.common.clock.now();
-        if let Some(decision) = self.remembered(checks, asked) {
+        let asked = self.shared.clock.now();
+        if let Some(decision) = self.local_denial(checks, asked) {
             return Ok(decision);
         }
-        if self.common.breaker.is_open() {
-            return self.without_the_store(checks, is_open(), L::decide).await;
+        if self.shared.breaker.is_open() {
+            return self.fall_back(checks, Unavailable::BreakerOpen, L::decide).await;
         }
-        let pardons = self.common.fleet.pardons();
+        let epoch = self.shared.instances.epoch();
         match self.store.decide(checks).await {
             Ok(decision) => {
                 if !decision.admitted {
-                    self.remember(checks, &decision, asked, pardons);
+                    self.remember_denials(checks, &decision, asked, epoch);
                 }
                 Ok(decision)
             }
-            Err(unavailable) => self.without_the_store(checks, unavailable, L::decide).await,
+            Err(unavailable) => self.fall_back(checks, unavailable, L::decide).await,
         }
     }
 
     /// Of what workers remember of denials nothing is known here. It says what the store said to them.
     async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        if self.common.breaker.is_open() {
-            return self.without_the_store(checks, is_open(), L::look).await;
+        if self.shared.breaker.is_open() {
+            return self.fall_back(checks, Unavailable::BreakerOpen, L::look).await;
         }
         match self.store.look(checks).await {
-            Err(unavailable) => self.without_the_store(checks, unavailable, L::look).await,
+            Err(unavailable) => self.fall_back(checks, unavailable, L::look).await,
             decided => decided,
         }
     }
 
     async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
         match receipt.source {
-            Source::Store => self.store.refund(checks, receipt).await,
-            Source::Fallback => {
+            DecisionSource::Store => self.store.refund(checks, receipt).await,
+            DecisionSource::Fallback => {
                 let policies: SmallVec<[Arc<Policy>; 2]> =
-                    checks.iter().map(|check| self.share(check.policy)).collect();
+                    checks.iter().map(|check| self.instance_share(check.policy)).collect();
                 let local: SmallVec<[Check<'_>; 2]> =
-                    checks.iter().zip(&policies).map(|(check, policy)| under(check, policy)).collect();
+                    checks.iter().zip(&policies).map(|(check, policy)| with_policy(check, policy)).collect();
                 self.local.refund(&local, receipt).await
             }
             // A denial has taken nothing, and of slices nothing is refunded.
-            Source::LocalDenial | Source::Slice => Ok(()),
+            DecisionSource::LocalDenial | DecisionSource::Slice => Ok(()),
         }
     }
 }
 
-impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for Guard<S, L> {
+impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for GuardedStore<S, L> {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
-        if !self.common.breaker.is_open()
+        if !self.shared.breaker.is_open()
             && let Ok(peek) = self.store.peek(policy, identifier).await
         {
             return Ok(peek);
         }
-        self.local.peek(&self.share(policy), identifier).await
+        self.local.peek(&self.instance_share(policy), identifier).await
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
-        if !self.common.breaker.is_open()
+        if !self.shared.breaker.is_open()
             && let Ok(entries) = self.store.entries(policy, identifier).await
         {
             return Ok(entries);
@@ -251,12 +250,12 @@ impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for Guard<S, L> {
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
         let here = self.local.reset(policies, identifier).await?;
-        self.pardoned(here, self.store.reset(policies, identifier).await)
+        self.invalidate_after(here, self.store.reset(policies, identifier).await)
     }
 
     async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
         let here = self.local.clear(policies, identifier).await?;
-        self.pardoned(here, self.store.clear(policies, identifier).await)
+        self.invalidate_after(here, self.store.clear(policies, identifier).await)
     }
 }
 
@@ -285,12 +284,15 @@ mod tests {
         Policy::all([&config]).remove(0)
     }
 
-    fn guard(instances: u32) -> Guard<MemoryStore, MemoryStore> {
+    fn guard(instances: u32) -> GuardedStore<MemoryStore, MemoryStore> {
         let store = || MemoryStore::new(100, Arc::new(SystemClock::new()));
-        let common =
-            Common { breaker: Arc::new(Breaker::new(1)), fleet: Arc::default(), clock: SystemClock::new() };
-        common.fleet.set_instances(instances);
-        Guard::new(store(), store(), common)
+        let shared = GuardShared {
+            breaker: Arc::new(Breaker::new(1)),
+            instances: Arc::default(),
+            clock: SystemClock::new(),
+        };
+        shared.instances.set_count(instances);
+        GuardedStore::new(store(), store(), shared)
     }
 
     #[test]
@@ -304,13 +306,13 @@ mod tests {
             let policy = policy(algorithm, 10, 100);
             let guard = guard(3);
             let limits: Vec<u64> =
-                policy.variants().map(|variant| guard.share(variant).tiers[0].limit).collect();
+                policy.variants().map(|variant| guard.instance_share(variant).tiers[0].limit).collect();
             assert_eq!(limits, [3, 33], "{algorithm:?}");
-            if let Kind::Gcra { burst, .. } = guard.share(&policy).kind {
+            if let Kind::Gcra { burst, .. } = guard.instance_share(&policy).kind {
                 assert_eq!(burst, 13);
             }
-            guard.common.fleet.set_instances(1_000);
-            assert_eq!(guard.share(&policy).tiers[0].limit, 1, "there is always one");
+            guard.shared.instances.set_count(1_000);
+            assert_eq!(guard.instance_share(&policy).tiers[0].limit, 1, "there is always one");
         }
     }
 
@@ -327,7 +329,7 @@ mod tests {
     fn what_stands_in_for_the_store_takes_back_what_it_gave() {
         let policy = policy(Algorithm::Concurrency, 4, 8);
         let guard = guard(2);
-        assert!(guard.common.breaker.failed(), "the store is away");
+        assert!(guard.shared.breaker.failed(), "the store is away");
         let check = |token| Check {
             policy: &policy,
             identifier: "ip:1".into(),
@@ -337,7 +339,7 @@ mod tests {
         let decide = |token| now(guard.decide(&[check(token)])).unwrap();
         assert_eq!([1, 2, 3].map(|token| decide(token).admitted), [true, true, false]);
         let taken = decide(1);
-        assert_eq!((taken.admitted, taken.source), (true, Source::Fallback), "it is renewed");
+        assert_eq!((taken.admitted, taken.source), (true, DecisionSource::Fallback), "it is renewed");
         now(guard.refund(&[check(1)], taken.receipt())).unwrap();
         assert!(decide(3).admitted);
     }
@@ -351,11 +353,11 @@ mod tests {
         };
         let real = Policy { is_shadow: false, id: PolicyId(9), ..watched.clone() };
         let guard = guard(1);
-        assert!(guard.common.breaker.failed(), "the store is away");
+        assert!(guard.shared.breaker.failed(), "the store is away");
         let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
         for _ in 0..3 {
             let decision = now(guard.decide(&[check(&watched)])).unwrap();
-            assert_eq!((decision.admitted, decision.source), (true, Source::Fallback));
+            assert_eq!((decision.admitted, decision.source), (true, DecisionSource::Fallback));
         }
         assert!(now(guard.decide(&[check(&watched), check(&real)])).is_err(), "the other denies");
     }
@@ -369,9 +371,9 @@ mod tests {
         let source = |checks: &[Check<'_>]| now(guard.decide(checks)).unwrap().source;
         assert_eq!(
             [(); 3].map(|()| source(&[check(&plain)])),
-            [Source::Store, Source::Store, Source::LocalDenial]
+            [DecisionSource::Store, DecisionSource::Store, DecisionSource::LocalDenial]
         );
-        assert_eq!(source(&[check(&plain), check(&counting)]), Source::Store);
+        assert_eq!(source(&[check(&plain), check(&counting)]), DecisionSource::Store);
     }
 
     #[test]
@@ -382,7 +384,7 @@ mod tests {
         let config = model::Policy::new("p", Algorithm::Gcra { burst: 7, delay }, keys, tiers);
         let policy = Policy::new(&config, PolicyId(0));
         for (instances, limit, burst) in [(0, 10, 7), (1, 10, 7), (3, 3, 2), (100, 1, 1)] {
-            let share = shared(&policy, instances);
+            let share = with_share(&policy, instances);
             assert_eq!((share.tiers[0].limit, share.kind), (limit, Kind::Gcra { burst, delay: 9 }));
         }
     }

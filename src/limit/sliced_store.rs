@@ -5,14 +5,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    Check, Cleared, Clock, Decision, Peek, Policy, Receipt, Source, Store, StoreAdmin, Unavailable,
+    Check, Cleared, Clock, Decision, DecisionSource, Epoch, Peek, Policy, Receipt, Store, StoreAdmin,
+    Unavailable,
     algorithm::{Verdict, metadata_list::Entry},
-    slices::{Era, Slices, Spent},
+    slices::{Slices, Spend},
 };
 
 /// Stands before the store `S` that instances share. A check that an instance's slice has room for is not asked
 /// about.
-pub struct Slicing<S> {
+pub struct SlicedStore<S> {
     store: S,
     slices: Arc<Slices>,
     clock: Arc<dyn Clock>,
@@ -20,107 +21,114 @@ pub struct Slicing<S> {
 
 /// What becomes of one check.
 #[derive(Debug)]
-enum Part<'a> {
+enum CheckPlan<'a> {
     /// The store is asked for its units.
-    Plain,
+    AskStore,
     /// It was taken here, of a slice until `end`.
-    Spent { verdict: Verdict, end: i64, era: Era },
+    FromSlice { verdict: Verdict, end: i64, epoch: Epoch },
     /// The store is asked for a whole slice.
-    Slice(Asking<'a>),
+    Refill(SliceRequest<'a>),
 }
 
-/// Somebody asks for a slice. If nothing comes of it, another may.
+/// The store is asked for a slice. If nothing comes of it, another may.
 #[derive(Debug)]
-struct Asking<'a> {
+struct SliceRequest<'a> {
     slices: &'a Slices,
     check: &'a Check<'a>,
     asked: i64,
-    era: Era,
+    epoch: Epoch,
     is_done: bool,
 }
 
-impl Drop for Asking<'_> {
+impl Drop for SliceRequest<'_> {
     fn drop(&mut self) {
         if !self.is_done {
-            self.slices.give_up(self.check, None, self.asked, self.era);
+            self.slices.refill_failed(self.check, None, self.asked, self.epoch);
         }
     }
 }
 
-impl Asking<'_> {
+impl SliceRequest<'_> {
     fn units(&self) -> u64 {
         self.check.policy.slice
     }
 
-    fn given(&mut self, verdict: Verdict) -> Verdict {
+    fn granted(&mut self, verdict: Verdict) -> Verdict {
         self.is_done = true;
-        self.slices.refill(self.check, self.units(), verdict, self.asked, self.era)
+        self.slices.refill(self.check, self.units(), verdict, self.asked, self.epoch)
     }
 
     fn refused(&mut self, verdict: Verdict) {
         self.is_done = true;
-        self.slices.give_up(self.check, Some(verdict), self.asked, self.era);
+        self.slices.refill_failed(self.check, Some(verdict), self.asked, self.epoch);
     }
 }
 
-impl<S: Store> Slicing<S> {
+impl<S: Store> SlicedStore<S> {
     /// Stands before `store`; all workers of an instance share its `slices`.
     pub fn new(store: S, slices: Arc<Slices>, clock: Arc<dyn Clock>) -> Self {
         Self { store, slices, clock }
     }
 
-    fn part<'a>(&'a self, check: &'a Check<'_>, now: i64) -> Part<'a> {
+    fn plan<'a>(&'a self, check: &'a Check<'_>, now: i64) -> CheckPlan<'a> {
         if !is_sliced(check) {
-            return Part::Plain;
+            return CheckPlan::AskStore;
         }
         match self.slices.spend(check, now) {
-            Spent::Here(verdict, era) => Part::Spent { verdict, end: now.saturating_add(verdict.reset), era },
-            Spent::Refill(era) => {
-                Part::Slice(Asking { slices: &self.slices, check, asked: now, era, is_done: false })
+            Spend::FromSlice(verdict, epoch) => {
+                CheckPlan::FromSlice { verdict, end: now.saturating_add(verdict.reset), epoch }
             }
-            Spent::Ask => Part::Plain,
+            Spend::Refill(epoch) => CheckPlan::Refill(SliceRequest {
+                slices: &self.slices,
+                check,
+                asked: now,
+                epoch,
+                is_done: false,
+            }),
+            Spend::AskStore => CheckPlan::AskStore,
         }
     }
 
-    async fn decide_in_parts(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+    async fn decide_with_slices(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         let now = self.clock.now();
-        let mut parts: SmallVec<[Part<'_>; 2]> = checks.iter().map(|check| self.part(check, now)).collect();
+        let mut plans: SmallVec<[CheckPlan<'_>; 2]> =
+            checks.iter().map(|check| self.plan(check, now)).collect();
         loop {
             let asked: SmallVec<[Check<'_>; 2]> =
-                checks.iter().zip(&parts).filter_map(|(check, part)| part.asks(check)).collect();
+                checks.iter().zip(&plans).filter_map(|(check, plan)| plan.store_check(check)).collect();
             if asked.is_empty() {
-                let verdicts = parts.iter().filter_map(Part::spent).collect();
-                return Ok(Decision { admitted: true, source: Source::Slice, time: now, verdicts });
+                let verdicts = plans.iter().filter_map(CheckPlan::slice_verdict).collect();
+                return Ok(Decision { admitted: true, source: DecisionSource::Slice, time: now, verdicts });
             }
             let decision = match self.store.decide(&asked).await {
                 Ok(decision) => decision,
                 Err(unavailable) => {
-                    self.put_back(checks, &parts);
+                    self.put_back(checks, &plans);
                     return Err(unavailable);
                 }
             };
-            let mut said = decision.verdicts.iter().copied();
+            let mut store_verdicts = decision.verdicts.iter().copied();
             let (mut is_short, mut is_denied) = (false, false);
             let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::with_capacity(checks.len());
-            for (check, part) in checks.iter().zip(&mut parts) {
-                let verdict = match part {
-                    Part::Spent { verdict, .. } => *verdict,
-                    Part::Plain => {
-                        let verdict = said.next().unwrap_or(Verdict::UNKNOWN);
+            for (check, plan) in checks.iter().zip(&mut plans) {
+                let verdict = match plan {
+                    CheckPlan::FromSlice { verdict, .. } => *verdict,
+                    CheckPlan::AskStore => {
+                        let verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
                         is_denied |= !verdict.admitted && !check.policy.is_shadow;
                         verdict
                     }
-                    Part::Slice(asking) => {
-                        let verdict = said.next().unwrap_or(Verdict::UNKNOWN);
+                    CheckPlan::Refill(request) => {
+                        let verdict = store_verdicts.next().unwrap_or(Verdict::UNKNOWN);
                         if decision.admitted {
-                            asking.given(verdict)
+                            request.granted(verdict)
                         } else if verdict.admitted {
                             verdict
                         } else {
-                            asking.refused(verdict);
+                            request.refused(verdict);
                             let fits = verdict.remaining >= check.cost;
                             (is_short, is_denied) = (is_short | fits, is_denied | !fits);
-                            *part = Part::Plain;
+                            *plan = CheckPlan::AskStore;
                             // It was the slice that did not fit.
                             if fits { as_it_stands(verdict) } else { verdict }
                         }
@@ -135,15 +143,15 @@ impl<S: Store> Slicing<S> {
             if is_short && !is_denied {
                 continue;
             }
-            self.put_back(checks, &parts);
+            self.put_back(checks, &plans);
             return Ok(Decision { verdicts, ..decision });
         }
     }
 
-    fn put_back(&self, checks: &[Check<'_>], parts: &[Part<'_>]) {
-        for (check, part) in checks.iter().zip(parts) {
-            if let Part::Spent { end, era, .. } = part {
-                self.slices.put_back(check, *end, *era);
+    fn put_back(&self, checks: &[Check<'_>], plans: &[CheckPlan<'_>]) {
+        for (check, plan) in checks.iter().zip(plans) {
+            if let CheckPlan::FromSlice { end, epoch, .. } = plan {
+                self.slices.put_back(check, *end, *epoch);
             }
         }
     }
@@ -154,35 +162,35 @@ fn is_sliced(check: &Check<'_>) -> bool {
     check.policy.slice > check.cost && check.cost > 0 && !check.policy.is_shadow
 }
 
-/// What is said of a limit that denied more than the request asks for.
+/// What is told of a limit that denied more than the request asks for.
 fn as_it_stands(verdict: Verdict) -> Verdict {
     Verdict { admitted: true, retry_after: Some(0), ..verdict }
 }
 
-impl Part<'_> {
+impl CheckPlan<'_> {
     /// The check that the store is asked, if it is.
-    fn asks<'a>(&self, check: &Check<'a>) -> Option<Check<'a>> {
+    fn store_check<'a>(&self, check: &Check<'a>) -> Option<Check<'a>> {
         match self {
-            Self::Spent { .. } => None,
-            Self::Plain => Some(check.clone()),
-            Self::Slice(asking) => Some(Check { cost: asking.units(), ..check.clone() }),
+            Self::FromSlice { .. } => None,
+            Self::AskStore => Some(check.clone()),
+            Self::Refill(request) => Some(Check { cost: request.units(), ..check.clone() }),
         }
     }
 
-    fn spent(&self) -> Option<Verdict> {
+    fn slice_verdict(&self) -> Option<Verdict> {
         match self {
-            Self::Spent { verdict, .. } => Some(*verdict),
-            Self::Plain | Self::Slice(_) => None,
+            Self::FromSlice { verdict, .. } => Some(*verdict),
+            Self::AskStore | Self::Refill(_) => None,
         }
     }
 }
 
-impl<S: Store> Store for Slicing<S> {
+impl<S: Store> Store for SlicedStore<S> {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         if checks.iter().all(|check| check.policy.slice == 0) {
             return self.store.decide(checks).await;
         }
-        self.decide_in_parts(checks).await
+        self.decide_with_slices(checks).await
     }
 
     /// What is left of a slice that the check does not fit into is not told.
@@ -200,13 +208,13 @@ impl<S: Store> Store for Slicing<S> {
             .collect();
         if asked.is_empty() && !checks.is_empty() {
             let verdicts = spent.into_iter().flatten().collect();
-            return Ok(Decision { admitted: true, source: Source::Slice, time: now, verdicts });
+            return Ok(Decision { admitted: true, source: DecisionSource::Slice, time: now, verdicts });
         }
         let decision = self.store.look(&asked).await?;
-        let mut said = decision.verdicts.iter().copied();
+        let mut store_verdicts = decision.verdicts.iter().copied();
         let verdicts = spent
             .into_iter()
-            .map(|spent| spent.or_else(|| said.next()).unwrap_or(Verdict::UNKNOWN))
+            .map(|spent| spent.or_else(|| store_verdicts.next()).unwrap_or(Verdict::UNKNOWN))
             .collect();
         Ok(Decision { verdicts, ..decision })
     }
@@ -216,7 +224,7 @@ impl<S: Store> Store for Slicing<S> {
     }
 }
 
-impl<S: StoreAdmin> StoreAdmin for Slicing<S> {
+impl<S: StoreAdmin> StoreAdmin for SlicedStore<S> {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
         self.store.peek(policy, identifier).await
     }

@@ -1,0 +1,42 @@
+//! What an instance knows of the others that share its store.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// How many instances live, and how often limits were invalidated. Shared by all workers.
+#[derive(Debug)]
+pub struct Instances {
+    count: AtomicU32,
+    epoch: AtomicU64,
+}
+
+/// The time between two invalidations. What was remembered of limits in an earlier one holds no longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Epoch(pub(super) u64);
+
+impl Instances {
+    /// How many instances lived when the store was last asked, this one among them.
+    pub fn count(&self) -> u32 {
+        self.count.load(Relaxed)
+    }
+
+    /// Notes how many live: at least this one.
+    pub fn set_count(&self, count: u32) {
+        self.count.store(count.max(1), Relaxed);
+    }
+
+    /// Changes whenever limits were invalidated, here or elsewhere.
+    pub fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.load(Relaxed))
+    }
+
+    /// Begins a new epoch, since limits were reset, here or elsewhere.
+    pub fn invalidate(&self) {
+        self.epoch.fetch_add(1, Relaxed);
+    }
+}
+
+impl Default for Instances {
+    fn default() -> Self {
+        Self { count: AtomicU32::new(1), epoch: AtomicU64::new(0) }
+    }
+}
