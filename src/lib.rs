@@ -7,20 +7,20 @@
 //! | --- | --- |
 //! | [`cli`] | the commands |
 //! | [`config`] | `proxy.yaml`, from its text to what it means |
-//! | [`app`] | builds everything, starts it, ends it |
+//! | [`app`] | builds, starts, reloads and ends everything |
 //! | [`listener`] | sockets, and the connections of clients on them |
-//! | [`proxy`] | a request, from its head to the end of its answer |
-//! | [`router`] | what it is for, and the route it takes |
-//! | [`identity`] | whose it is |
-//! | [`limit`] | the policies that hold for it, and what their algorithms say |
+//! | [`proxy`] | a request, from its head to the end of the response |
+//! | [`router`] | the request target, and the route of a request |
+//! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
+//! | [`limit`] | policies, and the algorithms that decide |
 //! | [`store`] | where the state of limits is kept |
-//! | [`peers`] | what instances that share a Redis tell each other |
-//! | [`abuse`] | who was behind what was denied |
+//! | [`peers`] | what instances that share a Redis exchange: heartbeats, bans, records |
+//! | [`abuse`] | evidence of denials, limited clients, and bans |
 //! | [`upstream`] | endpoints, and the connections to them |
-//! | [`admin`] | what operators ask and change |
-//! | [`telemetry`] | metrics, the access log, messages |
+//! | [`admin`] | the admin port: its API and its page |
+//! | [`telemetry`] | metrics, the access log, traces, diagnostics, events, the process' own log |
 //!
-//! Who may know whom is written down, and tested, in `tests/suite/layering.rs`.
+//! `tests/suite/layering.rs` states which module may use which, and tests it.
 
 pub mod abuse;
 pub mod admin;

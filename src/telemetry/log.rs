@@ -11,16 +11,16 @@ use crate::config::model::{Log, LogFormat, LogLevel};
 /// Messages that may wait to be written; their places are kept in memory all the time.
 const QUEUE: usize = 1024;
 
-/// Writes what is left when it is dropped.
+/// Writes the queued messages when it is dropped.
 #[must_use = "messages end with it"]
-pub struct Guard(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
+pub struct LogGuard(#[expect(dead_code, reason = "it is there to be dropped")] WorkerGuard);
 
 /// Sends what `tracing` reports to stderr, from `log.level` up, as long as what it returns is kept. The
 /// first call of a process holds; later ones change nothing, so that tests may call it freely.
 ///
 /// A thread of its own writes, so that no worker waits for a reader of stderr that has stopped. Messages
 /// that find the queue full are lost.
-pub fn init(log: Log) -> Guard {
+pub fn init(log: Log) -> LogGuard {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(QUEUE).thread_name("log").finish(stderr());
     let builder = fmt()
@@ -37,7 +37,7 @@ pub fn init(log: Log) -> Guard {
     if let Err(error) = result {
         tracing::debug!(%error, "messages go where they went before");
     }
-    Guard(guard)
+    LogGuard(guard)
 }
 
 fn filter(level: LogLevel) -> LevelFilter {

@@ -21,7 +21,7 @@ pub(super) struct App {
     /// The index of the selected address. It follows the address when the list is sorted anew.
     pub(super) selected: usize,
     /// The address whose evidence is shown.
-    pub(super) opened: Option<Opened>,
+    pub(super) opened: Option<OpenAddress>,
     /// The change that waits for its confirmation.
     pub(super) to_confirm: Option<Change>,
     pub(super) is_help: bool,
@@ -38,7 +38,7 @@ pub(super) struct App {
 
 /// An address, and its evidence: not there yet, there, or why there is none.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenAddress {
     pub(super) address: String,
     pub(super) evidence: Option<Result<Evidence, String>>,
     /// Records above the first one that is shown.

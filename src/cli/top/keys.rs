@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use super::{
     admin_client::{AdminRequest, Change},
-    app::{App, Opened},
+    app::{App, OpenAddress},
 };
 use crate::abuse::Sort;
 
@@ -87,14 +87,14 @@ impl App {
             return None;
         }
         let address = self.address()?.to_owned();
-        self.opened = Some(Opened { address, evidence: None, scrolled: 0 });
+        self.opened = Some(OpenAddress { address, evidence: None, scrolled: 0 });
         Some(Action::Send(self.refresh()))
     }
 
     /// Moves through the list, or through the records of one address.
     fn navigate(&mut self, code: KeyCode) {
         let (position, count, wraps) = match (&mut self.opened, &self.latest) {
-            (Some(Opened { scrolled, evidence: Some(Ok(evidence)), .. }), _) => {
+            (Some(OpenAddress { scrolled, evidence: Some(Ok(evidence)), .. }), _) => {
                 (scrolled, evidence.records.len(), false)
             }
             (None, Some(latest)) => (&mut self.selected, latest.blocked.len(), true),

@@ -53,7 +53,7 @@ async fn event_loop(options: &Options) -> Result<Exit, AdminError> {
     let mut ticks = time::interval(REFRESH);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut app, theme) = (App::new(options.admin.clone()), Theme::from_environment());
-    let mut screen = Screen::take()?;
+    let mut screen = Screen::new()?;
     let mut keys = keys();
     loop {
         screen.draw(|frame| draw::draw(frame, &app, theme, Timestamp::now()))?;
@@ -118,7 +118,7 @@ fn signals() -> io::Result<Receiver<u8>> {
 pub(super) struct Screen(DefaultTerminal);
 
 impl Screen {
-    pub(super) fn take() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         ratatui::try_init().map(Self).inspect_err(|_| {
             // It may have got half way.
             let _best_effort = ratatui::try_restore();

@@ -62,7 +62,7 @@ fn quoted(out: &mut Vec<u8>, value: Option<&[u8]>) {
 mod tests {
     use super::{super::line::sample, *};
 
-    fn written(line: &Line<'_>) -> String {
+    fn formatted(line: &Line<'_>) -> String {
         let mut out = Vec::new();
         write(&mut out, line, &mut TimestampCache::new());
         String::from_utf8(out).unwrap()
@@ -71,13 +71,13 @@ mod tests {
     #[test]
     fn as_apache_writes_it() {
         assert_eq!(
-            written(&sample::line()),
+            formatted(&sample::line()),
             "203.0.113.7 - acme [03/Jul/2026:12:00:01 +0000] \"GET /a?b=c HTTP/1.1\" 200 512 \"-\" \"curl/8\" allowed - store\n"
         );
         let denied = Line { verdict: Some(LogVerdict::Denied), policy: Some("per ip"), ..sample::line() };
-        assert!(written(&denied).ends_with("\"curl/8\" denied per\\x20ip store\n"));
+        assert!(formatted(&denied).ends_with("\"curl/8\" denied per\\x20ip store\n"));
         let undecided = Line { verdict: None, source: None, ..sample::line() };
-        assert!(written(&undecided).ends_with("\"curl/8\" - - -\n"));
+        assert!(formatted(&undecided).ends_with("\"curl/8\" - - -\n"));
     }
 
     #[test]
@@ -88,7 +88,7 @@ mod tests {
             bytes: 0,
             ..sample::line()
         };
-        let text = written(&line);
+        let text = formatted(&line);
         assert_eq!(text.lines().count(), 1);
         assert!(text.contains(r"- x\x20\x5by\x5d\x20\x22GET ["), "{text}");
         assert!(text.ends_with("200 - \"-\" \"a\\x22 200 1\\x0a10.0.0.1 - -\" allowed - store\n"), "{text}");

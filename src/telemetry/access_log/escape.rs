@@ -1,4 +1,4 @@
-//! What clients chose, made harmless: no byte of theirs ends a field or a line, or reaches a terminal as
+//! Escapes what clients chose: none of their bytes ends a field or a line, or reaches a terminal as
 //! a control sequence.
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -6,7 +6,7 @@ const HEX: &[u8; 16] = b"0123456789abcdef";
 /// Appends `bytes` as the inside of a JSON string (RFC 8259, 7). What is not UTF-8 becomes U+FFFD;
 /// control characters are escaped, also those that JSON would let pass (DEL, C1).
 pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
-    if all(bytes, is_plain) {
+    if all_plain(bytes, is_plain) {
         out.extend_from_slice(bytes);
         return;
     }
@@ -42,7 +42,7 @@ pub(super) fn bare(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn push(out: &mut Vec<u8>, bytes: &[u8], plain: impl Fn(u8) -> bool) {
-    if all(bytes, &plain) {
+    if all_plain(bytes, &plain) {
         out.extend_from_slice(bytes);
         return;
     }
@@ -57,7 +57,7 @@ fn push(out: &mut Vec<u8>, bytes: &[u8], plain: impl Fn(u8) -> bool) {
 }
 
 /// Without an early end, so that the compiler looks at many bytes at once: nearly all text is plain.
-fn all(bytes: &[u8], plain: impl Fn(u8) -> bool) -> bool {
+fn all_plain(bytes: &[u8], plain: impl Fn(u8) -> bool) -> bool {
     bytes.iter().fold(true, |all, &byte| all & plain(byte))
 }
 

@@ -66,7 +66,7 @@ fn millis(out: &mut Vec<u8>, line: &Line<'_>) {
 mod tests {
     use super::{super::line::sample, *};
 
-    fn written(line: &Line<'_>) -> String {
+    fn formatted(line: &Line<'_>) -> String {
         let mut out = Vec::new();
         write(&mut out, line, &mut TimestampCache::new());
         String::from_utf8(out).unwrap()
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn every_field_has_its_place() {
         assert_eq!(
-            written(&sample::line()),
+            formatted(&sample::line()),
             concat!(
                 r#"{"time":"2026-07-03T12:00:01.250Z","client":"203.0.113.7","method":"GET","path":"/a?b=c","#,
                 r#""protocol":"HTTP/1.1","status":200,"bytes":512,"duration_ms":12.034,"route":"all","#,
@@ -90,14 +90,14 @@ mod tests {
     #[test]
     fn a_trace_is_named_where_there_is_one() {
         let trace_id = Some(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.into());
-        let text = written(&Line { trace_id, ..sample::line() });
+        let text = formatted(&Line { trace_id, ..sample::line() });
         assert!(text.ends_with(",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\"}\n"), "{text}");
     }
 
     #[test]
     fn what_clients_send_stays_in_its_field() {
         let line = Line { user_agent: Some(b"\"}\n{\"status\":200"), ..sample::line() };
-        let text = written(&line);
+        let text = formatted(&line);
         assert_eq!(text.lines().count(), 1);
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["user_agent"], "\"}\n{\"status\":200");

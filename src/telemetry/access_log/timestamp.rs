@@ -21,7 +21,7 @@ impl TimestampCache {
 
     /// `2026-07-03T12:00:01.250Z` (RFC 3339) for microseconds since the epoch.
     pub(super) fn rfc3339(&mut self, out: &mut Vec<u8>, micros: i64) {
-        self.read(micros);
+        self.update(micros);
         out.extend_from_slice(self.rfc3339.as_bytes());
         let millis = micros.rem_euclid(1_000_000) / 1_000;
         let digit = |unit: i64| b'0' + (millis / unit % 10) as u8;
@@ -30,11 +30,11 @@ impl TimestampCache {
 
     /// `03/Jul/2026:12:00:01 +0000`, as Apache writes it.
     pub(super) fn common(&mut self, out: &mut Vec<u8>, micros: i64) {
-        self.read(micros);
+        self.update(micros);
         out.extend_from_slice(self.common.as_bytes());
     }
 
-    fn read(&mut self, micros: i64) {
+    fn update(&mut self, micros: i64) {
         let second = micros.div_euclid(1_000_000);
         if self.second == Some(second) {
             return;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_second_is_read_anew() {
+    fn each_second_is_formatted_anew() {
         let mut timestamps = TimestampCache::new();
         let mut out = Vec::new();
         for micros in [1_783_080_001_250_999, 1_783_080_001_007_000, 1_783_080_002_000_000] {

@@ -1,4 +1,4 @@
-//! The rules: pure functions of the facts, which find what is wrong.
+//! The rules: pure functions of their input, which find what is wrong.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -14,9 +14,9 @@ const MIN_UNTRUSTED_SHARE: u64 = 4;
 /// Microseconds by which clocks may differ.
 const MAX_CLOCK_OFFSET: i64 = 1_000_000;
 
-/// All that the rules go by.
+/// The input of the rules.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Facts {
+pub(super) struct RuleInput {
     /// Requests of the last minute.
     pub(super) traffic: TrafficSample,
     pub(super) settings: ClientAddressSettings,
@@ -64,14 +64,14 @@ pub(super) struct Finding {
 }
 
 /// Applies all rules.
-pub(super) fn findings(facts: &Facts) -> Vec<Finding> {
-    let traffic = [heaviest_client(facts), untrusted_forwarding(facts), private_clients(facts)];
-    let store = facts.store.as_ref().map(store_findings).unwrap_or_default();
+pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
+    let traffic = [heaviest_client(input), untrusted_forwarding(input), private_clients(input)];
+    let store = input.store.as_ref().map(store_findings).unwrap_or_default();
     traffic.into_iter().flatten().chain(store).collect()
 }
 
-fn heaviest_client(facts: &Facts) -> Option<Finding> {
-    let traffic = &facts.traffic;
+fn heaviest_client(input: &RuleInput) -> Option<Finding> {
+    let traffic = &input.traffic;
     let (address, requests) = traffic.heaviest_client()?;
     if traffic.requests < MIN_REQUESTS || requests * 2 <= traffic.requests {
         return None;
@@ -84,8 +84,8 @@ fn heaviest_client(facts: &Facts) -> Option<Finding> {
     Some(Finding { subject: Subject::HeaviestClient(address), text })
 }
 
-fn untrusted_forwarding(facts: &Facts) -> Option<Finding> {
-    let (traffic, header) = (&facts.traffic, &facts.settings.header);
+fn untrusted_forwarding(input: &RuleInput) -> Option<Finding> {
+    let (traffic, header) = (&input.traffic, &input.settings.header);
     let peer = traffic.untrusted_peer?;
     if traffic.untrusted_forwarding < MIN_UNTRUSTED
         || traffic.untrusted_forwarding * MIN_UNTRUSTED_SHARE < traffic.requests
@@ -99,8 +99,8 @@ fn untrusted_forwarding(facts: &Facts) -> Option<Finding> {
     Some(Finding { subject: Subject::UntrustedForwarding, text })
 }
 
-fn private_clients(facts: &Facts) -> Option<Finding> {
-    let (traffic, settings) = (&facts.traffic, &facts.settings);
+fn private_clients(input: &RuleInput) -> Option<Finding> {
+    let (traffic, settings) = (&input.traffic, &input.settings);
     if traffic.requests < MIN_REQUESTS
         || traffic.private_clients < traffic.requests
         || !settings.limits_addresses
@@ -200,13 +200,13 @@ fn seconds(micros: i64) -> String {
 mod tests {
     use super::*;
 
-    fn facts(traffic: TrafficSample) -> Facts {
+    fn input(traffic: TrafficSample) -> RuleInput {
         let settings = ClientAddressSettings {
             limits_addresses: true,
             trusts_proxies: false,
             header: "X-Forwarded-For".into(),
         };
-        Facts { traffic, settings, store: None }
+        RuleInput { traffic, settings, store: None }
     }
 
     fn traffic(requests: u64, heaviest: u64) -> TrafficSample {
@@ -216,8 +216,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_findings(facts: &Facts, parts: &[&str]) {
-        let texts: Vec<_> = findings(facts).into_iter().map(|finding| finding.text).collect();
+    fn assert_findings(input: &RuleInput, parts: &[&str]) {
+        let texts: Vec<_> = findings(input).into_iter().map(|finding| finding.text).collect();
         assert!(
             texts.len() == parts.len() && texts.iter().zip(parts).all(|(text, part)| text.contains(part)),
             "{texts:#?}"
@@ -227,20 +227,20 @@ mod tests {
     #[test]
     fn one_client_that_makes_most_requests_is_named_with_its_share() {
         assert_findings(
-            &facts(traffic(1_000, 830)),
+            &input(traffic(1_000, 830)),
             &["at least 83 % of all requests of the last minute come from 203.0.113.7:"],
         );
-        assert_findings(&facts(traffic(1_000, 500)), &[]);
-        assert_findings(&facts(traffic(999, 999)), &[]);
-        assert_findings(&facts(TrafficSample::default()), &[]);
+        assert_findings(&input(traffic(1_000, 500)), &[]);
+        assert_findings(&input(traffic(999, 999)), &[]);
+        assert_findings(&input(TrafficSample::default()), &[]);
     }
 
     #[test]
     fn private_addresses_alone_are_found_where_policies_limit_by_address() {
         let private = TrafficSample { requests: 1_000, private_clients: 1_000, ..TrafficSample::default() };
-        assert_findings(&facts(private.clone()), &["in X-Forwarded-For: add the proxy in front"]);
-        assert_findings(&facts(TrafficSample { private_clients: 999, ..private.clone() }), &[]);
-        let mut other = facts(private);
+        assert_findings(&input(private.clone()), &["in X-Forwarded-For: add the proxy in front"]);
+        assert_findings(&input(TrafficSample { private_clients: 999, ..private.clone() }), &[]);
+        let mut other = input(private);
         other.settings.limits_addresses = false;
         assert_findings(&other, &[]);
     }
@@ -254,24 +254,24 @@ mod tests {
             untrusted_peer: peer,
             ..TrafficSample::default()
         };
-        assert_findings(&facts(untrusted.clone()), &["20 of 80 requests"]);
-        assert_findings(&facts(TrafficSample { untrusted_forwarding: 19, ..untrusted.clone() }), &[]);
+        assert_findings(&input(untrusted.clone()), &["20 of 80 requests"]);
+        assert_findings(&input(TrafficSample { untrusted_forwarding: 19, ..untrusted.clone() }), &[]);
         // One client among many.
-        assert_findings(&facts(TrafficSample { requests: 81, ..untrusted }), &[]);
+        assert_findings(&input(TrafficSample { requests: 81, ..untrusted }), &[]);
     }
 
     fn instance(clock_offset: i64, configuration: &str, version: &str) -> InstanceFacts {
         InstanceFacts { clock_offset, configuration: configuration.into(), version: version.into() }
     }
 
-    fn store_facts(own: i64, others: Vec<InstanceFacts>) -> Facts {
+    fn store_facts(own: i64, others: Vec<InstanceFacts>) -> RuleInput {
         let store = StoreFacts {
             clock_offset: Some(own),
             own: Some(instance(own, "3c4d", "0.1.0")),
             others,
             ..StoreFacts::default()
         };
-        Facts { store: Some(store), ..Facts::default() }
+        RuleInput { store: Some(store), ..RuleInput::default() }
     }
 
     #[test]
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn warnings_of_the_store_are_passed_on() {
         let store = StoreFacts { warnings: vec!["mind the gap".into()], ..StoreFacts::default() };
-        let facts = Facts { store: Some(store), ..Facts::default() };
-        assert_findings(&facts, &["mind the gap"]);
+        let input = RuleInput { store: Some(store), ..RuleInput::default() };
+        assert_findings(&input, &["mind the gap"]);
     }
 }

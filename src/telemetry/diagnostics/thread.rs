@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::{
     active_warnings::{ActiveWarnings, Timing, WarningChange},
     health::HealthTracker,
-    rules::{self, ClientAddressSettings, Facts, Subject},
+    rules::{self, ClientAddressSettings, RuleInput, Subject},
     traffic::{TrafficSample, TrafficSampler, TrafficWindow},
 };
 use crate::{
@@ -134,15 +134,15 @@ impl DiagnosticsThread {
     /// Applies the rules once, and reports what has changed since the last round.
     fn round(&mut self, sample: TrafficSample) {
         self.window.push(sample);
-        let facts = Facts {
+        let input = RuleInput {
             traffic: self.window.total(),
             settings: self.settings.lock().clone(),
             store: self.metrics.store(),
         };
-        let changes = self.active.update(rules::findings(&facts), Instant::now());
+        let changes = self.active.update(rules::findings(&input), Instant::now());
         *self.warnings.0.lock() = self.active.texts();
         changes.into_iter().for_each(|change| self.report(change));
-        for event in self.health.update(&facts.store, self.metrics.endpoints()) {
+        for event in self.health.update(&input.store, self.metrics.endpoints()) {
             self.events.publish(|| event);
         }
     }

@@ -14,7 +14,7 @@ use ratatui::{
 use super::{
     super::{
         super::terminal::{moment, printable, time_left},
-        app::Opened,
+        app::OpenAddress,
     },
     Theme,
     widgets::{Column, below_gap, figures, plain, table, words},
@@ -37,7 +37,7 @@ const RECORDS: [Column; 5] = [
     words("POLICY", Constraint::Fill(1), 70),
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, opened: &Opened, theme: Theme, now: Timestamp) {
+pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, opened: &OpenAddress, theme: Theme, now: Timestamp) {
     let [_, head, rest] =
         Layout::vertical([Constraint::Length(1), Constraint::Length(2), Constraint::Fill(1)]).areas(area);
     let title = |text: String| Line::styled(text, Style::new().add_modifier(Modifier::BOLD));

@@ -8,7 +8,7 @@ use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Color};
 use super::{
     super::{
         admin_client::{AdminResponse, Change},
-        app::{App, Opened},
+        app::{App, OpenAddress},
         testing::{NOW, evidence, snapshot},
     },
     Theme,
@@ -38,8 +38,8 @@ fn with(change: impl FnOnce(&mut App)) -> App {
     app
 }
 
-fn opened(scrolled: usize) -> Option<Opened> {
-    Some(Opened { address: "203.0.113.7".into(), evidence: Some(Ok(evidence())), scrolled })
+fn opened(scrolled: usize) -> Option<OpenAddress> {
+    Some(OpenAddress { address: "203.0.113.7".into(), evidence: Some(Ok(evidence())), scrolled })
 }
 
 fn drawn(app: &App, width: u16, height: u16, theme: Theme) -> Buffer {
