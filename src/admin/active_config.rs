@@ -34,11 +34,6 @@ impl ConfigSnapshot {
         self.rules.config().client_address.ipv6_prefix
     }
 
-    /// The name of a policy by its index.
-    pub(super) fn policy(&self, index: usize) -> &str {
-        self.policies().get(index).map_or("", |policy| policy.name.as_str())
-    }
-
     /// The index of a policy by its name.
     pub(super) fn policy_named(&self, name: &str) -> Option<usize> {
         self.policies().iter().position(|policy| policy.name == name)

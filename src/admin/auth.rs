@@ -1,9 +1,8 @@
 //! Who may ask. Every path but those of health, and what it takes to sign in, stands behind this.
 
-use std::{net::IpAddr, sync::Arc, time::Instant};
+use std::{net::IpAddr, sync::Arc};
 
 use axum::{
-    body::Body,
     extract::{Request, State},
     middleware::Next,
     response::{IntoResponse, Response},
@@ -14,35 +13,37 @@ use http::{
         AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE,
         X_CONTENT_TYPE_OPTIONS,
     },
+    request::Parts,
     uri::Authority,
 };
 use http_body::Body as _;
 use subtle::ConstantTimeEq;
 
 use super::{
-    connection_slots::Place, context::HandlerContext, extract::Peer, page, problem::Problem, session,
+    connection_slots::ConnectionSlot, context::HandlerContext, extract::Peer, page, problem::Problem,
+    session, token_throttle::Attempt,
 };
 use crate::config::model::Secret;
 
-/// Refuses whoever may not ask; marks answers as nothing to keep or to guess at.
+/// Refuses requests that may not be answered; marks answers as nothing to keep or to guess at.
 pub(super) async fn authorize(
     State(context): State<Arc<HandlerContext>>,
     request: Request,
     next: Next,
 ) -> Response {
-    let open = matches!(request.uri().path(), "/healthz" | "/readyz");
-    let now = context.state.clock.now();
-    let refused = if open { None } else { refuse(&context, &request, now) };
+    let (head, body) = request.into_parts();
+    let is_health = matches!(head.uri.path(), "/healthz" | "/readyz");
+    let refused = if is_health { None } else { refusal(&context, &head, body.is_end_stream()).await };
     if refused.is_none()
-        && !open
-        && (context.state.token.is_none() || !page::is_for_strangers(request.uri().path()))
-        && let Some(place) = request.extensions().get::<Arc<Place>>()
+        && !is_health
+        && (context.state.token.is_none() || !page::is_for_strangers(head.uri.path()))
+        && let Some(slot) = head.extensions.get::<Arc<ConnectionSlot>>()
     {
-        place.let_in();
+        slot.mark_authenticated();
     }
     let mut response = match refused {
         Some(response) => response,
-        None => next.run(request).await,
+        None => next.run(Request::from_parts(head, body)).await,
     };
     let headers = response.headers_mut();
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
@@ -50,73 +51,61 @@ pub(super) async fn authorize(
     response
 }
 
-fn refuse(context: &HandlerContext, request: &Request, now: i64) -> Option<Response> {
-    let headers = request.headers();
-    let is_of_a_program = match context.state.token.as_ref() {
-        Some(token) => match shown(context, request, token, now) {
-            Ok(is_borne) => is_borne,
+/// Why a request is not answered, if it is not. `is_empty`: it has no body.
+async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Option<Response> {
+    let headers = &head.headers;
+    let bears_token = match context.state.token.as_ref() {
+        Some(token) => match authenticate(context, head, token).await {
+            Ok(bears_token) => bears_token,
             Err(refused) => return Some(*refused),
         },
-        None if !is_local(request.uri(), headers) => {
+        None if !is_local(&head.uri, headers) => {
             let detail = "without a token only loopback may ask: Host and Origin must be 127.0.0.1, [::1] or localhost";
             return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
         }
         None => false,
     };
-    // A browser sends its cookie along, or comes from loopback, whoever's page it shows.
+    // A browser sends its cookie along, or comes from loopback, whichever site's page it shows.
     let has_token = context.state.token.is_some();
-    if !is_of_a_program && (is_from_elsewhere(request) || has_token && !is_same_origin(headers)) {
+    if !bears_token && (is_cross_site(head) || has_token && !is_same_origin(headers)) {
         let detail = "a page from elsewhere may not ask: Origin must be the same as Host";
         return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
     }
-    if changes(request.method()) && !is_json(request) {
+    if is_change(&head.method) && !is_json(headers, is_empty) {
         let detail = "what changes something takes application/json only";
         return Some(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).into_response());
     }
     None
 }
 
-/// Whether a request bears the token itself, as programs do; otherwise it is of somebody who has signed in, or for what is
-/// for strangers, too. There nobody is told whether a token that he brings along is right.
-fn shown(
-    context: &HandlerContext,
-    request: &Request,
-    token: &Secret,
-    now: i64,
-) -> Result<bool, Box<Response>> {
-    let path = request.uri().path();
-    if page::is_for_strangers(path) || session::holds(token, request.headers(), now) {
+/// Whether a request bears the token itself, as programs do; otherwise it comes with a session, or asks for what needs
+/// neither. For that, a token in the request is not looked at: the answer would tell whether it is right.
+async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) -> Result<bool, Box<Response>> {
+    let path = head.uri.path();
+    if page::is_for_strangers(path) || session::is_valid(token, &head.headers, context.state.clock.now()) {
         return Ok(false);
     }
-    match looked_at(context, request, token) {
-        Some(true) => Ok(true),
-        None => Err(Box::new(enough())),
-        Some(false) => {
-            let is_look = matches!(*request.method(), Method::GET | Method::HEAD);
+    let peer = head.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |&Peer(peer)| peer);
+    let attempt = match head.headers.contains_key(AUTHORIZATION) {
+        true => context.bearer_throttle.attempt(peer, || bears(&head.headers, token)).await,
+        false => Attempt::Wrong { is_first: false },
+    };
+    match attempt {
+        Attempt::Right => Ok(true),
+        Attempt::Throttled => Err(Box::new(too_many_attempts())),
+        Attempt::Wrong { is_first } => {
+            if is_first {
+                tracing::warn!(%peer, "somebody asked the admin port with a wrong token");
+            }
+            let is_look = matches!(head.method, Method::GET | Method::HEAD);
             let asks_for_page = is_look && page::is_page(path);
-            Err(Box::new(if asks_for_page { page::to_login(request.uri()) } else { unauthorized() }))
+            Err(Box::new(if asks_for_page { page::to_login(&head.uri) } else { unauthorized() }))
         }
     }
 }
 
-/// Whether a request bears the token. `None`: its address has been wrong too often of late, and it is not looked at.
-fn looked_at(context: &HandlerContext, request: &Request, token: &Secret) -> Option<bool> {
-    if !request.headers().contains_key(AUTHORIZATION) {
-        return Some(false);
-    }
-    let peer = request.extensions().get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |&Peer(peer)| peer);
-    if !context.borne.may_guess(peer, Instant::now()) {
-        return None;
-    }
-    let bears = bears(request.headers(), token);
-    if !bears && context.borne.wrong(peer, Instant::now()) {
-        tracing::warn!(%peer, "somebody asked the admin port with a wrong token");
-    }
-    Some(bears)
-}
-
-/// To whoever guesses the token.
-pub(super) fn enough() -> Response {
+/// To a client that guesses the token.
+pub(super) fn too_many_attempts() -> Response {
     let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a second");
     ([(RETRY_AFTER, "1")], problem).into_response()
 }
@@ -162,9 +151,9 @@ fn is_local(uri: &Uri, headers: &HeaderMap) -> bool {
 
 /// Whether a browser says that the page of another site asks (Fetch Metadata). It may lead here, as links do, but not use
 /// what is here in itself: pictures of a foreign page bear no Origin.
-fn is_from_elsewhere(request: &http::Request<Body>) -> bool {
-    let says = |name: &str| request.headers().get(name).map(HeaderValue::as_bytes);
-    let is_led = matches!(*request.method(), Method::GET | Method::HEAD)
+fn is_cross_site(head: &Parts) -> bool {
+    let says = |name: &str| head.headers.get(name).map(HeaderValue::as_bytes);
+    let is_led = matches!(head.method, Method::GET | Method::HEAD)
         && says("sec-fetch-mode") == Some(b"navigate")
         && says("sec-fetch-dest") == Some(b"document");
     matches!(says("sec-fetch-site"), Some(b"cross-site" | b"same-site")) && !is_led
@@ -188,14 +177,14 @@ fn is_loopback(host: &str) -> bool {
         || bare.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn changes(method: &Method) -> bool {
+fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
 /// A form in a foreign page can't say this without asking first (CORS), and nobody answers that.
-fn is_json(request: &http::Request<Body>) -> bool {
-    match request.headers().get(CONTENT_TYPE) {
-        None => request.body().is_end_stream(),
+fn is_json(headers: &HeaderMap, is_empty: bool) -> bool {
+    match headers.get(CONTENT_TYPE) {
+        None => is_empty,
         Some(value) => value.to_str().is_ok_and(|text| {
             let essence = text.split(';').next().unwrap_or_default().trim();
             essence.eq_ignore_ascii_case("application/json")

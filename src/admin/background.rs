@@ -29,7 +29,7 @@ pub(super) async fn refresh(context: Arc<HandlerContext>) {
     loop {
         every.tick().await;
         if context.state.events.has_subscribers() {
-            context.desk.refresh().await;
+            context.peers.refresh().await;
         }
     }
 }
@@ -47,7 +47,7 @@ pub(super) async fn tick(context: Arc<HandlerContext>) {
                 let elapsed = at.elapsed().as_secs_f64().max(0.001);
                 let rate = |now: u64, before: u64| rounded(now.saturating_sub(before), elapsed);
                 let rates = (rate(answered.0, before.0), rate(answered.1, before.1));
-                context.ticks.send_replace(Some(Arc::new(told(&context, rates))));
+                context.ticks.send_replace(Some(Arc::new(tick_dto(&context, rates))));
             }
             _ => {
                 context.ticks.send_if_modified(|tick| tick.take().is_some());
@@ -56,8 +56,8 @@ pub(super) async fn tick(context: Arc<HandlerContext>) {
     }
 }
 
-fn told(context: &HandlerContext, (requests, denied): (f64, f64)) -> Tick {
-    let status = status::told(&context.state);
+fn tick_dto(context: &HandlerContext, (requests, denied): (f64, f64)) -> Tick {
+    let status = status::status_dto(&context.state);
     let now = context.state.clock.now();
     let blocked = context.state.registry.limited(now);
     Tick {

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
-    context::HandlerContext,
+    context::{HandlerContext, to_completion},
     dto::{self, schema},
     extract::{JsonBody, Operator, Query},
     openapi::{BodyErrors, NotFoundError, ReadErrors, WriteErrors},
@@ -169,19 +169,22 @@ pub(super) async fn lift(
     by: Operator,
     Query(query): Query<LiftQuery>,
 ) -> Result<Json<dto::Lifted>, Problem> {
-    let key = parse_key(&context, &query.key)?;
-    let bans_lifted = lift_all(&context, &key).await;
-    if bans_lifted == 0 {
-        return Err(Problem::not_found(format!("nobody is banned by {key}")));
-    }
-    context.audit(&by, "lift", &key.to_string(), "");
-    Ok(Json(dto::Lifted { key: key.to_string(), bans_lifted }))
+    to_completion(async move {
+        let key = parse_key(&context, &query.key)?;
+        let bans_lifted = lift_all(&context, &key).await;
+        if bans_lifted == 0 {
+            return Err(Problem::not_found(format!("nobody is banned by {key}")));
+        }
+        context.audit(&by, "lift", &key.to_string(), "");
+        Ok(Json(dto::Lifted { key: key.to_string(), bans_lifted }))
+    })
+    .await
 }
 
 /// Lifts the bans by a key, and says how many there were, those included that only other instances know yet.
 pub(super) async fn lift_all(context: &HandlerContext, key: &Key) -> u64 {
     let bans = &context.state.bans;
-    let elsewhere = context.desk.bans(key).await;
+    let elsewhere = context.peers.count_bans(key).await;
     // A ban that has just ended is kept for a moment.
     let here = bans.by_key(key).len() as u64;
     bans.lift(key);

@@ -90,7 +90,7 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
     let state = &context.state;
     let limit = page_size(query.limit)?;
     let mut walk = Walk::new(query.filter(&state.in_force.snapshot())?, limit);
-    context.desk.refresh().await;
+    context.peers.refresh().await;
     let now = state.clock.now();
     while state.registry.step(&mut walk, now) {
         // Others who ask have their turn: among a million addresses it may take a while to find those that are wanted.

@@ -1,4 +1,4 @@
-//! Places for connections: there is always one for whoever comes.
+//! ConnectionSlots for connections: there is always one for whoever comes.
 //!
 //! Where all are taken, a connection goes that nobody was let in by, the oldest first; only where there is none, the oldest
 //! of all. So whoever may not ask can't keep out those who may, however many connections he opens and however slow he is.
@@ -14,95 +14,100 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-/// Connections in the order in which they came, and how to tell each to go.
-type Line = BTreeMap<u64, Arc<Notify>>;
+/// Connections in the order in which they came, and how to tell each to evict.
+type Queue = BTreeMap<u64, Arc<Notify>>;
 
-/// All places.
+/// All slots.
 #[derive(Debug, Clone)]
-pub(super) struct Places(Arc<Held>);
+pub(super) struct ConnectionSlots(Arc<SlotTable>);
 
 #[derive(Debug)]
-struct Held {
-    room: usize,
-    lines: Mutex<Lines>,
+struct SlotTable {
+    capacity: usize,
+    queues: Mutex<Queues>,
     /// How many are taken.
     taken: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Lines {
+struct Queues {
     next: u64,
     /// By whom nobody was let in yet.
-    strangers: Line,
-    known: Line,
+    unauthenticated: Queue,
+    authenticated: Queue,
 }
 
-/// A place, given back when dropped.
+/// A slot, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
-    held: Arc<Held>,
+pub(super) struct ConnectionSlot {
+    table: Arc<SlotTable>,
     number: u64,
-    is_known: AtomicBool,
-    go: Arc<Notify>,
+    is_authenticated: AtomicBool,
+    evict: Arc<Notify>,
 }
 
-impl Places {
-    pub(super) fn new(room: usize) -> Self {
-        Self(Arc::new(Held { room, lines: Mutex::default(), taken: watch::Sender::new(0) }))
+impl ConnectionSlots {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self(Arc::new(SlotTable { capacity, queues: Mutex::default(), taken: watch::Sender::new(0) }))
     }
 
-    /// A place. If there was none left, another connection is told to go.
-    pub(super) fn take(&self) -> Arc<Place> {
-        let go = Arc::new(Notify::new());
-        let mut lines = self.0.lines.lock();
-        if lines.strangers.len() + lines.known.len() >= self.0.room {
-            let Lines { strangers, known, .. } = &mut *lines;
-            if let Some((_, gone)) = strangers.pop_first().or_else(|| known.pop_first()) {
+    /// A slot. If there was none left, another connection is told to evict.
+    pub(super) fn acquire(&self) -> Arc<ConnectionSlot> {
+        let evict = Arc::new(Notify::new());
+        let mut queues = self.0.queues.lock();
+        if queues.unauthenticated.len() + queues.authenticated.len() >= self.0.capacity {
+            let Queues { unauthenticated, authenticated, .. } = &mut *queues;
+            if let Some((_, gone)) = unauthenticated.pop_first().or_else(|| authenticated.pop_first()) {
                 gone.notify_one();
             }
         }
-        let number = lines.next;
-        lines.next += 1;
-        lines.strangers.insert(number, Arc::clone(&go));
-        drop(lines);
+        let number = queues.next;
+        queues.next += 1;
+        queues.unauthenticated.insert(number, Arc::clone(&evict));
+        drop(queues);
         self.0.taken.send_modify(|taken| *taken += 1);
-        Arc::new(Place { held: Arc::clone(&self.0), number, is_known: AtomicBool::new(false), go })
+        Arc::new(ConnectionSlot {
+            table: Arc::clone(&self.0),
+            number,
+            is_authenticated: AtomicBool::new(false),
+            evict,
+        })
     }
 
-    /// Ready once every place was given back.
-    pub(super) async fn all_free(&self) {
+    /// Ready once every slot was given back.
+    pub(super) async fn all_released(&self) {
         let mut taken = self.0.taken.subscribe();
         // The sender lives as long as this does.
         let _free = taken.wait_for(|&taken| taken == 0).await;
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Somebody was let in by this connection: it goes after all others.
-    pub(super) fn let_in(&self) {
-        if self.is_known.swap(true, Relaxed) {
+    pub(super) fn mark_authenticated(&self) {
+        if self.is_authenticated.swap(true, Relaxed) {
             return;
         }
-        let mut lines = self.held.lines.lock();
-        // One that was told to go is in neither line.
-        if let Some(go) = lines.strangers.remove(&self.number) {
-            lines.known.insert(self.number, go);
+        let mut queues = self.table.queues.lock();
+        // One that was told to evict is in neither line.
+        if let Some(evict) = queues.unauthenticated.remove(&self.number) {
+            queues.authenticated.insert(self.number, evict);
         }
     }
 
-    /// Ready once another needs the place.
-    pub(super) async fn told_to_go(&self) {
-        self.go.notified().await;
+    /// Ready once another needs the slot.
+    pub(super) async fn evicted(&self) {
+        self.evict.notified().await;
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut lines = self.held.lines.lock();
-        lines.strangers.remove(&self.number);
-        lines.known.remove(&self.number);
-        drop(lines);
-        self.held.taken.send_modify(|taken| *taken -= 1);
+        let mut queues = self.table.queues.lock();
+        queues.unauthenticated.remove(&self.number);
+        queues.authenticated.remove(&self.number);
+        drop(queues);
+        self.table.taken.send_modify(|taken| *taken -= 1);
     }
 }
 
@@ -112,35 +117,35 @@ mod tests {
 
     use super::*;
 
-    fn goes(place: &Place) -> bool {
-        place.told_to_go().now_or_never().is_some()
+    fn goes(slot: &ConnectionSlot) -> bool {
+        slot.evicted().now_or_never().is_some()
     }
 
     #[test]
     fn whoever_was_let_in_goes_last() {
-        let places = Places::new(3);
-        let (operator, stranger, other) = (places.take(), places.take(), places.take());
-        operator.let_in();
-        let newcomer = places.take();
+        let slots = ConnectionSlots::new(3);
+        let (operator, stranger, other) = (slots.acquire(), slots.acquire(), slots.acquire());
+        operator.mark_authenticated();
+        let newcomer = slots.acquire();
         assert!(goes(&stranger) && !goes(&operator) && !goes(&other));
-        stranger.let_in();
+        stranger.mark_authenticated();
         drop(stranger);
-        newcomer.let_in();
-        other.let_in();
-        let last = places.take();
+        newcomer.mark_authenticated();
+        other.mark_authenticated();
+        let last = slots.acquire();
         assert!(goes(&operator), "where all were let in, the oldest goes");
         assert!(!goes(&newcomer) && !goes(&other) && !goes(&last));
     }
 
     #[test]
     fn places_are_given_back() {
-        let places = Places::new(1);
-        let first = places.take();
-        assert!(places.all_free().now_or_never().is_none());
+        let slots = ConnectionSlots::new(1);
+        let first = slots.acquire();
+        assert!(slots.all_released().now_or_never().is_none());
         drop(first);
-        let second = places.take();
+        let second = slots.acquire();
         assert!(!goes(&second), "the first had gone by itself");
         drop(second);
-        assert!(places.all_free().now_or_never().is_some());
+        assert!(slots.all_released().now_or_never().is_some());
     }
 }

@@ -2,37 +2,53 @@
 
 use std::sync::Arc;
 
+use http::StatusCode;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, watch};
+use tokio::{
+    sync::{Semaphore, watch},
+    task,
+};
 
-use super::{AdminState, desk::Desk, dto::Tick, events::STREAMS, extract::Operator, token_throttle::Guesses};
-use crate::telemetry::metrics::History;
+use super::{
+    AdminState, dto::Tick, events::STREAMS, extract::Operator, peer_reader::PeerReader, problem::Problem,
+    store_client::StoreClient, token_throttle::TokenThrottle,
+};
+use crate::{limit::PolicyIds, telemetry::metrics::History};
 
 /// What the handlers share.
 pub(super) struct HandlerContext {
     pub(super) state: AdminState,
-    pub(super) desk: Desk,
+    pub(super) store: StoreClient,
+    pub(super) peers: PeerReader,
     /// Permits for event streams.
     pub(super) streams: Arc<Semaphore>,
     /// The last tick; `None` while nobody listens to events.
     pub(super) ticks: watch::Sender<Option<Arc<Tick>>>,
     pub(super) history: Mutex<History>,
-    /// Wrong tokens typed in at the login page.
-    pub(super) typed: Guesses,
-    /// Wrong tokens in `Authorization`. Counted apart, so that programs with an old token keep nobody from signing in.
-    pub(super) borne: Guesses,
+    /// Tokens typed in at the login page.
+    pub(super) login_throttle: TokenThrottle,
+    /// Tokens in `Authorization`. Counted apart, so that programs with an old token keep nobody from signing in.
+    pub(super) bearer_throttle: TokenThrottle,
 }
 
 impl HandlerContext {
-    pub(super) fn new(state: AdminState, desk: Desk) -> Self {
+    /// `wrong_tokens`: where those are counted.
+    pub(super) fn new(
+        state: AdminState,
+        store: StoreClient,
+        peers: PeerReader,
+        wrong_tokens: StoreClient,
+    ) -> Self {
+        let (wrong_tokens, mut ids) = (Arc::new(wrong_tokens), PolicyIds::default());
         Self {
             state,
-            desk,
+            store,
+            peers,
             streams: Arc::new(Semaphore::new(STREAMS)),
             ticks: watch::Sender::new(None),
             history: Mutex::default(),
-            typed: Guesses::default(),
-            borne: Guesses::default(),
+            login_throttle: TokenThrottle::new(Arc::clone(&wrong_tokens), &mut ids, "login"),
+            bearer_throttle: TokenThrottle::new(wrong_tokens, &mut ids, "bearer"),
         }
     }
 
@@ -40,4 +56,16 @@ impl HandlerContext {
     pub(super) fn audit(&self, by: &Operator, action: &str, target: &str, detail: &str) {
         self.state.audit.write(&by.0, action, target, detail);
     }
+}
+
+/// Runs a change to its end, even if the client hangs up meanwhile: no limit is cleared on one shard of many, or without
+/// a line in the audit log.
+///
+/// # Errors
+/// Those of the change.
+pub(super) async fn to_completion<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Problem>> + 'static,
+) -> Result<T, Problem> {
+    let crashed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change crashed: see the log");
+    task::spawn_local(change).await.map_err(crashed)?
 }

@@ -5,7 +5,6 @@ use std::{collections::BTreeSet, sync::Arc};
 use axum::{Json, extract::State};
 use compact_str::CompactString;
 use http::StatusCode;
-use ipnet::IpNet;
 
 use super::{
     ConfigSnapshot,
@@ -19,7 +18,7 @@ use super::{
 use crate::{
     abuse::{self, Client, Limited, Names, Record},
     config::model::{Condition, KeyPart},
-    limit::Policy,
+    limit::StoreAdmin,
     telemetry::time::rfc3339,
 };
 
@@ -85,19 +84,21 @@ pub(super) async fn evidence_of(
     let state = &context.state;
     let config = state.in_force.snapshot();
     let address = address.client(config.ipv6_prefix())?;
-    context.desk.look_up(address).await;
+    context.peers.look_up(address).await;
     let known = state.registry.client(address, state.clock.now());
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
     let mut limits = Vec::new();
     for (policy, key) in limit_keys(&config, &state.registry.names(), &client.shown, &limited) {
-        for (nth, variant) in variants(config.policies(), policy, address).into_iter().enumerate() {
-            let peek = context.desk.peek(config.policies(), policy, variant, &key).await?;
-            // Whether somebody behind the address has other limits shows by what was taken of them.
+        let Some(policy) = config.policies().get(policy) else { continue };
+        let is_own = |of: &Condition| matches!(of, Condition::Address(net) if net.contains(&address));
+        for (nth, variant) in variants_apart(policy, is_own).into_iter().enumerate() {
+            let peek = context.store.peek(variant, &key).await?;
+            // Users behind the address may have limits of their own: shown where something was used of them.
             if nth > 0 && peek.used == 0 {
                 continue;
             }
-            limits.push(dto::LimitUsage::new(config.policy(policy), &key, &peek));
+            limits.push(dto::LimitUsage::new(&policy.name, &key, &peek));
         }
     }
     let record = |Record { policy, entry }: &Record| dto::Record {
@@ -113,13 +114,6 @@ pub(super) async fn evidence_of(
         limits,
         bans: state.bans.over(address).iter().map(|ban| dto::Ban::from(&**ban)).collect(),
     })
-}
-
-/// Which of a policy's [`Policy::variants`] may hold requests from this address back: first that for the address itself,
-/// then others, for users behind it, that count apart.
-fn variants(policies: &[Policy], policy: usize, address: IpNet) -> Vec<usize> {
-    let is_own = |of: &Condition| matches!(of, Condition::Address(net) if net.contains(&address));
-    policies.get(policy).map_or_else(Vec::new, |policy| variants_apart(policy, is_own))
 }
 
 /// The limits of an address: of every policy that is keyed by it alone, and whichever others of its own

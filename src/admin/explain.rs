@@ -4,6 +4,7 @@ use std::{net::IpAddr, sync::Arc};
 
 use axum::{Json, extract::State};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, header, request, uri::PathAndQuery};
+use send_wrapper::SendWrapper;
 
 use super::{
     context::HandlerContext,
@@ -13,7 +14,10 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    proxy::explain::{CheckVerdict, ExplainedCheck, ExplainedRoute, ExplainedVerdict, Explanation},
+    proxy::{
+        self,
+        explain::{CheckVerdict, ExplainedCheck, ExplainedRoute, ExplainedVerdict, Explanation},
+    },
     telemetry::time::format_duration,
 };
 
@@ -53,9 +57,12 @@ pub(super) async fn explanation(
     request: dto::ExplainedRequest,
 ) -> Result<dto::Explanation, Problem> {
     let peer = peer(request.peer.as_deref())?;
-    let explained =
-        context.desk.explain(&context.state.in_force.snapshot().rules, parts(request)?, peer).await?;
-    Ok(told(explained))
+    let (state, request) = (&context.state, request_parts(request)?);
+    let config = state.in_force.snapshot();
+    let now = state.clock.now();
+    let explained = proxy::explain::explain(&config.rules, &context.store, &state.bans, &request, peer, now);
+    // It looks at the request as a worker does, by what belongs to one thread.
+    Ok(dto::Explanation::from(SendWrapper::new(explained).await))
 }
 
 fn peer(text: Option<&str>) -> Result<IpAddr, Problem> {
@@ -66,8 +73,8 @@ fn peer(text: Option<&str>) -> Result<IpAddr, Problem> {
 }
 
 /// The request as a client would send it over HTTP/1.1.
-fn parts(asked: dto::ExplainedRequest) -> Result<request::Parts, Problem> {
-    let dto::ExplainedRequest { method, url, headers: fields, .. } = asked;
+fn request_parts(request: dto::ExplainedRequest) -> Result<request::Parts, Problem> {
+    let dto::ExplainedRequest { method, url, headers: fields, .. } = request;
     let wrong = |what: &str, text: &str| Problem::bad_request(format!("{what}: {}", text.escape_debug()));
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("this is no method", &method))?;
     let uri: Uri = url.parse().map_err(|_| wrong("this is no URL that a request can be for", &url))?;
@@ -108,28 +115,30 @@ fn origin_form(uri: &Uri) -> Uri {
     }
 }
 
-fn told(explained: Explanation) -> dto::Explanation {
-    let (address, because) = explained.address;
-    let client_address = dto::ExplainedAddress { address: address.into(), because };
-    let (user, because) = explained.user;
-    let user = dto::ExplainedUser { user: user.map(Into::into), because };
-    let verdict = match explained.verdict {
-        ExplainedVerdict::Allowed => "allowed",
-        ExplainedVerdict::Denied => "denied",
-        ExplainedVerdict::Banned => "banned",
-        ExplainedVerdict::Undecided => "undecided",
-        ExplainedVerdict::Refused => "refused",
-    };
-    dto::Explanation {
-        client_address,
-        user,
-        route: explained.route.map(route),
-        upstream: explained.upstream,
-        verdict: verdict.to_owned(),
-        status: explained.status.map(|status| status.as_u16()),
-        because: explained.because,
-        checks: explained.checks.into_iter().map(check).collect(),
-        bans: explained.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
+impl From<Explanation> for dto::Explanation {
+    fn from(explained: Explanation) -> Self {
+        let (address, because) = explained.address;
+        let client_address = dto::ExplainedAddress { address: address.into(), because };
+        let (user, because) = explained.user;
+        let user = dto::ExplainedUser { user: user.map(Into::into), because };
+        let verdict = match explained.verdict {
+            ExplainedVerdict::Allowed => "allowed",
+            ExplainedVerdict::Denied => "denied",
+            ExplainedVerdict::Banned => "banned",
+            ExplainedVerdict::Undecided => "undecided",
+            ExplainedVerdict::Refused => "refused",
+        };
+        Self {
+            client_address,
+            user,
+            route: explained.route.map(route),
+            upstream: explained.upstream,
+            verdict: verdict.to_owned(),
+            status: explained.status.map(|status| status.as_u16()),
+            because: explained.because,
+            checks: explained.checks.into_iter().map(check).collect(),
+            bans: explained.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
+        }
     }
 }
 
@@ -177,7 +186,7 @@ mod tests {
             headers: headers.into_iter().collect(),
             peer: None,
         };
-        let parts = parts(request)?;
+        let parts = request_parts(request)?;
         let host = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap().to_owned());
         Ok((parts.uri.to_string(), host))
     }

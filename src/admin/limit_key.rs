@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use crate::{
     abuse,
     config::model::{Condition, KeyPart, KeyRecipe, Missing},
-    limit::{Policy, PolicyId},
+    limit::Policy,
 };
 
 /// What the parts of a key begin with. Those with a name have `=` behind it.
@@ -43,8 +43,8 @@ impl LimitKey {
         policy.keys.iter().any(|recipe| self.is_made_by(recipe))
     }
 
-    /// Which of [`Policy::variants`] have counts of their own, first the one that requests with this key alone go by.
-    pub(super) fn variants(&self, policy: &Policy) -> Vec<usize> {
+    /// Those of [`Policy::variants`] with counts of their own: first the one that requests with this key alone go by.
+    pub(super) fn variants<'a>(&self, policy: &'a Policy) -> Vec<&'a Policy> {
         variants_apart(policy, |of| self.is_of(of))
     }
 
@@ -68,15 +68,16 @@ impl LimitKey {
     }
 }
 
-/// Which of [`Policy::variants`] have counts of their own: first the one whose override `is_own`, or the policy itself.
-pub(super) fn variants_apart(policy: &Policy, is_own: impl Fn(&Condition) -> bool) -> Vec<usize> {
-    let own = policy.overrides.iter().position(|(of, _)| is_own(of)).map_or(0, |index| index + 1);
-    let ids: Vec<PolicyId> = policy.variants().map(|variant| variant.id).collect();
-    let counts_apart = |&other: &usize| {
-        let id = ids.get(other);
-        id != ids.get(own) && ids.iter().position(|known| Some(known) == id) == Some(other)
-    };
-    std::iter::once(own).chain((0..ids.len()).filter(counts_apart)).collect()
+/// Those of [`Policy::variants`] with counts of their own: first the one whose override `is_own`, or the policy itself.
+pub(super) fn variants_apart(policy: &Policy, is_own: impl Fn(&Condition) -> bool) -> Vec<&Policy> {
+    let own = policy.overrides.iter().find(|(of, _)| is_own(of)).map_or(policy, |(_, variant)| variant);
+    let mut apart = vec![own];
+    for variant in policy.variants() {
+        if apart.iter().all(|known| known.id != variant.id) {
+            apart.push(variant);
+        }
+    }
+    apart
 }
 
 fn is_made_by(part: &KeyPart, text: &str) -> bool {

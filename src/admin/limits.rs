@@ -8,14 +8,17 @@ use utoipa::IntoParams;
 
 use super::{
     ConfigSnapshot,
-    context::HandlerContext,
+    context::{HandlerContext, to_completion},
     dto::{self, schema},
     extract::{Operator, Query},
     limit_key::LimitKey,
     openapi::{LookupErrors, NotFoundError, UnavailableError, WriteErrors},
     problem::Problem,
 };
-use crate::{limit::Peek, telemetry::time::format_duration};
+use crate::{
+    limit::{Cleared, Peek, Policy, StoreAdmin},
+    telemetry::time::format_duration,
+};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -52,7 +55,7 @@ async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Li
     for index in policies {
         let Some(policy) = config.policies().get(index) else { continue };
         for (nth, variant) in key.variants(policy).into_iter().enumerate() {
-            let peek = context.desk.peek(config.policies(), index, variant, &key.text).await?;
+            let peek = context.store.peek(variant, &key.text).await?;
             // Whether anybody has other limits, or lacks what the policy goes by, shows by what was used of them.
             if peek.used == 0 && (nth > 0 || !is_named && !key.is_keyed(policy)) {
                 continue;
@@ -83,16 +86,18 @@ pub(super) async fn clear(
     by: Operator,
     Query(query): Query<LimitsQuery>,
 ) -> Result<Json<dto::ResetLimits>, Problem> {
-    let config = context.state.in_force.snapshot();
-    let (key, policies, _) = policies_with_key(&config, &query)?;
-    let policies = policies.into_iter().filter_map(|index| config.policies().get(index)).cloned().collect();
-    let cleared = context.desk.clear(policies, &key.text).await?;
-    let names: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
-    context.audit(&by, "reset", &key.text, &names.into_iter().collect::<Vec<_>>().join(", "));
-    tracing::info!(key = %key.text, cleared = cleared.len(), "limits were cleared");
-    let cleared =
-        cleared.into_iter().map(|limit| dto::ClearedLimit { policy: limit.policy, key: limit.identifier });
-    Ok(Json(dto::ResetLimits { cleared: cleared.collect() }))
+    to_completion(async move {
+        let config = context.state.in_force.snapshot();
+        let (key, policies, _) = policies_with_key(&config, &query)?;
+        let policies: Vec<Policy> =
+            policies.into_iter().filter_map(|index| config.policies().get(index)).cloned().collect();
+        let cleared = context.store.clear(&policies, &key.text).await?;
+        let names: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
+        context.audit(&by, "reset", &key.text, &names.into_iter().collect::<Vec<_>>().join(", "));
+        tracing::info!(key = %key.text, cleared = cleared.len(), "limits were cleared");
+        Ok(Json(dto::ResetLimits { cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect() }))
+    })
+    .await
 }
 
 /// The key, and the policies, by index, that can have it; and whether the one was asked for by its name.
@@ -130,5 +135,11 @@ impl dto::LimitUsage {
             // To the second, rounded up, as clients are told.
             reset: format_duration(peek.verdict.reset.saturating_add(999_999) / 1_000_000 * 1_000_000),
         }
+    }
+}
+
+impl From<Cleared> for dto::ClearedLimit {
+    fn from(limit: Cleared) -> Self {
+        Self { policy: limit.policy, key: limit.identifier }
     }
 }

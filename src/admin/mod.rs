@@ -4,7 +4,7 @@
 //! [`dto`]; errors are `application/problem+json` (RFC 9457).
 
 mod active_config;
-mod archivist;
+mod archive_client;
 mod audit;
 mod auth;
 mod background;
@@ -13,7 +13,6 @@ mod blocked;
 mod configuration;
 mod connection_slots;
 mod context;
-mod desk;
 pub mod dto;
 mod events;
 mod evidence;
@@ -25,6 +24,7 @@ mod limits;
 mod openapi;
 mod page;
 mod paging;
+mod peer_reader;
 mod problem;
 mod reload;
 mod router;
@@ -32,6 +32,7 @@ mod server;
 mod session;
 mod state;
 mod status;
+mod store_client;
 #[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
@@ -43,5 +44,6 @@ mod users;
 pub use active_config::{ActiveConfig, ConfigSnapshot};
 pub use health::{ProcessPhase, Readiness};
 pub use reload::{ReloadRequest, Reloads};
-pub use server::{AdminHandle, spawn};
-pub use state::{AdminState, ProcessFacts};
+pub use server::{AdminHandle, Backends, spawn};
+pub use state::{AdminState, ProcessFacts, StoreFactsSources};
+pub use token_throttle::WRONG_TOKEN_KEYS;

@@ -24,19 +24,18 @@ use tokio::{
     net::{TcpListener, TcpStream},
     runtime,
     sync::watch,
-    task::LocalSet,
+    task::{self, LocalSet},
     time,
 };
 
 use super::{
-    AdminState,
-    archivist::Archivist,
-    background,
-    connection_slots::{Place, Places},
+    AdminState, background,
+    connection_slots::{ConnectionSlot, ConnectionSlots},
     context::HandlerContext,
-    desk::{self, Desk},
     extract::Peer,
+    peer_reader::PeerReader,
     router::router,
+    store_client::StoreClient,
 };
 use crate::{abuse::Archive, limit::StoreAdmin};
 
@@ -88,36 +87,50 @@ impl ShutdownSignal {
     }
 }
 
-/// Starts the admin port on a socket that is bound already. `store` makes its end of the store, and `archive`
-/// that of the archive, on its own thread.
+/// What the admin port asks. The ends of the store and of the archive may belong to one thread: they are made on that of
+/// the port.
+pub struct Backends<S, A, T> {
+    /// Makes an end of the store that holds the limits.
+    pub store: S,
+    /// Makes an end of the archive of limited clients that instances share.
+    pub archive: A,
+    /// Counts wrong tokens, in this process.
+    pub wrong_tokens: T,
+}
+
+/// Starts the admin port on a socket that is bound already.
 ///
 /// # Errors
 /// The socket or the runtime can't be set up, or there is no thread left.
-pub fn spawn<S: StoreAdmin + 'static, A: Archive + 'static>(
+pub fn spawn<S, A>(
     listener: std::net::TcpListener,
     state: AdminState,
-    store: impl FnOnce() -> S + Send + 'static,
-    archive: impl FnOnce() -> A + Send + 'static,
-) -> io::Result<AdminHandle> {
+    backends: Backends<
+        impl FnOnce() -> S + Send + 'static,
+        impl FnOnce() -> A + Send + 'static,
+        impl StoreAdmin + Send + 'static,
+    >,
+) -> io::Result<AdminHandle>
+where
+    S: StoreAdmin + 'static,
+    A: Archive + 'static,
+{
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = watch::channel(false);
     let run = move || {
-        let (desk, questions, errands) = Desk::open();
         let local = LocalSet::new();
-        let (bans, clock) = (Arc::clone(&state.bans), Arc::clone(&state.clock));
-        local.spawn_local(async move { desk::serve(store(), bans, clock, questions).await });
-        let (registry, clock) = (Arc::clone(&state.registry), Arc::clone(&state.clock));
-        local.spawn_local(async move { Archivist::new(archive(), registry, clock).serve(errands).await });
-        let context = Arc::new(HandlerContext::new(state, desk));
-        local.spawn_local(background::sample(Arc::clone(&context)));
-        local.spawn_local(background::refresh(Arc::clone(&context)));
-        local.spawn_local(background::tick(Arc::clone(&context)));
-        let router = router(context);
         let result = local.block_on(&runtime, async {
-            let listener = TcpListener::from_std(listener)?;
-            accept(listener, router, stopped).await;
+            let Backends { store, archive, wrong_tokens } = backends;
+            let (registry, clock) = (Arc::clone(&state.registry), Arc::clone(&state.clock));
+            let peers = PeerReader::new(archive(), registry, clock);
+            let (store, wrong_tokens) = (StoreClient::new(store()), StoreClient::new(wrong_tokens));
+            let context = Arc::new(HandlerContext::new(state, store, peers, wrong_tokens));
+            task::spawn_local(background::sample(Arc::clone(&context)));
+            task::spawn_local(background::refresh(Arc::clone(&context)));
+            task::spawn_local(background::tick(Arc::clone(&context)));
+            accept(TcpListener::from_std(listener)?, router(context), stopped).await;
             io::Result::Ok(())
         });
         if let Err(error) = result {
@@ -131,7 +144,7 @@ pub fn spawn<S: StoreAdmin + 'static, A: Archive + 'static>(
 }
 
 async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Receiver<bool>) {
-    let places = Places::new(CONNECTIONS);
+    let slots = ConnectionSlots::new(CONNECTIONS);
     loop {
         let (stream, peer) = tokio::select! {
             _ = stopped.changed() => break,
@@ -145,23 +158,28 @@ async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Recei
             },
         };
         let router = router.clone().layer(Extension(Peer(peer)));
-        tokio::spawn(serve(stream, router, places.take(), stopped.clone()));
+        task::spawn_local(serve(stream, router, slots.acquire(), stopped.clone()));
     }
     drop(listener);
-    // Every place given back: every connection has ended.
-    let _late = time::timeout(2 * GRACE, places.all_free()).await;
+    // Every slot released: every connection has ended.
+    let _late = time::timeout(2 * GRACE, slots.all_released()).await;
 }
 
-async fn serve(stream: TcpStream, router: Router, place: Arc<Place>, mut stopped: watch::Receiver<bool>) {
+async fn serve(
+    stream: TcpStream,
+    router: Router,
+    slot: Arc<ConnectionSlot>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let _unsupported = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(HEAD);
     let (end, ending) = watch::channel(false);
     let service = TowerToHyperService::new(router);
-    let visit = Arc::clone(&place);
+    let of_request = Arc::clone(&slot);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(ShutdownSignal(ending.clone()));
-        request.extensions_mut().insert(Arc::clone(&visit));
+        request.extensions_mut().insert(Arc::clone(&of_request));
         service.call(request)
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -169,8 +187,8 @@ async fn serve(stream: TcpStream, router: Router, place: Arc<Place>, mut stopped
         ended = &mut connection => Some(ended),
         _ = stopped.changed() => None,
         () = time::sleep(LIFETIME) => None,
-        // Whoever comes has the place at once.
-        () = place.told_to_go() => return,
+        // A new connection has the slot at once.
+        () = slot.evicted() => return,
     };
     let ended = match ended {
         Some(ended) => ended,

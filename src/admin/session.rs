@@ -21,20 +21,20 @@ const SECOND: i64 = 1_000_000;
 
 /// `Set-Cookie` for somebody who has shown `token` at `now`, in microseconds since the Unix epoch. `is_tls`: the browser
 /// reaches the page by https, and is to send the cookie by nothing else.
-pub(super) fn begin(token: &Secret, now: i64, is_tls: bool) -> String {
+pub(super) fn issue(token: &Secret, now: i64, is_tls: bool) -> String {
     let end = now / SECOND + LASTS;
     let mac = URL_SAFE_NO_PAD.encode(mac(token, end).finalize().into_bytes());
     set(&format!("{end}.{mac}"), LASTS, is_tls)
 }
 
 /// `Set-Cookie` that takes it away.
-pub(super) fn end(is_tls: bool) -> String {
+pub(super) fn expire(is_tls: bool) -> String {
     set("", 0, is_tls)
 }
 
 /// Whether a request bears a cookie that `token` was shown for, and that has not ended.
-pub(super) fn holds(token: &Secret, headers: &HeaderMap, now: i64) -> bool {
-    cookie(headers, NAME).is_some_and(|value| is_valid(token, value, now))
+pub(super) fn is_valid(token: &Secret, headers: &HeaderMap, now: i64) -> bool {
+    cookie(headers, NAME).is_some_and(|value| is_valid_value(token, value, now))
 }
 
 /// The value of a cookie. Only the first of that name counts.
@@ -49,7 +49,7 @@ fn set(value: &str, seconds: i64, is_tls: bool) -> String {
     format!("{NAME}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}")
 }
 
-fn is_valid(token: &Secret, value: &str, now: i64) -> bool {
+fn is_valid_value(token: &Secret, value: &str, now: i64) -> bool {
     let read = || {
         let (end, given) = value.split_once('.')?;
         Some((end.parse::<i64>().ok()?, URL_SAFE_NO_PAD.decode(given).ok()?))
@@ -83,22 +83,22 @@ mod tests {
     #[test]
     fn a_cookie_holds_until_it_ends_and_for_its_token_alone() {
         let token = Secret::new("s3cret");
-        let cookie = begin(&token, NOW, false);
+        let cookie = issue(&token, NOW, false);
         let value = value(&cookie);
         let end = NOW + LASTS * SECOND;
-        assert!(is_valid(&token, value, NOW) && is_valid(&token, value, end - 1_000_001));
-        assert!(!is_valid(&token, value, end), "it is over");
-        assert!(!is_valid(&token, value, NOW - 10 * SECOND), "it would last too long");
-        assert!(!is_valid(&Secret::new("s3cres"), value, NOW));
+        assert!(is_valid_value(&token, value, NOW) && is_valid_value(&token, value, end - 1_000_001));
+        assert!(!is_valid_value(&token, value, end), "it is over");
+        assert!(!is_valid_value(&token, value, NOW - 10 * SECOND), "it would last too long");
+        assert!(!is_valid_value(&Secret::new("s3cres"), value, NOW));
         assert!(!value.contains("s3cret"));
         assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict"));
-        assert!(begin(&token, NOW, true).ends_with("; Secure"));
+        assert!(issue(&token, NOW, true).ends_with("; Secure"));
     }
 
     #[test]
     fn what_was_tampered_with_is_no_session() {
         let token = Secret::new("s3cret");
-        let cookie = begin(&token, NOW, false);
+        let cookie = issue(&token, NOW, false);
         let (end, mac) = value(&cookie).split_once('.').unwrap();
         let later = end.parse::<i64>().unwrap() + 1;
         let flipped = if mac.starts_with('A') { "B" } else { "A" };
@@ -114,7 +114,7 @@ mod tests {
             format!("{}.{mac}", i64::MAX),
             "s3cret".to_owned(),
         ] {
-            assert!(!is_valid(&token, &wrong, NOW), "{wrong}");
+            assert!(!is_valid_value(&token, &wrong, NOW), "{wrong}");
         }
     }
 

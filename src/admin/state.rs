@@ -7,7 +7,11 @@ use crate::{
     abuse::{AuditLog, Registry, bans::Bans},
     config::model::Secret,
     limit::Clock,
-    telemetry::{Events, diagnostics::Warnings, metrics::Metrics},
+    telemetry::{
+        Events,
+        diagnostics::Warnings,
+        metrics::{MemoryFacts, Metrics, StoreFacts},
+    },
 };
 
 /// Everything that the admin port shows or changes, but the store.
@@ -30,6 +34,7 @@ pub struct AdminState {
     /// The same that stamps denials.
     pub clock: Arc<dyn Clock>,
     pub facts: ProcessFacts,
+    pub store_facts: StoreFactsSources,
 }
 
 /// What is fixed once the process has started.
@@ -37,4 +42,17 @@ pub struct AdminState {
 pub struct ProcessFacts {
     /// Where clients are served: the addresses as they were bound.
     pub listeners: Vec<SocketAddr>,
+    pub workers: usize,
+    /// In microseconds since the Unix epoch.
+    pub started: i64,
+}
+
+type FactsSource<T> = Box<dyn Fn() -> T + Send + Sync>;
+
+/// Whom to ask how the stores stand.
+pub struct StoreFactsSources {
+    /// The store in memory, which stands in where a shared one is away.
+    pub memory: FactsSource<MemoryFacts>,
+    /// The store that instances share, if they do.
+    pub shared: Option<FactsSource<StoreFacts>>,
 }

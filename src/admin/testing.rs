@@ -11,7 +11,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    ActiveConfig, AdminHandle, AdminState, ConfigSnapshot, ProcessFacts, ProcessPhase, Readiness, spawn,
+    ActiveConfig, AdminHandle, AdminState, Backends, ConfigSnapshot, ProcessFacts, ProcessPhase, Readiness,
+    StoreFactsSources, spawn,
 };
 use crate::{
     abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
@@ -19,11 +20,17 @@ use crate::{
     identity::Verifier,
     limit::{
         Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, StoreAdmin,
-        Unavailable,
+        SystemClock, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
     proxy::Rules,
-    telemetry::{Events, diagnostics::Warnings, metrics::Metrics, testing::config},
+    store::memory::MemoryStore,
+    telemetry::{
+        Events,
+        diagnostics::Warnings,
+        metrics::{MemoryFacts, Metrics},
+        testing::config,
+    },
 };
 
 /// 2026-07-03T12:00:01Z
@@ -160,12 +167,21 @@ impl Harness {
             events: events.clone(),
             warnings: Warnings::default(),
             clock: Arc::new(clock()),
-            facts: ProcessFacts { listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))] },
+            facts: ProcessFacts {
+                listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+                workers: 1,
+                started: NOW,
+            },
+            store_facts: StoreFactsSources { memory: Box::new(MemoryFacts::default), shared: None },
         };
         let store = Arc::new(Lists::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let lists = Arc::clone(&store);
-        let handle = spawn(listener, state, move || lists, move || archive).unwrap();
+        let handle = {
+            let wrong_tokens = Arc::new(MemoryStore::new(100, Arc::new(SystemClock::new())));
+            let backends = Backends { store: move || lists, archive: move || archive, wrong_tokens };
+            spawn(listener, state, backends).unwrap()
+        };
         let recorder = collector.recorder();
         Self { address: handle.address(), store, readiness, events, bans, registry, recorder, handle }
     }

@@ -1,111 +1,157 @@
-//! How often somebody may be wrong about the token.
+//! How often a client may be wrong about the token.
 //!
-//! Each address by itself: whoever guesses keeps nobody out who comes from elsewhere, nor anybody who has signed in.
+//! Each address is counted by itself: one that guesses keeps neither other addresses out nor clients that have signed in.
 
-use std::{
-    collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
-    time::{Duration, Instant},
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use super::store_client::StoreClient;
+use crate::{
+    abuse,
+    config::model::{self, Algorithm, KeyPart, KeyRecipe, Rate},
+    limit::{Check, Policy, PolicyIds, Store, algorithm::Detail},
 };
 
-use parking_lot::Mutex;
-
-use crate::abuse;
-
-/// Wrong tokens of an address a [`PERIOD`]; after those, none of its is looked at until it is over.
-pub(super) const FAILURES: u32 = 30;
-const PERIOD: Duration = Duration::from_secs(1);
-/// Addresses that are counted apart; what comes from more is counted together.
-const ADDRESSES: usize = 1_024;
-/// How much of an IPv6 address is somebody's own.
+/// Wrong tokens of an address a [`WINDOW`]. Further tokens of it are not looked at until earlier ones are that old.
+const MAX_FAILURES: u64 = 30;
+const WINDOW: Duration = Duration::from_secs(1);
+/// Addresses that use all their guesses at once, until all addresses have to wait: one host may have many.
+const MAX_ADDRESSES: u64 = 1_024;
+/// Limits that the store of wrong tokens has room for: an address may fail in both ways.
+pub const WRONG_TOKEN_KEYS: usize = 2_050;
+/// How much of an IPv6 address identifies a host.
 const IPV6_PREFIX: u8 = 64;
-/// Stands for those together.
-const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// The wrong ones of late.
-#[derive(Debug, Default)]
-pub(super) struct Guesses(Mutex<HashMap<IpAddr, (Instant, u32)>>);
-
-impl Guesses {
-    /// Whether another of this address may be looked at.
-    pub(super) fn may_guess(&self, address: IpAddr, now: Instant) -> bool {
-        let periods = self.0.lock();
-        let counted = periods.get(&whose(address)).or_else(|| {
-            let is_full = periods.len() >= ADDRESSES;
-            periods.get(&OTHERS).filter(|_| is_full)
-        });
-        counted.is_none_or(|&(began, failures)| is_over(began, now) || failures < FAILURES)
-    }
-
-    /// Another was wrong; whether it is the first of its period.
-    pub(super) fn wrong(&self, address: IpAddr, now: Instant) -> bool {
-        let mut periods = self.0.lock();
-        let mut whose = whose(address);
-        if !periods.contains_key(&whose) && periods.len() >= ADDRESSES {
-            periods.retain(|_, &mut (began, _)| !is_over(began, now));
-            if periods.len() >= ADDRESSES {
-                whose = OTHERS;
-            }
-        }
-        let period = periods.entry(whose).or_insert((now, 0));
-        if is_over(period.0, now) {
-            *period = (now, 0);
-        }
-        period.1 = period.1.saturating_add(1);
-        period.1 == 1
-    }
+/// Limits the wrong tokens that come one way: at the login page, or in `Authorization`.
+pub(super) struct TokenThrottle {
+    store: Arc<StoreClient>,
+    /// By address, then overall.
+    policies: Vec<Policy>,
 }
 
-fn whose(address: IpAddr) -> IpAddr {
-    abuse::masked(address, IPV6_PREFIX).addr()
+/// What came of a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    Right,
+    /// `is_first`: the first wrong one of its address in a while.
+    Wrong {
+        is_first: bool,
+    },
+    /// It was not looked at.
+    Throttled,
 }
 
-fn is_over(began: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(began) >= PERIOD
+impl TokenThrottle {
+    /// Counts in `store` by policies of its own, called by `name` and numbered by `ids`.
+    pub(super) fn new(store: Arc<StoreClient>, ids: &mut PolicyIds, name: &str) -> Self {
+        let policy = |key: KeyPart, limit| {
+            let (name, tiers) = (format!("{name} by {key}"), vec![Rate { limit, window: WINDOW }]);
+            model::Policy::new(name, Algorithm::SingleCounter, vec![KeyRecipe(vec![key])], tiers)
+        };
+        let per_address = policy(KeyPart::Ip, MAX_FAILURES);
+        let overall = policy(KeyPart::Global, MAX_FAILURES * MAX_ADDRESSES);
+        Self { store, policies: ids.policies([&per_address, &overall]) }
+    }
+
+    /// Has the token of a client at `address` looked at by `is_right`, unless too many were wrong of late. Only wrong ones
+    /// count.
+    pub(super) async fn attempt(&self, address: IpAddr, is_right: impl FnOnce() -> bool) -> Attempt {
+        let identifiers = [format!("ip:{}", abuse::masked(address, IPV6_PREFIX)), "global".to_owned()];
+        let checks: Vec<Check<'_>> = self
+            .policies
+            .iter()
+            .zip(&identifiers)
+            .map(|(policy, identifier)| Check {
+                policy,
+                identifier: identifier.into(),
+                cost: 1,
+                detail: Detail::None,
+            })
+            .collect();
+        // A store in memory always answers. One that did not would be no reason to allow guesses without end.
+        if !self.store.look(&checks).await.is_ok_and(|decision| decision.admitted) {
+            return Attempt::Throttled;
+        }
+        if is_right() {
+            return Attempt::Right;
+        }
+        let counted = self.store.decide(&checks).await;
+        let remaining = counted.ok().and_then(|decision| Some(decision.verdicts.first()?.remaining));
+        Attempt::Wrong { is_first: remaining == Some(MAX_FAILURES - 1) }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use futures_util::FutureExt;
 
-    fn v4(number: u32) -> IpAddr {
-        IpAddr::V4(number.into())
+    use super::*;
+    use crate::{limit::ManualClock, store::memory::MemoryStore};
+
+    const KEYS: usize = 1_024;
+
+    struct Throttle {
+        clock: Arc<ManualClock>,
+        store: Arc<MemoryStore>,
+        throttle: TokenThrottle,
+    }
+
+    impl Throttle {
+        fn new() -> Self {
+            let clock = Arc::new(ManualClock::new(1_783_080_001_000_000));
+            let store = Arc::new(MemoryStore::new(KEYS, Arc::clone(&clock) as _));
+            let client = Arc::new(StoreClient::new(Arc::clone(&store)));
+            Self { clock, store, throttle: TokenThrottle::new(client, &mut PolicyIds::default(), "token") }
+        }
+
+        fn attempt(&self, address: &str, is_right: bool) -> Attempt {
+            self.throttle.attempt(address.parse().unwrap(), || is_right).now_or_never().unwrap()
+        }
+
+        fn wrong(&self, address: &str) -> Attempt {
+            self.attempt(address, false)
+        }
     }
 
     #[test]
     fn after_so_many_wrong_ones_the_next_waits_for_the_second_to_end() {
-        let (guesses, now) = (Guesses::default(), Instant::now());
-        for nth in 0..FAILURES {
-            assert!(guesses.may_guess(v4(1), now));
-            assert_eq!(guesses.wrong(v4(1), now), nth == 0);
+        let throttle = Throttle::new();
+        let start = 1_783_080_001_000_000;
+        for nth in 0..MAX_FAILURES {
+            assert_eq!(throttle.attempt("192.0.2.1", true), Attempt::Right, "right ones do not count");
+            assert_eq!(throttle.wrong("192.0.2.1"), Attempt::Wrong { is_first: nth == 0 });
         }
-        assert!(!guesses.may_guess(v4(1), now + PERIOD / 2));
-        assert!(guesses.may_guess(v4(2), now), "somebody elsewhere is not kept out");
-        assert!(guesses.may_guess(v4(1), now + PERIOD));
-        assert!(guesses.wrong(v4(1), now + PERIOD));
-        assert!(guesses.may_guess(v4(1), now + PERIOD), "they are counted anew");
+        throttle.clock.set(start + 500_000);
+        assert_eq!(
+            throttle.attempt("192.0.2.1", true),
+            Attempt::Throttled,
+            "not even a right one is looked at"
+        );
+        assert_eq!(throttle.attempt("192.0.2.2", true), Attempt::Right, "other addresses are not kept out");
+        throttle.clock.set(start + 1_000_000);
+        assert_eq!(throttle.wrong("192.0.2.1"), Attempt::Wrong { is_first: true });
+        assert_eq!(throttle.attempt("192.0.2.1", true), Attempt::Right, "they are counted anew");
     }
 
     #[test]
     fn one_host_has_no_more_guesses_for_having_many_addresses() {
-        let (guesses, now) = (Guesses::default(), Instant::now());
-        for host in 0..FAILURES {
-            guesses.wrong(format!("2001:db8::{host:x}").parse().unwrap(), now);
+        let throttle = Throttle::new();
+        for host in 0..MAX_FAILURES {
+            throttle.wrong(&format!("2001:db8::{host:x}"));
         }
-        assert!(!guesses.may_guess("2001:db8::ffff".parse().unwrap(), now));
-        assert!(guesses.may_guess("2001:db8:0:1::".parse().unwrap(), now));
+        assert_eq!(throttle.wrong("2001:db8::ffff"), Attempt::Throttled);
+        assert_eq!(throttle.attempt("2001:db8:0:1::", true), Attempt::Right);
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
-        let (guesses, now) = (Guesses::default(), Instant::now());
-        for number in 0..3 * ADDRESSES {
-            guesses.wrong(v4(u32::try_from(number).unwrap()), now);
+    fn what_is_remembered_is_bounded_and_so_are_the_guesses_of_all_addresses_together() {
+        let throttle = Throttle::new();
+        let address = |number: u64| std::net::Ipv4Addr::from(u32::try_from(number).unwrap()).to_string();
+        for number in 0..MAX_FAILURES * MAX_ADDRESSES {
+            assert!(matches!(throttle.wrong(&address(number)), Attempt::Wrong { .. }), "{number}");
         }
-        assert!(guesses.0.lock().len() <= ADDRESSES + 1);
-        assert!(!guesses.may_guess(v4(u32::MAX), now), "those who are not counted apart share theirs");
-        assert!(guesses.may_guess(v4(1), now));
-        guesses.wrong(v4(u32::MAX), now + PERIOD);
-        assert_eq!(guesses.0.lock().len(), 1);
+        assert!(throttle.store.stats().keys <= KEYS);
+        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), Attempt::Throttled);
+        throttle.clock.set(1_783_080_002_000_000);
+        assert_eq!(throttle.wrong(&address(u64::from(u32::MAX))), Attempt::Wrong { is_first: true });
     }
 }

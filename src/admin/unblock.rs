@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 
 use super::{
     bans,
-    context::HandlerContext,
+    context::{HandlerContext, to_completion},
     dto::{self, schema},
     extract::{ClientParam, NoParams, Operator, Query},
     openapi::{NotFoundError, UnavailableError, WriteErrors},
@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     abuse::{self, bans::Key},
+    limit::StoreAdmin,
     telemetry::Event,
 };
 
@@ -33,20 +34,28 @@ pub(super) async fn unblock(
     address: ClientParam,
     _: Query<NoParams>,
 ) -> Result<Json<dto::Unblocked>, Problem> {
+    to_completion(async move { unblocked(&context, &by, &address).await.map(Json) }).await
+}
+
+async fn unblocked(
+    context: &HandlerContext,
+    by: &Operator,
+    address: &ClientParam,
+) -> Result<dto::Unblocked, Problem> {
     let state = &context.state;
-    let configured = state.in_force.snapshot();
-    let address = address.client(configured.ipv6_prefix())?;
+    let config = state.in_force.snapshot();
+    let address = address.client(config.ipv6_prefix())?;
     let shown = abuse::shown(address);
     // It may be known to others alone.
-    context.desk.look_up(address).await;
+    context.peers.look_up(address).await;
     // Every instance hears that limits were cleared, this one, too, and has forgotten the address by the end.
     let known = state.registry.client(address, state.clock.now()).map(|(_, _, limited)| limited);
     // The limits first: forgotten first, it would be listed again by the next request that they deny.
-    let cleared = context.desk.reset(configured.policies(), &abuse::identifier(&shown)).await?;
+    let cleared = context.store.reset(config.policies(), &abuse::identifier(&shown)).await?;
     // Then by everybody, or it would come back from them.
-    context.desk.forget(address).await?;
+    context.peers.forget(address).await?;
     let known = known.or(state.registry.forget(address, state.clock.now()));
-    let bans_lifted = bans::lift_all(&context, &Key::Address(address)).await;
+    let bans_lifted = bans::lift_all(context, &Key::Address(address)).await;
     if known.is_none() && cleared.is_empty() && bans_lifted == 0 {
         return Err(Problem::not_found(format!(
             "{shown} was not limited lately, and no limit is kept of it"
@@ -60,17 +69,15 @@ pub(super) async fn unblock(
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
-    context.audit(&by, "unblock", &shown, &detail);
-    // Where instances share their limits, each hears of it, this one too.
-    if state.metrics.store().is_none() {
+    context.audit(by, "unblock", &shown, &detail);
+    // Where instances share their limits, each hears of it, this one, too.
+    if state.store_facts.shared.is_none() {
         state.events.publish(|| Event::Unblocked { address: shown.to_string() });
     }
-    let cleared =
-        cleared.into_iter().map(|limit| dto::ClearedLimit { policy: limit.policy, key: limit.identifier });
-    Ok(Json(dto::Unblocked {
+    Ok(dto::Unblocked {
         address: shown.to_string(),
-        cleared: cleared.collect(),
+        cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect(),
         bans_lifted,
         other_keys: others.into_iter().collect(),
-    }))
+    })
 }

@@ -53,7 +53,7 @@ pub(super) async fn addresses_of(context: &HandlerContext, user: &str) -> Result
     let Some(written) = state.registry.names().meant(user) else {
         return Err(Problem::not_found("no users are written down: abuse.users is off"));
     };
-    let others = context.desk.user(&written).await;
+    let others = context.peers.user(&written).await;
     let found = state.registry.user(&written, &others, state.clock.now());
     if found.is_empty() {
         return Err(Problem::not_found(format!("{} was not limited lately", user.escape_debug())));

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::{
     abuse::{Archive, Collector, bans::Bans},
-    admin::{self, ActiveConfig, AdminHandle, Readiness, ReloadRequest},
+    admin::{self, ActiveConfig, AdminHandle, Readiness, ReloadRequest, StoreFactsSources},
     config::model::{AccessLogFormat, Config},
     identity::UnusableKeys,
     limit::{Clock, Policy, PolicyIds, StoreAdmin, SystemClock},
@@ -118,18 +118,30 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets)
     let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());
     let ground = Ground { instance, in_force, clock, metrics, registry, bans, audit, events };
     let memory = stores::memory(&config, &ground);
+    let memory_facts = Box::new(stores::memory_facts(&memory));
     match &config.store.redis {
         None => {
+            let facts = StoreFactsSources { memory: memory_facts, shared: None };
             let end = Arc::clone(&memory);
-            launch((generation, ids), inherited, ground, memory, None, move || Arc::clone(&end), || ())
+            launch(
+                (generation, ids),
+                inherited,
+                ground,
+                (memory, facts),
+                None,
+                move || Arc::clone(&end),
+                || (),
+            )
         }
         Some(redis) => {
             let (shared, monitor) = Shared::open(redis, config.abuse.retain, &memory, &ground)?;
             let (scope, server) = shared.records();
             let archive = move || RecordArchive::new(scope, async move || server.open_connection().await);
+            let facts =
+                StoreFactsSources { memory: memory_facts, shared: Some(Box::new(shared.facts(&monitor))) };
             let far = Some((monitor, shared.elsewhere()));
             let shared = Arc::new(shared);
-            launch((generation, ids), inherited, ground, memory, far, move || shared.end(), archive)
+            launch((generation, ids), inherited, ground, (memory, facts), far, move || shared.end(), archive)
         }
     }
 }
@@ -140,7 +152,7 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
     (generation, ids): (Generation, PolicyIds),
     mut inherited: InheritedSockets,
     ground: Ground,
-    memory: Arc<MemoryStore>,
+    (memory, store_facts): (Arc<MemoryStore>, StoreFactsSources),
     far: Option<(Monitor, Elsewhere)>,
     end: impl Fn() -> S + Clone + Send + 'static,
     archive: impl FnOnce() -> A + Send + 'static,
@@ -184,9 +196,16 @@ fn launch<S: StoreAdmin + 'static, A: Archive + 'static>(
         events: events.clone(),
         warnings: diagnostics.warnings(),
         clock: Arc::new(clock.clone()),
-        facts: admin::ProcessFacts { listeners: addresses.clone() },
+        facts: admin::ProcessFacts {
+            listeners: addresses.clone(),
+            workers,
+            started: i64::try_from(metrics.started().as_micros()).unwrap_or(i64::MAX),
+        },
+        store_facts,
     };
-    let admin = admin::spawn(only(admin_socket)?, state, end.clone(), archive)?;
+    let wrong_tokens = Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::new(clock.clone())));
+    let backends = admin::Backends { store: end.clone(), archive, wrong_tokens };
+    let admin = admin::spawn(only(admin_socket)?, state, backends)?;
 
     // Last of all, so that no client is let in where anything else can't start.
     let is_logged = config.access_log.format != AccessLogFormat::Off;

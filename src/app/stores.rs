@@ -15,7 +15,7 @@ use crate::{
     },
     telemetry::{
         Event, Events,
-        metrics::{MemoryFacts, Metrics},
+        metrics::{MemoryFacts, Metrics, StoreFacts},
     },
 };
 
@@ -52,12 +52,17 @@ pub(super) fn registry(
 pub(super) fn memory(config: &Config, ground: &Ground) -> Arc<MemoryStore> {
     let max_keys = config.store.memory.max_keys;
     let store = Arc::new(MemoryStore::new(max_keys, Arc::new(ground.clock.clone())));
-    let gauge = Arc::clone(&store);
-    ground.metrics.watch_memory(move || {
-        let stats = gauge.stats();
-        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped, discarded: stats.discarded }
-    });
+    ground.metrics.watch_memory(memory_facts(&store));
     store
+}
+
+/// How the process' own store stands.
+pub(super) fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + Sync + use<> {
+    let store = Arc::clone(store);
+    move || {
+        let stats = store.stats();
+        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped, discarded: stats.discarded }
+    }
 }
 
 /// The store that instances share, for threads to have ends of.
@@ -110,15 +115,21 @@ impl Shared {
             on_unblocked: on_unblocked(memory, ground),
             on_cleared: Box::new(on_cleared(memory, ground)),
         })?;
-        ground.metrics.watch_store(monitor.facts(Arc::clone(&shared.breaker), Arc::clone(&shared.instances)));
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
         let slices = Arc::new(Slices::new(Arc::clone(&shared.instances)));
-        Ok((Self { server, config, scope, memory, shared, slices, metrics }, monitor))
+        let store = Self { server, config, scope, memory, shared, slices, metrics };
+        store.metrics.watch_store(store.facts(&monitor));
+        Ok((store, monitor))
     }
 
     /// Whose records of limited clients this instance reads, and where.
     pub(super) fn records(&self) -> (Scope, Server) {
         (self.scope.clone(), self.server.clone())
+    }
+
+    /// How it stands.
+    pub(super) fn facts(&self, monitor: &Monitor) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
+        monitor.facts(Arc::clone(&self.shared.breaker), Arc::clone(&self.shared.instances))
     }
 
     /// What of it goes by the configuration.

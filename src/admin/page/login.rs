@@ -1,6 +1,6 @@
 //! `/login`: asks for the token once.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use axum::{
     Extension,
@@ -22,6 +22,7 @@ use super::{
         extract::{JsonBody, Peer},
         problem::Problem,
         session,
+        token_throttle::Attempt,
     },
     assets,
     layout::{Page, PageFrame},
@@ -34,7 +35,7 @@ pub(super) async fn page(
 ) -> Response {
     let now = context.state.clock.now();
     match &context.state.token {
-        Some(token) if !session::holds(token, &headers, now) => frame.bare(&form()).into_response(),
+        Some(token) if !session::is_valid(token, &headers, now) => frame.bare(&form()).into_response(),
         // There is nothing to ask for.
         _ => Redirect::to("/").into_response(),
     }
@@ -78,22 +79,24 @@ pub(super) async fn log_in(
     let Some(token) = &context.state.token else {
         return Err(Problem::not_found("there is no token, so nobody has to sign in"));
     };
-    if !context.typed.may_guess(peer, Instant::now()) {
-        return Ok(auth::enough());
-    }
-    if !bool::from(given.as_bytes().ct_eq(token.reveal().as_bytes())) {
-        if context.typed.wrong(peer, Instant::now()) {
-            tracing::warn!(%peer, "somebody tried to sign in to the admin port with a wrong token");
+    let is_right = || given.as_bytes().ct_eq(token.reveal().as_bytes()).into();
+    match context.login_throttle.attempt(peer, is_right).await {
+        Attempt::Right => {}
+        Attempt::Throttled => return Ok(auth::too_many_attempts()),
+        Attempt::Wrong { is_first } => {
+            if is_first {
+                tracing::warn!(%peer, "somebody tried to sign in to the admin port with a wrong token");
+            }
+            return Err(Problem::new(StatusCode::FORBIDDEN, "this is not the token"));
         }
-        return Err(Problem::new(StatusCode::FORBIDDEN, "this is not the token"));
     }
-    let cookie = session::begin(token, context.state.clock.now(), is_tls(&headers));
+    let cookie = session::issue(token, context.state.clock.now(), is_tls(&headers));
     Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie)]).into_response())
 }
 
 /// `POST /logout`
 pub(super) async fn log_out(headers: HeaderMap) -> Response {
-    (StatusCode::NO_CONTENT, [(SET_COOKIE, session::end(is_tls(&headers)))]).into_response()
+    (StatusCode::NO_CONTENT, [(SET_COOKIE, session::expire(is_tls(&headers)))]).into_response()
 }
 
 /// The port itself speaks no TLS: what stands in front of it does, and the browser says what it sees.

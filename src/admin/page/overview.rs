@@ -44,7 +44,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let top = blocked::page(context, &query).await?;
     let now = context.state.clock.now();
     let blocked = context.state.registry.limited(now);
-    let status = status::told(&context.state);
+    let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))
         (warnings(&status.warnings))

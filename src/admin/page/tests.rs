@@ -171,7 +171,7 @@ fn the_token_is_shown_once_and_then_the_cookie_does() {
             && !cookie.contains("s3cret")
     );
     // The head was put in lower case, which a MAC does not survive.
-    let given = crate::admin::session::begin(
+    let given = crate::admin::session::issue(
         &crate::config::model::Secret::new("s3cret"),
         crate::admin::testing::NOW,
         false,

@@ -87,13 +87,16 @@ impl Instance {
             warnings: tollgate::telemetry::diagnostics::Warnings::default(),
             clock: Arc::clone(&clock),
             facts: admin::ProcessFacts::default(),
+            store_facts: admin::StoreFactsSources { memory: Box::new(Default::default), shared: None },
         };
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
         let (client, scope) = (redis::Client::open(url).unwrap(), Scope::new("ratelimit", id, HOUR));
         let (theirs, of) = (client.clone(), scope.clone());
         let archive = move || RecordArchive::new(of, async move || connect(&theirs).await);
+        let wrong_tokens = Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::clone(&clock)));
+        let backends = admin::Backends { store: move || store, archive, wrong_tokens };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let admin = admin::spawn(listener, state, move || store, archive).unwrap();
+        let admin = admin::spawn(listener, state, backends).unwrap();
         let recorder = collector.recorder();
         Self { registry, recorder, clock, client, scope, admin, _collector: collector }
     }

@@ -1,0 +1,75 @@
+//! The archive of limited clients that instances share, as handlers ask it.
+
+use futures_util::future::LocalBoxFuture;
+use ipnet::IpNet;
+use send_wrapper::SendWrapper;
+
+use crate::{
+    abuse::{Archive, Changes, Others, Whereabouts, bans::Key},
+    limit::Unavailable,
+};
+
+type Answer<'a, T> = LocalBoxFuture<'a, Result<T, Unavailable>>;
+
+/// Any archive, used on the thread of the admin port. See [`StoreClient`](super::store_client::StoreClient).
+pub(super) struct ArchiveClient(SendWrapper<Box<dyn ObjectArchive>>);
+
+impl ArchiveClient {
+    /// To be called on the thread that asks the archive.
+    pub(super) fn new(archive: impl Archive + 'static) -> Self {
+        Self(SendWrapper::new(Box::new(archive)))
+    }
+}
+
+impl Archive for ArchiveClient {
+    async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
+        SendWrapper::new(self.0.changed(since)).await
+    }
+
+    async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<Others>, Unavailable> {
+        SendWrapper::new(self.0.read(addresses, now)).await
+    }
+
+    async fn user(&self, written: &str, now: i64) -> Result<Whereabouts, Unavailable> {
+        SendWrapper::new(self.0.user(written, now)).await
+    }
+
+    async fn forget(&self, address: IpNet, now: i64) -> Result<(), Unavailable> {
+        SendWrapper::new(self.0.forget(address, now)).await
+    }
+
+    async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
+        SendWrapper::new(self.0.bans(key)).await
+    }
+}
+
+/// [`Archive`] as an object, so that handlers are the same for every archive.
+trait ObjectArchive {
+    fn changed(&self, since: i64) -> Answer<'_, Changes>;
+    fn read<'a>(&'a self, addresses: &'a [IpNet], now: i64) -> Answer<'a, Vec<Others>>;
+    fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, Whereabouts>;
+    fn forget(&self, address: IpNet, now: i64) -> Answer<'_, ()>;
+    fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64>;
+}
+
+impl<A: Archive> ObjectArchive for A {
+    fn changed(&self, since: i64) -> Answer<'_, Changes> {
+        Box::pin(Archive::changed(self, since))
+    }
+
+    fn read<'a>(&'a self, addresses: &'a [IpNet], now: i64) -> Answer<'a, Vec<Others>> {
+        Box::pin(Archive::read(self, addresses, now))
+    }
+
+    fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, Whereabouts> {
+        Box::pin(Archive::user(self, written, now))
+    }
+
+    fn forget(&self, address: IpNet, now: i64) -> Answer<'_, ()> {
+        Box::pin(Archive::forget(self, address, now))
+    }
+
+    fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64> {
+        Box::pin(Archive::bans(self, key))
+    }
+}

@@ -1,0 +1,99 @@
+//! The store, as handlers ask it.
+
+use std::sync::Arc;
+
+use futures_util::future::LocalBoxFuture;
+use send_wrapper::SendWrapper;
+
+use crate::limit::{
+    Check, Cleared, Decision, Peek, Policy, Receipt, Store, StoreAdmin, Unavailable,
+    algorithm::metadata_list::Entry,
+};
+
+type Answer<'a, T> = LocalBoxFuture<'a, Result<T, Unavailable>>;
+
+/// Any store, used on the thread of the admin port.
+///
+/// A store and its futures may belong to one thread, and axum takes only handlers that could be moved to another. The port
+/// has a single thread, so nothing is moved; [`SendWrapper`] checks that whenever a future is polled.
+pub(super) struct StoreClient(SendWrapper<Box<dyn ObjectStore>>);
+
+impl StoreClient {
+    /// To be called on the thread that asks the store.
+    pub(super) fn new(store: impl StoreAdmin + 'static) -> Self {
+        Self(SendWrapper::new(Box::new(store)))
+    }
+}
+
+impl Store for StoreClient {
+    async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        SendWrapper::new(self.0.decide(checks)).await
+    }
+
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        SendWrapper::new(self.0.look(checks)).await
+    }
+
+    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
+        SendWrapper::new(self.0.refund(checks, receipt)).await
+    }
+}
+
+impl StoreAdmin for StoreClient {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+        SendWrapper::new(self.0.peek(policy, identifier)).await
+    }
+
+    async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
+        SendWrapper::new(self.0.entries(policy, identifier)).await
+    }
+
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        SendWrapper::new(self.0.reset(policies, identifier)).await
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+        SendWrapper::new(self.0.clear(policies, identifier)).await
+    }
+}
+
+/// [`StoreAdmin`] as an object, so that handlers are the same for every store.
+trait ObjectStore {
+    fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision>;
+    fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision>;
+    fn refund<'a>(&'a self, checks: &'a [Check<'a>], receipt: Receipt) -> Answer<'a, ()>;
+    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Peek>;
+    fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Vec<Arc<Entry>>>;
+    fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<Cleared>>;
+    fn clear<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<Cleared>>;
+}
+
+impl<S: StoreAdmin> ObjectStore for S {
+    fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision> {
+        Box::pin(Store::decide(self, checks))
+    }
+
+    fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision> {
+        Box::pin(Store::look(self, checks))
+    }
+
+    fn refund<'a>(&'a self, checks: &'a [Check<'a>], receipt: Receipt) -> Answer<'a, ()> {
+        Box::pin(Store::refund(self, checks, receipt))
+    }
+
+    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Peek> {
+        Box::pin(StoreAdmin::peek(self, policy, identifier))
+    }
+
+    fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Vec<Arc<Entry>>> {
+        Box::pin(StoreAdmin::entries(self, policy, identifier))
+    }
+
+    fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<Cleared>> {
+        Box::pin(StoreAdmin::reset(self, policies, identifier))
+    }
+
+    fn clear<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<Cleared>> {
+        Box::pin(StoreAdmin::clear(self, policies, identifier))
+    }
+}
