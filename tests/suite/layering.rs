@@ -101,7 +101,7 @@ const PURE: [(&str, &[&str]); 2] = [
             "http::Method",
         ],
     ),
-    ("peers::bans::change_log", &["std::collections", "std::mem", "std::time"]),
+    ("peers::bans::change_log", &["std::collections", "std::time"]),
 ];
 
 /// A source: the module it is, and its text.

@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    mem,
     time::{Duration, Instant},
 };
 
@@ -171,7 +170,7 @@ impl<T> ChangeLog<T> {
         self.applied = Some(version);
         self.early.clear();
         self.awaited = None;
-        let held = mem::take(&mut self.during_snapshot).unwrap_or_default();
+        let held = self.during_snapshot.take().unwrap_or_default();
         let mut changes = Vec::new();
         for (version, change) in held {
             if let Step::Apply(next) = self.accept(version, change, now) {
