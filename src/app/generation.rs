@@ -1,7 +1,8 @@
 //! What is built of one configuration, and gives way to another's on a reload.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::StartError;
@@ -62,12 +63,13 @@ impl Generation {
     }
 
     /// What the admin port shows of it. `loaded`: when, in microseconds since the Unix epoch.
-    pub(super) fn told(&self, warnings: Vec<String>, loaded: i64) -> ConfigSnapshot {
+    pub(super) fn snapshot(&self, warnings: Vec<String>, loaded: i64) -> ConfigSnapshot {
+        let values = self.config.values();
         ConfigSnapshot {
             rules: Arc::clone(&self.rules),
             upstreams: self.upstreams.clone(),
-            hash: fingerprint(&*self.config),
-            decides: decides(&self.config),
+            hash: fingerprint(&values),
+            decides: decisive_fingerprint(values),
             loaded,
             warnings,
         }
@@ -81,39 +83,26 @@ fn watching(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError> {
     Ok(verifier)
 }
 
-/// Tells apart what two configurations decide over requests. Where an instance serves, and what it writes, is its own.
-fn decides(config: &Config) -> String {
-    // Without `..`: whatever comes new has to be one or the other.
-    let Config {
-        listeners: _,
-        admin: _,
-        workers: _,
-        trusted_proxies,
-        client_address,
-        request_id,
-        user,
-        store,
-        policies,
-        bans,
-        abuse,
-        upstreams,
-        routes,
-        client_limits,
-        reply_headers,
-        forwarded,
-        access_log: _,
-        log: _,
-        tracing: _,
-        shutdown: _,
-        source: _,
-    } = config;
-    let who = (trusted_proxies, client_address, request_id, user);
-    let what = (store, policies, bans, abuse, client_limits);
-    fingerprint(&(who, what, (upstreams, routes, reply_headers, forwarded)))
+/// Settings that decide nothing about a request: where this instance serves, how it reaches Redis, what it writes. They
+/// may differ between instances that share their limits.
+const OF_THE_INSTANCE: [&str; 8] =
+    ["listeners", "admin", "workers", "access_log", "log", "tracing", "shutdown", "store.redis.url"];
+
+/// A hash of all settings that decide about requests: the same on instances that decide alike.
+fn decisive_fingerprint(mut values: Value) -> String {
+    for path in OF_THE_INSTANCE {
+        let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
+        let parent = parent.split('.').filter(|key| !key.is_empty());
+        let parent = parent.fold(Some(&mut values), |value, key| value.and_then(|value| value.get_mut(key)));
+        if let Some(Value::Object(parent)) = parent {
+            parent.remove(key);
+        }
+    }
+    fingerprint(&values)
 }
 
-/// Tells two of a kind apart; what is secret is masked before.
-fn fingerprint(of: &impl fmt::Debug) -> String {
-    let hash = Sha256::digest(format!("{of:?}"));
+/// A hash of the values of a configuration, in which secrets are masked.
+fn fingerprint(values: &Value) -> String {
+    let hash = Sha256::digest(values.to_string());
     hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }

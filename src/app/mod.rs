@@ -112,7 +112,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets)
     let registry = Arc::new(registry.with_names(&bans::names(&config)));
     let generation = Generation::new(config, policies, None)?;
     let config = Arc::clone(&generation.config);
-    let in_force = Arc::new(ActiveConfig::new(generation.told(warnings, clock.now())));
+    let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
     // A new one at each start: what an instance wrote before is another's to it.
     let instance = format!("{:016x}", fastrand::u64(..));
     let (bans, audit) = bans::open(&instance, &clock, &events, &metrics, config.store.redis.is_some());

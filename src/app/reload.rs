@@ -122,7 +122,7 @@ impl Parts {
         );
         self.slots.set_limit(config.client_limits.connections);
         self.diagnostics.reconfigure(config);
-        let configured = generation.told(warnings.clone(), now);
+        let configured = generation.snapshot(warnings.clone(), now);
         let (hash, decides) = (configured.hash.clone(), configured.decides.clone());
         self.in_force.replace(configured);
         self.renew(&generation).await;

@@ -208,7 +208,7 @@ fn is_disguised(line: &str) -> bool {
 
 /// What must stand nowhere.
 fn words(config: &Config) -> Vec<String> {
-    let secrets = config.secrets().flat_map(|secret| {
+    let secrets = config.secrets().flat_map(|(_, secret)| {
         let text = secret.reveal();
         match text.split_once("://") {
             // Of a URL, what stands before its host, and what is passed behind it.

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use crate::{
-    config::model::{self, unit},
+    config::model::{self, format_duration},
     limit::algorithm::{Kind, Rule, Takes, Tier},
 };
 
@@ -108,7 +108,10 @@ impl Policy {
         rates.sort_by_key(|rate| rate.window);
         let quota_names = match rates.as_slice() {
             [_] => vec![config.name.clone()],
-            several => several.iter().map(|rate| format!("{}-{}", config.name, unit(rate.window))).collect(),
+            several => several
+                .iter()
+                .map(|rate| format!("{}-{}", config.name, format_duration(rate.window)))
+                .collect(),
         };
         let tiers: Vec<Tier> = rates.iter().map(tier).collect();
         let kind = Kind::from(algorithm);
@@ -230,7 +233,7 @@ fn shape(kind: Kind, rates: &[model::Rate]) -> String {
     }
     for rate in rates {
         shape.push('.');
-        shape.push_str(&unit(rate.window));
+        shape.push_str(&format_duration(rate.window));
     }
     shape
 }
@@ -270,7 +273,7 @@ mod tests {
         ] {
             assert_eq!(policy(algorithm, &[(5, millis)]).shape, shape);
         }
-        assert_eq!(unit(Duration::from_micros(1_500)), "1500us");
+        assert_eq!(format_duration(Duration::from_micros(1_500)), "1500us");
     }
 
     #[test]

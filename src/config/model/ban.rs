@@ -2,22 +2,27 @@
 
 use std::time::Duration;
 
-use super::{Condition, DenialReply, Mode, Rate};
+use serde::Serialize;
+
+use super::{Condition, DenialReply, Mode, Rate, serialize};
 
 /// A rule by which a ladder of bans is climbed.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BanRule {
     pub name: String,
     pub key: BanKey,
     /// So many denied requests in so long shut out.
     pub after: Rate,
     /// How long the first ban lasts.
+    #[serde(rename = "for", serialize_with = "serialize::duration")]
     pub lasts: Duration,
     /// How much longer each further one is, at least 1.
     pub factor: f64,
     /// By what share each ban is longer or shorter at random, 0 to 0.5.
+    #[serde(serialize_with = "serialize::percentage")]
     pub jitter: f64,
     /// How long any ban lasts at most; no less than the first.
+    #[serde(serialize_with = "serialize::duration")]
     pub max: Duration,
     pub mode: Mode,
     /// Whom it does not hold for.
@@ -27,7 +32,8 @@ pub struct BanRule {
 }
 
 /// Who is shut out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BanKey {
     /// The client's address.
     Ip,

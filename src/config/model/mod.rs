@@ -7,30 +7,36 @@ use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use http::{HeaderName, HeaderValue, Method, Uri, uri::Authority};
 use ipnet::IpNet;
+use serde::Serialize;
 
 mod ban;
+mod display;
 mod policy;
-mod words;
+mod serialize;
 
 pub use ban::*;
+pub use display::{format_duration, format_size};
 pub use policy::*;
-pub use words::unit;
 
 /// Everything `proxy.yaml` says, checked and resolved.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Config {
     /// Never empty.
     pub listeners: Vec<Listener>,
     pub admin: Admin,
     pub workers: Workers,
     /// Peers whose forwarding fields count.
+    #[serde(serialize_with = "serialize::displayed_each")]
     pub trusted_proxies: Vec<IpNet>,
     pub client_address: ClientAddress,
+    #[serde(serialize_with = "serialize::displayed")]
     pub request_id: HeaderName,
     /// Tried in order; the first that answers is the user.
     pub user: Vec<UserSource>,
     pub store: Store,
+    #[serde(serialize_with = "serialize::shared")]
     pub policies: Vec<Arc<Policy>>,
+    #[serde(serialize_with = "serialize::shared")]
     pub bans: Vec<Arc<BanRule>>,
     pub abuse: Abuse,
     pub upstreams: Vec<Upstream>,
@@ -44,6 +50,7 @@ pub struct Config {
     /// `None`: nothing is traced.
     pub tracing: Option<Tracing>,
     pub shutdown: Shutdown,
+    #[serde(skip)]
     pub source: Source,
 }
 
@@ -70,21 +77,27 @@ impl fmt::Debug for Source {
 }
 
 impl Config {
-    /// Whatever must not be shown.
-    pub fn secrets(&self) -> impl Iterator<Item = &Secret> {
-        let redis = self.store.redis.iter().map(|redis| &redis.url);
-        self.admin.token.iter().chain(redis).chain(&self.abuse.secret)
+    /// What must not be shown, each with its path among the settings.
+    pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &Secret)> {
+        let redis = self.store.redis.as_ref().map(|redis| &redis.url);
+        let secrets = [
+            ("admin.token", self.admin.token.as_ref()),
+            ("store.redis.url", redis),
+            ("abuse.secret", self.abuse.secret.as_ref()),
+        ];
+        secrets.into_iter().filter_map(|(path, secret)| Some((path, secret?)))
     }
 }
 
 /// A socket on which clients are served.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct Listener {
     pub address: SocketAddr,
 }
 
 /// The admin port. Another address than loopback always has a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Admin {
     pub address: SocketAddr,
     pub token: Option<Secret>,
@@ -113,16 +126,18 @@ impl fmt::Debug for Secret {
 }
 
 /// How many workers serve requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Workers {
     /// The CPUs that affinity and cgroup quota allow.
     Auto,
     /// At least 1.
+    #[serde(untagged)]
     Count(usize),
 }
 
 /// How the client's address is told behind trusted proxies.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClientAddress {
     pub header: AddressHeader,
     /// How much of an IPv6 address identifies a client, 1 to 128.
@@ -130,34 +145,40 @@ pub struct ClientAddress {
 }
 
 /// The field in which trusted proxies tell the client's address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AddressHeader {
     XForwardedFor,
     /// RFC 7239.
     Forwarded,
     /// A field that holds one address, such as `cf-connecting-ip`.
+    #[serde(untagged, serialize_with = "serialize::displayed")]
     Single(HeaderName),
 }
 
 /// One place in which a user ID may be found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum UserSource {
-    Header {
-        name: HeaderName,
-        from: HeaderFrom,
-    },
     /// The value of the cookie of this name.
     Cookie(String),
     /// The name of HTTP Basic credentials.
     Basic,
     /// A claim of a verified token.
     Jwt(Jwt),
+    #[serde(untagged)]
+    Header {
+        #[serde(rename = "header", serialize_with = "serialize::displayed")]
+        name: HeaderName,
+        from: HeaderFrom,
+    },
 }
 
 /// A token in a field, and by what it is verified.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Jwt {
     /// With `Bearer` before the token where it is `authorization`.
+    #[serde(serialize_with = "serialize::displayed")]
     pub header: HeaderName,
     /// The claim that is the user ID.
     pub claim: String,
@@ -172,7 +193,8 @@ pub struct Jwt {
 }
 
 /// RFC 7518, 3.1, and RFC 8037.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
 pub enum JwtAlgorithm {
     Hs256,
     Hs384,
@@ -185,18 +207,20 @@ pub enum JwtAlgorithm {
     Ps512,
     Es256,
     Es384,
+    #[serde(rename = "EdDSA")]
     EdDsa,
 }
 
 /// Whose header is believed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HeaderFrom {
     TrustedProxies,
     Anyone,
 }
 
 /// Where the state of the limits lives.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Store {
     /// With Redis, what holds while Redis is away.
     pub memory: MemoryStore,
@@ -205,13 +229,15 @@ pub struct Store {
 }
 
 /// Redis, in which instances share their limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Redis {
     /// `redis://`, `rediss://` or `unix://`, with user, password and database, if any.
+    #[serde(serialize_with = "serialize::url_without_credentials")]
     pub url: Secret,
     /// For `rediss://`.
     pub tls: RedisTls,
     /// For a whole decision, waiting for a connection included.
+    #[serde(serialize_with = "serialize::duration")]
     pub timeout: Duration,
     /// A worker, at least 1.
     pub connections: u32,
@@ -221,7 +247,7 @@ pub struct Redis {
 }
 
 /// Whom to trust, and who we are. Files in PEM.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct RedisTls {
     /// The certificate authorities that are trusted, and no others. `None`: Mozilla's, which are built in.
     pub ca: Option<PathBuf>,
@@ -230,24 +256,26 @@ pub struct RedisTls {
 }
 
 /// When to stop asking a store that fails, and when to try again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Breaker {
     /// In a row, at least 1.
     pub failures: u32,
+    #[serde(serialize_with = "serialize::duration")]
     pub retry_after: Duration,
 }
 
 /// The store inside the process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemoryStore {
     /// At least 1.
     pub max_keys: usize,
 }
 
 /// What is kept of limited clients.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Abuse {
     /// How long a limited client stays listed.
+    #[serde(serialize_with = "serialize::duration")]
     pub retain: Duration,
     pub users: Users,
     /// By which users are hashed. [`Users::Hashed`] always has one.
@@ -255,7 +283,8 @@ pub struct Abuse {
 }
 
 /// How users are written down.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Users {
     /// By their names.
     Plain,
@@ -266,7 +295,7 @@ pub enum Users {
 }
 
 /// A service behind the proxy.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Upstream {
     pub name: String,
     /// Never empty.
@@ -292,24 +321,29 @@ pub struct Endpoint {
     pub weight: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Balance {
     LeastRequest,
     RoundRobin,
 }
 
 /// What an upstream may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
+    #[serde(serialize_with = "serialize::duration")]
     pub connect: Duration,
     /// From the end of the request to the first byte of the answer.
+    #[serde(serialize_with = "serialize::duration")]
     pub response: Duration,
     /// Between two bytes of the answer, and how long an idle connection is kept.
+    #[serde(serialize_with = "serialize::duration")]
     pub idle: Duration,
 }
 
 /// The Host that an upstream sees.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HostHeader {
     /// The client's.
     Preserve,
@@ -318,15 +352,17 @@ pub enum HostHeader {
 }
 
 /// Where requests of a kind go, and what holds them back.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Route {
     pub name: String,
     /// Empty: any.
     pub hosts: Vec<HostPattern>,
     pub path: PathPattern,
     /// Empty: any.
+    #[serde(serialize_with = "serialize::displayed_each")]
     pub methods: Vec<Method>,
     /// All must be there with exactly this value.
+    #[serde(serialize_with = "serialize::headers")]
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Index into [`Config::upstreams`].
     pub upstream: usize,
@@ -361,20 +397,23 @@ pub enum Segment {
 }
 
 /// What a client may ask of the proxy itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClientLimits {
     /// Bytes of a request's head.
+    #[serde(serialize_with = "serialize::size")]
     pub header_size: usize,
     /// Header fields of a request.
     pub headers: usize,
+    #[serde(serialize_with = "serialize::duration")]
     pub header_timeout: Duration,
+    #[serde(serialize_with = "serialize::duration")]
     pub idle_timeout: Duration,
     /// Connections of the process.
     pub connections: usize,
 }
 
 /// What clients are told in every answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplyHeaders {
     pub ratelimit: RateLimitFields,
     /// The pseudonym in `Via` (RFC 9110, 7.6.3).
@@ -382,7 +421,8 @@ pub struct ReplyHeaders {
 }
 
 /// Which fields tell clients how their limits stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RateLimitFields {
     /// draft-ietf-httpapi-ratelimit-headers-11.
     Draft,
@@ -393,7 +433,8 @@ pub enum RateLimitFields {
 }
 
 /// Which fields tell the upstream about the client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Forwarded {
     /// X-Forwarded-For, -Proto, -Host.
     XForwarded,
@@ -403,36 +444,41 @@ pub enum Forwarded {
     Off,
 }
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct AccessLog {
     pub format: AccessLogFormat,
     pub to: Destination,
     /// The share of requests that is logged, 0 to 1.
+    #[serde(serialize_with = "serialize::percentage")]
     pub sample: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AccessLogFormat {
     Json,
     Combined,
     Off,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Destination {
     Stdout,
     /// Appended to, and reopened on SIGUSR1.
+    #[serde(untagged)]
     File(PathBuf),
 }
 
 /// The process' own messages, on stderr.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Log {
     pub level: LogLevel,
     pub format: LogFormat,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LogLevel {
     Error,
     Warn,
@@ -441,23 +487,27 @@ pub enum LogLevel {
     Trace,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LogFormat {
     Text,
     Json,
 }
 
 /// Where traces go, and of how many requests.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tracing {
     /// Scheme `http`, an authority, and the path that takes spans: `/v1/traces`.
+    #[serde(serialize_with = "serialize::displayed")]
     pub otlp: Uri,
     /// The share of requests that is traced where nobody before us has decided it, 0 to 1.
+    #[serde(serialize_with = "serialize::percentage")]
     pub sample: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Shutdown {
     /// How long requests under way may take to finish.
+    #[serde(serialize_with = "serialize::duration")]
     pub drain: Duration,
 }

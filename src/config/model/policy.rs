@@ -4,19 +4,25 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
+use serde::Serialize;
+
+use super::serialize;
 
 /// What holds requests back.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Policy {
     pub name: String,
+    #[serde(flatten)]
     pub algorithm: Algorithm,
     /// Never empty; each is limited on its own.
+    #[serde(rename = "key")]
     pub keys: Vec<KeyRecipe>,
     pub missing: Missing,
     /// Of `distinct`, and of no other: different values of what.
     pub value: Option<KeyRecipe>,
     /// Never empty; exactly one where the algorithm has no tiers. Windows differ from one another. Of
     /// `concurrency` the window is the lease.
+    #[serde(rename = "limits")]
     pub tiers: Vec<Rate>,
     /// The answers that count, where requests do not.
     pub count: Option<Statuses>,
@@ -30,6 +36,7 @@ pub struct Policy {
     pub preflight: bool,
     /// The share of a window's quota that an instance may take at once, 0 to 1. Not 0: `fixed_window` with one
     /// tier.
+    #[serde(serialize_with = "serialize::percentage")]
     pub slice: f64,
     /// Whom it does not hold for.
     pub exempt: Vec<Condition>,
@@ -70,16 +77,23 @@ impl Policy {
 }
 
 /// The units that a request takes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Cost {
     /// At least 1.
     Fixed(u64),
     /// What a trusted proxy says, at least 1 and at most `max`; else `default`.
-    Header { name: HeaderName, default: u64, max: u64 },
+    Header {
+        #[serde(rename = "header", serialize_with = "serialize::displayed")]
+        name: HeaderName,
+        default: u64,
+        max: u64,
+    },
 }
 
 /// Whether a policy's denials are meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Mode {
     Enforce,
     /// Counted and reported, never denies.
@@ -115,33 +129,39 @@ pub enum Condition {
 }
 
 /// Other limits than the policy's own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Override {
     pub condition: Condition,
     /// As [`Policy::tiers`].
+    #[serde(rename = "limits")]
     pub tiers: Vec<Rate>,
     /// With what the override itself says.
+    #[serde(flatten)]
     pub algorithm: Algorithm,
 }
 
 /// What a denied client is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DenialReply {
+    #[serde(serialize_with = "serialize::status")]
     pub status: StatusCode,
+    #[serde(serialize_with = "serialize::headers")]
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// `None` without a body: problem details stand in.
     pub body: Option<DenialBody>,
 }
 
 /// A body with `{{retry_after}}`, `{{policy}}` and `{{limit}}` in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DenialBody {
+    #[serde(serialize_with = "serialize::header_value")]
     pub content_type: HeaderValue,
     pub template: Vec<TemplatePart>,
 }
 
 /// A piece of a body.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TemplatePart {
     Text(String),
     /// Whole seconds, rounded up; `null` where no time will do.
@@ -153,7 +173,8 @@ pub enum TemplatePart {
 }
 
 /// See `limits.md`, "The algorithms".
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "algorithm", rename_all = "snake_case")]
 pub enum Algorithm {
     SingleCounter,
     FixedWindow,
@@ -167,6 +188,7 @@ pub enum Algorithm {
     /// Units that pass at once, at least 1, and for how long more may wait.
     Gcra {
         burst: u64,
+        #[serde(serialize_with = "serialize::duration")]
         delay: Duration,
     },
     Concurrency,
@@ -216,7 +238,8 @@ pub enum KeyPart {
 }
 
 /// What an identifier does that a request lacks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Missing {
     Skip,
     /// Limit by address instead.
@@ -234,7 +257,8 @@ pub struct Rate {
 }
 
 /// What a policy does while the store is away.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnStoreError {
     /// Each instance enforces its share in memory.
     Local,
@@ -244,10 +268,11 @@ pub enum OnStoreError {
 }
 
 /// The evidence kept of limited clients.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Record {
     /// Records kept an address.
     pub keep: usize,
     /// How long each is kept. YAML: `for`.
+    #[serde(rename = "for", serialize_with = "serialize::duration")]
     pub retain: Duration,
 }

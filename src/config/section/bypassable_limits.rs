@@ -20,7 +20,7 @@ pub(super) fn warn(drafts: &[Draft<'_>], policies: &[Arc<Policy>], known: Known)
             continue;
         }
         let mut names: Vec<String> = Vec::new();
-        for name in keys.iter().flat_map(|key| &key.0).filter(chosen).map(name) {
+        for name in keys.iter().flat_map(|key| &key.0).filter(chosen).map(ToString::to_string) {
             if !names.contains(&name) {
                 names.push(name);
             }
@@ -50,22 +50,5 @@ fn is_chosen(part: &KeyPart, route: &Route, known: Known) -> bool {
         }
         KeyPart::Method => route.methods.is_empty(),
         KeyPart::Ip | KeyPart::Jwt(_) | KeyPart::Route | KeyPart::Global => false,
-    }
-}
-
-/// As configurations write it.
-fn name(part: &KeyPart) -> String {
-    match part {
-        KeyPart::Ip => "ip".to_owned(),
-        KeyPart::User => "user".to_owned(),
-        KeyPart::Header(name) => format!("header:{name}"),
-        KeyPart::Cookie(name) => format!("cookie:{name}"),
-        KeyPart::Query(name) => format!("query:{name}"),
-        KeyPart::Jwt(claim) => format!("jwt:{claim}"),
-        KeyPart::Path => "path".to_owned(),
-        KeyPart::Route => "route".to_owned(),
-        KeyPart::Host => "host".to_owned(),
-        KeyPart::Method => "method".to_owned(),
-        KeyPart::Global => "global".to_owned(),
     }
 }

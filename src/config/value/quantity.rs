@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use super::Invalid;
-use crate::config::model::Rate;
+use crate::config::model::{Rate, format_duration, format_size};
 
 /// The longest duration that a configuration may hold.
 pub(in crate::config) const LONGEST_DURATION: Duration = Duration::from_secs(366 * DAY);
@@ -28,7 +28,7 @@ pub(in crate::config) fn duration(
             return Err(invalid().guess(format!("a duration has a unit: {number}s, {number}ms")));
         }
         let length = time(number, unit).ok_or_else(invalid)?;
-        within(length, &allowed, show_duration)
+        within(length, &allowed, |duration| format_duration(*duration))
     }
 }
 
@@ -43,15 +43,6 @@ pub(super) fn split(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// In the largest unit that gives a whole number.
-pub(super) fn show_duration(duration: &Duration) -> String {
-    let millis = duration.as_millis();
-    match TIMES.iter().find(|(_, unit)| millis > 0 && millis.is_multiple_of(u128::from(*unit))) {
-        Some((name, unit)) => format!("{}{name}", millis / u128::from(*unit)),
-        None => "0s".to_owned(),
-    }
-}
-
 /// Reads `32KiB`, `10MiB`, `1GiB`, or bytes without a unit.
 pub(in crate::config) fn size(allowed: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, Invalid> {
     move |text| {
@@ -64,7 +55,7 @@ pub(in crate::config) fn size(allowed: RangeInclusive<usize>) -> impl Fn(&str) -
             None => return Err(near_size(number, unit).map_or_else(invalid, |near| invalid().guess(near))),
         };
         let bytes = whole(number).ok_or_else(invalid)?.saturating_mul(factor);
-        within(usize::try_from(bytes).unwrap_or(usize::MAX), &allowed, |bytes| show_size(*bytes))
+        within(usize::try_from(bytes).unwrap_or(usize::MAX), &allowed, |bytes| format_size(*bytes))
     }
 }
 
@@ -72,14 +63,6 @@ fn near_size(number: &str, unit: &str) -> Option<String> {
     let first = unit.chars().next()?.to_ascii_uppercase();
     let (name, _) = SIZES.iter().find(|(name, _)| name.starts_with(first))?;
     whole(number).map(|number| format!("did you mean `{number}{name}`?"))
-}
-
-fn show_size(bytes: usize) -> String {
-    let bytes = bytes as u64;
-    match SIZES.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
-        Some((name, unit)) => format!("{}{name}", bytes / unit),
-        None => bytes.to_string(),
-    }
 }
 
 /// Reads a whole number.

@@ -27,25 +27,27 @@ fn what_needs_a_restart_is_listed_with_both_values_and_the_rest_applies() {
     assert_eq!(
         words(&answer, "needs_restart"),
         [
-            "listeners: 127.0.0.1:0 → 127.0.0.1:1",
-            "admin.address: 127.0.0.1:0 → 127.0.0.1:2",
-            "admin.token: changed",
-            "workers: 2 → auto",
-            "store.memory.max_keys: 1000000 → 5",
-            "store: memory → redis://***@localhost:9",
             "access_log.format: off → json",
-            "log: debug, text → info, text",
+            "access_log.to: stdout → /nonexistent/log",
+            "admin.address: 127.0.0.1:0 → 127.0.0.1:2",
+            "admin.token: none → ***",
+            "listeners: 127.0.0.1:0 → 127.0.0.1:1",
+            "log.level: debug → info",
+            "store.memory.max_keys: 1000000 → 5",
+            "store.redis: none → { breaker: { failures: 5, retry_after: 1s }, connections: 2, prefix: ratelimit, \
+             timeout: 50ms, url: redis://***@localhost:9 }",
+            "workers: 2 → auto",
         ]
     );
     assert!(!answer.to_string().contains("hush") && !answer.to_string().contains("pass-word"));
     let logged = |what: &str| tollgate.log().iter().any(|line| line.contains(what));
-    eventually("it is in the log", || logged("needs a restart: log: debug"));
+    eventually("it is in the log", || logged("needs a restart: log.level: debug"));
     assert!(!logged("hush") && !logged("pass-word"));
     assert!(get(tollgate.address, "/", &[]).header("x-id").is_some());
     assert_ne!(hash(), before);
     // As long as it stands there, it is told.
     let again = reload(&tollgate, &format!("{yaml}request_id: x-id\n"));
-    assert_eq!((words(&again, "changed").len(), words(&again, "needs_restart").len()), (0, 8));
+    assert_eq!((words(&again, "changed").len(), words(&again, "needs_restart").len()), (0, 9));
     reload(&tollgate, &plain(origin.address, ""));
     assert_eq!(hash(), before, "as it was");
 }

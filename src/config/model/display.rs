@@ -5,22 +5,32 @@ use std::{
     time::Duration,
 };
 
-use super::{Condition, HostPattern, KeyPart, KeyRecipe, PathPattern, Rate, Segment};
+use super::{Condition, HostPattern, KeyPart, KeyRecipe, PathPattern, Rate, Segment, Statuses};
 
 /// A duration in the largest unit that is exact: `90s`, `1m`, `1h`, `30d`.
-pub fn unit(duration: Duration) -> String {
+pub fn format_duration(duration: Duration) -> String {
     const UNITS: [(u128, &str); 5] =
         [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s"), (1_000, "ms")];
     let micros = duration.as_micros();
     match UNITS.iter().find(|(unit, _)| micros >= *unit && micros.is_multiple_of(*unit)) {
+        _ if micros == 0 => "0s".to_owned(),
         Some((unit, name)) => format!("{}{name}", micros / unit),
         None => format!("{micros}us"),
     }
 }
 
+/// Bytes in the largest unit that is exact: `32KiB`, `1MiB`; without a unit where none is.
+pub fn format_size(bytes: usize) -> String {
+    const UNITS: [(usize, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match UNITS.iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", bytes / unit),
+        None => bytes.to_string(),
+    }
+}
+
 impl Display for Rate {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        write!(f, "{}/{}", self.limit, unit(self.window))
+        write!(f, "{}/{}", self.limit, format_duration(self.window))
     }
 }
 
@@ -68,6 +78,20 @@ impl Display for Condition {
     }
 }
 
+impl Display for Statuses {
+    /// `401, 4xx`
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        for (nth, range) in self.0.iter().enumerate() {
+            let separator = if nth > 0 { ", " } else { "" };
+            match (*range.start(), *range.end()) {
+                (first, last) if first == last => write!(f, "{separator}{first}")?,
+                (first, _) => write!(f, "{separator}{}xx", first / 100)?,
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Display for HostPattern {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
@@ -111,6 +135,9 @@ mod tests {
         for (net, text) in [("10.0.0.0/8", "10.0.0.0/8"), ("10.1.2.3/32", "10.1.2.3")] {
             assert_eq!(Condition::Address(net.parse().unwrap()).to_string(), text);
         }
-        assert_eq!(unit(Duration::from_micros(1_500)), "1500us");
+        assert_eq!(Statuses(vec![401..=401, 500..=599]).to_string(), "401, 5xx");
+        assert_eq!(format_duration(Duration::from_micros(1_500)), "1500us");
+        assert_eq!(format_duration(Duration::ZERO), "0s");
+        assert_eq!([0, 1_000, 32 << 10, 1 << 30].map(format_size), ["0", "1000", "32KiB", "1GiB"]);
     }
 }

@@ -1,0 +1,404 @@
+//! What a new configuration changes, and what of it needs a restart.
+//!
+//! Two configurations are compared as trees of values ([`Config::values`]), key by key, so a new setting is compared like
+//! all the others. Policies, bans, upstreams and routes are compared by name, wherever they are in their lists.
+
+use serde_json::{Map, Value};
+
+use crate::config::model::{Config, Secret};
+
+/// From the configuration in force to the next one.
+pub(super) struct Difference {
+    /// The next one, except for what needs a restart: that is as it was.
+    pub(super) in_force: Config,
+    /// What changes at once, each as `setting: old → new`. Empty: nothing.
+    pub(super) changed: Vec<String>,
+    /// What changes only after a restart, likewise.
+    pub(super) needs_restart: Vec<String>,
+}
+
+impl Difference {
+    /// From `old`, which is in force, to `new`, which is in the file. `has_access_log`: whether Tollgate was started with
+    /// an access log.
+    pub(super) fn between(old: &Config, new: Config, has_access_log: bool) -> Self {
+        let in_force = without_restart(old, new.clone(), has_access_log);
+        let (changed, needs_restart) = (changes(old, &in_force), changes(&in_force, &new));
+        Self { in_force, changed, needs_restart }
+    }
+}
+
+/// `new` with the values of `old` for every setting that takes effect only at a start. This is the one list of them.
+fn without_restart(old: &Config, new: Config, has_access_log: bool) -> Config {
+    let mut access_log = old.access_log.clone();
+    if has_access_log {
+        access_log.format = new.access_log.format;
+        access_log.sample = new.access_log.sample;
+    }
+    Config {
+        listeners: old.listeners.clone(),
+        admin: old.admin.clone(),
+        workers: old.workers,
+        store: old.store.clone(),
+        access_log,
+        log: old.log,
+        tracing: old.tracing.clone(),
+        ..new
+    }
+}
+
+/// Lists whose items have names, and what one of them is called.
+const NAMED: [(&str, &str); 4] =
+    [("policies", "policy"), ("bans", "ban"), ("upstreams", "upstream"), ("routes", "route")];
+
+/// Settings that may hold the names of users, or what a client must not know: only that they changed is told.
+const CONFIDENTIAL: [&str; 4] = ["exempt", "headers", "overrides", "reply"];
+
+/// Longer values are not told, in characters.
+const LONGEST_VALUE: usize = 1_000;
+
+/// Each setting that differs, in one line.
+fn changes(old: &Config, new: &Config) -> Vec<String> {
+    let (old_values, new_values) = (old.values(), new.values());
+    let mut lines = Vec::new();
+    for (list, noun) in NAMED {
+        compare_named(noun, items(&old_values, list), items(&new_values, list), &mut lines);
+    }
+    if kept_names(&old_values, &new_values) != kept_names(&new_values, &old_values) {
+        lines.push("routes: tried in another order".to_owned());
+    }
+    let secrets = changed_secrets(old, new).filter(|path| look_the_same(path, &old_values, &new_values));
+    let secrets: Vec<_> = secrets.map(|path| format!("{path}: changed")).collect();
+    let mut settings = Vec::new();
+    compare("", &without_named(old_values), &without_named(new_values), &mut settings);
+    lines.extend(settings.into_iter().map(|Change { path, what }| format!("{path}: {what}")));
+    lines.extend(secrets);
+    lines
+}
+
+/// A setting that differs: where it is, and `old → new`.
+struct Change {
+    path: String,
+    what: String,
+}
+
+/// Compares mappings key by key, and everything else as a whole.
+fn compare(path: &str, old: &Value, new: &Value, changes: &mut Vec<Change>) {
+    if let (Value::Object(old), Value::Object(new)) = (old, new)
+        && !is_confidential(path)
+    {
+        let added = new.keys().filter(|key| !old.contains_key(*key));
+        for key in old.keys().chain(added) {
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            compare(&path, value(old, key), value(new, key), changes);
+        }
+    } else if old != new {
+        let (old, new) = (written(old), written(new));
+        let is_long = |text: &str| text.chars().count() > LONGEST_VALUE;
+        let is_untold = is_confidential(path) || is_long(&old) || is_long(&new);
+        let what = if is_untold { "changed".to_owned() } else { format!("{old} → {new}") };
+        changes.push(Change { path: path.to_owned(), what });
+    }
+}
+
+/// Tells which items came and went, and what changed in the others.
+fn compare_named(noun: &str, old: &[Value], new: &[Value], lines: &mut Vec<String>) {
+    let find = |items: &'_ [Value], name: &str| items.iter().position(|item| self::name(item) == name);
+    for gone in old.iter().map(name).filter(|name| find(new, name).is_none()) {
+        lines.push(format!("{noun} {gone}: removed"));
+    }
+    for item in new {
+        let name = name(item);
+        let Some(before) = find(old, name).and_then(|index| old.get(index)) else {
+            lines.push(format!("{noun} {name}: added"));
+            continue;
+        };
+        let mut changes = Vec::new();
+        compare("", before, item, &mut changes);
+        lines
+            .extend(changes.into_iter().map(|Change { path, what }| format!("{noun} {name}: {path} {what}")));
+    }
+}
+
+/// The paths of the secrets that `new` has, and `old` has not or has another.
+fn changed_secrets<'a>(old: &'a Config, new: &'a Config) -> impl Iterator<Item = &'static str> + 'a {
+    let is_new = |secret: &(&str, &Secret)| old.secrets().all(|known| known != *secret);
+    new.secrets().filter(is_new).map(|(path, _)| path)
+}
+
+/// Whether masking hides that the setting at `path` differs.
+fn look_the_same(path: &str, old: &Value, new: &Value) -> bool {
+    let pointer = format!("/{}", path.replace('.', "/"));
+    old.pointer(&pointer) == new.pointer(&pointer)
+}
+
+fn is_confidential(path: &str) -> bool {
+    path.rsplit('.').next().is_some_and(|key| CONFIDENTIAL.contains(&key))
+}
+
+fn value<'a>(mapping: &'a Map<String, Value>, key: &str) -> &'a Value {
+    mapping.get(key).unwrap_or(&Value::Null)
+}
+
+fn items<'a>(values: &'a Value, list: &str) -> &'a [Value] {
+    values.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+fn name(item: &Value) -> &str {
+    item.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The names of the routes that `other` has as well, in the order in which they are tried.
+fn kept_names<'a>(values: &'a Value, other: &Value) -> Vec<&'a str> {
+    let others = items(other, "routes");
+    items(values, "routes")
+        .iter()
+        .map(name)
+        .filter(|kept| others.iter().any(|route| name(route) == *kept))
+        .collect()
+}
+
+fn without_named(mut values: Value) -> Value {
+    if let Value::Object(values) = &mut values {
+        for (list, _) in NAMED {
+            values.remove(list);
+        }
+    }
+    values
+}
+
+/// A value as `proxy.yaml` writes it, on one line; `none` for what is left out or empty.
+fn written(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        // 2, not 2.0.
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        Value::Array(items) if items.is_empty() => "none".to_owned(),
+        Value::Array(items) => items.iter().map(written).collect::<Vec<_>>().join(", "),
+        Value::Object(entries) => {
+            let entries = entries.iter().filter(|(_, value)| is_set(value)).map(|(key, value)| match value {
+                Value::Array(_) => format!("{key}: [{}]", written(value)),
+                _ => format!("{key}: {}", written(value)),
+            });
+            format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+        }
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+/// Whether a value says anything: a mapping or a list may hold nothing.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(entries) => entries.values().any(is_set),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::{
+        config::model::{
+            AccessLogFormat, Algorithm, BanKey, BanRule, Breaker, Condition, DenialReply, HeaderFrom,
+            KeyPart, KeyRecipe, Mode, Policy, Rate, Redis, RedisTls, Secret, UserSource, Workers,
+        },
+        telemetry::testing,
+    };
+
+    fn rate(limit: u64, seconds: u64) -> Rate {
+        Rate { limit, window: Duration::from_secs(seconds) }
+    }
+
+    /// What `change` changes, and what of it needs a restart.
+    fn difference(change: impl FnOnce(&mut Config)) -> (Vec<String>, Vec<String>) {
+        let old = testing::config();
+        let mut new = old.clone();
+        change(&mut new);
+        let difference = Difference::between(&old, new, true);
+        (difference.changed, difference.needs_restart)
+    }
+
+    fn changed(change: impl FnOnce(&mut Config)) -> Vec<String> {
+        let (changed, needs_restart) = difference(change);
+        assert!(needs_restart.is_empty(), "{needs_restart:?}");
+        changed
+    }
+
+    fn policy(config: &mut Config) -> &mut Policy {
+        Arc::make_mut(&mut config.policies[0])
+    }
+
+    #[test]
+    fn equal_configurations_have_no_difference() {
+        assert_eq!(difference(|_| ()), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn each_setting_of_a_policy_is_told() {
+        let name = testing::config().policies[0].name.clone();
+        let limits = changed(|config| policy(config).tiers = vec![rate(20, 1), rate(7, 5_400)]);
+        assert!(limits[0].starts_with(&format!("policy {name}: limits ")), "{limits:?}");
+        assert!(limits[0].ends_with(" → 20/1s, 7/90m"), "{limits:?}");
+        let several = changed(|config| {
+            let policy = policy(config);
+            policy.algorithm = Algorithm::Gcra { burst: 9, delay: Duration::from_millis(250) };
+            policy.keys = vec![
+                KeyRecipe(vec![KeyPart::Ip, KeyPart::Path]),
+                KeyRecipe(vec![KeyPart::Header(http::HeaderName::from_static("x-key"))]),
+            ];
+            policy.mode = Mode::Shadow;
+            policy.slice = 0.05;
+            policy.preflight = true;
+        });
+        let ends = [
+            ": algorithm metadata_list → gcra",
+            ": key ip → ip+path, header:x-key",
+            ": mode enforce → shadow",
+            ": preflight false → true",
+            ": slice 0% → 5%",
+            ": burst none → 9",
+            ": delay none → 250ms",
+        ];
+        assert_eq!(several.len(), ends.len(), "{several:?}");
+        for (line, end) in several.iter().zip(ends) {
+            assert!(line.starts_with(&format!("policy {name}: ")) && line.ends_with(end), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_added_or_removed_is_told_by_name() {
+        let keys = vec![KeyRecipe(vec![KeyPart::Ip])];
+        let added = Policy::new("login", Algorithm::SlidingLog, keys, vec![rate(1, 1)]);
+        // Before the other: what has another index only has not changed.
+        assert_eq!(
+            changed(|config| {
+                config.policies.insert(0, Arc::new(added));
+                config
+                    .routes
+                    .iter_mut()
+                    .for_each(|route| route.policies.iter_mut().for_each(|index| *index += 1));
+            }),
+            ["policy login: added"]
+        );
+        let gone = changed(|config| {
+            config.routes.clear();
+            config.upstreams.clear();
+        });
+        assert_eq!(gone, ["upstream api: removed", "route all: removed"]);
+    }
+
+    #[test]
+    fn rules_of_bans_are_told() {
+        let rule = |limit| {
+            Arc::new(BanRule {
+                name: "hammering".to_owned(),
+                key: BanKey::Ip,
+                after: rate(limit, 60),
+                lasts: Duration::from_secs(60),
+                factor: 2.0,
+                jitter: 0.1,
+                max: Duration::from_secs(3_600),
+                mode: Mode::Enforce,
+                exempt: Vec::new(),
+                reply: DenialReply { status: http::StatusCode::FORBIDDEN, headers: Vec::new(), body: None },
+            })
+        };
+        let mut old = testing::config();
+        assert_eq!(changed(|config| config.bans.push(rule(5))), ["ban hammering: added"]);
+        old.bans.push(rule(5));
+        let new = Config { bans: vec![rule(6)], ..old.clone() };
+        assert_eq!(Difference::between(&old, new, true).changed, ["ban hammering: after 5/1m → 6/1m"]);
+    }
+
+    #[test]
+    fn what_needs_a_restart_stays_as_it_was() {
+        let old = testing::config();
+        let mut new = old.clone();
+        new.workers = Workers::Count(77);
+        new.admin.token = Some(Secret::new("hush"));
+        new.access_log.format = AccessLogFormat::Combined;
+        new.client_limits.connections = 7;
+        let Difference { in_force, changed, needs_restart } = Difference::between(&old, new.clone(), false);
+        assert_eq!(changed, [format!("client_limits.connections: {} → 7", old.client_limits.connections)]);
+        let expected = ["access_log.format: off → combined", "admin.token: none → ***", "workers: 1 → 77"];
+        assert_eq!(needs_restart, expected);
+        assert_eq!((in_force.workers, &in_force.admin), (old.workers, &old.admin));
+        assert_eq!(in_force.access_log, old.access_log, "nobody would write it");
+        assert_eq!(in_force.client_limits.connections, 7);
+        let changed = Difference::between(&old, new, true).changed;
+        assert!(
+            old.access_log.format == AccessLogFormat::Combined
+                || changed.iter().any(|line| line.starts_with("access_log.format: "))
+        );
+    }
+
+    #[test]
+    fn secrets_are_never_shown() {
+        let mut old = testing::config();
+        old.abuse.secret = Some(Secret::new("hush"));
+        old.store.redis = Some(redis("redis://me:pass@host:6379"));
+        let mut new = old.clone();
+        new.abuse.secret = Some(Secret::new("hush-hush"));
+        new.store.redis = Some(redis("redis://me:word@host:6379"));
+        let Difference { changed, needs_restart, .. } = Difference::between(&old, new.clone(), true);
+        assert_eq!(
+            (changed, needs_restart),
+            (vec!["abuse.secret: changed".to_owned()], vec!["store.redis.url: changed".to_owned()])
+        );
+        new.abuse.secret = None;
+        new.store.redis = Some(redis("redis://other:word@elsewhere"));
+        let Difference { changed, needs_restart, .. } = Difference::between(&old, new, true);
+        assert_eq!(changed, ["abuse.secret: *** → none"]);
+        assert_eq!(needs_restart, ["store.redis.url: redis://***@host:6379 → redis://***@elsewhere"]);
+    }
+
+    fn redis(url: &str) -> Redis {
+        Redis {
+            url: Secret::new(url),
+            tls: RedisTls::default(),
+            timeout: Duration::from_millis(50),
+            connections: 2,
+            prefix: "ratelimit".to_owned(),
+            breaker: Breaker { failures: 5, retry_after: Duration::from_secs(1) },
+        }
+    }
+
+    #[test]
+    fn names_of_users_and_values_of_fields_are_not_told() {
+        let lines = changed(|config| {
+            policy(config).exempt = vec![Condition::User("monitor".to_owned())];
+            config.routes[0].headers =
+                vec![(http::HeaderName::from_static("x-key"), http::HeaderValue::from_static("sesame"))];
+        });
+        assert_eq!(lines, ["policy per-ip: exempt changed", "route all: headers changed"]);
+    }
+
+    #[test]
+    fn what_comes_as_a_whole_is_told_with_its_settings() {
+        let lines = changed(|config| {
+            config.user = vec![
+                UserSource::Header {
+                    name: http::HeaderName::from_static("x-user"),
+                    from: HeaderFrom::Anyone,
+                },
+                UserSource::Basic,
+            ];
+        });
+        assert_eq!(lines, ["user: none → { from: anyone, header: x-user }, basic"]);
+    }
+
+    #[test]
+    fn routes_in_another_order_are_told() {
+        let mut old = testing::config();
+        let mut second = old.routes[0].clone();
+        second.name = "second".to_owned();
+        old.routes.push(second);
+        let mut new = old.clone();
+        new.routes.reverse();
+        assert_eq!(Difference::between(&old, new, true).changed, ["routes: tried in another order"]);
+    }
+}

@@ -1,0 +1,145 @@
+//! A configuration as a tree of values, each as `proxy.yaml` writes it: for comparing two of them, and for telling them
+//! apart by a hash. Whatever is serialized is in it, so a new setting needs nothing here.
+
+use std::{fmt::Display, sync::Arc, time::Duration};
+
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde::{Serialize, Serializer, ser::SerializeMap};
+use serde_json::{Value, json};
+
+use super::{
+    Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Rate, Secret, Statuses,
+    display::{format_duration, format_size},
+};
+
+impl Config {
+    /// Every setting, by its key. Routes refer to policies and upstreams by name; secrets are masked.
+    pub fn values(&self) -> Value {
+        // It fails for a path that is not UTF-8 alone; every path was text in the file.
+        let mut values = serde_json::to_value(self).unwrap_or_default();
+        let routes = values.get_mut("routes").and_then(Value::as_array_mut);
+        for (value, route) in routes.into_iter().flatten().zip(&self.routes) {
+            let upstream = self.upstreams.get(route.upstream).map(|upstream| upstream.name.as_str());
+            let policies = route.policies.iter().filter_map(|&index| self.policies.get(index));
+            let policies: Vec<&str> = policies.map(|policy| policy.name.as_str()).collect();
+            value["upstream"] = json!(upstream);
+            value["policies"] = json!(policies);
+        }
+        values
+    }
+}
+
+macro_rules! serialize_displayed {
+    ($($type:ty),+) => {
+        $(impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        })+
+    };
+}
+
+serialize_displayed!(Condition, HostPattern, KeyRecipe, PathPattern, Rate, Statuses);
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str("***")
+    }
+}
+
+impl Serialize for Endpoint {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let url = format!("http://{}", self.authority);
+        if self.weight == 1 {
+            return to.serialize_str(&url);
+        }
+        let mut map = to.serialize_map(Some(2))?;
+        map.serialize_entry("url", &url)?;
+        map.serialize_entry("weight", &self.weight)?;
+        map.end()
+    }
+}
+
+pub(super) fn displayed<S: Serializer>(value: &impl Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+pub(super) fn displayed_each<S: Serializer>(values: &[impl Display], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(values.iter().map(ToString::to_string))
+}
+
+pub(super) fn shared<T: Serialize, S: Serializer>(values: &[Arc<T>], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(values.iter().map(Arc::as_ref))
+}
+
+pub(super) fn duration<S: Serializer>(value: &Duration, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&format_duration(*value))
+}
+
+pub(super) fn size<S: Serializer>(bytes: &usize, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&format_size(*bytes))
+}
+
+/// A share of 1, as a percentage.
+pub(super) fn percentage<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
+    // Shares are read from decimals, and 0.07 × 100 is not quite 7.
+    let percent = (share * 1e8).round() / 1e6;
+    to.collect_str(&format_args!("{percent}%"))
+}
+
+pub(super) fn status<S: Serializer>(status: &StatusCode, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u16(status.as_u16())
+}
+
+pub(super) fn header_value<S: Serializer>(value: &HeaderValue, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&String::from_utf8_lossy(value.as_bytes()))
+}
+
+pub(super) fn headers<S: Serializer>(
+    headers: &[(HeaderName, HeaderValue)],
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    to.collect_map(headers.iter().map(|(name, value)| (name.as_str(), text(value))))
+}
+
+/// A URL with `***` for whatever may be a user or a password: all before the host, and its query.
+pub(super) fn url_without_credentials<S: Serializer>(url: &Secret, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&without_credentials(url.reveal()))
+}
+
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, _)| (rest, "?***"));
+    match rest.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://***@{host}{query}"),
+        None => format!("{scheme}://{rest}{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_urls_are_masked() {
+        for (url, shown) in [
+            ("redis://me:pass@host:6379/1", "redis://***@host:6379/1"),
+            ("redis://:p@ss@host", "redis://***@host"),
+            ("rediss://host", "rediss://host"),
+            ("unix:///run/redis.sock?db=1&pass=word", "unix:///run/redis.sock?***"),
+        ] {
+            assert_eq!(without_credentials(url), shown);
+        }
+    }
+
+    #[test]
+    fn shares_are_percentages_without_the_noise_of_binary_fractions() {
+        let text = |share: f64| percentage(&share, serde_json::value::Serializer).unwrap();
+        for (share, percent) in
+            [(0.07, "7%"), (0.005, "0.5%"), (1.0, "100%"), (0.0, "0%"), (0.00001, "0.001%")]
+        {
+            assert_eq!(text(share), percent);
+        }
+    }
+}
