@@ -7,11 +7,12 @@ use sha2::{Digest, Sha256};
 
 use super::StartError;
 use crate::{
+    abuse::Collector,
     admin::ConfigSnapshot,
     config::model::{self, Config, UserSource},
     identity::Verifier,
     limit::Policy,
-    proxy::Rules,
+    proxy::{self, Rules},
     telemetry::metrics::Metrics,
     upstream::SharedUpstream,
 };
@@ -40,7 +41,7 @@ impl Generation {
         let same = before.filter(|before| before.config.user == config.user);
         let verifier = match same {
             Some(before) => Arc::clone(&before.verifier),
-            None => watching(&config.user)?,
+            None => watching_verifier(&config.user)?,
         };
         // As clients are asked for now, not as they may have been read a second ago.
         verifier.reload_changed_keys();
@@ -52,6 +53,21 @@ impl Generation {
         let upstreams = config.upstreams.iter().map(upstream).collect();
         let rules = Arc::new(Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier))?);
         Ok(Self { config, rules, upstreams, verifier })
+    }
+
+    /// What one worker goes by.
+    pub(super) fn for_worker(
+        &self,
+        index: usize,
+        metrics: &Metrics,
+        collector: &Collector,
+    ) -> proxy::WorkerConfig {
+        proxy::WorkerConfig {
+            rules: Arc::clone(&self.rules),
+            upstreams: self.upstreams.clone(),
+            metrics: metrics.worker(index),
+            recorder: collector.recorder(),
+        }
     }
 
     /// Has how its endpoints stand told among what is counted.
@@ -77,7 +93,7 @@ impl Generation {
 }
 
 /// Ends with the last request that goes by it.
-fn watching(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError> {
+fn watching_verifier(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError> {
     let verifier = Arc::new(Verifier::new(sources)?);
     verifier.watch_key_files()?;
     Ok(verifier)

@@ -2,19 +2,22 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{StartError, reload::Elsewhere};
+use super::{StartError, reload::ReloadHandles, shared::Shared};
 use crate::{
-    abuse::{self, AuditLog, Names, Registry, bans::Bans},
-    admin::ActiveConfig,
+    abuse::{self, Archive},
+    admin::StoreFactsSources,
     config::model::{Config, Redis},
-    limit::{Breaker, Clock, GuardShared, GuardedStore, Instances, Policy, SlicedStore, Slices, SystemClock},
-    peers::{Monitor, MonitorConfig, records::Scope},
+    limit::{Breaker, Clock, GuardShared, GuardedStore, Instances, SlicedStore, Slices, StoreAdmin},
+    peers::{
+        Monitor, MonitorConfig,
+        records::{RecordArchive, Scope},
+    },
     store::{
         memory::MemoryStore,
         redis::{RedisStore, Server},
     },
     telemetry::{
-        Event, Events,
+        Event,
         metrics::{MemoryFacts, Metrics, StoreFacts},
     },
 };
@@ -22,42 +25,81 @@ use crate::{
 /// How often Redis is asked what it is, and what the user may do there.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 
-/// What limits stand on, whichever store it is.
-pub(super) struct Ground {
-    pub(super) in_force: Arc<ActiveConfig>,
-    pub(super) clock: SystemClock,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) registry: Arc<Registry>,
-    pub(super) bans: Arc<Bans>,
-    pub(super) audit: Arc<AuditLog>,
-    pub(super) events: Events,
-    /// How this instance is told from others.
-    pub(super) instance: String,
+/// Makes ends of the store and of the archive, for threads that use them.
+pub(super) trait StoreFactory: Clone + Send + 'static {
+    type Store: StoreAdmin + 'static;
+
+    /// An end of the store.
+    fn store(&self) -> Self::Store;
+
+    /// What reads the records of other instances.
+    fn archive(self) -> impl Archive + 'static;
 }
 
-/// What is known of limited clients.
-pub(super) fn registry(
-    config: &Config,
-    policies: &[Policy],
-    metrics: &Arc<Metrics>,
-    events: &Events,
-) -> Registry {
-    let registry = Registry::new(policies, config.abuse.retain, Arc::clone(metrics))
-        .naming(Names::new(&config.abuse))
-        .telling(events.clone());
-    if config.store.redis.is_some() { registry } else { registry.alone() }
+/// The store of this configuration, and what the process keeps of it.
+pub(super) struct Stores<F> {
+    pub(super) factory: F,
+    pub(super) memory: Arc<MemoryStore>,
+    /// How they stand, for the admin port.
+    pub(super) facts: StoreFactsSources,
+    /// Where instances share their limits.
+    pub(super) monitor: Option<Monitor>,
+    pub(super) reload_handles: Option<ReloadHandles>,
+}
+
+impl Stores<MemoryOnly> {
+    pub(super) fn memory_only(memory: Arc<MemoryStore>) -> Self {
+        let factory = MemoryOnly(Arc::clone(&memory));
+        let facts = StoreFactsSources { memory: Box::new(memory_facts(&memory)), shared: None };
+        Self { factory, memory, facts, monitor: None, reload_handles: None }
+    }
+}
+
+impl Stores<Arc<SharedStore>> {
+    /// Redis, with `memory` for when it is away. `retain`: for how long limited clients stay listed.
+    ///
+    /// # Errors
+    /// A certificate can't be read, a thread can't be started.
+    pub(super) fn with_redis(
+        redis: &Redis,
+        retain: Duration,
+        memory: Arc<MemoryStore>,
+        shared: &Shared,
+    ) -> Result<Self, StartError> {
+        let (store, monitor) = SharedStore::open(redis, retain, &memory, shared)?;
+        let reload_handles = Some(store.reload_handles());
+        let facts = StoreFactsSources {
+            memory: Box::new(memory_facts(&memory)),
+            shared: Some(Box::new(store.facts(&monitor))),
+        };
+        Ok(Self { factory: Arc::new(store), memory, facts, monitor: Some(monitor), reload_handles })
+    }
+}
+
+/// Limits that are kept in this process alone.
+#[derive(Clone)]
+pub(super) struct MemoryOnly(Arc<MemoryStore>);
+
+impl StoreFactory for MemoryOnly {
+    type Store = Arc<MemoryStore>;
+
+    fn store(&self) -> Arc<MemoryStore> {
+        Arc::clone(&self.0)
+    }
+
+    fn archive(self) -> impl Archive + 'static {}
 }
 
 /// The process' own store.
-pub(super) fn memory(config: &Config, ground: &Ground) -> Arc<MemoryStore> {
+pub(super) fn memory(config: &Config, shared: &Shared) -> Arc<MemoryStore> {
     let max_keys = config.store.memory.max_keys;
-    let store = Arc::new(MemoryStore::new(max_keys, Arc::new(ground.clock.clone())));
-    ground.metrics.watch_memory(memory_facts(&store));
+    let store = Arc::new(MemoryStore::new(max_keys, Arc::new(shared.clock.clone())));
+    shared.metrics.watch_memory(memory_facts(&store));
     store
 }
 
 /// How the process' own store stands.
-pub(super) fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + Sync + use<> {
+fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + Sync + use<> {
     let store = Arc::clone(store);
     move || {
         let stats = store.stats();
@@ -66,35 +108,35 @@ pub(super) fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts
 }
 
 /// The store that instances share, for threads to have ends of.
-pub(super) struct Shared {
+pub(super) struct SharedStore {
     server: Server,
     config: Redis,
     scope: Scope,
     memory: Arc<MemoryStore>,
-    shared: GuardShared,
+    guard: GuardShared,
     slices: Arc<Slices>,
     metrics: Arc<Metrics>,
 }
 
-impl Shared {
+impl SharedStore {
     /// Starts to keep in touch with Redis, whether it can be reached or not. `retain`: for how long limited
     /// clients stay listed.
     ///
     /// # Errors
     /// A certificate can't be read, a thread can't be started.
-    pub(super) fn open(
+    fn open(
         config: &Redis,
         retain: Duration,
         memory: &Arc<MemoryStore>,
-        ground: &Ground,
+        shared: &Shared,
     ) -> Result<(Self, Monitor), StartError> {
         let server = Server::new(config)?;
-        let shared = GuardShared {
+        let guard = GuardShared {
             breaker: Arc::new(Breaker::new(config.breaker.failures)),
             instances: Arc::new(Instances::default()),
-            clock: ground.clock.clone(),
+            clock: shared.clock.clone(),
         };
-        let instance = ground.instance.clone();
+        let instance = shared.instance.clone();
         let scope = Scope::new(&config.prefix, &instance, retain);
         let monitor = Monitor::spawn(MonitorConfig {
             server: server.clone(),
@@ -102,44 +144,41 @@ impl Shared {
             check_every: CHECK_EVERY,
             instance,
             scope: scope.clone(),
-            registry: Arc::clone(&ground.registry),
-            bans: Arc::clone(&ground.bans),
-            audit: Arc::clone(&ground.audit),
-            clock: ground.clock.clone(),
-            breaker: Arc::clone(&shared.breaker),
-            instances: Arc::clone(&shared.instances),
+            registry: Arc::clone(&shared.registry),
+            bans: Arc::clone(&shared.bans),
+            audit: Arc::clone(&shared.audit),
+            clock: shared.clock.clone(),
+            breaker: Arc::clone(&guard.breaker),
+            instances: Arc::clone(&guard.instances),
             configuration: Box::new({
-                let in_force = Arc::clone(&ground.in_force);
+                let in_force = Arc::clone(&shared.in_force);
                 move || in_force.snapshot().decides.clone()
             }),
-            on_unblocked: on_unblocked(memory, ground),
-            on_cleared: Box::new(on_cleared(memory, ground)),
+            on_unblocked: on_unblocked(memory, shared),
+            on_cleared: Box::new(on_cleared(memory, shared)),
         })?;
-        let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&ground.metrics));
-        let slices = Arc::new(Slices::new(Arc::clone(&shared.instances)));
-        let store = Self { server, config, scope, memory, shared, slices, metrics };
+        let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&shared.metrics));
+        let slices = Arc::new(Slices::new(Arc::clone(&guard.instances)));
+        let store = Self { server, config, scope, memory, guard, slices, metrics };
         store.metrics.watch_store(store.facts(&monitor));
         Ok((store, monitor))
     }
 
-    /// Whose records of limited clients this instance reads, and where.
-    pub(super) fn records(&self) -> (Scope, Server) {
-        (self.scope.clone(), self.server.clone())
-    }
-
     /// How it stands.
-    pub(super) fn facts(&self, monitor: &Monitor) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
-        monitor.facts(Arc::clone(&self.shared.breaker), Arc::clone(&self.shared.instances))
+    fn facts(&self, monitor: &Monitor) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
+        monitor.facts(Arc::clone(&self.guard.breaker), Arc::clone(&self.guard.instances))
     }
 
-    /// What of it goes by the configuration.
-    pub(super) fn elsewhere(&self) -> Elsewhere {
-        Elsewhere { scope: self.scope.clone(), instances: Arc::clone(&self.shared.instances) }
+    fn reload_handles(&self) -> ReloadHandles {
+        ReloadHandles { scope: self.scope.clone(), instances: Arc::clone(&self.guard.instances) }
     }
+}
 
-    /// An end of it, for the thread that asks.
-    pub(super) fn end(&self) -> GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>> {
-        let breaker = Arc::clone(&self.shared.breaker);
+impl StoreFactory for Arc<SharedStore> {
+    type Store = GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>;
+
+    fn store(&self) -> Self::Store {
+        let breaker = Arc::clone(&self.guard.breaker);
         let store = RedisStore::new(
             self.server.clone(),
             &self.config,
@@ -147,16 +186,21 @@ impl Shared {
             self.metrics.store_connection(),
             None,
         );
-        let slicing = SlicedStore::new(store, Arc::clone(&self.slices), Arc::new(self.shared.clock.clone()));
-        GuardedStore::new(slicing, Arc::clone(&self.memory), self.shared.clone())
+        let slicing = SlicedStore::new(store, Arc::clone(&self.slices), Arc::new(self.guard.clock.clone()));
+        GuardedStore::new(slicing, Arc::clone(&self.memory), self.guard.clone())
+    }
+
+    fn archive(self) -> impl Archive + 'static {
+        let server = self.server.clone();
+        RecordArchive::new(self.scope.clone(), async move || server.open_connection().await)
     }
 }
 
 /// What another instance has taken back is taken back here.
-fn on_unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) + Send> {
-    let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
-    let (registry, clock) = (Arc::clone(&ground.registry), ground.clock.clone());
-    let events = ground.events.clone();
+fn on_unblocked(memory: &Arc<MemoryStore>, shared: &Shared) -> Box<dyn Fn(&str) + Send> {
+    let (memory, in_force) = (Arc::clone(memory), Arc::clone(&shared.in_force));
+    let (registry, clock) = (Arc::clone(&shared.registry), shared.clock.clone());
+    let events = shared.events.clone();
     Box::new(move |identifier| {
         memory.reset_now(in_force.snapshot().policies(), identifier);
         if let Some(address) = abuse::of_identifier(identifier) {
@@ -167,8 +211,8 @@ fn on_unblocked(memory: &Arc<MemoryStore>, ground: &Ground) -> Box<dyn Fn(&str) 
 }
 
 /// A limit that another instance has cleared is cleared here.
-fn on_cleared(memory: &Arc<MemoryStore>, ground: &Ground) -> impl Fn(&str, &str) + Send + use<> {
-    let (memory, in_force) = (Arc::clone(memory), Arc::clone(&ground.in_force));
+fn on_cleared(memory: &Arc<MemoryStore>, shared: &Shared) -> impl Fn(&str, &str) + Send + use<> {
+    let (memory, in_force) = (Arc::clone(memory), Arc::clone(&shared.in_force));
     move |name, identifier| {
         if let Some(policy) = in_force.snapshot().policies().iter().find(|policy| policy.name == name) {
             memory.clear_now(std::slice::from_ref(policy), identifier);

@@ -1,23 +1,126 @@
-//! The workers' threads.
+//! The workers: a thread each, with its own sockets and runtime.
 
-use std::{io, net::TcpListener, num::NonZeroUsize, sync::Arc, thread};
+use std::{io, net::TcpListener, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use tokio::{
     runtime::{self, LocalOptions},
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
 };
 
 use crate::{
-    config::model::Workers,
+    config::model,
     limit::StoreAdmin,
-    listener::{self, BoundListener, ConnectionLimit, Lifecycle, WorkerLiveness, WorkerUpdate},
-    proxy::WorkerParts,
+    listener::{
+        self, BoundListener, ConnectionLimit, Lifecycle, LivenessMonitor, WorkerLiveness, WorkerUpdate,
+    },
+    proxy::{self, WorkerParts},
 };
 
+/// How long workers may take to go by another configuration. They do once what they are at has been done, which no request
+/// delays.
+const HANDOVER: Duration = Duration::from_secs(5);
+
+/// How many workers the configuration asks for.
+pub(super) fn count(workers: model::Workers) -> usize {
+    match workers {
+        // Knows affinity and cgroup quotas.
+        model::Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        model::Workers::Count(count) => count,
+    }
+}
+
+/// All workers.
+pub(super) struct Workers {
+    /// The connections of clients that they may hold together.
+    connection_limit: Arc<ConnectionLimit>,
+    liveness: LivenessMonitor,
+    lifecycle: watch::Sender<Lifecycle>,
+    /// Closed once the last worker has ended; nothing is ever sent.
+    ended: mpsc::Receiver<()>,
+    /// How each is handed another configuration.
+    updates: Vec<mpsc::UnboundedSender<WorkerUpdate>>,
+}
+
+impl Workers {
+    /// Starts a worker for each of a listener's sockets. `parts` makes what the one of this number serves with.
+    ///
+    /// # Errors
+    /// There is no thread or runtime left.
+    pub(super) fn start<S: StoreAdmin + 'static>(
+        listeners: Vec<BoundListener>,
+        max_connections: usize,
+        parts: impl Fn(usize) -> WorkerParts<S>,
+    ) -> io::Result<Self> {
+        let sockets = sockets_by_worker(listeners);
+        let connection_limit = ConnectionLimit::new(max_connections);
+        let liveness = LivenessMonitor::new(sockets.len());
+        let (lifecycle, watched) = watch::channel(Lifecycle::Serving);
+        let (working, ended) = mpsc::channel(1);
+        let mut update_senders = Vec::with_capacity(sockets.len());
+        for ((index, sockets), liveness) in sockets.into_iter().enumerate().zip(liveness.each()) {
+            let (updates, received) = mpsc::unbounded_channel();
+            let context = ListenerContext {
+                sockets,
+                connection_limit: Arc::clone(&connection_limit),
+                lifecycle: watched.clone(),
+                liveness,
+            };
+            spawn(parts(index), received, context, working.clone())?;
+            update_senders.push(updates);
+        }
+        Ok(Self { connection_limit, liveness, lifecycle, ended, updates: update_senders })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.updates.len()
+    }
+
+    /// Open client connections.
+    pub(super) fn connections(&self) -> usize {
+        self.connection_limit.open()
+    }
+
+    /// Open ones stay, even if there are more.
+    pub(super) fn set_max_connections(&self, connections: usize) {
+        self.connection_limit.set_limit(connections);
+    }
+
+    /// Whether every worker has given a sign of life since this was last true.
+    pub(super) fn all_alive(&mut self) -> bool {
+        self.liveness.all_alive()
+    }
+
+    pub(super) fn enter(&self, lifecycle: Lifecycle) {
+        self.lifecycle.send_replace(lifecycle);
+    }
+
+    /// Ready once all workers have ended.
+    pub(super) async fn ended(&mut self) {
+        let _closed = self.ended.recv().await;
+    }
+
+    /// Hands each worker another configuration, which `config` makes by its number, and waits until new requests go by it.
+    pub(super) async fn hand_over(&self, config: impl Fn(usize) -> proxy::WorkerConfig) {
+        let mut waiting = Vec::new();
+        for (index, updates) in self.updates.iter().enumerate() {
+            let (applied, renewed) = oneshot::channel();
+            if updates.send(WorkerUpdate { config: config(index), applied }).is_ok() {
+                waiting.push(renewed);
+            }
+        }
+        let all = futures_util::future::join_all(waiting);
+        if timeout(HANDOVER, all).await.is_err() {
+            tracing::warn!("a worker is late to go by the new configuration");
+        }
+    }
+}
+
 /// Transposes sockets a listener into sockets a worker.
-pub(super) fn sockets(bound: Vec<BoundListener>, workers: usize) -> Vec<Vec<TcpListener>> {
+fn sockets_by_worker(listeners: Vec<BoundListener>) -> Vec<Vec<TcpListener>> {
+    let workers = listeners.iter().map(|listener| listener.sockets.len()).max().unwrap_or(0);
     let mut all: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-    for listener in bound {
+    for listener in listeners {
         for (worker, socket) in all.iter_mut().zip(listener.sockets) {
             worker.push(socket);
         }
@@ -25,19 +128,19 @@ pub(super) fn sockets(bound: Vec<BoundListener>, workers: usize) -> Vec<Vec<TcpL
     all
 }
 
-/// Where a worker serves, and how long.
-pub(super) struct Shift {
-    pub(super) sockets: Vec<TcpListener>,
-    pub(super) slots: Arc<ConnectionLimit>,
-    pub(super) phase: watch::Receiver<Lifecycle>,
-    pub(super) pulse: WorkerLiveness,
+/// Where a worker listens, and what it shares with the others.
+struct ListenerContext {
+    sockets: Vec<TcpListener>,
+    connection_limit: Arc<ConnectionLimit>,
+    lifecycle: watch::Receiver<Lifecycle>,
+    liveness: WorkerLiveness,
 }
 
 /// Starts a worker's thread, and waits until it has its runtime. `working` is dropped when it ends.
-pub(super) fn spawn<S: StoreAdmin + 'static>(
+fn spawn<S: StoreAdmin + 'static>(
     parts: WorkerParts<S>,
-    renewals: mpsc::UnboundedReceiver<WorkerUpdate>,
-    shift: Shift,
+    updates: mpsc::UnboundedReceiver<WorkerUpdate>,
+    context: ListenerContext,
     working: mpsc::Sender<()>,
 ) -> io::Result<()> {
     let index = parts.index;
@@ -50,8 +153,8 @@ pub(super) fn spawn<S: StoreAdmin + 'static>(
             Err(error) => return drop(report.send(Err(error))),
         };
         drop(report.send(Ok(())));
-        let Shift { sockets, slots, phase, pulse } = shift;
-        let run = listener::run(parts, renewals, sockets, slots, phase, pulse);
+        let ListenerContext { sockets, connection_limit, lifecycle, liveness } = context;
+        let run = listener::run(parts, updates, sockets, connection_limit, lifecycle, liveness);
         if let Err(error) = runtime.block_on(run) {
             tracing::error!("worker {index} can't listen: {error}");
         }
@@ -59,12 +162,4 @@ pub(super) fn spawn<S: StoreAdmin + 'static>(
     };
     thread::Builder::new().name(format!("worker-{index}")).spawn(work)?;
     started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")))
-}
-
-pub(super) fn count(workers: Workers) -> usize {
-    match workers {
-        // Knows affinity and cgroup quotas.
-        Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
-        Workers::Count(count) => count,
-    }
 }

@@ -213,7 +213,10 @@ fn keys_of_tokens_may_move() {
     let before = threads();
     let changed = words(&reload(&tollgate, &yaml(&path("second.pem"))), "changed");
     assert_eq!(changed.len(), 1);
-    assert!(changed[0].starts_with("user: jwt sub by ") && changed[0].ends_with("second.pem"), "{changed:?}");
+    assert!(
+        changed[0].starts_with("user: { jwt: { ") && changed[0].ends_with("second.pem } }"),
+        "{changed:?}"
+    );
     assert_eq!((of(&first, "c"), of(&second, "d")), (429, 200));
     eventually("the first's watch ends", || threads() == before);
     // A file that is no key is refused before anything is changed.

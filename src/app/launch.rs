@@ -1,0 +1,232 @@
+//! Starts everything. [`start`] and `launch` are the checklist: sockets, telemetry, stores, admin port, workers.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+};
+
+use super::{
+    App, InheritedSockets,
+    generation::Generation,
+    reload::Reloader,
+    shared::Shared,
+    stores::{self, StoreFactory, Stores},
+    workers::{self, Workers},
+};
+use crate::{
+    abuse::Collector,
+    admin::{self, Readiness, StoreFactsSources},
+    config::model::{AccessLogFormat, Config},
+    identity::UnusableKeys,
+    limit::{Policy, PolicyIds},
+    listener::{BindError, BoundListener},
+    proxy::WorkerParts,
+    store::{memory::MemoryStore, redis::ServerError},
+    telemetry::{
+        access_log::{AccessLog, OpenError},
+        diagnostics::{Diagnostics, Timing},
+        metrics::Metrics,
+        traces::{self, Traces},
+    },
+};
+
+/// Why Tollgate did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A port can't be listened on.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The access log can't be written.
+    #[error(transparent)]
+    AccessLog(#[from] OpenError),
+    /// A file that Redis takes can't be read.
+    #[error(transparent)]
+    Redis(#[from] ServerError),
+    /// Traces can't be sent.
+    #[error(transparent)]
+    Traces(#[from] traces::OpenError),
+    /// The keys of a token can't be read.
+    #[error(transparent)]
+    Keys(#[from] UnusableKeys),
+    /// A name can't be sent in a field.
+    #[error("a policy or reply_headers.via has a name that no field may hold: {0}")]
+    Name(#[from] http::header::InvalidHeaderValue),
+    /// The system has no thread or runtime left.
+    #[error("can't start a thread: {0}")]
+    Thread(#[from] io::Error),
+}
+
+/// Builds everything and starts it. An inherited socket is used instead of binding its address. `warnings`: what of the
+/// configuration may not be meant, for the admin port to show.
+///
+/// # Errors
+/// A port is taken, a file can't be opened, a thread can't be started; no client is served then.
+pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets) -> Result<App, StartError> {
+    raise_descriptor_limit();
+    let workers = workers::count(config.workers);
+    let sockets = Sockets::bind(&config, workers, inherited)?;
+    let metrics = Metrics::new(&config, workers);
+    let mut ids = PolicyIds::default();
+    let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
+    let generation = Generation::new(config, policies, None)?;
+    let shared = Shared::new(&generation, metrics, warnings);
+    let config = Arc::clone(&generation.config);
+    let memory = stores::memory(&config, &shared);
+    match &config.store.redis {
+        None => launch(sockets, shared, generation, ids, Stores::memory_only(memory)),
+        Some(redis) => {
+            let stores = Stores::with_redis(redis, config.abuse.retain, memory, &shared)?;
+            launch(sockets, shared, generation, ids, stores)
+        }
+    }
+}
+
+/// Starts everything that uses the store. Workers come last, so that no client is served where anything else can't start.
+fn launch<F: StoreFactory>(
+    sockets: Sockets,
+    shared: Shared,
+    generation: Generation,
+    ids: PolicyIds,
+    stores: Stores<F>,
+) -> Result<App, StartError> {
+    let config = Arc::clone(&generation.config);
+    let addresses = sockets.addresses();
+    let telemetry = Telemetry::start(&config, &shared)?;
+    let collector =
+        Collector::spawn(Arc::clone(&shared.registry), shared.clock.clone(), Arc::clone(&shared.metrics))?;
+    generation.watch_endpoints(&shared.metrics);
+
+    let readiness = Arc::new(Readiness::default());
+    let (reloads, reload_requests) = admin::Reloads::channel();
+    let state = admin_state(&config, &shared, &telemetry, &readiness, reloads, &addresses, stores.facts);
+    let (store, archive) = (stores.factory.clone(), stores.factory.clone());
+    let backends = admin::Backends {
+        store: move || store.store(),
+        archive: move || archive.archive(),
+        wrong_tokens: Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::new(shared.clock.clone()))),
+    };
+    let admin = admin::spawn(sockets.admin, state, backends)?;
+
+    let workers = Workers::start(sockets.clients, config.client_limits.connections, |index| WorkerParts {
+        index,
+        store: Box::new({
+            let factory = stores.factory.clone();
+            move || factory.store()
+        }),
+        metrics: Arc::clone(&shared.metrics),
+        access_log: telemetry.access_log.worker(),
+        tracer: telemetry.traces.as_ref().map(Traces::tracer),
+        sampler: telemetry.diagnostics.sampler(),
+        bans: Arc::clone(&shared.bans),
+        clock: shared.clock.clone(),
+        config: generation.for_worker(index, &shared.metrics, &collector),
+    })?;
+    readiness.enter(admin::ProcessPhase::Ready);
+
+    for address in &addresses {
+        tracing::info!(%address, workers = workers.count(), "serving clients");
+    }
+    tracing::info!(address = %admin.address(), "admin port");
+    Ok(App {
+        addresses,
+        reloader: Reloader {
+            ids,
+            generation,
+            shared,
+            collector,
+            diagnostics: telemetry.diagnostics,
+            store: stores.reload_handles,
+            has_access_log: config.access_log.format != AccessLogFormat::Off,
+        },
+        reload_requests: Some(reload_requests),
+        memory: stores.memory,
+        monitor: stores.monitor,
+        workers,
+        access_log: telemetry.access_log,
+        traces: telemetry.traces,
+        readiness,
+        admin,
+    })
+}
+
+/// The bound sockets.
+struct Sockets {
+    /// One for each listener, in the configuration's order.
+    clients: Vec<BoundListener>,
+    admin: TcpListener,
+}
+
+impl Sockets {
+    fn bind(config: &Config, workers: usize, mut inherited: InheritedSockets) -> Result<Self, StartError> {
+        let addresses = config.listeners.iter().map(|listener| listener.address);
+        let all: Vec<SocketAddr> = addresses.clone().chain([config.admin.address]).collect();
+        inherited.retain(&all);
+        let admin = inherited.or_bind(config.admin.address, 1)?;
+        let clients =
+            addresses.map(|address| inherited.or_bind(address, workers)).collect::<Result<_, _>>()?;
+        let only = admin.sockets.into_iter().next();
+        let admin = only.ok_or_else(|| io::Error::other("no socket was bound"))?;
+        Ok(Self { clients, admin })
+    }
+
+    /// Where clients are served, with the real ports.
+    fn addresses(&self) -> Vec<SocketAddr> {
+        self.clients.iter().map(|bound| bound.address).collect()
+    }
+}
+
+/// What watches over requests and writes them down.
+struct Telemetry {
+    access_log: AccessLog,
+    traces: Option<Traces>,
+    diagnostics: Diagnostics,
+}
+
+impl Telemetry {
+    fn start(config: &Config, shared: &Shared) -> Result<Self, StartError> {
+        let access_log = AccessLog::open(&config.access_log, Arc::clone(&shared.metrics))?;
+        let traces = Traces::open(config, shared.instance.clone(), Arc::clone(&shared.metrics))?;
+        let (metrics, events) = (Arc::clone(&shared.metrics), shared.events.clone());
+        let diagnostics = Diagnostics::spawn(config, metrics, events, Timing::from_environment())?;
+        Ok(Self { access_log, traces, diagnostics })
+    }
+}
+
+fn admin_state(
+    config: &Config,
+    shared: &Shared,
+    telemetry: &Telemetry,
+    readiness: &Arc<Readiness>,
+    reloads: admin::Reloads,
+    addresses: &[SocketAddr],
+    store_facts: StoreFactsSources,
+) -> admin::AdminState {
+    admin::AdminState {
+        token: config.admin.token.clone(),
+        registry: Arc::clone(&shared.registry),
+        bans: Arc::clone(&shared.bans),
+        audit: Arc::clone(&shared.audit),
+        in_force: Arc::clone(&shared.in_force),
+        reloads,
+        metrics: Arc::clone(&shared.metrics),
+        readiness: Arc::clone(readiness),
+        events: shared.events.clone(),
+        warnings: telemetry.diagnostics.warnings(),
+        clock: Arc::new(shared.clock.clone()),
+        facts: admin::ProcessFacts {
+            listeners: addresses.to_vec(),
+            workers: shared.metrics.workers(),
+            started: i64::try_from(shared.metrics.started().as_micros()).unwrap_or(i64::MAX),
+        },
+        store_facts,
+    }
+}
+
+/// A connection costs a descriptor, a proxied one two. The soft limit is often 1,024; what the
+/// administrator set is the hard one.
+fn raise_descriptor_limit() {
+    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+        tracing::warn!("can't raise the limit of open files: {error}");
+    }
+}

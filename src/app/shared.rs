@@ -1,0 +1,82 @@
+//! What everything in the process shares: the clock, metrics, events, limited clients, bans, the configuration in force.
+
+use std::sync::Arc;
+
+use super::generation::Generation;
+use crate::{
+    abuse::{
+        AuditLog, Names, Registry,
+        bans::{Bans, HAND, Rule},
+    },
+    admin::ActiveConfig,
+    config::model::Config,
+    limit::{Clock, Policy, SystemClock},
+    telemetry::{
+        Events,
+        metrics::{BanFacts, Metrics},
+    },
+};
+
+/// What everything in the process shares.
+pub(super) struct Shared {
+    /// Tells this instance from the others.
+    pub(super) instance: String,
+    pub(super) clock: SystemClock,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) events: Events,
+    pub(super) registry: Arc<Registry>,
+    pub(super) bans: Arc<Bans>,
+    pub(super) audit: Arc<AuditLog>,
+    pub(super) in_force: Arc<ActiveConfig>,
+}
+
+impl Shared {
+    /// With the first configuration in force. `warnings`: what of it may not be meant.
+    pub(super) fn new(generation: &Generation, metrics: Arc<Metrics>, warnings: Vec<String>) -> Self {
+        let config = &*generation.config;
+        // A new one at each start: what an instance wrote before is another's to it.
+        let instance = format!("{:016x}", fastrand::u64(..));
+        let (clock, events) = (SystemClock::new(), Events::new());
+        let registry = registry(config, generation.rules.policies(), &metrics, &events);
+        let registry = Arc::new(registry.with_names(&ban_names(config)));
+        let is_shared = config.store.redis.is_some();
+        let (bans, audit) = open_bans(&instance, &clock, &events, &metrics, is_shared);
+        let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
+        Self { instance, clock, metrics, events, registry, bans, audit, in_force }
+    }
+}
+
+/// What is known of limited clients.
+fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events: &Events) -> Registry {
+    let registry = Registry::new(policies, config.abuse.retain, Arc::clone(metrics))
+        .naming(Names::new(&config.abuse))
+        .telling(events.clone());
+    if config.store.redis.is_some() { registry } else { registry.alone() }
+}
+
+/// What denies beside policies, in the order of its indexes in records.
+pub(super) fn ban_names(config: &Config) -> Vec<String> {
+    let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
+    rules.iter().map(|rule| &*rule.name).chain([HAND]).map(str::to_owned).collect()
+}
+
+/// Nobody is banned, and nothing was changed. `instance`: how this one is told from others. `is_shared`: whether there may
+/// be others, which are told.
+fn open_bans(
+    instance: &str,
+    clock: &SystemClock,
+    events: &Events,
+    metrics: &Arc<Metrics>,
+    is_shared: bool,
+) -> (Arc<Bans>, Arc<AuditLog>) {
+    let clock: Arc<dyn Clock> = Arc::new(clock.clone());
+    let audit = Arc::new(AuditLog::new(Arc::clone(&clock), instance, is_shared));
+    let bans = Bans::new(clock, events.clone(), Arc::clone(&audit), Arc::clone(metrics), is_shared);
+    let bans = Arc::new(bans);
+    let gauge = Arc::downgrade(&bans);
+    metrics.watch_bans(move || {
+        let [enforced, shadow] = gauge.upgrade().map_or([0; 2], |bans| bans.totals());
+        BanFacts { enforced, shadow }
+    });
+    (bans, audit)
+}
