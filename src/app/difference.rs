@@ -20,9 +20,9 @@ pub(super) struct Difference {
 impl Difference {
     /// From `old`, which is in force, to `new`, which is in the file. `has_access_log`: whether Tollgate was started with
     /// an access log.
-    pub(super) fn between(old: &Config, new: Config, has_access_log: bool) -> Self {
+    pub(super) fn between(old: &Config, new: &Config, has_access_log: bool) -> Self {
         let in_force = without_restart(old, new.clone(), has_access_log);
-        let (changed, needs_restart) = (changes(old, &in_force), changes(&in_force, &new));
+        let (changed, needs_restart) = (changes(old, &in_force), changes(&in_force, new));
         Self { in_force, changed, needs_restart }
     }
 }
@@ -218,7 +218,7 @@ mod tests {
         let old = testing::config();
         let mut new = old.clone();
         change(&mut new);
-        let difference = Difference::between(&old, new, true);
+        let difference = Difference::between(&old, &new, true);
         (difference.changed, difference.needs_restart)
     }
 
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(changed(|config| config.bans.push(rule(5))), ["ban hammering: added"]);
         old.bans.push(rule(5));
         let new = Config { bans: vec![rule(6)], ..old.clone() };
-        assert_eq!(Difference::between(&old, new, true).changed, ["ban hammering: after 5/1m → 6/1m"]);
+        assert_eq!(Difference::between(&old, &new, true).changed, ["ban hammering: after 5/1m → 6/1m"]);
     }
 
     #[test]
@@ -322,14 +322,14 @@ mod tests {
         new.admin.token = Some(Secret::new("hush"));
         new.access_log.format = AccessLogFormat::Combined;
         new.client_limits.connections = 7;
-        let Difference { in_force, changed, needs_restart } = Difference::between(&old, new.clone(), false);
+        let Difference { in_force, changed, needs_restart } = Difference::between(&old, &new, false);
         assert_eq!(changed, [format!("client_limits.connections: {} → 7", old.client_limits.connections)]);
         let expected = ["access_log.format: off → combined", "admin.token: none → ***", "workers: 1 → 77"];
         assert_eq!(needs_restart, expected);
         assert_eq!((in_force.workers, &in_force.admin), (old.workers, &old.admin));
         assert_eq!(in_force.access_log, old.access_log, "nobody would write it");
         assert_eq!(in_force.client_limits.connections, 7);
-        let changed = Difference::between(&old, new, true).changed;
+        let changed = Difference::between(&old, &new, true).changed;
         assert!(
             old.access_log.format == AccessLogFormat::Combined
                 || changed.iter().any(|line| line.starts_with("access_log.format: "))
@@ -344,14 +344,14 @@ mod tests {
         let mut new = old.clone();
         new.abuse.secret = Some(Secret::new("hush-hush"));
         new.store.redis = Some(redis("redis://me:word@host:6379"));
-        let Difference { changed, needs_restart, .. } = Difference::between(&old, new.clone(), true);
+        let Difference { changed, needs_restart, .. } = Difference::between(&old, &new, true);
         assert_eq!(
             (changed, needs_restart),
             (vec!["abuse.secret: changed".to_owned()], vec!["store.redis.url: changed".to_owned()])
         );
         new.abuse.secret = None;
         new.store.redis = Some(redis("redis://other:word@elsewhere"));
-        let Difference { changed, needs_restart, .. } = Difference::between(&old, new, true);
+        let Difference { changed, needs_restart, .. } = Difference::between(&old, &new, true);
         assert_eq!(changed, ["abuse.secret: *** → none"]);
         assert_eq!(needs_restart, ["store.redis.url: redis://***@host:6379 → redis://***@elsewhere"]);
     }
@@ -399,6 +399,6 @@ mod tests {
         old.routes.push(second);
         let mut new = old.clone();
         new.routes.reverse();
-        assert_eq!(Difference::between(&old, new, true).changed, ["routes: tried in another order"]);
+        assert_eq!(Difference::between(&old, &new, true).changed, ["routes: tried in another order"]);
     }
 }

@@ -108,8 +108,8 @@ const OF_THE_INSTANCE: [&str; 8] =
 fn decisive_fingerprint(mut values: Value) -> String {
     for path in OF_THE_INSTANCE {
         let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
-        let parent = parent.split('.').filter(|key| !key.is_empty());
-        let parent = parent.fold(Some(&mut values), |value, key| value.and_then(|value| value.get_mut(key)));
+        let mut parent = parent.split('.').filter(|key| !key.is_empty());
+        let parent = parent.try_fold(&mut values, |value, key| value.get_mut(key));
         if let Some(Value::Object(parent)) = parent {
             parent.remove(key);
         }

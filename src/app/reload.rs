@@ -65,7 +65,7 @@ impl App {
     pub async fn reload(&mut self, loaded: Loaded, by: &str) -> Result<Reloaded, Vec<ConfigurationError>> {
         let Self { reloader, workers, .. } = self;
         let now = reloader.shared.clock.now();
-        let prepared = loaded.and_then(|(config, warnings)| Ok((reloader.prepare(config)?, warnings)));
+        let prepared = loaded.and_then(|(config, warnings)| Ok((reloader.prepare(&config)?, warnings)));
         let reloaded = match prepared {
             Ok((prepared, warnings)) => {
                 let reloaded = reloader.swap(prepared, warnings, now, workers).await;
@@ -88,7 +88,7 @@ struct PreparedReload {
 }
 
 impl Reloader {
-    fn prepare(&mut self, config: Config) -> Result<PreparedReload, Vec<ConfigurationError>> {
+    fn prepare(&mut self, config: &Config) -> Result<PreparedReload, Vec<ConfigurationError>> {
         let Difference { in_force, changed, needs_restart } =
             Difference::between(&self.generation.config, config, self.has_access_log);
         let policies = self.ids.policies(in_force.policies.iter().map(Arc::as_ref));
