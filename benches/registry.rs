@@ -15,7 +15,7 @@ use std::{
 };
 
 use tollgate::{
-    abuse::{self, Collector, Denial, Recorder, Registry, Sort, Walk, Wanted},
+    abuse::{self, ClientQuery, ClientRegistry, Collector, Denial, PageScan, Recorder, Sort},
     config::{self, System},
     limit::{Clock, ManualClock, Policy, algorithm::metadata_list::Entry},
     telemetry::metrics::Metrics,
@@ -51,7 +51,7 @@ fn resident() -> usize {
     kib.unwrap_or(0_usize) * 1_024
 }
 
-fn fill(registry: &Registry, recorder: &Recorder, count: usize) {
+fn fill(registry: &ClientRegistry, recorder: &Recorder, count: usize) {
     for n in 0..count {
         let shown = abuse::shown(abuse::masked(address(n), 64));
         let identifier = abuse::identifier(&shown);
@@ -65,7 +65,7 @@ fn fill(registry: &Registry, recorder: &Recorder, count: usize) {
             now,
             until: now + 60_000_000,
         };
-        recorder.denied(&denial, || {
+        recorder.record(&denial, || {
             let user = Some(user.as_str().into());
             Arc::new(Entry { time: now, user, method: http::Method::GET, path: "/orders".into() })
         });
@@ -79,7 +79,7 @@ fn fill(registry: &Registry, recorder: &Recorder, count: usize) {
 }
 
 /// How long the longest wait for the registry was while `work` was done, in which the collector has some to do, too.
-fn longest_wait(registry: &Arc<Registry>, work: impl FnOnce()) -> Duration {
+fn longest_wait(registry: &Arc<ClientRegistry>, work: impl FnOnce()) -> Duration {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiting = scope.spawn(|| {
@@ -99,11 +99,11 @@ fn longest_wait(registry: &Arc<Registry>, work: impl FnOnce()) -> Duration {
 }
 
 /// Walks a list to its end: the pages, the first, the longest, and the longest step, which holds the lock.
-fn pages(registry: &Registry, wanted: &Wanted) -> (usize, [Duration; 3]) {
+fn pages(registry: &ClientRegistry, wanted: &ClientQuery) -> (usize, [Duration; 3]) {
     let (mut count, mut times, mut after) = (0, [Duration::ZERO; 3], None);
     loop {
         let begun = Instant::now();
-        let mut walk = Walk::new(Wanted { after, ..wanted.clone() }, PAGE);
+        let mut walk = PageScan::new(ClientQuery { after, ..wanted.clone() }, PAGE);
         loop {
             let step = Instant::now();
             let goes_on = registry.step(&mut walk, NOW);
@@ -131,7 +131,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let policies = Policy::all(config.policies.iter().map(Arc::as_ref));
     let metrics = Metrics::new(&config, 1);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(NOW));
-    let registry = Arc::new(Registry::new(&policies, DAY, Arc::clone(&metrics)).alone());
+    let registry = Arc::new(ClientRegistry::new(&policies, DAY, Arc::clone(&metrics)).without_peers());
     let collector = Collector::spawn(Arc::clone(&registry), clock, Arc::clone(&metrics))?;
     let recorder = collector.recorder();
 
@@ -154,10 +154,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     let prefix = Some(abuse::parse("10.0.0.0/8").ok_or("a prefix")?);
     let sorts = [Sort::Last, Sort::First, Sort::Denied, Sort::Users, Sort::Address];
-    let all = sorts.map(|sort| (sort.name(), Wanted { sort, ..Wanted::default() }));
+    let all = sorts.map(|sort| (sort.name(), ClientQuery { sort, ..ClientQuery::default() }));
     let some = [
-        ("10.0.0.0/8 by last", Wanted { prefix, ..Wanted::default() }),
-        ("nobody's policy", Wanted { policy: Some("none".into()), ..Wanted::default() }),
+        ("10.0.0.0/8 by last", ClientQuery { prefix, ..ClientQuery::default() }),
+        ("nobody's policy", ClientQuery { policy: Some("none".into()), ..ClientQuery::default() }),
     ];
     for (name, wanted) in all.into_iter().chain(some) {
         let mut walked = (0, [Duration::ZERO; 3]);

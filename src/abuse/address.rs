@@ -39,12 +39,12 @@ pub fn identifier(shown: &str) -> CompactString {
 }
 
 /// The client that an identifier of limits by address alone names.
-pub fn of_identifier(identifier: &str) -> Option<IpNet> {
+pub fn from_identifier(identifier: &str) -> Option<IpNet> {
     parse(identifier.strip_prefix("ip:")?)
 }
 
 /// Whether `identifier` is that of the address, or a composite that begins with it (`ip:…+path:/a`).
-pub fn is_of(identifier: &str, shown: &str) -> bool {
+pub fn is_identifier_of(identifier: &str, shown: &str) -> bool {
     let rest = identifier.strip_prefix("ip:").and_then(|rest| rest.strip_prefix(shown));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn composites_are_the_address_s_and_longer_addresses_are_not() {
-        assert!(is_of("ip:203.0.113.7", "203.0.113.7"));
-        assert!(is_of("ip:203.0.113.7+path:/a", "203.0.113.7"));
-        assert!(!is_of("ip:203.0.113.70", "203.0.113.7"));
-        assert!(!is_of("user:203.0.113.7", "203.0.113.7"));
+        assert!(is_identifier_of("ip:203.0.113.7", "203.0.113.7"));
+        assert!(is_identifier_of("ip:203.0.113.7+path:/a", "203.0.113.7"));
+        assert!(!is_identifier_of("ip:203.0.113.70", "203.0.113.7"));
+        assert!(!is_identifier_of("user:203.0.113.7", "203.0.113.7"));
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::limit::Clock;
 
 /// Entries kept; the oldest go first.
-pub const ENTRIES: usize = 1_000;
+pub const MAX_AUDIT_ENTRIES: usize = 1_000;
 /// Bytes of a text in an entry.
 const LONGEST: usize = 1_024;
 
@@ -36,11 +36,11 @@ pub struct AuditLog {
     instance: String,
     /// Whether somebody writes to that list what is [untold](AuditLog::untold).
     is_shared: bool,
-    held: Mutex<Held>,
+    held: Mutex<Entries>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Entries {
     entries: Vec<AuditEntry>,
     /// Of this instance, and not in the shared list yet; oldest first.
     untold: VecDeque<AuditEntry>,
@@ -62,7 +62,7 @@ impl AuditLog {
         let mut held = self.held.lock();
         if self.is_shared {
             held.untold.push_back(entry.clone());
-            if held.untold.len() > ENTRIES {
+            if held.untold.len() > MAX_AUDIT_ENTRIES {
                 held.untold.pop_front();
             }
         }
@@ -77,24 +77,24 @@ impl AuditLog {
     }
 
     /// What is still to be written to the shared list, oldest first: some of it.
-    pub fn untold(&self, most: usize) -> Vec<AuditEntry> {
+    pub fn pending(&self, most: usize) -> Vec<AuditEntry> {
         self.held.lock().untold.iter().take(most).cloned().collect()
     }
 
     /// These are in the shared list.
-    pub fn told(&self, told: &[AuditEntry]) {
+    pub fn ack(&self, told: &[AuditEntry]) {
         self.held.lock().untold.retain(|entry| !told.iter().any(|told| told.id == entry.id));
     }
 
     /// The shared list was lost: what this instance has done is to be written again.
-    pub fn tell_all_anew(&self) {
+    pub fn resend_all(&self) {
         let mut held = self.held.lock();
         let own = held.entries.iter().rev().filter(|entry| entry.instance == self.instance);
         held.untold = own.cloned().collect();
     }
 
     /// This is what the shared list holds, in any order.
-    pub fn learn(&self, found: impl IntoIterator<Item = AuditEntry>) {
+    pub fn merge(&self, found: impl IntoIterator<Item = AuditEntry>) {
         let is_short = |entry: &AuditEntry| {
             [&entry.by, &entry.action, &entry.target, &entry.detail, &entry.instance]
                 .into_iter()
@@ -104,12 +104,12 @@ impl AuditLog {
     }
 }
 
-impl Held {
+impl Entries {
     fn add(&mut self, entries: impl IntoIterator<Item = AuditEntry>) {
         self.entries.extend(entries);
         self.entries.sort_by_key(|entry| Reverse((entry.time, entry.id)));
         self.entries.dedup_by_key(|entry| (entry.time, entry.id));
-        self.entries.truncate(ENTRIES);
+        self.entries.truncate(MAX_AUDIT_ENTRIES);
     }
 }
 
@@ -129,14 +129,14 @@ mod tests {
     use crate::limit::ManualClock;
 
     fn targets(log: &AuditLog) -> Vec<String> {
-        log.entries(None, ENTRIES).into_iter().map(|entry| entry.target).collect()
+        log.entries(None, MAX_AUDIT_ENTRIES).into_iter().map(|entry| entry.target).collect()
     }
 
     #[test]
     fn the_newest_come_first_and_the_oldest_go() {
         let clock = Arc::new(ManualClock::new(0));
         let log = AuditLog::new(Arc::clone(&clock) as Arc<dyn Clock>, "one", true);
-        for n in 0..ENTRIES + 2 {
+        for n in 0..MAX_AUDIT_ENTRIES + 2 {
             clock.set(n as i64);
             log.write("operator at 127.0.0.1", "lift", &n.to_string(), "");
         }
@@ -144,7 +144,10 @@ mod tests {
         assert_eq!([&newest[0].target, &newest[1].target], ["1001", "1000"]);
         let behind = log.entries(Some((newest[1].time, newest[1].id)), 1);
         assert_eq!(behind[0].target, "999");
-        assert_eq!((log.entries(None, 9_999).len(), log.untold(9_999).len()), (ENTRIES, ENTRIES));
+        assert_eq!(
+            (log.entries(None, 9_999).len(), log.pending(9_999).len()),
+            (MAX_AUDIT_ENTRIES, MAX_AUDIT_ENTRIES)
+        );
     }
 
     #[test]
@@ -153,14 +156,14 @@ mod tests {
         let (one, other) =
             (AuditLog::new(Arc::clone(&clock), "one", true), AuditLog::new(clock, "other", true));
         one.write("operator at 127.0.0.1", "lift", "ip:203.0.113.7", "");
-        let told = one.untold(9);
-        one.told(&told);
-        assert_eq!(one.untold(9), []);
-        other.learn(told.clone());
-        other.learn(told);
+        let told = one.pending(9);
+        one.ack(&told);
+        assert_eq!(one.pending(9), []);
+        other.merge(told.clone());
+        other.merge(told);
         assert_eq!(targets(&other), ["ip:203.0.113.7"]);
-        one.tell_all_anew();
-        other.tell_all_anew();
-        assert_eq!((one.untold(9).len(), other.untold(9).len()), (1, 0), "each tells its own");
+        one.resend_all();
+        other.resend_all();
+        assert_eq!((one.pending(9).len(), other.pending(9).len()), (1, 0), "each tells its own");
     }
 }

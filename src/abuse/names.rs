@@ -12,16 +12,16 @@ use crate::{
 };
 
 /// Bytes of a name that are kept. What clients make longer is cut.
-const LONGEST: usize = 128;
+const MAX_NAME_BYTES: usize = 128;
 /// What a hashed name begins with; 16 hexadecimal digits follow.
-const HASHED: &str = "hmac:";
+const HASH_PREFIX: &str = "hmac:";
 /// What stands in a key for a user of whom nothing may be written down.
-const NOBODY: &str = "*";
+const HIDDEN_USER: &str = "*";
 
 /// How users are written down. Hashing takes about a microsecond: it is done where a name is written, not
 /// wherever one is known.
 #[derive(Debug, Clone)]
-pub struct Names {
+pub struct UserNaming {
     users: Users,
     /// With its key taken in. Without one there is nothing to keep secret: the names stand in the clear beside
     /// the hashes, which then only have to differ.
@@ -30,19 +30,19 @@ pub struct Names {
 
 /// A user as records know him.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Named {
+pub(super) struct NamedUser {
     /// Tells users apart; the same on every instance that has the same secret.
     pub(super) hash: u64,
     pub(super) written: CompactString,
 }
 
-impl Default for Names {
+impl Default for UserNaming {
     fn default() -> Self {
         Self { users: Users::Plain, mac: None }
     }
 }
 
-impl Names {
+impl UserNaming {
     /// As `abuse.users` and `abuse.secret` say.
     pub fn new(config: &Abuse) -> Self {
         let secret = config.secret.as_ref().map(|secret| secret.reveal().as_bytes());
@@ -53,33 +53,33 @@ impl Names {
 
     /// What may be written down of a user: the name, at most 128 bytes of it; `hmac:` and 16 hexadecimal digits;
     /// or nothing.
-    pub fn written<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
+    pub fn stored_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
         match self.users {
-            Users::Plain => Some(Cow::Borrowed(cut(user))),
+            Users::Plain => Some(Cow::Borrowed(truncate(user))),
             Users::Hashed => Some(Cow::Owned(hashed(self.hash(user)).into())),
             Users::Off => None,
         }
     }
 
     /// What may be written down of the user whom an operator means, by his name or as he is written down.
-    pub fn meant<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
-        match read(text) {
+    pub fn stored_name_of_input<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
+        match parse_hash(text) {
             Some(_) if self.users == Users::Hashed => Some(Cow::Borrowed(text)),
-            _ => self.written(text),
+            _ => self.stored_name(text),
         }
     }
 
     /// A key of limits as it may be written down: `user:acme`, `ip:203.0.113.7+user:acme`.
-    pub fn key<'a>(&self, key: &'a str) -> Cow<'a, str> {
+    pub fn mask_key<'a>(&self, key: &'a str) -> Cow<'a, str> {
         if self.users == Users::Plain || !names_a_user(key) {
             return Cow::Borrowed(key);
         }
         let parts = key.split('+').map(|part| match part.strip_prefix("user:") {
             // A colon that a client wrote is encoded: this one we did.
-            Some(written) if read(written).is_some() => part.into(),
+            Some(written) if parse_hash(written).is_some() => part.into(),
             Some(user) => {
                 let user = percent_encoding::percent_decode_str(user).decode_utf8_lossy();
-                format_compact!("user:{}", self.written(&user).as_deref().unwrap_or(NOBODY))
+                format_compact!("user:{}", self.stored_name(&user).as_deref().unwrap_or(HIDDEN_USER))
             }
             None => part.into(),
         });
@@ -87,37 +87,37 @@ impl Names {
     }
 
     /// Whether a key is the same written down as it is.
-    pub fn shows(&self, key: &str) -> bool {
+    pub fn is_unchanged(&self, key: &str) -> bool {
         self.users == Users::Plain || !names_a_user(key)
     }
 
     /// Whether anything is written down.
-    pub(super) fn any(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         self.users != Users::Off
     }
 
     /// A user whom a request named.
-    pub(super) fn named(&self, user: &str) -> Option<Named> {
+    pub(super) fn identify(&self, user: &str) -> Option<NamedUser> {
         let hash = || self.hash(user);
         match self.users {
-            Users::Plain => Some(Named { hash: hash(), written: cut(user).into() }),
-            Users::Hashed => Some(hash()).map(|hash| Named { hash, written: hashed(hash) }),
+            Users::Plain => Some(NamedUser { hash: hash(), written: truncate(user).into() }),
+            Users::Hashed => Some(hash()).map(|hash| NamedUser { hash, written: hashed(hash) }),
             Users::Off => None,
         }
     }
 
     /// A user whom a record names. One that was written before names were hashed is hashed now.
-    pub(super) fn recorded(&self, written: &str) -> Option<Named> {
-        match read(written).filter(|_| self.users == Users::Hashed) {
-            Some(hash) => Some(Named { hash, written: written.into() }),
-            None => self.named(written),
+    pub(super) fn identify_stored(&self, written: &str) -> Option<NamedUser> {
+        match parse_hash(written).filter(|_| self.users == Users::Hashed) {
+            Some(hash) => Some(NamedUser { hash, written: written.into() }),
+            None => self.identify(written),
         }
     }
 
     /// A record as it may be written down, and who is in it. Another instance, or this one before it was configured
     /// anew, may have written more.
-    pub(super) fn entry(&self, entry: &Arc<Entry>) -> (Arc<Entry>, Option<Named>) {
-        let named = entry.user.as_deref().and_then(|user| self.recorded(user));
+    pub(super) fn mask_entry(&self, entry: &Arc<Entry>) -> (Arc<Entry>, Option<NamedUser>) {
+        let named = entry.user.as_deref().and_then(|user| self.identify_stored(user));
         let user = named.as_ref().map(|named| named.written.clone());
         let entry = match user == entry.user {
             true => Arc::clone(entry),
@@ -129,7 +129,7 @@ impl Names {
     /// The first 64 bits, big-endian, of HMAC-SHA256 of the name; without a secret of a SHA-256 that nothing else
     /// makes of it.
     fn hash(&self, user: &str) -> u64 {
-        let user = cut(user).as_bytes();
+        let user = truncate(user).as_bytes();
         let digest = match &self.mac {
             Some(mac) => mac.clone().chain_update(user).finalize().into_bytes(),
             None => Sha256::new().chain_update(b"tollgate user\0").chain_update(user).finalize(),
@@ -139,12 +139,12 @@ impl Names {
 }
 
 fn hashed(hash: u64) -> CompactString {
-    format_compact!("{HASHED}{hash:016x}")
+    format_compact!("{HASH_PREFIX}{hash:016x}")
 }
 
 /// The hash that a hashed name holds.
-fn read(text: &str) -> Option<u64> {
-    let digits = text.strip_prefix(HASHED)?;
+fn parse_hash(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix(HASH_PREFIX)?;
     let is_written = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     u64::from_str_radix(digits, 16).ok().filter(|_| is_written)
 }
@@ -153,8 +153,8 @@ fn names_a_user(key: &str) -> bool {
     key.split('+').any(|part| part.starts_with("user:"))
 }
 
-pub(super) fn cut(user: &str) -> &str {
-    &user[..user.floor_char_boundary(LONGEST)]
+pub(super) fn truncate(user: &str) -> &str {
+    &user[..user.floor_char_boundary(MAX_NAME_BYTES)]
 }
 
 #[cfg(test)]
@@ -165,44 +165,51 @@ mod tests {
     fn names_are_plain_hashed_or_off() {
         // printf acme | openssl dgst -sha256 -hmac s3cret
         const ACME: &str = "hmac:5559b01469a0a939";
-        assert_eq!(names(Users::Plain).written("acme").as_deref(), Some("acme"));
-        assert_eq!(names(Users::Hashed).written("acme").as_deref(), Some(ACME));
-        assert_eq!(names(Users::Off).written("acme"), None);
-        let named = names(Users::Hashed).named("acme").unwrap();
+        assert_eq!(names(Users::Plain).stored_name("acme").as_deref(), Some("acme"));
+        assert_eq!(names(Users::Hashed).stored_name("acme").as_deref(), Some(ACME));
+        assert_eq!(names(Users::Off).stored_name("acme"), None);
+        let named = names(Users::Hashed).identify("acme").unwrap();
         assert_eq!(named.written, ACME);
-        assert_eq!(names(Users::Hashed).recorded(ACME), Some(named.clone()));
-        assert_eq!(names(Users::Hashed).recorded("acme"), Some(named.clone()), "written before");
-        assert_eq!(names(Users::Plain).named("acme").unwrap().hash, named.hash, "the secret makes it");
-        assert_eq!(names(Users::Off).named("acme"), None);
+        assert_eq!(names(Users::Hashed).identify_stored(ACME), Some(named.clone()));
+        assert_eq!(names(Users::Hashed).identify_stored("acme"), Some(named.clone()), "written before");
+        assert_eq!(names(Users::Plain).identify("acme").unwrap().hash, named.hash, "the secret makes it");
+        assert_eq!(names(Users::Off).identify("acme"), None);
     }
 
     #[test]
     fn whoever_calls_himself_like_a_hash_is_hashed_like_anybody() {
         let posing = "hmac:0123456789abcdef";
-        assert_ne!(names(Users::Hashed).written(posing).as_deref(), Some(posing));
-        assert_eq!(names(Users::Hashed).meant(posing).as_deref(), Some(posing), "an operator means the hash");
-        assert_eq!(names(Users::Plain).recorded(posing), names(Users::Plain).named(posing));
+        assert_ne!(names(Users::Hashed).stored_name(posing).as_deref(), Some(posing));
+        assert_eq!(
+            names(Users::Hashed).stored_name_of_input(posing).as_deref(),
+            Some(posing),
+            "an operator means the hash"
+        );
+        assert_eq!(names(Users::Plain).identify_stored(posing), names(Users::Plain).identify(posing));
         for other in ["hmac:0123456789ABCDEF", "hmac:+123456789abcdef", "hmac:0", "acme"] {
-            assert_eq!(read(other), None, "{other}");
+            assert_eq!(parse_hash(other), None, "{other}");
         }
     }
 
     #[test]
     fn keys_hide_the_user_and_nothing_else() {
         let hashed = names(Users::Hashed);
-        let acme = hashed.written("a:b").unwrap();
-        assert_eq!(hashed.key("user:a%3Ab"), format!("user:{acme}"));
-        assert_eq!(hashed.key("ip:203.0.113.7+user:a%3Ab"), format!("ip:203.0.113.7+user:{acme}"));
-        assert_eq!(hashed.key(&format!("user:{acme}")), format!("user:{acme}"));
-        assert_eq!(hashed.key("ip:203.0.113.7+path:/user:a"), "ip:203.0.113.7+path:/user:a");
-        assert_eq!(names(Users::Off).key("user:acme+path:/a"), "user:*+path:/a");
-        assert_eq!(names(Users::Plain).key("user:acme"), "user:acme");
+        let acme = hashed.stored_name("a:b").unwrap();
+        assert_eq!(hashed.mask_key("user:a%3Ab"), format!("user:{acme}"));
+        assert_eq!(hashed.mask_key("ip:203.0.113.7+user:a%3Ab"), format!("ip:203.0.113.7+user:{acme}"));
+        assert_eq!(hashed.mask_key(&format!("user:{acme}")), format!("user:{acme}"));
+        assert_eq!(hashed.mask_key("ip:203.0.113.7+path:/user:a"), "ip:203.0.113.7+path:/user:a");
+        assert_eq!(names(Users::Off).mask_key("user:acme+path:/a"), "user:*+path:/a");
+        assert_eq!(names(Users::Plain).mask_key("user:acme"), "user:acme");
     }
 
     #[test]
     fn long_names_are_cut_between_characters() {
         let long = "ä".repeat(100);
-        assert_eq!(names(Users::Plain).written(&long).unwrap().len(), 128);
-        assert_eq!(names(Users::Hashed).written(&long), names(Users::Hashed).written(cut(&long)));
+        assert_eq!(names(Users::Plain).stored_name(&long).unwrap().len(), 128);
+        assert_eq!(
+            names(Users::Hashed).stored_name(&long),
+            names(Users::Hashed).stored_name(truncate(&long))
+        );
     }
 }

@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Names,
-    clients::policies::Policies,
+    UserNaming,
+    clients::policies::RecordPolicies,
     recording::{
-        denial::{Asked, Batch, Limit, Tally, Written},
-        prepare::{Noted, noted},
+        denial::{Batch, RecordCounts, TalliedLimit, Tally, UserTally},
+        prepare::{AddressDenials, prepare},
     },
 };
 use crate::{
@@ -31,15 +31,15 @@ pub(crate) fn policy() -> Policy {
 }
 
 /// With the secret `s3cret`.
-pub(crate) fn names(users: Users) -> Names {
-    Names::new(&Abuse { retain: Duration::from_secs(60), users, secret: Some(Secret::new("s3cret")) })
+pub(crate) fn names(users: Users) -> UserNaming {
+    UserNaming::new(&Abuse { retain: Duration::from_secs(60), users, secret: Some(Secret::new("s3cret")) })
 }
 
 /// One denial of the first policy by a limit with this identifier.
 pub(super) fn tally(identifier: &str, now: i64, until: i64) -> Tally {
     let denial = super::Denial { address: "", policy: 0, identifier, user: None, now, until };
-    let limits = vec![Limit { policy: 0, identifier: identifier.into(), until }];
-    Tally { denied: 1, limits, ..Tally::new(&denial, Written::new()) }
+    let limits = vec![TalliedLimit { policy: 0, identifier: identifier.into(), until }];
+    Tally { denied: 1, limits, ..Tally::new(&denial, RecordCounts::new()) }
 }
 
 /// A tally of requests, all of them written down.
@@ -51,7 +51,7 @@ pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
         tally.records.push((0, Arc::clone(entry)));
         if let Some(user) = &entry.user {
             let asked = tally.users.entry(user.clone()).or_default();
-            *asked = Asked { denied: asked.denied + 1, last: asked.last.max(entry.time), few: 0 };
+            *asked = UserTally { denied: asked.denied + 1, last: asked.last.max(entry.time), over_share: 0 };
         }
     }
     tally
@@ -59,13 +59,13 @@ pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
 
 /// As a worker hands it over.
 pub(super) fn batch(address: &str, tally: Tally) -> Batch {
-    let policies = Arc::new(Policies::new(&[policy()], i64::MAX));
+    let policies = Arc::new(RecordPolicies::new(&[policy()], i64::MAX));
     Batch { tallies: vec![(address.into(), tally)], evidence: Vec::new(), policies }
 }
 
 /// As it is merged, with plain names.
-pub(super) fn noted_of(tally: Tally) -> Noted {
-    noted(batch("203.0.113.7", tally), &Names::default()).0.remove(0)
+pub(super) fn prepared(tally: Tally) -> AddressDenials {
+    prepare(batch("203.0.113.7", tally), &UserNaming::default()).0.remove(0)
 }
 
 /// One of many clients.

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use send_wrapper::SendWrapper;
 
 use crate::{
-    abuse::{Archive, Changes, Others, Whereabouts, bans::Key},
+    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
     limit::Unavailable,
 };
 
@@ -22,15 +22,15 @@ impl ArchiveClient {
 }
 
 impl Archive for ArchiveClient {
-    async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
+    async fn changed(&self, since: i64) -> Result<ChangesPage, Unavailable> {
         SendWrapper::new(self.0.changed(since)).await
     }
 
-    async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<Others>, Unavailable> {
+    async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<PeerView>, Unavailable> {
         SendWrapper::new(self.0.read(addresses, now)).await
     }
 
-    async fn user(&self, written: &str, now: i64) -> Result<Whereabouts, Unavailable> {
+    async fn user(&self, written: &str, now: i64) -> Result<UserAddresses, Unavailable> {
         SendWrapper::new(self.0.user(written, now)).await
     }
 
@@ -45,23 +45,23 @@ impl Archive for ArchiveClient {
 
 /// [`Archive`] as an object, so that handlers are the same for every archive.
 trait ObjectArchive {
-    fn changed(&self, since: i64) -> Answer<'_, Changes>;
-    fn read<'a>(&'a self, addresses: &'a [IpNet], now: i64) -> Answer<'a, Vec<Others>>;
-    fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, Whereabouts>;
+    fn changed(&self, since: i64) -> Answer<'_, ChangesPage>;
+    fn read<'a>(&'a self, addresses: &'a [IpNet], now: i64) -> Answer<'a, Vec<PeerView>>;
+    fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, UserAddresses>;
     fn forget(&self, address: IpNet, now: i64) -> Answer<'_, ()>;
     fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64>;
 }
 
 impl<A: Archive> ObjectArchive for A {
-    fn changed(&self, since: i64) -> Answer<'_, Changes> {
+    fn changed(&self, since: i64) -> Answer<'_, ChangesPage> {
         Box::pin(Archive::changed(self, since))
     }
 
-    fn read<'a>(&'a self, addresses: &'a [IpNet], now: i64) -> Answer<'a, Vec<Others>> {
+    fn read<'a>(&'a self, addresses: &'a [IpNet], now: i64) -> Answer<'a, Vec<PeerView>> {
         Box::pin(Archive::read(self, addresses, now))
     }
 
-    fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, Whereabouts> {
+    fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, UserAddresses> {
         Box::pin(Archive::user(self, written, now))
     }
 

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     abuse::{
         self,
-        bans::{Ban, Bans, Key},
+        bans::{Ban, BanTable, Key},
     },
     telemetry::time::{self, rfc3339},
 };
@@ -80,7 +80,7 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
     });
     let prefix = prefix.transpose()?;
     let after = decode_cursor(query.cursor.as_deref(), |(until, key, is_shadow): (i64, String, bool)| {
-        Some((until, Key::read(&key)?, is_shadow))
+        Some((until, Key::from_canonical(&key)?, is_shadow))
     })?;
     let found = context.state.bans.page(after, page_size(query.limit)?, |ban| {
         key.as_ref().is_none_or(|key| ban.key == *key)
@@ -88,7 +88,7 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
     });
     let last = found.bans.last().filter(|_| found.goes_on);
     let cursor = last.map(|last| {
-        let (until, key, is_shadow) = Bans::place(last);
+        let (until, key, is_shadow) = BanTable::position(last);
         encode_cursor(&(until, key.to_string(), is_shadow))
     });
     Ok(dto::Bans { bans: found.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(), cursor })
@@ -136,7 +136,7 @@ pub(super) async fn create(
         let detail = format!("a reason has {MAX_REASON} characters at most, and no control characters");
         return Err(Problem::bad_request(detail));
     }
-    let (ban, replaced) = context.state.bans.give(key, duration, reason.clone(), by.0.clone());
+    let (ban, replaced) = context.state.bans.ban(key, duration, reason.clone(), by.0.clone());
     let mut detail = format!("for {}", time::format_duration(duration));
     if !reason.is_empty() {
         detail += &format!(": {reason}");

@@ -16,7 +16,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    abuse::{self, Client, Place, Sort, Walk, bans::HAND},
+    abuse::{self, ClientPosition, LimitedClient, PageScan, Sort, bans::MANUAL},
     telemetry::time::rfc3339,
 };
 
@@ -89,7 +89,7 @@ pub(super) async fn list(
 pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<dto::Blocked, Problem> {
     let state = &context.state;
     let limit = page_size(query.limit)?;
-    let mut walk = Walk::new(query.filter(&state.in_force.snapshot())?, limit);
+    let mut walk = PageScan::new(query.filter(&state.in_force.snapshot())?, limit);
     context.peers.refresh().await;
     let now = state.clock.now();
     while state.registry.step(&mut walk, now) {
@@ -97,18 +97,18 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
         tokio::task::yield_now().await;
     }
     let (clients, next) = walk.page();
-    let cursor =
-        next.map(|place| encode_cursor(&(query.sort.name(), place.number(), abuse::shown(place.address()))));
+    let cursor = next
+        .map(|place| encode_cursor(&(query.sort.name(), place.sort_key(), abuse::shown(place.address()))));
     Ok(dto::Blocked { blocked: clients.iter().map(dto::BlockedAddress::from).collect(), cursor })
 }
 
 impl BlockedQuery {
     /// What to look for.
-    fn filter(&self, config: &ConfigSnapshot) -> Result<abuse::Wanted, Problem> {
+    fn filter(&self, config: &ConfigSnapshot) -> Result<abuse::ClientQuery, Problem> {
         let policy = self.policy.as_deref().map(|name| {
             let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
             // What bans deny is listed by their rules' names.
-            let is_ban = name == HAND || name.starts_with("bans.");
+            let is_ban = name == MANUAL || name.starts_with("bans.");
             let is_known = is_ban || config.policy_named(name).is_some();
             is_known.then(|| name.into()).ok_or_else(unknown)
         });
@@ -118,12 +118,12 @@ impl BlockedQuery {
         });
         let after =
             decode_cursor(self.cursor.as_deref(), |(sort, number, address): (String, u64, String)| {
-                Some((sort, Place::new(number, abuse::parse(&address)?)))
+                Some((sort, ClientPosition::new(number, abuse::parse(&address)?)))
             })?;
         if after.as_ref().is_some_and(|(sort, _)| *sort != self.sort.name()) {
             return Err(Problem::bad_request("the cursor was given for another sort"));
         }
-        Ok(abuse::Wanted {
+        Ok(abuse::ClientQuery {
             sort: self.sort,
             after: after.map(|(_, place)| place),
             policy: policy.transpose()?,
@@ -138,8 +138,8 @@ impl BlockedQuery {
     }
 }
 
-impl From<&Client> for dto::BlockedAddress {
-    fn from(client: &Client) -> Self {
+impl From<&LimitedClient> for dto::BlockedAddress {
+    fn from(client: &LimitedClient) -> Self {
         let hint = match client.users {
             0 => "no user known",
             1 => "one user",

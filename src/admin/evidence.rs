@@ -16,7 +16,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    abuse::{self, Client, Limited, Names, Record},
+    abuse::{self, DenyingLimit, LimitedClient, RequestRecord, UserNaming},
     config::model::{Condition, KeyPart},
     limit::StoreAdmin,
     telemetry::time::rfc3339,
@@ -61,13 +61,14 @@ pub(super) async fn evidence(
 fn banned_only(context: &HandlerContext, address: &ClientParam) -> Result<Option<dto::Evidence>, Problem> {
     let state = &context.state;
     let address = address.client(state.in_force.snapshot().ipv6_prefix())?;
-    let bans = state.bans.over(address);
+    let bans = state.bans.covering(address);
     let (first, last) = (bans.iter().map(|ban| ban.since).min(), bans.iter().map(|ban| ban.since).max());
     let (Some(first), Some(last), Some(until)) = (first, last, bans.iter().map(|ban| ban.until).max()) else {
         return Ok(None);
     };
     let shown = abuse::shown(address);
-    let client = Client { address, shown, first, last, until, denied: 0, policies: Vec::new(), users: 0 };
+    let client =
+        LimitedClient { address, shown, first, last, until, denied: 0, policies: Vec::new(), users: 0 };
     Ok(Some(dto::Evidence {
         address: dto::BlockedAddress::from(&client),
         records: Vec::new(),
@@ -101,7 +102,7 @@ pub(super) async fn evidence_of(
             limits.push(dto::LimitUsage::new(&policy.name, &key, &peek));
         }
     }
-    let record = |Record { policy, entry }: &Record| dto::Record {
+    let record = |RequestRecord { policy, entry }: &RequestRecord| dto::Record {
         time: rfc3339(entry.time),
         user: entry.user.as_deref().map(str::to_owned),
         method: entry.method.to_string(),
@@ -112,7 +113,7 @@ pub(super) async fn evidence_of(
         address: dto::BlockedAddress::from(&client),
         records: records.iter().map(record).collect(),
         limits,
-        bans: state.bans.over(address).iter().map(|ban| dto::Ban::from(&**ban)).collect(),
+        bans: state.bans.covering(address).iter().map(|ban| dto::Ban::from(&**ban)).collect(),
     })
 }
 
@@ -120,16 +121,16 @@ pub(super) async fn evidence_of(
 /// held it back (composites, and what fell back to the address).
 fn limit_keys(
     config: &ConfigSnapshot,
-    names: &Names,
+    names: &UserNaming,
     shown: &str,
-    limited: &[Limited],
+    limited: &[DenyingLimit],
 ) -> BTreeSet<(usize, CompactString)> {
     let own = abuse::identifier(shown);
     let policies = config.policies().iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
-    let denied = limited.iter().filter(|limit| abuse::is_of(&limit.identifier, shown));
+    let denied = limited.iter().filter(|limit| abuse::is_identifier_of(&limit.identifier, shown));
     // Where a user in a key is hashed, the limit can't be found by it.
-    let denied = denied.filter(|limit| names.shows(&limit.identifier));
+    let denied = denied.filter(|limit| names.is_unchanged(&limit.identifier));
     // Policies that only another instance has can't be asked about here.
     let known =
         denied.filter_map(|limit| Some((config.policy_named(&limit.policy)?, limit.identifier.clone())));

@@ -10,7 +10,7 @@ use tokio::{sync::Mutex, time};
 
 use super::archive_client::ArchiveClient;
 use crate::{
-    abuse::{Archive, Mirror, Registry, Whereabouts, bans::Key},
+    abuse::{Archive, ArchiveReader, ClientRegistry, UserAddresses, bans::Key},
     limit::{Clock, Unavailable},
 };
 
@@ -29,7 +29,7 @@ pub(super) struct PeerReader {
 }
 
 struct Progress {
-    mirror: Mirror,
+    mirror: ArchiveReader,
     refreshed: Option<Instant>,
     failed: Option<Instant>,
 }
@@ -38,10 +38,10 @@ impl PeerReader {
     /// To be called on the thread that asks the archive.
     pub(super) fn new(
         archive: impl Archive + 'static,
-        registry: Arc<Registry>,
+        registry: Arc<ClientRegistry>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let mirror = Mirror::new(registry, Arc::clone(&clock));
+        let mirror = ArchiveReader::new(registry, Arc::clone(&clock));
         let progress = Mutex::new(Progress { mirror, refreshed: None, failed: None });
         Self { archive: ArchiveClient::new(archive), clock, progress }
     }
@@ -68,10 +68,10 @@ impl PeerReader {
     }
 
     /// From which addresses other instances have denied a user, as far as it can be had. `written`: as records name it.
-    pub(super) async fn user(&self, written: &str) -> Whereabouts {
+    pub(super) async fn user(&self, written: &str) -> UserAddresses {
         let mut progress = self.progress.lock().await;
         if is_recent(progress.failed) {
-            return Whereabouts::default();
+            return UserAddresses::default();
         }
         let result = with_timeout(self.archive.user(written, self.clock.now())).await;
         progress.or_default(result)

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use super::{ActiveConfig, Readiness, Reloads};
 use crate::{
-    abuse::{AuditLog, Registry, bans::Bans},
+    abuse::{AuditLog, ClientRegistry, bans::BanTable},
     config::model::Secret,
     limit::Clock,
     telemetry::{
@@ -18,8 +18,8 @@ use crate::{
 pub struct AdminState {
     /// `None`: only loopback may ask.
     pub token: Option<Secret>,
-    pub registry: Arc<Registry>,
-    pub bans: Arc<Bans>,
+    pub registry: Arc<ClientRegistry>,
+    pub bans: Arc<BanTable>,
     pub audit: Arc<AuditLog>,
     /// What goes by the configuration.
     pub in_force: Arc<ActiveConfig>,

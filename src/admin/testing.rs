@@ -15,7 +15,9 @@ use super::{
     StoreFactsSources, spawn,
 };
 use crate::{
-    abuse::{self, Archive, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans, testing::policy},
+    abuse::{
+        self, Archive, AuditLog, ClientRegistry, Collector, Denial, Recorder, bans::BanTable, testing::policy,
+    },
     config::model::{KeyPart, KeyRecipe, Secret},
     identity::Verifier,
     limit::{
@@ -114,8 +116,8 @@ pub(crate) struct Harness {
     pub(crate) store: Arc<Lists>,
     pub(crate) readiness: Arc<Readiness>,
     pub(crate) events: Events,
-    pub(crate) bans: Arc<Bans>,
-    registry: Arc<Registry>,
+    pub(crate) bans: Arc<BanTable>,
+    registry: Arc<ClientRegistry>,
     recorder: Recorder,
     handle: AdminHandle,
 }
@@ -134,7 +136,8 @@ impl Harness {
             ..policy()
         };
         let policies = [policy(), per_user];
-        let registry = Arc::new(Registry::new(&policies, Duration::from_secs(60), Arc::clone(&metrics)));
+        let registry =
+            Arc::new(ClientRegistry::new(&policies, Duration::from_secs(60), Arc::clone(&metrics)));
         let clock = || ManualClock::new(NOW);
         let collector = Collector::spawn(Arc::clone(&registry), clock(), Arc::clone(&metrics)).unwrap();
         let readiness = Arc::new(Readiness::default());
@@ -153,7 +156,7 @@ impl Harness {
         let audit = Arc::new(AuditLog::new(Arc::new(clock()), "one", false));
         let bans = {
             let (clock, audit, metrics) = (Arc::new(clock()), Arc::clone(&audit), Arc::clone(&metrics));
-            Arc::new(Bans::new(clock, events.clone(), audit, metrics, false))
+            Arc::new(BanTable::new(clock, events.clone(), audit, metrics, false))
         };
         let state = AdminState {
             token: token.map(Secret::new),
@@ -196,7 +199,7 @@ impl Harness {
         harness.store.fill("per-ip", "ip:203.0.113.70", &filled);
         harness.deny("203.0.113.7", 1, "user:acme", "acme", -1_500_000);
         let denial = harness.deny("203.0.113.7", 0, "ip:203.0.113.7", "acme", -1_000_000);
-        harness.recorder.evidence(&denial, filled);
+        harness.recorder.record_evidence(&denial, filled);
         harness.settle("203.0.113.7");
         // What was denied and who filled the limit may be handed over one after the other.
         harness.until("the records come", |harness| {
@@ -219,7 +222,7 @@ impl Harness {
         let user = Some(user).filter(|user| !user.is_empty());
         let denial = Denial { address, policy, identifier, user, now, until: now + 60_000_000 };
         let record = Entry { user: user.map(Into::into), ..(*entry(now, "")).clone() };
-        self.recorder.denied(&denial, || Arc::new(record));
+        self.recorder.record(&denial, || Arc::new(record));
         denial
     }
 

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{ProcessPhase, server::CONNECTIONS, testing::Harness};
 use crate::{
-    abuse::{Archive, Changes, Others, Whereabouts, bans::Key},
+    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
     limit::Unavailable,
 };
 
@@ -385,15 +385,15 @@ impl Away {
 }
 
 impl Archive for Away {
-    async fn changed(&self, _: i64) -> Result<Changes, Unavailable> {
+    async fn changed(&self, _: i64) -> Result<ChangesPage, Unavailable> {
         self.answer().await
     }
 
-    async fn read(&self, _: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
+    async fn read(&self, _: &[IpNet], _: i64) -> Result<Vec<PeerView>, Unavailable> {
         self.answer().await
     }
 
-    async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
+    async fn user(&self, _: &str, _: i64) -> Result<UserAddresses, Unavailable> {
         self.answer().await
     }
 

@@ -62,10 +62,10 @@ async fn unblocked(
         )));
     }
     let limited = known.unwrap_or_default();
-    let others = limited.iter().filter(|limit| !abuse::is_of(&limit.identifier, &shown));
+    let others = limited.iter().filter(|limit| !abuse::is_identifier_of(&limit.identifier, &shown));
     let mut others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
     // A ban of a prefix goes on to hold the address.
-    others.extend(state.bans.over(address).iter().map(|ban| ban.key.to_string()));
+    others.extend(state.bans.covering(address).iter().map(|ban| ban.key.to_string()));
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));

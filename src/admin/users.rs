@@ -12,7 +12,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    abuse::{self, Sighting},
+    abuse::{self, UserAddress},
     telemetry::time::rfc3339,
 };
 
@@ -50,7 +50,7 @@ pub(super) async fn user(
 /// From where a user was limited, as far as this instance and all others know.
 pub(super) async fn addresses_of(context: &HandlerContext, user: &str) -> Result<dto::User, Problem> {
     let state = &context.state;
-    let Some(written) = state.registry.names().meant(user) else {
+    let Some(written) = state.registry.names().stored_name_of_input(user) else {
         return Err(Problem::not_found("no users are written down: abuse.users is off"));
     };
     let others = context.peers.user(&written).await;
@@ -58,7 +58,7 @@ pub(super) async fn addresses_of(context: &HandlerContext, user: &str) -> Result
     if found.is_empty() {
         return Err(Problem::not_found(format!("{} was not limited lately", user.escape_debug())));
     }
-    let told = |Sighting { address, denied, last }: Sighting| dto::UserAddress {
+    let told = |UserAddress { address, denied, last }: UserAddress| dto::UserAddress {
         address: abuse::shown(address).to_string(),
         denied,
         last: rfc3339(last),

@@ -15,7 +15,7 @@ use super::{
     workers::Workers,
 };
 use crate::{
-    abuse::{Collector, Names},
+    abuse::{Collector, UserNaming},
     admin::{
         ReloadRequest,
         dto::{Configuration, ConfigurationError, Reloaded},
@@ -113,7 +113,7 @@ impl Reloader {
         self.shared.registry.reconfigure(
             policies,
             &ban_names(config),
-            Names::new(&config.abuse),
+            UserNaming::new(&config.abuse),
             config.abuse.retain,
         );
         workers.set_max_connections(config.client_limits.connections);

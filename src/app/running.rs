@@ -59,7 +59,7 @@ impl App {
     pub async fn housekeeping(&mut self) -> bool {
         let working = tokio::time::timeout(TICK, self.workers.ended()).await.is_err();
         self.memory.sweep(SWEEP);
-        self.reloader.shared.bans.tend();
+        self.reloader.shared.bans.tick();
         working
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::generation::Generation;
 use crate::{
     abuse::{
-        AuditLog, Names, Registry,
-        bans::{Bans, HAND, Rule},
+        AuditLog, ClientRegistry, UserNaming,
+        bans::{BanTable, MANUAL, Rule},
     },
     admin::ActiveConfig,
     config::model::Config,
@@ -24,8 +24,8 @@ pub(super) struct Shared {
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
     pub(super) events: Events,
-    pub(super) registry: Arc<Registry>,
-    pub(super) bans: Arc<Bans>,
+    pub(super) registry: Arc<ClientRegistry>,
+    pub(super) bans: Arc<BanTable>,
     pub(super) audit: Arc<AuditLog>,
     pub(super) in_force: Arc<ActiveConfig>,
 }
@@ -38,7 +38,7 @@ impl Shared {
         let instance = format!("{:016x}", fastrand::u64(..));
         let (clock, events) = (SystemClock::new(), Events::new());
         let registry = registry(config, generation.rules.policies(), &metrics, &events);
-        let registry = Arc::new(registry.with_names(&ban_names(config)));
+        let registry = Arc::new(registry.with_ban_names(&ban_names(config)));
         let is_shared = config.store.redis.is_some();
         let (bans, audit) = open_bans(&instance, &clock, &events, &metrics, is_shared);
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
@@ -47,17 +47,17 @@ impl Shared {
 }
 
 /// What is known of limited clients.
-fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events: &Events) -> Registry {
-    let registry = Registry::new(policies, config.abuse.retain, Arc::clone(metrics))
-        .naming(Names::new(&config.abuse))
-        .telling(events.clone());
-    if config.store.redis.is_some() { registry } else { registry.alone() }
+fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events: &Events) -> ClientRegistry {
+    let registry = ClientRegistry::new(policies, config.abuse.retain, Arc::clone(metrics))
+        .with_naming(UserNaming::new(&config.abuse))
+        .with_events(events.clone());
+    if config.store.redis.is_some() { registry } else { registry.without_peers() }
 }
 
 /// What denies beside policies, in the order of its indexes in records.
 pub(super) fn ban_names(config: &Config) -> Vec<String> {
     let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
-    rules.iter().map(|rule| &*rule.name).chain([HAND]).map(str::to_owned).collect()
+    rules.iter().map(|rule| &*rule.name).chain([MANUAL]).map(str::to_owned).collect()
 }
 
 /// Nobody is banned, and nothing was changed. `instance`: how this one is told from others. `is_shared`: whether there may
@@ -68,10 +68,10 @@ fn open_bans(
     events: &Events,
     metrics: &Arc<Metrics>,
     is_shared: bool,
-) -> (Arc<Bans>, Arc<AuditLog>) {
+) -> (Arc<BanTable>, Arc<AuditLog>) {
     let clock: Arc<dyn Clock> = Arc::new(clock.clone());
     let audit = Arc::new(AuditLog::new(Arc::clone(&clock), instance, is_shared));
-    let bans = Bans::new(clock, events.clone(), Arc::clone(&audit), Arc::clone(metrics), is_shared);
+    let bans = BanTable::new(clock, events.clone(), Arc::clone(&audit), Arc::clone(metrics), is_shared);
     let bans = Arc::new(bans);
     let gauge = Arc::downgrade(&bans);
     metrics.watch_bans(move || {

@@ -203,7 +203,7 @@ fn on_unblocked(memory: &Arc<MemoryStore>, shared: &Shared) -> Box<dyn Fn(&str) 
     let events = shared.events.clone();
     Box::new(move |identifier| {
         memory.reset_now(in_force.snapshot().policies(), identifier);
-        if let Some(address) = abuse::of_identifier(identifier) {
+        if let Some(address) = abuse::from_identifier(identifier) {
             registry.forget(address, clock.now());
             events.publish(|| Event::Unblocked { address: abuse::shown(address).to_string() });
         }

@@ -92,7 +92,12 @@ mod tests {
         assert_eq!(output(&args(None, None), now).unwrap(), "Nobody is shut out.\n");
         for (key, minutes) in [("ip:203.0.113.7", 90), ("user:acme", 5)] {
             let lasts = minutes * 60_000_000;
-            harness.bans.give(Key::read(key).unwrap(), lasts, "abuse".into(), "operator at 127.0.0.1".into());
+            harness.bans.ban(
+                Key::from_canonical(key).unwrap(),
+                lasts,
+                "abuse".into(),
+                "operator at 127.0.0.1".into(),
+            );
         }
         assert_eq!(
             output(&args(None, None), now).unwrap(),

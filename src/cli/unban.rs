@@ -39,8 +39,8 @@ mod tests {
     #[test]
     fn a_ban_is_lifted_once() {
         let harness = Harness::start(None);
-        let key = Key::read("user:a%3Ab").unwrap();
-        harness.bans.give(key, 60_000_000, String::new(), "operator".into());
+        let key = Key::from_canonical("user:a%3Ab").unwrap();
+        harness.bans.ban(key, 60_000_000, String::new(), "operator".into());
         let args = Args { key: "user:a:b".into(), options: options(harness.address, None) };
         assert_eq!(output(&args).unwrap(), "user:a%3Ab is not shut out any more.\n");
         assert_eq!(output(&args).unwrap_err().to_string(), "nobody is banned by user:a%3Ab");

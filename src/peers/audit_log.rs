@@ -4,7 +4,7 @@ use std::{cell::RefCell, sync::LazyLock};
 
 use bb8_redis::redis::{self, RedisResult, Script, aio::MultiplexedConnection};
 
-use crate::abuse::{AuditEntry, AuditLog, ENTRIES};
+use crate::abuse::{AuditEntry, AuditLog, MAX_AUDIT_ENTRIES};
 
 static NOTE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/audit_log.lua")))
@@ -34,18 +34,18 @@ impl SharedAuditLog {
         connection: &mut MultiplexedConnection,
         log: &AuditLog,
     ) -> RedisResult<()> {
-        let entries = log.untold(BATCH);
+        let entries = log.pending(BATCH);
         if entries.is_empty() {
             return Ok(());
         }
         let mut call = NOTE.key(&self.key);
-        call.arg(ENTRIES).arg(EXPIRE_AFTER);
+        call.arg(MAX_AUDIT_ENTRIES).arg(EXPIRE_AFTER);
         for entry in &entries {
             // Strings and numbers: there is nothing in it that JSON could not say.
             call.arg(serde_json::to_string(entry).unwrap_or_default());
         }
         let _count: u64 = call.invoke_async(connection).await?;
-        log.told(&entries);
+        log.ack(&entries);
         Ok(())
     }
 
@@ -64,14 +64,14 @@ impl SharedAuditLog {
         };
         let known = self.newest.replace(newest.clone());
         if newest.is_none() && known.is_some() {
-            log.tell_all_anew();
+            log.resend_all();
         }
         if newest.is_none() || newest == known {
             return Ok(());
         }
         let list: Vec<Vec<u8>> =
             redis::cmd("LRANGE").arg(&self.key).arg(0).arg(-1).query_async(connection).await?;
-        log.learn(list.iter().filter_map(|entry| serde_json::from_slice::<AuditEntry>(entry).ok()));
+        log.merge(list.iter().filter_map(|entry| serde_json::from_slice::<AuditEntry>(entry).ok()));
         Ok(())
     }
 }

@@ -141,7 +141,7 @@ impl<'a> Heartbeat<'a> {
         let mut connection = self.config.server.connect().await?;
         self.check(&mut connection, true).await?;
         // It may have come back empty.
-        self.config.registry.publish_all(self.config.clock.now());
+        self.config.registry.republish_all(self.config.clock.now());
         Ok(connection)
     }
 

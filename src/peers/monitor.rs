@@ -23,7 +23,7 @@ use super::{
     subscription,
 };
 use crate::{
-    abuse::{AuditLog, Registry, bans::Bans},
+    abuse::{AuditLog, ClientRegistry, bans::BanTable},
     config::model,
     limit::{Breaker, Clock, Instances, SystemClock},
     store::redis::{Server, ServerCheck, channel::Message},
@@ -47,8 +47,8 @@ pub struct MonitorConfig {
     /// How often the server is checked again: a warning ends once an operator has mended its cause.
     pub check_every: Duration,
     pub scope: Scope,
-    pub registry: Arc<Registry>,
-    pub bans: Arc<Bans>,
+    pub registry: Arc<ClientRegistry>,
+    pub bans: Arc<BanTable>,
     pub audit: Arc<AuditLog>,
     pub clock: SystemClock,
     pub breaker: Arc<Breaker>,

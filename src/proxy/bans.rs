@@ -21,7 +21,7 @@ use super::{
 use crate::{
     abuse::{
         self,
-        bans::{Ban, Bans, Key},
+        bans::{Ban, BanTable, Key},
     },
     config::model::{BanKey, BanRule, Config, KeyPart, KeyRecipe},
     identity::{RequestAttributes, condition_matches, identifier},
@@ -94,15 +94,15 @@ pub(super) fn decisive_ban(
 /// The bans in force at `now` that match the client's address or user, whether the request is exempt from them or not.
 pub(super) fn matching_bans(
     rules: &Rules,
-    bans: &Bans,
+    bans: &BanTable,
     context: &RequestContext<'_>,
     now: i64,
 ) -> SmallVec<[BanMatch; 2]> {
     let rules = &rules.bans;
     let mut matches = SmallVec::new();
-    let user = || Key::read(&identifier(&USER, &context.attributes(""))?);
-    bans.of(context.address, user, now, |ban| {
-        let made = |rule: &Arc<abuse::bans::Rule>| !ban.is_by_hand() && *rule.name == *ban.by;
+    let user = || Key::from_canonical(&identifier(&USER, &context.attributes(""))?);
+    bans.for_each_match(context.address, user, now, |ban| {
+        let made = |rule: &Arc<abuse::bans::Rule>| !ban.is_manual() && *rule.name == *ban.by;
         let rule = rules.iter().position(made).unwrap_or(rules.len());
         matches.push(BanMatch { ban: Arc::clone(ban), rule });
     });

@@ -15,7 +15,7 @@ use super::{
     rules::Rules,
 };
 use crate::{
-    abuse::Names,
+    abuse::UserNaming,
     config::model::{Condition, Cost},
     identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
     limit::{
@@ -30,7 +30,7 @@ pub(super) struct CheckInputs<'a> {
     pub(super) time: i64,
     pub(super) tokens: &'a LeaseTokens,
     /// How users are written down.
-    pub(super) names: &'a Names,
+    pub(super) names: &'a UserNaming,
 }
 
 /// A policy's limits: its own or an override's.

@@ -7,7 +7,7 @@ use tokio::task;
 
 use super::{exchange::Exchange, outcome::CheckOutcome, request_context::RequestContext, worker::Worker};
 use crate::{
-    abuse::{Denial, Names, bans::Ban},
+    abuse::{Denial, UserNaming, bans::Ban},
     limit::{DecisionSource, StoreAdmin, algorithm::metadata_list::Entry},
 };
 
@@ -40,9 +40,9 @@ impl DenialRecord<'_> {
                     evidence_entry(self.exchange.time(), self.context, worker.recorder.names())
                 })
             };
-            worker.recorder.denied(&denial, entry)
+            worker.recorder.record(&denial, entry)
         } else {
-            worker.recorder.also(&denial)
+            worker.recorder.record_also(&denial)
         };
         // Only the store's own denial can tell something new of who filled a list.
         if new && check.policy.keeps_entries() && source == DecisionSource::Store {
@@ -54,7 +54,7 @@ impl DenialRecord<'_> {
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
         let denial = self.denial(policy, "", None);
         let names = worker.recorder.names();
-        worker.recorder.denied(&denial, || evidence_entry(self.exchange.time(), self.context, names));
+        worker.recorder.record(&denial, || evidence_entry(self.exchange.time(), self.context, names));
     }
 
     /// Records that a ban denied the request. `policy`: the index of the ban's rule behind the policies.
@@ -63,7 +63,7 @@ impl DenialRecord<'_> {
         let retry_after = ban.until.saturating_sub(self.exchange.time());
         let denial = self.denial(policy, &identifier, Some(retry_after));
         let names = worker.recorder.names();
-        worker.recorder.denied(&denial, || evidence_entry(self.exchange.time(), self.context, names));
+        worker.recorder.record(&denial, || evidence_entry(self.exchange.time(), self.context, names));
     }
 
     fn denial<'a>(&'a self, policy: usize, identifier: &'a str, retry_after: Option<i64>) -> Denial<'a> {
@@ -82,8 +82,8 @@ impl DenialRecord<'_> {
 
 /// The request, which came at `time`, as evidence, with the user as `names` write it down. The path is cut: clients can
 /// make it long, and evidence is kept for a while.
-pub(super) fn evidence_entry(time: i64, context: &RequestContext<'_>, names: &Names) -> Arc<Entry> {
-    let user = context.identity.user.as_deref().and_then(|user| names.written(user));
+pub(super) fn evidence_entry(time: i64, context: &RequestContext<'_>, names: &UserNaming) -> Arc<Entry> {
+    let user = context.identity.user.as_deref().and_then(|user| names.stored_name(user));
     Arc::new(Entry {
         time,
         user: user.map(Into::into),
@@ -107,7 +107,7 @@ fn record_evidence<S: StoreAdmin + 'static>(worker: &Rc<Worker<S>>, denial: &Den
             let (address, identifier) = (address.as_str(), identifier.as_str());
             worker
                 .recorder
-                .evidence(&Denial { address, policy, identifier, user: None, now, until }, entries);
+                .record_evidence(&Denial { address, policy, identifier, user: None, now, until }, entries);
         }
     });
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     abuse::{
         Recorder,
-        bans::{Bans, Strikes},
+        bans::{BanTable, OffenseRecorder},
     },
     config::model::Config,
     limit::SystemClock,
@@ -40,7 +40,7 @@ pub struct WorkerParts<S> {
     /// What it counts for the diagnostics.
     pub sampler: TrafficSampler,
     /// The bans in force.
-    pub bans: Arc<Bans>,
+    pub bans: Arc<BanTable>,
     /// The process' clock.
     pub clock: SystemClock,
     /// The configuration that it begins with.
@@ -69,8 +69,8 @@ pub struct Worker<S> {
     pub(super) upstreams: Vec<Rc<UpstreamPool<RequestBody>>>,
     pub(super) sampler: Rc<TrafficSampler>,
     pub(super) recorder: Recorder,
-    pub(super) bans: Arc<Bans>,
-    pub(super) strikes: Rc<Strikes>,
+    pub(super) bans: Arc<BanTable>,
+    pub(super) strikes: Rc<OffenseRecorder>,
     pub(super) telemetry: Rc<WorkerTelemetry>,
     pools: Rc<UpstreamPools>,
     generation: u64,
@@ -89,7 +89,7 @@ impl<S> Worker<S> {
             upstreams: pools.adopt(config.upstreams),
             sampler: Rc::new(sampler),
             recorder: config.recorder,
-            strikes: Rc::new(Strikes::new(Arc::clone(&bans))),
+            strikes: Rc::new(OffenseRecorder::new(Arc::clone(&bans))),
             bans,
             telemetry: Rc::new(WorkerTelemetry::new(&config.rules, config.metrics, sinks)),
             rules: config.rules,

@@ -6,7 +6,7 @@ use http::HeaderName;
 
 use super::rules::Rules;
 use crate::{
-    abuse::bans::HAND,
+    abuse::bans::MANUAL,
     limit::SystemClock,
     telemetry::{Throttle, access_log::WorkerLog, metrics::WorkerMetrics, traces::Tracer},
 };
@@ -52,7 +52,7 @@ impl WorkerTelemetry {
             tracer,
             clock,
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
-            policies: policies.chain(bans).chain([HAND.to_owned()]).collect(),
+            policies: policies.chain(bans).chain([MANUAL.to_owned()]).collect(),
             request_id: config.request_id.clone(),
             idle_timeout: config.client_limits.idle_timeout,
             upstream_warnings: Throttle::default(),

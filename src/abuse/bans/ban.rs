@@ -3,7 +3,7 @@
 use super::Key;
 
 /// What bans by hand are called where those of rules have their rule's name.
-pub const HAND: &str = "ban";
+pub const MANUAL: &str = "ban";
 
 /// Somebody is shut out. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,13 +22,13 @@ pub struct Ban {
 
 impl Ban {
     /// Whether an operator gave it.
-    pub fn is_by_hand(&self) -> bool {
+    pub fn is_manual(&self) -> bool {
         self.level == 0
     }
 
-    /// What denials by it are listed under: the rule, or [`HAND`].
+    /// What denials by it are listed under: the rule, or [`MANUAL`].
     pub fn name(&self) -> &str {
-        if self.is_by_hand() { HAND } else { &self.by }
+        if self.is_manual() { MANUAL } else { &self.by }
     }
 
     /// Whether it shuts anybody out at this time.

@@ -9,24 +9,24 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Ban, Key, prefix_lengths::Lengths};
+use super::{Ban, Key, prefix_lengths::PrefixLengths};
 
 /// The place of a ban among all: these are in ascending order of their ends. The mode, since a key may have one of each.
-pub type Place = (i64, Key, bool);
+pub type BanPosition = (i64, Key, bool);
 
 /// A key has one ban of each mode at most.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(super) struct BanIndex {
     by_key: HashMap<Key, [Option<Arc<Ban>>; 2]>,
-    by_end: BTreeSet<Place>,
-    v4: Lengths,
-    v6: Lengths,
+    by_end: BTreeSet<BanPosition>,
+    v4: PrefixLengths,
+    v6: PrefixLengths,
     users: usize,
     /// Of each mode.
     modes: [u64; 2],
 }
 
-impl Index {
+impl BanIndex {
     pub(super) fn len(&self) -> usize {
         self.by_end.len()
     }
@@ -43,7 +43,7 @@ impl Index {
     /// Puts a ban in the place of what there is for its key and mode, and gives that.
     pub(super) fn put(&mut self, ban: Arc<Ban>) -> Option<Arc<Ban>> {
         let replaced = self.remove(&ban.key, ban.is_shadow);
-        self.by_end.insert(place(&ban));
+        self.by_end.insert(position(&ban));
         let held = self.by_key.entry(ban.key.clone()).or_insert_with(|| {
             match &ban.key {
                 Key::Address(IpNet::V4(net)) => self.v4.add(net.prefix_len()),
@@ -61,7 +61,7 @@ impl Index {
     pub(super) fn remove(&mut self, key: &Key, is_shadow: bool) -> Option<Arc<Ban>> {
         let held = self.by_key.get_mut(key)?;
         let ban = held[usize::from(is_shadow)].take()?;
-        self.by_end.remove(&place(&ban));
+        self.by_end.remove(&position(&ban));
         self.modes[usize::from(is_shadow)] -= 1;
         if held.iter().all(Option::is_none) {
             self.by_key.remove(key);
@@ -105,7 +105,7 @@ impl Index {
 
     /// Calls `found` for each that is of this address or user: longest prefix first. `user` is asked for only where users
     /// are banned.
-    pub(super) fn of(
+    pub(super) fn for_each_match(
         &self,
         address: IpAddr,
         user: impl FnOnce() -> Option<Key>,
@@ -129,22 +129,22 @@ impl Index {
     }
 
     /// Those whose prefix holds all of `client`.
-    pub(super) fn over(&self, client: IpNet) -> Vec<Arc<Ban>> {
+    pub(super) fn covering(&self, client: IpNet) -> Vec<Arc<Ban>> {
         let mut found = Vec::new();
         let wanted = |ban: &Arc<Ban>| matches!(&ban.key, Key::Address(net) if net.contains(&client));
-        self.of(client.addr(), || None, |ban| found.extend(wanted(ban).then(|| Arc::clone(ban))));
+        self.for_each_match(client.addr(), || None, |ban| found.extend(wanted(ban).then(|| Arc::clone(ban))));
         found
     }
 
     /// From the one that ends last, or the one behind `after`.
-    pub(super) fn from(&self, after: Option<Place>) -> impl Iterator<Item = &Arc<Ban>> {
+    pub(super) fn from(&self, after: Option<BanPosition>) -> impl Iterator<Item = &Arc<Ban>> {
         let end = after.map_or(Bound::Unbounded, Bound::Excluded);
         let places = self.by_end.range((Bound::Unbounded, end)).rev();
         places.filter_map(|(_, key, is_shadow)| self.get(key, *is_shadow))
     }
 }
 
-pub(super) fn place(ban: &Ban) -> Place {
+pub(super) fn position(ban: &Ban) -> BanPosition {
     (ban.until, ban.key.clone(), ban.is_shadow)
 }
 
@@ -154,7 +154,7 @@ mod tests {
 
     fn ban(key: &str, until: i64, is_shadow: bool) -> Arc<Ban> {
         Arc::new(Ban {
-            key: Key::read(key).unwrap(),
+            key: Key::from_canonical(key).unwrap(),
             since: 0,
             until,
             reason: String::new(),
@@ -164,16 +164,16 @@ mod tests {
         })
     }
 
-    fn found(index: &Index, address: &str, user: &str) -> Vec<String> {
+    fn found(index: &BanIndex, address: &str, user: &str) -> Vec<String> {
         let mut found = Vec::new();
         let user = || Some(Key::User(user.into()));
-        index.of(address.parse().unwrap(), user, |ban| found.push(ban.key.to_string()));
+        index.for_each_match(address.parse().unwrap(), user, |ban| found.push(ban.key.to_string()));
         found
     }
 
     #[test]
     fn addresses_prefixes_and_users_are_found() {
-        let mut index = Index::default();
+        let mut index = BanIndex::default();
         for key in ["ip:203.0.113.7", "ip:203.0.0.0/16", "ip:2001:db8::/32", "ip:2001:db8::/64", "user:acme"]
         {
             index.put(ban(key, 9, false));
@@ -182,17 +182,17 @@ mod tests {
         assert_eq!(found(&index, "::ffff:203.0.9.9", "acme"), ["ip:203.0.0.0/16", "user:acme"]);
         assert_eq!(found(&index, "2001:db8::9", ""), ["ip:2001:db8::/64", "ip:2001:db8::/32"]);
         assert_eq!(found(&index, "203.1.0.1", ""), [""; 0]);
-        let over = |client: &str| index.over(client.parse().unwrap()).len();
+        let over = |client: &str| index.covering(client.parse().unwrap()).len();
         assert_eq!([over("203.0.113.7/32"), over("203.0.113.0/24"), over("2001:db8::/64")], [2, 1, 2]);
         for key in ["ip:203.0.113.7", "user:acme"] {
-            assert_eq!(index.lift(&Key::read(key).unwrap()), 1);
+            assert_eq!(index.lift(&Key::from_canonical(key).unwrap()), 1);
         }
         assert_eq!(found(&index, "203.0.113.7", "acme"), ["ip:203.0.0.0/16"]);
     }
 
     #[test]
     fn a_key_has_one_ban_of_each_mode() {
-        let mut index = Index::default();
+        let mut index = BanIndex::default();
         assert_eq!(index.put(ban("user:acme", 5, false)), None);
         assert_eq!(index.put(ban("user:acme", 7, true)), None);
         assert_eq!(index.put(ban("user:acme", 9, false)).map(|ban| ban.until), Some(5));

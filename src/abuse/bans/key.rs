@@ -58,23 +58,23 @@ impl Key {
     }
 
     /// The key of a user by the name that requests bear, whatever it looks like.
-    pub fn of_user(name: &str) -> Self {
+    pub fn from_user_name(name: &str) -> Self {
         Self::User(user_name::written(name))
     }
 
     /// Reads what [`Key`] writes, and nothing else.
-    pub fn read(text: &str) -> Option<Self> {
+    pub fn from_canonical(text: &str) -> Option<Self> {
         if let Some(user) = text.strip_prefix("user:") {
             let is_name = !user.is_empty() && user_name::is_encoded(user);
             return is_name.then(|| Self::User(user.into()));
         }
-        let net = address::of_identifier(text).filter(|net| net.prefix_len() > 0)?;
+        let net = address::from_identifier(text).filter(|net| net.prefix_len() > 0)?;
         let key = Self::Address(net);
         (key.to_string() == text).then_some(key)
     }
 
     /// The key of a client by its address as it is shown.
-    pub fn of_client(shown: &str) -> Option<Self> {
+    pub fn from_client(shown: &str) -> Option<Self> {
         address::parse(shown).map(Self::Address)
     }
 }
@@ -118,7 +118,7 @@ mod tests {
             ("user:a:b", "user:a%3Ab"),
         ] {
             assert_eq!(parsed(text).as_deref(), Ok(key));
-            assert_eq!(Key::read(key).map(|key| key.to_string()).as_deref(), Some(key));
+            assert_eq!(Key::from_canonical(key).map(|key| key.to_string()).as_deref(), Some(key));
         }
     }
 
@@ -130,7 +130,7 @@ mod tests {
             ("a%2Bb", "user:a%252Bb"),
             ("hmac:1", "user:hmac%3A1"),
         ] {
-            assert_eq!(Key::of_user(name).to_string(), key);
+            assert_eq!(Key::from_user_name(name).to_string(), key);
             assert_eq!(parsed(key).as_deref(), Ok(key));
         }
     }
@@ -152,7 +152,7 @@ mod tests {
         for text in
             ["203.0.113.7", "ip:10.0.0.1/8", "ip:0.0.0.0/0", "user:", "user:a:b", "ip:1.2.3.4/32", "x"]
         {
-            assert_eq!(Key::read(text), None, "{text}");
+            assert_eq!(Key::from_canonical(text), None, "{text}");
         }
     }
 }

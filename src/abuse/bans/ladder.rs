@@ -9,7 +9,7 @@ const REMEMBERED: i64 = 366 * 86_400 * 1_000_000;
 
 /// What a rule says of a ladder. Microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Terms {
+pub struct LadderTerms {
     /// Denials within the window that ban.
     pub limit: u64,
     pub window: i64,
@@ -34,7 +34,7 @@ pub struct Ladder {
 
 /// A ban is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Step {
+pub struct LadderStep {
     /// Microseconds.
     pub lasts: i64,
     /// How often in a row, this time included.
@@ -49,13 +49,13 @@ impl Ladder {
 
     /// Counts denials that fell between `first` and `last`. What was denied before the last ban had ended has no weight
     /// any more. `jitter`: by what this ban's length is multiplied, in millionths.
-    pub fn strike(
+    pub fn count(
         &mut self,
         (first, last, count): (i64, i64, u64),
-        terms: &Terms,
+        terms: &LadderTerms,
         jitter: u32,
         now: i64,
-    ) -> Option<Step> {
+    ) -> Option<LadderStep> {
         if self.ends.saturating_sub(now) > self.length {
             // The clock was set back.
             *self = Self::default();
@@ -68,7 +68,7 @@ impl Ladder {
         let lasts = length.min(terms.max as f64).max(1.0) as i64;
         let level = (level + 1).min(HIGHEST);
         *self = Self::after(level, lasts, now.saturating_add(lasts));
-        Some(Step { lasts, level })
+        Some(LadderStep { lasts, level })
     }
 
     /// Bans in a row as of now: one fewer for each length of the last one that has passed since its end.
@@ -92,11 +92,11 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
     const NOW: i64 = 1_783_080_001 * SECOND;
-    const TERMS: Terms =
-        Terms { limit: 3, window: 60 * SECOND, lasts: 10 * SECOND, factor: 2.0, max: 50 * SECOND };
+    const TERMS: LadderTerms =
+        LadderTerms { limit: 3, window: 60 * SECOND, lasts: 10 * SECOND, factor: 2.0, max: 50 * SECOND };
 
-    fn strike(ladder: &mut Ladder, at: i64, count: u64) -> Option<(i64, u32)> {
-        let step = ladder.strike((at, at, count), &TERMS, 1_000_000, at);
+    fn offense(ladder: &mut Ladder, at: i64, count: u64) -> Option<(i64, u32)> {
+        let step = ladder.count((at, at, count), &TERMS, 1_000_000, at);
         step.map(|step| (step.lasts / SECOND, step.level))
     }
 
@@ -104,9 +104,9 @@ mod tests {
     fn each_ban_in_a_row_is_longer_up_to_the_most() {
         let (mut ladder, mut now) = (Ladder::default(), NOW);
         for (lasts, level) in [(10, 1), (20, 2), (40, 3), (50, 4), (50, 5)] {
-            assert_eq!(strike(&mut ladder, now, 2), None);
-            assert_eq!(strike(&mut ladder, now, 1), Some((lasts, level)));
-            assert_eq!(strike(&mut ladder, now + 1, 99), None, "it is banned");
+            assert_eq!(offense(&mut ladder, now, 2), None);
+            assert_eq!(offense(&mut ladder, now, 1), Some((lasts, level)));
+            assert_eq!(offense(&mut ladder, now + 1, 99), None, "it is banned");
             now += lasts * SECOND;
         }
     }
@@ -115,13 +115,13 @@ mod tests {
     fn a_step_is_lost_for_each_length_of_the_last_ban_without_a_new_one() {
         let mut climbed = Ladder::default();
         for (at, level) in [(0, 1), (10, 2), (30, 3)] {
-            assert_eq!(strike(&mut climbed, NOW + at * SECOND, 3).map(|(_, level)| level), Some(level));
+            assert_eq!(offense(&mut climbed, NOW + at * SECOND, 3).map(|(_, level)| level), Some(level));
         }
         // The third lasts 40 s, until second 70.
         for (at, level) in [(70, 4), (109, 4), (110, 3), (149, 3), (150, 2), (190, 1), (100_000, 1)] {
             let mut ladder = climbed;
             assert_eq!(
-                strike(&mut ladder, NOW + at * SECOND, 3).map(|(_, level)| level),
+                offense(&mut ladder, NOW + at * SECOND, 3).map(|(_, level)| level),
                 Some(level),
                 "{at}"
             );
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn a_clock_that_was_set_back_gives_no_endless_ban() {
         let mut ladder = Ladder::default();
-        assert!(strike(&mut ladder, NOW, 3).is_some());
-        assert_eq!(strike(&mut ladder, NOW - 1_000 * SECOND, 3), Some((10, 1)));
+        assert!(offense(&mut ladder, NOW, 3).is_some());
+        assert_eq!(offense(&mut ladder, NOW - 1_000 * SECOND, 3), Some((10, 1)));
     }
 
     proptest! {
@@ -146,9 +146,9 @@ mod tests {
             level in 0..HIGHEST,
         ) {
             let max = lasts.saturating_add(more).min(REMEMBERED);
-            let terms = Terms { limit: 1, window: SECOND, lasts, factor, max };
+            let terms = LadderTerms { limit: 1, window: SECOND, lasts, factor, max };
             let mut ladder = Ladder::after(level, SECOND, NOW);
-            let step = ladder.strike((NOW, NOW, 1), &terms, jitter, NOW).unwrap();
+            let step = ladder.count((NOW, NOW, 1), &terms, jitter, NOW).unwrap();
             prop_assert!(step.lasts <= max);
             prop_assert!(step.lasts >= (lasts as f64 * f64::from(jitter) / 1e6) as i64 - 1 || step.lasts == max);
             prop_assert_eq!(step.level, level + 1);

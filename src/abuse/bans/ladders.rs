@@ -7,26 +7,32 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{Key, Ladder, MOST, Step, Strike};
+use super::{Key, Ladder, LadderStep, MOST, Offense};
 
 /// Ladders by key and rule. The key that is forgotten first anyway goes where there are too many.
 #[derive(Debug, Default)]
 pub(super) struct Ladders {
-    by_key: HashMap<Key, Counted>,
+    by_key: HashMap<Key, KeyLadders>,
     by_expiry: BTreeSet<(i64, Key)>,
 }
 
 #[derive(Debug, Default)]
-struct Counted {
+struct KeyLadders {
     expires: i64,
     /// By the rule's name.
     ladders: SmallVec<[(Arc<str>, Ladder); 1]>,
 }
 
 impl Ladders {
-    /// See [`Ladder::strike`]. `level`: on which step the key stands where nothing is known of it.
-    pub(super) fn strike(&mut self, strike: &Strike, jitter: u32, now: i64, known: Ladder) -> Option<Step> {
-        let Strike { rule, key, count, first, last } = strike;
+    /// See [`Ladder::count`]. `level`: on which step the key stands where nothing is known of it.
+    pub(super) fn count(
+        &mut self,
+        offense: &Offense,
+        jitter: u32,
+        now: i64,
+        known: Ladder,
+    ) -> Option<LadderStep> {
+        let Offense { rule, key, count, first, last } = offense;
         let counted = self.by_key.entry(key.clone()).or_default();
         let found = counted.ladders.iter().position(|(name, _)| *name == rule.name);
         let at = found.unwrap_or_else(|| {
@@ -34,7 +40,7 @@ impl Ladders {
             counted.ladders.len() - 1
         });
         let (_, ladder) = counted.ladders.get_mut(at)?;
-        let step = ladder.strike((*first, *last, *count), &rule.terms, jitter, now);
+        let step = ladder.count((*first, *last, *count), &rule.terms, jitter, now);
         let expires = ladder.expires(rule.terms.window).max(counted.expires);
         self.by_expiry.remove(&(counted.expires, key.clone()));
         self.by_expiry.insert((expires, key.clone()));
@@ -73,16 +79,16 @@ impl Ladders {
 mod tests {
     use super::{super::rule::testing::rule, *};
 
-    fn strike(user: usize, at: i64) -> Strike {
+    fn offense(user: usize, at: i64) -> Offense {
         let key = Key::User(user.to_string().into());
-        Strike { rule: rule(), key, count: 1, first: at, last: at }
+        Offense { rule: rule(), key, count: 1, first: at, last: at }
     }
 
     #[test]
     fn there_are_never_too_many_and_the_oldest_go_first() {
         let mut ladders = Ladders::default();
         for user in 0..MOST + 10 {
-            ladders.strike(&strike(user, user as i64), 1_000_000, 0, Ladder::default());
+            ladders.count(&offense(user, user as i64), 1_000_000, 0, Ladder::default());
         }
         assert_eq!((ladders.by_key.len(), ladders.by_expiry.len()), (MOST, MOST));
         assert!(!ladders.by_key.contains_key(&Key::User("9".into())));

@@ -8,14 +8,14 @@ use std::{
 
 use compact_str::CompactString;
 
-use super::{Bans, Key, Rule};
+use super::{BanTable, Key, Rule};
 
 /// Keys noted a tick; denials of more count for nobody.
 const KEYS: usize = 1_024;
 
 /// Denied requests of one key, as one rule counts them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Strike {
+pub struct Offense {
     pub rule: Arc<Rule>,
     pub key: Key,
     pub count: u64,
@@ -24,7 +24,7 @@ pub struct Strike {
     pub last: i64,
 }
 
-impl Strike {
+impl Offense {
     /// Adds others of the same key and rule: all count as of the first.
     pub(super) fn merge(&mut self, other: &Self) {
         self.count = self.count.saturating_add(other.count);
@@ -35,24 +35,24 @@ impl Strike {
 
 /// Notes denied requests. Belongs to one thread.
 #[derive(Debug)]
-pub struct Strikes {
-    bans: Arc<Bans>,
+pub struct OffenseRecorder {
+    bans: Arc<BanTable>,
     /// By the rule's address in memory, which it has for as long as it is noted here, and the identifier.
-    pending: RefCell<HashMap<(usize, CompactString), Noted, foldhash::fast::RandomState>>,
+    pending: RefCell<HashMap<(usize, CompactString), PendingOffense, foldhash::fast::RandomState>>,
     dropped: Cell<u64>,
 }
 
 #[derive(Debug)]
-struct Noted {
+struct PendingOffense {
     rule: Arc<Rule>,
     count: u64,
     first: i64,
     last: i64,
 }
 
-impl Strikes {
+impl OffenseRecorder {
     /// Notes that are handed over to `bans`.
-    pub fn new(bans: Arc<Bans>) -> Self {
+    pub fn new(bans: Arc<BanTable>) -> Self {
         Self { bans, pending: RefCell::default(), dropped: Cell::new(0) }
     }
 
@@ -65,7 +65,7 @@ impl Strikes {
             noted.count += 1;
             noted.last = noted.last.max(now);
         } else if pending.len() < KEYS {
-            pending.insert(key, Noted { rule: Arc::clone(rule), count: 1, first: now, last: now });
+            pending.insert(key, PendingOffense { rule: Arc::clone(rule), count: 1, first: now, last: now });
         } else {
             self.dropped.set(self.dropped.get() + 1);
         }
@@ -78,15 +78,15 @@ impl Strikes {
         if pending.is_empty() && dropped == 0 {
             return;
         }
-        let strikes = pending.drain().filter_map(|((_, identifier), noted)| {
-            let Noted { rule, count, first, last } = noted;
-            Some(Strike { rule, key: Key::read(&identifier)?, count, first, last })
+        let offenses = pending.drain().filter_map(|((_, identifier), noted)| {
+            let PendingOffense { rule, count, first, last } = noted;
+            Some(Offense { rule, key: Key::from_canonical(&identifier)?, count, first, last })
         });
-        self.bans.report(strikes, dropped);
+        self.bans.add_offenses(offenses, dropped);
     }
 }
 
-impl Drop for Strikes {
+impl Drop for OffenseRecorder {
     fn drop(&mut self) {
         self.flush();
     }

@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 /// Lengths of prefixes, and how many have each.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Lengths(SmallVec<[(u8, usize); 4]>);
+pub(super) struct PrefixLengths(SmallVec<[(u8, usize); 4]>);
 
-impl Lengths {
+impl PrefixLengths {
     pub(super) fn add(&mut self, length: u8) {
         match self.0.binary_search_by(|(known, _)| length.cmp(known)) {
             Ok(at) => self.0[at].1 += 1,
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn a_length_is_there_for_as_long_as_some_prefix_has_it() {
-        let mut lengths = Lengths::default();
+        let mut lengths = PrefixLengths::default();
         [8, 32, 24, 8].into_iter().for_each(|length| lengths.add(length));
         assert_eq!(lengths.iter().collect::<Vec<_>>(), [32, 24, 8]);
         [8, 24, 9].into_iter().for_each(|length| lengths.remove(length));

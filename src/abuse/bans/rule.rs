@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::Terms;
+use super::LadderTerms;
 use crate::config::model::{BanKey, BanRule, Mode};
 
 /// What the configuration says, in the units of the ladder.
@@ -11,7 +11,7 @@ pub struct Rule {
     /// `bans.hammering`
     pub name: Arc<str>,
     pub key: BanKey,
-    pub terms: Terms,
+    pub terms: LadderTerms,
     /// By what share each ban is longer or shorter at random.
     pub jitter: f64,
     pub is_shadow: bool,
@@ -31,7 +31,7 @@ impl Rule {
         Self {
             name: format!("bans.{}", rule.name).into(),
             key: rule.key,
-            terms: Terms {
+            terms: LadderTerms {
                 limit: rule.after.limit,
                 window,
                 lasts: micros(rule.lasts),

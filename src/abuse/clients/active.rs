@@ -7,9 +7,9 @@ const SECOND: i64 = 1_000_000;
 
 /// Clients by the second in which the last of their limits frees.
 #[derive(Debug, Default)]
-pub(super) struct Ends(BTreeMap<i64, usize>);
+pub(super) struct ActiveCounts(BTreeMap<i64, usize>);
 
-impl Ends {
+impl ActiveCounts {
     /// One more client, whose last limit frees at `until`, in microseconds since the Unix epoch.
     pub(super) fn add(&mut self, until: i64) {
         *self.0.entry(second(until)).or_default() += 1;
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn those_whose_limits_are_over_do_not_count() {
-        let mut ends = Ends::default();
+        let mut ends = ActiveCounts::default();
         for until in [i64::MIN, 0, 5 * SECOND, 5 * SECOND + 1, i64::MAX] {
             ends.add(until);
         }

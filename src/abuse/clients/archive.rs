@@ -2,7 +2,7 @@
 
 use ipnet::IpNet;
 
-use super::{super::bans::Key, Sighting, Snapshot};
+use super::{super::bans::Key, ClientSnapshot, UserAddress};
 use crate::limit::Unavailable;
 
 /// Reads what the instances have written down, and forgets it. What this one wrote is never given back to
@@ -13,19 +13,20 @@ pub trait Archive {
     ///
     /// # Errors
     /// The archive can't be asked.
-    fn changed(&self, since: i64) -> impl Future<Output = Result<Changes, Unavailable>>;
+    fn changed(&self, since: i64) -> impl Future<Output = Result<ChangesPage, Unavailable>>;
 
     /// What the others hold of these clients, in the same order. `now`: by the clock that stamps denials.
     ///
     /// # Errors
     /// As [`Archive::changed`].
-    fn read(&self, addresses: &[IpNet], now: i64) -> impl Future<Output = Result<Vec<Others>, Unavailable>>;
+    fn read(&self, addresses: &[IpNet], now: i64)
+    -> impl Future<Output = Result<Vec<PeerView>, Unavailable>>;
 
     /// From which addresses a user was denied, as he is written down. `now`: as for [`Archive::read`].
     ///
     /// # Errors
     /// As [`Archive::changed`].
-    fn user(&self, written: &str, now: i64) -> impl Future<Output = Result<Whereabouts, Unavailable>>;
+    fn user(&self, written: &str, now: i64) -> impl Future<Output = Result<UserAddresses, Unavailable>>;
 
     /// Forgets a client, so that every instance does. `now`: as for [`Archive::read`].
     ///
@@ -42,7 +43,7 @@ pub trait Archive {
 
 /// A page of what changed. Times are microseconds by the archive's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changes {
+pub struct ChangesPage {
     /// When it was asked.
     pub now: i64,
     /// Each with the time of its last change.
@@ -53,37 +54,37 @@ pub struct Changes {
 
 /// What all other instances hold of a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Others {
+pub struct PeerView {
     /// How many microseconds ago the client was forgotten: what was denied before is void. Not a time, since
     /// each clock has its own.
     pub forgotten: Option<i64>,
     /// One an instance. None is of before it was forgotten.
-    pub snapshots: Vec<Snapshot>,
+    pub snapshots: Vec<ClientSnapshot>,
     /// How many users all instances together saw behind it, this one among them.
     pub users: u64,
 }
 
 /// From which addresses a user was denied.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Whereabouts {
+pub struct UserAddresses {
     /// As this instance told.
-    pub own: Vec<Sighting>,
+    pub own: Vec<UserAddress>,
     /// As others did, each of them.
-    pub others: Vec<Sighting>,
+    pub others: Vec<UserAddress>,
 }
 
 /// No archive: there are no other instances.
 impl Archive for () {
-    async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
-        Ok(Changes { now: since, clients: Vec::new(), next: None })
+    async fn changed(&self, since: i64) -> Result<ChangesPage, Unavailable> {
+        Ok(ChangesPage { now: since, clients: Vec::new(), next: None })
     }
 
-    async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
-        Ok(vec![Others::default(); addresses.len()])
+    async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<PeerView>, Unavailable> {
+        Ok(vec![PeerView::default(); addresses.len()])
     }
 
-    async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
-        Ok(Whereabouts::default())
+    async fn user(&self, _: &str, _: i64) -> Result<UserAddresses, Unavailable> {
+        Ok(UserAddresses::default())
     }
 
     async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {

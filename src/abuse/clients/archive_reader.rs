@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 
-use super::{Archive, Changes, Registry};
+use super::{Archive, ChangesPage, ClientRegistry};
 use crate::limit::{Clock, Unavailable};
 
 /// Clients read at a time.
@@ -14,17 +14,17 @@ const CHUNK: usize = 128;
 const OVERLAP: i64 = 5_000_000;
 
 /// How far a registry has followed an archive.
-pub struct Mirror {
-    registry: Arc<Registry>,
+pub struct ArchiveReader {
+    registry: Arc<ClientRegistry>,
     /// The same that stamps denials.
     clock: Arc<dyn Clock>,
     /// By the archive's clock.
     since: i64,
 }
 
-impl Mirror {
+impl ArchiveReader {
     /// One that has read nothing yet.
-    pub fn new(registry: Arc<Registry>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(registry: Arc<ClientRegistry>, clock: Arc<dyn Clock>) -> Self {
         Self { registry, clock, since: 0 }
     }
 
@@ -35,7 +35,7 @@ impl Mirror {
     /// The archive can't be asked. What was read until then stays.
     pub async fn refresh(&mut self, archive: &impl Archive) -> Result<(), Unavailable> {
         loop {
-            let Changes { now: asked, clients, next } = archive.changed(self.since).await?;
+            let ChangesPage { now: asked, clients, next } = archive.changed(self.since).await?;
             let asked = asked.max(0);
             if asked < self.since {
                 // Another clock than before: nothing is known of what changed by it.
@@ -44,7 +44,7 @@ impl Mirror {
             }
             let lacking: Vec<_> = clients
                 .into_iter()
-                .filter(|&(address, change)| self.registry.lacks(address, change))
+                .filter(|&(address, change)| self.registry.is_outdated(address, change))
                 .collect();
             for chunk in lacking.chunks(CHUNK) {
                 self.read(archive, chunk).await?;
@@ -62,10 +62,10 @@ impl Mirror {
     /// Reads one client, whether it has changed or not.
     ///
     /// # Errors
-    /// As [`Mirror::refresh`].
+    /// As [`ArchiveReader::refresh`].
     pub async fn look_up(&self, archive: &impl Archive, address: IpNet) -> Result<(), Unavailable> {
         for found in archive.read(&[address], self.clock.now()).await? {
-            self.registry.replace_others(address, found, None, self.clock.now());
+            self.registry.replace_peer_view(address, found, None, self.clock.now());
         }
         Ok(())
     }
@@ -74,7 +74,7 @@ impl Mirror {
         let addresses: Vec<_> = clients.iter().map(|&(address, _)| address).collect();
         let found = archive.read(&addresses, self.clock.now()).await?;
         for (&(address, change), found) in clients.iter().zip(found) {
-            self.registry.replace_others(address, found, Some(change), self.clock.now());
+            self.registry.replace_peer_view(address, found, Some(change), self.clock.now());
         }
         Ok(())
     }
@@ -92,8 +92,8 @@ mod tests {
     use super::{
         super::{
             super::{address, bans::Key, testing::policy},
-            Others, Snapshot, Whereabouts,
-            history::Account,
+            ClientSnapshot, PeerView, UserAddresses,
+            history::DenialHistory,
         },
         *,
     };
@@ -112,24 +112,27 @@ mod tests {
     }
 
     impl Archive for Shelf {
-        async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
+        async fn changed(&self, since: i64) -> Result<ChangesPage, Unavailable> {
             let clients: Vec<_> =
                 self.changed.iter().copied().filter(|&(_, change)| change >= since).take(2).collect();
             let next = clients.last().filter(|_| clients.len() == 2).map(|&(_, change)| change);
-            Ok(Changes { now: self.now, clients, next })
+            Ok(ChangesPage { now: self.now, clients, next })
         }
 
-        async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<Others>, Unavailable> {
+        async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<PeerView>, Unavailable> {
             if self.read.borrow().len() >= self.away_after {
                 return Err(Unavailable::Connection("away".into()));
             }
             self.read.borrow_mut().extend(addresses);
-            let found = Others { snapshots: vec![Snapshot::of(&Account::new(1))], ..Others::default() };
+            let found = PeerView {
+                snapshots: vec![ClientSnapshot::of(&DenialHistory::new(1))],
+                ..PeerView::default()
+            };
             Ok(vec![found; addresses.len()])
         }
 
-        async fn user(&self, _: &str, _: i64) -> Result<Whereabouts, Unavailable> {
-            Ok(Whereabouts::default())
+        async fn user(&self, _: &str, _: i64) -> Result<UserAddresses, Unavailable> {
+            Ok(UserAddresses::default())
         }
 
         async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
@@ -152,10 +155,10 @@ mod tests {
         address::parse(&format!("203.0.113.{n}")).unwrap()
     }
 
-    fn mirror() -> Mirror {
+    fn mirror() -> ArchiveReader {
         let metrics = Metrics::new(&testing::config(), 1);
-        let registry = Arc::new(Registry::new(&[policy()], Duration::from_secs(60), metrics));
-        Mirror::new(registry, Arc::new(ManualClock::new(1)))
+        let registry = Arc::new(ClientRegistry::new(&[policy()], Duration::from_secs(60), metrics));
+        ArchiveReader::new(registry, Arc::new(ManualClock::new(1)))
     }
 
     #[test]

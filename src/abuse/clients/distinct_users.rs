@@ -34,11 +34,11 @@ struct Sketch(CardinalityEstimator<u64, DefaultHasher, 14, 6>);
 
 /// The users of an address, by the slices in which they were seen.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Users {
+pub(super) struct DistinctUsers {
     current: Slice,
     /// Most addresses are limited for less than a slice.
     older: Option<Box<Older>>,
-    counted: Counted,
+    counted: RememberedCount,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -56,12 +56,12 @@ struct Older {
 
 /// What is known without who they were, and since which slice.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counted {
+struct RememberedCount {
     number: u32,
     users: u32,
 }
 
-impl Users {
+impl DistinctUsers {
     /// Adds a user who was seen in a slice. False where he is known to be there already.
     pub(super) fn add(&mut self, hash: u64, number: u32) -> bool {
         if self.current.number < number {
@@ -81,7 +81,7 @@ impl Users {
     pub(super) fn count(&mut self, users: u64, number: u32) {
         let users = u32::try_from(users).unwrap_or(u32::MAX);
         if users >= self.counted.users {
-            self.counted = Counted { number, users };
+            self.counted = RememberedCount { number, users };
         }
     }
 
@@ -95,7 +95,7 @@ impl Users {
     pub(super) fn expire(&mut self, now: u32) {
         let is_over = |number: u32| number.saturating_add(SLICES) < now;
         if is_over(self.counted.number) {
-            self.counted = Counted::default();
+            self.counted = RememberedCount::default();
         }
         if is_over(self.current.number) {
             (self.current, self.older) = (Slice { number: now, sketch: Sketch::default() }, None);
@@ -175,17 +175,17 @@ mod tests {
     use crate::config;
 
     fn hash(user: usize) -> u64 {
-        names(Plain).named(&format!("user-{user}")).unwrap().hash
+        names(Plain).identify(&format!("user-{user}")).unwrap().hash
     }
 
-    fn add(users: &mut Users, names: Range<usize>, slice: u32) {
+    fn add(users: &mut DistinctUsers, names: Range<usize>, slice: u32) {
         for name in names {
             users.add(hash(name), slice);
         }
     }
 
-    fn users(names: Range<usize>, slice: u32) -> Users {
-        let mut users = Users::default();
+    fn users(names: Range<usize>, slice: u32) -> DistinctUsers {
+        let mut users = DistinctUsers::default();
         add(&mut users, names, slice);
         users
     }
@@ -205,7 +205,7 @@ mod tests {
             let mut random = fastrand::Rng::with_seed(size);
             let mut worst = 0;
             for _ in 0..200 {
-                let mut users = Users::default();
+                let mut users = DistinctUsers::default();
                 for _ in 0..size {
                     users.add(random.u64(..), 1);
                 }

@@ -10,30 +10,30 @@ use super::{
         address,
         recording::{
             denial::Tally,
-            prepare::{Filled, Who},
+            prepare::{DeniedUser, LimitEvidence},
         },
     },
-    history::{Account, HeldLimit},
-    policies::Policies,
-    publication::Publication,
+    history::{DenialHistory, HistoryLimit},
+    policies::RecordPolicies,
+    publication::PublishState,
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
 /// What the registry holds of an address. At least one of its accounts is there. Most of a million addresses have one:
 /// what others lack lies elsewhere.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct ClientEntry {
     /// What this instance knows.
-    own: Option<Box<Account>>,
+    own: Option<Box<DenialHistory>>,
     /// What all others know, as it was read last.
-    others: Option<Box<Account>>,
+    others: Option<Box<DenialHistory>>,
     /// Where instances share what they know.
-    pub(super) publication: Option<Box<Publication>>,
+    pub(super) publication: Option<Box<PublishState>>,
 }
 
 /// A limited client as it is told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Client {
+pub struct LimitedClient {
     pub address: IpNet,
     /// `203.0.113.7`, `2001:db8::/64`
     pub shown: CompactString,
@@ -51,27 +51,34 @@ pub struct Client {
 
 /// A request of a limited client: one that filled a limit, or one that was held back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct RequestRecord {
     pub policy: Arc<str>,
     pub entry: Arc<Entry>,
 }
 
 /// One limit that held a client back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limited {
+pub struct DenyingLimit {
     pub policy: Arc<str>,
     pub identifier: CompactString,
 }
 
-impl Held {
+impl ClientEntry {
     pub(super) fn new(is_shared: bool) -> Self {
         Self { own: None, others: None, publication: is_shared.then(Box::default) }
     }
 
     /// Adds what a worker counted.
-    pub(super) fn add(&mut self, tally: Tally, users: &[Who], shown: &str, policies: &Policies, now: i64) {
+    pub(super) fn add(
+        &mut self,
+        tally: Tally,
+        users: &[DeniedUser],
+        shown: &str,
+        policies: &RecordPolicies,
+        now: i64,
+    ) {
         let publication = &mut self.publication;
-        let own = self.own.get_or_insert_with(|| Box::new(Account::new(tally.first)));
+        let own = self.own.get_or_insert_with(|| Box::new(DenialHistory::new(tally.first)));
         own.add(tally, users, shown, policies, now, |hash, slice| {
             if let Some(publication) = publication {
                 publication.users.add(hash, slice);
@@ -83,7 +90,7 @@ impl Held {
     }
 
     /// Adds who filled a limit.
-    pub(super) fn add_evidence(&mut self, filled: &Filled, policies: &Policies, now: i64) {
+    pub(super) fn add_evidence(&mut self, filled: &LimitEvidence, policies: &RecordPolicies, now: i64) {
         // Evidence of a client that was forgotten meanwhile finds none, and goes.
         let (Some(own), publication) = (&mut self.own, &mut self.publication) else { return };
         let is_new = own.add_evidence(filled, policies, now, |hash, slice| {
@@ -98,7 +105,7 @@ impl Held {
 
     /// Puts what the others know in the place of what they knew. What was denied until `forgotten` is
     /// void, whoever knows it.
-    pub(super) fn replace_others(&mut self, others: Option<Account>, forgotten: Option<i64>) {
+    pub(super) fn replace_peer_view(&mut self, others: Option<DenialHistory>, forgotten: Option<i64>) {
         self.others = others.map(Box::new);
         if self.own.as_ref().is_some_and(|own| forgotten.is_some_and(|since| own.last <= since)) {
             self.own = None;
@@ -115,7 +122,7 @@ impl Held {
         }
     }
 
-    pub(super) fn own(&self) -> Option<&Account> {
+    pub(super) fn own(&self) -> Option<&DenialHistory> {
         self.own.as_deref()
     }
 
@@ -146,7 +153,7 @@ impl Held {
         self.accounts().map(|account| account.users.len()).max().unwrap_or(0)
     }
 
-    pub(super) fn was_held_by(&self, policy: &str) -> bool {
+    pub(super) fn was_denied_by(&self, policy: &str) -> bool {
         self.accounts().any(|account| account.policies.iter().any(|(of, _)| **of == *policy))
     }
 
@@ -156,7 +163,7 @@ impl Held {
     }
 
     /// Forgets records that have expired, and users who were seen too long ago.
-    pub(super) fn expire(&mut self, policies: &Policies, now: i64) {
+    pub(super) fn expire(&mut self, policies: &RecordPolicies, now: i64) {
         for account in self.own.iter_mut().chain(&mut self.others) {
             account.expire(policies, now);
         }
@@ -170,17 +177,17 @@ impl Held {
     /// About how much memory it takes, itself left out.
     pub(super) fn bytes(&self) -> usize {
         let publication = self.publication.as_ref().map_or(0, |publication| publication.bytes());
-        self.accounts().map(Account::bytes).sum::<usize>() + publication
+        self.accounts().map(DenialHistory::bytes).sum::<usize>() + publication
     }
 
-    pub(super) fn told(&self, address: IpNet) -> Client {
+    pub(super) fn to_client(&self, address: IpNet) -> LimitedClient {
         let mut policies = Vec::new();
         for (policy, _) in self.accounts().flat_map(|account| &account.policies) {
             if !policies.contains(policy) {
                 policies.push(Arc::clone(policy));
             }
         }
-        Client {
+        LimitedClient {
             address,
             shown: address::shown(address),
             first: self.first(),
@@ -193,20 +200,25 @@ impl Held {
     }
 
     /// Its records, newest first, and the limits that held it back.
-    pub(super) fn evidence(&self, shown: &str, policies: &Policies, now: i64) -> (Vec<Record>, Vec<Limited>) {
+    pub(super) fn evidence(
+        &self,
+        shown: &str,
+        policies: &RecordPolicies,
+        now: i64,
+    ) -> (Vec<RequestRecord>, Vec<DenyingLimit>) {
         let whole = self.whole(shown, policies, now);
         whole.map_or_else(Default::default, |whole| (records(&whole), limits(&whole)))
     }
 
-    fn accounts(&self) -> impl Iterator<Item = &Account> {
+    fn accounts(&self) -> impl Iterator<Item = &DenialHistory> {
         self.own.iter().chain(&self.others).map(Box::as_ref)
     }
 
     /// Both accounts as one.
-    fn whole(&self, shown: &str, policies: &Policies, now: i64) -> Option<Cow<'_, Account>> {
+    fn whole(&self, shown: &str, policies: &RecordPolicies, now: i64) -> Option<Cow<'_, DenialHistory>> {
         match (&self.own, &self.others) {
             (Some(own), Some(others)) => {
-                let mut whole = Account::clone(own);
+                let mut whole = DenialHistory::clone(own);
                 whole.merge(others, shown, policies, now);
                 Some(Cow::Owned(whole))
             }
@@ -215,9 +227,9 @@ impl Held {
     }
 }
 
-fn records(account: &Account) -> Vec<Record> {
+fn records(account: &DenialHistory) -> Vec<RequestRecord> {
     let kept = account.policies.iter();
-    let record = |policy: &Arc<str>, entry: &Arc<Entry>| Record {
+    let record = |policy: &Arc<str>, entry: &Arc<Entry>| RequestRecord {
         policy: Arc::clone(policy),
         entry: Arc::clone(entry),
     };
@@ -227,9 +239,11 @@ fn records(account: &Account) -> Vec<Record> {
     records
 }
 
-fn limits(account: &Account) -> Vec<Limited> {
-    let limited =
-        |held: &HeldLimit| Limited { policy: Arc::clone(&held.policy), identifier: held.identifier.clone() };
+fn limits(account: &DenialHistory) -> Vec<DenyingLimit> {
+    let limited = |held: &HistoryLimit| DenyingLimit {
+        policy: Arc::clone(&held.policy),
+        identifier: held.identifier.clone(),
+    };
     account.limits.iter().map(limited).collect()
 }
 
@@ -240,8 +254,8 @@ mod tests {
     use super::{
         super::{
             super::{
-                recording::prepare::Noted,
-                testing::{entry, noted_of, policy, tally, tally_of},
+                recording::prepare::AddressDenials,
+                testing::{entry, policy, prepared, tally, tally_of},
             },
             history::LIMITS,
         },
@@ -252,32 +266,32 @@ mod tests {
     const SHOWN: &str = "203.0.113.7";
 
     /// One that keeps two records.
-    fn policies() -> Policies {
+    fn policies() -> RecordPolicies {
         let record = model::Record { keep: 2, retain: Duration::from_millis(1) };
-        Policies::new(&[Policy { record, ..policy() }], 60_000_000)
+        RecordPolicies::new(&[Policy { record, ..policy() }], 60_000_000)
     }
 
-    fn add(held: &mut Held, tally: Tally) {
-        let Noted { tally, users, .. } = noted_of(tally);
+    fn add(held: &mut ClientEntry, tally: Tally) {
+        let AddressDenials { tally, users, .. } = prepared(tally);
         held.add(tally, &users, SHOWN, &policies(), 10);
     }
 
-    fn told(held: &Held) -> Client {
-        held.told(address::parse(SHOWN).unwrap())
+    fn told(held: &ClientEntry) -> LimitedClient {
+        held.to_client(address::parse(SHOWN).unwrap())
     }
 
-    fn users(held: &Held) -> Vec<String> {
+    fn users(held: &ClientEntry) -> Vec<String> {
         let (records, _) = held.evidence(SHOWN, &policies(), 10);
         records.iter().filter_map(|record| record.entry.user.as_deref().map(str::to_owned)).collect()
     }
 
     #[test]
     fn evidence_sent_twice_adds_nothing() {
-        let mut held = Held::new(true);
+        let mut held = ClientEntry::new(true);
         add(&mut held, tally("ip:203.0.113.7", 1, 9));
-        let names = crate::abuse::Names::default();
-        let named = |entries: &[Arc<Entry>]| entries.iter().map(|entry| names.entry(entry)).collect();
-        let mut filled = Filled {
+        let names = crate::abuse::UserNaming::default();
+        let named = |entries: &[Arc<Entry>]| entries.iter().map(|entry| names.mask_entry(entry)).collect();
+        let mut filled = LimitEvidence {
             address: address::parse(SHOWN).unwrap(),
             policy: 0,
             identifier: "ip:203.0.113.7".into(),
@@ -295,7 +309,7 @@ mod tests {
 
     #[test]
     fn many_users_behind_an_address_never_push_out_its_own_limits() {
-        let mut held = Held::new(true);
+        let mut held = ClientEntry::new(true);
         add(&mut held, tally("ip:203.0.113.7", 1, 2));
         for user in 0..100 {
             add(&mut held, tally(&format!("user:{user}"), 1, 100 + user));
@@ -309,12 +323,13 @@ mod tests {
 
     #[test]
     fn both_accounts_are_told_as_one() {
-        let mut held = Held::new(true);
+        let mut held = ClientEntry::new(true);
         add(&mut held, tally_of(&[entry(3, "acme"), entry(4, "acme")], 9));
-        let Noted { tally, users: theirs, .. } = noted_of(tally_of(&[entry(1, "bob"), entry(6, "acme")], 11));
-        let mut others = Account::new(1);
+        let AddressDenials { tally, users: theirs, .. } =
+            prepared(tally_of(&[entry(1, "bob"), entry(6, "acme")], 11));
+        let mut others = DenialHistory::new(1);
         others.add(tally, &theirs, SHOWN, &policies(), 10, |_, _| {});
-        held.replace_others(Some(others.clone()), None);
+        held.replace_peer_view(Some(others.clone()), None);
         let client = told(&held);
         assert_eq!((client.first, client.last, client.until, client.denied, client.users), (1, 6, 11, 4, 2));
         assert_eq!(client.policies, [Arc::from("per-ip")]);
@@ -322,15 +337,15 @@ mod tests {
         let (_, limits) = held.evidence(SHOWN, &policies(), 10);
         assert_eq!(limits.len(), 1);
 
-        held.replace_others(Some(others), Some(4));
+        held.replace_peer_view(Some(others), Some(4));
         assert_eq!((held.first(), held.denied()), (1, 2), "only theirs were denied after 4");
-        held.replace_others(None, Some(4));
+        held.replace_peer_view(None, Some(4));
         assert!(held.is_empty());
     }
 
     #[test]
     fn without_its_evidence_an_address_is_small_and_as_it_was() {
-        let mut held = Held::new(false);
+        let mut held = ClientEntry::new(false);
         let entries: Vec<_> = (0..200).map(|n| entry(n, &n.to_string())).collect();
         add(&mut held, tally_of(&entries, 300));
         let (before, bytes) = (told(&held), held.bytes());

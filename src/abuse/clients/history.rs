@@ -8,13 +8,13 @@ use super::{
     super::{
         address,
         recording::{
-            denial::{Limit, Tally},
-            prepare::{Filled, Who},
+            denial::{TalliedLimit, Tally},
+            prepare::{DeniedUser, LimitEvidence},
         },
     },
-    distinct_users::Users,
-    policies::Policies,
-    records::Kept,
+    distinct_users::DistinctUsers,
+    policies::RecordPolicies,
+    records::RecordBuffer,
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
@@ -25,19 +25,19 @@ const POLICIES: usize = 256;
 
 /// What was held back of a client. There may be a million of them.
 #[derive(Debug, Clone)]
-pub(super) struct Account {
+pub(super) struct DenialHistory {
     pub(super) first: i64,
     pub(super) last: i64,
     pub(super) until: i64,
     pub(super) denied: u64,
-    pub(super) limits: Vec<HeldLimit>,
+    pub(super) limits: Vec<HistoryLimit>,
     /// Of each policy that held it back, what is kept of its records.
-    pub(super) policies: Vec<(Arc<str>, Kept)>,
-    pub(super) users: Users,
+    pub(super) policies: Vec<(Arc<str>, RecordBuffer)>,
+    pub(super) users: DistinctUsers,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct HeldLimit {
+pub(super) struct HistoryLimit {
     pub(super) policy: Arc<str>,
     pub(super) identifier: CompactString,
     pub(super) until: i64,
@@ -45,13 +45,13 @@ pub(super) struct HeldLimit {
     known: i64,
 }
 
-impl HeldLimit {
+impl HistoryLimit {
     pub(super) fn new(policy: Arc<str>, identifier: CompactString, until: i64) -> Self {
         Self { policy, identifier, until, known: i64::MIN }
     }
 }
 
-impl Account {
+impl DenialHistory {
     pub(super) fn new(first: i64) -> Self {
         Self {
             first,
@@ -60,7 +60,7 @@ impl Account {
             denied: 0,
             limits: Vec::new(),
             policies: Vec::new(),
-            users: Users::default(),
+            users: DistinctUsers::default(),
         }
     }
 
@@ -68,24 +68,24 @@ impl Account {
     pub(super) fn add(
         &mut self,
         tally: Tally,
-        users: &[Who],
+        users: &[DeniedUser],
         shown: &str,
-        policies: &Policies,
+        policies: &RecordPolicies,
         now: i64,
         mut fresh: impl FnMut(u64, u32),
     ) {
         self.span(tally.first, tally.last, tally.until, tally.denied);
-        for Limit { policy, identifier, until } in tally.limits {
+        for TalliedLimit { policy, identifier, until } in tally.limits {
             let Some(policy) = policies.name(policy) else { continue };
             self.add_policy(policy);
             let policy = Arc::clone(policy);
-            self.add_limit(HeldLimit::new(policy, identifier, until), shown);
+            self.add_limit(HistoryLimit::new(policy, identifier, until), shown);
         }
         for (policy, entry) in &tally.records {
             self.add_record(*policy, entry, policies, now);
         }
         self.settle(policies);
-        for Who { named, last, .. } in users {
+        for DeniedUser { named, last, .. } in users {
             let slice = policies.slice(*last);
             if self.users.add(named.hash, slice) {
                 fresh(named.hash, slice);
@@ -96,8 +96,8 @@ impl Account {
     /// Adds who filled a limit. What was sent before is skipped. Says whether there was anything new.
     pub(super) fn add_evidence(
         &mut self,
-        filled: &Filled,
-        policies: &Policies,
+        filled: &LimitEvidence,
+        policies: &RecordPolicies,
         now: i64,
         mut fresh: impl FnMut(u64, u32),
     ) -> bool {
@@ -126,7 +126,7 @@ impl Account {
     }
 
     /// Adds what another account knows of the same client, but for who its users are.
-    pub(super) fn merge(&mut self, other: &Self, shown: &str, policies: &Policies, now: i64) {
+    pub(super) fn merge(&mut self, other: &Self, shown: &str, policies: &RecordPolicies, now: i64) {
         self.span(other.first, other.last, other.until, other.denied);
         other.limits.iter().for_each(|limit| self.add_limit(limit.clone(), shown));
         self.users.count(other.users.len(), policies.slice(now));
@@ -138,7 +138,7 @@ impl Account {
     }
 
     /// Forgets records that have expired, and users who were seen too long ago.
-    pub(super) fn expire(&mut self, policies: &Policies, now: i64) {
+    pub(super) fn expire(&mut self, policies: &RecordPolicies, now: i64) {
         for (policy, kept) in &mut self.policies {
             kept.expire(policies.bounds(policy), now);
         }
@@ -149,7 +149,7 @@ impl Account {
     pub(super) fn condense(&mut self) -> bool {
         let before = self.bytes();
         self.limits = Vec::new();
-        self.policies.iter_mut().for_each(|(_, kept)| *kept = Kept::default());
+        self.policies.iter_mut().for_each(|(_, kept)| *kept = RecordBuffer::default());
         self.users.condense();
         self.bytes() < before
     }
@@ -158,9 +158,9 @@ impl Account {
     pub(super) fn bytes(&self) -> usize {
         let heap = |text: &CompactString| if text.is_heap_allocated() { text.capacity() } else { 0 };
         let limits = self.limits.iter().map(|held| heap(&held.identifier)).sum::<usize>();
-        let limits = limits + self.limits.capacity() * size_of::<HeldLimit>();
+        let limits = limits + self.limits.capacity() * size_of::<HistoryLimit>();
         let kept = self.policies.iter().map(|(_, kept)| kept.bytes()).sum::<usize>();
-        let kept = kept + self.policies.capacity() * size_of::<(Arc<str>, Kept)>();
+        let kept = kept + self.policies.capacity() * size_of::<(Arc<str>, RecordBuffer)>();
         size_of::<Self>() + limits + kept + self.users.bytes()
     }
 
@@ -176,15 +176,17 @@ impl Account {
         let _records = self.kept(policy);
     }
 
-    pub(super) fn add_limit(&mut self, limit: HeldLimit, shown: &str) {
-        let same = |held: &&mut HeldLimit| held.policy == limit.policy && held.identifier == limit.identifier;
+    pub(super) fn add_limit(&mut self, limit: HistoryLimit, shown: &str) {
+        let same =
+            |held: &&mut HistoryLimit| held.policy == limit.policy && held.identifier == limit.identifier;
         if let Some(held) = self.limits.iter_mut().find(same) {
             held.until = held.until.max(limit.until);
             return;
         }
         if self.limits.len() >= LIMITS {
             // Those of the address itself stay: there are few, and an unblock is about them.
-            let order = |held: &HeldLimit| (address::is_of(&held.identifier, shown), held.until);
+            let order =
+                |held: &HistoryLimit| (address::is_identifier_of(&held.identifier, shown), held.until);
             let least = (0..self.limits.len()).min_by_key(|&index| order(&self.limits[index]));
             if let Some(least) = least {
                 self.limits.swap_remove(least);
@@ -195,13 +197,13 @@ impl Account {
     }
 
     /// Drops records that are too many, after some were added.
-    pub(super) fn settle(&mut self, policies: &Policies) {
+    pub(super) fn settle(&mut self, policies: &RecordPolicies) {
         for (policy, kept) in &mut self.policies {
             kept.settle(policies.bounds(policy));
         }
     }
 
-    fn add_record(&mut self, policy: usize, entry: &Arc<Entry>, policies: &Policies, now: i64) {
+    fn add_record(&mut self, policy: usize, entry: &Arc<Entry>, policies: &RecordPolicies, now: i64) {
         let Some(policy) = policies.name(policy) else { return };
         if let Some(kept) = self.kept(policy) {
             kept.insert(entry, policies.bounds(policy), now);
@@ -209,12 +211,12 @@ impl Account {
     }
 
     /// The records of a policy, unless there are too many policies already.
-    pub(super) fn kept(&mut self, policy: &Arc<str>) -> Option<&mut Kept> {
+    pub(super) fn kept(&mut self, policy: &Arc<str>) -> Option<&mut RecordBuffer> {
         let index = match self.policies.iter().position(|(of, _)| of == policy) {
             Some(index) => index,
             None if self.policies.len() < POLICIES => {
                 reserve(&mut self.policies);
-                self.policies.push((Arc::clone(policy), Kept::default()));
+                self.policies.push((Arc::clone(policy), RecordBuffer::default()));
                 self.policies.len() - 1
             }
             None => return None,

@@ -6,10 +6,10 @@ use std::{collections::BinaryHeap, ops::Bound, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Client,
-    entry::Held,
-    sort_index::{Place, Sort},
-    table::Clients,
+    LimitedClient,
+    entry::ClientEntry,
+    sort_index::{ClientPosition, Sort},
+    table::ClientTable,
 };
 
 /// Addresses looked at a step.
@@ -17,10 +17,10 @@ const STEP: usize = 512;
 
 /// Which addresses are wanted.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct ClientQuery {
     pub sort: Sort,
     /// Those behind this place.
-    pub after: Option<Place>,
+    pub after: Option<ClientPosition>,
     /// Held back by this policy.
     pub policy: Option<Arc<str>>,
     /// Within this prefix.
@@ -33,26 +33,26 @@ pub struct Wanted {
 
 /// A walk through the addresses in search of a page. Addresses that change meanwhile may be told where they were.
 #[derive(Debug)]
-pub struct Walk {
-    wanted: Wanted,
+pub struct PageScan {
+    query: ClientQuery,
     limit: usize,
     /// Where it is, in the order or among the addresses.
-    at: Option<Place>,
+    at: Option<ClientPosition>,
     address: Option<IpNet>,
     /// The first of a prefix in the order so far.
-    found: BinaryHeap<Place>,
-    clients: Vec<(Place, Client)>,
+    found: BinaryHeap<ClientPosition>,
+    clients: Vec<(ClientPosition, LimitedClient)>,
 }
 
-impl Walk {
+impl PageScan {
     /// One that has found nothing yet, of at most `limit` addresses and the one behind them.
-    pub fn new(wanted: Wanted, limit: usize) -> Self {
-        let address = wanted.after.filter(|_| wanted.sort == Sort::Address).map(Place::address);
-        Self { at: wanted.after, address, wanted, limit, found: BinaryHeap::new(), clients: Vec::new() }
+    pub fn new(query: ClientQuery, limit: usize) -> Self {
+        let address = query.after.filter(|_| query.sort == Sort::Address).map(ClientPosition::address);
+        Self { at: query.after, address, query, limit, found: BinaryHeap::new(), clients: Vec::new() }
     }
 
     /// The addresses of the page in their order, and where the next one begins.
-    pub fn page(mut self) -> (Vec<Client>, Option<Place>) {
+    pub fn page(mut self) -> (Vec<LimitedClient>, Option<ClientPosition>) {
         self.clients.sort_unstable_by_key(|&(place, _)| place);
         let more = self.clients.len() > self.limit;
         self.clients.truncate(self.limit);
@@ -61,8 +61,13 @@ impl Walk {
     }
 
     /// Goes a step on. True while there is more to look at. `is_over`: whether a client is listed no longer.
-    pub(super) fn step(&mut self, clients: &Clients, is_over: impl Fn(&Held) -> bool, now: i64) -> bool {
-        let by_address = self.wanted.sort == Sort::Address || self.wanted.prefix.is_some();
+    pub(super) fn step(
+        &mut self,
+        clients: &ClientTable,
+        is_over: impl Fn(&ClientEntry) -> bool,
+        now: i64,
+    ) -> bool {
+        let by_address = self.query.sort == Sort::Address || self.query.prefix.is_some();
         let count = match by_address {
             true => self.step_by_address(clients, is_over, now),
             false => self.step_in_order(clients, is_over, now),
@@ -74,13 +79,18 @@ impl Walk {
         goes_on
     }
 
-    fn step_in_order(&mut self, clients: &Clients, is_over: impl Fn(&Held) -> bool, now: i64) -> usize {
+    fn step_in_order(
+        &mut self,
+        clients: &ClientTable,
+        is_over: impl Fn(&ClientEntry) -> bool,
+        now: i64,
+    ) -> usize {
         let mut count = 0;
-        for place in clients.orders().after(self.wanted.sort, self.at).take(STEP) {
+        for place in clients.orders().after(self.query.sort, self.at).take(STEP) {
             (self.at, count) = (Some(place), count + 1);
-            let Some(held) = clients.get(place.address()) else { continue };
-            if !is_over(held) && self.wanted.matches(held, now) {
-                self.clients.push((place, held.told(place.address())));
+            let Some(entry) = clients.get(place.address()) else { continue };
+            if !is_over(entry) && self.query.matches(entry, now) {
+                self.clients.push((place, entry.to_client(place.address())));
                 if self.clients.len() > self.limit {
                     break;
                 }
@@ -90,19 +100,24 @@ impl Walk {
     }
 
     /// Through a prefix, whatever the order: what is wanted of it is kept, and sorted in the end.
-    fn step_by_address(&mut self, clients: &Clients, is_over: impl Fn(&Held) -> bool, now: i64) -> usize {
-        let sort = self.wanted.sort;
+    fn step_by_address(
+        &mut self,
+        clients: &ClientTable,
+        is_over: impl Fn(&ClientEntry) -> bool,
+        now: i64,
+    ) -> usize {
+        let sort = self.query.sort;
         let Some(bounds) = self.bounds() else { return 0 };
         let mut count = 0;
-        for (address, held) in clients.range(bounds).take(STEP) {
+        for (address, entry) in clients.range(bounds).take(STEP) {
             (self.address, count) = (Some(address), count + 1);
-            let place = Place::new(sort.number(held), address);
-            let is_behind = self.wanted.after.is_none_or(|after| place > after);
-            if !is_behind || is_over(held) || !self.wanted.matches(held, now) {
+            let place = ClientPosition::new(sort.sort_key(entry), address);
+            let is_behind = self.query.after.is_none_or(|after| place > after);
+            if !is_behind || is_over(entry) || !self.query.matches(entry, now) {
                 continue;
             }
             if sort == Sort::Address {
-                self.clients.push((place, held.told(address)));
+                self.clients.push((place, entry.to_client(address)));
                 if self.clients.len() > self.limit {
                     break;
                 }
@@ -118,7 +133,7 @@ impl Walk {
 
     /// Where to go on among the addresses.
     fn bounds(&self) -> Option<(Bound<IpNet>, Bound<IpNet>)> {
-        let prefix = self.wanted.prefix.map(|prefix| (first(prefix), last(prefix)));
+        let prefix = self.query.prefix.map(|prefix| (first(prefix), last(prefix)));
         let end = prefix.map_or(Bound::Unbounded, |(_, last)| Bound::Included(last));
         let begin = match (self.address, prefix) {
             // A cursor may have been given for another prefix.
@@ -131,21 +146,21 @@ impl Walk {
         Some((begin, end))
     }
 
-    fn settle(&mut self, clients: &Clients) {
+    fn settle(&mut self, clients: &ClientTable) {
         for place in std::mem::take(&mut self.found) {
             // It may have gone meanwhile.
-            if let Some(held) = clients.get(place.address()) {
-                self.clients.push((place, held.told(place.address())));
+            if let Some(entry) = clients.get(place.address()) {
+                self.clients.push((place, entry.to_client(place.address())));
             }
         }
     }
 }
 
-impl Wanted {
-    fn matches(&self, held: &Held, now: i64) -> bool {
-        self.policy.as_deref().is_none_or(|policy| held.was_held_by(policy))
-            && self.is_active.is_none_or(|is_active| (held.until() > now) == is_active)
-            && self.users.is_none_or(|(least, most)| (least..=most).contains(&held.users()))
+impl ClientQuery {
+    fn matches(&self, entry: &ClientEntry, now: i64) -> bool {
+        self.policy.as_deref().is_none_or(|policy| entry.was_denied_by(policy))
+            && self.is_active.is_none_or(|is_active| (entry.until() > now) == is_active)
+            && self.users.is_none_or(|(least, most)| (least..=most).contains(&entry.users()))
     }
 }
 
@@ -170,7 +185,7 @@ mod tests {
                 address,
                 testing::{batch, client, entry, policy, tally_of},
             },
-            Registry,
+            ClientRegistry,
         },
         *,
     };
@@ -179,9 +194,9 @@ mod tests {
     const NOW: i64 = 100_000;
 
     /// Many times as many as are looked at in a step, each denied as often and as lately as chance has it.
-    fn registry(random: &mut fastrand::Rng) -> Registry {
+    fn registry(random: &mut fastrand::Rng) -> ClientRegistry {
         let registry =
-            Registry::new(&[policy()], Duration::from_secs(60), Metrics::new(&testing::config(), 1));
+            ClientRegistry::new(&[policy()], Duration::from_secs(60), Metrics::new(&testing::config(), 1));
         for n in 0..5 * STEP {
             let shown = match n % 10 {
                 0 => format!("2001:db8:{:x}::/64", random.u16(..)).into(),
@@ -197,10 +212,10 @@ mod tests {
     }
 
     /// All pages, each address with its place.
-    fn walk(registry: &Registry, wanted: &Wanted, limit: usize) -> Vec<IpNet> {
-        let (mut found, mut after) = (Vec::new(), wanted.after);
+    fn walk(registry: &ClientRegistry, query: &ClientQuery, limit: usize) -> Vec<IpNet> {
+        let (mut found, mut after) = (Vec::new(), query.after);
         loop {
-            let mut walk = Walk::new(Wanted { after, ..wanted.clone() }, limit);
+            let mut walk = PageScan::new(ClientQuery { after, ..query.clone() }, limit);
             while registry.step(&mut walk, NOW) {}
             let (clients, next) = walk.page();
             assert!(clients.len() == limit || next.is_none());
@@ -212,7 +227,7 @@ mod tests {
         }
     }
 
-    fn number(sort: Sort, client: &Client) -> u64 {
+    fn number(sort: Sort, client: &LimitedClient) -> u64 {
         match sort {
             Sort::Last => client.last as u64,
             Sort::First => client.first as u64,
@@ -230,7 +245,7 @@ mod tests {
             [None, Some("10.0.0.0/14"), Some("10.1.0.0/16"), Some("2001:db8::/36"), Some("0.0.0.0/0")];
         for sort in [Sort::Last, Sort::First, Sort::Denied, Sort::Users, Sort::Address] {
             for prefix in prefixes.map(|prefix| prefix.and_then(address::parse)) {
-                let wanted = Wanted {
+                let query = ClientQuery {
                     sort,
                     prefix,
                     policy: Some("per-ip".into()).filter(|_| random.bool()),
@@ -240,17 +255,17 @@ mod tests {
                 };
                 let mut expected = registry.clients(NOW, |client| {
                     prefix.is_none_or(|prefix| prefix.contains(&client.address))
-                        && wanted.is_active.is_none_or(|active| (client.until > NOW) == active)
-                        && wanted.users.is_none_or(|(least, most)| (least..=most).contains(&client.users))
+                        && query.is_active.is_none_or(|active| (client.until > NOW) == active)
+                        && query.users.is_none_or(|(least, most)| (least..=most).contains(&client.users))
                 });
-                expected.sort_by_key(|client| Place::new(number(sort, client), client.address));
+                expected.sort_by_key(|client| ClientPosition::new(number(sort, client), client.address));
                 let expected: Vec<_> = expected.iter().map(|client| client.address).collect();
                 for limit in [97, 1_000] {
-                    assert_eq!(walk(&registry, &wanted, limit), expected, "{wanted:?}");
+                    assert_eq!(walk(&registry, &query, limit), expected, "{query:?}");
                 }
             }
         }
-        let nobody = Wanted { policy: Some("other".into()), ..Wanted::default() };
+        let nobody = ClientQuery { policy: Some("other".into()), ..ClientQuery::default() };
         assert_eq!(walk(&registry, &nobody, 10), []);
     }
 
@@ -259,8 +274,12 @@ mod tests {
         let registry = registry(&mut fastrand::Rng::with_seed(8));
         let prefix = address::parse("10.1.0.0/16");
         let pages = |after: &str| {
-            let after = address::parse(after).map(|address| Place::new(0, address));
-            walk(&registry, &Wanted { sort: Sort::Address, prefix, after, ..Wanted::default() }, 100)
+            let after = address::parse(after).map(|address| ClientPosition::new(0, address));
+            walk(
+                &registry,
+                &ClientQuery { sort: Sort::Address, prefix, after, ..ClientQuery::default() },
+                100,
+            )
         };
         assert!(!pages("10.0.255.255").is_empty());
         assert_eq!(pages("10.0.255.255"), pages("9.0.0.0"));

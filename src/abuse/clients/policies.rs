@@ -2,25 +2,25 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{distinct_users, records::Bounds};
+use super::{distinct_users, records::RecordBounds};
 use crate::limit::Policy;
 
 /// Of a policy that only others have.
-const FOREIGN: Bounds = Bounds { keep: 50, retain: 3_600_000_000 };
+const FOREIGN: RecordBounds = RecordBounds { keep: 50, retain: 3_600_000_000 };
 
 /// Names of policies, and what each keeps of its records.
 #[derive(Debug, Clone, Default)]
-pub(in crate::abuse) struct Policies {
-    known: Vec<(Arc<str>, Bounds)>,
+pub(in crate::abuse) struct RecordPolicies {
+    known: Vec<(Arc<str>, RecordBounds)>,
     /// Microseconds of a slice of `abuse.retain`.
     slice: i64,
 }
 
-impl Policies {
+impl RecordPolicies {
     /// `retain`: microseconds for which a client stays listed.
     pub(in crate::abuse) fn new(policies: &[Policy], retain: i64) -> Self {
         let known = policies.iter().map(|policy| {
-            let bounds = Bounds { keep: policy.record.keep, retain: micros(policy.record.retain) };
+            let bounds = RecordBounds { keep: policy.record.keep, retain: micros(policy.record.retain) };
             (Arc::from(policy.name.as_str()), bounds)
         });
         Self { known: known.collect(), slice: distinct_users::length(retain) }
@@ -37,7 +37,7 @@ impl Policies {
     }
 
     /// Names of what else denies, whose indexes follow those of the policies.
-    pub(in crate::abuse) fn with_names(mut self, names: &[String]) -> Self {
+    pub(in crate::abuse) fn with_ban_names(mut self, names: &[String]) -> Self {
         self.known.extend(names.iter().map(|name| (Arc::from(name.as_str()), FOREIGN)));
         self
     }
@@ -52,11 +52,11 @@ impl Policies {
         self.find(name).map_or_else(|| Arc::from(name), |(known, _)| Arc::clone(known))
     }
 
-    pub(super) fn bounds(&self, name: &str) -> Bounds {
+    pub(super) fn bounds(&self, name: &str) -> RecordBounds {
         self.find(name).map_or(FOREIGN, |(_, bounds)| *bounds)
     }
 
-    fn find(&self, name: &str) -> Option<&(Arc<str>, Bounds)> {
+    fn find(&self, name: &str) -> Option<&(Arc<str>, RecordBounds)> {
         self.known.iter().find(|(known, _)| **known == *name)
     }
 }

@@ -7,7 +7,7 @@ const USERS: usize = 4_096;
 
 /// Belongs to what this instance knows of an address.
 #[derive(Debug, Default)]
-pub(super) struct Publication {
+pub(super) struct PublishState {
     /// The change of the archive up to which the others were read.
     pub(super) read: Option<i64>,
     /// Changes so far: which of them were told can be said later.
@@ -16,14 +16,14 @@ pub(super) struct Publication {
     told: Option<i64>,
     /// When it is to be told, where there is anything to tell.
     pub(super) due: Option<i64>,
-    pub(super) users: Fresh,
+    pub(super) users: NewUsers,
 }
 
 /// Users who were not told yet, by the slice of time in which they were seen.
 #[derive(Debug, Default)]
-pub(super) struct Fresh(Vec<(u32, Vec<u64>)>);
+pub(super) struct NewUsers(Vec<(u32, Vec<u64>)>);
 
-impl Publication {
+impl PublishState {
     /// Microseconds between two times that a client is told.
     pub(super) const INTERVAL: i64 = 1_000_000;
 
@@ -35,8 +35,8 @@ impl Publication {
     }
 
     /// The account was told as it was after so many `changes`, with these `users`.
-    pub(super) fn told(&mut self, changes: u64, users: &[u64], now: i64) {
-        self.users.told(users);
+    pub(super) fn ack(&mut self, changes: u64, users: &[u64], now: i64) {
+        self.users.ack(users);
         self.told = Some(now);
         let is_all = self.changes == changes && self.users.is_empty();
         self.due = (!is_all).then(|| now.saturating_add(Self::INTERVAL));
@@ -44,7 +44,7 @@ impl Publication {
 
     /// There is no account any more.
     pub(super) fn end(&mut self) {
-        (self.due, self.users) = (None, Fresh::default());
+        (self.due, self.users) = (None, NewUsers::default());
     }
 
     /// About how much memory it takes.
@@ -53,7 +53,7 @@ impl Publication {
     }
 }
 
-impl Fresh {
+impl NewUsers {
     pub(super) fn add(&mut self, hash: u64, slice: u32) {
         let place = self.0.iter().position(|&(of, _)| of == slice).unwrap_or_else(|| {
             // An archive that was away for long is not told who was there at its beginning.
@@ -81,7 +81,7 @@ impl Fresh {
         (slice, users)
     }
 
-    fn told(&mut self, told: &[u64]) {
+    fn ack(&mut self, told: &[u64]) {
         if let Some((_, users)) = self.0.first_mut().filter(|_| !told.is_empty()) {
             let told: HashSet<_> = told.iter().collect();
             users.retain(|hash| !told.contains(hash));
@@ -100,45 +100,45 @@ mod tests {
 
     #[test]
     fn an_account_is_told_at_once_and_then_once_a_second() {
-        const SECOND: i64 = Publication::INTERVAL;
-        let mut publication = Publication::default();
+        const SECOND: i64 = PublishState::INTERVAL;
+        let mut publication = PublishState::default();
         publication.change(5);
         assert_eq!(publication.due, Some(5));
         publication.change(7);
         assert_eq!(publication.due, Some(5));
-        publication.told(2, &[], 9);
+        publication.ack(2, &[], 9);
         assert_eq!(publication.due, None);
         publication.change(10);
         assert_eq!(publication.due, Some(9 + SECOND));
         publication.change(11);
-        publication.told(3, &[], SECOND * 2);
+        publication.ack(3, &[], SECOND * 2);
         assert_eq!(publication.due, Some(SECOND * 3), "what came meanwhile");
-        publication.told(4, &[], SECOND * 3);
+        publication.ack(4, &[], SECOND * 3);
         publication.change(SECOND * 9);
         assert_eq!(publication.due, Some(SECOND * 9));
     }
 
     #[test]
     fn users_are_told_slice_after_slice_each_once() {
-        let mut publication = Publication::default();
+        let mut publication = PublishState::default();
         for (hash, slice) in [(7, 1), (8, 1), (7, 1), (9, 2)] {
             publication.users.add(hash, slice);
         }
         publication.change(1);
         assert_eq!(publication.users.next(), (1, vec![7, 8]));
         publication.users.add(6, 1);
-        publication.told(1, &[7, 8], 2);
+        publication.ack(1, &[7, 8], 2);
         assert_eq!(publication.users.next(), (1, vec![6]), "who came meanwhile");
-        publication.told(1, &[6], 3);
+        publication.ack(1, &[6], 3);
         assert_eq!(publication.users.next(), (2, vec![9]));
         assert!(publication.due.is_some());
-        publication.told(1, &[9], 4);
+        publication.ack(1, &[9], 4);
         assert_eq!(publication.due, None);
     }
 
     #[test]
     fn of_an_archive_that_is_away_a_bounded_number_waits() {
-        let mut users = Fresh::default();
+        let mut users = NewUsers::default();
         (0..100).for_each(|slice| (0..10_000).for_each(|hash| users.add(hash, slice)));
         assert_eq!(
             users.0.iter().map(|(slice, users)| (*slice, users.len())).collect::<Vec<_>>(),

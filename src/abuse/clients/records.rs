@@ -14,19 +14,19 @@ const COUNTED: usize = 2 * size_of::<usize>();
 /// When it is full, the record to go is the oldest of the user with the most: a flood by one user never
 /// hides the others behind the address.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Kept(Vec<Arc<Entry>>);
+pub(super) struct RecordBuffer(Vec<Arc<Entry>>);
 
 /// What a policy says of its records.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct RecordBounds {
     pub(super) keep: usize,
     /// Microseconds.
     pub(super) retain: i64,
 }
 
-impl Kept {
-    /// Adds a record, unless it has expired or is there already. Until [`Kept::settle`] there may be twice as many.
-    pub(super) fn insert(&mut self, entry: &Arc<Entry>, bounds: Bounds, now: i64) {
+impl RecordBuffer {
+    /// Adds a record, unless it has expired or is there already. Until [`RecordBuffer::settle`] there may be twice as many.
+    pub(super) fn insert(&mut self, entry: &Arc<Entry>, bounds: RecordBounds, now: i64) {
         if bounds.keep == 0 || expired(entry, bounds, now) {
             return;
         }
@@ -46,7 +46,7 @@ impl Kept {
     }
 
     /// Drops what is too much, after whatever was added.
-    pub(super) fn settle(&mut self, bounds: Bounds) {
+    pub(super) fn settle(&mut self, bounds: RecordBounds) {
         if self.0.len() > bounds.keep {
             self.shrink(bounds.keep);
         }
@@ -54,7 +54,7 @@ impl Kept {
 
     /// Adds the records of another instance, but for those that equal one of these: both were told of the
     /// same request then, by the list of a limit that they share.
-    pub(super) fn merge(&mut self, other: &Self, bounds: Bounds, now: i64) {
+    pub(super) fn merge(&mut self, other: &Self, bounds: RecordBounds, now: i64) {
         let known = |entry: &Arc<Entry>| self.at(entry.time).any(|record| record == entry);
         let new: Vec<_> = other.0.iter().filter(|entry| !known(entry)).cloned().collect();
         for entry in &new {
@@ -64,7 +64,7 @@ impl Kept {
     }
 
     /// Forgets what is as old as `retain`.
-    pub(super) fn expire(&mut self, bounds: Bounds, now: i64) {
+    pub(super) fn expire(&mut self, bounds: RecordBounds, now: i64) {
         let count = self.0.partition_point(|record| expired(record, bounds, now));
         self.0.drain(..count);
     }
@@ -129,7 +129,7 @@ fn share(mut counts: Vec<usize>, keep: usize) -> usize {
     keep
 }
 
-fn expired(entry: &Entry, bounds: Bounds, now: i64) -> bool {
+fn expired(entry: &Entry, bounds: RecordBounds, now: i64) -> bool {
     entry.time.saturating_add(bounds.retain) <= now
 }
 
@@ -137,15 +137,15 @@ fn expired(entry: &Entry, bounds: Bounds, now: i64) -> bool {
 mod tests {
     use super::{super::super::testing::entry, *};
 
-    const BOUNDS: Bounds = Bounds { keep: 4, retain: 100 };
+    const BOUNDS: RecordBounds = RecordBounds { keep: 4, retain: 100 };
 
-    fn told(kept: &Kept) -> Vec<(i64, &str)> {
+    fn told(kept: &RecordBuffer) -> Vec<(i64, &str)> {
         kept.iter().map(|record| (record.time, record.user.as_deref().unwrap_or("-"))).collect()
     }
 
     #[test]
     fn a_flood_by_one_user_hides_nobody() {
-        let mut kept = Kept::default();
+        let mut kept = RecordBuffer::default();
         kept.insert(&entry(1, "bob"), BOUNDS, 10);
         kept.insert(&entry(2, "eve"), BOUNDS, 10);
         for time in 3..50 {
@@ -161,10 +161,12 @@ mod tests {
         for _ in 0..200 {
             let entries: Vec<_> =
                 (0..random.i64(0..40)).map(|time| entry(time, &random.u8(0..6).to_string())).collect();
-            let (mut at_once, mut slowly) = (Kept::default(), entries.clone());
-            entries.iter().for_each(|entry| at_once.insert(entry, Bounds { keep: 40, retain: 100 }, 40));
+            let (mut at_once, mut slowly) = (RecordBuffer::default(), entries.clone());
+            entries
+                .iter()
+                .for_each(|entry| at_once.insert(entry, RecordBounds { keep: 40, retain: 100 }, 40));
             let keep = random.usize(1..12);
-            at_once.settle(Bounds { keep, retain: 100 });
+            at_once.settle(RecordBounds { keep, retain: 100 });
             while slowly.len() > keep {
                 let count = |entry: &Entry| slowly.iter().filter(|other| other.user == entry.user).count();
                 let most = slowly.iter().map(|entry| count(entry)).max();
@@ -177,7 +179,7 @@ mod tests {
 
     #[test]
     fn the_same_record_is_kept_once() {
-        let mut kept = Kept::default();
+        let mut kept = RecordBuffer::default();
         let (first, second) = (entry(1, "bob"), entry(1, "bob"));
         for record in [&first, &second, &first, &second] {
             kept.insert(record, BOUNDS, 10);
@@ -188,7 +190,7 @@ mod tests {
     #[test]
     fn what_two_instances_were_told_of_is_kept_once() {
         let list = |entries: &[(i64, &str)]| {
-            let mut kept = Kept::default();
+            let mut kept = RecordBuffer::default();
             entries.iter().for_each(|&(time, user)| kept.insert(&entry(time, user), BOUNDS, 10));
             kept
         };
@@ -199,7 +201,7 @@ mod tests {
 
     #[test]
     fn late_records_find_their_place_and_old_ones_go() {
-        let mut kept = Kept::default();
+        let mut kept = RecordBuffer::default();
         for time in [7, 3, 5] {
             kept.insert(&entry(time, "bob"), BOUNDS, 10);
         }
@@ -212,8 +214,8 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_where_none_is_wanted() {
-        let mut kept = Kept::default();
-        kept.insert(&entry(1, "bob"), Bounds { keep: 0, retain: 100 }, 1);
+        let mut kept = RecordBuffer::default();
+        kept.insert(&entry(1, "bob"), RecordBounds { keep: 0, retain: 100 }, 1);
         assert_eq!(kept.iter().count(), 0);
     }
 }

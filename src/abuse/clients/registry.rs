@@ -12,20 +12,21 @@ use parking_lot::{Mutex, RwLock};
 
 use super::{
     super::{
-        Names, address,
+        UserNaming, address,
         recording::{
             denial::Batch,
-            prepare::{Noted, noted},
+            prepare::{AddressDenials, prepare},
         },
     },
-    Client, Limited, Others, Record, Snapshot, Walk, Wanted, Whereabouts,
-    entry::Held,
-    event_throttle::Herald,
-    history::Account,
-    policies::{Policies, micros},
+    ClientQuery, ClientSnapshot, DenyingLimit, LimitedClient, PageScan, PeerView, RequestRecord,
+    UserAddresses,
+    entry::ClientEntry,
+    event_throttle::EventThrottle,
+    history::DenialHistory,
+    policies::{RecordPolicies, micros},
     sort_index::Sort,
-    table::Clients,
-    user_addresses::{Sighting, Sightings, Untold},
+    table::ClientTable,
+    user_addresses::{PendingUpdate, UserAddress, UserAddressIndex},
 };
 use crate::{
     limit::Policy,
@@ -39,34 +40,34 @@ const CHUNK: usize = 256;
 /// Users looked at a sweep.
 const SWEEP: usize = 512;
 /// Clients that instances share, those denied most lately. Whoever shares with others may hold more himself.
-pub const SHARED: usize = 100_000;
+pub const SHARED_CLIENTS: usize = 100_000;
 
 /// Limited clients, by address: what this instance knows of each, and what the others know. Its lock is
 /// taken by the collector, by whoever publishes, and by the admin port, never by a worker.
 #[derive(Debug)]
-pub struct Registry {
-    in_force: RwLock<InForce>,
+pub struct ClientRegistry {
+    settings: RwLock<Settings>,
     metrics: Arc<Metrics>,
-    held: Mutex<Clients>,
+    held: Mutex<ClientTable>,
     /// Taken like the other, and never with it.
-    sightings: Mutex<Sightings>,
-    herald: Mutex<Herald>,
+    user_addresses: Mutex<UserAddressIndex>,
+    event_throttle: Mutex<EventThrottle>,
 }
 
 /// What of the configuration its records go by.
 #[derive(Debug, Clone)]
-struct InForce {
-    policies: Arc<Policies>,
-    names: Arc<Names>,
+struct Settings {
+    policies: Arc<RecordPolicies>,
+    names: Arc<UserNaming>,
     /// Microseconds.
     retain: i64,
 }
 
 /// What the archive is to be told of a client.
 #[derive(Debug, Clone)]
-pub struct Unpublished {
+pub struct PendingSnapshot {
     pub address: IpNet,
-    pub snapshot: Snapshot,
+    pub snapshot: ClientSnapshot,
     /// Hashes of users who were not told yet, and in which slice of time they were seen.
     pub users: Vec<u64>,
     pub slice: u32,
@@ -76,67 +77,67 @@ pub struct Unpublished {
     changes: u64,
 }
 
-impl Registry {
+impl ClientRegistry {
     /// `policies`: those whose indexes denials name. `retain`: how long a client stays after its last denial. Users are
     /// written down by their names, and what is held may be published.
     pub fn new(policies: &[Policy], retain: Duration, metrics: Arc<Metrics>) -> Self {
-        let policies = Arc::new(Policies::new(policies, micros(retain)));
-        let in_force = InForce { policies, names: Arc::new(Names::default()), retain: micros(retain) };
+        let policies = Arc::new(RecordPolicies::new(policies, micros(retain)));
+        let settings = Settings { policies, names: Arc::new(UserNaming::default()), retain: micros(retain) };
         Self {
-            in_force: RwLock::new(in_force),
+            settings: RwLock::new(settings),
             metrics,
-            held: Mutex::new(Clients::new()),
-            sightings: Mutex::new(Sightings::new()),
-            herald: Mutex::default(),
+            held: Mutex::new(ClientTable::new()),
+            user_addresses: Mutex::new(UserAddressIndex::new()),
+            event_throttle: Mutex::default(),
         }
     }
 
-    /// Goes by another configuration from now on: as [`Registry::new`] with [`Registry::with_names`] and
-    /// [`Registry::naming`]. What was noted under the last one keeps its names.
-    pub fn reconfigure(&self, policies: &[Policy], denying: &[String], names: Names, retain: Duration) {
+    /// Goes by another configuration from now on: as [`ClientRegistry::new`] with [`ClientRegistry::with_ban_names`] and
+    /// [`ClientRegistry::with_naming`]. What was noted under the last one keeps its names.
+    pub fn reconfigure(&self, policies: &[Policy], denying: &[String], names: UserNaming, retain: Duration) {
         let retain = micros(retain);
-        let policies = Arc::new(Policies::new(policies, retain).with_names(denying));
-        *self.in_force.write() = InForce { policies, names: Arc::new(names), retain };
+        let policies = Arc::new(RecordPolicies::new(policies, retain).with_ban_names(denying));
+        *self.settings.write() = Settings { policies, names: Arc::new(names), retain };
     }
 
     /// Writes users down as `names` says.
-    pub fn naming(self, names: Names) -> Self {
-        self.in_force.write().names = Arc::new(names);
+    pub fn with_naming(self, names: UserNaming) -> Self {
+        self.settings.write().names = Arc::new(names);
         self
     }
 
     /// Tells whoever listens of clients that are limited.
-    pub fn telling(self, events: Events) -> Self {
-        Self { herald: Mutex::new(Herald::new(events)), ..self }
+    pub fn with_events(self, events: Events) -> Self {
+        Self { event_throttle: Mutex::new(EventThrottle::new(events)), ..self }
     }
 
     /// Has nobody to share with: nothing is kept ready to be published.
-    pub fn alone(self) -> Self {
+    pub fn without_peers(self) -> Self {
         self.held.lock().is_shared = false;
-        self.sightings.lock().is_shared = false;
+        self.user_addresses.lock().is_shared = false;
         self
     }
 
     /// How users are written down.
-    pub fn names(&self) -> Arc<Names> {
-        Arc::clone(&self.in_force.read().names)
+    pub fn names(&self) -> Arc<UserNaming> {
+        Arc::clone(&self.settings.read().names)
     }
 
     /// Those that are in force.
-    pub(in crate::abuse) fn policies(&self) -> Arc<Policies> {
-        Arc::clone(&self.in_force.read().policies)
+    pub(in crate::abuse) fn policies(&self) -> Arc<RecordPolicies> {
+        Arc::clone(&self.settings.read().policies)
     }
 
     fn retain(&self) -> i64 {
-        self.in_force.read().retain
+        self.settings.read().retain
     }
 
     /// The same with names of what else denies, whose indexes follow those of the policies.
     #[must_use]
-    pub fn with_names(self, names: &[String]) -> Self {
+    pub fn with_ban_names(self, names: &[String]) -> Self {
         {
-            let policies = &mut self.in_force.write().policies;
-            *policies = Arc::new(Policies::clone(policies).with_names(names));
+            let policies = &mut self.settings.write().policies;
+            *policies = Arc::new(RecordPolicies::clone(policies).with_ban_names(names));
         }
         self
     }
@@ -144,29 +145,29 @@ impl Registry {
     /// Merges what a worker hands over.
     pub(in crate::abuse) fn record(&self, batch: Batch, now: i64) {
         let policies = Arc::clone(&batch.policies);
-        let (tallies, filled, lost) = noted(batch, &self.names());
+        let (tallies, filled, lost) = prepare(batch, &self.names());
         let mut evicted = 0;
-        let mut herald = self.herald.lock();
+        let mut event_throttle = self.event_throttle.lock();
         let mut tallies = tallies.into_iter();
         while tallies.len() > 0 {
             let mut clients = self.held.lock();
             let mut seen = Vec::new();
-            for Noted { address, tally, users } in tallies.by_ref().take(CHUNK) {
+            for AddressDenials { address, tally, users } in tallies.by_ref().take(CHUNK) {
                 if !clients.add(address, tally, &users, &policies, now) {
                     continue;
                 }
-                if herald.wants(address, now)
+                if event_throttle.admits(address, now)
                     && let Some(held) = clients.get(address)
                 {
-                    herald.tell(held.told(address));
+                    event_throttle.send(held.to_client(address));
                 }
                 seen.push((address, users));
             }
             evicted += clients.make_room();
             drop(clients);
-            let mut sightings = self.sightings.lock();
+            let mut user_addresses = self.user_addresses.lock();
             for (address, users) in seen {
-                users.iter().for_each(|who| sightings.add(address, who));
+                users.iter().for_each(|who| user_addresses.add(address, who));
             }
         }
         for filled in filled.chunks(CHUNK) {
@@ -182,25 +183,25 @@ impl Registry {
 
     /// Forgets some of what has expired. A few calls reach everything.
     pub(in crate::abuse) fn sweep(&self, now: i64) {
-        let InForce { policies, retain, .. } = self.in_force.read().clone();
+        let Settings { policies, retain, .. } = self.settings.read().clone();
         self.held.lock().sweep(&policies, retain, now);
-        self.sightings.lock().expire(now.saturating_sub(retain), SWEEP);
+        self.user_addresses.lock().expire(now.saturating_sub(retain), SWEEP);
     }
 
     /// Goes a step of a walk in search of a page. True while there is more to look at: between two steps others have
     /// their turn.
-    pub fn step(&self, walk: &mut Walk, now: i64) -> bool {
+    pub fn step(&self, walk: &mut PageScan, now: i64) -> bool {
         let retain = self.retain();
         walk.step(&self.held.lock(), |held| expired(held, retain, now), now)
     }
 
-    /// All clients that `wanted` lets through, in order of their addresses.
-    pub fn clients(&self, now: i64, wanted: impl Fn(&Client) -> bool) -> Vec<Client> {
-        let all = Wanted { sort: Sort::Address, ..Wanted::default() };
-        let mut walk = Walk::new(all, usize::MAX);
+    /// All clients that `filter` lets through, in order of their addresses.
+    pub fn clients(&self, now: i64, filter: impl Fn(&LimitedClient) -> bool) -> Vec<LimitedClient> {
+        let all = ClientQuery { sort: Sort::Address, ..ClientQuery::default() };
+        let mut walk = PageScan::new(all, usize::MAX);
         while self.step(&mut walk, now) {}
         let (mut clients, _) = walk.page();
-        clients.retain(wanted);
+        clients.retain(filter);
         clients
     }
 
@@ -217,58 +218,62 @@ impl Registry {
     }
 
     /// One client with its records, newest first, and the limits that held it back.
-    pub fn client(&self, address: IpNet, now: i64) -> Option<(Client, Vec<Record>, Vec<Limited>)> {
-        let InForce { policies, retain, .. } = self.in_force.read().clone();
+    pub fn client(
+        &self,
+        address: IpNet,
+        now: i64,
+    ) -> Option<(LimitedClient, Vec<RequestRecord>, Vec<DenyingLimit>)> {
+        let Settings { policies, retain, .. } = self.settings.read().clone();
         let mut clients = self.held.lock();
         clients.change(address, |held| held.expire(&policies, now));
         let held = clients.get(address).filter(|held| !expired(held, retain, now))?;
         let (records, limits) = held.evidence(&address::shown(address), &policies, now);
-        Some((held.told(address), records, limits))
+        Some((held.to_client(address), records, limits))
     }
 
     /// Forgets a client, and what was noted of it until `since`. Gives the limits that held it back, `None`
     /// where it was not known.
-    pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<Limited>> {
-        let InForce { policies, retain, .. } = self.in_force.read().clone();
-        self.sightings.lock().forget(address);
+    pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<DenyingLimit>> {
+        let Settings { policies, retain, .. } = self.settings.read().clone();
+        self.user_addresses.lock().forget(address);
         let held = self.held.lock().forget(address, since).filter(|held| !expired(held, retain, since))?;
         Some(held.evidence(&address::shown(address), &policies, since).1)
     }
 
     /// From which addresses a user was denied, as he is written down, most lately first. `others`: what the archive
     /// holds, in which what this instance told is less than what it knows.
-    pub fn user(&self, written: &str, others: &Whereabouts, now: i64) -> Vec<Sighting> {
+    pub fn user(&self, written: &str, others: &UserAddresses, now: i64) -> Vec<UserAddress> {
         let mut found = BTreeMap::new();
-        let mut add = |sighting: &Sighting| {
-            let Sighting { address, denied, last } = *sighting;
-            let known = found.entry(address).or_insert(Sighting { address, denied: 0, last });
+        let mut add = |user_address: &UserAddress| {
+            let UserAddress { address, denied, last } = *user_address;
+            let known = found.entry(address).or_insert(UserAddress { address, denied: 0, last });
             known.denied = known.denied.saturating_add(denied);
             known.last = known.last.max(last);
         };
         let retain = self.retain();
-        let own = self.sightings.lock().of(written, retain, now);
-        let known: BTreeSet<_> = own.iter().map(|sighting| sighting.address).collect();
+        let own = self.user_addresses.lock().addresses_of(written, retain, now);
+        let known: BTreeSet<_> = own.iter().map(|user_address| user_address.address).collect();
         own.iter().chain(&others.others).for_each(&mut add);
-        others.own.iter().filter(|sighting| !known.contains(&sighting.address)).for_each(add);
+        others.own.iter().filter(|user_address| !known.contains(&user_address.address)).for_each(add);
         let mut found: Vec<_> = found.into_values().collect();
-        found.retain(|sighting| sighting.last.saturating_add(retain) > now);
-        found.sort_by_key(|sighting| (Reverse(sighting.last), sighting.address));
+        found.retain(|user_address| user_address.last.saturating_add(retain) > now);
+        found.sort_by_key(|user_address| (Reverse(user_address.last), user_address.address));
         found
     }
 
-    /// What the archive is to be told of users, `max` of it. Each is there again until [`Registry::told`].
-    pub fn untold(&self, max: usize) -> Vec<Untold> {
-        self.sightings.lock().untold(max)
+    /// What the archive is to be told of users, `max` of it. Each is there again until [`ClientRegistry::told`].
+    pub fn pending_user_addresses(&self, max: usize) -> Vec<PendingUpdate> {
+        self.user_addresses.lock().pending(max)
     }
 
     /// The archive was told.
-    pub fn told(&self, given: &[Untold]) {
-        self.sightings.lock().told(given);
+    pub fn ack_user_addresses(&self, given: &[PendingUpdate]) {
+        self.user_addresses.lock().ack(given);
     }
 
     /// Clients that have changed since they were published, those that wait longest first: `max` of them,
-    /// or fewer where they are large. Each is there again until [`Registry::published`] is told of it.
-    pub fn unpublished(&self, now: i64, max: usize) -> Vec<Unpublished> {
+    /// or fewer where they are large. Each is there again until [`ClientRegistry::ack_snapshots`] is told of it.
+    pub fn pending_snapshots(&self, now: i64, max: usize) -> Vec<PendingSnapshot> {
         let retain = self.retain();
         let mut room = PUBLISHED;
         let clients = self.held.lock();
@@ -283,9 +288,9 @@ impl Registry {
             let publication = held.publication.as_ref()?;
             let left = own.last.saturating_add(retain).saturating_sub(now);
             let (slice, users) = publication.users.next();
-            Some(Unpublished {
+            Some(PendingSnapshot {
                 address,
-                snapshot: Snapshot::of(own),
+                snapshot: ClientSnapshot::of(own),
                 users,
                 slice,
                 stays: Duration::from_micros(left.try_into().unwrap_or(0)),
@@ -296,19 +301,19 @@ impl Registry {
     }
 
     /// These were published as they were given.
-    pub fn published<'a>(&self, given: impl IntoIterator<Item = &'a Unpublished>, now: i64) {
+    pub fn ack_snapshots<'a>(&self, given: impl IntoIterator<Item = &'a PendingSnapshot>, now: i64) {
         let mut clients = self.held.lock();
-        for Unpublished { address, changes, users, .. } in given {
+        for PendingSnapshot { address, changes, users, .. } in given {
             clients.change(*address, |held| {
-                held.publication.as_mut().map(|publication| publication.told(*changes, users, now))
+                held.publication.as_mut().map(|publication| publication.ack(*changes, users, now))
             });
         }
     }
 
     /// This was not published, since the client was forgotten elsewhere after its last denial.
-    pub fn refused(&self, given: &Unpublished) {
+    pub fn reject_snapshot(&self, given: &PendingSnapshot) {
         let mut clients = self.held.lock();
-        let changes = |held: &Held| held.publication.as_ref().map(|publication| publication.changes);
+        let changes = |held: &ClientEntry| held.publication.as_ref().map(|publication| publication.changes);
         // What has come since is published the next time.
         if clients.get(given.address).and_then(changes) == Some(given.changes) {
             clients.forget(given.address, given.snapshot.last);
@@ -316,9 +321,9 @@ impl Registry {
     }
 
     /// Has everything published anew, as far as instances share it: the archive has lost it.
-    pub fn publish_all(&self, now: i64) {
-        self.sightings.lock().tell_all();
-        let (mut at, mut rest) = (None, SHARED);
+    pub fn republish_all(&self, now: i64) {
+        self.user_addresses.lock().resend_all();
+        let (mut at, mut rest) = (None, SHARED_CLIENTS);
         while rest > 0 {
             let mut clients = self.held.lock();
             let places: Vec<_> = clients.orders().after(Sort::Last, at).take(CHUNK.min(rest)).collect();
@@ -337,26 +342,26 @@ impl Registry {
     }
 
     /// Whether a client is not known as it is since this change of the archive.
-    pub(super) fn lacks(&self, address: IpNet, change: i64) -> bool {
+    pub(super) fn is_outdated(&self, address: IpNet, change: i64) -> bool {
         let clients = self.held.lock();
-        let read = |held: &Held| held.publication.as_ref()?.read;
+        let read = |held: &ClientEntry| held.publication.as_ref()?.read;
         clients.get(address).and_then(read) != Some(change)
     }
 
     /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
     /// archive where that is known. `now`: when it was found.
-    pub(super) fn replace_others(&self, address: IpNet, found: Others, read: Option<i64>, now: i64) {
-        let Others { forgotten, snapshots, users } = found;
+    pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
+        let PeerView { forgotten, snapshots, users } = found;
         let shown = address::shown(address);
-        let InForce { policies, names, .. } = self.in_force.read().clone();
-        let into_account = |found: Snapshot| found.into_account(&shown, &policies, &names, now);
-        let others = snapshots.into_iter().map(into_account).reduce(|mut all: Account, account| {
+        let Settings { policies, names, .. } = self.settings.read().clone();
+        let into_account = |found: ClientSnapshot| found.into_account(&shown, &policies, &names, now);
+        let others = snapshots.into_iter().map(into_account).reduce(|mut all: DenialHistory, account| {
             all.merge(&account, &shown, &policies, now);
             all
         });
         let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
         let mut clients = self.held.lock();
-        clients.replace_others(address, others, forgotten, read, now);
+        clients.replace_peer_view(address, others, forgotten, read, now);
         clients.change(address, |held| held.count_users(users, policies.slice(now)));
         let evicted = clients.make_room();
         drop(clients);
@@ -370,7 +375,7 @@ impl Registry {
     }
 }
 
-fn expired(held: &Held, retain: i64, now: i64) -> bool {
+fn expired(held: &ClientEntry, retain: i64, now: i64) -> bool {
     held.last().saturating_add(retain) <= now
 }
 
@@ -389,8 +394,12 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
 
-    fn registry() -> Registry {
-        Registry::new(&[policy()], Duration::from_secs(10), Metrics::new(&telemetry::testing::config(), 1))
+    fn registry() -> ClientRegistry {
+        ClientRegistry::new(
+            &[policy()],
+            Duration::from_secs(10),
+            Metrics::new(&telemetry::testing::config(), 1),
+        )
     }
 
     fn batch(address: &str, time: i64) -> Batch {
@@ -400,17 +409,17 @@ mod tests {
     }
 
     /// As another instance tells of a client that it denied once.
-    fn snapshot(time: i64) -> Snapshot {
-        let other = Registry::new(
+    fn snapshot(time: i64) -> ClientSnapshot {
+        let other = ClientRegistry::new(
             &[policy()],
             Duration::from_secs(10),
             Metrics::new(&telemetry::testing::config(), 1),
         );
         other.record(batch("203.0.113.7", time), time);
-        other.unpublished(time, 1).remove(0).snapshot
+        other.pending_snapshots(time, 1).remove(0).snapshot
     }
 
-    fn listed(registry: &Registry, now: i64) -> Vec<String> {
+    fn listed(registry: &ClientRegistry, now: i64) -> Vec<String> {
         registry.clients(now, |_| true).iter().map(|client| client.shown.to_string()).collect()
     }
 
@@ -490,12 +499,12 @@ mod tests {
             registry.record(batch(&format!("10.0.0.{}", n % 50), n), 0);
         }
         registry.forget(address::parse("10.0.0.1").unwrap(), 0);
-        let found = Others { snapshots: vec![snapshot(2_000)], users: 7, forgotten: None };
+        let found = PeerView { snapshots: vec![snapshot(2_000)], users: 7, forgotten: None };
         for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
-            registry.replace_others(address::parse(address).unwrap(), found.clone(), Some(1), 0);
+            registry.replace_peer_view(address::parse(address).unwrap(), found.clone(), Some(1), 0);
         }
-        registry.published(&registry.unpublished(10, 20), 10);
-        registry.replace_others(address::parse("10.0.0.2").unwrap(), Others::default(), Some(1), 0);
+        registry.ack_snapshots(&registry.pending_snapshots(10, 20), 10);
+        registry.replace_peer_view(address::parse("10.0.0.2").unwrap(), PeerView::default(), Some(1), 0);
         registry.forget(address::parse("10.0.0.3").unwrap(), 0);
         assert!(registry.held.lock().add_up());
     }
@@ -525,14 +534,14 @@ mod tests {
             registry.sweep(5 * SECOND);
         }
         let clients = registry.held.lock();
-        let records = |held: &Held| held.evidence("10.0.0.1", &registry.policies(), 0).0.len();
+        let records = |held: &ClientEntry| held.evidence("10.0.0.1", &registry.policies(), 0).0.len();
         assert!(clients.range((Bound::Unbounded, Bound::Unbounded)).all(|(_, held)| records(held) == 1));
     }
 
     #[test]
     fn whoever_listens_hears_of_clients_that_are_limited() {
         let events = Events::new();
-        let registry = registry().telling(events.clone());
+        let registry = registry().with_events(events.clone());
         registry.record(batch("203.0.113.6", 5), 5);
         let mut listener = events.subscribe();
         registry.record(batch("203.0.113.7", 5), 5);
@@ -556,10 +565,10 @@ mod tests {
     #[test]
     fn what_was_noted_under_the_last_configuration_keeps_its_name() {
         let registry = registry();
-        let noted = batch("203.0.113.7", 5);
+        let prepare = batch("203.0.113.7", 5);
         let other = Policy { name: "other".into(), ..policy() };
-        registry.reconfigure(&[other], &[], Names::default(), Duration::from_secs(20));
-        registry.record(noted, 6);
+        registry.reconfigure(&[other], &[], UserNaming::default(), Duration::from_secs(20));
+        registry.record(prepare, 6);
         let address = address::parse("203.0.113.7").unwrap();
         let named = |now| registry.client(address, now).map(|(client, ..)| client.policies);
         assert_eq!(named(6), Some(vec![Arc::from("per-ip")]));
@@ -578,7 +587,7 @@ mod tests {
     fn what_has_changed_is_published_until_it_was() {
         let registry = registry();
         let unpublished = |now| {
-            let unpublished = registry.unpublished(now, 2);
+            let unpublished = registry.pending_snapshots(now, 2);
             unpublished.iter().map(|given| given.address.addr().to_string()).collect::<Vec<_>>()
         };
         for (time, address) in ["203.0.113.9", "203.0.113.8", "203.0.113.7"].into_iter().enumerate() {
@@ -586,20 +595,20 @@ mod tests {
         }
         assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "who waits longest comes first");
         assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "nobody was told");
-        let given = registry.unpublished(2, 2);
+        let given = registry.pending_snapshots(2, 2);
         assert_eq!(given[0].stays, Duration::from_micros(10_000_000 - 2));
         registry.record(batch("203.0.113.8", 3), 3);
-        registry.published(&given, 4);
+        registry.ack_snapshots(&given, 4);
         assert_eq!(unpublished(5), ["203.0.113.7"]);
-        registry.published(&registry.unpublished(5, 2), 5);
+        registry.ack_snapshots(&registry.pending_snapshots(5, 2), 5);
         assert_eq!(
             unpublished(5 + SECOND),
             ["203.0.113.8"],
             "it changed meanwhile, and is told a second later"
         );
-        registry.published(&registry.unpublished(5 + SECOND, 2), 5 + SECOND);
+        registry.ack_snapshots(&registry.pending_snapshots(5 + SECOND, 2), 5 + SECOND);
         assert_eq!(unpublished(9 * SECOND), [""; 0]);
-        registry.publish_all(9 * SECOND);
+        registry.republish_all(9 * SECOND);
         assert_eq!(unpublished(9 * SECOND).len(), 2);
     }
 
@@ -611,7 +620,7 @@ mod tests {
             batch.tallies[0].1.records = (0..1_000).map(|user| (0, entry(1, &user.to_string()))).collect();
             registry.record(batch, 1);
         }
-        let given = registry.unpublished(1, 512);
+        let given = registry.pending_snapshots(1, 512);
         assert!((10..390).contains(&given.len()), "{}", given.len());
     }
 
@@ -619,24 +628,24 @@ mod tests {
     fn what_others_know_is_told_with_what_is_known_here() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
-        let others = |times: &[i64]| Others {
+        let others = |times: &[i64]| PeerView {
             forgotten: None,
             snapshots: times.iter().map(|&time| snapshot(time)).collect(),
             users: 0,
         };
-        assert!(registry.lacks(address, 1));
-        registry.replace_others(address, others(&[5, 7]), Some(1), 10);
-        assert!(!registry.lacks(address, 1) && registry.lacks(address, 2));
+        assert!(registry.is_outdated(address, 1));
+        registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
+        assert!(!registry.is_outdated(address, 1) && registry.is_outdated(address, 2));
         let denied =
             || registry.client(address, 10).map(|(client, records, _)| (client.denied, records.len()));
         assert_eq!(denied(), Some((2, 2)));
-        assert!(registry.unpublished(10, 9).is_empty(), "it is theirs to tell");
+        assert!(registry.pending_snapshots(10, 9).is_empty(), "it is theirs to tell");
         registry.record(batch("203.0.113.7", 6), 10);
         assert_eq!(denied(), Some((3, 3)));
-        registry.replace_others(address, others(&[5, 7]), Some(1), 10);
+        registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
         assert_eq!(denied(), Some((3, 3)), "read twice");
-        assert_eq!(registry.unpublished(10, 9)[0].snapshot.denied, 1, "each tells its own alone");
-        registry.replace_others(address, Others::default(), Some(2), 10);
+        assert_eq!(registry.pending_snapshots(10, 9)[0].snapshot.denied, 1, "each tells its own alone");
+        registry.replace_peer_view(address, PeerView::default(), Some(2), 10);
         assert_eq!(denied(), Some((1, 1)), "what they have no more, goes");
     }
 
@@ -645,25 +654,25 @@ mod tests {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
         registry.record(batch("203.0.113.7", 5), 10);
-        let forgotten = |ago| Others { forgotten: Some(ago), ..Others::default() };
-        let theirs = Others { snapshots: vec![snapshot(7)], ..forgotten(6) };
-        registry.replace_others(address, theirs.clone(), Some(1), 10);
+        let forgotten = |ago| PeerView { forgotten: Some(ago), ..PeerView::default() };
+        let theirs = PeerView { snapshots: vec![snapshot(7)], ..forgotten(6) };
+        registry.replace_peer_view(address, theirs.clone(), Some(1), 10);
         assert_eq!(registry.client(address, 10).unwrap().0.denied, 2);
-        registry.replace_others(address, Others { forgotten: Some(4), ..theirs }, Some(2), 10);
+        registry.replace_peer_view(address, PeerView { forgotten: Some(4), ..theirs }, Some(2), 10);
         assert_eq!(registry.client(address, 10).unwrap().0.denied, 1);
-        registry.replace_others(address, forgotten(2), Some(3), 10);
+        registry.replace_peer_view(address, forgotten(2), Some(3), 10);
         assert_eq!(registry.client(address, 10), None);
-        assert!(registry.unpublished(10, 9).is_empty());
+        assert!(registry.pending_snapshots(10, 9).is_empty());
         registry.record(batch("203.0.113.7", 8), 11);
-        assert!(listed(&registry, 11).is_empty(), "noted before, handed over after");
+        assert!(listed(&registry, 11).is_empty(), "prepare before, handed over after");
         registry.record(batch("203.0.113.7", 9), 11);
         assert_eq!(listed(&registry, 11), ["203.0.113.7"]);
 
-        let given = registry.unpublished(11, 9).remove(0);
+        let given = registry.pending_snapshots(11, 9).remove(0);
         registry.record(batch("203.0.113.7", 10), 11);
-        registry.refused(&given);
+        registry.reject_snapshot(&given);
         assert_eq!(listed(&registry, 11), ["203.0.113.7"], "it was denied again meanwhile");
-        registry.refused(&registry.unpublished(11, 9)[0]);
+        registry.reject_snapshot(&registry.pending_snapshots(11, 9)[0]);
         assert!(listed(&registry, 11).is_empty());
     }
 }

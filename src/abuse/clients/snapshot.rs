@@ -6,9 +6,9 @@ use std::{cmp::Reverse, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::Names,
-    history::{Account, HeldLimit, LIMITS},
-    policies::Policies,
+    super::UserNaming,
+    history::{DenialHistory, HistoryLimit, LIMITS},
+    policies::RecordPolicies,
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
@@ -22,7 +22,7 @@ const AHEAD: i64 = 60_000_000;
 /// A client as one instance knows it. Times are microseconds since the Unix epoch. Policies have their
 /// names, since each instance may have others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Snapshot {
+pub struct ClientSnapshot {
     version: u32,
     /// The first and the last denial.
     pub first: i64,
@@ -35,7 +35,7 @@ pub struct Snapshot {
     /// How many this instance has counted. Who they are is in sketches that all instances share.
     pub users: u64,
     /// By policy, oldest first.
-    pub records: Vec<RecordSnapshot>,
+    pub records: Vec<RequestSnapshot>,
 }
 
 /// A limit that held the client back.
@@ -48,7 +48,7 @@ pub struct LimitSnapshot {
 
 /// A request of the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordSnapshot {
+pub struct RequestSnapshot {
     pub policy: String,
     pub time: i64,
     pub user: Option<String>,
@@ -56,9 +56,9 @@ pub struct RecordSnapshot {
     pub path: String,
 }
 
-impl Snapshot {
-    pub(super) fn of(account: &Account) -> Self {
-        let limit = |held: &HeldLimit| LimitSnapshot {
+impl ClientSnapshot {
+    pub(super) fn of(account: &DenialHistory) -> Self {
+        let limit = |held: &HistoryLimit| LimitSnapshot {
             policy: held.policy.to_string(),
             identifier: held.identifier.to_string(),
             until: held.until,
@@ -93,9 +93,15 @@ impl Snapshot {
 
     /// The account that it is of. It comes from outside: whatever in it no instance writes is left out.
     /// `shown`: the client's address.
-    pub(super) fn into_account(self, shown: &str, policies: &Policies, names: &Names, now: i64) -> Account {
+    pub(super) fn into_account(
+        self,
+        shown: &str,
+        policies: &RecordPolicies,
+        names: &UserNaming,
+        now: i64,
+    ) -> DenialHistory {
         let latest = now.saturating_add(AHEAD);
-        let mut account = Account::new(self.first.min(latest));
+        let mut account = DenialHistory::new(self.first.min(latest));
         account.span(account.first, self.last.min(latest), self.until, self.denied);
         for policy in self.policies.iter().filter(|policy| short(policy)) {
             account.add_policy(&policies.intern(policy));
@@ -104,7 +110,7 @@ impl Snapshot {
             if short(&limit.policy) && short(&limit.identifier) {
                 let policy = policies.intern(&limit.policy);
                 account.add_limit(
-                    HeldLimit::new(policy, names.key(&limit.identifier).into(), limit.until),
+                    HistoryLimit::new(policy, names.mask_key(&limit.identifier).into(), limit.until),
                     shown,
                 );
             }
@@ -114,7 +120,7 @@ impl Snapshot {
             let Some((policy, entry)) = record.into_entry() else { continue };
             let policy = policies.intern(&policy);
             if let Some(kept) = account.kept(&policy) {
-                kept.insert(&names.entry(&Arc::new(entry)).0, policies.bounds(&policy), now);
+                kept.insert(&names.mask_entry(&Arc::new(entry)).0, policies.bounds(&policy), now);
             }
         }
         account.settle(policies);
@@ -122,7 +128,7 @@ impl Snapshot {
     }
 }
 
-impl RecordSnapshot {
+impl RequestSnapshot {
     fn into_entry(self) -> Option<(String, Entry)> {
         let Self { policy, time, user, method, path } = self;
         let texts = [&policy, user.as_ref().unwrap_or(&path), &path, &method];
@@ -133,8 +139,8 @@ impl RecordSnapshot {
     }
 }
 
-fn record(policy: &str, entry: &Entry) -> RecordSnapshot {
-    RecordSnapshot {
+fn record(policy: &str, entry: &Entry) -> RequestSnapshot {
+    RequestSnapshot {
         policy: policy.to_owned(),
         time: entry.time,
         user: entry.user.as_deref().map(str::to_owned),
@@ -151,8 +157,8 @@ fn short(text: &str) -> bool {
 mod tests {
     use super::{
         super::super::{
-            recording::prepare::Noted,
-            testing::{entry, names, noted_of, policy, tally_of},
+            recording::prepare::AddressDenials,
+            testing::{entry, names, policy, prepared, tally_of},
         },
         *,
     };
@@ -160,59 +166,59 @@ mod tests {
 
     const NOW: i64 = 1_783_080_001_000_000;
 
-    fn policies() -> Policies {
-        Policies::new(&[policy()], 60_000_000)
+    fn policies() -> RecordPolicies {
+        RecordPolicies::new(&[policy()], 60_000_000)
     }
 
-    fn account(policies: &Policies) -> Account {
+    fn account(policies: &RecordPolicies) -> DenialHistory {
         let tally = tally_of(&[entry(NOW - 2, "acme"), entry(NOW - 1, "bob")], NOW + 9);
-        let Noted { tally, users, .. } = noted_of(tally);
-        let mut account = Account::new(tally.first);
+        let AddressDenials { tally, users, .. } = prepared(tally);
+        let mut account = DenialHistory::new(tally.first);
         account.add(tally, &users, "203.0.113.7", policies, NOW, |_, _| {});
         account
     }
 
-    fn read(snapshot: Snapshot, policies: &Policies) -> Account {
-        snapshot.into_account("203.0.113.7", policies, &Names::default(), NOW)
+    fn read(snapshot: ClientSnapshot, policies: &RecordPolicies) -> DenialHistory {
+        snapshot.into_account("203.0.113.7", policies, &UserNaming::default(), NOW)
     }
 
     #[test]
     fn an_account_is_read_as_it_was_told() {
         let policies = policies();
-        let told = Snapshot::of(&account(&policies));
+        let told = ClientSnapshot::of(&account(&policies));
         assert_eq!(told.users, 2);
         let json = serde_json::to_string(&told).unwrap();
-        let again: Snapshot = serde_json::from_str(&json).unwrap();
+        let again: ClientSnapshot = serde_json::from_str(&json).unwrap();
         assert_eq!(again, told);
-        assert_eq!(Snapshot::of(&read(again, &policies)), told);
+        assert_eq!(ClientSnapshot::of(&read(again, &policies)), told);
     }
 
     #[test]
     fn what_another_instance_wrote_in_the_clear_is_hashed() {
         let policies = policies();
-        let mut told = Snapshot::of(&account(&policies));
+        let mut told = ClientSnapshot::of(&account(&policies));
         told.limits.push(LimitSnapshot { policy: "x".into(), identifier: "user:acme".into(), until: NOW });
         let account = told.into_account("203.0.113.7", &policies, &names(Users::Hashed), NOW);
-        let json = serde_json::to_string(&Snapshot::of(&account)).unwrap();
+        let json = serde_json::to_string(&ClientSnapshot::of(&account)).unwrap();
         assert!(json.contains("hmac:") && !json.contains("acme") && !json.contains("bob"), "{json}");
     }
 
     #[test]
     fn what_no_instance_writes_is_left_out() {
         let policies = policies();
-        let mut told = Snapshot::of(&account(&policies));
+        let mut told = ClientSnapshot::of(&account(&policies));
         told.last = i64::MAX;
         told.denied = u64::MAX;
         told.users = u64::MAX;
         told.policies = (0..5_000).map(|policy| policy.to_string()).collect();
         told.limits = vec![told.limits[0].clone(); 5_000];
         let good = told.records[0].clone();
-        told.records.push(RecordSnapshot { time: i64::MAX, ..good.clone() });
-        told.records.push(RecordSnapshot { time: i64::MIN, ..good.clone() });
-        told.records.push(RecordSnapshot { method: "GET /".into(), ..good.clone() });
-        told.records.push(RecordSnapshot { path: "/".repeat(LONGEST + 1), ..good.clone() });
-        told.records.push(RecordSnapshot { user: Some("u".repeat(LONGEST + 1)), ..good.clone() });
-        told.records.extend((0..5_000).map(|n| RecordSnapshot { policy: n.to_string(), ..good.clone() }));
+        told.records.push(RequestSnapshot { time: i64::MAX, ..good.clone() });
+        told.records.push(RequestSnapshot { time: i64::MIN, ..good.clone() });
+        told.records.push(RequestSnapshot { method: "GET /".into(), ..good.clone() });
+        told.records.push(RequestSnapshot { path: "/".repeat(LONGEST + 1), ..good.clone() });
+        told.records.push(RequestSnapshot { user: Some("u".repeat(LONGEST + 1)), ..good.clone() });
+        told.records.extend((0..5_000).map(|n| RequestSnapshot { policy: n.to_string(), ..good.clone() }));
         let account = read(told, &policies);
         assert_eq!(account.last, NOW + AHEAD);
         assert_eq!(
@@ -226,7 +232,7 @@ mod tests {
 
     #[test]
     fn the_oldest_records_go_where_it_is_too_long() {
-        let mut told = Snapshot::of(&account(&policies()));
+        let mut told = ClientSnapshot::of(&account(&policies()));
         assert!(told.shorten());
         assert_eq!(
             told.records.iter().map(|record| record.user.as_deref()).collect::<Vec<_>>(),

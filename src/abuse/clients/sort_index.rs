@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::entry::Held;
+use super::entry::ClientEntry;
 
 /// By what addresses are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -37,12 +37,12 @@ impl Sort {
     }
 
     /// What is compared, the greatest first.
-    pub(super) fn number(self, held: &Held) -> u64 {
+    pub(super) fn sort_key(self, entry: &ClientEntry) -> u64 {
         match self {
-            Self::Last => u64::try_from(held.last()).unwrap_or(0),
-            Self::First => u64::try_from(held.first()).unwrap_or(0),
-            Self::Denied => held.denied(),
-            Self::Users => held.users(),
+            Self::Last => u64::try_from(entry.last()).unwrap_or(0),
+            Self::First => u64::try_from(entry.first()).unwrap_or(0),
+            Self::Denied => entry.denied(),
+            Self::Users => entry.users(),
             Self::Address => 0,
         }
     }
@@ -50,16 +50,16 @@ impl Sort {
 
 /// The place of an address in a list: these are in ascending order. In bytes, since there are four million of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place([u8; 8], IpNet);
+pub struct ClientPosition([u8; 8], IpNet);
 
-impl Place {
+impl ClientPosition {
     /// That of an address with this number.
     pub fn new(number: u64, address: IpNet) -> Self {
         Self((!number).to_be_bytes(), address)
     }
 
     /// What the address is sorted by.
-    pub fn number(self) -> u64 {
+    pub fn sort_key(self) -> u64 {
         !u64::from_be_bytes(self.0)
     }
 
@@ -71,48 +71,52 @@ impl Place {
 
 /// All addresses in each of the orders but that of the addresses themselves.
 #[derive(Debug, Default)]
-pub(super) struct Orders([BTreeSet<Place>; 4]);
+pub(super) struct SortIndex([BTreeSet<ClientPosition>; 4]);
 
-/// What an address is sorted by, in the order of [`Orders`].
-pub(super) type Numbers = [u64; 4];
+/// What an address is sorted by, in the order of [`SortIndex`].
+pub(super) type SortKeys = [u64; 4];
 
 const SORTS: [Sort; 4] = [Sort::Last, Sort::First, Sort::Denied, Sort::Users];
 
-pub(super) fn numbers(held: &Held) -> Numbers {
-    SORTS.map(|sort| sort.number(held))
+pub(super) fn sort_keys(entry: &ClientEntry) -> SortKeys {
+    SORTS.map(|sort| sort.sort_key(entry))
 }
 
-impl Orders {
-    pub(super) fn insert(&mut self, address: IpNet, numbers: Numbers) {
-        for (order, number) in self.0.iter_mut().zip(numbers) {
-            order.insert(Place::new(number, address));
+impl SortIndex {
+    pub(super) fn insert(&mut self, address: IpNet, sort_keys: SortKeys) {
+        for (order, number) in self.0.iter_mut().zip(sort_keys) {
+            order.insert(ClientPosition::new(number, address));
         }
     }
 
-    pub(super) fn remove(&mut self, address: IpNet, numbers: Numbers) {
-        for (order, number) in self.0.iter_mut().zip(numbers) {
-            order.remove(&Place::new(number, address));
+    pub(super) fn remove(&mut self, address: IpNet, sort_keys: SortKeys) {
+        for (order, number) in self.0.iter_mut().zip(sort_keys) {
+            order.remove(&ClientPosition::new(number, address));
         }
     }
 
-    pub(super) fn replace(&mut self, address: IpNet, before: Numbers, after: Numbers) {
+    pub(super) fn replace(&mut self, address: IpNet, before: SortKeys, after: SortKeys) {
         for ((order, before), after) in self.0.iter_mut().zip(before).zip(after) {
             if before != after {
-                order.remove(&Place::new(before, address));
-                order.insert(Place::new(after, address));
+                order.remove(&ClientPosition::new(before, address));
+                order.insert(ClientPosition::new(after, address));
             }
         }
     }
 
     /// Those behind a place. Nothing, sorted by address: that is another's.
-    pub(super) fn after(&self, sort: Sort, after: Option<Place>) -> impl Iterator<Item = Place> {
+    pub(super) fn after(
+        &self,
+        sort: Sort,
+        after: Option<ClientPosition>,
+    ) -> impl Iterator<Item = ClientPosition> {
         let bounds = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let order = SORTS.iter().position(|&of| of == sort).and_then(|order| self.0.get(order));
         order.into_iter().flat_map(move |order| order.range(bounds).copied())
     }
 
     /// The address that was denied longest ago, of those that were denied before `place`.
-    pub(super) fn oldest(&self, before: Option<Place>) -> Option<Place> {
+    pub(super) fn oldest(&self, before: Option<ClientPosition>) -> Option<ClientPosition> {
         let bounds = (Bound::Unbounded, before.map_or(Bound::Unbounded, Bound::Excluded));
         self.0[0].range(bounds).next_back().copied()
     }

@@ -13,14 +13,14 @@ use super::{
         address,
         recording::{
             denial::Tally,
-            prepare::{Filled, Who},
+            prepare::{DeniedUser, LimitEvidence},
         },
     },
-    active::Ends,
-    entry::Held,
-    history::Account,
-    policies::Policies,
-    sort_index::{Numbers, Orders, Place, numbers},
+    active::ActiveCounts,
+    entry::ClientEntry,
+    history::DenialHistory,
+    policies::RecordPolicies,
+    sort_index::{ClientPosition, SortIndex, SortKeys, sort_keys},
 };
 
 /// Addresses held; the one that was denied longest ago goes first.
@@ -35,10 +35,10 @@ const IN_FLIGHT: i64 = 2_000_000;
 const BASE: usize = 240;
 
 #[derive(Debug)]
-pub(super) struct Clients {
-    by_address: BTreeMap<IpNet, Held>,
-    orders: Orders,
-    ends: Ends,
+pub(super) struct ClientTable {
+    by_address: BTreeMap<IpNet, ClientEntry>,
+    orders: SortIndex,
+    ends: ActiveCounts,
     /// Those that are to be published, by the time at which they are.
     by_due: BTreeSet<(i64, IpNet)>,
     bytes: usize,
@@ -47,7 +47,7 @@ pub(super) struct Clients {
     /// Where the next sweep begins.
     swept: Option<IpNet>,
     /// Of those that were denied before this one the evidence is gone.
-    condensed: Option<Place>,
+    condensed: Option<ClientPosition>,
     /// Whether they are published.
     pub(super) is_shared: bool,
     /// Addresses, and bytes.
@@ -56,25 +56,30 @@ pub(super) struct Clients {
 
 /// What the accounts say of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Accounted {
+struct IndexedValues {
     bytes: usize,
-    numbers: Numbers,
+    sort_keys: SortKeys,
     until: i64,
     due: Option<i64>,
 }
 
-impl Accounted {
-    fn of(held: &Held) -> Self {
-        Self { bytes: BASE + held.bytes(), numbers: numbers(held), until: held.until(), due: held.due() }
+impl IndexedValues {
+    fn of(entry: &ClientEntry) -> Self {
+        Self {
+            bytes: BASE + entry.bytes(),
+            sort_keys: sort_keys(entry),
+            until: entry.until(),
+            due: entry.due(),
+        }
     }
 }
 
-impl Clients {
+impl ClientTable {
     pub(super) fn new() -> Self {
         Self {
             by_address: BTreeMap::new(),
-            orders: Orders::default(),
-            ends: Ends::default(),
+            orders: SortIndex::default(),
+            ends: ActiveCounts::default(),
             by_due: BTreeSet::new(),
             bytes: 0,
             forgotten: BTreeMap::new(),
@@ -90,27 +95,27 @@ impl Clients {
         &mut self,
         address: IpNet,
         tally: Tally,
-        users: &[Who],
-        policies: &Policies,
+        users: &[DeniedUser],
+        policies: &RecordPolicies,
         now: i64,
     ) -> bool {
         if self.forgotten.get(&address).is_some_and(|&since| tally.last <= since) {
             return false;
         }
-        self.admit(address, |held| held.add(tally, users, &address::shown(address), policies, now));
+        self.admit(address, |entry| entry.add(tally, users, &address::shown(address), policies, now));
         true
     }
 
-    pub(super) fn add_evidence(&mut self, filled: &Filled, policies: &Policies, now: i64) {
-        self.change(filled.address, |held| held.add_evidence(filled, policies, now));
+    pub(super) fn add_evidence(&mut self, filled: &LimitEvidence, policies: &RecordPolicies, now: i64) {
+        self.change(filled.address, |entry| entry.add_evidence(filled, policies, now));
     }
 
     /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
     /// archive. What was denied until `forgotten` is void.
-    pub(super) fn replace_others(
+    pub(super) fn replace_peer_view(
         &mut self,
         address: IpNet,
-        others: Option<Account>,
+        others: Option<DenialHistory>,
         forgotten: Option<i64>,
         read: Option<i64>,
         now: i64,
@@ -119,9 +124,9 @@ impl Clients {
             let known = self.forgotten.entry(address).or_insert(since.min(now));
             *known = (*known).max(since.min(now));
         }
-        let change = |held: &mut Held| {
-            held.replace_others(others, forgotten);
-            if let (Some(publication), Some(read)) = (&mut held.publication, read) {
+        let change = |entry: &mut ClientEntry| {
+            entry.replace_peer_view(others, forgotten);
+            if let (Some(publication), Some(read)) = (&mut entry.publication, read) {
                 publication.read = Some(read);
             }
         };
@@ -130,19 +135,23 @@ impl Clients {
         } else {
             self.admit(address, change);
         }
-        if self.by_address.get(&address).is_some_and(Held::is_empty) {
+        if self.by_address.get(&address).is_some_and(ClientEntry::is_empty) {
             self.remove(address);
         }
     }
 
     /// Changes one client and keeps the accounts right.
-    pub(super) fn change<T>(&mut self, address: IpNet, change: impl FnOnce(&mut Held) -> T) -> Option<T> {
-        let held = self.by_address.get_mut(&address)?;
-        let before = Accounted::of(held);
-        let result = change(held);
-        let after = Accounted::of(held);
+    pub(super) fn change<T>(
+        &mut self,
+        address: IpNet,
+        change: impl FnOnce(&mut ClientEntry) -> T,
+    ) -> Option<T> {
+        let entry = self.by_address.get_mut(&address)?;
+        let before = IndexedValues::of(entry);
+        let result = change(entry);
+        let after = IndexedValues::of(entry);
         self.bytes = self.bytes - before.bytes + after.bytes;
-        self.orders.replace(address, before.numbers, after.numbers);
+        self.orders.replace(address, before.sort_keys, after.sort_keys);
         if before.until != after.until {
             self.ends.remove(before.until);
             self.ends.add(after.until);
@@ -154,39 +163,39 @@ impl Clients {
         Some(result)
     }
 
-    /// [`Clients::change`], of a client that may be new.
-    fn admit(&mut self, address: IpNet, change: impl FnOnce(&mut Held)) {
+    /// [`ClientTable::change`], of a client that may be new.
+    fn admit(&mut self, address: IpNet, change: impl FnOnce(&mut ClientEntry)) {
         if !self.by_address.contains_key(&address) {
-            let mut held = Held::new(self.is_shared);
-            change(&mut held);
-            let Accounted { bytes, numbers, until, due } = Accounted::of(&held);
+            let mut entry = ClientEntry::new(self.is_shared);
+            change(&mut entry);
+            let IndexedValues { bytes, sort_keys, until, due } = IndexedValues::of(&entry);
             self.bytes += bytes;
-            self.orders.insert(address, numbers);
+            self.orders.insert(address, sort_keys);
             self.ends.add(until);
             self.by_due.extend(due.map(|due| (due, address)));
-            self.by_address.insert(address, held);
+            self.by_address.insert(address, entry);
         } else {
             self.change(address, change);
         }
     }
 
-    pub(super) fn remove(&mut self, address: IpNet) -> Option<Held> {
-        let held = self.by_address.remove(&address)?;
-        let Accounted { bytes, numbers, until, due } = Accounted::of(&held);
+    pub(super) fn remove(&mut self, address: IpNet) -> Option<ClientEntry> {
+        let entry = self.by_address.remove(&address)?;
+        let IndexedValues { bytes, sort_keys, until, due } = IndexedValues::of(&entry);
         self.bytes -= bytes;
-        self.orders.remove(address, numbers);
+        self.orders.remove(address, sort_keys);
         self.ends.remove(until);
         due.map(|due| self.by_due.remove(&(due, address)));
-        Some(held)
+        Some(entry)
     }
 
-    /// [`Clients::remove`] on demand: what was noted until `since` does not bring it back.
-    pub(super) fn forget(&mut self, address: IpNet, since: i64) -> Option<Held> {
+    /// [`ClientTable::remove`] on demand: what was noted until `since` does not bring it back.
+    pub(super) fn forget(&mut self, address: IpNet, since: i64) -> Option<ClientEntry> {
         self.forgotten.insert(address, since);
         self.remove(address)
     }
 
-    pub(super) fn get(&self, address: IpNet) -> Option<&Held> {
+    pub(super) fn get(&self, address: IpNet) -> Option<&ClientEntry> {
         self.by_address.get(&address)
     }
 
@@ -204,17 +213,20 @@ impl Clients {
         self.bytes
     }
 
-    pub(super) fn orders(&self) -> &Orders {
+    pub(super) fn orders(&self) -> &SortIndex {
         &self.orders
     }
 
     /// In order of their addresses.
-    pub(super) fn range(&self, bounds: (Bound<IpNet>, Bound<IpNet>)) -> impl Iterator<Item = (IpNet, &Held)> {
-        self.by_address.range(bounds).map(|(&address, held)| (address, held))
+    pub(super) fn range(
+        &self,
+        bounds: (Bound<IpNet>, Bound<IpNet>),
+    ) -> impl Iterator<Item = (IpNet, &ClientEntry)> {
+        self.by_address.range(bounds).map(|(&address, entry)| (address, entry))
     }
 
     /// Those that are to be published by now, the one that waits longest first.
-    pub(super) fn due(&self, now: i64) -> impl Iterator<Item = (IpNet, &Held)> {
+    pub(super) fn due(&self, now: i64) -> impl Iterator<Item = (IpNet, &ClientEntry)> {
         let due = self.by_due.iter().take_while(move |(due, _)| *due <= now);
         due.filter_map(|&(_, address)| Some((address, self.by_address.get(&address)?)))
     }
@@ -228,8 +240,8 @@ impl Clients {
                 continue;
             }
             let Some(oldest) = self.orders.oldest(None) else { break };
-            let held = self.remove(oldest.address());
-            evicted += u64::from(held.is_some_and(|held| held.own().is_some()));
+            let entry = self.remove(oldest.address());
+            evicted += u64::from(entry.is_some_and(|entry| entry.own().is_some()));
         }
         evicted
     }
@@ -238,7 +250,7 @@ impl Clients {
     fn condense(&mut self) -> bool {
         while let Some(place) = self.orders.oldest(self.condensed) {
             self.condensed = Some(place);
-            if self.change(place.address(), Held::condense) == Some(true) {
+            if self.change(place.address(), ClientEntry::condense) == Some(true) {
                 return true;
             }
         }
@@ -247,10 +259,10 @@ impl Clients {
         false
     }
 
-    pub(super) fn sweep(&mut self, policies: &Policies, retain: i64, now: i64) {
+    pub(super) fn sweep(&mut self, policies: &RecordPolicies, retain: i64, now: i64) {
         for _ in 0..SWEEP {
-            let oldest = self.orders.oldest(None).map(Place::address);
-            let is_over = |held: &Held| held.last().saturating_add(retain) <= now;
+            let oldest = self.orders.oldest(None).map(ClientPosition::address);
+            let is_over = |entry: &ClientEntry| entry.last().saturating_add(retain) <= now;
             match oldest.filter(|address| self.by_address.get(address).is_some_and(is_over)) {
                 Some(address) => self.remove(address),
                 None => break,
@@ -262,7 +274,7 @@ impl Clients {
         };
         let next: Vec<_> = self.by_address.range(after).take(SWEEP).map(|(&address, _)| address).collect();
         for &address in &next {
-            self.change(address, |held| held.expire(policies, now));
+            self.change(address, |entry| entry.expire(policies, now));
         }
         // Short of the end goes on there; at the end it begins anew.
         self.swept = next.last().copied().filter(|_| next.len() == SWEEP);
@@ -272,8 +284,8 @@ impl Clients {
     /// Whether the accounts are those of the clients.
     #[cfg(test)]
     pub(super) fn add_up(&self) -> bool {
-        let due = self.by_address.values().filter(|held| held.due().is_some());
-        self.bytes == self.by_address.values().map(|held| BASE + held.bytes()).sum::<usize>()
+        let due = self.by_address.values().filter(|entry| entry.due().is_some());
+        self.bytes == self.by_address.values().map(|entry| BASE + entry.bytes()).sum::<usize>()
             && self.orders.len() == [self.by_address.len(); 4]
             && self.by_due.len() == due.count()
             && self.ends.after(i64::MIN) == self.by_address.len()

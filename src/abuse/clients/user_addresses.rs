@@ -7,16 +7,16 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::super::recording::prepare::Who;
+use super::super::recording::prepare::DeniedUser;
 
 /// Users at addresses; those of the user who was denied longest ago go first.
-pub const SIGHTINGS: usize = 200_000;
+pub const USER_ADDRESSES: usize = 200_000;
 /// Addresses of one user; the one where he was denied longest ago goes first.
-pub const ADDRESSES_A_USER: usize = 2_048;
+pub const ADDRESSES_PER_USER: usize = 2_048;
 
 /// An address that a user was denied from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sighting {
+pub struct UserAddress {
     pub address: IpNet,
     /// How many of his requests.
     pub denied: u64,
@@ -26,16 +26,16 @@ pub struct Sighting {
 
 /// One that the archive is to be told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Untold {
+pub struct PendingUpdate {
     /// As he is written down.
     pub user: Arc<str>,
-    pub sighting: Sighting,
+    pub user_address: UserAddress,
 }
 
 /// All that this instance saw.
 #[derive(Debug, Default)]
-pub(super) struct Sightings {
-    by_user: HashMap<Arc<str>, User, foldhash::fast::RandomState>,
+pub(super) struct UserAddressIndex {
+    by_user: HashMap<Arc<str>, UserEntry, foldhash::fast::RandomState>,
     by_last: BTreeSet<(i64, Arc<str>)>,
     by_address: BTreeSet<(IpNet, Arc<str>)>,
     /// Those that the archive is to be told of, the one that waits longest first.
@@ -47,27 +47,27 @@ pub(super) struct Sightings {
 }
 
 #[derive(Debug)]
-struct User {
+struct UserEntry {
     last: i64,
-    addresses: BTreeMap<IpNet, Seen>,
+    addresses: BTreeMap<IpNet, AddressStats>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct AddressStats {
     denied: u64,
     last: i64,
     due: Option<u64>,
 }
 
-impl Sightings {
+impl UserAddressIndex {
     pub(super) fn new() -> Self {
         Self { is_shared: true, ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, address: IpNet, who: &Who) {
+    pub(super) fn add(&mut self, address: IpNet, who: &DeniedUser) {
         let user = match self.by_user.get_key_value(who.named.written.as_str()) {
             Some((user, _)) => Arc::clone(user),
-            None => self.meet(&who.named.written, who.last),
+            None => self.insert_user(&who.named.written, who.last),
         };
         let Some(known) = self.by_user.get_mut(&user) else { return };
         if known.last < who.last {
@@ -75,7 +75,8 @@ impl Sightings {
             known.last = who.last;
             self.by_last.insert((who.last, Arc::clone(&user)));
         }
-        let seen = known.addresses.entry(address).or_insert(Seen { denied: 0, last: who.last, due: None });
+        let seen =
+            known.addresses.entry(address).or_insert(AddressStats { denied: 0, last: who.last, due: None });
         seen.denied = seen.denied.saturating_add(who.denied);
         seen.last = seen.last.max(who.last);
         if seen.due.is_none() && self.is_shared {
@@ -83,22 +84,22 @@ impl Sightings {
             self.due.insert(self.next, (Arc::clone(&user), address));
             self.next += 1;
         }
-        let is_crowded = known.addresses.len() > ADDRESSES_A_USER;
+        let is_crowded = known.addresses.len() > ADDRESSES_PER_USER;
         self.by_address.insert((address, Arc::clone(&user)));
         if is_crowded {
-            self.thin_out(&user);
+            self.drop_oldest_addresses(&user);
         }
-        while self.by_address.len() > SIGHTINGS {
+        while self.by_address.len() > USER_ADDRESSES {
             let Some((_, oldest)) = self.by_last.first().cloned() else { return };
             self.remove(&oldest);
         }
     }
 
     /// From where a user was denied, but for what is `retain` microseconds ago.
-    pub(super) fn of(&self, user: &str, retain: i64, now: i64) -> Vec<Sighting> {
+    pub(super) fn addresses_of(&self, user: &str, retain: i64, now: i64) -> Vec<UserAddress> {
         let seen = self.by_user.get(user).into_iter().flat_map(|user| &user.addresses);
         let lately = seen.filter(|(_, seen)| seen.last.saturating_add(retain) > now);
-        lately.map(|(&address, seen)| Sighting { address, denied: seen.denied, last: seen.last }).collect()
+        lately.map(|(&address, seen)| UserAddress { address, denied: seen.denied, last: seen.last }).collect()
     }
 
     /// Nobody was denied there.
@@ -118,26 +119,29 @@ impl Sightings {
         }
     }
 
-    /// What the archive is to be told of, `max` of it: until [`Sightings::told`].
-    pub(super) fn untold(&self, max: usize) -> Vec<Untold> {
+    /// What the archive is to be told of, `max` of it: until [`UserAddressIndex::ack`].
+    pub(super) fn pending(&self, max: usize) -> Vec<PendingUpdate> {
         let untold = self.due.values().take(max).filter_map(|(user, address)| {
-            let Seen { denied, last, .. } = *self.by_user.get(user)?.addresses.get(address)?;
-            Some(Untold { user: Arc::clone(user), sighting: Sighting { address: *address, denied, last } })
+            let AddressStats { denied, last, .. } = *self.by_user.get(user)?.addresses.get(address)?;
+            Some(PendingUpdate {
+                user: Arc::clone(user),
+                user_address: UserAddress { address: *address, denied, last },
+            })
         });
         untold.collect()
     }
 
-    pub(super) fn told(&mut self, given: &[Untold]) {
-        for Untold { user, sighting } in given {
+    pub(super) fn ack(&mut self, given: &[PendingUpdate]) {
+        for PendingUpdate { user, user_address } in given {
             let known = self.by_user.get_mut(user);
-            let Some(seen) = known.and_then(|known| known.addresses.get_mut(&sighting.address)) else {
+            let Some(seen) = known.and_then(|known| known.addresses.get_mut(&user_address.address)) else {
                 continue;
             };
             let Some((_, due)) = seen.due.take().and_then(|due| self.due.remove_entry(&due)) else {
                 continue;
             };
             // What has changed since waits behind the others.
-            if seen.denied != sighting.denied {
+            if seen.denied != user_address.denied {
                 seen.due = Some(self.next);
                 self.due.insert(self.next, due);
                 self.next += 1;
@@ -146,7 +150,7 @@ impl Sightings {
     }
 
     /// All is to be told anew: the archive has lost it.
-    pub(super) fn tell_all(&mut self) {
+    pub(super) fn resend_all(&mut self) {
         if !self.is_shared {
             return;
         }
@@ -159,20 +163,20 @@ impl Sightings {
         }
     }
 
-    fn meet(&mut self, written: &str, last: i64) -> Arc<str> {
+    fn insert_user(&mut self, written: &str, last: i64) -> Arc<str> {
         let user: Arc<str> = written.into();
         self.by_last.insert((last, Arc::clone(&user)));
-        self.by_user.insert(Arc::clone(&user), User { last, addresses: BTreeMap::new() });
+        self.by_user.insert(Arc::clone(&user), UserEntry { last, addresses: BTreeMap::new() });
         user
     }
 
     /// Drops an eighth of a user's addresses at once: to look for each alone would take long.
-    fn thin_out(&mut self, user: &Arc<str>) {
+    fn drop_oldest_addresses(&mut self, user: &Arc<str>) {
         let Some(known) = self.by_user.get(user) else { return };
         let mut oldest: Vec<_> =
             known.addresses.iter().map(|(&address, seen)| (seen.last, address)).collect();
         oldest.sort_unstable();
-        for (_, address) in oldest.into_iter().take(ADDRESSES_A_USER / 8) {
+        for (_, address) in oldest.into_iter().take(ADDRESSES_PER_USER / 8) {
             self.remove_one(user, address);
         }
     }
@@ -210,75 +214,81 @@ impl Sightings {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::{names::Named, testing::client},
+        super::super::{names::NamedUser, testing::client},
         *,
     };
 
-    fn who(user: &str, last: i64) -> Who {
-        Who { named: Named { hash: 0, written: user.into() }, denied: 1, last }
+    fn who(user: &str, last: i64) -> DeniedUser {
+        DeniedUser { named: NamedUser { hash: 0, written: user.into() }, denied: 1, last }
     }
 
-    fn sightings() -> Sightings {
-        Sightings::new()
+    fn user_addresses() -> UserAddressIndex {
+        UserAddressIndex::new()
     }
 
     #[test]
     fn a_user_is_seen_at_each_of_his_addresses() {
-        let mut sightings = sightings();
+        let mut user_addresses = user_addresses();
         for time in 0..3 {
-            (0..300).for_each(|n| sightings.add(client(n), &who("acme", time)));
+            (0..300).for_each(|n| user_addresses.add(client(n), &who("acme", time)));
         }
-        sightings.add(client(1), &who("bob", 9));
-        let seen = sightings.of("acme", 60, 10);
+        user_addresses.add(client(1), &who("bob", 9));
+        let seen = user_addresses.addresses_of("acme", 60, 10);
         assert_eq!(seen.len(), 300);
         assert!(seen.iter().all(|seen| (seen.denied, seen.last) == (3, 2)));
-        assert_eq!(sightings.of("acme", 60, 62), [], "too long ago");
-        sightings.forget(client(1));
-        assert_eq!((sightings.of("acme", 60, 10).len(), sightings.of("bob", 60, 10).len()), (299, 0));
-        sightings.expire(2, 10);
-        assert_eq!(sightings.of("acme", 60, 10), []);
-        assert!(sightings.add_up() && sightings.by_user.is_empty());
+        assert_eq!(user_addresses.addresses_of("acme", 60, 62), [], "too long ago");
+        user_addresses.forget(client(1));
+        assert_eq!(
+            (
+                user_addresses.addresses_of("acme", 60, 10).len(),
+                user_addresses.addresses_of("bob", 60, 10).len()
+            ),
+            (299, 0)
+        );
+        user_addresses.expire(2, 10);
+        assert_eq!(user_addresses.addresses_of("acme", 60, 10), []);
+        assert!(user_addresses.add_up() && user_addresses.by_user.is_empty());
     }
 
     #[test]
     fn addresses_of_a_user_are_bounded() {
-        let mut sightings = sightings();
-        (0..5_000).for_each(|n| sightings.add(client(n), &who("acme", n as i64)));
-        let seen = sightings.of("acme", i64::MAX, 0);
-        assert!((1_000..=ADDRESSES_A_USER).contains(&seen.len()), "{}", seen.len());
+        let mut user_addresses = user_addresses();
+        (0..5_000).for_each(|n| user_addresses.add(client(n), &who("acme", n as i64)));
+        let seen = user_addresses.addresses_of("acme", i64::MAX, 0);
+        assert!((1_000..=ADDRESSES_PER_USER).contains(&seen.len()), "{}", seen.len());
         assert!(seen.iter().any(|seen| seen.address == client(4_999)));
         assert!(!seen.iter().any(|seen| seen.address == client(0)));
-        assert!(sightings.add_up());
+        assert!(user_addresses.add_up());
     }
 
     #[test]
     fn users_are_bounded() {
-        let mut sightings = sightings();
-        (0..SIGHTINGS + 10).for_each(|n| sightings.add(client(1), &who(&n.to_string(), n as i64)));
-        assert_eq!(sightings.by_user.len(), SIGHTINGS);
-        assert_eq!(sightings.of("9", i64::MAX, 0), []);
-        assert_eq!(sightings.of("10", i64::MAX, 0).len(), 1);
-        assert!(sightings.add_up());
+        let mut user_addresses = user_addresses();
+        (0..USER_ADDRESSES + 10).for_each(|n| user_addresses.add(client(1), &who(&n.to_string(), n as i64)));
+        assert_eq!(user_addresses.by_user.len(), USER_ADDRESSES);
+        assert_eq!(user_addresses.addresses_of("9", i64::MAX, 0), []);
+        assert_eq!(user_addresses.addresses_of("10", i64::MAX, 0).len(), 1);
+        assert!(user_addresses.add_up());
     }
 
     #[test]
     fn each_is_told_until_it_was() {
-        let mut sightings = sightings();
-        (0..5).for_each(|n| sightings.add(client(n), &who("acme", 1)));
-        let given = sightings.untold(3);
-        assert_eq!((given.len(), sightings.untold(3)), (3, given.clone()));
-        sightings.add(client(0), &who("acme", 2));
-        sightings.told(&given);
-        let rest: Vec<_> = sightings.untold(9).into_iter().map(|untold| untold.sighting).collect();
+        let mut user_addresses = user_addresses();
+        (0..5).for_each(|n| user_addresses.add(client(n), &who("acme", 1)));
+        let given = user_addresses.pending(3);
+        assert_eq!((given.len(), user_addresses.pending(3)), (3, given.clone()));
+        user_addresses.add(client(0), &who("acme", 2));
+        user_addresses.ack(&given);
+        let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|untold| untold.user_address).collect();
         assert_eq!(
             rest.iter().map(|seen| seen.address).collect::<Vec<_>>(),
             [client(3), client(4), client(0)]
         );
         assert_eq!(rest[2].denied, 2);
-        sightings.told(&sightings.untold(9));
-        assert_eq!(sightings.untold(9), []);
-        sightings.tell_all();
-        assert_eq!(sightings.untold(9).len(), 5);
-        assert!(sightings.add_up());
+        user_addresses.ack(&user_addresses.pending(9));
+        assert_eq!(user_addresses.pending(9), []);
+        user_addresses.resend_all();
+        assert_eq!(user_addresses.pending(9).len(), 5);
+        assert!(user_addresses.add_up());
     }
 }

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{super::clients::Registry, Recorder, denial::Batch};
+use super::{super::clients::ClientRegistry, Recorder, denial::Batch};
 use crate::{limit::Clock, telemetry::metrics::Metrics};
 
 /// Batches that may wait to be merged.
@@ -23,7 +23,7 @@ const SWEEP: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Collector {
     queue: SyncSender<Batch>,
-    registry: Arc<Registry>,
+    registry: Arc<ClientRegistry>,
     metrics: Arc<Metrics>,
 }
 
@@ -33,7 +33,7 @@ impl Collector {
     /// # Errors
     /// There is no thread left.
     pub fn spawn(
-        registry: Arc<Registry>,
+        registry: Arc<ClientRegistry>,
         clock: impl Clock + 'static,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
@@ -51,7 +51,7 @@ impl Collector {
     }
 }
 
-fn collect(batches: &Receiver<Batch>, registry: &Registry, clock: &impl Clock) {
+fn collect(batches: &Receiver<Batch>, registry: &ClientRegistry, clock: &impl Clock) {
     let mut swept = Instant::now();
     loop {
         match batches.recv_timeout(SWEEP) {
@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn what_is_noted_reaches_the_registry() {
         let metrics = Metrics::new(&testing::config(), 1);
-        let registry = Arc::new(Registry::new(&[policy()], Duration::from_secs(60), Arc::clone(&metrics)));
+        let registry =
+            Arc::new(ClientRegistry::new(&[policy()], Duration::from_secs(60), Arc::clone(&metrics)));
         let collector = Collector::spawn(Arc::clone(&registry), ManualClock::new(10), metrics).unwrap();
         let recorder = collector.recorder();
         let denial = Denial {
@@ -94,8 +95,8 @@ mod tests {
             now: 9,
             until: 20,
         };
-        assert!(recorder.denied(&denial, || entry(9, "acme")));
-        recorder.evidence(&denial, vec![entry(1, "bob"), entry(2, "eve")]);
+        assert!(recorder.record(&denial, || entry(9, "acme")));
+        recorder.record_evidence(&denial, vec![entry(1, "bob"), entry(2, "eve")]);
         recorder.flush();
         let address = address::parse("2001:db8::/64").unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);

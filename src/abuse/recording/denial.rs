@@ -6,7 +6,7 @@ use compact_str::CompactString;
 use indexmap::IndexMap;
 use smallvec::SmallVec;
 
-use super::super::clients::policies::Policies;
+use super::super::clients::policies::RecordPolicies;
 use crate::limit::algorithm::metadata_list::Entry;
 
 /// A policy held a request back.
@@ -28,7 +28,7 @@ pub struct Denial<'a> {
 
 /// One limit that held an address back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::abuse) struct Limit {
+pub(in crate::abuse) struct TalliedLimit {
     pub(in crate::abuse) policy: usize,
     pub(in crate::abuse) identifier: CompactString,
     pub(in crate::abuse) until: i64,
@@ -41,29 +41,29 @@ pub(in crate::abuse) struct Tally {
     pub(in crate::abuse) last: i64,
     pub(in crate::abuse) until: i64,
     pub(in crate::abuse) denied: u64,
-    pub(in crate::abuse) limits: Vec<Limit>,
+    pub(in crate::abuse) limits: Vec<TalliedLimit>,
     /// Everybody who asked, by his name as he gave it.
-    pub(in crate::abuse) users: Asking,
+    pub(in crate::abuse) users: UserTallies,
     /// Requests of nobody who is known, or of users for whom there was no room.
-    pub(in crate::abuse) others: Asked,
+    pub(in crate::abuse) others: UserTally,
     /// By policy, oldest first.
     pub(in crate::abuse) records: Vec<(usize, Arc<Entry>)>,
     /// How many were written down beyond the policies' share.
-    pub(in crate::abuse) few: u32,
+    pub(in crate::abuse) over_share: u32,
     /// How many of each policy were written down in this second.
-    pub(in crate::abuse) written: Written,
+    pub(in crate::abuse) written: RecordCounts,
 }
 
-pub(in crate::abuse) type Asking = IndexMap<CompactString, Asked, foldhash::fast::RandomState>;
-pub(in crate::abuse) type Written = SmallVec<[(usize, usize); 1]>;
+pub(in crate::abuse) type UserTallies = IndexMap<CompactString, UserTally, foldhash::fast::RandomState>;
+pub(in crate::abuse) type RecordCounts = SmallVec<[(usize, usize); 1]>;
 
 /// What one user asked for in vain in a tick.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in crate::abuse) struct Asked {
+pub(in crate::abuse) struct UserTally {
     pub(in crate::abuse) denied: u64,
     pub(in crate::abuse) last: i64,
-    /// As [`Tally::few`].
-    pub(in crate::abuse) few: u32,
+    /// As [`Tally::over_share`].
+    pub(in crate::abuse) over_share: u32,
 }
 
 /// What `metadata_list` wrote down of the requests that filled one limit of an address.
@@ -82,28 +82,28 @@ pub(in crate::abuse) struct Batch {
     pub(in crate::abuse) tallies: Vec<(CompactString, Tally)>,
     pub(in crate::abuse) evidence: Vec<Evidence>,
     /// Those whose indexes are in it.
-    pub(in crate::abuse) policies: Arc<Policies>,
+    pub(in crate::abuse) policies: Arc<RecordPolicies>,
 }
 
 impl Batch {
-    pub(in crate::abuse) fn denied(&self) -> u64 {
+    pub(in crate::abuse) fn record(&self) -> u64 {
         self.tallies.iter().map(|(_, tally)| tally.denied).sum()
     }
 }
 
 impl Tally {
     /// One without a denial. `written`: in this second, before this tick.
-    pub(in crate::abuse) fn new(denial: &Denial<'_>, written: Written) -> Self {
+    pub(in crate::abuse) fn new(denial: &Denial<'_>, written: RecordCounts) -> Self {
         Self {
             first: denial.now,
             last: denial.now,
             until: denial.until,
             denied: 0,
             limits: Vec::new(),
-            users: Asking::default(),
-            others: Asked::default(),
+            users: UserTallies::default(),
+            others: UserTally::default(),
             records: Vec::new(),
-            few: 0,
+            over_share: 0,
             written,
         }
     }

@@ -42,7 +42,7 @@ async fn page(context: &HandlerContext, address: &ClientParam) -> Result<Page, P
         Ok(evidence) => known(&evidence, now),
         Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
             let bans: Vec<Ban> =
-                context.state.bans.over(client).iter().map(|ban| Ban::from(&**ban)).collect();
+                context.state.bans.covering(client).iter().map(|ban| Ban::from(&**ban)).collect();
             unknown(&shown, &bans, now)
         }
         Err(problem) => return Err(problem),

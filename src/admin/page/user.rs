@@ -32,7 +32,7 @@ pub(super) async fn user(
     let page = async {
         query?;
         let UserParam(user) = user?;
-        let key = key(&user, context.state.registry.names().shows("user:"));
+        let key = key(&user, context.state.registry.names().is_unchanged("user:"));
         let found = match addresses_of(&context, &user).await {
             Ok(found) => found,
             // Somebody who was not limited can be banned all the same.
@@ -47,7 +47,7 @@ pub(super) async fn user(
 /// What to ban a user by. `None`: it is no name that requests bear, but a hash, or what was kept of a long one.
 fn key(user: &str, is_plain: bool) -> Option<String> {
     let is_name = (is_plain || !user.starts_with("hmac:")) && user.len() < WHOLE;
-    is_name.then(|| Key::of_user(user).to_string())
+    is_name.then(|| Key::from_user_name(user).to_string())
 }
 
 /// `key`: to ban the user by.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::change_log::Version;
-use crate::abuse::bans::{Ban, Change, Key};
+use crate::abuse::bans::{Ban, BanChange, Key};
 
 /// Bytes of a reason, and of who gave a ban. More than any instance writes.
 const MAX_TEXT: usize = 1_024;
@@ -28,7 +28,7 @@ pub(super) fn describe(reason: &str, by: &str) -> String {
 /// Parses a message: `[EPOCH, NUMBER, "banned", MODE KEY, LASTS, AGO, LEVEL, DESCRIPTION]`, `[EPOCH, NUMBER, "dropped", MODE
 /// KEY]` or `[EPOCH, NUMBER, "lifted", KEY]`, all of them strings, times in microseconds. `now`: microseconds since the Unix
 /// epoch, by this instance's clock.
-pub(super) fn parse(message: &[u8], now: i64) -> Option<(Version, Change)> {
+pub(super) fn parse(message: &[u8], now: i64) -> Option<(Version, BanChange)> {
     // What stands in a text as an escape can't be borrowed.
     let parts: Vec<String> = serde_json::from_slice(message).ok()?;
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
@@ -39,13 +39,13 @@ pub(super) fn parse(message: &[u8], now: i64) -> Option<(Version, Change)> {
             let (key, is_shadow) = parse_id(ban)?;
             let until = now.checked_add(parse_span(lasts)?)?;
             let since = now.checked_sub(parse_span(ago)?)?;
-            Change::Banned(ban_of(key, is_shadow, since, until, level, description)?)
+            BanChange::Banned(ban_of(key, is_shadow, since, until, level, description)?)
         }
         ["dropped", ban] => {
             let (key, is_shadow) = parse_id(ban)?;
-            Change::Dropped { key, is_shadow }
+            BanChange::Dropped { key, is_shadow }
         }
-        ["lifted", key] => Change::Lifted(Key::read(key)?),
+        ["lifted", key] => BanChange::Lifted(Key::from_canonical(key)?),
         _ => return None,
     };
     Some((version, change))
@@ -81,7 +81,7 @@ fn parse_id(ban: &str) -> Option<(Key, bool)> {
         "s" => true,
         _ => return None,
     };
-    Some((Key::read(key)?, is_shadow))
+    Some((Key::from_canonical(key)?, is_shadow))
 }
 
 fn parse_span(text: &str) -> Option<i64> {
@@ -101,11 +101,11 @@ mod tests {
         let message = format!(r#"["a1","7","banned","s user:é b","5000000","1","3","{description}"]"#);
         let (version, change) = parse(message.as_bytes(), NOW).unwrap();
         assert_eq!(version, Version { epoch: "a1".into(), number: 7 });
-        let Change::Banned(ban) = change else { panic!("{change:?}") };
+        let BanChange::Banned(ban) = change else { panic!("{change:?}") };
         assert_eq!((ban.until, ban.since, ban.level, ban.is_shadow), (NOW + 5_000_000, NOW - 1, 3, true));
         assert_eq!((ban.reason.as_str(), ban.by.as_str()), ("20 denied\nrequests", "bans.hammering"));
         let lifted = parse(br#"["a1","8","lifted","ip:10.0.0.0/8"]"#, NOW).unwrap().1;
-        assert_eq!(lifted, Change::Lifted(Key::read("ip:10.0.0.0/8").unwrap()));
+        assert_eq!(lifted, BanChange::Lifted(Key::from_canonical("ip:10.0.0.0/8").unwrap()));
     }
 
     #[test]

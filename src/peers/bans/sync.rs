@@ -14,7 +14,7 @@ use super::{
     write::{self, Outcome},
 };
 use crate::{
-    abuse::bans::{Ban, Change},
+    abuse::bans::{Ban, BanChange},
     limit::Clock,
     store::redis::Failure,
 };
@@ -37,7 +37,7 @@ pub(in crate::peers) struct BanSync<'a> {
     config: &'a MonitorConfig,
     keys: BanKeys,
     audit_log: SharedAuditLog,
-    log: RefCell<ChangeLog<Change>>,
+    log: RefCell<ChangeLog<BanChange>>,
 }
 
 impl<'a> BanSync<'a> {
@@ -61,7 +61,7 @@ impl<'a> BanSync<'a> {
         };
         // Of all else the log keeps account itself.
         if let Step::Apply(changes) = log.accept(version, change, Instant::now().into_std()) {
-            changes.into_iter().for_each(|change| self.config.bans.learn(change));
+            changes.into_iter().for_each(|change| self.config.bans.apply(change));
         }
     }
 
@@ -74,7 +74,7 @@ impl<'a> BanSync<'a> {
             let connection =
                 heartbeat.connection().filter(|_| !breaker.is_open() && retry_at <= Instant::now());
             let Some(mut connection) = connection else {
-                bans.set_in_touch(false);
+                bans.set_shared_counting(false);
                 continue;
             };
             let is_check_due = check_at <= Instant::now();
@@ -86,7 +86,7 @@ impl<'a> BanSync<'a> {
                 tracing::debug!(error = %failure.reason(), "bans can't be shared with other instances");
                 retry_at = Instant::now() + RETRY_AFTER;
             }
-            bans.set_in_touch(round.is_ok());
+            bans.set_shared_counting(round.is_ok());
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> BanSync<'a> {
         // Where there are none, the number is forgotten a day after the last.
         if observation == Observation::Lost && !self.config.bans.is_empty() {
             tracing::warn!("Redis has lost its bans: it is told of those that are known here");
-            self.config.bans.tell_all_anew();
+            self.config.bans.resend_all();
         }
         Ok(())
     }
@@ -137,8 +137,8 @@ impl<'a> BanSync<'a> {
     async fn count_offenses(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
         let MonitorConfig { bans, clock, .. } = self.config;
         for _ in 0..MAX_CALLS {
-            let mut offenses = bans.counted_alone(BATCH);
-            offenses.extend(bans.strikes(BATCH - offenses.len()));
+            let mut offenses = bans.take_backlog(BATCH);
+            offenses.extend(bans.take_pending(BATCH - offenses.len()));
             if offenses.is_empty() {
                 break;
             }
@@ -150,7 +150,7 @@ impl<'a> BanSync<'a> {
                 }
                 Err(failure) => {
                     // They may have been counted: sent again, they would count twice.
-                    bans.count_once(offenses);
+                    bans.count_locally_once(offenses);
                     return Err(failure);
                 }
             }
@@ -160,13 +160,13 @@ impl<'a> BanSync<'a> {
 
     fn apply(&self, outcome: &Outcome) {
         outcome.changes.iter().for_each(|change| self.receive(change));
-        (0..outcome.refused).for_each(|_| self.config.bans.say_full());
+        (0..outcome.refused).for_each(|_| self.config.bans.count_dropped());
     }
 
     fn report_issued(&self, outcome: &Outcome, now: i64) {
         for message in &outcome.issued {
-            if let Some((_, Change::Banned(ban))) = codec::parse(message, now) {
-                self.config.bans.issued(&ban);
+            if let Some((_, BanChange::Banned(ban))) = codec::parse(message, now) {
+                self.config.bans.record_issued(&ban);
             }
         }
     }
@@ -179,8 +179,8 @@ impl<'a> BanSync<'a> {
         let (version, bans) = snapshot.inspect_err(|_| log.abort_snapshot())?;
         let is_first = log.applied().is_none();
         let late = log.finish_snapshot(version, Instant::now().into_std());
-        self.config.bans.replace(bans, is_first);
-        late.into_iter().for_each(|change| self.config.bans.learn(change));
+        self.config.bans.replace_all(bans, is_first);
+        late.into_iter().for_each(|change| self.config.bans.apply(change));
         Ok(())
     }
 

@@ -8,9 +8,9 @@ use super::{
     codec::{describe, mode},
     keys::BanKeys,
 };
-use crate::abuse::bans::{Ban, MOST, Order, Strike};
+use crate::abuse::bans::{Ban, BanUpdate, MOST, Offense};
 
-static STRIKE: LazyLock<Script> = LazyLock::new(|| {
+static OFFENSE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
         include_str!("../../../lua/key_prelude.lua"),
         include_str!("../../../lua/bans_prelude.lua"),
@@ -39,11 +39,11 @@ pub(super) struct Outcome {
 pub(super) async fn count_offenses(
     connection: &mut MultiplexedConnection,
     keys: &BanKeys,
-    strikes: &[Strike],
+    strikes: &[Offense],
     now: i64,
 ) -> RedisResult<Outcome> {
-    let mut call = prepare(&STRIKE, keys);
-    for Strike { rule, key, count, first, last } in strikes {
+    let mut call = prepare(&OFFENSE, keys);
+    for Offense { rule, key, count, first, last } in strikes {
         let terms = &rule.terms;
         call.arg(&*rule.name).arg(key.to_string()).arg(*count);
         call.arg(now.saturating_sub(*first).max(0)).arg(now.saturating_sub(*last).max(0));
@@ -58,15 +58,15 @@ pub(super) async fn count_offenses(
 pub(super) async fn send_orders(
     connection: &mut MultiplexedConnection,
     keys: &BanKeys,
-    orders: &[Order],
+    orders: &[BanUpdate],
     now: i64,
 ) -> RedisResult<Outcome> {
     let mut call = prepare(&BAN, keys);
     for order in orders {
         match order {
-            Order::Give(ban) => push_ban(&mut call, "give", ban, now),
-            Order::Merge(ban) => push_ban(&mut call, "merge", ban, now),
-            Order::Lift(key) => {
+            BanUpdate::Put(ban) => push_ban(&mut call, "give", ban, now),
+            BanUpdate::Merge(ban) => push_ban(&mut call, "merge", ban, now),
+            BanUpdate::Lift(key) => {
                 call.arg("lift").arg(key.to_string()).arg("").arg(0).arg(0).arg(0).arg("").arg("");
             }
         }

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::{super::bans, Scope, read, users, write};
 use crate::{
-    abuse::{Archive, Changes, Others, Whereabouts, bans::Key},
+    abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
     limit::Unavailable,
 };
 
@@ -51,15 +51,15 @@ where
     F: AsyncFn() -> Result<C, Unavailable>,
     C: ConnectionLike,
 {
-    async fn changed(&self, since: i64) -> Result<Changes, Unavailable> {
+    async fn changed(&self, since: i64) -> Result<ChangesPage, Unavailable> {
         self.run(async |connection| read::read_changed(connection, &self.scope, since).await).await
     }
 
-    async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<Others>, Unavailable> {
+    async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<PeerView>, Unavailable> {
         self.run(async |connection| read::read_clients(connection, &self.scope, addresses, now).await).await
     }
 
-    async fn user(&self, written: &str, now: i64) -> Result<Whereabouts, Unavailable> {
+    async fn user(&self, written: &str, now: i64) -> Result<UserAddresses, Unavailable> {
         self.run(async |connection| users::read_addresses(connection, &self.scope, written, now).await).await
     }
 

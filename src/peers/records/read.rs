@@ -6,7 +6,7 @@ use ipnet::IpNet;
 
 use super::scope::{FORGOTTEN_FIELD, MAX_INSTANCES, MAX_SNAPSHOT, Scope};
 use crate::{
-    abuse::{self, Changes, Others, Snapshot},
+    abuse::{self, ChangesPage, ClientSnapshot, PeerView},
     peers::time::unix_micros,
 };
 
@@ -21,7 +21,7 @@ pub(super) async fn read_changed(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     since: i64,
-) -> RedisResult<Changes> {
+) -> RedisResult<ChangesPage> {
     let mut pipeline = redis::pipe();
     pipeline.cmd("TIME");
     pipeline.cmd("ZRANGEBYSCORE").arg(scope.changed_key()).arg(since).arg("+inf").arg("WITHSCORES");
@@ -32,7 +32,7 @@ pub(super) async fn read_changed(
     let client = |(address, score): (Vec<u8>, f64)| {
         Some((abuse::parse(str::from_utf8(&address).ok()?)?, score as i64))
     };
-    Ok(Changes { now: unix_micros(time), clients: found.into_iter().filter_map(client).collect(), next })
+    Ok(ChangesPage { now: unix_micros(time), clients: found.into_iter().filter_map(client).collect(), next })
 }
 
 type Page = Vec<(Vec<u8>, f64)>;
@@ -44,7 +44,7 @@ pub(super) async fn read_clients(
     scope: &Scope,
     addresses: &[IpNet],
     now: i64,
-) -> RedisResult<Vec<Others>> {
+) -> RedisResult<Vec<PeerView>> {
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
@@ -65,7 +65,7 @@ pub(super) async fn read_clients(
     let mut found = Vec::with_capacity(addresses.len());
     while let Some(reply) = replies.next() {
         let users = replies.next().and_then(Result::ok).and_then(|users| u64::from_redis_value(users).ok());
-        found.push(Others { users: users.unwrap_or(0), ..parse_others(scope, fields(reply)?, now) });
+        found.push(PeerView { users: users.unwrap_or(0), ..parse_others(scope, fields(reply)?, now) });
     }
     Ok(found)
 }
@@ -79,8 +79,8 @@ pub(super) fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec
     }
 }
 
-fn parse_others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> Others {
-    let mut others = Others::default();
+fn parse_others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> PeerView {
+    let mut others = PeerView::default();
     for (field, value) in fields.into_iter().take(MAX_INSTANCES + 1) {
         if field == FORGOTTEN_FIELD.as_bytes() {
             let time = str::from_utf8(&value).ok().and_then(|time| time.parse::<i64>().ok());
@@ -94,10 +94,10 @@ fn parse_others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> Oth
     others
 }
 
-fn parse_snapshot(field: &[u8], value: &[u8]) -> Option<Snapshot> {
+fn parse_snapshot(field: &[u8], value: &[u8]) -> Option<ClientSnapshot> {
     let known =
-        if value.len() > MAX_SNAPSHOT { None } else { serde_json::from_slice::<Snapshot>(value).ok() };
-    let current = known.filter(Snapshot::is_current);
+        if value.len() > MAX_SNAPSHOT { None } else { serde_json::from_slice::<ClientSnapshot>(value).ok() };
+    let current = known.filter(ClientSnapshot::is_current);
     if current.is_none() {
         let instance = String::from_utf8_lossy(field);
         tracing::debug!(%instance, bytes = value.len(), "a record of another instance can't be read");

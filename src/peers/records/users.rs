@@ -10,7 +10,9 @@ use super::{
     scope::{FORGOTTEN_FIELD, Scope},
 };
 use crate::{
-    abuse::{self, ADDRESSES_A_USER, Registry, SIGHTINGS, Sighting, Untold, Whereabouts},
+    abuse::{
+        self, ADDRESSES_PER_USER, ClientRegistry, PendingUpdate, USER_ADDRESSES, UserAddress, UserAddresses,
+    },
     peers::time::unix_micros,
 };
 
@@ -30,12 +32,12 @@ static USERS: LazyLock<Script> = LazyLock::new(|| {
 pub(super) async fn publish_round(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
-    registry: &Registry,
+    registry: &ClientRegistry,
     now: i64,
 ) -> RedisResult<()> {
-    for chunk in registry.untold(MAX_PER_ROUND).chunks(BATCH) {
+    for chunk in registry.pending_user_addresses(MAX_PER_ROUND).chunks(BATCH) {
         publish(connection, scope, chunk, now).await?;
-        registry.told(chunk);
+        registry.ack_user_addresses(chunk);
     }
     Ok(())
 }
@@ -43,15 +45,15 @@ pub(super) async fn publish_round(
 async fn publish(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
-    chunk: &[Untold],
+    chunk: &[PendingUpdate],
     now: i64,
 ) -> RedisResult<()> {
     let mut call = USERS.key(scope.user_index_key());
-    call.arg(&scope.instance).arg(scope.retain_millis()).arg(SIGHTINGS).arg(ADDRESSES_A_USER).arg(now);
-    for Untold { user, sighting } in chunk {
+    call.arg(&scope.instance).arg(scope.retain_millis()).arg(USER_ADDRESSES).arg(ADDRESSES_PER_USER).arg(now);
+    for PendingUpdate { user, user_address } in chunk {
         call.key(scope.user_key(user));
-        let address = abuse::shown(sighting.address);
-        call.arg(address.as_str()).arg(&**user).arg(sighting.denied).arg(sighting.last);
+        let address = abuse::shown(user_address.address);
+        call.arg(address.as_str()).arg(&**user).arg(user_address.denied).arg(user_address.last);
     }
     let excess: Vec<Vec<u8>> = call.invoke_async(connection).await?;
     remove_oldest(connection, scope, &excess).await
@@ -81,20 +83,20 @@ pub(super) async fn read_addresses(
     scope: &Scope,
     name: &str,
     now: i64,
-) -> RedisResult<Whereabouts> {
+) -> RedisResult<UserAddresses> {
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors().cmd("TIME").cmd("HGETALL").arg(scope.user_key(name));
     let mut replies = pipeline.query_async::<Vec<RedisResult<Value>>>(connection).await?.into_iter();
     let (Some(time), Some(found)) = (replies.next(), replies.next()) else {
-        return Ok(Whereabouts::default());
+        return Ok(UserAddresses::default());
     };
     let redis_now = unix_micros(FromRedisValue::from_redis_value(time?)?);
     let behind = now.saturating_sub(redis_now);
-    let found = fields(found)?.into_iter().take(2 * ADDRESSES_A_USER);
+    let found = fields(found)?.into_iter().take(2 * ADDRESSES_PER_USER);
     let found: Vec<(IpNet, Vec<u8>)> = found
         .filter_map(|(field, value)| Some((abuse::parse(str::from_utf8(&field).ok()?)?, value)))
         .collect();
-    let mut whereabouts = Whereabouts::default();
+    let mut whereabouts = UserAddresses::default();
     if found.is_empty() {
         return Ok(whereabouts);
     }
@@ -117,7 +119,7 @@ pub(super) async fn read_addresses(
                 false => &mut whereabouts.others,
             };
             // By Redis' clock until here.
-            side.push(Sighting { address, denied, last: last.saturating_add(behind).min(now) });
+            side.push(UserAddress { address, denied, last: last.saturating_add(behind).min(now) });
         }
     }
     Ok(whereabouts)

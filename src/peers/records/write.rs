@@ -9,7 +9,7 @@ use super::{
     scope::{MAX_INSTANCES, MAX_SNAPSHOT, Scope, to_millis},
     users,
 };
-use crate::abuse::{self, Registry, SHARED, Snapshot, Unpublished};
+use crate::abuse::{self, ClientRegistry, ClientSnapshot, PendingSnapshot, SHARED_CLIENTS};
 
 /// Clients written by one call of the script: Redis does nothing else meanwhile.
 const BATCH: usize = 32;
@@ -38,14 +38,14 @@ static FORGET: LazyLock<Script> = LazyLock::new(|| {
 pub async fn publish_round(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
-    registry: &Registry,
+    registry: &ClientRegistry,
     now: i64,
 ) -> RedisResult<usize> {
-    let unpublished = registry.unpublished(now, MAX_PER_ROUND);
+    let unpublished = registry.pending_snapshots(now, MAX_PER_ROUND);
     for chunk in unpublished.chunks(BATCH) {
         let refused = publish(connection, scope, chunk, now).await?;
-        registry.published(chunk, now);
-        refused.into_iter().for_each(|given| registry.refused(given));
+        registry.ack_snapshots(chunk, now);
+        refused.into_iter().for_each(|given| registry.reject_snapshot(given));
     }
     users::publish_round(connection, scope, registry, now).await?;
     Ok(unpublished.len())
@@ -59,15 +59,15 @@ pub async fn publish_round(
 async fn publish<'a>(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
-    clients: &'a [Unpublished],
+    clients: &'a [PendingSnapshot],
     now: i64,
-) -> RedisResult<Vec<&'a Unpublished>> {
+) -> RedisResult<Vec<&'a PendingSnapshot>> {
     if clients.is_empty() {
         return Ok(Vec::new());
     }
     let mut call = RECORD.prepare_invoke();
     call.key(scope.changed_key());
-    call.arg(&scope.instance).arg(scope.retain_millis()).arg(SHARED).arg(MAX_INSTANCES).arg(now);
+    call.arg(&scope.instance).arg(scope.retain_millis()).arg(SHARED_CLIENTS).arg(MAX_INSTANCES).arg(now);
     let mut written = Vec::new();
     for client in clients {
         let Some(value) = encode(&client.snapshot) else { continue };
@@ -125,7 +125,7 @@ async fn remove_oldest(
 }
 
 /// A snapshot as a value. The oldest records are left out where it would be too long.
-fn encode(snapshot: &Snapshot) -> Option<Vec<u8>> {
+fn encode(snapshot: &ClientSnapshot) -> Option<Vec<u8>> {
     let mut value = serde_json::to_vec(snapshot).ok()?;
     if value.len() <= MAX_SNAPSHOT {
         return Some(value);

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     abuse::{
-        Names,
-        bans::{Ban, Bans},
+        UserNaming,
+        bans::{Ban, BanTable},
     },
     config::model::Route,
     identity::{Identity, address_text},
@@ -77,7 +77,7 @@ pub enum ExplainedVerdict {
 pub async fn explain<S: Store>(
     rules: &Rules,
     store: &S,
-    bans: &Bans,
+    bans: &BanTable,
     request: &request::Parts,
     peer: IpAddr,
     now: i64,
@@ -108,7 +108,7 @@ pub async fn explain<S: Store>(
     let identity: &Identity = &identity;
     let context = RequestContext { request, target: &target, route, address, identity, is_peer_trusted };
     // Nothing is written down.
-    let (tokens, names) = (LeaseTokens::new(), Names::default());
+    let (tokens, names) = (LeaseTokens::new(), UserNaming::default());
     let inputs = CheckInputs { time: now, tokens: &tokens, names: &names };
     checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
     check_bans(rules, bans, &context, now, &mut explained);
@@ -118,7 +118,7 @@ pub async fn explain<S: Store>(
 /// Whether the client is banned, which comes before all checks.
 fn check_bans(
     rules: &Rules,
-    bans: &Bans,
+    bans: &BanTable,
     context: &RequestContext<'_>,
     now: i64,
     explained: &mut Explanation,

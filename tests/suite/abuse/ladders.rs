@@ -2,7 +2,7 @@
 
 use bb8_redis::redis::{self, Connection, Script};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
-use tollgate::abuse::bans::{Ladder, Terms};
+use tollgate::abuse::bans::{Ladder, LadderTerms};
 
 use crate::harness::Redis;
 
@@ -16,7 +16,7 @@ enum Step {
     Pass(i64),
     /// A reload.
     Rule(usize),
-    Strike {
+    Offense {
         ago: i64,
         lasted: i64,
         count: u64,
@@ -24,8 +24,8 @@ enum Step {
     },
 }
 
-fn rules() -> [Terms; 5] {
-    let terms = |limit, window, lasts, factor, max| Terms {
+fn rules() -> [LadderTerms; 5] {
+    let terms = |limit, window, lasts, factor, max| LadderTerms {
         limit,
         window: window * SECOND,
         lasts: lasts * SECOND,
@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     // Less than the shortest ban: what falls into one is passed over before its ladder is forgotten.
     let ago = prop_oneof![4 => 0..200_000_i64, 1 => 0..800_000_i64];
     let strike = (ago, 0..150_000_i64, prop_oneof![9 => 1..6_u64, 1 => 1..60_u64], 900_000..1_100_000_u32);
-    let strike = strike.prop_map(|(ago, lasted, count, jitter)| Step::Strike {
+    let strike = strike.prop_map(|(ago, lasted, count, jitter)| Step::Offense {
         ago,
         lasted: lasted.min(ago),
         count,
@@ -79,7 +79,7 @@ fn script() -> Script {
 fn strike(
     connection: &mut Connection,
     script: &Script,
-    terms: &Terms,
+    terms: &LadderTerms,
     (ago, until, count, jitter): (i64, i64, u64, u32),
     now: i64,
 ) -> Option<(i64, u32)> {
@@ -113,9 +113,9 @@ fn a_ladder_here_and_one_in_redis_ban_alike() {
                 match *step {
                     Step::Pass(time) => now += time,
                     Step::Rule(other) => terms = rules[other],
-                    Step::Strike { ago, lasted, count, jitter } => {
+                    Step::Offense { ago, lasted, count, jitter } => {
                         let until = ago - lasted;
-                        let here = ladder.strike((now - ago, now - until, count), &terms, jitter, now);
+                        let here = ladder.count((now - ago, now - until, count), &terms, jitter, now);
                         let here = here.map(|step| (step.lasts, step.level));
                         // What is of no weight any more is forgotten at once.
                         expires = ladder.expires(terms.window).max(expires);

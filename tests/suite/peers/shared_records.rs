@@ -5,7 +5,7 @@ use std::{net::TcpListener, sync::Arc, time::Duration};
 use bb8_redis::redis::{self, RedisResult, aio::MultiplexedConnection};
 use serde_json::{Value, json};
 use tollgate::{
-    abuse::{self, AuditLog, Collector, Denial, Recorder, Registry, bans::Bans},
+    abuse::{self, AuditLog, ClientRegistry, Collector, Denial, Recorder, bans::BanTable},
     admin::{self, AdminHandle, Readiness},
     config,
     identity::Verifier,
@@ -37,7 +37,7 @@ routes:
 
 /// What an instance has for its limited clients, with an admin port, and publishing when a test says so.
 struct Instance {
-    registry: Arc<Registry>,
+    registry: Arc<ClientRegistry>,
     recorder: Recorder,
     clock: Arc<dyn Clock>,
     client: redis::Client,
@@ -58,12 +58,12 @@ impl Instance {
             (0..).zip(&config.policies).map(|(id, policy)| Policy::new(policy, PolicyId(id))).collect();
         let metrics = Metrics::new(&config, 1);
         let clock: Arc<dyn Clock> = Arc::new(Ahead(SystemClock::new(), ahead));
-        let registry = Arc::new(Registry::new(&policies, HOUR, Arc::clone(&metrics)));
+        let registry = Arc::new(ClientRegistry::new(&policies, HOUR, Arc::clone(&metrics)));
         let collector =
             Collector::spawn(Arc::clone(&registry), Arc::clone(&clock), Arc::clone(&metrics)).unwrap();
         let audit = Arc::new(AuditLog::new(Arc::clone(&clock), id, true));
         let bans =
-            Bans::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
+            BanTable::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let verifier = Arc::new(Verifier::new(&config.user).unwrap());
         let rules = Rules::new(Arc::new(config), policies, verifier).unwrap();
         let in_force = Arc::new(admin::ActiveConfig::new(admin::ConfigSnapshot {
@@ -116,7 +116,7 @@ impl Instance {
         let client = abuse::parse(address).unwrap();
         let denied = || self.registry.client(client, now).map_or(0, |(client, ..)| client.denied);
         let before = denied();
-        self.recorder.denied(&denial, || entry(now, user));
+        self.recorder.record(&denial, || entry(now, user));
         self.recorder.flush();
         eventually("it is noted", || denied() > before);
     }
@@ -126,7 +126,7 @@ impl Instance {
         let (now, identifier) = (self.clock.now(), format!("ip:{address}"));
         let denial =
             Denial { address, policy: 0, identifier: &identifier, user: None, now, until: now + 60_000_000 };
-        self.recorder.evidence(&denial, entries.to_vec());
+        self.recorder.record_evidence(&denial, entries.to_vec());
         self.recorder.flush();
     }
 
@@ -274,7 +274,7 @@ fn every_instance_shows_what_all_of_them_saw() {
     all_expire(&redis);
 
     // Published twice, read twice: nothing is counted twice.
-    a.registry.publish_all(a.clock.now());
+    a.registry.republish_all(a.clock.now());
     a.publish(1);
     b.lists(&[("203.0.113.7", 4), ("2001:db8::/64", 1)]);
     assert_eq!(b.evidence("203.0.113.7")["denied"], 4);
@@ -343,7 +343,7 @@ fn users_of_all_instances_are_united_each_once() {
     }
     for instance in [&a, &b] {
         eventually("everything is published", || {
-            instance.registry.publish_all(instance.clock.now());
+            instance.registry.republish_all(instance.clock.now());
             instance.try_publish().unwrap() == 0
         });
     }
@@ -391,7 +391,7 @@ fn a_user_is_found_wherever_he_was_denied_and_not_where_he_was_let_go() {
     }
     all_expire(&redis);
     // Told twice, it counts once.
-    a.registry.publish_all(a.clock.now());
+    a.registry.republish_all(a.clock.now());
     a.try_publish().unwrap();
     assert_eq!(of(&c, "ann"), seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]));
     for address in ["203.0.113.8", "203.0.113.9"] {
@@ -541,7 +541,7 @@ fn what_could_not_be_published_is_published_later() {
     redis.cli(&["FLUSHALL"]);
     let fresh = Instance::start(&redis, "c");
     fresh.lists(&[]);
-    a.registry.publish_all(a.clock.now());
+    a.registry.republish_all(a.clock.now());
     a.publish(2);
     fresh.lists(&[("203.0.113.7", 2), ("203.0.113.8", 1)]);
 }

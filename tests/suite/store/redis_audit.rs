@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tollgate::{
-    abuse::{AuditLog, Registry, bans::Bans},
+    abuse::{AuditLog, ClientRegistry, bans::BanTable},
     config::{self, model},
     limit::{Breaker, Clock, Instances, SystemClock},
     peers::{Monitor, MonitorConfig, records::Scope},
@@ -53,14 +53,14 @@ impl Watched {
         );
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let audit = Arc::new(AuditLog::new(Arc::clone(&clock), &instance, true));
-        let bans = Bans::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
+        let bans = BanTable::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let monitor = Monitor::spawn(MonitorConfig {
             server: Server::new(&config).unwrap(),
             redis: config,
             check_every: Duration::from_millis(10),
             scope: Scope::new(prefix, &instance, retain),
             instance,
-            registry: Arc::new(Registry::new(&[], retain, Arc::clone(&metrics))),
+            registry: Arc::new(ClientRegistry::new(&[], retain, Arc::clone(&metrics))),
             bans: Arc::new(bans),
             audit,
             clock: SystemClock::new(),

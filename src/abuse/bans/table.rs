@@ -13,8 +13,8 @@ use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    Ban, Change, HAND, Key, Ladder, MOST, Order, Strike,
-    index::{Index, Place, place},
+    Ban, BanChange, BanUpdate, Key, Ladder, MANUAL, MOST, Offense,
+    index::{BanIndex, BanPosition, position},
     ladders::Ladders,
     window,
 };
@@ -34,7 +34,7 @@ const ORDERS: usize = 2 * MOST;
 const PENDING: usize = 16_384;
 
 /// The bans, and what it takes to give them. Nothing here waits for anything but short locks.
-pub struct Bans {
+pub struct BanTable {
     clock: Arc<dyn Clock>,
     events: Events,
     audit: Arc<AuditLog>,
@@ -43,10 +43,10 @@ pub struct Bans {
     is_shared: bool,
     /// How many there are: as long as there are none, that is all that a request looks at.
     count: AtomicUsize,
-    index: RwLock<Index>,
+    index: RwLock<BanIndex>,
     desk: Mutex<Desk>,
     /// Whether denials are counted where the instances share their limits.
-    is_in_touch: AtomicBool,
+    is_shared_counting: AtomicBool,
     /// Whether it was said that there are too many.
     was_full: AtomicBool,
 }
@@ -55,45 +55,45 @@ pub struct Bans {
 #[derive(Debug, Default)]
 struct Desk {
     /// By the rule's name and the key.
-    pending: HashMap<(Arc<str>, Key), Strike>,
+    pending: HashMap<(Arc<str>, Key), Offense>,
     /// What was counted here alone, by the part of the window that it fell into, too: it is counted where all count together
     /// as soon as that can be done.
-    alone: HashMap<(Arc<str>, Key, i64), Strike>,
+    alone: HashMap<(Arc<str>, Key, i64), Offense>,
     ladders: Ladders,
-    orders: VecDeque<Order>,
+    orders: VecDeque<BanUpdate>,
     /// Orders taken off the front of the queue since the start.
     told: u64,
 }
 
 impl Desk {
     /// Keeps what is counted here alone. Of too many keys, those that come last are not kept.
-    fn keep(&mut self, strike: &Strike) {
-        let part = window::part(strike.first, strike.rule.terms.window);
-        let key = (Arc::clone(&strike.rule.name), strike.key.clone(), part);
+    fn keep(&mut self, offense: &Offense) {
+        let part = window::part(offense.first, offense.rule.terms.window);
+        let key = (Arc::clone(&offense.rule.name), offense.key.clone(), part);
         if let Some(known) = self.alone.get_mut(&key) {
-            known.merge(strike);
+            known.merge(offense);
             return;
         }
         if self.alone.len() >= PENDING {
-            let last = strike.last;
+            let last = offense.last;
             self.alone.retain(|_, known| known.last.saturating_add(known.rule.terms.window) > last);
         }
         if self.alone.len() < PENDING {
-            self.alone.insert(key, strike.clone());
+            self.alone.insert(key, offense.clone());
         }
     }
 }
 
 /// Some of the bans, the one that ends last first.
 #[derive(Debug)]
-pub struct Page {
+pub struct BanPage {
     pub bans: Vec<Arc<Ban>>,
     /// Whether there are more.
     pub goes_on: bool,
 }
 
-impl Bans {
-    /// No bans. `is_shared`: whether there are other instances, which somebody tells of [`Bans::orders`].
+impl BanTable {
+    /// No bans. `is_shared`: whether there are other instances, which somebody tells of [`BanTable::orders`].
     pub fn new(
         clock: Arc<dyn Clock>,
         events: Events,
@@ -110,7 +110,7 @@ impl Bans {
             count: AtomicUsize::new(0),
             index: RwLock::default(),
             desk: Mutex::default(),
-            is_in_touch: AtomicBool::new(false),
+            is_shared_counting: AtomicBool::new(false),
             was_full: AtomicBool::new(false),
         }
     }
@@ -122,7 +122,7 @@ impl Bans {
 
     /// Calls `found` for each ban of this address or this user that holds at `now`, and for those of longer prefixes first.
     /// `user` is asked for only where users are banned.
-    pub fn of(
+    pub fn for_each_match(
         &self,
         address: IpAddr,
         user: impl FnOnce() -> Option<Key>,
@@ -130,7 +130,7 @@ impl Bans {
         mut found: impl FnMut(&Arc<Ban>),
     ) {
         if !self.is_empty() {
-            self.index.read().of(address, user, |ban| {
+            self.index.read().for_each_match(address, user, |ban| {
                 if ban.holds(now) {
                     found(ban);
                 }
@@ -139,9 +139,9 @@ impl Bans {
     }
 
     /// Those that hold all of this client, the longest prefix first.
-    pub fn over(&self, client: IpNet) -> Vec<Arc<Ban>> {
+    pub fn covering(&self, client: IpNet) -> Vec<Arc<Ban>> {
         let now = self.clock.now();
-        let mut found = self.index.read().over(client);
+        let mut found = self.index.read().covering(client);
         found.retain(|ban| ban.holds(now));
         found
     }
@@ -155,7 +155,12 @@ impl Bans {
     }
 
     /// Those that `wanted` lets through, the one that ends last first; `most` of them, behind the place `after`.
-    pub fn page(&self, mut after: Option<Place>, most: usize, wanted: impl Fn(&Ban) -> bool) -> Page {
+    pub fn page(
+        &self,
+        mut after: Option<BanPosition>,
+        most: usize,
+        wanted: impl Fn(&Ban) -> bool,
+    ) -> BanPage {
         let now = self.clock.now();
         let mut bans = Vec::new();
         while bans.len() <= most {
@@ -163,7 +168,7 @@ impl Bans {
             let mut looked_at = 0;
             for ban in index.from(after.take()).take_while(|ban| ban.holds(now)).take(STRIDE) {
                 looked_at += 1;
-                after = (looked_at == STRIDE).then(|| place(ban));
+                after = (looked_at == STRIDE).then(|| position(ban));
                 if wanted(ban) {
                     bans.push(Arc::clone(ban));
                 }
@@ -174,7 +179,7 @@ impl Bans {
         }
         let goes_on = bans.len() > most;
         bans.truncate(most);
-        Page { bans, goes_on }
+        BanPage { bans, goes_on }
     }
 
     /// All that hold.
@@ -182,9 +187,9 @@ impl Bans {
         self.page(None, usize::MAX, |_| true).bans
     }
 
-    /// The place of a ban in [`Bans::page`].
-    pub fn place(ban: &Ban) -> Place {
-        place(ban)
+    /// The place of a ban in [`BanTable::page`].
+    pub fn position(ban: &Ban) -> BanPosition {
+        position(ban)
     }
 
     /// How many are enforced, and how many only recorded.
@@ -193,7 +198,7 @@ impl Bans {
     }
 
     /// Bans by hand, for so many microseconds, in the place of what there is for the key. Says whether there was something.
-    pub fn give(&self, key: Key, lasts: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
+    pub fn ban(&self, key: Key, lasts: i64, reason: String, by: String) -> (Arc<Ban>, bool) {
         let since = self.clock.now();
         let until = since.saturating_add(lasts);
         let ban = Arc::new(Ban { key, since, until, reason, by, level: 0, is_shadow: false });
@@ -206,8 +211,8 @@ impl Bans {
             self.count.store(index.len(), Relaxed);
             replaced
         };
-        self.order(Order::Give(Arc::clone(&ban)));
-        self.metrics.ban_issued(HAND);
+        self.order(BanUpdate::Put(Arc::clone(&ban)));
+        self.metrics.ban_issued(MANUAL);
         self.tell(&ban);
         (ban, replaced.is_some_and(|replaced| replaced.holds(since)))
     }
@@ -216,7 +221,7 @@ impl Bans {
     pub fn lift(&self, key: &Key) -> u64 {
         let lifted = self.take(key);
         // Even where none is known here: the others may know better, and ladders are forgotten as well.
-        self.order(Order::Lift(key.clone()));
+        self.order(BanUpdate::Lift(key.clone()));
         lifted
     }
 
@@ -239,16 +244,16 @@ impl Bans {
     }
 
     /// Takes what a worker noted. `dropped`: denials that it had no room for.
-    pub(super) fn report(&self, strikes: impl Iterator<Item = Strike>, mut dropped: u64) {
+    pub(super) fn add_offenses(&self, offenses: impl Iterator<Item = Offense>, mut dropped: u64) {
         let mut desk = self.desk.lock();
-        for strike in strikes {
-            let key = (Arc::clone(&strike.rule.name), strike.key.clone());
+        for offense in offenses {
+            let key = (Arc::clone(&offense.rule.name), offense.key.clone());
             if let Some(known) = desk.pending.get_mut(&key) {
-                known.merge(&strike);
+                known.merge(&offense);
             } else if desk.pending.len() < PENDING {
-                desk.pending.insert(key, strike);
+                desk.pending.insert(key, offense);
             } else {
-                dropped += strike.count;
+                dropped += offense.count;
             }
         }
         drop(desk);
@@ -259,7 +264,7 @@ impl Bans {
 
     /// Looks after what has ended, and counts what waits to be counted, unless that is done where instances share their
     /// limits. To be called every 100 ms.
-    pub fn tend(&self) {
+    pub fn tick(&self) {
         let now = self.clock.now();
         for _ in 0..SWEEP / STRIDE {
             if self.is_empty() {
@@ -273,79 +278,81 @@ impl Bans {
             }
         }
         self.desk.lock().ladders.shrink(now);
-        if !self.is_in_touch.load(Relaxed) {
-            self.count_alone(self.strikes(usize::MAX));
+        if !self.is_shared_counting.load(Relaxed) {
+            self.count_locally(self.take_pending(usize::MAX));
         }
     }
 
-    /// Says whether somebody takes [`Bans::strikes`] and counts them.
-    pub fn set_in_touch(&self, is_in_touch: bool) {
-        if self.is_in_touch.swap(is_in_touch, Relaxed) != is_in_touch && is_in_touch {
+    /// Says whether somebody takes [`BanTable::offenses`] and counts them.
+    pub fn set_shared_counting(&self, is_shared_counting: bool) {
+        if self.is_shared_counting.swap(is_shared_counting, Relaxed) != is_shared_counting
+            && is_shared_counting
+        {
             // Ladders are where all count together, and so is from now on what was counted alone.
             self.desk.lock().ladders.clear();
         }
     }
 
     /// What waits to be counted, so much of it. Whoever takes it counts it.
-    pub fn strikes(&self, most: usize) -> Vec<Strike> {
+    pub fn take_pending(&self, most: usize) -> Vec<Offense> {
         let mut desk = self.desk.lock();
         if most >= desk.pending.len() {
             let pending = std::mem::take(&mut desk.pending);
             drop(desk);
             return pending.into_values().collect();
         }
-        desk.pending.extract_if(|_, _| true).take(most).map(|(_, strike)| strike).collect()
+        desk.pending.extract_if(|_, _| true).take(most).map(|(_, offense)| offense).collect()
     }
 
-    /// What was counted by [`Bans::count_alone`] and may still count, so much of it, for whoever counts for all.
-    pub fn counted_alone(&self, most: usize) -> Vec<Strike> {
+    /// What was counted by [`BanTable::count_locally`] and may still count, so much of it, for whoever counts for all.
+    pub fn take_backlog(&self, most: usize) -> Vec<Offense> {
         let now = self.clock.now();
-        let counts = |strike: &Strike| strike.last.saturating_add(strike.rule.terms.window) > now;
+        let counts = |offense: &Offense| offense.last.saturating_add(offense.rule.terms.window) > now;
         let mut desk = self.desk.lock();
-        let taken = desk.alone.extract_if(|_, _| true).map(|(_, strike)| strike);
+        let taken = desk.alone.extract_if(|_, _| true).map(|(_, offense)| offense);
         taken.filter(counts).take(most).collect()
     }
 
     /// Counts by itself, and bans whoever has had too much. Where there are others, it is counted with them later.
-    pub fn count_alone(&self, strikes: Vec<Strike>) {
+    pub fn count_locally(&self, offenses: Vec<Offense>) {
         if self.is_shared {
             let mut desk = self.desk.lock();
-            strikes.iter().for_each(|strike| desk.keep(strike));
+            offenses.iter().for_each(|offense| desk.keep(offense));
         }
-        self.count_once(strikes);
+        self.count_locally_once(offenses);
     }
 
-    /// [`Bans::count_alone`] of what may be counted for all already: it is not counted again.
-    pub fn count_once(&self, strikes: Vec<Strike>) {
+    /// [`BanTable::count_locally`] of what may be counted for all already: it is not counted again.
+    pub fn count_locally_once(&self, offenses: Vec<Offense>) {
         let now = self.clock.now();
-        for strike in strikes {
-            let is_shadow = strike.rule.is_shadow;
-            let known = self.index.read().get(&strike.key, is_shadow).cloned();
+        for offense in offenses {
+            let is_shadow = offense.rule.is_shadow;
+            let known = self.index.read().get(&offense.key, is_shadow).cloned();
             // Ladders are where all count together: the step that a ban is on tells as much.
             let known = known
-                .filter(|ban| ban.by == *strike.rule.name)
+                .filter(|ban| ban.by == *offense.rule.name)
                 .map(|ban| Ladder::after(ban.level, ban.until.saturating_sub(ban.since), ban.until));
-            let jitter = strike.rule.draw();
-            let step = self.desk.lock().ladders.strike(&strike, jitter, now, known.unwrap_or_default());
+            let jitter = offense.rule.draw();
+            let step = self.desk.lock().ladders.count(&offense, jitter, now, known.unwrap_or_default());
             let Some(step) = step else { continue };
             let ban = Arc::new(Ban {
-                key: strike.key,
+                key: offense.key,
                 since: now,
                 until: now.saturating_add(step.lasts),
-                reason: strike.rule.reason.clone(),
-                by: strike.rule.name.to_string(),
+                reason: offense.rule.reason.clone(),
+                by: offense.rule.name.to_string(),
                 level: step.level,
                 is_shadow,
             });
             if self.put(&ban) {
-                self.order(Order::Merge(Arc::clone(&ban)));
-                self.issued(&ban);
+                self.order(BanUpdate::Merge(Arc::clone(&ban)));
+                self.record_issued(&ban);
             }
         }
     }
 
     /// Notes that a rule has banned somebody, on account of this instance: once, wherever it was counted.
-    pub fn issued(&self, ban: &Ban) {
+    pub fn record_issued(&self, ban: &Ban) {
         self.metrics.ban_issued(ban.name());
         let lasts = ban.until.saturating_sub(ban.since);
         // To the second: people read it.
@@ -367,7 +374,7 @@ impl Bans {
         } else if index.len() >= MOST {
             index.expire(now, SWEEP);
             if index.len() >= MOST && index.first().is_some_and(|first| first.until >= ban.until) {
-                self.say_full();
+                self.count_dropped();
                 return false;
             }
             if index.len() >= MOST {
@@ -382,15 +389,15 @@ impl Bans {
     }
 
     /// The one that ends first goes.
-    fn make_room(&self, index: &mut Index) {
+    fn make_room(&self, index: &mut BanIndex) {
         if let Some(first) = index.first().cloned() {
             index.remove(&first.key, first.is_shadow);
-            self.say_full();
+            self.count_dropped();
         }
     }
 
     /// A ban was given up, or not given, since there are too many.
-    pub fn say_full(&self) {
+    pub fn count_dropped(&self) {
         self.metrics.add_ban_dropped();
         if !self.was_full.swap(true, Relaxed) {
             tracing::warn!(
@@ -410,7 +417,7 @@ impl Bans {
         });
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: BanUpdate) {
         if !self.is_shared {
             return;
         }
@@ -424,9 +431,9 @@ impl Bans {
 }
 
 /// What instances that share their limits tell one another.
-impl Bans {
-    /// What the others are still to be told, in order, and a mark for [`Bans::told`]: some of it.
-    pub fn orders(&self, most: usize) -> (Vec<Order>, u64) {
+impl BanTable {
+    /// What the others are still to be told, in order, and a mark for [`BanTable::told`]: some of it.
+    pub fn orders(&self, most: usize) -> (Vec<BanUpdate>, u64) {
         let desk = self.desk.lock();
         (desk.orders.iter().take(most).cloned().collect(), desk.told)
     }
@@ -442,14 +449,14 @@ impl Bans {
     }
 
     /// They have lost what they knew: they are to be told of everything that is held here.
-    pub fn tell_all_anew(&self) {
-        self.all().into_iter().for_each(|ban| self.order(Order::Merge(ban)));
+    pub fn resend_all(&self) {
+        self.all().into_iter().for_each(|ban| self.order(BanUpdate::Merge(ban)));
     }
 
     /// Something has changed for all. Says what is new to this instance: a ban that it did not know so.
-    pub fn learn(&self, change: Change) {
+    pub fn apply(&self, change: BanChange) {
         match change {
-            Change::Banned(ban) => {
+            BanChange::Banned(ban) => {
                 let ban = Arc::new(ban);
                 let replaced = {
                     let mut index = self.index.write();
@@ -461,20 +468,20 @@ impl Bans {
                     self.tell(&ban);
                 }
             }
-            Change::Lifted(key) => drop(self.take(&key)),
-            Change::Dropped { key, is_shadow } => {
+            BanChange::Lifted(key) => drop(self.take(&key)),
+            BanChange::Dropped { key, is_shadow } => {
                 let mut index = self.index.write();
                 index.remove(&key, is_shadow);
                 self.count.store(index.len(), Relaxed);
                 drop(index);
-                self.say_full();
+                self.count_dropped();
             }
         }
     }
 
     /// These are all that there are, but for what the others are still to be told. `is_first`: nothing was known before.
-    pub fn replace(&self, bans: impl IntoIterator<Item = Ban>, is_first: bool) {
-        let mut fresh = Index::default();
+    pub fn replace_all(&self, bans: impl IntoIterator<Item = Ban>, is_first: bool) {
+        let mut fresh = BanIndex::default();
         for ban in bans {
             if fresh.len() < MOST || fresh.get(&ban.key, ban.is_shadow).is_some() {
                 fresh.put(Arc::new(ban));
@@ -482,15 +489,15 @@ impl Bans {
         }
         for order in &self.desk.lock().orders {
             match order {
-                Order::Give(ban) => drop(fresh.put(Arc::clone(ban))),
-                Order::Merge(ban) => {
+                BanUpdate::Put(ban) => drop(fresh.put(Arc::clone(ban))),
+                BanUpdate::Merge(ban) => {
                     let ends_first =
                         fresh.get(&ban.key, ban.is_shadow).is_none_or(|known| known.until < ban.until);
                     if ends_first {
                         fresh.put(Arc::clone(ban));
                     }
                 }
-                Order::Lift(key) => drop(fresh.lift(key)),
+                BanUpdate::Lift(key) => drop(fresh.lift(key)),
             }
         }
         let known = {
@@ -500,11 +507,11 @@ impl Bans {
             known
         };
         if !is_first && self.events.has_subscribers() {
-            self.tell_differences(&known);
+            self.announce_differences(&known);
         }
     }
 
-    fn tell_differences(&self, known: &Index) {
+    fn announce_differences(&self, known: &BanIndex) {
         let all = self.all();
         let is_new =
             |ban: &&Arc<Ban>| known.get(&ban.key, ban.is_shadow).is_none_or(|before| !is_same(before, ban));
@@ -525,16 +532,16 @@ fn is_same(one: &Ban, other: &Ban) -> bool {
         && one.until.abs_diff(other.until) < APART
 }
 
-impl std::fmt::Debug for Bans {
+impl std::fmt::Debug for BanTable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bans").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("BanTable").field("count", &self.count).finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{Strikes, rule::testing::rule},
+        super::{OffenseRecorder, rule::testing::rule},
         *,
     };
     use crate::{limit::ManualClock, telemetry::testing};
@@ -542,12 +549,12 @@ mod tests {
     const SECOND: i64 = 1_000_000;
     const NOW: i64 = 1_783_080_001 * SECOND;
 
-    fn bans(is_shared: bool) -> (Arc<Bans>, Arc<ManualClock>) {
+    fn bans(is_shared: bool) -> (Arc<BanTable>, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::new(NOW));
         let audit = AuditLog::new(Arc::clone(&clock) as Arc<dyn Clock>, "one", false);
         let metrics = Metrics::new(&testing::config(), 1);
         let of = Arc::clone(&clock) as Arc<dyn Clock>;
-        (Arc::new(Bans::new(of, Events::new(), Arc::new(audit), metrics, is_shared)), clock)
+        (Arc::new(BanTable::new(of, Events::new(), Arc::new(audit), metrics, is_shared)), clock)
     }
 
     fn key(n: usize) -> Key {
@@ -555,36 +562,36 @@ mod tests {
     }
 
     /// Gives bans of this length to the first few users.
-    fn give_first(bans: &Bans, users: usize, seconds: i64) {
+    fn give_first(bans: &BanTable, users: usize, seconds: i64) {
         for n in 0..users {
             give(bans, key(n), seconds);
         }
     }
 
-    fn give(bans: &Bans, key: Key, seconds: i64) -> bool {
-        bans.give(key, seconds * SECOND, String::new(), "operator".into()).1
+    fn give(bans: &BanTable, key: Key, seconds: i64) -> bool {
+        bans.ban(key, seconds * SECOND, String::new(), "operator".into()).1
     }
 
-    fn held(bans: &Bans) -> Vec<String> {
+    fn held(bans: &BanTable) -> Vec<String> {
         bans.page(None, MOST, |_| true).bans.iter().map(|ban| ban.key.to_string()).collect()
     }
 
     #[test]
     fn what_workers_note_bans_and_the_next_ban_is_longer() {
         let (bans, clock) = bans(false);
-        let strikes = Strikes::new(Arc::clone(&bans));
+        let offenses = OffenseRecorder::new(Arc::clone(&bans));
         let mut lasts = Vec::new();
         for _ in 0..3 {
             for n in 0..3 {
                 assert!(held(&bans).is_empty(), "{n} are too few");
-                strikes.note(&rule(), "ip:203.0.113.7".into(), clock.now());
-                strikes.flush();
-                bans.tend();
+                offenses.note(&rule(), "ip:203.0.113.7".into(), clock.now());
+                offenses.flush();
+                bans.tick();
             }
             let ban = Arc::clone(&bans.page(None, 1, |_| true).bans[0]);
             lasts.push(((ban.until - ban.since) / SECOND, ban.level));
             clock.set(ban.until);
-            bans.tend();
+            bans.tick();
             assert!(bans.is_empty());
         }
         assert_eq!(lasts, [(10, 1), (20, 2), (40, 3)]);
@@ -594,35 +601,35 @@ mod tests {
     #[test]
     fn what_was_counted_alone_is_counted_with_the_others_later_once() {
         let (bans, clock) = bans(true);
-        let strikes = Strikes::new(Arc::clone(&bans));
+        let offenses = OffenseRecorder::new(Arc::clone(&bans));
         let deny = |user: &str| {
-            strikes.note(&rule(), user.into(), clock.now());
-            strikes.flush();
+            offenses.note(&rule(), user.into(), clock.now());
+            offenses.flush();
         };
         for seconds in [0, 1, 61] {
             clock.set(NOW + seconds * SECOND);
             deny("user:1");
-            bans.tend();
+            bans.tick();
         }
         deny("user:2");
-        bans.count_once(bans.strikes(9));
+        bans.count_locally_once(bans.take_pending(9));
         deny("user:3");
-        bans.tend();
-        bans.set_in_touch(true);
-        bans.lift(&Key::read("user:3").unwrap());
-        let late = bans.counted_alone(9);
+        bans.tick();
+        bans.set_shared_counting(true);
+        bans.lift(&Key::from_canonical("user:3").unwrap());
+        let late = bans.take_backlog(9);
         let told: Vec<_> =
-            late.iter().map(|strike| (strike.key.to_string(), strike.count, strike.first)).collect();
+            late.iter().map(|offense| (offense.key.to_string(), offense.count, offense.first)).collect();
         assert_eq!(
             told,
             [("user:1".to_owned(), 1, NOW + 61 * SECOND)],
             "the others are over, or may be known"
         );
-        assert_eq!(bans.counted_alone(9), []);
+        assert_eq!(bans.take_backlog(9), []);
         deny("user:1");
-        bans.tend();
-        assert_eq!(bans.strikes(9).len(), 1, "they count together again");
-        (0..2 * PENDING).for_each(|n| bans.count_alone(vec![Strike { key: key(n), ..late[0].clone() }]));
+        bans.tick();
+        assert_eq!(bans.take_pending(9).len(), 1, "they count together again");
+        (0..2 * PENDING).for_each(|n| bans.count_locally(vec![Offense { key: key(n), ..late[0].clone() }]));
         assert_eq!(bans.desk.lock().alone.len(), PENDING);
     }
 
@@ -636,7 +643,7 @@ mod tests {
         let last = bans.page(None, 1, |ban| ban.until == NOW + 50 * SECOND);
         assert_eq!((last.bans.len(), last.goes_on), (1, false));
         let page = bans.page(None, STRIDE, |_| true);
-        let rest = bans.page(page.bans.last().map(|ban| place(ban)), usize::MAX, |_| true);
+        let rest = bans.page(page.bans.last().map(|ban| position(ban)), usize::MAX, |_| true);
         assert_eq!((page.goes_on, page.bans.len() + rest.bans.len()), (true, 2 * STRIDE + 1));
         assert!(bans.page(None, 1, |_| true).bans.len() == 1);
     }
@@ -644,14 +651,14 @@ mod tests {
     #[test]
     fn lifting_forgets_what_was_counted() {
         let (bans, clock) = bans(false);
-        let strikes = Strikes::new(Arc::clone(&bans));
+        let offenses = OffenseRecorder::new(Arc::clone(&bans));
         for _ in 0..2 {
             for _ in 0..2 {
-                strikes.note(&rule(), "ip:203.0.113.7".into(), clock.now());
+                offenses.note(&rule(), "ip:203.0.113.7".into(), clock.now());
             }
-            strikes.flush();
-            bans.tend();
-            assert_eq!(bans.lift(&Key::read("ip:203.0.113.7").unwrap()), 0);
+            offenses.flush();
+            bans.tick();
+            assert_eq!(bans.lift(&Key::from_canonical("ip:203.0.113.7").unwrap()), 0);
         }
         assert!(bans.is_empty());
     }
@@ -670,7 +677,7 @@ mod tests {
         assert!(!bans.put(&ban(60)), "all others end later");
         assert!(bans.put(&ban(61)));
         assert!(bans.by_key(&key(0)).is_empty() && !bans.by_key(&key(MOST)).is_empty());
-        assert!(!give(&bans, Key::read("user:x").unwrap(), 1), "a hand's ban finds room");
+        assert!(!give(&bans, Key::from_canonical("user:x").unwrap(), 1), "a hand's ban finds room");
         assert_eq!(bans.totals(), [MOST as u64, 0]);
     }
 
@@ -706,10 +713,10 @@ mod tests {
         bans.told(orders.len(), mark);
         give(&bans, key(3), 50);
         bans.lift(&key(4));
-        bans.replace([known(1, 70), known(4, 80)], false);
+        bans.replace_all([known(1, 70), known(4, 80)], false);
         assert_eq!(held(&bans), ["user:1", "user:3"]);
-        bans.learn(Change::Lifted(key(1)));
-        bans.learn(Change::Dropped { key: key(3), is_shadow: false });
+        bans.apply(BanChange::Lifted(key(1)));
+        bans.apply(BanChange::Dropped { key: key(3), is_shadow: false });
         assert!(bans.is_empty());
     }
 }
