@@ -139,7 +139,7 @@ pub(super) async fn config(State(context): State<Arc<HandlerContext>>, _: Query<
         hash: configured.hash.clone(),
         loaded: rfc3339(configured.loaded),
         path: source.path.clone(),
-        yaml: source.shown.clone(),
+        yaml: source.redacted_text.clone(),
     })
 }
 

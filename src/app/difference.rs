@@ -298,7 +298,7 @@ mod tests {
                 name: "hammering".to_owned(),
                 key: BanKey::Ip,
                 after: rate(limit, 60),
-                lasts: Duration::from_secs(60),
+                first_duration: Duration::from_secs(60),
                 factor: 2.0,
                 jitter: 0.1,
                 max: Duration::from_secs(3_600),

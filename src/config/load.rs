@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    Config, Errors, Place, Problem, Sources, System, Warnings, model::Source, reader::Reader, redact::shown,
-    section, yaml,
+    Config, Errors, Place, Problem, Sources, System, Warnings, model::ConfigSource, reader::Reader,
+    redact::shown, section, yaml,
 };
 
 /// The longest configuration that is read, in bytes: far beyond what anybody writes, and short
@@ -64,7 +64,7 @@ pub fn parse_warning(
     let (problems, warnings) = reader.into_problems();
     match (config, problems) {
         (Some(mut config), problems) if problems.is_empty() => {
-            config.source = Source { path: file_name.to_owned(), shown: shown(text, &config) };
+            config.source = ConfigSource { path: file_name.to_owned(), redacted_text: shown(text, &config) };
             Ok((config, Warnings::new(file_name, text, warnings)))
         }
         (None, problems) if problems.is_empty() => {

@@ -6,8 +6,8 @@ use http::{HeaderName, Uri};
 
 use crate::config::model::{
     Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
-    Config, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel,
-    MemoryStore, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Source, Store,
+    Config, ConfigSource, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat,
+    LogLevel, MemoryStore, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Store,
     Timeouts, Upstream, Users, Workers,
 };
 
@@ -75,6 +75,6 @@ pub(crate) fn config() -> Config {
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
         tracing: None,
         shutdown: Shutdown { drain: Duration::from_secs(1) },
-        source: Source::default(),
+        source: ConfigSource::default(),
     }
 }

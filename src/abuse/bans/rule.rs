@@ -34,7 +34,7 @@ impl Rule {
             terms: LadderTerms {
                 limit: rule.after.limit,
                 window,
-                lasts: micros(rule.lasts),
+                lasts: micros(rule.first_duration),
                 factor: rule.factor,
                 max: micros(rule.max),
             },
@@ -75,7 +75,7 @@ pub(in crate::abuse) mod testing {
             name: "hammering".into(),
             key: BanKey::Ip,
             after: Rate { limit: 3, window: Duration::from_secs(60) },
-            lasts: Duration::from_secs(10),
+            first_duration: Duration::from_secs(10),
             factor: 2.0,
             jitter: 0.0,
             max: Duration::from_secs(3_600),

@@ -40,10 +40,11 @@ pub(super) fn bans(value: Option<Cursor<'_>>, known: Known) -> Option<Vec<Arc<Ba
 fn rule(name: &str, mut at: Mapping<'_>, known: Known) -> Option<BanRule> {
     let key = at.require("key", KEY).and_then(|value| key(value, known));
     let after = at.require("after", AFTER).and_then(|value| value.parse(rate));
-    let lasts = at.require("for", FOR).and_then(|value| value.parse(duration(SHORTEST..=LONGEST_DURATION)));
+    let first_duration =
+        at.require("for", FOR).and_then(|value| value.parse(duration(SHORTEST..=LONGEST_DURATION)));
     let factor = at.parse_or("factor", FACTOR, factor);
     let jitter = at.parse_or("jitter", JITTER, jitter);
-    let max = max(&mut at, lasts);
+    let max = max(&mut at, first_duration);
     let mode = choice(&[("enforce", Mode::Enforce), ("shadow", Mode::Shadow)]);
     let mode = at.parse_or("mode", Mode::Enforce, mode);
     let exempt = exempt(at.take("exempt"), known);
@@ -54,7 +55,7 @@ fn rule(name: &str, mut at: Mapping<'_>, known: Known) -> Option<BanRule> {
         name: name.to_owned(),
         key: key?,
         after: after?,
-        lasts: lasts?,
+        first_duration: first_duration?,
         factor,
         jitter,
         max,
@@ -82,11 +83,11 @@ fn jitter(text: &str) -> Result<f64, Invalid> {
     }
 }
 
-fn max(at: &mut Mapping<'_>, lasts: Option<Duration>) -> Duration {
-    let default = lasts.map_or(MAX, |lasts| lasts.max(MAX));
+fn max(at: &mut Mapping<'_>, first_duration: Option<Duration>) -> Duration {
+    let default = first_duration.map_or(MAX, |first_duration| first_duration.max(MAX));
     let Some(value) = at.take("max") else { return default };
     let Some(max) = value.parse(duration(SHORTEST..=LONGEST_DURATION)) else { return default };
-    if lasts.is_some_and(|lasts| max < lasts) {
+    if first_duration.is_some_and(|first_duration| max < first_duration) {
         value.report("no ban would last as long as `for` says", "`max` is at least `for`".to_owned());
     }
     max

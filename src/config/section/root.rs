@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{abuse, clients, listeners, policies, routes, store, telemetry, upstreams, user};
 use crate::config::{
-    model::{Config, Shutdown, Source, Workers},
+    model::{Config, ConfigSource, Shutdown, Workers},
     reader::Cursor,
     value::{Invalid, LONGEST_DURATION, count, duration},
 };
@@ -61,7 +61,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         log,
         tracing,
         shutdown,
-        source: Source::default(),
+        source: ConfigSource::default(),
     })
 }
 

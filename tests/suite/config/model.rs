@@ -7,11 +7,11 @@ use tollgate::config::{
     self, Config, Sources, System,
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
-        Breaker, ClientAddress, ClientLimits, Condition, Cost, DenialBody, DenialReply, Destination,
-        Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe,
-        Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override, PathPattern,
-        Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret, Segment,
-        Shutdown, Source, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users,
+        Breaker, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody, DenialReply,
+        Destination, Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart,
+        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override,
+        PathPattern, Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret,
+        Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users,
         Workers,
     },
 };
@@ -108,7 +108,7 @@ fn smallest() -> Config {
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
         tracing: None,
         shutdown: Shutdown { drain: secs(30) },
-        source: Source::default(),
+        source: ConfigSource::default(),
     }
 }
 
@@ -425,7 +425,7 @@ fn everything_that_is_said_counts() {
                 name: "hammering".to_owned(),
                 key: BanKey::Ip,
                 after: rate(20, 60),
-                lasts: secs(300),
+                first_duration: secs(300),
                 factor: 1.5,
                 jitter: 0.5,
                 max: secs(3_600),
@@ -444,7 +444,7 @@ fn everything_that_is_said_counts() {
                 name: "guessing".to_owned(),
                 key: BanKey::User,
                 after: rate(5, 1),
-                lasts: secs(2 * 86_400),
+                first_duration: secs(2 * 86_400),
                 factor: 2.0,
                 jitter: 0.1,
                 max: secs(2 * 86_400),
@@ -528,7 +528,7 @@ fn everything_that_is_said_counts() {
             sample: 0.005,
         }),
         shutdown: Shutdown { drain: secs(0) },
-        source: Source::default(),
+        source: ConfigSource::default(),
     };
     assert_eq!(parse(EVERYTHING), expected);
 }

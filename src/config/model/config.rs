@@ -1,0 +1,101 @@
+//! The whole configuration, and the settings that belong to no section.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::HeaderName;
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::{
+    Abuse, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, Forwarded, Listener, Log, Policy,
+    ReplyHeaders, Route, Secret, Store, Tracing, Upstream, UserSource, serialize,
+};
+
+/// Everything `proxy.yaml` says, checked and resolved.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Config {
+    /// Never empty.
+    pub listeners: Vec<Listener>,
+    pub admin: Admin,
+    pub workers: Workers,
+    /// Peers whose forwarding fields count.
+    #[serde(serialize_with = "serialize::displayed_each")]
+    pub trusted_proxies: Vec<IpNet>,
+    pub client_address: ClientAddress,
+    #[serde(serialize_with = "serialize::displayed")]
+    pub request_id: HeaderName,
+    /// Tried in order; the first that answers is the user.
+    pub user: Vec<UserSource>,
+    pub store: Store,
+    #[serde(serialize_with = "serialize::shared")]
+    pub policies: Vec<Arc<Policy>>,
+    #[serde(serialize_with = "serialize::shared")]
+    pub bans: Vec<Arc<BanRule>>,
+    pub abuse: Abuse,
+    pub upstreams: Vec<Upstream>,
+    /// Tried in order; the first that matches is taken.
+    pub routes: Vec<Route>,
+    pub client_limits: ClientLimits,
+    pub reply_headers: ReplyHeaders,
+    pub forwarded: Forwarded,
+    pub access_log: AccessLog,
+    pub log: Log,
+    /// `None`: nothing is traced.
+    pub tracing: Option<Tracing>,
+    pub shutdown: Shutdown,
+    #[serde(skip)]
+    pub source: ConfigSource,
+}
+
+impl Config {
+    /// What must not be shown, each with its path among the settings.
+    pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &Secret)> {
+        let redis = self.store.redis.as_ref().map(|redis| &redis.url);
+        let secrets = [
+            ("admin.token", self.admin.token.as_ref()),
+            ("store.redis.url", redis),
+            ("abuse.secret", self.abuse.secret.as_ref()),
+        ];
+        secrets.into_iter().filter_map(|(path, secret)| Some((path, secret?)))
+    }
+}
+
+/// Where a configuration was read, and what was written there. What it says is told without: two that say the same are
+/// the same.
+#[derive(Clone, Default)]
+pub struct ConfigSource {
+    /// As it was given.
+    pub path: String,
+    /// The text with its secrets masked.
+    pub redacted_text: String,
+}
+
+impl PartialEq for ConfigSource {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for ConfigSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("…")
+    }
+}
+
+/// How many workers serve requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workers {
+    /// The CPUs that affinity and cgroup quota allow.
+    Auto,
+    /// At least 1.
+    #[serde(untagged)]
+    Count(usize),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Shutdown {
+    /// How long requests under way may take to finish.
+    #[serde(serialize_with = "serialize::duration")]
+    pub drain: Duration,
+}

@@ -1,0 +1,65 @@
+//! The services behind the proxy.
+
+use std::time::Duration;
+
+use http::{Uri, uri::Authority};
+use serde::Serialize;
+
+use super::serialize;
+
+/// A service behind the proxy.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Upstream {
+    pub name: String,
+    /// Never empty.
+    pub endpoints: Vec<Endpoint>,
+    pub balance: Balance,
+    pub timeouts: Timeouts,
+    /// Connections of the process, at least 1.
+    pub max_connections: usize,
+    /// Idle connections kept a worker.
+    pub idle_connections: usize,
+    pub host: HostHeader,
+}
+
+/// One address of an upstream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Endpoint {
+    /// Scheme `http`, an authority, no path.
+    pub url: Uri,
+    pub authority: Authority,
+    /// With the scheme's default filled in.
+    pub port: u16,
+    /// At least 1.
+    pub weight: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Balance {
+    LeastRequest,
+    RoundRobin,
+}
+
+/// What an upstream may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Timeouts {
+    #[serde(serialize_with = "serialize::duration")]
+    pub connect: Duration,
+    /// From the end of the request to the first byte of the answer.
+    #[serde(serialize_with = "serialize::duration")]
+    pub response: Duration,
+    /// Between two bytes of the answer, and how long an idle connection is kept.
+    #[serde(serialize_with = "serialize::duration")]
+    pub idle: Duration,
+}
+
+/// The Host that an upstream sees.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostHeader {
+    /// The client's.
+    Preserve,
+    /// The endpoint's own.
+    Rewrite,
+}

@@ -1,0 +1,71 @@
+//! Where the user ID of a request comes from.
+
+use std::path::PathBuf;
+
+use http::HeaderName;
+use serde::Serialize;
+
+use super::serialize;
+
+/// One place in which a user ID may be found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UserSource {
+    /// The value of the cookie of this name.
+    Cookie(String),
+    /// The name of HTTP Basic credentials.
+    Basic,
+    /// A claim of a verified token.
+    Jwt(Jwt),
+    #[serde(untagged)]
+    Header {
+        #[serde(rename = "header", serialize_with = "serialize::displayed")]
+        name: HeaderName,
+        from: HeaderFrom,
+    },
+}
+
+/// Whose header is believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeaderFrom {
+    TrustedProxies,
+    Anyone,
+}
+
+/// A token in a field, and by what it is verified.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Jwt {
+    /// With `Bearer` before the token where it is `authorization`.
+    #[serde(serialize_with = "serialize::displayed")]
+    pub header: HeaderName,
+    /// The claim that is the user ID.
+    pub claim: String,
+    /// PEM, a JSON Web Key set, or the secret of HS. Read again when it changes.
+    pub key: PathBuf,
+    /// `None` with a key set whose keys name theirs.
+    pub algorithm: Option<JwtAlgorithm>,
+    /// Where given, the token must name it.
+    pub issuer: Option<String>,
+    /// Where given, the token must be meant for it.
+    pub audience: Option<String>,
+}
+
+/// RFC 7518, 3.1, and RFC 8037.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum JwtAlgorithm {
+    Hs256,
+    Hs384,
+    Hs512,
+    Rs256,
+    Rs384,
+    Rs512,
+    Ps256,
+    Ps384,
+    Ps512,
+    Es256,
+    Es384,
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+}
