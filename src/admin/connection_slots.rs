@@ -1,4 +1,4 @@
-//! ConnectionSlots for connections: there is always one for whoever comes.
+//! Slots for connections: a new connection always gets one.
 //!
 //! Where all are taken, a connection goes that nobody was let in by, the oldest first; only where there is none, the oldest
 //! of all. So whoever may not ask can't keep out those who may, however many connections he opens and however slow he is.

@@ -78,7 +78,7 @@ struct Listening {
     ticks: watch::Receiver<Option<Arc<Tick>>>,
     ending: ShutdownSignal,
     clock: Arc<dyn Clock>,
-    /// NoParams was said yet.
+    /// Nothing was sent yet.
     is_new: bool,
     _place: OwnedSemaphorePermit,
 }

@@ -57,7 +57,7 @@ impl From<Unavailable> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = Json(ProblemDetails {
-            // NoParams more than the status says (RFC 9457, 4.2.1).
+            // Nothing more than the status says (RFC 9457, 4.2.1).
             kind: "about:blank".to_owned(),
             title: self.status.canonical_reason().unwrap_or_default().to_owned(),
             status: self.status.as_u16(),

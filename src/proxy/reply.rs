@@ -64,7 +64,7 @@ impl Reply {
     /// The limits could not be checked.
     pub fn undecided() -> Self {
         let mut reply =
-            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "VariantRef can't be checked at the moment.");
+            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "Limits can't be checked at the moment.");
         reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         reply
     }

@@ -38,7 +38,7 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
             }
         }
         div.card {
-            @if audit.entries.is_empty() { (components::nothing("NoParams was changed", "Unblocks, bans, resets and reloads are listed here.")) }
+            @if audit.entries.is_empty() { (components::nothing("Nothing was changed", "Unblocks, bans, resets and reloads are listed here.")) }
             @else {
                 table.cards {
                     caption.hidden { "What was changed" }

@@ -49,7 +49,7 @@ async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<Page, Pr
         (filter(context, query))
         div.card {
             @if found.blocked.is_empty() && (is_filtered || query.cursor.is_some()) {
-                (components::nothing("NoParams matches", "No address that was limited lately is within this filter."))
+                (components::nothing("Nothing matches", "No address that was limited lately is within this filter."))
             } @else if found.blocked.is_empty() {
                 (components::nothing("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
             } @else {

@@ -87,7 +87,7 @@ fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> 
         div.head {
             div {
                 h1 { "Explain" }
-                p.meta { "What would become of a request. NoParams is counted, and nothing is forwarded." }
+                p.meta { "What would become of a request. Nothing is counted, and nothing is forwarded." }
             }
         }
         div.columns.turned {
@@ -98,7 +98,7 @@ fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> 
             section aria-labelledby="answer" {
                 div.bar-head { h2 #answer { "Answer" } }
                 @match told {
-                    None => div.card { (components::nothing("NoParams is asked yet", "The address, the route, and every limit that would be asked are told here.")) },
+                    None => div.card { (components::nothing("Nothing is asked yet", "The address, the route, and every limit that would be asked are told here.")) },
                     Some(Err(problem)) => div.card.pad role="alert" { p.error { (problem.detail()) } },
                     Some(Ok(told)) => (explained(&told, now)),
                 }

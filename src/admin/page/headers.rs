@@ -6,7 +6,7 @@ use http::{
     header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS},
 };
 
-/// NoParams from elsewhere, nothing written into the page itself, and in nobody's frame: what clients call themselves
+/// Nothing from elsewhere, nothing written into the page itself, and in nobody's frame: what clients call themselves
 /// is shown here.
 pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";

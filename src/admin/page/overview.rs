@@ -252,6 +252,6 @@ fn state_of(store: &StoreStatus) -> Markup {
     let is_well =
         store.shared.as_ref().is_none_or(|shared| shared.breaker == "closed" && shared.latency.is_some());
     html! {
-        @if is_well { span.badge.good { "Healthy" } } @else { span.badge.bad { "UnavailableError" } }
+        @if is_well { span.badge.good { "Healthy" } } @else { span.badge.bad { "Away" } }
     }
 }

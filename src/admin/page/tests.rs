@@ -79,7 +79,7 @@ fn a_list_is_searched_sorted_and_paged_by_links() {
     assert!(second.contains("203.0.113.9") && second.contains("First page") && !second.contains("Next page"));
     let searched = harness.get("/blocked?prefix=203.0.113.0%2F24&policy=per-user").body;
     assert!(searched.contains("/blocked/203.0.113.9") && !searched.contains("198.51.100."));
-    assert!(harness.get("/blocked?prefix=10.0.0.0%2F8").body.contains("NoParams matches"));
+    assert!(harness.get("/blocked?prefix=10.0.0.0%2F8").body.contains("Nothing matches"));
     let wrong = harness.get("/blocked?prefix=%3Cb%3E");
     assert_eq!(wrong.status, 400);
     assert!(wrong.head.contains("text/html") && wrong.body.contains("not an address or a prefix: &lt;b&gt;"));

@@ -12,7 +12,7 @@ use super::{token::TokenIdentity, token_source::TokenSource};
 const SHARDS: usize = 16;
 /// Valid tokens that are map, and as many invalid ones. A flood of invalid tokens evicts no valid one.
 const CAPACITY: usize = 10_000;
-/// For how many seconds an invalid token is map. It may become valid (`nbf`).
+/// For how many seconds an invalid token is kept. It may become valid (`nbf`).
 const INVALID_TTL: u64 = 5;
 
 /// The hash of a token and its source, so that this memory holds no token.
@@ -139,7 +139,7 @@ mod tests {
             let mut id = [0; 32];
             id[..8].copy_from_slice(&n.to_le_bytes());
             map.insert(id, entry(100, 0));
-            assert_eq!(map.get(&id, 0, 1), Some(1), "the newest is map");
+            assert_eq!(map.get(&id, 0, 1), Some(1), "the newest is kept");
         }
         assert_eq!(map.0.len(), CAPACITY / SHARDS);
     }
