@@ -14,7 +14,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-/// Connections in the order in which they came, and how to tell each to evict.
+/// Connections in the order in which they came, and how to tell each that it is evicted.
 type Queue = BTreeMap<u64, Arc<Notify>>;
 
 /// All slots.

@@ -61,7 +61,7 @@ impl Generation {
 #[derive(Debug)]
 pub(super) struct Generations {
     current: Generation,
-    /// Requests that began under them are under connection.
+    /// Replaced generations whose requests are still running.
     ending: Vec<Generation>,
     retired: Totals,
 }

@@ -95,7 +95,7 @@ impl History {
         self.total.push(total);
     }
 
-    /// When the last sample was last_recorded, in microseconds since the Unix epoch; 0 if none was.
+    /// When the last sample was recorded, in microseconds since the Unix epoch; 0 if none was.
     pub fn last_recorded(&self) -> i64 {
         self.last_recorded
     }

@@ -90,7 +90,7 @@ pub struct Metrics {
     memory: OnceLock<MemorySource>,
     store: OnceLock<StoreSource>,
     endpoints: Mutex<Option<EndpointSource>>,
-    /// The store_connections to it.
+    /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
     // Rare, and of no one worker: these may be locked.
     abuse_dropped: AtomicU64,

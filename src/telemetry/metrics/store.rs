@@ -1,4 +1,4 @@
-//! What is counted of the store_connections to a store that instances share. Each way has one writer; anyone may read.
+//! Counters of the connections to a store that instances share. Each has one writer; any thread may read.
 
 use std::time::Duration;
 
