@@ -16,7 +16,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    limit::{Cleared, Peek, Policy, StoreAdmin},
+    limit::{ClearedLimit, LimitUsage, Policy, StoreAdmin},
     telemetry::time::format_duration,
 };
 
@@ -125,7 +125,7 @@ fn policies_with_key(
 }
 
 impl dto::LimitUsage {
-    pub(super) fn new(policy: &str, key: &str, peek: &Peek) -> Self {
+    pub(super) fn new(policy: &str, key: &str, peek: &LimitUsage) -> Self {
         Self {
             policy: policy.to_owned(),
             key: key.to_owned(),
@@ -138,8 +138,8 @@ impl dto::LimitUsage {
     }
 }
 
-impl From<Cleared> for dto::ClearedLimit {
-    fn from(limit: Cleared) -> Self {
+impl From<ClearedLimit> for dto::ClearedLimit {
+    fn from(limit: ClearedLimit) -> Self {
         Self { policy: limit.policy, key: limit.identifier }
     }
 }

@@ -6,7 +6,7 @@ use futures_util::future::LocalBoxFuture;
 use send_wrapper::SendWrapper;
 
 use crate::limit::{
-    Check, Cleared, Decision, Peek, Policy, Receipt, Store, StoreAdmin, Unavailable,
+    Check, ClearedLimit, Decision, LimitUsage, Policy, Receipt, Store, StoreAdmin, Unavailable,
     algorithm::metadata_list::Entry,
 };
 
@@ -40,7 +40,7 @@ impl Store for StoreClient {
 }
 
 impl StoreAdmin for StoreClient {
-    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
         SendWrapper::new(self.0.peek(policy, identifier)).await
     }
 
@@ -48,11 +48,11 @@ impl StoreAdmin for StoreClient {
         SendWrapper::new(self.0.entries(policy, identifier)).await
     }
 
-    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         SendWrapper::new(self.0.reset(policies, identifier)).await
     }
 
-    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         SendWrapper::new(self.0.clear(policies, identifier)).await
     }
 }
@@ -62,10 +62,10 @@ trait ObjectStore {
     fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision>;
     fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision>;
     fn refund<'a>(&'a self, checks: &'a [Check<'a>], receipt: Receipt) -> Answer<'a, ()>;
-    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Peek>;
+    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, LimitUsage>;
     fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Vec<Arc<Entry>>>;
-    fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<Cleared>>;
-    fn clear<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<Cleared>>;
+    fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>>;
+    fn clear<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>>;
 }
 
 impl<S: StoreAdmin> ObjectStore for S {
@@ -81,7 +81,7 @@ impl<S: StoreAdmin> ObjectStore for S {
         Box::pin(Store::refund(self, checks, receipt))
     }
 
-    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Peek> {
+    fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, LimitUsage> {
         Box::pin(StoreAdmin::peek(self, policy, identifier))
     }
 
@@ -89,11 +89,11 @@ impl<S: StoreAdmin> ObjectStore for S {
         Box::pin(StoreAdmin::entries(self, policy, identifier))
     }
 
-    fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<Cleared>> {
+    fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>> {
         Box::pin(StoreAdmin::reset(self, policies, identifier))
     }
 
-    fn clear<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<Cleared>> {
+    fn clear<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>> {
         Box::pin(StoreAdmin::clear(self, policies, identifier))
     }
 }

@@ -21,7 +21,7 @@ use crate::{
     config::model::{KeyPart, KeyRecipe, Secret},
     identity::Verifier,
     limit::{
-        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, StoreAdmin,
+        Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Receipt, Store, StoreAdmin,
         SystemClock, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
@@ -66,7 +66,7 @@ impl Store for Lists {
 }
 
 impl StoreAdmin for Lists {
-    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
         let used = self.entries(policy, identifier).await?.len() as u64;
         let limit = policy.tiers[0].limit;
         let verdict = Verdict {
@@ -78,7 +78,7 @@ impl StoreAdmin for Lists {
             retry_after: Some(0),
             delay: 0,
         };
-        Ok(Peek { used, verdict })
+        Ok(LimitUsage { used, verdict })
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
@@ -86,25 +86,25 @@ impl StoreAdmin for Lists {
         Ok(self.0.lock().get(&key).cloned().unwrap_or_default())
     }
 
-    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let composite = format!("{identifier}+");
         let mut cleared = Vec::new();
         self.0.lock().retain(|(policy, key), _| {
             let known = policies.iter().any(|known| known.name == *policy);
             let hit = known && (key == identifier || key.starts_with(&composite));
             if hit {
-                cleared.push(Cleared { policy: policy.clone(), identifier: key.clone() });
+                cleared.push(ClearedLimit { policy: policy.clone(), identifier: key.clone() });
             }
             !hit
         });
         Ok(cleared)
     }
 
-    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let mut cleared = Vec::new();
         for policy in policies {
             if self.0.lock().remove(&(policy.name.clone(), identifier.to_owned())).is_some() {
-                cleared.push(Cleared { policy: policy.name.clone(), identifier: identifier.to_owned() });
+                cleared.push(ClearedLimit { policy: policy.name.clone(), identifier: identifier.to_owned() });
             }
         }
         Ok(cleared)

@@ -21,7 +21,7 @@ const MAX_DENIALS: usize = 10_000;
 pub(super) struct LocalDenials {
     by_limit: IndexMap<DeniedLimit, Denial, foldhash::fast::RandomState>,
     /// When each was noted, oldest first. A denial that was noted again stands here twice.
-    noted: VecDeque<(i64, DeniedLimit)>,
+    insertions: VecDeque<(i64, DeniedLimit)>,
     /// The epoch in which they were noted.
     epoch: Epoch,
 }
@@ -122,26 +122,26 @@ impl LocalDenials {
         let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member };
         let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
         let denial = Denial { verdict, kind, tiers, cost, asked, until: asked.saturating_add(lasts) };
-        self.noted.push_back((asked, limit.clone()));
+        self.insertions.push_back((asked, limit.clone()));
         self.by_limit.insert(limit, denial);
     }
 
     /// Forgets what is too old to hold, and makes room for one more.
     fn expire(&mut self, now: i64) {
-        while let Some((noted, limit)) = self.noted.front() {
-            if self.noted.len() < MAX_DENIALS && noted.saturating_add(MAX_AGE) > now {
+        while let Some((inserted, limit)) = self.insertions.front() {
+            if self.insertions.len() < MAX_DENIALS && inserted.saturating_add(MAX_AGE) > now {
                 break;
             }
-            if self.by_limit.get(limit).is_some_and(|denial| denial.asked == *noted) {
+            if self.by_limit.get(limit).is_some_and(|denial| denial.asked == *inserted) {
                 self.by_limit.swap_remove(limit);
             }
-            self.noted.pop_front();
+            self.insertions.pop_front();
         }
     }
 
     fn clear(&mut self) {
         self.by_limit.clear();
-        self.noted.clear();
+        self.insertions.clear();
     }
 }
 
@@ -229,9 +229,9 @@ mod tests {
         for i in 0..3 * MAX_DENIALS as i64 {
             denials.insert(&check(&policy, &format!("ip:{i}"), 1), 1, denied(None), i, Epoch(0));
         }
-        assert!(denials.by_limit.len() <= MAX_DENIALS && denials.noted.len() <= MAX_DENIALS);
+        assert!(denials.by_limit.len() <= MAX_DENIALS && denials.insertions.len() <= MAX_DENIALS);
         denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 10_000_000, Epoch(0));
-        assert_eq!((denials.by_limit.len(), denials.noted.len()), (1, 1), "the old ones are forgotten");
+        assert_eq!((denials.by_limit.len(), denials.insertions.len()), (1, 1), "the old ones are forgotten");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::{cell::RefCell, collections::HashMap, sync::Arc};
 use smallvec::SmallVec;
 
 use super::{
-    Breaker, Check, Cleared, Clock, Decision, DecisionSource, Epoch, Instances, Peek, Policy, PolicyId,
-    Receipt, Store, StoreAdmin, SystemClock, Unavailable,
+    Breaker, Check, ClearedLimit, Clock, Decision, DecisionSource, Epoch, Instances, LimitUsage, Policy,
+    PolicyId, Receipt, Store, StoreAdmin, SystemClock, Unavailable,
     algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
     denials::LocalDenials,
 };
@@ -48,15 +48,15 @@ struct ShareKey {
     id: PolicyId,
     kind: Kind,
     tiers: SmallVec<[Tier; 2]>,
-    lowest: u64,
+    lowest_limit: u64,
     is_shadow: bool,
     count_denied: bool,
 }
 
 impl ShareKey {
     fn new(policy: &Policy) -> Self {
-        let Policy { id, kind, lowest, is_shadow, count_denied, .. } = *policy;
-        Self { id, kind, tiers: SmallVec::from_slice(&policy.tiers), lowest, is_shadow, count_denied }
+        let Policy { id, kind, lowest_limit, is_shadow, count_denied, .. } = *policy;
+        Self { id, kind, tiers: SmallVec::from_slice(&policy.tiers), lowest_limit, is_shadow, count_denied }
     }
 }
 
@@ -137,9 +137,9 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
     /// What was forgotten `here` and `there`, once.
     fn invalidate_after(
         &self,
-        here: Vec<Cleared>,
-        there: Result<Vec<Cleared>, Unavailable>,
-    ) -> Result<Vec<Cleared>, Unavailable> {
+        here: Vec<ClearedLimit>,
+        there: Result<Vec<ClearedLimit>, Unavailable>,
+    ) -> Result<Vec<ClearedLimit>, Unavailable> {
         // Now, not before: until the store has forgotten, it denies, and that would be remembered.
         self.shared.instances.invalidate();
         let mut cleared = here;
@@ -177,8 +177,8 @@ fn with_share(policy: &Policy, instances: u32) -> Arc<Policy> {
         Kind::Gcra { burst, delay } => Kind::Gcra { burst: share(burst), delay },
         other => other,
     };
-    let lowest = share(policy.lowest);
-    Arc::new(Policy { kind, tiers, lowest, overrides: Vec::new(), ..policy.clone() })
+    let lowest_limit = share(policy.lowest_limit);
+    Arc::new(Policy { kind, tiers, lowest_limit, overrides: Vec::new(), ..policy.clone() })
 }
 
 impl<S: Store, L: Store> Store for GuardedStore<S, L> {
@@ -230,7 +230,7 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
 }
 
 impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for GuardedStore<S, L> {
-    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
         if !self.shared.breaker.is_open()
             && let Ok(peek) = self.store.peek(policy, identifier).await
         {
@@ -248,12 +248,12 @@ impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for GuardedStore<S, L> {
         self.local.entries(policy, identifier).await
     }
 
-    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let here = self.local.reset(policies, identifier).await?;
         self.invalidate_after(here, self.store.reset(policies, identifier).await)
     }
 
-    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let here = self.local.clear(policies, identifier).await?;
         self.invalidate_after(here, self.store.clear(policies, identifier).await)
     }

@@ -24,4 +24,6 @@ pub use instances::{Epoch, Instances};
 pub use policy::{Policy, PolicyId, PolicyIds};
 pub use sliced_store::SlicedStore;
 pub use slices::Slices;
-pub use store::{Cleared, Decision, DecisionSource, Peek, Receipt, Store, StoreAdmin, Unavailable};
+pub use store::{
+    ClearedLimit, Decision, DecisionSource, LimitUsage, Receipt, Store, StoreAdmin, Unavailable,
+};

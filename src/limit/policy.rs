@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use crate::{
     config::model::{self, format_duration},
-    limit::algorithm::{Kind, Rule, Takes, Tier},
+    limit::algorithm::{DetailKind, Kind, Rule, Tier},
 };
 
 /// Stands for a policy's name and shape in the memory store's keys. Two policies share one iff both
@@ -47,7 +47,7 @@ pub struct Policy {
     /// Never empty; shortest window first, in whatever order they were configured.
     pub tiers: Vec<Tier>,
     /// The lowest limit of those that share its counts: its own or an override's.
-    pub lowest: u64,
+    pub lowest_limit: u64,
     /// The algorithm and its windows, never its counts: `fw.1s.1m.1h`.
     pub shape: String,
     /// The recipes of its keys, each limited on its own.
@@ -120,7 +120,7 @@ impl Policy {
             name: config.name.clone(),
             kind,
             slice: slice(config.slice, tiers[0].limit),
-            lowest: tiers[0].limit,
+            lowest_limit: tiers[0].limit,
             tiers,
             shape: shape(kind, &rates),
             keys: config.keys.clone(),
@@ -142,10 +142,11 @@ impl Policy {
     fn set_lowest_limits(&mut self) {
         let limits: Vec<(String, u64)> =
             self.variants().map(|of| (of.shape.clone(), of.tiers[0].limit)).collect();
-        let lowest = |shape: &str| limits.iter().filter(|(of, _)| of == shape).map(|(_, limit)| *limit).min();
-        self.lowest = lowest(&self.shape).unwrap_or(self.lowest);
+        let lowest_limit =
+            |shape: &str| limits.iter().filter(|(of, _)| of == shape).map(|(_, limit)| *limit).min();
+        self.lowest_limit = lowest_limit(&self.shape).unwrap_or(self.lowest_limit);
         for (_, variant) in &mut self.overrides {
-            variant.lowest = lowest(&variant.shape).unwrap_or(variant.lowest);
+            variant.lowest_limit = lowest_limit(&variant.shape).unwrap_or(variant.lowest_limit);
         }
     }
 
@@ -153,7 +154,7 @@ impl Policy {
     /// its state matters to somebody.
     pub fn slowest_tier(&self) -> Tier {
         let tier = self.tiers[0];
-        Tier { limit: self.lowest.min(tier.limit), ..tier }
+        Tier { limit: self.lowest_limit.min(tier.limit), ..tier }
     }
 
     /// What its limits go by.
@@ -163,7 +164,7 @@ impl Policy {
 
     /// Whether its limits write down who made their requests, so that a check needs an entry.
     pub fn keeps_entries(&self) -> bool {
-        self.kind.description().takes == Takes::Entry
+        self.kind.description().detail == DetailKind::Entry
     }
 
     /// Whether what a request took may be refunded.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    Check, Cleared, Clock, Decision, DecisionSource, Epoch, Peek, Policy, Receipt, Store, StoreAdmin,
-    Unavailable,
+    Check, ClearedLimit, Clock, Decision, DecisionSource, Epoch, LimitUsage, Policy, Receipt, Store,
+    StoreAdmin, Unavailable,
     algorithm::{Verdict, metadata_list::Entry},
-    slices::{Slices, Spend},
+    slices::{Slices, SpendOutcome},
 };
 
 /// Stands before the store `S` that instances share. A check that an instance's slice has room for is not asked
@@ -75,17 +75,17 @@ impl<S: Store> SlicedStore<S> {
             return CheckPlan::AskStore;
         }
         match self.slices.spend(check, now) {
-            Spend::FromSlice(verdict, epoch) => {
+            SpendOutcome::FromSlice(verdict, epoch) => {
                 CheckPlan::FromSlice { verdict, end: now.saturating_add(verdict.reset), epoch }
             }
-            Spend::Refill(epoch) => CheckPlan::Refill(SliceRequest {
+            SpendOutcome::Refill(epoch) => CheckPlan::Refill(SliceRequest {
                 slices: &self.slices,
                 check,
                 asked: now,
                 epoch,
                 is_done: false,
             }),
-            Spend::AskStore => CheckPlan::AskStore,
+            SpendOutcome::AskStore => CheckPlan::AskStore,
         }
     }
 
@@ -130,7 +130,7 @@ impl<S: Store> SlicedStore<S> {
                             (is_short, is_denied) = (is_short | fits, is_denied | !fits);
                             *plan = CheckPlan::AskStore;
                             // It was the slice that did not fit.
-                            if fits { as_it_stands(verdict) } else { verdict }
+                            if fits { admitting(verdict) } else { verdict }
                         }
                     }
                 };
@@ -163,7 +163,7 @@ fn is_sliced(check: &Check<'_>) -> bool {
 }
 
 /// What is told of a limit that denied more than the request asks for.
-fn as_it_stands(verdict: Verdict) -> Verdict {
+fn admitting(verdict: Verdict) -> Verdict {
     Verdict { admitted: true, retry_after: Some(0), ..verdict }
 }
 
@@ -225,7 +225,7 @@ impl<S: Store> Store for SlicedStore<S> {
 }
 
 impl<S: StoreAdmin> StoreAdmin for SlicedStore<S> {
-    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
         self.store.peek(policy, identifier).await
     }
 
@@ -233,11 +233,11 @@ impl<S: StoreAdmin> StoreAdmin for SlicedStore<S> {
         self.store.entries(policy, identifier).await
     }
 
-    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         self.store.reset(policies, identifier).await
     }
 
-    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         self.store.clear(policies, identifier).await
     }
 }

@@ -36,7 +36,14 @@ struct SlicedLimit {
     policy: PolicyId,
     identifier: CompactString,
     /// An override has its policy's count, and another limit: what is still below the one may be above the other.
-    units: u64,
+    limit: u64,
+}
+
+impl SlicedLimit {
+    fn new(check: &Check<'_>) -> Self {
+        let (policy, identifier) = (check.policy.id, check.identifier.clone());
+        Self { policy, identifier, limit: check.policy.tiers[0].limit }
+    }
 }
 
 /// What is held of one limit.
@@ -56,7 +63,7 @@ struct Slice {
 
 /// What to do about a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Spend {
+pub(super) enum SpendOutcome {
     /// It was taken of the slice; this is how the limit stands.
     FromSlice(Verdict, Epoch),
     /// The caller is to ask for a slice and say how that went, in [`Slices::refill`] or [`Slices::refill_failed`].
@@ -73,8 +80,8 @@ impl Slices {
     }
 
     /// Takes the check's units of the slice that is held `now`, if it has as many.
-    pub(super) fn spend(&self, check: &Check<'_>, now: i64) -> Spend {
-        let limit = limit(check);
+    pub(super) fn spend(&self, check: &Check<'_>, now: i64) -> SpendOutcome {
+        let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
         let epoch = shard.epoch;
         let room = shard.slices.len() < MAX_SLICES / SHARDS;
@@ -83,30 +90,30 @@ impl Slices {
                 shard.slices.retain(|_, slice| slice.end > now);
             }
             if shard.slices.len() >= MAX_SLICES / SHARDS {
-                return Spend::AskStore;
+                return SpendOutcome::AskStore;
             }
             let unknown =
                 Slice { units: 0, left_in_store: 0, end: i64::MAX, is_refilling: true, is_last: false };
             shard.slices.insert(limit, unknown);
-            return Spend::Refill(epoch);
+            return SpendOutcome::Refill(epoch);
         }
-        let Some(slice) = shard.slices.get_mut(&limit) else { return Spend::AskStore };
+        let Some(slice) = shard.slices.get_mut(&limit) else { return SpendOutcome::AskStore };
         // While the next is asked for, this one may come to its end.
         if slice.units >= check.cost && slice.end > now {
             slice.units -= check.cost;
-            return Spend::FromSlice(slice.verdict(check, now), epoch);
+            return SpendOutcome::FromSlice(slice.verdict(check, now), epoch);
         }
         if slice.is_refilling || slice.is_last {
-            return Spend::AskStore;
+            return SpendOutcome::AskStore;
         }
         slice.is_refilling = true;
-        Spend::Refill(epoch)
+        SpendOutcome::Refill(epoch)
     }
 
     /// How the limit would stand once the check's units were taken of the slice that is held `now`; `None` if it has not
     /// as many.
     pub(super) fn look(&self, check: &Check<'_>, now: i64) -> Option<Verdict> {
-        let limit = limit(check);
+        let limit = SlicedLimit::new(check);
         let shard = self.shard(&limit);
         let slice = shard.slices.get(&limit).filter(|slice| slice.units >= check.cost && slice.end > now)?;
         let verdict = slice.verdict(check, now);
@@ -123,7 +130,7 @@ impl Slices {
         asked: i64,
         epoch: Epoch,
     ) -> Verdict {
-        let limit = limit(check);
+        let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
         let Some(slice) = shard.current(epoch, &limit) else { return verdict };
         let mut end = asked.saturating_add(verdict.reset);
@@ -151,7 +158,7 @@ impl Slices {
         asked: i64,
         epoch: Epoch,
     ) {
-        let limit = limit(check);
+        let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
         match (verdict, shard.current(epoch, &limit)) {
             (_, None) => {}
@@ -171,7 +178,7 @@ impl Slices {
 
     /// Puts back what a check has taken of a slice until `end`, since its request was denied by another one.
     pub(super) fn put_back(&self, check: &Check<'_>, end: i64, epoch: Epoch) {
-        let limit = limit(check);
+        let limit = SlicedLimit::new(check);
         if let Some(slice) = self.shard(&limit).current(epoch, &limit)
             && slice.end == end
         {
@@ -215,9 +222,4 @@ impl Slice {
             delay: 0,
         }
     }
-}
-
-fn limit(check: &Check<'_>) -> SlicedLimit {
-    let (policy, identifier) = (check.policy.id, check.identifier.clone());
-    SlicedLimit { policy, identifier, units: check.policy.tiers[0].limit }
 }

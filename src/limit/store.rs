@@ -47,7 +47,11 @@ pub trait StoreAdmin: Store {
     ///
     /// # Errors
     /// As [`Store::decide`].
-    fn peek(&self, policy: &Policy, identifier: &str) -> impl Future<Output = Result<Peek, Unavailable>>;
+    fn peek(
+        &self,
+        policy: &Policy,
+        identifier: &str,
+    ) -> impl Future<Output = Result<LimitUsage, Unavailable>>;
 
     /// What `metadata_list` wrote down in the current window of one limit, oldest first.
     ///
@@ -68,7 +72,7 @@ pub trait StoreAdmin: Store {
         &self,
         policies: &[Policy],
         identifier: &str,
-    ) -> impl Future<Output = Result<Vec<Cleared>, Unavailable>>;
+    ) -> impl Future<Output = Result<Vec<ClearedLimit>, Unavailable>>;
 
     /// Forgets the limits of these policies whose identifier is exactly `identifier`, and says which there were.
     ///
@@ -78,7 +82,7 @@ pub trait StoreAdmin: Store {
         &self,
         policies: &[Policy],
         identifier: &str,
-    ) -> impl Future<Output = Result<Vec<Cleared>, Unavailable>>;
+    ) -> impl Future<Output = Result<Vec<ClearedLimit>, Unavailable>>;
 }
 
 /// Whoever shares a store has it.
@@ -97,7 +101,7 @@ impl<S: Store> Store for Arc<S> {
 }
 
 impl<S: StoreAdmin> StoreAdmin for Arc<S> {
-    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
         S::peek(self, policy, identifier).await
     }
 
@@ -105,11 +109,11 @@ impl<S: StoreAdmin> StoreAdmin for Arc<S> {
         S::entries(self, policy, identifier).await
     }
 
-    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         S::reset(self, policies, identifier).await
     }
 
-    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         S::clear(self, policies, identifier).await
     }
 }
@@ -157,7 +161,7 @@ impl Decision {
 
 /// How one limit stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peek {
+pub struct LimitUsage {
     /// Units used of the tightest tier.
     pub used: u64,
     /// The tightest tier and how it stands.
@@ -166,7 +170,7 @@ pub struct Peek {
 
 /// A limit that was forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cleared {
+pub struct ClearedLimit {
     pub policy: String,
     pub identifier: String,
 }

@@ -1,53 +1,55 @@
-//! `concurrency`: how many requests are under way. Each holds a lease, which is given back by its token, and which
-//! expires if nobody renews it or gives it back. A limit of 1 is a lock.
+//! `concurrency`: limits how many requests are in flight. Each request holds a lease. The lease ends when its token is
+//! refunded, or expires when it is not renewed in time. A limit of 1 is a lock.
 
-use super::{Member, Tier, Verdict, members::Members, verdict::TierStanding};
+use super::{Member, Tier, Verdict, members::Members, verdict::TierStatus};
 
-/// Microseconds after which a request that was denied may try again: nobody knows when a lease is given back.
+/// The `retry_after` of a denial, in microseconds. A fixed value, since the end of a lease cannot be predicted.
 pub const RETRY_AFTER: i64 = 1_000_000;
 
-/// The tokens of the leases, each with the time when it expires, in microseconds since the Unix epoch.
+/// The tokens of the leases, each with its expiry in microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Concurrency(Members);
 
 impl Concurrency {
-    /// What a request with this `token` is told, were it to come `now`. Any cost counts as one lease, but 0 only looks.
+    /// The verdict for a request with this `token` at the time `now`. Changes nothing. Any cost above 0 counts as one lease.
     pub fn read(&self, tier: Tier, now: i64, cost: u64, token: Member) -> Verdict {
-        let renews =
-            self.0.time_of(token).is_some_and(|expires| expires > now && expires <= furthest(tier, now));
-        let (used, returns) = (self.used(tier, now), now.saturating_add(RETRY_AFTER));
-        let standing = TierStanding { limit: tier.limit, used, returns, fits: Some(returns), max_delay: 0 };
-        Verdict::of_member(standing, now, cost, renews)
+        let renews = self
+            .0
+            .time_of(token)
+            .is_some_and(|expires_at| expires_at > now && expires_at <= latest_expiry(tier, now));
+        let (used, frees_at) = (self.used(tier, now), now.saturating_add(RETRY_AFTER));
+        let status = TierStatus { limit: tier.limit, used, frees_at, fits_at: Some(frees_at), max_delay: 0 };
+        Verdict::from_member(status, now, cost, renews)
     }
 
-    /// Grants or renews a lease, which a read has admitted. Says whether leases from the future were discarded.
+    /// Grants or renews a lease that a read has admitted. Returns whether leases from the future were discarded.
     pub fn write(&mut self, tier: Tier, now: i64, token: Member) -> bool {
-        let furthest = furthest(tier, now);
-        let discards = self.0.newest().is_some_and(|newest| newest > furthest);
-        self.0.keep_between(now, furthest);
+        let latest = latest_expiry(tier, now);
+        let discards = self.0.newest().is_some_and(|newest| newest > latest);
+        self.0.retain_between(now, latest);
         self.0.set(token, now.saturating_add(tier.window));
         discards
     }
 
-    /// Ends the lease of a token, and no other.
+    /// Ends the lease of this token, and no other.
     pub fn refund(&mut self, token: Member) {
         self.0.remove(token);
     }
 
     /// Leases held `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
-        self.0.between(now, furthest(tier, now))
+        self.0.count_between(now, latest_expiry(tier, now))
     }
 
-    /// When nothing in it matters any more.
-    pub fn expires(&self) -> i64 {
+    /// When the state expires: from then on it counts nothing.
+    pub fn expires_at(&self) -> i64 {
         self.0.newest().unwrap_or(i64::MIN)
     }
 }
 
-/// No lease that expires later can have been granted, unless by a clock that was set back since. Twice its length, since a
-/// clock may go back by as much, as for the other algorithms.
-fn furthest(tier: Tier, now: i64) -> i64 {
+/// The latest expiry that is valid: two lease lengths from now. A lease that expires later was granted by a clock that has
+/// been set back since. One length is the lease's own; the other is what a clock may go back, as in the other algorithms.
+fn latest_expiry(tier: Tier, now: i64) -> i64 {
     now.saturating_add(tier.window.saturating_mul(2))
 }
 
@@ -81,7 +83,7 @@ mod tests {
         assert!(!state.read(TIER, 1_099, 1, 3).admitted);
         assert!(state.read(TIER, 1_100, 1, 3).admitted);
         assert_eq!((state.used(TIER, 1_100), state.used(TIER, 1_200)), (1, 0));
-        assert_eq!(state.expires(), 1_200);
+        assert_eq!(state.expires_at(), 1_200);
     }
 
     #[test]
@@ -120,7 +122,7 @@ mod tests {
         assert!(!state.read(TIER, 4_001, 1, 3).admitted);
         assert_eq!(state.used(TIER, 4_000), 1, "the second would hold for more than twice its length");
         assert!(state.read(TIER, 4_000, 1, 3).admitted);
-        assert!(state.write(TIER, 4_000, 3), "what was discarded is told");
+        assert!(state.write(TIER, 4_000, 3), "a discard is reported");
         assert!(!state.write(TIER, 4_000, 3));
         assert_eq!(state.used(TIER, 4_001), 2, "the second is gone");
     }
@@ -129,7 +131,7 @@ mod tests {
     fn any_cost_is_one_lease() {
         assert!(Concurrency::default().read(TIER, 0, u64::MAX, 1).admitted);
         let state = after(&[(100, 1), (200, 2)]);
-        assert!(state.read(TIER, 300, 0, 3).admitted, "whoever looks takes none");
+        assert!(state.read(TIER, 300, 0, 3).admitted, "a read of cost 0 takes no lease");
     }
 
     #[test]
@@ -138,7 +140,7 @@ mod tests {
             let mut state = Concurrency::default();
             state.write(TIER, now, 1);
             for later in [i64::MIN, now, i64::MAX] {
-                let _ = (state.read(TIER, later, u64::MAX, 2), state.used(TIER, later), state.expires());
+                let _ = (state.read(TIER, later, u64::MAX, 2), state.used(TIER, later), state.expires_at());
                 state.clone().write(TIER, later, 3);
             }
         }

@@ -1,26 +1,26 @@
-//! What of a request a limit takes beside its cost.
+//! What some algorithms need of a request beside its cost.
 
 use std::sync::Arc;
 
 use super::metadata_list::Entry;
 
-/// Depends on the algorithm.
+/// The detail of one check. Which one is needed: [`DetailKind`](super::DetailKind).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Detail {
-    /// Most count, and that is all.
+    /// Most algorithms need the cost alone.
     #[default]
     None,
-    /// `metadata_list`: what is written down.
+    /// `metadata_list`: the entry that is recorded.
     Entry(Arc<Entry>),
     /// `distinct`: the value, hashed. `concurrency`: the token of the lease.
     Member(Member),
 }
 
-/// A value or a token: 128 bits, so that nobody finds two that are one.
+/// A value's hash or a lease's token. 128 bits, so that collisions cannot be found.
 pub type Member = u128;
 
 impl Detail {
-    /// What is written down of the request, if anything is.
+    /// The entry to record, if there is one.
     pub fn entry(&self) -> Option<&Arc<Entry>> {
         match self {
             Self::Entry(entry) => Some(entry),
@@ -28,7 +28,7 @@ impl Detail {
         }
     }
 
-    /// The value or token; without one, all requests are the same.
+    /// The value or token. 0 if there is none: then all requests count as one member.
     pub fn member(&self) -> Member {
         match self {
             Self::Member(member) => *member,

@@ -1,40 +1,40 @@
-//! `distinct`: how many different values were seen in a window. One that was seen is always admitted.
+//! `distinct`: limits how many different values are seen in a window. A value that was seen already is always admitted.
 
-use super::{Member, Tier, Verdict, members::Members, verdict::TierStanding};
+use super::{Member, Tier, Verdict, members::Members, verdict::TierStatus};
 
-/// The values, each with the time when it was last seen, in microseconds since the Unix epoch. What is too old stays
-/// until the next write.
+/// The values, each with the time when it was last seen, in microseconds since the Unix epoch. Values that have left the
+/// window stay until the next write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Distinct(Members);
 
 impl Distinct {
-    /// What a request with this `value` is told, were it to come `now`. Any cost counts as one value, but 0 only looks.
+    /// The verdict for a request with this `value` at the time `now`. Changes nothing. Any cost above 0 counts as one value.
     pub fn read(&self, tier: Tier, now: i64, cost: u64, value: Member) -> Verdict {
         let View { cutoff, at, .. } = self.view(tier, now);
-        let used = self.0.between(cutoff, i64::MAX);
+        let used = self.0.count_between(cutoff, i64::MAX);
         let known = self.0.time_of(value).is_some_and(|time| time > cutoff);
-        // One that is seen again is the newest then.
+        // A value that is seen again becomes the newest, so another one is the oldest.
         let is_seen_again = known && cost > 0;
         let oldest = self.0.after(cutoff).find(|(_, other)| !is_seen_again || *other != value);
         let excess = used.saturating_add(cost.min(1)).saturating_sub(tier.limit);
-        let makes_room =
+        let last_to_leave =
             self.0.after(cutoff).nth(usize::try_from(excess.saturating_sub(1)).unwrap_or(usize::MAX));
         let leaves =
             |found: Option<(i64, Member)>| found.map_or(at, |(time, _)| time).saturating_add(tier.window);
-        let standing = TierStanding {
+        let status = TierStatus {
             limit: tier.limit,
             used,
-            returns: leaves(oldest),
-            fits: Some(leaves(makes_room)),
+            frees_at: leaves(oldest),
+            fits_at: Some(leaves(last_to_leave)),
             max_delay: 0,
         };
-        Verdict::of_member(standing, now, cost, known)
+        Verdict::from_member(status, now, cost, known)
     }
 
-    /// Notes that `value` was seen, which a read has admitted. Says whether state from the future was discarded.
+    /// Records that `value` was seen, after a read has admitted it. Returns whether state from the future was discarded.
     pub fn write(&mut self, tier: Tier, now: i64, value: Member) -> bool {
         let View { cutoff, at, discards } = self.view(tier, now);
-        self.0.keep_between(cutoff, i64::MAX);
+        self.0.retain_between(cutoff, i64::MAX);
         self.0.set(value, at);
         discards
     }
@@ -46,11 +46,11 @@ impl Distinct {
 
     /// Values seen in the window that ends `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
-        self.0.between(self.view(tier, now).cutoff, i64::MAX)
+        self.0.count_between(self.view(tier, now).cutoff, i64::MAX)
     }
 
-    /// When nothing in it matters any more.
-    pub fn expires(&self, tier: Tier) -> i64 {
+    /// When the state expires: from then on it counts nothing.
+    pub fn expires_at(&self, tier: Tier) -> i64 {
         self.0.newest().map_or(i64::MIN, |newest| newest.saturating_add(tier.window))
     }
 
@@ -64,13 +64,13 @@ impl Distinct {
     }
 }
 
-/// How the values look from now.
+/// The window that ends now.
 struct View {
-    /// Only what was seen after it counts.
+    /// Values last seen at this time or before do not count.
     cutoff: i64,
-    /// The time of the limit: now, or its newest value's if that lies ahead.
+    /// The limit's own time: now, or the newest value's time if that lies ahead.
     at: i64,
-    /// Whether all of it is void.
+    /// The state lies too far ahead: all of it is void.
     discards: bool,
 }
 
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!((denied.admitted, denied.remaining, denied.retry_after), (false, 0, Some(1)));
         let admitted = state.read(TIER, 1_100, 1, 4);
         assert_eq!((admitted.admitted, admitted.remaining, admitted.reset), (true, 0, 100));
-        assert_eq!(state.expires(TIER), 1_300);
+        assert_eq!(state.expires_at(TIER), 1_300);
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         state.write(TIER, 900, 1);
         assert_eq!(state.used(TIER, 900), 3);
         assert_eq!(state.read(TIER, 900, 1, 4).retry_after, Some(300), "the second is the oldest now");
-        assert_eq!(state.read(TIER, 900, 0, 2).reset, 300, "whoever only looks moves nothing");
+        assert_eq!(state.read(TIER, 900, 0, 2).reset, 300, "a read of cost 0 moves nothing");
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
         let state = after(&[(100, 1), (200, 2), (300, 3)]);
         let lowered = Tier { limit: 1, ..TIER };
         assert!(state.read(lowered, 400, 1, 2).admitted);
-        assert!(state.read(lowered, 400, 0, 2).admitted, "also to be told what was not taken");
+        assert!(state.read(lowered, 400, 0, 2).admitted, "a read of cost 0 is admitted, too");
         let denied = state.read(lowered, 400, 1, 4);
         assert_eq!((denied.admitted, denied.remaining, denied.reset), (false, 0, 700));
         assert_eq!(denied.retry_after, Some(900), "all three must leave");
@@ -147,7 +147,7 @@ mod tests {
         let mut state = after(&[(4_500, 1), (5_000, 2), (5_000, 3)]);
         assert!(!state.read(TIER, 4_000, 1, 4).admitted);
         assert_eq!(state.read(TIER, 3_999, 1, 1).remaining, 2, "not even the one is known");
-        assert!(state.write(TIER, 3_999, 4), "what was discarded is told");
+        assert!(state.write(TIER, 3_999, 4), "a discard is reported");
         assert!(!state.write(TIER, 3_999, 4));
         assert_eq!(state.used(TIER, 3_999), 1);
     }
@@ -179,7 +179,8 @@ mod tests {
             let mut state = Distinct::default();
             state.write(TIER, now, 1);
             for later in [i64::MIN, now, i64::MAX] {
-                let _ = (state.read(TIER, later, u64::MAX, 2), state.used(TIER, later), state.expires(TIER));
+                let _ =
+                    (state.read(TIER, later, u64::MAX, 2), state.used(TIER, later), state.expires_at(TIER));
                 state.clone().write(TIER, later, 3);
             }
         }

@@ -1,24 +1,24 @@
-//! `fixed_window`: one count a calendar window (UTC) and tier, all tiers in one value.
+//! `fixed_window`: one count per tier and calendar window (UTC). All tiers are one value.
 //!
-//! At most 2 × limit in any one window's length: a burst on either side of a boundary.
+//! It admits at most 2 × limit in any span of one window: a burst on either side of a boundary.
 
 use smallvec::SmallVec;
 
 use super::{Tier, Verdict, window::Window};
 
-/// The count of the newest window of each tier, in the order of the tiers. Empty: untouched.
+/// The newest window of each tier, in the order of the tiers. Empty if nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FixedWindow(SmallVec<[Window; 1]>);
 
 impl FixedWindow {
-    /// What a request of `cost` units is told, were it to come `now`.
+    /// The verdict for a request of `cost` units at the time `now`. Changes nothing.
     pub fn read(&self, tiers: &[Tier], now: i64, cost: u64) -> Verdict {
-        let standings =
-            tiers.iter().enumerate().map(|(i, &tier)| self.current(i, tier, now).standing(tier, cost));
-        Verdict::of(standings, now, cost)
+        let statuses =
+            tiers.iter().enumerate().map(|(i, &tier)| self.current(i, tier, now).status(tier, cost));
+        Verdict::from_tiers(statuses, now, cost)
     }
 
-    /// Takes `cost` units of every tier, which a read has admitted. Says whether state from the future
+    /// Takes `cost` units of every tier, after a read has admitted them. Returns whether state from the future
     /// was discarded.
     pub fn write(&mut self, tiers: &[Tier], now: i64, cost: u64) -> bool {
         self.0.resize(tiers.len(), Window::default());
@@ -31,19 +31,19 @@ impl FixedWindow {
         discards
     }
 
-    /// Counts a denied request in every tier, up to its limit. Says whether state from the future was
+    /// Counts a denied request in every tier, up to its limit. Returns whether state from the future was
     /// discarded.
     pub fn count_denied(&mut self, tiers: &[Tier], now: i64, cost: u64) -> bool {
         self.0.resize(tiers.len(), Window::default());
         let mut discards = false;
         for (i, &tier) in tiers.iter().enumerate() {
             discards |= self.0[i].is_ahead(tier, now);
-            self.0[i] = self.current(i, tier, now).filled(tier, cost);
+            self.0[i] = self.current(i, tier, now).with_denied(tier, cost);
         }
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, to each tier whose window goes on.
+    /// Refunds `cost` units that were taken at `at`, to each tier whose window has not ended.
     pub fn refund(&mut self, tiers: &[Tier], at: i64, cost: u64) {
         for (window, &tier) in self.0.iter_mut().zip(tiers) {
             window.refund(tier, at, cost);
@@ -55,8 +55,8 @@ impl FixedWindow {
         self.current(index, tier, now).used
     }
 
-    /// When nothing in it matters any more.
-    pub fn expires(&self, tiers: &[Tier]) -> i64 {
+    /// When the state expires: from then on it counts nothing.
+    pub fn expires_at(&self, tiers: &[Tier]) -> i64 {
         self.0.iter().zip(tiers).map(|(window, &tier)| window.end(tier)).max().unwrap_or(i64::MIN)
     }
 
@@ -90,7 +90,7 @@ mod tests {
         let next = state.read(&TIERS, 7 * SECOND, 1);
         assert_eq!((next.admitted, next.tier, next.remaining), (true, 1, 0));
         assert_eq!(next.reset, 53 * SECOND);
-        assert_eq!(state.expires(&TIERS), 60 * SECOND);
+        assert_eq!(state.expires_at(&TIERS), 60 * SECOND);
     }
 
     #[test]
@@ -143,7 +143,7 @@ mod tests {
             let mut state = FixedWindow::default();
             state.write(&TIERS, now, 3);
             for later in [i64::MIN, now, i64::MAX] {
-                let _ = (state.read(&TIERS, later, u64::MAX), state.expires(&TIERS));
+                let _ = (state.read(&TIERS, later, u64::MAX), state.expires_at(&TIERS));
             }
             assert!(!state.read(&TIERS, now, 1).admitted, "at {now}");
         }

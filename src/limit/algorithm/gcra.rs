@@ -1,12 +1,12 @@
-//! `gcra`: the generic cell rate algorithm as a bucket of `burst` units that drains at a steady rate, which is the limit
-//! over its window. At most burst + limit in any one window's length, and as many more as may wait.
+//! `gcra`: the generic cell rate algorithm, as a bucket of `burst` units that drains at a steady rate: limit per window.
+//! It admits at most burst + limit units in any span of one window, plus the units that may be delayed.
 
-use super::{Tier, Verdict, level::Level, verdict::TierStanding};
+use super::{Tier, Verdict, level::Level, verdict::TierStatus};
 
-/// Units that may wait at most, whatever the delay: with the burst, they are counted exactly by a double.
-const MOST_WAITING: i128 = 1 << 50;
+/// The most units that may be delayed, whatever `delay` allows. Together with the burst they still fit a double exactly.
+const MAX_WAITING_UNITS: i128 = 1 << 50;
 
-/// How full the bucket was, and when, in microseconds since the Unix epoch.
+/// The bucket's level at the time `at`, in microseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Gcra {
     pub at: i64,
@@ -14,64 +14,64 @@ pub struct Gcra {
 }
 
 impl Gcra {
-    /// What a request of `cost` units is told, were it to come `now`. `bucket`: burst and delay.
+    /// The verdict for a request of `cost` units at the time `now`. Changes nothing. `bucket`: its burst and its delay.
     pub fn read(&self, tier: Tier, bucket: (u64, i64), now: i64, cost: u64) -> Verdict {
-        Verdict::of(std::iter::once(self.current(tier, now).standing(tier, bucket, cost)), now, cost)
+        Verdict::from_tiers(std::iter::once(self.current(tier, now).status(tier, bucket, cost)), now, cost)
     }
 
-    /// Takes `cost` units, which a read has admitted. Says whether state from the future was discarded.
+    /// Takes `cost` units that a read has admitted. Returns whether state from the future was discarded.
     pub fn write(&mut self, tier: Tier, _bucket: (u64, i64), now: i64, cost: u64) -> bool {
         let discards = self.is_ahead(tier, now);
         let Self { at, level } = self.current(tier, now);
-        *self = Self { at, level: level.plus(cost) };
+        *self = Self { at, level: level.with(cost) };
         discards
     }
 
-    /// Counts a denied request, up to the burst. Says whether state from the future was discarded.
+    /// Counts a denied request, up to the burst. Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tier: Tier, (burst, _): (u64, i64), now: i64, cost: u64) -> bool {
         let discards = self.is_ahead(tier, now);
         let Self { at, level } = self.current(tier, now);
         let full = Level { whole: burst, part: 0 };
-        *self = Self { at, level: level.plus(cost).min(full).max(level) };
+        *self = Self { at, level: level.with(cost).min(full).max(level) };
         discards
     }
 
-    /// Refunds `cost` units that were taken at `taken`, but for what may have drained of them `now`: else units that
-    /// others have taken since would be free as well.
+    /// Refunds `cost` units that were taken at `taken`, except those that may have drained by `now`. Otherwise a refund
+    /// would also free units that later requests took.
     pub fn refund(&mut self, tier: Tier, now: i64, taken: i64, cost: u64) {
         let Self { at, level } = self.current(tier, now);
         let passed = i128::from(at) - i128::from(taken);
         let left = level.without(tier, cost, passed);
-        // Else the state stays as old as it is: time may still be set back.
+        // An unchanged level keeps its old time, since the clock may still be set back.
         if left != level {
             *self = Self { at, level: left };
         }
     }
 
-    /// Units in the bucket, each begun one counted.
+    /// Units in the bucket, rounded up.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
         self.current(tier, now).level.units()
     }
 
     /// When the bucket is empty.
-    pub fn expires(&self, tier: Tier) -> i64 {
-        self.at.saturating_add(self.level.empties_in(tier))
+    pub fn expires_at(&self, tier: Tier) -> i64 {
+        self.at.saturating_add(self.level.time_until_empty(tier))
     }
 
-    /// How the limit stands towards a request of `cost` units at the time of this state, which must be the current one.
-    pub fn standing(self, tier: Tier, (burst, delay): (u64, i64), cost: u64) -> TierStanding {
+    /// The limit's status for a request of `cost` units. `self` must be the bucket's current state.
+    pub fn status(self, tier: Tier, (burst, delay): (u64, i64), cost: u64) -> TierStatus {
         let Self { at, level } = self;
         let room = i128::from(burst) - i128::from(cost);
-        TierStanding {
+        TierStatus {
             limit: burst,
             used: level.units(),
-            returns: at.saturating_add(level.shrinks_in(tier)),
-            fits: (room >= 0).then(|| at.saturating_add(level.falls_in(tier, room))),
+            frees_at: at.saturating_add(level.time_until_less(tier)),
+            fits_at: (room >= 0).then(|| at.saturating_add(level.time_until_at_most(tier, room))),
             max_delay: max_delay(tier, delay),
         }
     }
 
-    /// The bucket `now`, or when its state was written if that lies ahead.
+    /// The bucket at the time `now`, or at its own time if that lies ahead.
     fn current(self, tier: Tier, now: i64) -> Self {
         if self.level.is_empty() || self.is_ahead(tier, now) {
             Self { at: now, level: Level::default() }
@@ -83,21 +83,21 @@ impl Gcra {
         }
     }
 
-    /// Whether it lies more than a window ahead of now, so that it is void.
+    /// Whether the state lies more than a window ahead of now, so that it is void.
     fn is_ahead(self, tier: Tier, now: i64) -> bool {
         !self.level.is_empty() && self.at.saturating_sub(now) > tier.window
     }
 }
 
-/// For how many microseconds a request may wait.
+/// How long a request may be delayed, in microseconds.
 pub fn max_delay(tier: Tier, delay: i64) -> i64 {
-    let most = MOST_WAITING * i128::from(tier.window) / i128::from(tier.limit.max(1));
+    let most = MAX_WAITING_UNITS * i128::from(tier.window) / i128::from(tier.limit.max(1));
     delay.min(i64::try_from(most).unwrap_or(i64::MAX)).max(0)
 }
 
-/// By how much the bucket may be over its burst for those who wait so long.
+/// How far delayed requests may fill the bucket above its burst.
 pub fn allowance(tier: Tier, max_delay: i64) -> Level {
-    Level::of(tier, max_delay)
+    Level::from_drain_time(tier, max_delay)
 }
 
 #[cfg(test)]
@@ -125,12 +125,12 @@ mod tests {
         let state = after(BUCKET, &[(5_000, 3)]);
         for (cost, retry_after) in [(1, 334), (2, 667), (3, 1_000)] {
             let denied = state.read(TIER, BUCKET, 5_000, cost);
-            let told = (denied.admitted, denied.retry_after, denied.remaining, denied.reset);
-            assert_eq!(told, (false, Some(retry_after), 0, 334));
+            let observed = (denied.admitted, denied.retry_after, denied.remaining, denied.reset);
+            assert_eq!(observed, (false, Some(retry_after), 0, 334));
             assert!(!state.read(TIER, BUCKET, 4_999 + retry_after, cost).admitted);
             assert!(state.read(TIER, BUCKET, 5_000 + retry_after, cost).admitted);
         }
-        assert_eq!(state.expires(TIER), 6_000);
+        assert_eq!(state.expires_at(TIER), 6_000);
         assert_eq!((state.used(TIER, 5_999), state.used(TIER, 6_000)), (1, 0));
     }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_burst_is_what_is_told() {
+    fn the_burst_is_the_reported_limit() {
         let verdict = Gcra::default().read(TIER, (7, 0), 0, 2);
         assert_eq!((verdict.limit, verdict.remaining, verdict.reset), (7, 5, 334));
         let untouched = Gcra::default().read(TIER, (7, 0), 0, 0);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_wait_is_told_how_long() {
+    fn a_delayed_request_is_given_its_delay() {
         let bucket = (3, 700);
         let mut state = after(bucket, &[(5_000, 3)]);
         for delay in [334, 667] {
@@ -182,7 +182,7 @@ mod tests {
         let state = after(BUCKET, &[(5_000, 3)]);
         let denied = state.read(TIER, BUCKET, 4_000, 1);
         assert_eq!((denied.admitted, denied.retry_after, denied.reset), (false, Some(1_334), 1_334));
-        // Who waits is told all of it, or does not wait.
+        // A delayed request waits the whole delay, or is denied.
         let waits = state.read(TIER, (3, 1_334), 4_000, 1);
         assert_eq!((waits.admitted, waits.delay), (true, 1_334));
         assert_eq!(state.read(TIER, (3, 1_333), 4_000, 1).retry_after, Some(1));
@@ -192,7 +192,7 @@ mod tests {
     fn a_bucket_more_than_a_window_ahead_is_discarded() {
         let mut state = after(BUCKET, &[(5_000, 3)]);
         assert!(state.read(TIER, BUCKET, 3_999, 3).admitted);
-        assert!(state.write(TIER, BUCKET, 3_999, 1), "what was discarded is told");
+        assert!(state.write(TIER, BUCKET, 3_999, 1), "a discard is reported");
         assert!(!state.write(TIER, BUCKET, 3_999, 1));
         assert_eq!(state.used(TIER, 3_999), 2);
     }
@@ -216,7 +216,7 @@ mod tests {
         state.write(TIER, bucket, 5_100, 2);
         state.count_denied(TIER, bucket, 5_100, 3);
         assert_eq!(state.level, Level { whole: 5, part: 0 }, "those who wait keep their places");
-        assert!(state.count_denied(TIER, bucket, 1_000, 1), "what was discarded is told");
+        assert!(state.count_denied(TIER, bucket, 1_000, 1), "a discard is reported");
         assert_eq!(state.level, Level { whole: 1, part: 0 });
     }
 
@@ -226,7 +226,7 @@ mod tests {
         state.refund(TIER, 5_100, 5_100, 1);
         assert_eq!((state.at, state.level), (5_100, Level { whole: 1, part: 700 }));
         state.refund(TIER, 5_100, 5_100, 2);
-        assert_eq!((state.used(TIER, 5_100), state.expires(TIER)), (0, 5_100));
+        assert_eq!((state.used(TIER, 5_100), state.expires_at(TIER)), (0, 5_100));
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
             let empty = i128::from(BILLION) * i128::from(tier.window);
             let empty = (empty + i128::from(tier.limit) - 1) / i128::from(tier.limit);
             let empty = NOW + i64::try_from(empty).unwrap();
-            assert_eq!(state.expires(tier), empty);
+            assert_eq!(state.expires_at(tier), empty);
             assert!(!state.read(tier, bucket, empty - 1, BILLION).admitted);
             assert!(state.read(tier, bucket, empty, BILLION).admitted);
         }
@@ -275,7 +275,7 @@ mod tests {
                     assert!(!state.read(tier, BUCKET, now, 1).admitted, "at {now}");
                     state.write(tier, bucket, now, u64::MAX);
                     for later in [i64::MIN, now, i64::MAX] {
-                        let _ = (state.read(tier, bucket, later, u64::MAX), state.expires(tier));
+                        let _ = (state.read(tier, bucket, later, u64::MAX), state.expires_at(tier));
                         let mut state = state;
                         state.count_denied(tier, bucket, later, u64::MAX);
                         state.refund(tier, later, now, 1);

@@ -1,62 +1,62 @@
-//! The algorithms that there are, and the one table of what the rest of the crate needs to know of each.
+//! The algorithms, and one table of what the rest of the crate needs to know about each of them.
 
 use super::Tier;
 
-/// Which algorithm, with what it takes beside its tiers.
+/// An algorithm, with its parameters beside the tiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     SingleCounter,
     FixedWindow,
     MetadataList,
-    /// Into how many buckets each window is cut, 4 to 100.
+    /// The number of buckets in a window, 4 to 100.
     SlidingWindow {
         buckets: u32,
     },
     SlidingLog,
     SlidingCounter,
-    /// The units that the bucket holds, and for how many microseconds a request may wait for its place in it.
+    /// `burst`: the units that the bucket holds. `delay`: how long a request may be delayed, in microseconds.
     Gcra {
         burst: u64,
         delay: i64,
     },
-    /// Its tier's limit is how many may be under way, its window how long a lease lasts that nobody renews.
+    /// The tier's limit is the number of requests in flight. Its window is how long a lease lasts unless it is renewed.
     Concurrency,
     Distinct,
 }
 
-/// What an algorithm is to everybody but itself.
+/// What the rest of the crate needs to know about an algorithm.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Description {
-    /// As proxy.yaml and the API write it.
+pub struct AlgorithmDescription {
+    /// The name in proxy.yaml and the API.
     pub name: &'static str,
-    /// By which a batch names it to the script; its place in [`Kind::ALL`], from 1.
+    /// The number by which a batch names it to the Lua script: its position in [`Kind::ALL`], from 1.
     pub number: u64,
-    /// With which its shapes begin. Keys in Redis have it in their names.
+    /// The first word of the policy's shape, which is part of the key's name in Redis.
     pub shape: &'static str,
-    /// What it is in Lua: defines `algorithms[NUMBER]`.
+    /// Its Lua source, which sets `algorithms[NUMBER]`.
     pub script: &'static str,
-    /// How many numbers the script says of one tier.
+    /// How many numbers the script replies with for one tier.
     pub reply_width: usize,
-    /// Whether Redis keeps its state as a string, so that a batch reads it together with others.
+    /// Whether its state is a Redis string. A batch reads all its strings with one MGET.
     pub is_string: bool,
-    /// What a check takes beside its cost.
-    pub takes: Takes,
+    /// What a check needs beside its cost.
+    pub detail: DetailKind,
 }
 
-/// What a check of some algorithms takes beside its cost.
+/// What an algorithm needs of a request beside its cost. The thing itself is a [`Detail`](super::Detail).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
-    Nothing,
-    /// Who made the request, to be written down.
+pub enum DetailKind {
+    None,
+    /// The entry to record: who made the request.
     Entry,
     /// The token of a lease.
     Token,
-    /// The value that is counted, hashed.
+    /// The hash of the value that is counted.
     Value,
 }
 
 impl Kind {
-    /// One of each, by their numbers.
+    /// One of each, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::SingleCounter,
         Self::FixedWindow,
@@ -69,100 +69,100 @@ impl Kind {
         Self::Distinct,
     ];
 
-    /// The table.
-    pub const fn description(self) -> &'static Description {
+    /// What the rest of the crate needs to know about this algorithm.
+    pub const fn description(self) -> &'static AlgorithmDescription {
         match self {
-            Self::SingleCounter => &Description {
+            Self::SingleCounter => &AlgorithmDescription {
                 name: "single_counter",
                 number: 1,
                 shape: "sc",
                 script: include_str!("../../../lua/single_counter.lua"),
                 reply_width: 2,
                 is_string: true,
-                takes: Takes::Nothing,
+                detail: DetailKind::None,
             },
-            Self::FixedWindow => &Description {
+            Self::FixedWindow => &AlgorithmDescription {
                 name: "fixed_window",
                 number: 2,
                 shape: "fw",
                 script: include_str!("../../../lua/fixed_window.lua"),
                 reply_width: 2,
                 is_string: true,
-                takes: Takes::Nothing,
+                detail: DetailKind::None,
             },
-            Self::SlidingLog => &Description {
+            Self::SlidingLog => &AlgorithmDescription {
                 name: "sliding_log",
                 number: 3,
                 shape: "sl",
                 script: include_str!("../../../lua/sliding_log.lua"),
                 reply_width: 3,
                 is_string: false,
-                takes: Takes::Nothing,
+                detail: DetailKind::None,
             },
-            Self::MetadataList => &Description {
+            Self::MetadataList => &AlgorithmDescription {
                 name: "metadata_list",
                 number: 4,
                 shape: "ml",
                 script: include_str!("../../../lua/metadata_list.lua"),
                 reply_width: 2,
                 is_string: false,
-                takes: Takes::Entry,
+                detail: DetailKind::Entry,
             },
-            Self::SlidingWindow { .. } => &Description {
+            Self::SlidingWindow { .. } => &AlgorithmDescription {
                 name: "sliding_window",
                 number: 5,
                 shape: "sw",
                 script: include_str!("../../../lua/sliding_window.lua"),
                 reply_width: 3,
                 is_string: true,
-                takes: Takes::Nothing,
+                detail: DetailKind::None,
             },
-            Self::SlidingCounter => &Description {
+            Self::SlidingCounter => &AlgorithmDescription {
                 name: "sliding_counter",
                 number: 6,
                 shape: "sx",
                 script: include_str!("../../../lua/sliding_counter.lua"),
                 reply_width: 3,
                 is_string: true,
-                takes: Takes::Nothing,
+                detail: DetailKind::None,
             },
-            Self::Gcra { .. } => &Description {
+            Self::Gcra { .. } => &AlgorithmDescription {
                 name: "gcra",
                 number: 7,
                 shape: "gcra",
                 script: include_str!("../../../lua/gcra.lua"),
                 reply_width: 3,
                 is_string: true,
-                takes: Takes::Nothing,
+                detail: DetailKind::None,
             },
-            Self::Concurrency => &Description {
+            Self::Concurrency => &AlgorithmDescription {
                 name: "concurrency",
                 number: 8,
                 shape: "cc",
                 script: include_str!("../../../lua/concurrency.lua"),
                 reply_width: 2,
                 is_string: false,
-                takes: Takes::Token,
+                detail: DetailKind::Token,
             },
-            Self::Distinct => &Description {
+            Self::Distinct => &AlgorithmDescription {
                 name: "distinct",
                 number: 9,
                 shape: "di",
                 script: include_str!("../../../lua/distinct.lua"),
                 reply_width: 4,
                 is_string: false,
-                takes: Takes::Value,
+                detail: DetailKind::Value,
             },
         }
     }
 
-    /// Whether members are counted, each once, and not units.
+    /// Whether it counts members, each once, instead of units.
     pub const fn counts_members(self) -> bool {
-        matches!(self.description().takes, Takes::Token | Takes::Value)
+        matches!(self.description().detail, DetailKind::Token | DetailKind::Value)
     }
 }
 
-/// An algorithm and its tiers: never empty, and only one where the algorithm has no several.
+/// An algorithm and its tiers. There is at least one tier, and exactly one unless the algorithm supports several.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule<'a> {
     pub kind: Kind,
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn each_script_defines_the_number_that_the_table_says() {
-        for Description { name, number, script, .. } in Kind::ALL.map(Kind::description) {
+        for AlgorithmDescription { name, number, script, .. } in Kind::ALL.map(Kind::description) {
             assert!(script.contains(&format!("\nalgorithms[{number}] = ")), "{name}");
         }
     }

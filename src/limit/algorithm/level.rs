@@ -1,9 +1,9 @@
-//! How full a bucket is, to the last part of a unit.
+//! How full a `gcra` bucket is, exactly: in units and fractions of a unit.
 
 use super::Tier;
 
-/// `whole + part / window` units, where `0 <= part < window`. The window belongs to the key, so that a state never meets
-/// another one.
+/// `whole + part / window` units, where `0 <= part < window`. The window is part of the key's name, so that a state is only
+/// ever read with the window it was written with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Level {
     pub whole: u64,
@@ -11,8 +11,8 @@ pub struct Level {
 }
 
 impl Level {
-    /// What drains within `time` microseconds, or is not there to be drained.
-    pub(super) fn of(tier: Tier, time: i64) -> Self {
+    /// The level that drains in `time` microseconds. Zero if `time` is not positive.
+    pub(super) fn from_drain_time(tier: Tier, time: i64) -> Self {
         Self::from_parts(tier, i128::from(time).saturating_mul(i128::from(tier.limit)))
     }
 
@@ -20,45 +20,44 @@ impl Level {
         self == Self::default()
     }
 
-    /// Units, each begun one counted.
+    /// Units, rounded up.
     pub(super) fn units(self) -> u64 {
         self.whole.saturating_add(u64::from(self.part > 0))
     }
 
-    pub(super) fn plus(self, units: u64) -> Self {
+    pub(super) fn with(self, units: u64) -> Self {
         Self { whole: self.whole.saturating_add(units), ..self }
     }
 
-    /// Without so many units, but for what may have drained of them in `time` microseconds.
+    /// Less `units` that were added `time` microseconds ago, except what may have drained of them since.
     pub(super) fn without(self, tier: Tier, units: u64, time: i128) -> Self {
         let drained = time.max(0).saturating_mul(i128::from(tier.limit));
         let left = i128::from(units).saturating_mul(i128::from(tier.window)).saturating_sub(drained);
         Self::from_parts(tier, self.parts(tier).saturating_sub(left.max(0)))
     }
 
-    /// What is left of it after `time` microseconds.
+    /// What is left after `time` microseconds of draining.
     pub(super) fn drained(self, tier: Tier, time: i128) -> Self {
         let drained = time.saturating_mul(i128::from(tier.limit));
         Self::from_parts(tier, self.parts(tier).saturating_sub(drained))
     }
 
-    /// Microseconds until nothing is left.
-    pub(super) fn empties_in(self, tier: Tier) -> i64 {
-        time(tier, self.parts(tier))
+    /// Microseconds until the bucket is empty.
+    pub(super) fn time_until_empty(self, tier: Tier) -> i64 {
+        drain_time(tier, self.parts(tier))
     }
 
-    /// Microseconds until it is at most so many units.
-    pub(super) fn falls_in(self, tier: Tier, units: i128) -> i64 {
-        time(tier, self.parts(tier).saturating_sub(units.saturating_mul(i128::from(tier.window))))
+    /// Microseconds until at most `units` are left.
+    pub(super) fn time_until_at_most(self, tier: Tier, units: i128) -> i64 {
+        drain_time(tier, self.parts(tier).saturating_sub(units.saturating_mul(i128::from(tier.window))))
     }
 
-    /// Microseconds until it counts as one unit less.
-    pub(super) fn shrinks_in(self, tier: Tier) -> i64 {
-        time(tier, i128::from(if self.part > 0 { self.part } else { tier.window }))
+    /// Microseconds until [`Level::units`] is one less.
+    pub(super) fn time_until_less(self, tier: Tier) -> i64 {
+        drain_time(tier, i128::from(if self.part > 0 { self.part } else { tier.window }))
     }
 
-    /// In parts of which a unit has as many as the window has microseconds, and of which as many drain in one as the limit
-    /// has units.
+    /// The level in parts. A unit has `window` parts (microseconds), and `limit` parts drain each microsecond.
     fn parts(self, tier: Tier) -> i128 {
         i128::from(self.whole) * i128::from(tier.window) + i128::from(self.part)
     }
@@ -71,12 +70,12 @@ impl Level {
     }
 }
 
-/// No bucket is waited for longer, in microseconds: 73,000 years, so that times to come have bits enough.
-const LONGEST: i64 = i64::MAX / 4;
+/// The longest drain time, in microseconds: 73,000 years. Times in the future then fit an `i64`.
+const MAX_TIME: i64 = i64::MAX / 4;
 
-/// Microseconds in which so many parts drain.
-fn time(tier: Tier, parts: i128) -> i64 {
+/// Microseconds in which `parts` drain, rounded up.
+fn drain_time(tier: Tier, parts: i128) -> i64 {
     let limit = i128::from(tier.limit.max(1));
     let time = parts.max(0).saturating_add(limit - 1) / limit;
-    i64::try_from(time).unwrap_or(LONGEST).min(LONGEST)
+    i64::try_from(time).unwrap_or(MAX_TIME).min(MAX_TIME)
 }

@@ -1,24 +1,24 @@
-//! What `distinct` and `concurrency` are made of: members, each with a time.
+//! A set of members, each with a time: the state of `distinct` and `concurrency`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Member;
 
-/// Of more, each is found through a tree.
-const FEW: usize = 32;
-/// Of as few, those that were more are a list again. Far fewer, so that it does not turn from one to the other at
-/// every step.
-const FEW_AGAIN: usize = 8;
+/// A set of more members is indexed by trees.
+const MAX_LIST: usize = 32;
+/// An indexed set that shrinks to this many members becomes a list again. Far below [`MAX_LIST`], so that a set does not
+/// switch to and fro.
+const MAX_SHRUNK_LIST: usize = 8;
 
-/// Members, each once, in the order of their times.
+/// Members, each once, ordered by time.
 #[derive(Debug, Clone)]
 pub(super) enum Members {
-    /// Most have a few, and then there is nothing to look them up in. In order.
-    Few(Vec<(i64, Member)>),
-    Many(Box<Index>),
+    /// Most sets have a few members. Sorted by time; searched from end to end.
+    List(Vec<(i64, Member)>),
+    Indexed(Box<Index>),
 }
 
-/// In two orders, so that neither a member nor a time is searched for.
+/// The members by value and by time, so that neither look-up scans.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Index {
     times: BTreeMap<Member, i64>,
@@ -28,44 +28,44 @@ pub(super) struct Index {
 impl Members {
     pub(super) fn len(&self) -> usize {
         match self {
-            Self::Few(list) => list.len(),
-            Self::Many(index) => index.order.len(),
+            Self::List(list) => list.len(),
+            Self::Indexed(index) => index.order.len(),
         }
     }
 
     pub(super) fn time_of(&self, member: Member) -> Option<i64> {
         match self {
-            Self::Few(list) => list.iter().find(|(_, known)| *known == member).map(|(time, _)| *time),
-            Self::Many(index) => index.times.get(&member).copied(),
+            Self::List(list) => list.iter().find(|(_, known)| *known == member).map(|(time, _)| *time),
+            Self::Indexed(index) => index.times.get(&member).copied(),
         }
     }
 
     /// The newest time.
     pub(super) fn newest(&self) -> Option<i64> {
         match self {
-            Self::Few(list) => list.last().map(|(time, _)| *time),
-            Self::Many(index) => index.order.last().map(|(time, _)| *time),
+            Self::List(list) => list.last().map(|(time, _)| *time),
+            Self::Indexed(index) => index.order.last().map(|(time, _)| *time),
         }
     }
 
-    /// Those of a time after `time`, oldest first.
+    /// The members whose time is after `time`, oldest first.
     pub(super) fn after(&self, time: i64) -> Box<dyn Iterator<Item = (i64, Member)> + '_> {
         match self {
-            Self::Few(list) => {
+            Self::List(list) => {
                 Box::new(list[list.partition_point(|(other, _)| *other <= time)..].iter().copied())
             }
-            Self::Many(index) => Box::new(
+            Self::Indexed(index) => Box::new(
                 index.order.range((time, Member::MAX)..).copied().filter(move |(other, _)| *other > time),
             ),
         }
     }
 
-    /// How many have a time after `time` and none after `last`. It counts those that have not: the next write removes
-    /// them, so that they are few.
-    pub(super) fn between(&self, time: i64, last: i64) -> u64 {
+    /// How many members have a time after `time` and not after `last`. Counts the others and subtracts them: the next write
+    /// removes those, so that they are few.
+    pub(super) fn count_between(&self, time: i64, last: i64) -> u64 {
         let outside = match self {
-            Self::Few(list) => list.iter().filter(|(other, _)| *other <= time || *other > last).count(),
-            Self::Many(index) => {
+            Self::List(list) => list.iter().filter(|(other, _)| *other <= time || *other > last).count(),
+            Self::Indexed(index) => {
                 let newest_first = index.order.iter().rev().take_while(|(other, _)| *other > last);
                 let oldest_first =
                     index.order.iter().take_while(|(other, _)| *other <= time && *other <= last);
@@ -75,28 +75,28 @@ impl Members {
         (self.len() - outside) as u64
     }
 
-    /// Adds a member, or moves it to another time.
+    /// Adds a member, or changes its time.
     pub(super) fn set(&mut self, member: Member, time: i64) {
         self.remove(member);
         match self {
-            Self::Few(list) if list.len() < FEW => {
+            Self::List(list) if list.len() < MAX_LIST => {
                 list.insert(list.partition_point(|other| *other < (time, member)), (time, member));
             }
-            Self::Few(list) => {
+            Self::List(list) => {
                 let mut index = Index::default();
                 for &(time, member) in list.iter().chain(&[(time, member)]) {
                     index.insert(time, member);
                 }
-                *self = Self::Many(Box::new(index));
+                *self = Self::Indexed(Box::new(index));
             }
-            Self::Many(index) => index.insert(time, member),
+            Self::Indexed(index) => index.insert(time, member),
         }
     }
 
     pub(super) fn remove(&mut self, member: Member) {
         match self {
-            Self::Few(list) => list.retain(|(_, known)| *known != member),
-            Self::Many(index) => {
+            Self::List(list) => list.retain(|(_, known)| *known != member),
+            Self::Indexed(index) => {
                 if let Some(time) = index.times.remove(&member) {
                     index.order.remove(&(time, member));
                 }
@@ -104,19 +104,19 @@ impl Members {
         }
     }
 
-    /// Removes those that [`Members::between`] does not count.
-    pub(super) fn keep_between(&mut self, time: i64, last: i64) {
+    /// Removes the members that [`Members::count_between`] does not count.
+    pub(super) fn retain_between(&mut self, time: i64, last: i64) {
         match self {
-            Self::Few(list) => list.retain(|(other, _)| *other > time && *other <= last),
-            Self::Many(index) => {
+            Self::List(list) => list.retain(|(other, _)| *other > time && *other <= last),
+            Self::Indexed(index) => {
                 while let Some(&oldest) = index.order.first().filter(|(other, _)| *other <= time) {
                     index.remove(oldest);
                 }
                 while let Some(&newest) = index.order.last().filter(|(other, _)| *other > last) {
                     index.remove(newest);
                 }
-                if index.order.len() <= FEW_AGAIN {
-                    *self = Self::Few(index.order.iter().copied().collect());
+                if index.order.len() <= MAX_SHRUNK_LIST {
+                    *self = Self::List(index.order.iter().copied().collect());
                 }
             }
         }
@@ -137,16 +137,16 @@ impl Index {
 
 impl Default for Members {
     fn default() -> Self {
-        Self::Few(Vec::new())
+        Self::List(Vec::new())
     }
 }
 
-/// However they are kept.
+/// Equal members are equal sets, whether listed or indexed.
 impl PartialEq for Members {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len()
             && self.after(i64::MIN).eq(other.after(i64::MIN))
-            && self.between(i64::MIN, i64::MAX) == other.between(i64::MIN, i64::MAX)
+            && self.count_between(i64::MIN, i64::MAX) == other.count_between(i64::MIN, i64::MAX)
     }
 }
 
@@ -156,7 +156,7 @@ impl Eq for Members {}
 mod tests {
     use super::*;
 
-    /// What each form must say, told by a plain list.
+    /// The expected answers of either form, computed from a plain list.
     fn agrees(members: &Members, mut expected: Vec<(i64, Member)>) {
         expected.sort_unstable();
         assert_eq!(members.len(), expected.len());
@@ -165,7 +165,7 @@ mod tests {
             let after: Vec<_> = expected.iter().copied().filter(|(time, _)| *time > cut).collect();
             assert_eq!(members.after(cut).collect::<Vec<_>>(), after);
             let between = after.iter().filter(|(time, _)| *time <= 60).count() as u64;
-            assert_eq!(members.between(cut, 60), between, "after {cut}");
+            assert_eq!(members.count_between(cut, 60), between, "after {cut}");
         }
         for &(time, member) in &expected {
             assert_eq!(members.time_of(member), Some(time));
@@ -183,13 +183,13 @@ mod tests {
             expected.push((time, member));
             agrees(&members, expected.clone());
         }
-        assert!(matches!(members, Members::Many(_)));
+        assert!(matches!(members, Members::Indexed(_)));
         for i in 0..70 {
             members.remove(i * 3 % 70);
             expected.retain(|(_, known)| *known != i * 3 % 70);
             agrees(&members, expected.clone());
             if i == 40 {
-                members.keep_between(5, 60);
+                members.retain_between(5, 60);
                 expected.retain(|(time, _)| *time > 5 && *time <= 60);
                 agrees(&members, expected.clone());
             }
@@ -204,8 +204,8 @@ mod tests {
             members.set(i, 100);
         }
         members.set(1, 300);
-        members.keep_between(200, i64::MAX);
-        assert!(matches!(&members, Members::Few(list) if list.capacity() <= FEW), "{members:?}");
+        members.retain_between(200, i64::MAX);
+        assert!(matches!(&members, Members::List(list) if list.capacity() <= MAX_LIST), "{members:?}");
         assert_eq!(members.time_of(1), Some(300));
     }
 }

@@ -1,8 +1,7 @@
-//! `metadata_list`: counts like `single_counter`, from the first entry of a window, and writes down
-//! who made each request, so that the list says who filled it.
+//! `metadata_list`: counts like `single_counter`, and records who made each request, so that the list shows who used up
+//! the limit.
 //!
-//! Every unit is counted, but only the newest `keep` entries are kept: a limit may be 10⁹, the memory
-//! of a key may not.
+//! Every unit is counted, but only the newest `max_entries` are recorded: a limit may be 10⁹, the memory of a key may not.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,7 +9,7 @@ use compact_str::CompactString;
 
 use super::{Tier, Verdict, single_counter::SingleCounter};
 
-/// What is written down of one request.
+/// The record of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Microseconds since the Unix epoch.
@@ -20,7 +19,7 @@ pub struct Entry {
     pub path: CompactString,
 }
 
-/// The count of the window, and the newest of its entries.
+/// The window's count, and its newest entries.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MetadataList {
     counter: SingleCounter,
@@ -30,37 +29,37 @@ pub struct MetadataList {
 }
 
 impl MetadataList {
-    /// What a request of `cost` units is told, were it to come `now`.
+    /// The verdict for a request of `cost` units at the time `now`. Changes nothing.
     pub fn read(&self, tier: Tier, now: i64, cost: u64) -> Verdict {
         self.counter.read(tier, now, cost)
     }
 
-    /// Takes `cost` units, which a read has admitted, and writes the request's `entry` down, of which
-    /// it keeps the newest `keep`. Says whether state from the future was discarded.
+    /// Takes `cost` units that a read has admitted, and records the request's `entry`. Keeps the newest `max_entries`
+    /// entries. Returns whether state from the future was discarded.
     pub fn write(
         &mut self,
         tier: Tier,
         now: i64,
         cost: u64,
         entry: Option<&Arc<Entry>>,
-        keep: usize,
+        max_entries: usize,
     ) -> bool {
         if self.used(tier, now) == 0 {
-            // With its memory: a long list of a window that is over must not outlive it.
+            // Free the memory, too: a long list must not outlive its window.
             self.entries = None;
         }
         if let Some(entry) = entry
-            && keep > 0
+            && max_entries > 0
         {
             let entries = self.entries.get_or_insert_default();
-            entries.drain(..(entries.len() + 1).saturating_sub(keep));
+            entries.drain(..(entries.len() + 1).saturating_sub(max_entries));
             entries.push_back(Arc::clone(entry));
         }
         self.counter.write(tier, now, cost)
     }
 
-    /// Counts a denied request, up to the limit. The list tells who was admitted, so that it stays as it is.
-    /// Says whether state from the future was discarded.
+    /// Counts a denied request, up to the limit. The list shows admitted requests only, so it stays as it is.
+    /// Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         if self.used(tier, now) == 0 {
             self.entries = None;
@@ -68,7 +67,7 @@ impl MetadataList {
         self.counter.count_denied(tier, now, cost)
     }
 
-    /// Refunds `cost` units that were taken at `at`, if their window goes on, and takes `entry` off the list.
+    /// Refunds `cost` units that were taken at `at`, if their window has not ended, and removes `entry` from the list.
     pub fn refund(&mut self, tier: Tier, at: i64, cost: u64, entry: Option<&Arc<Entry>>) {
         if let (Some(entries), Some(entry)) = (&mut self.entries, entry)
             && let Some(index) = entries.iter().rposition(|held| held == entry)
@@ -83,19 +82,19 @@ impl MetadataList {
         self.counter.used(tier, now)
     }
 
-    /// What was written down in the window of `now`, oldest first.
+    /// The entries recorded in the window of `now`, oldest first.
     pub fn entries(&self, tier: Tier, now: i64) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.iter().flat_map(|entries| entries.iter()).filter(move |_| self.used(tier, now) > 0)
     }
 
-    /// How many entries take up memory, whether their window is over or not.
+    /// How many entries are in memory, including those of a window that has ended.
     pub fn stored_entries(&self) -> usize {
         self.entries.as_ref().map_or(0, |entries| entries.len())
     }
 
-    /// When nothing in it matters any more.
-    pub fn expires(&self, tier: Tier) -> i64 {
-        self.counter.expires(tier)
+    /// When the state expires: from then on it counts nothing.
+    pub fn expires_at(&self, tier: Tier) -> i64 {
+        self.counter.expires_at(tier)
     }
 }
 

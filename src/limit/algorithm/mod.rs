@@ -2,14 +2,12 @@
 //! microseconds, windows half-open (an entry exactly as old as the window is out).
 //!
 //! Each keeps to the same rules:
-//! - `read` changes nothing at all, it does not even prune; `write` follows only a read that admitted.
-//! - Time never runs backward: state that lies ahead of now, by a window at most, counts as of now.
-//!   What lies further ahead is void, and is discarded by the next write, so that a clock that jumped
-//!   forth and back can't freeze a limit.
-//! - State holds what was used, never what is left: a limit that is raised or lowered takes effect at
-//!   once, and no count is lost.
-//! - `refund` undoes one write, if it still counts, and nothing else. `count_denied` counts a request
-//!   that was denied, as far as the limit goes: it never holds more than the newest L.
+//! - `read` changes nothing, it does not even prune. `write` follows only a read that admitted.
+//! - Time never runs backward: state up to a window ahead of now counts as of now. State further ahead is void, and the next
+//!   write discards it, so that a clock that jumped forth and back can't freeze a limit.
+//! - State holds what was used, never what is left: a raised or lowered limit takes effect at once, and no count is lost.
+//! - `refund` undoes one write, if it still counts, and nothing else. `count_denied` counts a denied request. It never holds
+//!   more than the limit: the newest units stay.
 
 pub mod concurrency;
 mod detail;
@@ -29,8 +27,8 @@ mod verdict;
 mod window;
 
 pub use detail::{Detail, Member};
-pub use kind::{Description, Kind, Rule, Takes};
+pub use kind::{AlgorithmDescription, DetailKind, Kind, Rule};
 pub use level::Level;
 
 pub use state::LimitState;
-pub use verdict::{Tier, TierStanding, Verdict};
+pub use verdict::{Tier, TierStatus, Verdict};

@@ -1,21 +1,20 @@
-//! `single_counter`: one count a window, and the first request of a window starts it.
+//! `single_counter`: one count per window. The first request starts a window.
 //!
-//! At most 2 × limit in any one window's length: a burst at the end of a window, another as soon as
-//! it is over.
+//! It admits at most 2 × limit in any span of one window: a burst at the end of a window, and another right after it.
 
 use super::{Tier, Verdict, window::Window};
 
-/// When the window began, and what was taken since.
+/// When the window began, and the units taken since.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SingleCounter(Window);
 
 impl SingleCounter {
-    /// What a request of `cost` units is told, were it to come `now`.
+    /// The verdict for a request of `cost` units at the time `now`. Changes nothing.
     pub fn read(&self, tier: Tier, now: i64, cost: u64) -> Verdict {
-        Verdict::of(std::iter::once(self.current(tier, now).standing(tier, cost)), now, cost)
+        Verdict::from_tiers(std::iter::once(self.current(tier, now).status(tier, cost)), now, cost)
     }
 
-    /// Takes `cost` units, which a read has admitted. Says whether state from the future was
+    /// Takes `cost` units that a read has admitted. Returns whether state from the future was
     /// discarded.
     pub fn write(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.0.is_ahead(tier, now);
@@ -24,14 +23,14 @@ impl SingleCounter {
         discards
     }
 
-    /// Counts a denied request, up to the limit. Says whether state from the future was discarded.
+    /// Counts a denied request, up to the limit. Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.0.is_ahead(tier, now);
-        self.0 = self.current(tier, now).filled(tier, cost);
+        self.0 = self.current(tier, now).with_denied(tier, cost);
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, if their window goes on.
+    /// Refunds `cost` units that were taken at `at`, if their window has not ended.
     pub fn refund(&mut self, tier: Tier, at: i64, cost: u64) {
         self.0.refund(tier, at, cost);
     }
@@ -41,8 +40,8 @@ impl SingleCounter {
         self.current(tier, now).used
     }
 
-    /// When nothing in it matters any more.
-    pub fn expires(&self, tier: Tier) -> i64 {
+    /// When the state expires: from then on it counts nothing.
+    pub fn expires_at(&self, tier: Tier) -> i64 {
         self.0.end(tier)
     }
 
@@ -73,7 +72,7 @@ mod tests {
         assert_eq!((denied.admitted, denied.retry_after, denied.reset), (false, Some(1), 1));
         let admitted = state.read(TIER, 13_345, 1);
         assert_eq!((admitted.admitted, admitted.remaining, admitted.reset), (true, 2, 1_000));
-        assert_eq!(state.expires(TIER), 13_345);
+        assert_eq!(state.expires_at(TIER), 13_345);
     }
 
     #[test]
@@ -93,7 +92,7 @@ mod tests {
     fn a_window_more_than_a_window_ahead_is_discarded() {
         let mut state = after(&[(5_000, 3)]);
         assert!(state.read(TIER, 3_999, 3).admitted);
-        assert!(state.write(TIER, 3_999, 1), "what was discarded is told");
+        assert!(state.write(TIER, 3_999, 1), "a discard is reported");
         assert!(!state.write(TIER, 3_999, 1));
         assert_eq!(state.used(TIER, 3_999), 2);
     }
@@ -114,7 +113,7 @@ mod tests {
             let mut state = SingleCounter::default();
             state.write(TIER, now, 3);
             for later in [i64::MIN, now, i64::MAX] {
-                let _ = (state.read(TIER, later, u64::MAX), state.expires(TIER));
+                let _ = (state.read(TIER, later, u64::MAX), state.expires_at(TIER));
             }
             assert!(!state.read(TIER, now, 1).admitted, "at {now}");
         }

@@ -1,27 +1,28 @@
-//! `sliding_counter`: the count of this calendar window (UTC), and of the one before it the share that the last window's
-//! length still covers, as if its units had come evenly.
+//! `sliding_counter`: the count of this calendar window (UTC), plus a share of the previous window's count. The share is the
+//! part of the previous window that a sliding window still covers; its units are assumed to be spread evenly.
 //!
-//! Just under 2 × limit in any one window's length: a burst at the end of a window leaves it evenly, though it came at once.
+//! It admits just under 2 × limit in any span of one window: a burst at the end of a window fades evenly, although it came
+//! at once.
 
-use super::{Tier, Verdict, verdict::TierStanding};
+use super::{Tier, Verdict, verdict::TierStatus};
 
-/// The counts of two windows in a row.
+/// The counts of two consecutive windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SlidingCounter {
-    /// When the newer one began, in microseconds since the Unix epoch.
+    /// When the newer window began, in microseconds since the Unix epoch.
     pub start: i64,
     pub current: u64,
-    /// Units of the window before it.
+    /// Units of the previous window.
     pub previous: u64,
 }
 
 impl SlidingCounter {
-    /// What a request of `cost` units is told, were it to come `now`.
+    /// The verdict for a request of `cost` units at the time `now`. Changes nothing.
     pub fn read(&self, tier: Tier, now: i64, cost: u64) -> Verdict {
-        Verdict::of(std::iter::once(self.current(tier, now).standing(tier, now, cost)), now, cost)
+        Verdict::from_tiers(std::iter::once(self.current(tier, now).status(tier, now, cost)), now, cost)
     }
 
-    /// Takes `cost` units, which a read has admitted. Says whether state from the future was discarded.
+    /// Takes `cost` units that a read has admitted. Returns whether state from the future was discarded.
     pub fn write(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.is_ahead(tier, now);
         let windows = self.current(tier, now);
@@ -29,7 +30,7 @@ impl SlidingCounter {
         discards
     }
 
-    /// Counts a denied request, up to the limit. Says whether state from the future was discarded.
+    /// Counts a denied request, up to the limit. Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.is_ahead(tier, now);
         let windows = self.current(tier, now);
@@ -38,7 +39,7 @@ impl SlidingCounter {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, if one of the windows of `now` is the one that it was in.
+    /// Refunds `cost` units that were taken at `at`, if that was in one of the two windows of `now`.
     pub fn refund(&mut self, tier: Tier, now: i64, at: i64, cost: u64) {
         let mut windows = self.current(tier, now);
         let Self { start, current, previous } = &mut windows;
@@ -50,30 +51,30 @@ impl SlidingCounter {
         }
     }
 
-    /// Units taken in the window that ends `now`, one that is not wholly out counted.
+    /// Units in the sliding window that ends `now`, rounded up.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
         self.current(tier, now).units(tier, now)
     }
 
-    /// When nothing in it matters any more.
-    pub fn expires(&self, tier: Tier) -> i64 {
+    /// When the state expires: from then on it counts nothing.
+    pub fn expires_at(&self, tier: Tier) -> i64 {
         self.start.saturating_add(tier.window).saturating_add(tier.window)
     }
 
-    /// How the limit stands towards a request of `cost` units in these windows, which must be those of `now`.
-    pub fn standing(self, tier: Tier, now: i64, cost: u64) -> TierStanding {
+    /// The limit's status for a request of `cost` units. `self` must be the windows of `now`.
+    pub fn status(self, tier: Tier, now: i64, cost: u64) -> TierStatus {
         let used = self.units(tier, now);
         let admits = used.saturating_add(cost) <= tier.limit;
-        TierStanding {
+        TierStatus {
             limit: tier.limit,
             used,
-            returns: self.returns(tier, now, if admits { cost } else { 0 }),
-            fits: (cost <= tier.limit).then(|| self.fits(tier, now, cost)),
+            frees_at: self.frees_at(tier, now, if admits { cost } else { 0 }),
+            fits_at: (cost <= tier.limit).then(|| self.fits_at(tier, now, cost)),
             max_delay: 0,
         }
     }
 
-    /// The windows of `now`, or those of the state if they lie ahead.
+    /// The two windows of `now`, or the state's own if they lie ahead.
     fn current(self, tier: Tier, now: i64) -> Self {
         let start = now.saturating_sub(now.rem_euclid(tier.window.max(1)));
         if self.is_untouched() || self.is_ahead(tier, now) {
@@ -86,36 +87,36 @@ impl SlidingCounter {
         }
     }
 
-    /// When the request fits, if nobody else comes in between. It must not be above the limit.
-    fn fits(self, tier: Tier, now: i64, cost: u64) -> i64 {
+    /// When the request fits, if no other comes in between. Its cost must not be above the limit.
+    fn fits_at(self, tier: Tier, now: i64, cost: u64) -> i64 {
         let Self { start, current, previous } = self;
         let room = tier.limit.saturating_sub(cost);
         match room.checked_sub(current) {
-            Some(room) => start.saturating_add(decays_in(tier, previous, room)).max(now),
-            // Not in this window, whose own units stay. In the next it is they that decay.
-            None => start.saturating_add(tier.window).saturating_add(decays_in(tier, current, room)),
+            Some(room) => start.saturating_add(time_until_decayed(tier, previous, room)).max(now),
+            // Not in this window, whose own units stay. They decay in the next window.
+            None => start.saturating_add(tier.window).saturating_add(time_until_decayed(tier, current, room)),
         }
     }
 
-    /// When it counts as less than `now`, once `cost` more units are taken.
-    fn returns(self, tier: Tier, now: i64, cost: u64) -> i64 {
+    /// When the count falls below that of `now`, once `cost` more units are taken.
+    fn frees_at(self, tier: Tier, now: i64, cost: u64) -> i64 {
         let Self { start, current, previous } = self;
-        match self.share(tier, now).checked_sub(1) {
-            Some(less) => start.saturating_add(decays_in(tier, previous, less)),
+        match self.previous_share(tier, now).checked_sub(1) {
+            Some(less) => start.saturating_add(time_until_decayed(tier, previous, less)),
             None => {
                 let units = current.saturating_add(cost);
-                let decays = decays_in(tier, units, units.saturating_sub(1));
+                let decays = time_until_decayed(tier, units, units.saturating_sub(1));
                 start.saturating_add(tier.window).saturating_add(decays)
             }
         }
     }
 
     fn units(self, tier: Tier, now: i64) -> u64 {
-        self.share(tier, now).saturating_add(self.current)
+        self.previous_share(tier, now).saturating_add(self.current)
     }
 
-    /// What still counts of the window before, rounded up.
-    fn share(self, tier: Tier, now: i64) -> u64 {
+    /// The units of the previous window that still count, rounded up.
+    fn previous_share(self, tier: Tier, now: i64) -> u64 {
         let window = i128::from(tier.window.max(1));
         let passed = (i128::from(now) - i128::from(self.start)).clamp(0, window);
         let share = (i128::from(self.previous) * (window - passed) + window - 1) / window;
@@ -126,14 +127,14 @@ impl SlidingCounter {
         self.current == 0 && self.previous == 0
     }
 
-    /// Whether it lies more than a window ahead of now, so that it is void.
+    /// Whether the state lies more than a window ahead of now, so that it is void.
     fn is_ahead(self, tier: Tier, now: i64) -> bool {
         !self.is_untouched() && self.start.saturating_sub(now) > tier.window
     }
 }
 
-/// How far into a window no more than `least` of the `units` of the one before it count.
-fn decays_in(tier: Tier, units: u64, least: u64) -> i64 {
+/// How far into a window the previous window's `units` have decayed to `least`, in microseconds.
+fn time_until_decayed(tier: Tier, units: u64, least: u64) -> i64 {
     let window = i128::from(tier.window);
     let covered = match units {
         0 => window,
@@ -170,20 +171,20 @@ mod tests {
             assert_eq!(state.used(TIER, now), used, "at {now}");
         }
         assert_eq!(state.used(TIER, 7_000), 0);
-        assert_eq!(state.expires(TIER), 7_000);
+        assert_eq!(state.expires_at(TIER), 7_000);
     }
 
     #[test]
     fn a_request_waits_for_the_share_that_it_needs() {
         let state = after(&[(5_200, 3)]);
-        for (cost, fits) in [(1, 6_334), (2, 6_667), (3, 7_000)] {
+        for (cost, fits_at) in [(1, 6_334), (2, 6_667), (3, 7_000)] {
             for now in [5_200, 5_999, 6_000, 6_200] {
                 let denied = state.read(TIER, now, cost);
-                assert_eq!((denied.admitted, denied.retry_after), (false, Some(fits - now)), "at {now}");
+                assert_eq!((denied.admitted, denied.retry_after), (false, Some(fits_at - now)), "at {now}");
                 assert_eq!((denied.remaining, denied.reset), (0, 6_334 - now));
             }
-            assert!(!state.read(TIER, fits - 1, cost).admitted);
-            assert!(state.read(TIER, fits, cost).admitted);
+            assert!(!state.read(TIER, fits_at - 1, cost).admitted);
+            assert!(state.read(TIER, fits_at, cost).admitted);
         }
         assert_eq!(state.read(TIER, 5_200, 4).retry_after, None);
     }
@@ -192,10 +193,10 @@ mod tests {
     fn both_windows_may_have_to_decay() {
         // Three of before, of which one has left, and one of now.
         let state = after(&[(5_000, 3), (6_334, 1)]);
-        for (cost, fits) in [(1, 6_667), (2, 7_000), (3, 8_000)] {
-            assert_eq!(state.read(TIER, 6_334, cost).retry_after, Some(fits - 6_334), "{cost}");
-            assert!(!state.read(TIER, fits - 1, cost).admitted);
-            assert!(state.read(TIER, fits, cost).admitted);
+        for (cost, fits_at) in [(1, 6_667), (2, 7_000), (3, 8_000)] {
+            assert_eq!(state.read(TIER, 6_334, cost).retry_after, Some(fits_at - 6_334), "{cost}");
+            assert!(!state.read(TIER, fits_at - 1, cost).admitted);
+            assert!(state.read(TIER, fits_at, cost).admitted);
         }
     }
 
@@ -244,7 +245,7 @@ mod tests {
         let mut state = after(&[(5_000, 3)]);
         assert!(!state.read(TIER, 4_000, 1).admitted);
         assert!(state.read(TIER, 3_999, 3).admitted);
-        assert!(state.write(TIER, 3_999, 1), "what was discarded is told");
+        assert!(state.write(TIER, 3_999, 1), "a discard is reported");
         assert!(!state.write(TIER, 3_999, 1));
         assert_eq!(state.used(TIER, 3_999), 2);
     }
@@ -267,7 +268,7 @@ mod tests {
         assert_eq!((state.current, state.used(TIER, 6_500)), (1, 3));
         state.count_denied(Tier { limit: 1, ..TIER }, 6_500, 1);
         assert_eq!(state.current, 1, "nor is anything lost");
-        assert!(state.count_denied(TIER, 1_000, 1), "what was discarded is told");
+        assert!(state.count_denied(TIER, 1_000, 1), "a discard is reported");
     }
 
     #[test]
@@ -326,7 +327,7 @@ mod tests {
                 assert!(!state.read(tier, now, 1).admitted, "at {now}");
                 state.write(tier, now, u64::MAX);
                 for later in [i64::MIN, now, i64::MAX] {
-                    let _ = (state.read(tier, later, u64::MAX), state.expires(tier));
+                    let _ = (state.read(tier, later, u64::MAX), state.expires_at(tier));
                     let mut state = state;
                     state.count_denied(tier, later, u64::MAX);
                     state.refund(tier, later, now, 1);

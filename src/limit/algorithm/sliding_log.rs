@@ -1,41 +1,41 @@
-//! `sliding_log`: when each unit was taken. Never more than the limit in any (now − window, now].
+//! `sliding_log`: a log of when each unit was taken. It never admits more than the limit in any (now − window, now].
 //!
-//! It costs 8 bytes a unit, so a limit of 10⁹ may take 8 GB a key: choose a counter for those.
+//! It costs 8 bytes a unit: a limit of 10⁹ may take 8 GB a key. Use a counter for such limits.
 
 use std::collections::VecDeque;
 
-use super::{Tier, Verdict, verdict::TierStanding};
+use super::{Tier, Verdict, verdict::TierStatus};
 
-/// Units one request may take: each is an entry of its own.
+/// The most units that one request may take: each is an entry of its own.
 pub const MAX_COST: u64 = 1_000;
 
-/// The time of each unit in microseconds since the Unix epoch, oldest first. What is too old stays
-/// until the next write.
+/// The time of each unit in microseconds since the Unix epoch, oldest first. Units that have left the window stay until
+/// the next write.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlidingLog(VecDeque<i64>);
 
 impl SlidingLog {
-    /// What a request of `cost` units is told, were it to come `now`. A cost above [`MAX_COST`] is
+    /// The verdict for a request of `cost` units at the time `now`. Changes nothing. A cost above [`MAX_COST`] is
     /// never admitted.
     pub fn read(&self, tier: Tier, now: i64, cost: u64) -> Verdict {
         let View { outside, at } = self.view(tier, now);
         let used = (self.0.len() - outside) as u64;
         let leaves = |unit: usize| self.0.get(outside + unit).map(|time| time.saturating_add(tier.window));
-        // As many of the oldest must leave as there are too many. More than are there only where the
-        // cost alone is above the limit.
+        // The excess has to leave first, oldest units first. It is more than there are only if the cost alone is above
+        // the limit.
         let excess = used.saturating_add(cost).saturating_sub(tier.limit);
         let last_to_leave = usize::try_from(excess.saturating_sub(1)).unwrap_or(usize::MAX);
-        let standing = TierStanding {
+        let status = TierStatus {
             limit: tier.limit,
             used,
-            returns: leaves(0).unwrap_or_else(|| at.saturating_add(tier.window)),
-            fits: if cost > tier.limit.min(MAX_COST) { None } else { leaves(last_to_leave).or(Some(at)) },
+            frees_at: leaves(0).unwrap_or_else(|| at.saturating_add(tier.window)),
+            fits_at: if cost > tier.limit.min(MAX_COST) { None } else { leaves(last_to_leave).or(Some(at)) },
             max_delay: 0,
         };
-        Verdict::of(std::iter::once(standing), now, cost)
+        Verdict::from_tiers(std::iter::once(status), now, cost)
     }
 
-    /// Takes `cost` units, which a read has admitted. Says whether state from the future was
+    /// Takes `cost` units that a read has admitted. Returns whether state from the future was
     /// discarded.
     pub fn write(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.is_ahead(tier, now);
@@ -43,15 +43,14 @@ impl SlidingLog {
         self.0.drain(..outside);
         let cost = usize::try_from(cost.min(MAX_COST)).unwrap_or_default();
         self.0.extend(std::iter::repeat_n(at, cost));
-        // A burst of long ago must not hold memory for ever.
+        // An old burst must not hold memory for ever.
         if self.0.len() < self.0.capacity() / 8 {
             self.0.shrink_to(self.0.len() * 2);
         }
         discards
     }
 
-    /// Counts a denied request in place of the oldest units, so that the newest ones stay, as many as the
-    /// limit. Says whether state from the future was discarded.
+    /// Counts a denied request. It replaces the oldest units, so that the newest stay, up to the limit. Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.write(tier, now, cost);
         let most = usize::try_from(tier.limit).unwrap_or(usize::MAX);
@@ -59,7 +58,7 @@ impl SlidingLog {
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`. Units of one instant are the same.
+    /// Refunds `cost` units that were taken at `at`. Units of one instant are interchangeable.
     pub fn refund(&mut self, at: i64, cost: u64) {
         let first = self.0.partition_point(|&time| time < at);
         let units = self.0.range(first..).take_while(|&&time| time == at).count();
@@ -72,12 +71,12 @@ impl SlidingLog {
         (self.0.len() - self.view(tier, now).outside) as u64
     }
 
-    /// When nothing in it matters any more.
-    pub fn expires(&self, tier: Tier) -> i64 {
+    /// When the state expires: from then on it counts nothing.
+    pub fn expires_at(&self, tier: Tier) -> i64 {
         self.0.back().map_or(i64::MIN, |newest| newest.saturating_add(tier.window))
     }
 
-    /// How the log looks from `now`.
+    /// The window that ends `now`.
     fn view(&self, tier: Tier, now: i64) -> View {
         if self.is_ahead(tier, now) {
             return View { outside: self.0.len(), at: now };
@@ -99,9 +98,9 @@ impl SlidingLog {
 }
 
 struct View {
-    /// How many of the oldest entries the window has left behind.
+    /// How many of the oldest units have left the window.
     outside: usize,
-    /// The time of the limit: now, or its newest entry's if that lies ahead.
+    /// The limit's own time: now, or the newest unit's time if that lies ahead.
     at: i64,
 }
 
@@ -165,7 +164,7 @@ mod tests {
         assert_eq!(state, before);
         state.write(TIER, 5_000, 1);
         assert_eq!(state.0, [5_000]);
-        assert_eq!(state.expires(TIER), 6_000);
+        assert_eq!(state.expires_at(TIER), 6_000);
     }
 
     #[test]
@@ -214,7 +213,7 @@ mod tests {
             let mut state = SlidingLog::default();
             state.write(TIER, now, 3);
             for later in [i64::MIN, now, i64::MAX] {
-                let _ = (state.read(TIER, later, u64::MAX), state.expires(TIER));
+                let _ = (state.read(TIER, later, u64::MAX), state.expires_at(TIER));
             }
             assert!(!state.read(TIER, now, 1).admitted, "at {now}");
         }

@@ -1,38 +1,38 @@
-//! `sliding_window`: of each tier a ring of buckets and their running total. Never more than the limit in any
-//! window: the sum spans the bucket of now and as many before it as make a whole window, so that steady traffic gets
-//! buckets / (buckets + 1) of the limit at least.
+//! `sliding_window`: a ring of buckets per tier, with a running total. It never admits more than the limit in any window:
+//! the total spans the bucket of now and the `buckets` before it, which is more than a window. Steady traffic gets at least
+//! buckets / (buckets + 1) of the limit.
 
-use super::{Tier, Verdict, verdict::TierStanding};
+use super::{Tier, Verdict, verdict::TierStatus};
 
-/// The ring of each tier, in the order of the tiers. Empty: untouched.
+/// The ring of each tier, in the order of the tiers. Empty if nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SlidingWindow(Box<[Ring]>);
 
-/// The counts of the newest bucket and of as many before it as make a window.
+/// The counts of the newest bucket and of the `buckets` before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ring {
     /// The number of the newest bucket.
     newest: i64,
-    /// The sum of the counts. 0: there is no newest bucket.
+    /// The sum of the counts. If it is 0, there is no newest bucket.
     total: u32,
-    /// That of bucket `i` is at `i` modulo their number.
+    /// The count of bucket `i` is at `i` modulo the ring's length.
     counts: Box<[u32]>,
 }
 
 impl SlidingWindow {
-    /// What a request of `cost` units is told, were it to come `now`.
+    /// The verdict for a request of `cost` units at the time `now`. Changes nothing.
     pub fn read(&self, tiers: &[Tier], buckets: u32, now: i64, cost: u64) -> Verdict {
-        let standings = tiers.iter().enumerate().map(|(i, &tier)| {
+        let statuses = tiers.iter().enumerate().map(|(i, &tier)| {
             let grid = Grid::new(tier, buckets);
             match self.0.get(i) {
-                Some(ring) => ring.standing(grid, tier, now, cost),
-                None => Ring::empty(0).standing(grid, tier, now, cost),
+                Some(ring) => ring.status(grid, tier, now, cost),
+                None => Ring::empty(0).status(grid, tier, now, cost),
             }
         });
-        Verdict::of(standings, now, cost)
+        Verdict::from_tiers(statuses, now, cost)
     }
 
-    /// Takes `cost` units of every tier, which a read has admitted. Says whether state from the future
+    /// Takes `cost` units of every tier, after a read has admitted them. Returns whether state from the future
     /// was discarded.
     pub fn write(&mut self, tiers: &[Tier], buckets: u32, now: i64, cost: u64) -> bool {
         self.extend(tiers, buckets);
@@ -44,43 +44,42 @@ impl SlidingWindow {
         discards
     }
 
-    /// Counts a denied request in every tier, in place of the oldest units, so that the newest stay, as many as the
-    /// limit. Says whether state from the future was discarded.
+    /// Counts a denied request in every tier. It replaces the oldest units, so that the newest stay, up to the limit. Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tiers: &[Tier], buckets: u32, now: i64, cost: u64) -> bool {
         let discards = self.write(tiers, buckets, now, cost);
         for (ring, tier) in self.0.iter_mut().zip(tiers) {
-            ring.keep_newest(tier.limit);
+            ring.drop_oldest_above(tier.limit);
         }
         discards
     }
 
-    /// Refunds `cost` units that were taken at `at`, as far as that bucket still counts `now` and has them.
+    /// Refunds `cost` units that were taken at `at`, as far as that bucket still counts `now` and holds them.
     pub fn refund(&mut self, tiers: &[Tier], buckets: u32, now: i64, at: i64, cost: u64) {
         let grid = |tier| Grid::new(tier, buckets);
-        let is_there = self.0.iter().zip(tiers).any(|(ring, &tier)| ring.has(grid(tier), now, at));
+        let is_there = self.0.iter().zip(tiers).any(|(ring, &tier)| ring.may_hold(grid(tier), now, at));
         if !is_there {
             return;
         }
         for (ring, &tier) in self.0.iter_mut().zip(tiers) {
-            let is_there = ring.has(grid(tier), now, at);
+            let is_there = ring.may_hold(grid(tier), now, at);
             ring.advance(grid(tier), now);
             if is_there {
-                ring.take(grid(tier).bucket(at), cost);
+                ring.remove(grid(tier).bucket(at), cost);
             }
         }
     }
 
-    /// Units of one tier that count `now`.
+    /// Units of one tier that count at the time `now`.
     pub fn used(&self, index: usize, tier: Tier, buckets: u32, now: i64) -> u64 {
         self.0.get(index).map_or(0, |ring| ring.view(Grid::new(tier, buckets), now).used)
     }
 
-    /// When nothing in it matters any more.
-    pub fn expires(&self, tiers: &[Tier], buckets: u32) -> i64 {
+    /// When the state expires: from then on it counts nothing.
+    pub fn expires_at(&self, tiers: &[Tier], buckets: u32) -> i64 {
         let rings = self.0.iter().zip(tiers).filter(|(ring, _)| ring.total > 0);
         let ends = rings.map(|(ring, &tier)| {
-            let newest = ring.filled().next_back().unwrap_or(ring.newest);
-            Grid::new(tier, buckets).leaves(newest)
+            let newest = ring.nonempty_buckets().next_back().unwrap_or(ring.newest);
+            Grid::new(tier, buckets).leaves_at(newest)
         });
         ends.max().unwrap_or(i64::MIN)
     }
@@ -92,31 +91,33 @@ impl SlidingWindow {
     }
 }
 
-/// How a ring looks from now.
+/// The part of a ring that counts now.
 struct View {
-    /// The bucket of now, or the newest if that lies ahead.
+    /// The bucket of now, or the newest one if that lies ahead.
     at: i64,
     used: u64,
     discards: bool,
 }
 
 impl Ring {
-    /// One that nothing was taken of.
+    /// A ring without units.
     fn empty(counts: usize) -> Self {
         Self { newest: 0, total: 0, counts: vec![0; counts].into_boxed_slice() }
     }
 
-    /// The numbers of the buckets that have units, oldest first.
-    fn filled(&self) -> impl DoubleEndedIterator<Item = i64> {
+    /// The numbers of the buckets that hold units, oldest first.
+    fn nonempty_buckets(&self) -> impl DoubleEndedIterator<Item = i64> {
         let length = if self.total == 0 { 0 } else { self.counts.len() as i64 };
         let oldest = self.newest.saturating_sub(length - 1);
         (0..length).map(move |i| oldest.saturating_add(i)).filter(|&bucket| self.count(bucket) > 0)
     }
 
     /// Whether units that were taken at `at` may be among those that count `now`.
-    fn has(&self, grid: Grid, now: i64, at: i64) -> bool {
+    fn may_hold(&self, grid: Grid, now: i64, at: i64) -> bool {
         let (view, bucket) = (self.view(grid, now), grid.bucket(at));
-        view.used > 0 && bucket >= grid.first(view.at) && self.filled().any(|filled| filled == bucket)
+        view.used > 0
+            && bucket >= grid.first_counted(view.at)
+            && self.nonempty_buckets().any(|filled| filled == bucket)
     }
 
     fn slot(&self, bucket: i64) -> usize {
@@ -136,37 +137,38 @@ impl Ring {
             return View { at, used: 0, discards: true };
         }
         let at = at.max(self.newest);
-        let left = self.filled().take_while(|&bucket| bucket < grid.first(at));
+        let left = self.nonempty_buckets().take_while(|&bucket| bucket < grid.first_counted(at));
         let left = left.map(|bucket| self.count(bucket)).sum();
         View { at, used: u64::from(self.total).saturating_sub(left), discards: false }
     }
 
-    fn standing(&self, grid: Grid, tier: Tier, now: i64, cost: u64) -> TierStanding {
+    fn status(&self, grid: Grid, tier: Tier, now: i64, cost: u64) -> TierStatus {
         let View { at, used, .. } = self.view(grid, now);
-        let inside = || self.filled().filter(|&bucket| used > 0 && bucket >= grid.first(at));
+        let inside =
+            || self.nonempty_buckets().filter(|&bucket| used > 0 && bucket >= grid.first_counted(at));
         let excess = used.saturating_add(cost).saturating_sub(tier.limit);
-        // More than are there must leave only where the cost alone is above the limit.
+        // The excess is more than there are only if the cost alone is above the limit.
         let mut gone = 0;
-        let makes_room = inside().find(|&bucket| {
+        let last_to_leave = inside().find(|&bucket| {
             gone += self.count(bucket);
             gone >= excess
         });
-        TierStanding {
+        TierStatus {
             limit: tier.limit,
             used,
-            returns: grid.leaves(inside().next().unwrap_or(at)),
-            fits: (cost <= tier.limit).then(|| grid.leaves(makes_room.unwrap_or(at))),
+            frees_at: grid.leaves_at(inside().next().unwrap_or(at)),
+            fits_at: (cost <= tier.limit).then(|| grid.leaves_at(last_to_leave.unwrap_or(at))),
             max_delay: 0,
         }
     }
 
-    /// Makes the bucket of now the newest. Says whether what there was lay too far ahead.
+    /// Makes the bucket of now the newest. Returns whether the old state lay too far ahead and was discarded.
     fn advance(&mut self, grid: Grid, now: i64) -> bool {
         let View { at, used, discards } = self.view(grid, now);
         if used == 0 {
             self.counts.fill(0);
         } else {
-            // Each takes the place of one that has left.
+            // Each reuses the slot of a bucket that has left.
             for bucket in self.newest + 1..=at {
                 let slot = self.slot(bucket);
                 self.counts[slot] = 0;
@@ -177,7 +179,7 @@ impl Ring {
         discards
     }
 
-    /// Takes `cost` units in the newest bucket.
+    /// Adds `cost` units to the newest bucket.
     fn add(&mut self, cost: u64) {
         let cost = u32::try_from(cost).unwrap_or(u32::MAX).min(u32::MAX - self.total);
         let slot = self.slot(self.newest);
@@ -185,8 +187,8 @@ impl Ring {
         self.total += cost;
     }
 
-    /// Takes up to `cost` units out of a bucket, and says how many.
-    fn take(&mut self, bucket: i64, cost: u64) -> u64 {
+    /// Removes up to `cost` units from a bucket. Returns how many.
+    fn remove(&mut self, bucket: i64, cost: u64) -> u64 {
         let slot = self.slot(bucket);
         let units = u32::try_from(cost).unwrap_or(u32::MAX).min(self.counts[slot]).min(self.total);
         self.counts[slot] -= units;
@@ -194,18 +196,18 @@ impl Ring {
         u64::from(units)
     }
 
-    /// Takes out the oldest units until no more than `limit` are left.
-    fn keep_newest(&mut self, limit: u64) {
+    /// Removes the oldest units until at most `limit` are left.
+    fn drop_oldest_above(&mut self, limit: u64) {
         let mut excess = u64::from(self.total).saturating_sub(limit);
         while excess > 0 {
-            let Some(oldest) = self.filled().next() else { break };
-            excess -= self.take(oldest, excess);
+            let Some(oldest) = self.nonempty_buckets().next() else { break };
+            excess -= self.remove(oldest, excess);
         }
     }
 }
 
-/// How a tier's time is cut: bucket `k` × `buckets` + `j` begins `j` / `buckets` of a window, rounded up to the
-/// microsecond, after `k` windows.
+/// How a tier's time is divided into buckets. Bucket `k` × `buckets` + `j` begins `k` windows and `j` / `buckets` of a window
+/// after the Unix epoch, rounded up to the microsecond.
 #[derive(Debug, Clone, Copy)]
 struct Grid {
     window: i64,
@@ -229,13 +231,13 @@ impl Grid {
         windows.saturating_mul(self.window).saturating_add(part + rounds_up)
     }
 
-    /// The oldest bucket that counts while it is bucket `at`.
-    fn first(self, at: i64) -> i64 {
+    /// The oldest bucket that counts while `at` is the current one.
+    fn first_counted(self, at: i64) -> i64 {
         at.saturating_sub(self.buckets)
     }
 
-    /// When a bucket counts no longer: a window after its end.
-    fn leaves(self, bucket: i64) -> i64 {
+    /// When a bucket stops counting: a window after its end.
+    fn leaves_at(self, bucket: i64) -> i64 {
         self.start(bucket.saturating_add(self.buckets + 1))
     }
 }
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(retry_after(&state, 1_199, 3), Some(1));
         let verdict = state.read(&TIER, BUCKETS, 1_200, 1);
         assert_eq!((verdict.admitted, verdict.remaining, verdict.reset), (true, 2, 1_100));
-        assert_eq!(state.expires(&TIER, BUCKETS), 1_200);
+        assert_eq!(state.expires_at(&TIER, BUCKETS), 1_200);
     }
 
     #[test]
@@ -305,7 +307,7 @@ mod tests {
             for start in (0..=buckets).flat_map(|j| around(grid.start(k * buckets + j))).chain(around(0)) {
                 let bucket = grid.bucket(start);
                 assert!(grid.start(bucket) <= start && start < grid.start(bucket + 1), "{grid:?} {start}");
-                assert_eq!(grid.leaves(bucket), grid.start(bucket + 1) + window);
+                assert_eq!(grid.leaves_at(bucket), grid.start(bucket + 1) + window);
             }
         }
     }
@@ -319,7 +321,7 @@ mod tests {
         let state = after(&tiers, &[(0, 2), (1_100, 1)]);
         let denied = state.read(&tiers, BUCKETS, 2_300, 1);
         assert_eq!((denied.tier, denied.limit, denied.retry_after), (1, 3, Some(8_700)));
-        assert_eq!(state.expires(&tiers, BUCKETS), 12_000);
+        assert_eq!(state.expires_at(&tiers, BUCKETS), 12_000);
     }
 
     #[test]
@@ -335,7 +337,7 @@ mod tests {
         let mut state = after(&TIER, &[(5_000, 3)]);
         assert!(!state.read(&TIER, BUCKETS, 4_000, 1).admitted);
         assert!(state.read(&TIER, BUCKETS, 3_999, 3).admitted);
-        assert!(state.write(&TIER, BUCKETS, 3_999, 1), "what was discarded is told");
+        assert!(state.write(&TIER, BUCKETS, 3_999, 1), "a discard is reported");
         assert!(!state.write(&TIER, BUCKETS, 3_999, 1));
         assert_eq!(state.used(0, TIER[0], BUCKETS, 3_999), 2);
     }
@@ -360,7 +362,7 @@ mod tests {
         state.refund(&TIER, BUCKETS, 250, -1_000_000, 1);
         assert_eq!(state.used(0, TIER[0], BUCKETS, 150), 2, "nothing was taken there");
         state.refund(&TIER, BUCKETS, 250, 150, 2);
-        assert_eq!(state.expires(&TIER, BUCKETS), i64::MIN, "nothing is left");
+        assert_eq!(state.expires_at(&TIER, BUCKETS), i64::MIN, "nothing is left");
         assert!(state.read(&TIER, BUCKETS, 150, 3).admitted);
     }
 
@@ -405,7 +407,7 @@ mod tests {
                 let mut state = state.clone();
                 state.count_denied(&TIER, BUCKETS, later, u64::MAX);
                 state.refund(&TIER, BUCKETS, later, now, u64::MAX);
-                let _ = state.expires(&TIER, BUCKETS);
+                let _ = state.expires_at(&TIER, BUCKETS);
             }
             assert!(!state.read(&TIER, BUCKETS, now, 1).admitted, "at {now}");
         }

@@ -1,4 +1,4 @@
-//! The state of one limit, whichever its algorithm.
+//! The state of one limit, of any algorithm.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
     sliding_window::SlidingWindow,
 };
 
-/// What one limit remembers. The `rule` it is asked by is always that of its policy.
+/// The state of one limit. The `rule` passed to its methods must always be its policy's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitState {
     SingleCounter(SingleCounter),
@@ -30,7 +30,7 @@ pub enum LimitState {
 }
 
 impl LimitState {
-    /// A limit that nothing was taken of. Allocates nothing.
+    /// The state of an unused limit. Does not allocate.
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::SingleCounter => Self::SingleCounter(SingleCounter::default()),
@@ -45,8 +45,8 @@ impl LimitState {
         }
     }
 
-    /// What a request of `cost` units with this `detail` is told, were it to come `now`; remaining and reset
-    /// as they are after it where it is admitted. Changes nothing. A cost of 0 only looks.
+    /// The verdict for a request of `cost` units with this `detail` at the time `now`. If it is admitted, `remaining` and
+    /// `reset` are those after it. Changes nothing. A cost of 0 only reads.
     pub fn read(&self, rule: Rule<'_>, now: i64, cost: u64, detail: &Detail) -> Verdict {
         let tier = rule.tiers[0];
         match self {
@@ -62,14 +62,21 @@ impl LimitState {
         }
     }
 
-    /// Takes `cost` units, which a read at the same `now` has admitted. `metadata_list` keeps the newest
-    /// `keep` of its entries. Says whether state from the future was discarded.
-    pub fn write(&mut self, rule: Rule<'_>, now: i64, cost: u64, detail: &Detail, keep: usize) -> bool {
+    /// Takes `cost` units that a read at the same `now` has admitted. `metadata_list` keeps its newest `max_entries`
+    /// entries. Returns whether state from the future was discarded.
+    pub fn write(
+        &mut self,
+        rule: Rule<'_>,
+        now: i64,
+        cost: u64,
+        detail: &Detail,
+        max_entries: usize,
+    ) -> bool {
         let tier = rule.tiers[0];
         match self {
             Self::SingleCounter(state) => state.write(tier, now, cost),
             Self::FixedWindow(state) => state.write(rule.tiers, now, cost),
-            Self::MetadataList(state) => state.write(tier, now, cost, detail.entry(), keep),
+            Self::MetadataList(state) => state.write(tier, now, cost, detail.entry(), max_entries),
             Self::SlidingWindow(state) => state.write(rule.tiers, buckets(rule), now, cost),
             Self::SlidingLog(state) => state.write(tier, now, cost),
             Self::SlidingCounter(state) => state.write(tier, now, cost),
@@ -79,9 +86,9 @@ impl LimitState {
         }
     }
 
-    /// Counts a request of `cost` units that a read at the same `now` has denied, and that may fit one day: as
-    /// many of its units as the limit has, in place of the oldest if there is no room. Says whether state from
-    /// the future was discarded. Members are never counted so.
+    /// Counts a request of `cost` units that a read at the same `now` has denied, and whose cost is not above the limit.
+    /// It never holds more than the limit: the denied units replace the oldest. Returns whether state from
+    /// the future was discarded. Algorithms that count members do nothing.
     pub fn count_denied(&mut self, rule: Rule<'_>, now: i64, cost: u64) -> bool {
         let tier = rule.tiers[0];
         match self {
@@ -96,8 +103,8 @@ impl LimitState {
         }
     }
 
-    /// Refunds what a write of `cost` units with this `detail` took at the time `at`, as far as it still
-    /// counts `now`.
+    /// Refunds what a write of `cost` units with this `detail` took at the time `at`, as far as it still counts at the
+    /// time `now`.
     pub fn refund(&mut self, rule: Rule<'_>, now: i64, at: i64, cost: u64, detail: &Detail) {
         let tier = rule.tiers[0];
         match self {
@@ -113,7 +120,7 @@ impl LimitState {
         }
     }
 
-    /// Units of the tier `index` that are taken `now`.
+    /// Used units of the tier `index` at the time `now`.
     pub fn used(&self, rule: Rule<'_>, index: usize, now: i64) -> u64 {
         let tier = rule.tiers[0];
         match self {
@@ -129,12 +136,12 @@ impl LimitState {
         }
     }
 
-    /// Whether units of any tier are taken `now`.
+    /// Whether units of any tier are used at the time `now`.
     pub fn is_used(&self, rule: Rule<'_>, now: i64) -> bool {
         (0..rule.tiers.len()).any(|index| self.used(rule, index, now) > 0)
     }
 
-    /// What `metadata_list` wrote down in the window of `now`, oldest first; of the others, nothing.
+    /// The entries that `metadata_list` recorded in the window of `now`, oldest first. Empty for the others.
     pub fn entries(&self, rule: Rule<'_>, now: i64) -> Vec<Arc<Entry>> {
         match self {
             Self::MetadataList(state) => state.entries(rule.tiers[0], now).cloned().collect(),
@@ -142,7 +149,7 @@ impl LimitState {
         }
     }
 
-    /// How many entries of `metadata_list` take up memory, whether their window is over or not.
+    /// How many entries of `metadata_list` are in memory, including those of a window that has ended.
     pub fn stored_entries(&self) -> usize {
         match self {
             Self::MetadataList(state) => state.stored_entries(),
@@ -150,25 +157,25 @@ impl LimitState {
         }
     }
 
-    /// When nothing in it matters any more, in microseconds since the Unix epoch. `slowest_tier`: the lowest rate by which
-    /// anybody counts of it.
-    pub fn expires(&self, rule: Rule<'_>, slowest_tier: Tier) -> i64 {
+    /// When the state expires, in microseconds since the Unix epoch: from then on it counts nothing. `slowest_tier`: the
+    /// lowest rate among the policies that share this state.
+    pub fn expires_at(&self, rule: Rule<'_>, slowest_tier: Tier) -> i64 {
         let tier = rule.tiers[0];
         match self {
-            Self::SingleCounter(state) => state.expires(tier),
-            Self::FixedWindow(state) => state.expires(rule.tiers),
-            Self::MetadataList(state) => state.expires(tier),
-            Self::SlidingWindow(state) => state.expires(rule.tiers, buckets(rule)),
-            Self::SlidingLog(state) => state.expires(tier),
-            Self::SlidingCounter(state) => state.expires(tier),
-            Self::Gcra(state) => state.expires(slowest_tier),
-            Self::Concurrency(state) => state.expires(),
-            Self::Distinct(state) => state.expires(tier),
+            Self::SingleCounter(state) => state.expires_at(tier),
+            Self::FixedWindow(state) => state.expires_at(rule.tiers),
+            Self::MetadataList(state) => state.expires_at(tier),
+            Self::SlidingWindow(state) => state.expires_at(rule.tiers, buckets(rule)),
+            Self::SlidingLog(state) => state.expires_at(tier),
+            Self::SlidingCounter(state) => state.expires_at(tier),
+            Self::Gcra(state) => state.expires_at(slowest_tier),
+            Self::Concurrency(state) => state.expires_at(),
+            Self::Distinct(state) => state.expires_at(tier),
         }
     }
 }
 
-/// What only `sliding_window` has.
+/// The parameter of `sliding_window`.
 fn buckets(rule: Rule<'_>) -> u32 {
     match rule.kind {
         Kind::SlidingWindow { buckets } => buckets,
@@ -176,7 +183,7 @@ fn buckets(rule: Rule<'_>) -> u32 {
     }
 }
 
-/// What only `gcra` has: burst and delay.
+/// The parameters of `gcra`: burst and delay.
 fn bucket(rule: Rule<'_>) -> (u64, i64) {
     match rule.kind {
         Kind::Gcra { burst, delay } => (burst, delay),

@@ -1,19 +1,18 @@
-//! A window with one count: what the counters are made of.
+//! A window with one count: the state of `single_counter` and `fixed_window`.
 
-use super::{Tier, verdict::TierStanding};
+use super::{Tier, verdict::TierStatus};
 
 /// Units taken since a window's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Window {
     /// Microseconds since the Unix epoch.
     pub(super) start: i64,
-    /// 0: there is no window.
+    /// If it is 0, there is no window.
     pub(super) used: u64,
 }
 
 impl Window {
-    /// This window if it began at `earliest` or later, and does not lie more than a window ahead of
-    /// now; else an untouched one that begins at `next`.
+    /// This window, if it began at `earliest` or later and is not void; else an unused one that begins at `next`.
     pub(super) fn current(self, tier: Tier, now: i64, earliest: i64, next: i64) -> Self {
         if self.used > 0 && self.start >= earliest && !self.is_ahead(tier, now) {
             self
@@ -22,13 +21,13 @@ impl Window {
         }
     }
 
-    /// Whether it lies more than a window ahead of now, so that it is void.
+    /// Whether the window starts more than its length ahead of now, so that it is void.
     pub(super) fn is_ahead(self, tier: Tier, now: i64) -> bool {
         self.used > 0 && self.start.saturating_sub(now) > tier.window
     }
 
-    /// This window, which must be the current one, with `cost` units more, but not above the limit.
-    pub(super) fn filled(self, tier: Tier, cost: u64) -> Self {
+    /// This window with the `cost` units of a denied request, up to the limit. `self` must be the current window.
+    pub(super) fn with_denied(self, tier: Tier, cost: u64) -> Self {
         Self { used: self.used.saturating_add(cost).min(tier.limit).max(self.used), ..self }
     }
 
@@ -43,14 +42,14 @@ impl Window {
         self.start.saturating_add(tier.window)
     }
 
-    /// How the tier stands in this window, which must be the current one.
-    pub(super) fn standing(self, tier: Tier, cost: u64) -> TierStanding {
+    /// The tier's status for a request of `cost` units. `self` must be the current window.
+    pub(super) fn status(self, tier: Tier, cost: u64) -> TierStatus {
         let end = self.end(tier);
-        TierStanding {
+        TierStatus {
             limit: tier.limit,
             used: self.used,
-            returns: end,
-            fits: (cost <= tier.limit).then_some(end),
+            frees_at: end,
+            fits_at: (cost <= tier.limit).then_some(end),
             max_delay: 0,
         }
     }

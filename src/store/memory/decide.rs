@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{
     MemoryStore,
-    shard::{Name, Shard},
+    shard::{LimitName, Shard},
 };
 use crate::limit::{
     Check, Decision, DecisionSource, Receipt,
@@ -15,36 +15,36 @@ use crate::limit::{
 };
 
 /// A check on its way through the two phases.
-struct Reading<'a> {
+struct PendingCheck<'a> {
     check: &'a Check<'a>,
-    name: Name<'a>,
+    name: LimitName<'a>,
     /// Which of the locked shards has the limit.
     lock: usize,
     /// Units of all checks of the request that name this limit.
     cost: u64,
     /// Whether an earlier check of the request names this limit, and writes it.
-    repeats: bool,
+    is_repeated: bool,
     /// Where the limit stands in its shard, if it has state.
     found: Option<usize>,
     verdict: Verdict,
 }
 
-impl Reading<'_> {
+impl PendingCheck<'_> {
     /// Whether it denies, and means it.
-    fn is_in_the_way(&self) -> bool {
+    fn denies_request(&self) -> bool {
         !self.verdict.admitted && !self.check.policy.is_shadow
     }
 
     /// The request is admitted: takes what was read, if that admits.
     fn write(&self, shard: &mut Shard, now: i64) {
-        if self.cost > 0 && !self.repeats && self.verdict.admitted {
+        if self.cost > 0 && !self.is_repeated && self.verdict.admitted {
             shard.write(&self.name, self.found, self.check, now, self.cost, &self.verdict);
         }
     }
 
     /// The request is denied: takes nothing, and tells how the limit stands. If the policy counts what it denies
     /// itself, it tells how it stands then.
-    fn leave(&mut self, shard: &mut Shard, now: i64) {
+    fn settle_denied(&mut self, shard: &mut Shard, now: i64) {
         let policy = self.check.policy;
         if self.verdict.admitted {
             self.verdict = read(shard, &self.name, self.found, self.check, now, 0);
@@ -53,7 +53,7 @@ impl Reading<'_> {
             && self.cost > 0
             && self.verdict.retry_after.is_some()
         {
-            if !self.repeats {
+            if !self.is_repeated {
                 shard.count_denied(&self.name, self.found, policy, now, self.cost);
             }
             self.verdict = read(shard, &self.name, self.found, self.check, now, self.cost);
@@ -72,7 +72,7 @@ impl MemoryStore {
     pub fn decide_now(&self, checks: &[Check<'_>]) -> Decision {
         match checks {
             [check] => self.decide_one(check),
-            _ => self.decide_all(checks),
+            _ => self.decide_many(checks),
         }
     }
 
@@ -84,24 +84,25 @@ impl MemoryStore {
         let mut shard = self.shards[self.shard_of(&name)].lock();
         let found = shard.find(&name);
         let verdict = read(&shard, &name, found, check, now, check.cost);
-        let mut reading = Reading { check, name, lock: 0, cost: check.cost, repeats: false, found, verdict };
-        let admitted = !reading.is_in_the_way();
+        let mut pending =
+            PendingCheck { check, name, lock: 0, cost: check.cost, is_repeated: false, found, verdict };
+        let admitted = !pending.denies_request();
         if admitted {
-            reading.write(&mut shard, now);
+            pending.write(&mut shard, now);
         } else {
-            reading.leave(&mut shard, now);
+            pending.settle_denied(&mut shard, now);
         }
-        Decision { admitted, source: DecisionSource::Store, time: now, verdicts: smallvec![reading.verdict] }
+        Decision { admitted, source: DecisionSource::Store, time: now, verdicts: smallvec![pending.verdict] }
     }
 
-    fn decide_all(&self, checks: &[Check<'_>]) -> Decision {
+    fn decide_many(&self, checks: &[Check<'_>]) -> Decision {
         let now = self.clock.now();
-        let names: SmallVec<[Name<'_>; 2]> =
+        let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         let order = self.shards_of(&names);
         let mut locks: SmallVec<[MutexGuard<'_, Shard>; 2]> =
             order.iter().map(|&shard| self.shards[shard].lock()).collect();
-        let lock = |name: &Name<'_>| {
+        let lock = |name: &LimitName<'_>| {
             let shard = self.shard_of(name);
             order.iter().position(|&locked| locked == shard).unwrap_or_default()
         };
@@ -111,7 +112,7 @@ impl MemoryStore {
     /// [`Store::look`](crate::limit::Store::look), which never has to wait here: decides over a copy of these limits.
     pub fn look_now(&self, checks: &[Check<'_>]) -> Decision {
         let now = self.clock.now();
-        let names: SmallVec<[Name<'_>; 2]> =
+        let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         // One that has room for all that there is: nothing is given up for what is taken in it.
         let mut copy = Shard::new(usize::MAX);
@@ -122,7 +123,7 @@ impl MemoryStore {
             for name in &names {
                 let of = order.iter().position(|&shard| shard == self.shard_of(name));
                 if let Some(shard) = of.and_then(|at| locks.get(at)) {
-                    copy.copy(shard, name);
+                    copy.copy_slot(shard, name);
                 }
             }
         }
@@ -139,7 +140,7 @@ impl MemoryStore {
     }
 
     /// The shards of these limits, each once, in the order in which they are locked.
-    fn shards_of(&self, names: &[Name<'_>]) -> SmallVec<[usize; 4]> {
+    fn shards_of(&self, names: &[LimitName<'_>]) -> SmallVec<[usize; 4]> {
         let mut shards: SmallVec<[usize; 4]> = names.iter().map(|name| self.shard_of(name)).collect();
         shards.sort_unstable();
         shards.dedup();
@@ -150,49 +151,49 @@ impl MemoryStore {
 /// Decides in these shards: `place` says in which of them a limit is.
 fn decide<S: DerefMut<Target = Shard>>(
     shards: &mut [S],
-    place: impl Fn(&Name<'_>) -> usize,
+    shard_index: impl Fn(&LimitName<'_>) -> usize,
     checks: &[Check<'_>],
-    names: &[Name<'_>],
+    names: &[LimitName<'_>],
     now: i64,
 ) -> Decision {
-    let mut readings: SmallVec<[Reading<'_>; 2]> = SmallVec::with_capacity(checks.len());
+    let mut pending_checks: SmallVec<[PendingCheck<'_>; 2]> = SmallVec::with_capacity(checks.len());
     for (i, check) in checks.iter().enumerate() {
-        let lock = place(&names[i]);
+        let lock = shard_index(&names[i]);
         let found = shards[lock].find(&names[i]);
-        let (cost, repeats) = combined(names, checks, i);
+        let (cost, is_repeated) = combined_cost(names, checks, i);
         let verdict = read(&shards[lock], &names[i], found, check, now, cost);
-        readings.push(Reading { check, name: names[i], lock, cost, repeats, found, verdict });
+        pending_checks.push(PendingCheck { check, name: names[i], lock, cost, is_repeated, found, verdict });
     }
 
-    let admitted = !readings.iter().any(Reading::is_in_the_way);
-    for reading in &mut readings {
-        let shard = &mut shards[reading.lock];
+    let admitted = !pending_checks.iter().any(PendingCheck::denies_request);
+    for pending in &mut pending_checks {
+        let shard = &mut shards[pending.lock];
         if admitted {
-            reading.write(shard, now);
+            pending.write(shard, now);
         } else {
-            reading.leave(shard, now);
+            pending.settle_denied(shard, now);
         }
     }
-    let verdicts = readings.into_iter().map(|reading| reading.verdict).collect();
+    let verdicts = pending_checks.into_iter().map(|pending| pending.verdict).collect();
     Decision { admitted, source: DecisionSource::Store, time: now, verdicts }
 }
 
 /// The units of all checks that name the limit of check `i`, and whether one of them comes before it.
-fn combined(names: &[Name<'_>], checks: &[Check<'_>], i: usize) -> (u64, bool) {
+fn combined_cost(names: &[LimitName<'_>], checks: &[Check<'_>], i: usize) -> (u64, bool) {
     let mut cost = checks[i].cost;
-    let mut repeats = false;
+    let mut is_repeated = false;
     for (j, name) in names.iter().enumerate() {
-        if j != i && name.is_same(&names[i]) {
+        if j != i && name.is_same_limit(&names[i]) {
             cost = cost.saturating_add(checks[j].cost);
-            repeats |= j < i;
+            is_repeated |= j < i;
         }
     }
-    (cost, repeats)
+    (cost, is_repeated)
 }
 
 fn read(
     shard: &Shard,
-    name: &Name<'_>,
+    name: &LimitName<'_>,
     found: Option<usize>,
     check: &Check<'_>,
     now: i64,

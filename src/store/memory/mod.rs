@@ -9,4 +9,4 @@ mod decide;
 mod shard;
 mod store;
 
-pub use store::{MemoryStore, Stats};
+pub use store::{MemoryStats, MemoryStore};

@@ -17,26 +17,26 @@ const SWEPT_PER_INSERT: usize = 2;
 /// Limits looked at in a full shard, in search of one that is over.
 const SWEPT_WHEN_FULL: usize = 16;
 /// Limits of which the one that is over first is dropped.
-const CANDIDATES: usize = 8;
+const EVICTION_CANDIDATES: usize = 8;
 
 /// Entries that a shard keeps at least, so that a small store has evidence too.
-const LEAST_ENTRIES: usize = 64;
+const MIN_ENTRIES: usize = 64;
 
 /// The name of a limit, as a request knows it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Name<'a> {
+pub(super) struct LimitName<'a> {
     pub(super) hash: u64,
     pub(super) policy: PolicyId,
     pub(super) identifier: &'a str,
 }
 
-impl Name<'_> {
+impl LimitName<'_> {
     /// Whether it is the name that this limit is kept under.
-    fn is(&self, key: &SlotKey) -> bool {
+    fn matches(&self, key: &SlotKey) -> bool {
         self.policy == key.policy && self.identifier == key.identifier
     }
 
-    pub(super) fn is_same(&self, other: &Name<'_>) -> bool {
+    pub(super) fn is_same_limit(&self, other: &LimitName<'_>) -> bool {
         self.hash == other.hash && self.policy == other.policy && self.identifier == other.identifier
     }
 }
@@ -51,9 +51,9 @@ pub(super) struct SlotKey {
 pub(super) struct Slot {
     pub(super) state: LimitState,
     /// When nothing of the state matters any more.
-    pub(super) expires: i64,
+    pub(super) expires_at: i64,
     /// When units come back, if the limit is among those that are at their limit.
-    frees: i64,
+    frees_at: i64,
 }
 
 /// The limits of one shard, at most `capacity`, and as many entries of their lists: else whoever comes
@@ -72,7 +72,7 @@ pub(super) struct Shard {
     /// Entries of all lists, also of those that are over and not swept yet.
     entries: usize,
     /// Where the sweep goes on.
-    hand: usize,
+    sweep_position: usize,
     /// Limits that were given up to make room.
     pub(super) dropped: u64,
     /// States that lay too far ahead of the clock.
@@ -82,7 +82,7 @@ pub(super) struct Shard {
 impl Shard {
     pub(super) fn new(capacity: usize) -> Self {
         let slots = IndexMap::with_hasher(());
-        Self { slots, at_limit: 0, capacity, entries: 0, hand: 0, dropped: 0, discarded: 0 }
+        Self { slots, at_limit: 0, capacity, entries: 0, sweep_position: 0, dropped: 0, discarded: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -94,12 +94,12 @@ impl Shard {
     }
 
     /// Where the limit stands. Any write may move it.
-    pub(super) fn find(&self, name: &Name<'_>) -> Option<usize> {
-        self.slots.raw_entry_v1().index_from_hash(name.hash, |key| name.is(key))
+    pub(super) fn find(&self, name: &LimitName<'_>) -> Option<usize> {
+        self.slots.raw_entry_v1().index_from_hash(name.hash, |key| name.matches(key))
     }
 
     /// The state of a limit that was `found` before other writes of the same request.
-    pub(super) fn state(&self, name: &Name<'_>, found: Option<usize>) -> Option<&LimitState> {
+    pub(super) fn state(&self, name: &LimitName<'_>, found: Option<usize>) -> Option<&LimitState> {
         self.locate(name, found).map(|index| &self.slots[index].state)
     }
 
@@ -107,7 +107,7 @@ impl Shard {
     /// stood at the reading.
     pub(super) fn write(
         &mut self,
-        name: &Name<'_>,
+        name: &LimitName<'_>,
         found: Option<usize>,
         check: &Check<'_>,
         now: i64,
@@ -119,19 +119,19 @@ impl Shard {
         let slot = &mut self.slots[index];
         let before = slot.state.stored_entries();
         // Where no room is left, a list may still replace its own.
-        let room = self.capacity.max(LEAST_ENTRIES).saturating_sub(self.entries - before);
+        let room = self.capacity.max(MIN_ENTRIES).saturating_sub(self.entries - before);
         let keep = policy.record.keep.min(room);
         let discards = slot.state.write(policy.rule(), now, cost, &check.detail, keep);
         self.entries = self.entries - before + slot.state.stored_entries();
-        slot.expires = slot.state.expires(policy.rule(), policy.slowest_tier());
+        slot.expires_at = slot.state.expires_at(policy.rule(), policy.slowest_tier());
         self.discarded += u64::from(discards);
-        self.mark(index, now, verdict);
+        self.update_protection(index, now, verdict);
     }
 
     /// Counts `cost` units that were denied. `found` is where the limit stood at the reading.
     pub(super) fn count_denied(
         &mut self,
-        name: &Name<'_>,
+        name: &LimitName<'_>,
         found: Option<usize>,
         policy: &Policy,
         now: i64,
@@ -142,16 +142,16 @@ impl Shard {
         let before = slot.state.stored_entries();
         self.discarded += u64::from(slot.state.count_denied(policy.rule(), now, cost));
         self.entries = self.entries - before + slot.state.stored_entries();
-        slot.expires = slot.state.expires(policy.rule(), policy.slowest_tier());
+        slot.expires_at = slot.state.expires_at(policy.rule(), policy.slowest_tier());
     }
 
     /// Takes in a copy of what `other` holds under this name, if anything.
-    pub(super) fn copy(&mut self, other: &Self, name: &Name<'_>) {
+    pub(super) fn copy_slot(&mut self, other: &Self, name: &LimitName<'_>) {
         let Some((key, slot)) = other.find(name).and_then(|index| other.slots.get_index(index)) else {
             return;
         };
         if let RawEntryMut::Vacant(vacant) =
-            self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.is(key))
+            self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.matches(key))
         {
             vacant.insert_hashed_nocheck(name.hash, key.clone(), slot.clone());
             self.entries += slot.state.stored_entries();
@@ -159,7 +159,7 @@ impl Shard {
     }
 
     /// Refunds what `check` took at the time `at`.
-    pub(super) fn refund(&mut self, name: &Name<'_>, check: &Check<'_>, now: i64, at: i64) {
+    pub(super) fn refund(&mut self, name: &LimitName<'_>, check: &Check<'_>, now: i64, at: i64) {
         let Some(index) = self.find(name) else { return };
         let (rule, slot) = (check.policy.rule(), &mut self.slots[index]);
         let before = slot.state.stored_entries();
@@ -167,9 +167,9 @@ impl Shard {
         slot.state.refund(rule, now, at, check.cost, &check.detail);
         self.entries = self.entries - before + slot.state.stored_entries();
         if slot.state.is_used(rule, now) {
-            slot.expires = slot.state.expires(rule, check.policy.slowest_tier());
+            slot.expires_at = slot.state.expires_at(rule, check.policy.slowest_tier());
             let verdict = slot.state.read(rule, now, 0, &check.detail);
-            self.mark(index, now, &verdict);
+            self.update_protection(index, now, &verdict);
         } else if was_used {
             self.remove(index);
         }
@@ -178,30 +178,36 @@ impl Shard {
 
     /// Protects a limit that was found at its limit. Its write has done so already, unless its limit was
     /// lowered since. Its state stays as it is.
-    pub(super) fn protect(&mut self, name: &Name<'_>, found: Option<usize>, now: i64, verdict: &Verdict) {
+    pub(super) fn protect(
+        &mut self,
+        name: &LimitName<'_>,
+        found: Option<usize>,
+        now: i64,
+        verdict: &Verdict,
+    ) {
         if let Some(index) = self.locate(name, found)
             && index >= self.at_limit
         {
-            self.mark(index, now, verdict);
+            self.update_protection(index, now, verdict);
         }
     }
 
     /// Where a limit stands now that was `found` before other writes of the same request.
-    fn locate(&self, name: &Name<'_>, found: Option<usize>) -> Option<usize> {
+    fn locate(&self, name: &LimitName<'_>, found: Option<usize>) -> Option<usize> {
         match self.slots.get_index(found?) {
-            Some((key, _)) if name.is(key) => found,
+            Some((key, _)) if name.matches(key) => found,
             _ => self.find(name),
         }
     }
 
     /// Notes whether a limit is at its limit, as its verdict tells.
-    fn mark(&mut self, index: usize, now: i64, verdict: &Verdict) {
+    fn update_protection(&mut self, index: usize, now: i64, verdict: &Verdict) {
         let is_at_limit = verdict.remaining == 0;
         if is_at_limit {
             let slot = &mut self.slots[index];
-            slot.frees = match slot.state {
+            slot.frees_at = match slot.state {
                 // When a lease comes back nobody knows: what clients are told is when to ask again.
-                LimitState::Concurrency(_) => slot.expires,
+                LimitState::Concurrency(_) => slot.expires_at,
                 _ => now.saturating_add(verdict.reset),
             };
             if index >= self.at_limit {
@@ -209,27 +215,28 @@ impl Shard {
                 self.at_limit += 1;
             }
         } else if index < self.at_limit {
-            self.unmark(index);
+            self.unprotect(index);
         }
     }
 
-    fn unmark(&mut self, index: usize) {
+    fn unprotect(&mut self, index: usize) {
         self.at_limit -= 1;
         self.slots.swap_indices(index, self.at_limit);
     }
 
-    fn insert(&mut self, name: &Name<'_>, policy: &Policy, now: i64) -> usize {
+    fn insert(&mut self, name: &LimitName<'_>, policy: &Policy, now: i64) -> usize {
         self.sweep(SWEPT_PER_INSERT, now);
         if self.slots.len() >= self.capacity {
             self.make_room(now);
         }
         self.grow();
-        match self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.is(key)) {
+        match self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.matches(key)) {
             RawEntryMut::Occupied(slot) => slot.index(),
             RawEntryMut::Vacant(slot) => {
                 let index = slot.index();
                 let key = SlotKey { identifier: CompactString::new(name.identifier), policy: name.policy };
-                let state = Slot { state: LimitState::new(policy.kind), expires: i64::MIN, frees: i64::MIN };
+                let state =
+                    Slot { state: LimitState::new(policy.kind), expires_at: i64::MIN, frees_at: i64::MIN };
                 slot.insert_hashed_nocheck(name.hash, key, state);
                 index
             }
@@ -252,8 +259,9 @@ impl Shard {
         }
         let len = self.slots.len();
         let first = if self.at_limit < len { self.at_limit } else { 0 };
-        let candidates = (0..CANDIDATES).map(|i| first + (self.hand + i) % (len - first).max(1));
-        if let Some(index) = candidates.min_by_key(|&index| self.slots[index].expires) {
+        let candidates =
+            (0..EVICTION_CANDIDATES).map(|i| first + (self.sweep_position + i) % (len - first).max(1));
+        if let Some(index) = candidates.min_by_key(|&index| self.slots[index].expires_at) {
             self.remove(index);
             self.dropped += 1;
         }
@@ -263,15 +271,17 @@ impl Shard {
     pub(super) fn sweep(&mut self, budget: usize, now: i64) -> usize {
         let before = self.slots.len();
         for _ in 0..budget.min(before) {
-            if self.hand >= self.slots.len() {
-                self.hand = 0;
+            if self.sweep_position >= self.slots.len() {
+                self.sweep_position = 0;
             }
             // Where one was removed or unmarked, another has taken its place, and is the next.
-            match self.slots.get_index(self.hand) {
+            match self.slots.get_index(self.sweep_position) {
                 None => break,
-                Some((_, slot)) if slot.expires <= now => self.remove(self.hand),
-                Some((_, slot)) if self.hand < self.at_limit && slot.frees <= now => self.unmark(self.hand),
-                Some(_) => self.hand += 1,
+                Some((_, slot)) if slot.expires_at <= now => self.remove(self.sweep_position),
+                Some((_, slot)) if self.sweep_position < self.at_limit && slot.frees_at <= now => {
+                    self.unprotect(self.sweep_position);
+                }
+                Some(_) => self.sweep_position += 1,
             }
         }
         before - self.slots.len()
@@ -287,13 +297,13 @@ impl Shard {
     /// Removes the limits for which `is_meant` holds, and gives each to `removed`.
     pub(super) fn remove_where(
         &mut self,
-        is_meant: impl Fn(&SlotKey) -> bool,
+        matches: impl Fn(&SlotKey) -> bool,
         mut removed: impl FnMut(&SlotKey, &Slot),
     ) {
         // Downward, since a removal moves only what stands after it.
         for index in (0..self.slots.len()).rev() {
             if let Some((key, slot)) = self.slots.get_index(index)
-                && is_meant(key)
+                && matches(key)
             {
                 removed(key, slot);
                 self.remove(index);
@@ -303,7 +313,7 @@ impl Shard {
 
     fn remove(&mut self, mut index: usize) {
         if index < self.at_limit {
-            self.unmark(index);
+            self.unprotect(index);
             index = self.at_limit;
         }
         if let Some((_, slot)) = self.slots.swap_remove_index(index) {

@@ -8,9 +8,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::shard::{Name, Shard, SlotKey};
+use super::shard::{LimitName, Shard, SlotKey};
 use crate::limit::{
-    Check, Cleared, Clock, Decision, Peek, Policy, PolicyId, Receipt, Store, StoreAdmin, Unavailable,
+    Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Receipt, Store, StoreAdmin,
+    Unavailable,
     algorithm::{Detail, LimitState, metadata_list::Entry},
 };
 
@@ -25,14 +26,14 @@ pub struct MemoryStore {
     /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
     hasher: foldhash::quality::RandomState,
     /// A power of two.
-    pub(super) shards: Box<[Padded]>,
+    pub(super) shards: Box<[PaddedShard]>,
 }
 
 /// A shard on cache lines of its own.
 #[repr(align(128))]
-pub(super) struct Padded(Mutex<Shard>);
+pub(super) struct PaddedShard(Mutex<Shard>);
 
-impl std::ops::Deref for Padded {
+impl std::ops::Deref for PaddedShard {
     type Target = Mutex<Shard>;
 
     fn deref(&self) -> &Self::Target {
@@ -42,7 +43,7 @@ impl std::ops::Deref for Padded {
 
 /// What a memory store has to tell of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stats {
+pub struct MemoryStats {
     /// Limits with state, among them such as are over and not swept yet.
     pub keys: usize,
     /// What `metadata_list` wrote down and still holds.
@@ -62,7 +63,7 @@ impl MemoryStore {
         Self {
             clock,
             hasher: foldhash::quality::RandomState::default(),
-            shards: (0..shards).map(|shard| Padded(Mutex::new(Shard::new(capacity(shard))))).collect(),
+            shards: (0..shards).map(|shard| PaddedShard(Mutex::new(Shard::new(capacity(shard))))).collect(),
         }
     }
 
@@ -72,7 +73,7 @@ impl MemoryStore {
     pub fn sweep(&self, budget: usize) -> usize {
         let now = self.clock.now();
         let each = budget.div_ceil(self.shards.len());
-        let sweep = |shard: &Padded| {
+        let sweep = |shard: &PaddedShard| {
             let mut shard = shard.lock();
             let removed = shard.sweep(each, now);
             shard.shrink();
@@ -82,8 +83,8 @@ impl MemoryStore {
     }
 
     /// Counts of the store, summed over its shards.
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
+    pub fn stats(&self) -> MemoryStats {
+        let mut stats = MemoryStats::default();
         for shard in &self.shards {
             let shard = shard.lock();
             stats.keys += shard.len();
@@ -95,10 +96,10 @@ impl MemoryStore {
     }
 
     /// [`Store::peek`], which never has to wait here.
-    pub fn peek_now(&self, policy: &Policy, identifier: &str) -> Peek {
+    pub fn peek_now(&self, policy: &Policy, identifier: &str) -> LimitUsage {
         self.with_state(policy, identifier, |state, now| {
             let verdict = state.read(policy.rule(), now, 0, &Detail::None);
-            Peek { used: state.used(policy.rule(), verdict.tier, now), verdict }
+            LimitUsage { used: state.used(policy.rule(), verdict.tier, now), verdict }
         })
     }
 
@@ -108,40 +109,40 @@ impl MemoryStore {
     }
 
     /// [`Store::reset`], which never has to wait here. It visits every limit, one shard at a time.
-    pub fn reset_now(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
-        self.forget(&self.shards, policies, |key| begins_with(&key.identifier, identifier))
+    pub fn reset_now(&self, policies: &[Policy], identifier: &str) -> Vec<ClearedLimit> {
+        self.forget(&self.shards, policies, |key| is_or_extends(&key.identifier, identifier))
     }
 
     /// [`Store::clear`], which never has to wait here.
-    pub fn clear_now(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
+    pub fn clear_now(&self, policies: &[Policy], identifier: &str) -> Vec<ClearedLimit> {
         let names = policies.iter().flat_map(Policy::variants).map(|policy| self.name(policy.id, identifier));
         let mut shards: Vec<usize> = names.map(|name| self.shard_of(&name)).collect();
         shards.sort_unstable();
         shards.dedup();
-        let is_meant = |key: &SlotKey| key.identifier == identifier;
-        let forget = |shard| self.forget(&self.shards[shard..=shard], policies, is_meant);
+        let matches = |key: &SlotKey| key.identifier == identifier;
+        let forget = |shard| self.forget(&self.shards[shard..=shard], policies, matches);
         shards.into_iter().flat_map(forget).collect()
     }
 
     /// Forgets, in these shards, limits of these policies.
     fn forget(
         &self,
-        shards: &[Padded],
+        shards: &[PaddedShard],
         policies: &[Policy],
-        is_meant: impl Fn(&SlotKey) -> bool,
-    ) -> Vec<Cleared> {
+        matches: impl Fn(&SlotKey) -> bool,
+    ) -> Vec<ClearedLimit> {
         let now = self.clock.now();
         let named = |id: PolicyId| policies.iter().flat_map(Policy::variants).find(|policy| policy.id == id);
         let mut cleared = Vec::new();
         for shard in shards {
             shard.lock().remove_where(
-                |key| is_meant(key) && named(key.policy).is_some(),
+                |key| matches(key) && named(key.policy).is_some(),
                 |key, slot| {
                     if let Some(policy) = named(key.policy)
                         && slot.state.is_used(policy.rule(), now)
                     {
                         let (policy, identifier) = (policy.name.clone(), key.identifier.to_string());
-                        cleared.push(Cleared { policy, identifier });
+                        cleared.push(ClearedLimit { policy, identifier });
                     }
                 },
             );
@@ -164,21 +165,21 @@ impl MemoryStore {
         }
     }
 
-    pub(super) fn name<'a>(&self, policy: PolicyId, identifier: &'a str) -> Name<'a> {
+    pub(super) fn name<'a>(&self, policy: PolicyId, identifier: &'a str) -> LimitName<'a> {
         let mut hasher = self.hasher.build_hasher();
         hasher.write_u32(policy.0);
         hasher.write(identifier.as_bytes());
-        Name { hash: hasher.finish(), policy, identifier }
+        LimitName { hash: hasher.finish(), policy, identifier }
     }
 
     /// By bits that the maps within do not go by, which take the lowest and the highest.
-    pub(super) fn shard_of(&self, name: &Name<'_>) -> usize {
+    pub(super) fn shard_of(&self, name: &LimitName<'_>) -> usize {
         (name.hash >> 32) as usize & (self.shards.len() - 1)
     }
 }
 
 /// Whether `identifier` is `whole`, or a composite that begins with it.
-fn begins_with(identifier: &str, whole: &str) -> bool {
+fn is_or_extends(identifier: &str, whole: &str) -> bool {
     identifier.strip_prefix(whole).is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
 
@@ -208,7 +209,7 @@ impl Store for MemoryStore {
 }
 
 impl StoreAdmin for MemoryStore {
-    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
         Ok(self.peek_now(policy, identifier))
     }
 
@@ -216,11 +217,11 @@ impl StoreAdmin for MemoryStore {
         Ok(self.entries_now(policy, identifier))
     }
 
-    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         Ok(self.reset_now(policies, identifier))
     }
 
-    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         Ok(self.clear_now(policies, identifier))
     }
 }

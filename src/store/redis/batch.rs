@@ -10,7 +10,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{description::PolicyDescription, entry, failure::Failure, key, key_set::KeySet, reply};
 use crate::limit::{
     Check, Policy,
-    algorithm::{Description, Takes},
+    algorithm::{AlgorithmDescription, DetailKind},
 };
 
 /// Decisions of one call. More would make the first wait for the last, and others for them all.
@@ -35,16 +35,16 @@ pub(super) struct Batch {
     /// By when the first of them wants to know.
     pub(super) deadline: Instant,
     /// Limits whose state is a string, which the script reads together, and the others.
-    strings: KeySet,
-    others: KeySet,
+    string_keys: KeySet,
+    other_keys: KeySet,
     /// The policies by which requests name them, and how they are described.
     policies: SmallVec<[PolicyDescription; 4]>,
     /// What is refunded, before anything is decided.
     refunds: PackedValues,
-    refunded: u64,
-    refunding: Vec<oneshot::Sender<DecisionReply>>,
+    refund_count: u64,
+    refund_waiters: Vec<oneshot::Sender<DecisionReply>>,
     requests: PackedValues,
-    waiting: Vec<Waiter>,
+    waiters: Vec<Waiter>,
     /// Nothing is written: the batch has one request, which only wants to know.
     is_read_only: bool,
 }
@@ -88,20 +88,20 @@ impl Batch {
     pub(super) fn new(deadline: Instant) -> Self {
         Self {
             deadline,
-            strings: KeySet::default(),
-            others: KeySet::default(),
+            string_keys: KeySet::default(),
+            other_keys: KeySet::default(),
             policies: SmallVec::new(),
             refunds: PackedValues::default(),
-            refunded: 0,
-            refunding: Vec::new(),
+            refund_count: 0,
+            refund_waiters: Vec::new(),
             requests: PackedValues { bytes: Vec::with_capacity(256), values: 0 },
-            waiting: Vec::new(),
+            waiters: Vec::new(),
             is_read_only: false,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.waiting.len() + self.refunding.len()
+        self.waiters.len() + self.refund_waiters.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -119,7 +119,7 @@ impl Batch {
         }
         self.requests = packed;
         let (answer, answered) = oneshot::channel();
-        self.waiting.push(Waiter { answer, numbers });
+        self.waiters.push(Waiter { answer, numbers });
         answered
     }
 
@@ -142,28 +142,28 @@ impl Batch {
             packed.put_signed(at);
         }
         self.refunds = packed;
-        self.refunded += checks.len() as u64;
+        self.refund_count += checks.len() as u64;
         let (answer, answered) = oneshot::channel();
-        self.refunding.push(answer);
+        self.refund_waiters.push(answer);
         answered
     }
 
     /// Its limit, its policy, its cost, and what else the algorithm takes.
     fn pack_check(&mut self, packed: &mut PackedValues, prefix: &str, check: &Check<'_>) {
         let policy = check.policy;
-        let &Description { is_string, takes, .. } = policy.kind.description();
-        let keys = if is_string { &mut self.strings } else { &mut self.others };
+        let &AlgorithmDescription { is_string, detail, .. } = policy.kind.description();
+        let keys = if is_string { &mut self.string_keys } else { &mut self.other_keys };
         let number = keys.number_of(|key| key::append(key, prefix, policy, &check.identifier));
         packed.put_signed(if is_string { number } else { -number });
         packed.put(self.describe(policy) as u64 + 1);
         packed.put(check.cost.min(MAX_COST));
-        match takes {
-            Takes::Nothing => {}
-            Takes::Entry => {
-                let wanted = check.detail.entry().filter(|_| policy.record.keep > 0);
-                packed.put_text(wanted.map(|entry| entry::encode(entry)).unwrap_or_default().as_bytes());
+        match detail {
+            DetailKind::None => {}
+            DetailKind::Entry => {
+                let recorded = check.detail.entry().filter(|_| policy.record.keep > 0);
+                packed.put_text(recorded.map(|entry| entry::encode(entry)).unwrap_or_default().as_bytes());
             }
-            Takes::Token | Takes::Value => packed.put_text(&check.detail.member().to_be_bytes()),
+            DetailKind::Token | DetailKind::Value => packed.put_text(&check.detail.member().to_be_bytes()),
         }
     }
 
@@ -177,12 +177,13 @@ impl Batch {
 
     /// The call. `now`: microseconds, where it is not Redis that tells the time.
     pub(super) fn command(&self, hash: &str, now: Option<i64>) -> Cmd {
-        let (strings, others) = (&self.strings, &self.others);
-        let count = strings.len() + others.len();
-        let bytes = strings.bytes() + others.bytes() + self.requests.bytes.len() + self.refunds.bytes.len();
+        let (string_keys, other_keys) = (&self.string_keys, &self.other_keys);
+        let count = string_keys.len() + other_keys.len();
+        let bytes =
+            string_keys.bytes() + other_keys.bytes() + self.requests.bytes.len() + self.refunds.bytes.len();
         let mut command = Cmd::with_capacity(count + 5, bytes + 128);
         command.arg("EVALSHA").arg(hash).arg(count);
-        for key in strings.iter().chain(others.iter()) {
+        for key in string_keys.iter().chain(other_keys.iter()) {
             command.arg(key);
         }
         match now {
@@ -191,7 +192,7 @@ impl Batch {
         };
         command.arg(self.pack());
         if self.is_read_only {
-            command.arg("looks");
+            command.arg("read_only");
         }
         command
     }
@@ -200,7 +201,7 @@ impl Batch {
     /// the requests.
     fn pack(&self) -> Vec<u8> {
         let mut head = PackedValues::default();
-        head.put(self.strings.len() as u64);
+        head.put(self.string_keys.len() as u64);
         head.put(self.policies.len() as u64);
         for policy in &self.policies {
             head.put(policy.algorithm());
@@ -211,7 +212,7 @@ impl Batch {
                 head.put(number);
             }
         }
-        head.put(self.refunded);
+        head.put(self.refund_count);
         let parts = [&head, &self.refunds, &self.requests];
         let values = parts.iter().map(|part| part.values).sum::<usize>();
         let mut packed = Vec::with_capacity(5 + parts.iter().map(|part| part.bytes.len()).sum::<usize>());
@@ -229,13 +230,13 @@ impl Batch {
     /// admit somebody is an error, if not everybody's.
     pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let numbers = reply.and_then(|reply| numbers(&reply));
-        let wanted = 2 + self.waiting.iter().map(|one| one.numbers).sum::<usize>();
+        let expected_len = 2 + self.waiters.iter().map(|waiter| waiter.numbers).sum::<usize>();
         let numbers = match numbers {
-            Ok(numbers) if numbers.len() == wanted => numbers,
+            Ok(numbers) if numbers.len() == expected_len => numbers,
             other => {
                 let failure = other.err().unwrap_or_else(|| Failure::protocol("a reply of another length"));
-                let waiting = self.waiting.into_iter().map(|one| one.answer);
-                for answer in waiting.chain(self.refunding) {
+                let waiters = self.waiters.into_iter().map(|waiter| waiter.answer);
+                for answer in waiters.chain(self.refund_waiters) {
                     let _gone = answer.send(Err(failure.clone()));
                 }
                 return Err(failure);
@@ -243,7 +244,7 @@ impl Batch {
         };
         let (discarded, time, mut rest) = (numbers[0], numbers[1], &numbers[2..]);
         let mut outcome = Ok(u64::try_from(discarded).unwrap_or_default());
-        for Waiter { answer, numbers } in self.waiting {
+        for Waiter { answer, numbers } in self.waiters {
             let (own, others) = rest.split_at(numbers);
             rest = others;
             let own = match own.first() {
@@ -255,7 +256,7 @@ impl Batch {
             }
             let _gone = answer.send(own);
         }
-        for answer in self.refunding {
+        for answer in self.refund_waiters {
             let _gone = answer.send(Ok(RequestReply { time, numbers: SmallVec::new() }));
         }
         outcome

@@ -147,7 +147,7 @@ impl Inner {
 
     /// Sends batch after batch, until none waits.
     async fn send(self: Rc<Self>) {
-        let _sending = Sending(&self.senders);
+        let _guard = SenderGuard(&self.senders);
         let mut connection = None;
         loop {
             let next = self.queue.borrow_mut().pop_front();
@@ -231,9 +231,9 @@ impl Inner {
 
 /// Counts a sender for as long as it is there: one that a bug ended, and that still counted, would be waited for in
 /// vain.
-struct Sending<'a>(&'a Cell<u32>);
+struct SenderGuard<'a>(&'a Cell<u32>);
 
-impl Drop for Sending<'_> {
+impl Drop for SenderGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get().saturating_sub(1));
     }

@@ -3,7 +3,7 @@
 use crate::limit::{
     Policy,
     algorithm::{
-        Kind, Level, Tier, TierStanding, Verdict, concurrency::RETRY_AFTER, gcra::Gcra,
+        Kind, Level, Tier, TierStatus, Verdict, concurrency::RETRY_AFTER, gcra::Gcra,
         sliding_counter::SlidingCounter, sliding_log::MAX_COST,
     },
 };
@@ -19,52 +19,57 @@ pub(super) fn verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
         return member_verdict(policy, numbers, cost);
     }
     let each = numbers.chunks_exact(policy.kind.description().reply_width);
-    let standings =
-        policy.tiers.iter().zip(each).map(|(tier, numbers)| standing(policy.kind, *tier, numbers, cost));
-    Verdict::of(standings, 0, cost)
+    let statuses =
+        policy.tiers.iter().zip(each).map(|(tier, numbers)| status(policy.kind, *tier, numbers, cost));
+    Verdict::from_tiers(statuses, 0, cost)
 }
 
 /// Behind what stands of them, the script says whether the member is one of them already.
 fn member_verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
-    let (used, returns, fits, known) = match *numbers {
-        [used, oldest, fits, again, ..] => {
+    let (used, frees_at, fits_at, known) = match *numbers {
+        [used, oldest, fits_at, again, ..] => {
             // One that is seen again is the newest then.
-            let returns = if again > 0 && cost > 0 { again } else { oldest };
-            (used, returns, fits, again > 0)
+            let frees_at = if again > 0 && cost > 0 { again } else { oldest };
+            (used, frees_at, fits_at, again > 0)
         }
         [used, renews, ..] => (used, RETRY_AFTER, RETRY_AFTER, renews > 0),
         _ => (0, 0, 0, false),
     };
     let limit = policy.tiers.first().map_or(0, |tier| tier.limit);
     let used = u64::try_from(used).unwrap_or_default();
-    Verdict::of_member(TierStanding { limit, used, returns, fits: Some(fits), max_delay: 0 }, 0, cost, known)
+    Verdict::from_member(
+        TierStatus { limit, used, frees_at, fits_at: Some(fits_at), max_delay: 0 },
+        0,
+        cost,
+        known,
+    )
 }
 
-fn standing(kind: Kind, tier: Tier, numbers: &[i64], cost: u64) -> TierStanding {
+fn status(kind: Kind, tier: Tier, numbers: &[i64], cost: u64) -> TierStatus {
     // These two say their state, since their times need more bits than a double has.
     match (kind, numbers) {
         (Kind::Gcra { burst, delay }, &[whole, part, ahead]) => {
             let level = Level { whole: unsigned(whole), part };
-            return Gcra { at: ahead, level }.standing(tier, (burst, delay), cost);
+            return Gcra { at: ahead, level }.status(tier, (burst, delay), cost);
         }
         (Kind::SlidingCounter, &[current, previous, passed]) => {
             let (current, previous) = (unsigned(current), unsigned(previous));
             return SlidingCounter { start: passed.saturating_neg(), current, previous }
-                .standing(tier, 0, cost);
+                .status(tier, 0, cost);
         }
         _ => {}
     }
-    let (used, returns, fits) = match *numbers {
-        [used, returns, fits, ..] => (used, returns, fits),
-        [used, returns] => (used, returns, returns),
+    let (used, frees_at, fits_at) = match *numbers {
+        [used, frees_at, fits_at, ..] => (used, frees_at, fits_at),
+        [used, frees_at] => (used, frees_at, frees_at),
         _ => (0, 0, 0),
     };
     let most = if kind == Kind::SlidingLog { tier.limit.min(MAX_COST) } else { tier.limit };
-    TierStanding {
+    TierStatus {
         limit: tier.limit,
         used: unsigned(used),
-        returns,
-        fits: (cost <= most).then_some(fits),
+        frees_at,
+        fits_at: (cost <= most).then_some(fits_at),
         max_delay: 0,
     }
 }
@@ -77,7 +82,7 @@ pub(super) fn is_used(policy: &Policy, numbers: &[i64]) -> bool {
 /// Units used of a tier.
 pub(super) fn used(policy: &Policy, numbers: &[i64], tier: usize) -> u64 {
     let mut each = policy.tiers.iter().zip(numbers.chunks_exact(policy.kind.description().reply_width));
-    each.nth(tier).map_or(0, |(tier, numbers)| standing(policy.kind, *tier, numbers, 0).used)
+    each.nth(tier).map_or(0, |(tier, numbers)| status(policy.kind, *tier, numbers, 0).used)
 }
 
 fn unsigned(number: i64) -> u64 {

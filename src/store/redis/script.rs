@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use bb8_redis::redis::Script;
 
-use crate::limit::algorithm::{Description, Kind};
+use crate::limit::algorithm::{AlgorithmDescription, Kind};
 
 /// Decides over a batch: `lua/decide.lua` behind its algorithms. Each is a function that defines it when a batch first
 /// names it: a script that defined all of them each time would take a good part of its time for that.
@@ -14,7 +14,7 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../lua/window_counter.lua"),
         include_str!("../../../lua/members.lua"),
     ));
-    for Description { number, script: algorithm, .. } in Kind::ALL.map(Kind::description) {
+    for AlgorithmDescription { number, script: algorithm, .. } in Kind::ALL.map(Kind::description) {
         script += &format!("define[{number}] = function()\n{algorithm}end\n");
     }
     script += include_str!("../../../lua/decide.lua");

@@ -19,8 +19,8 @@ use super::{
 use crate::{
     config::model,
     limit::{
-        Breaker, Check, Cleared, Clock, Decision, DecisionSource, Peek, Policy, Receipt, Store, StoreAdmin,
-        Unavailable,
+        Breaker, Check, ClearedLimit, Clock, Decision, DecisionSource, LimitUsage, Policy, Receipt, Store,
+        StoreAdmin, Unavailable,
         algorithm::{Detail, Verdict, metadata_list::Entry},
     },
     telemetry::metrics::StoreMetrics,
@@ -77,13 +77,13 @@ impl RedisStore {
     }
 
     /// Forgets one limit; says so if units of it were used.
-    async fn forget(&self, policy: &Policy, identifier: String) -> Result<Option<Cleared>, Failure> {
+    async fn forget(&self, policy: &Policy, identifier: String) -> Result<Option<ClearedLimit>, Failure> {
         // One that is over may still be there.
         let is_used = reply::is_used(policy, &self.read_limit(policy, &identifier).await?);
         let mut command = redis::cmd("DEL");
         command.arg(key::limit_key(self.link.prefix(), policy, &identifier));
         let removed: u64 = self.run(&command).await?;
-        Ok((is_used && removed > 0).then(|| Cleared { policy: policy.name.clone(), identifier }))
+        Ok((is_used && removed > 0).then(|| ClearedLimit { policy: policy.name.clone(), identifier }))
     }
 
     /// Tells all instances whose limits were taken back.
@@ -106,7 +106,7 @@ impl RedisStore {
         if !policies.iter().any(has_composites) {
             return Ok(Vec::new());
         }
-        let of = |key: &Vec<u8>| {
+        let policy_and_identifier = |key: &Vec<u8>| {
             let mut each = policies.iter().enumerate();
             each.find_map(|(index, policy)| Some((index, key::identifier(key, prefix, policy)?)))
         };
@@ -116,7 +116,7 @@ impl RedisStore {
             let mut command = redis::cmd("SCAN");
             command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
             let (next, keys): (u64, Vec<Vec<u8>>) = self.run(&command).await?;
-            found.extend(keys.iter().filter_map(of));
+            found.extend(keys.iter().filter_map(policy_and_identifier));
             cursor = next;
             if cursor == 0 {
                 // A search may give a key twice.
@@ -132,22 +132,22 @@ impl RedisStore {
 /// and of each check which of them it is.
 fn merge_limits<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec<[usize; 4]>) {
     let mut limits: SmallVec<[Check<'a>; 4]> = SmallVec::new();
-    let mut of = SmallVec::new();
+    let mut limit_of_check = SmallVec::new();
     for check in checks {
         let same =
             |known: &Check<'_>| known.policy.id == check.policy.id && known.identifier == check.identifier;
         match limits.iter().position(same) {
             Some(index) => {
                 limits[index].cost = limits[index].cost.saturating_add(check.cost);
-                of.push(index);
+                limit_of_check.push(index);
             }
             None => {
-                of.push(limits.len());
+                limit_of_check.push(limits.len());
                 limits.push(check.clone());
             }
         }
     }
-    (limits, of)
+    (limits, limit_of_check)
 }
 
 /// All that have limits of their own: an override of the same shape has its policy's.
@@ -159,24 +159,31 @@ fn variants(policies: &[Policy]) -> Vec<&Policy> {
 }
 
 /// What the numbers mean: of each check, the limit it names; of each limit, the units that were asked of it.
-fn decision(checks: &[Check<'_>], of: &[usize], costs: &[u64], reply: &RequestReply) -> Decision {
+fn to_decision(
+    checks: &[Check<'_>],
+    limit_of_check: &[usize],
+    costs: &[u64],
+    reply: &RequestReply,
+) -> Decision {
     let numbers = reply.numbers.as_slice();
     let (admitted, mut rest) =
         numbers.split_first().map_or((false, numbers), |(first, rest)| (*first == 1, rest));
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
     for (index, &cost) in costs.iter().enumerate() {
         // The first check that names a limit knows its policy.
-        let Some(check) = of.iter().position(|&limit| limit == index).and_then(|at| checks.get(at)) else {
+        let Some(check) =
+            limit_of_check.iter().position(|&limit| limit == index).and_then(|at| checks.get(at))
+        else {
             break;
         };
         let (own, others) = rest.split_at(reply::width(check.policy).min(rest.len()));
         rest = others;
         let verdict = reply::verdict(check.policy, own, cost);
         // Nothing was taken: it is told as it stands.
-        let as_it_stands = !admitted && verdict.admitted;
-        verdicts.push(if as_it_stands { reply::verdict(check.policy, own, 0) } else { verdict });
+        let took_nothing = !admitted && verdict.admitted;
+        verdicts.push(if took_nothing { reply::verdict(check.policy, own, 0) } else { verdict });
     }
-    let verdicts = of.iter().filter_map(|&limit| verdicts.get(limit).copied()).collect();
+    let verdicts = limit_of_check.iter().filter_map(|&limit| verdicts.get(limit).copied()).collect();
     Decision { admitted, source: DecisionSource::Store, time: reply.time, verdicts }
 }
 
@@ -189,11 +196,11 @@ impl Store for RedisStore {
                 time: 0,
                 verdicts: SmallVec::new(),
             }),
-            [check] => Ok(decision(checks, &[0], &[check.cost], &self.link.decide(checks).await?)),
+            [check] => Ok(to_decision(checks, &[0], &[check.cost], &self.link.decide(checks).await?)),
             _ => {
-                let (limits, of) = merge_limits(checks);
+                let (limits, limit_of_check) = merge_limits(checks);
                 let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
-                Ok(decision(checks, &of, &costs, &self.link.decide(&limits).await?))
+                Ok(to_decision(checks, &limit_of_check, &costs, &self.link.decide(&limits).await?))
             }
         }
     }
@@ -202,9 +209,9 @@ impl Store for RedisStore {
         if checks.is_empty() {
             return self.decide(checks).await;
         }
-        let (limits, of) = merge_limits(checks);
+        let (limits, limit_of_check) = merge_limits(checks);
         let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
-        Ok(decision(checks, &of, &costs, &self.link.look(&limits).await?))
+        Ok(to_decision(checks, &limit_of_check, &costs, &self.link.look(&limits).await?))
     }
 
     async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
@@ -214,10 +221,10 @@ impl Store for RedisStore {
 }
 
 impl StoreAdmin for RedisStore {
-    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<Peek, Unavailable> {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
         let numbers = self.read_limit(policy, identifier).await?;
         let verdict = reply::verdict(policy, &numbers, 0);
-        Ok(Peek { used: reply::used(policy, &numbers, verdict.tier), verdict })
+        Ok(LimitUsage { used: reply::used(policy, &numbers, verdict.tier), verdict })
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
@@ -239,7 +246,7 @@ impl StoreAdmin for RedisStore {
         timeout(self.link.timeout(), read).await.unwrap_or_else(|_| Err(Failure::timeout().into()))
     }
 
-    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let variants: Vec<&Policy> = variants(policies);
         let mut found = self.composites(&variants, identifier).await?;
         found.extend((0..variants.len()).map(|index| (index, identifier.to_owned())));
@@ -253,7 +260,7 @@ impl StoreAdmin for RedisStore {
         Ok(cleared)
     }
 
-    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<Cleared>, Unavailable> {
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         let mut cleared = Vec::new();
         for policy in variants(policies) {
             cleared.extend(self.forget(policy, identifier.to_owned()).await?);

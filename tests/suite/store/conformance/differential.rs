@@ -289,7 +289,7 @@ fn replay(cast: &[usize], steps: &[Step]) -> Result<(), TestCaseError> {
             Step::Scale(index, hundredths) => policies[*index] = scaled(&original[*index], *hundredths),
             Step::Reset(identifier) => {
                 let cleared = |mut cleared: Vec<_>| {
-                    cleared.sort_by_key(|limit: &tollgate::limit::Cleared| {
+                    cleared.sort_by_key(|limit: &tollgate::limit::ClearedLimit| {
                         (limit.policy.clone(), limit.identifier.clone())
                     });
                     cleared

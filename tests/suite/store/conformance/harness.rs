@@ -15,7 +15,7 @@ use futures_util::future::{join, join_all};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
-        Check, Cleared, Decision, ManualClock, Peek, Policy, PolicyId, Receipt, Store, StoreAdmin,
+        Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Receipt, Store, StoreAdmin,
         algorithm::{Detail, Kind, Member, Verdict, metadata_list::Entry},
     },
 };
@@ -154,7 +154,7 @@ impl<S: Subject> Harness<S> {
         while self.take(policy, identifier, 1).admitted {}
     }
 
-    pub(crate) fn peek(&self, policy: &Policy, identifier: &str) -> Peek {
+    pub(crate) fn peek(&self, policy: &Policy, identifier: &str) -> LimitUsage {
         self.ask(async |store| store.peek(policy, identifier).await)
     }
 
@@ -166,11 +166,11 @@ impl<S: Subject> Harness<S> {
         self.ask(async |store| store.entries(policy, identifier).await)
     }
 
-    pub(crate) fn clear(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
+    pub(crate) fn clear(&self, policies: &[Policy], identifier: &str) -> Vec<ClearedLimit> {
         self.ask(async |store| store.clear(policies, identifier).await)
     }
 
-    pub(crate) fn reset(&self, policies: &[Policy], identifier: &str) -> Vec<Cleared> {
+    pub(crate) fn reset(&self, policies: &[Policy], identifier: &str) -> Vec<ClearedLimit> {
         self.ask(async |store| store.reset(policies, identifier).await)
     }
 

@@ -2,7 +2,7 @@
 
 use tollgate::{
     config::model::Algorithm::{FixedWindow, MetadataList, SingleCounter, SlidingLog},
-    limit::{Check, Cleared, algorithm::Detail},
+    limit::{Check, ClearedLimit, algorithm::Detail},
 };
 
 use super::{
@@ -211,7 +211,7 @@ pub(crate) fn a_reset_clears_a_limit_and_its_composites<S: Subject>() {
             harness.exhaust(policy, identifier);
         }
     }
-    let cleared = |policy: &str, identifier: &str| Cleared {
+    let cleared = |policy: &str, identifier: &str| ClearedLimit {
         policy: policy.to_owned(),
         identifier: identifier.to_owned(),
     };
@@ -241,7 +241,7 @@ pub(crate) fn what_is_cleared_is_one_limit_alone<S: Subject>() {
             identifiers.iter().for_each(|identifier| harness.exhaust(policy, identifier));
         }
         let cleared = harness.clear(std::slice::from_ref(&a), "ip:1");
-        assert_eq!(cleared, [Cleared { policy: "a".to_owned(), identifier: "ip:1".to_owned() }]);
+        assert_eq!(cleared, [ClearedLimit { policy: "a".to_owned(), identifier: "ip:1".to_owned() }]);
         assert!(harness.clear(std::slice::from_ref(&a), "ip:1").is_empty(), "{algorithm:?}");
         for policy in [&a, &b] {
             for identifier in identifiers {
