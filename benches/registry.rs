@@ -16,7 +16,7 @@ use std::{
 
 use tollgate::{
     abuse::{self, ClientQuery, ClientRegistry, Collector, Denial, PageScan, Recorder, Sort},
-    config::{self, System},
+    config::{self, SystemLookup},
     limit::{Clock, ManualClock, Policy, algorithm::metadata_list::Entry},
     telemetry::metrics::Metrics,
 };
@@ -127,7 +127,7 @@ fn pages(registry: &ClientRegistry, wanted: &ClientQuery) -> (usize, [Duration; 
 #[expect(clippy::print_stdout, reason = "it is what it is for")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count = env::args().filter_map(|word| word.parse().ok()).next().unwrap_or(1_000_000);
-    let config = config::parse("proxy.yaml", CONFIG, &System)?;
+    let config = config::parse("proxy.yaml", CONFIG, &SystemLookup)?;
     let policies = Policy::all(config.policies.iter().map(Arc::as_ref));
     let metrics = Metrics::new(&config, 1);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(NOW));

@@ -18,7 +18,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    match config::load_warning(&args.file) {
+    match config::load_with_warnings(&args.file) {
         Ok((config, warnings)) => {
             print_error(&warnings);
             // If stdout is closed, nobody reads it.

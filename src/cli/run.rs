@@ -51,14 +51,14 @@ pub(super) fn run(args: &Args) -> ExitCode {
 
 /// The configuration and its warnings.
 fn load(path: &Path) -> Result<(Config, Vec<String>), config::Errors> {
-    config::load_warning(path).map(|(config, warnings)| (config, warnings.lines().collect()))
+    config::load_with_warnings(path).map(|(config, warnings)| (config, warnings.lines().collect()))
 }
 
 /// The errors as the admin API shows them.
 pub(super) fn to_configuration_errors(errors: &config::Errors) -> Vec<ConfigurationError> {
     let to_dto = |(problem, text): (&config::Problem, String)| ConfigurationError {
-        line: problem.place.map(|place| place.line),
-        column: problem.place.map(|place| place.column),
+        line: problem.location.map(|location| location.line),
+        column: problem.location.map(|location| location.column),
         message: problem.message.clone(),
         text,
     };

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::redact::{masked, masked_at};
+use super::redact::{mask_credentials, mask_line};
 
 /// How much of a long line is shown before and after the place that is wrong, in characters.
-const SHOWN: usize = 100;
+const EXCERPT_CONTEXT: usize = 100;
 
 /// A place in a file, both from 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Location {
     pub line: usize,
     pub column: usize,
 }
@@ -18,21 +18,21 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
     /// None where the file as a whole is meant.
-    pub place: Option<Place>,
+    pub location: Option<Location>,
     pub message: String,
     /// The nearest known word, or the form that is allowed.
     pub help: Option<String>,
 }
 
 impl Problem {
-    pub(super) fn new(place: Place, message: impl Into<String>) -> Self {
+    pub(super) fn new(location: Location, message: impl Into<String>) -> Self {
         // It often holds what stands in the file.
-        Self { place: Some(place), message: masked(&message.into()), help: None }
+        Self { location: Some(location), message: mask_credentials(&message.into()), help: None }
     }
 
     /// An error of the whole file.
     pub(super) fn of_file(message: impl Into<String>) -> Self {
-        Self { place: None, message: message.into(), help: None }
+        Self { location: None, message: message.into(), help: None }
     }
 
     pub(super) fn help(self, help: impl Into<Option<String>>) -> Self {
@@ -59,14 +59,14 @@ impl Errors {
         problems.sort();
         problems.dedup();
         let all = lines(text);
-        for place in problems.iter_mut().filter_map(|problem| problem.place.as_mut()) {
-            *place = inside(*place, &all);
+        for location in problems.iter_mut().filter_map(|problem| problem.location.as_mut()) {
+            *location = clamp_to_text(*location, &all);
         }
         let lines = problems
             .iter()
             .map(|problem| {
-                let place = problem.place.unwrap_or(Place { line: 1, column: 1 });
-                masked_at(all.get(place.line - 1).copied().unwrap_or_default(), place.column)
+                let location = problem.location.unwrap_or(Location { line: 1, column: 1 });
+                mask_line(all.get(location.line - 1).copied().unwrap_or_default(), location.column)
             })
             .collect();
         Self { file: file.to_owned(), problems, lines }
@@ -111,10 +111,10 @@ impl Warnings {
     /// Each in one line: its place, what it warns of, and what would help.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.0.problems.iter().map(|problem| {
-            let place = problem.place.map(|place| format!(":{}:{}", place.line, place.column));
+            let location = problem.location.map(|location| format!(":{}:{}", location.line, location.column));
             let help = problem.help.as_ref().map(|help| format!("; {help}"));
-            let (place, help) = (place.unwrap_or_default(), help.unwrap_or_default());
-            one_line(&format!("{}{place}: {}{help}", self.0.file, problem.message))
+            let (location, help) = (location.unwrap_or_default(), help.unwrap_or_default());
+            one_line(&format!("{}{location}: {}{help}", self.0.file, problem.message))
         })
     }
 }
@@ -133,9 +133,9 @@ impl Errors {
                 writeln!(f)?;
             }
             let message = one_line(&problem.message);
-            match problem.place {
+            match problem.location {
                 None => writeln!(f, "{}: {mark}{message}", self.file)?,
-                Some(Place { line: number, column }) => {
+                Some(Location { line: number, column }) => {
                     let (shown, caret) = excerpt(line, *shown_column);
                     writeln!(f, "{}:{number}:{column}: {mark}{message}", self.file)?;
                     writeln!(f, "{}", format!("  | {shown}").trim_end())?;
@@ -164,26 +164,26 @@ fn lines(text: &str) -> Vec<&str> {
 }
 
 /// The end of a file, or of a line, is where an error may stand at the latest.
-fn inside(place: Place, lines: &[&str]) -> Place {
-    let line = place.line.clamp(1, lines.len());
+fn clamp_to_text(location: Location, lines: &[&str]) -> Location {
+    let line = location.line.clamp(1, lines.len());
     let end = lines[line - 1].chars().count() + 1;
-    let column = if place.line > lines.len() { end } else { place.column.clamp(1, end) };
-    Place { line, column }
+    let column = if location.line > lines.len() { end } else { location.column.clamp(1, end) };
+    Location { line, column }
 }
 
 /// What of `line` is shown, and how far in it the caret stands.
 fn excerpt(line: &str, column: usize) -> (String, usize) {
     let at = column - 1;
-    let start = at.saturating_sub(SHOWN);
-    let cut = line.chars().count() > at + SHOWN;
+    let start = at.saturating_sub(EXCERPT_CONTEXT);
+    let cut = line.chars().count() > at + EXCERPT_CONTEXT;
     let mut shown = String::new();
     if start > 0 {
         shown.push('…');
     }
     // One character for each, so that the caret stands where it should.
-    shown.extend(line.chars().skip(start).take(at + SHOWN - start).map(|c| match c {
+    shown.extend(line.chars().skip(start).take(at + EXCERPT_CONTEXT - start).map(|c| match c {
         '\t' => ' ',
-        c if hidden(c) => char::REPLACEMENT_CHARACTER,
+        c if is_unprintable(c) => char::REPLACEMENT_CHARACTER,
         c => c,
     }));
     if cut {
@@ -195,13 +195,13 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if hidden(c) { line.extend(c.escape_debug()) } else { line.push(c) }
+        if is_unprintable(c) { line.extend(c.escape_debug()) } else { line.push(c) }
     }
     line
 }
 
 /// Characters that would change how the rest of an error looks in a terminal.
-fn hidden(c: char) -> bool {
+fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     fn at(line: usize, column: usize) -> Problem {
-        Problem::new(Place { line, column }, "wrong")
+        Problem::new(Location { line, column }, "wrong")
     }
 
     #[test]
@@ -226,8 +226,8 @@ mod tests {
     #[test]
     fn a_place_beyond_the_file_is_its_end() {
         let errors = Errors::new("f", "ab\n", vec![at(1, 99), at(9, 9)]);
-        let places: Vec<_> = errors.problems().iter().filter_map(|p| p.place).collect();
-        assert_eq!(places, [Place { line: 1, column: 3 }, Place { line: 2, column: 1 }]);
+        let locations: Vec<_> = errors.problems().iter().filter_map(|p| p.location).collect();
+        assert_eq!(locations, [Location { line: 1, column: 3 }, Location { line: 2, column: 1 }]);
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn nothing_in_a_file_moves_the_cursor() {
-        let problem = Problem::new(Place { line: 1, column: 4 }, "`\u{1b}[2J` is wrong");
+        let problem = Problem::new(Location { line: 1, column: 4 }, "`\u{1b}[2J` is wrong");
         let text = Errors::new("f", "\ta\u{1b}b", vec![problem]).to_string();
         assert_eq!(text, "f:1:4: `\\u{1b}[2J` is wrong\n  |  a\u{fffd}b\n  |    ^\n");
     }

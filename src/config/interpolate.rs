@@ -3,13 +3,13 @@
 use std::{fs::File, io, io::Read, path::Path};
 
 /// The longest file that `${file:…}` inserts, in bytes.
-const LONGEST: u64 = 64 << 10;
+const MAX_INSERTED_BYTES: u64 = 64 << 10;
 /// The longest file that a setting names, in bytes: the certificate authorities of a system are a
 /// quarter of a MiB.
-const LONGEST_NAMED: u64 = 4 << 20;
+const MAX_NAMED_BYTES: u64 = 4 << 20;
 
 /// Where `${…}` is looked up.
-pub trait Sources {
+pub trait Lookup {
     /// The environment variable of this name.
     fn variable(&self, name: &str) -> Option<String>;
 
@@ -17,37 +17,37 @@ pub trait Sources {
     ///
     /// # Errors
     /// As reading it says.
-    fn file(&self, path: &Path) -> io::Result<String>;
+    fn read_text(&self, path: &Path) -> io::Result<String>;
 
     /// What is in the file at `path`, which a setting names.
     ///
     /// # Errors
     /// As reading it says.
-    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>>;
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>>;
 }
 
 /// The environment of the process, and the disk; a relative path starts at the working directory.
 #[derive(Debug, Clone, Copy)]
-pub struct System;
+pub struct SystemLookup;
 
-impl Sources for System {
+impl Lookup for SystemLookup {
     fn variable(&self, name: &str) -> Option<String> {
         std::env::var(name).ok()
     }
 
-    fn file(&self, path: &Path) -> io::Result<String> {
+    fn read_text(&self, path: &Path) -> io::Result<String> {
         let mut text = String::new();
-        File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > LONGEST {
+        File::open(path)?.take(MAX_INSERTED_BYTES + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > MAX_INSERTED_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 64KiB"));
         }
         Ok(text)
     }
 
-    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::open(path)?.take(LONGEST_NAMED + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > LONGEST_NAMED {
+        File::open(path)?.take(MAX_NAMED_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_NAMED_BYTES {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4MiB"));
         }
         Ok(bytes)
@@ -70,7 +70,7 @@ pub(super) struct Unresolved {
 }
 
 /// Inserts what `text` asks for; `$${` is a plain `${`. What was inserted is not looked at again.
-pub(super) fn interpolate(text: &str, sources: &dyn Sources) -> Result<Interpolated, Vec<Unresolved>> {
+pub(super) fn interpolate(text: &str, lookup: &dyn Lookup) -> Result<Interpolated, Vec<Unresolved>> {
     let mut value = String::with_capacity(text.len());
     let mut inserted = false;
     let mut unresolved = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn interpolate(text: &str, sources: &dyn Sources) -> Result<Interpola
             break;
         };
         inserted = true;
-        match resolve(&from[2..end], sources) {
+        match resolve(&from[2..end], lookup) {
             Ok(found) => value.push_str(&found),
             Err(error) => unresolved.push(error),
         }
@@ -103,9 +103,9 @@ pub(super) fn interpolate(text: &str, sources: &dyn Sources) -> Result<Interpola
 }
 
 /// What stands for `inner`, the part between the braces.
-fn resolve(inner: &str, sources: &dyn Sources) -> Result<String, Unresolved> {
+fn resolve(inner: &str, lookup: &dyn Lookup) -> Result<String, Unresolved> {
     if let Some(path) = inner.strip_prefix("file:") {
-        return match sources.file(Path::new(path)) {
+        return match lookup.read_text(Path::new(path)) {
             Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
             Err(error) => {
                 Err(Unresolved { message: format!("the file `{path}` cannot be read: {error}"), help: None })
@@ -124,7 +124,7 @@ fn resolve(inner: &str, sources: &dyn Sources) -> Result<String, Unresolved> {
         });
     }
     // As in a shell, a fallback also stands for a variable that is set to nothing.
-    match (sources.variable(name), fallback) {
+    match (lookup.variable(name), fallback) {
         (Some(value), None) => Ok(value),
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),
         (_, Some(fallback)) => Ok(fallback.to_owned()),
@@ -141,7 +141,7 @@ mod tests {
 
     struct Fixed;
 
-    impl Sources for Fixed {
+    impl Lookup for Fixed {
         fn variable(&self, name: &str) -> Option<String> {
             match name {
                 "A" => Some("one".to_owned()),
@@ -151,7 +151,7 @@ mod tests {
             }
         }
 
-        fn file(&self, path: &Path) -> io::Result<String> {
+        fn read_text(&self, path: &Path) -> io::Result<String> {
             if path == Path::new("/secret") {
                 Ok("hidden\r\n".to_owned())
             } else {
@@ -159,8 +159,8 @@ mod tests {
             }
         }
 
-        fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
-            self.file(path).map(String::into_bytes)
+        fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+            self.read_text(path).map(String::into_bytes)
         }
     }
 

@@ -7,32 +7,32 @@ use std::{
 };
 
 use super::{
-    Config, Errors, Place, Problem, Sources, System, Warnings, model::ConfigSource, reader::Reader,
-    redact::shown, section, yaml,
+    Config, Errors, Location, Lookup, Problem, SystemLookup, Warnings, model::ConfigSource,
+    reader::ReadContext, redact::redact_config, section, yaml,
 };
 
 /// The longest configuration that is read, in bytes: far beyond what anybody writes, and short
 /// enough that a wrong path (a log, a device) is noticed before it fills the memory.
-const LONGEST: u64 = 4 << 20;
+const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// Reads the configuration at `path`, with `${…}` from the environment and from disk.
 ///
 /// # Errors
 /// The file cannot be read, or every error that it holds.
 pub fn load(path: &Path) -> Result<Config, Errors> {
-    load_warning(path).map(|(config, _)| config)
+    load_with_warnings(path).map(|(config, _)| config)
 }
 
 /// As [`load`], with what is right and yet may not be what was meant.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_warning(path: &Path) -> Result<(Config, Warnings), Errors> {
+pub fn load_with_warnings(path: &Path) -> Result<(Config, Warnings), Errors> {
     let name = path.display().to_string();
     let text = read(path).map_err(|error| {
         Errors::new(&name, "", vec![Problem::of_file(format!("cannot be read: {error}"))])
     })?;
-    parse_warning(&name, &text, &System)
+    parse_with_warnings(&name, &text, &SystemLookup)
 }
 
 /// Reads a configuration from `text`; `file_name` is what errors call it.
@@ -40,35 +40,36 @@ pub fn load_warning(path: &Path) -> Result<(Config, Warnings), Errors> {
 /// # Errors
 /// Every error that it holds, by place; a YAML syntax error stands alone, since nothing certain can
 /// be said of what follows it.
-pub fn parse(file_name: &str, text: &str, sources: &dyn Sources) -> Result<Config, Errors> {
-    parse_warning(file_name, text, sources).map(|(config, _)| config)
+pub fn parse(file_name: &str, text: &str, lookup: &dyn Lookup) -> Result<Config, Errors> {
+    parse_with_warnings(file_name, text, lookup).map(|(config, _)| config)
 }
 
 /// As [`parse`], with what is right and yet may not be what was meant.
 ///
 /// # Errors
 /// As [`parse`].
-pub fn parse_warning(
+pub fn parse_with_warnings(
     file_name: &str,
     text: &str,
-    sources: &dyn Sources,
+    lookup: &dyn Lookup,
 ) -> Result<(Config, Warnings), Errors> {
     // Some editors begin a file with a byte order mark; it is no part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let tree = yaml::parse(text).map_err(|problem| Errors::new(file_name, text, vec![problem]))?;
-    let reader = Reader::new(sources);
+    let context = ReadContext::new(lookup);
     for duplicate in tree.duplicates {
-        reader.report(duplicate);
+        context.report(duplicate);
     }
-    let config = section::read(reader.root(&tree.root));
-    let (problems, warnings) = reader.into_problems();
+    let config = section::read(context.root(&tree.root));
+    let (problems, warnings) = context.into_problems();
     match (config, problems) {
         (Some(mut config), problems) if problems.is_empty() => {
-            config.source = ConfigSource { path: file_name.to_owned(), redacted_text: shown(text, &config) };
+            config.source =
+                ConfigSource { path: file_name.to_owned(), redacted_text: redact_config(text, &config) };
             Ok((config, Warnings::new(file_name, text, warnings)))
         }
         (None, problems) if problems.is_empty() => {
-            let start = Place { line: 1, column: 1 };
+            let start = Location { line: 1, column: 1 };
             let unexplained = Problem::new(start, "this configuration cannot be used");
             Err(Errors::new(file_name, text, vec![unexplained]))
         }
@@ -78,13 +79,13 @@ pub fn parse_warning(
 
 fn read(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LONGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LONGEST {
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4MiB"));
     }
     String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        io::Error::new(io::ErrorKind::InvalidData, format!("byte {at} is not UTF-8"))
+        let offset = error.utf8_error().valid_up_to();
+        io::Error::new(io::ErrorKind::InvalidData, format!("byte {offset} is not UTF-8"))
     })
 }
 
@@ -104,7 +105,7 @@ mod tests {
         let path = directory.path().join("proxy.yaml");
         std::fs::write(&path, b"workers: \xff").unwrap();
         assert!(load(&path).unwrap_err().to_string().ends_with("byte 9 is not UTF-8\n"));
-        std::fs::write(&path, vec![b' '; LONGEST as usize + 1]).unwrap();
+        std::fs::write(&path, vec![b' '; MAX_FILE_BYTES as usize + 1]).unwrap();
         assert!(load(&path).unwrap_err().to_string().ends_with("it is longer than 4MiB\n"));
         assert!(load(directory.path()).unwrap_err().to_string().contains("cannot be read"));
     }

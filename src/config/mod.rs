@@ -20,7 +20,7 @@ mod section;
 mod value;
 mod yaml;
 
-pub use errors::{Errors, Place, Problem, Warnings};
-pub use interpolate::{Sources, System};
-pub use load::{load, load_warning, parse, parse_warning};
+pub use errors::{Errors, Location, Problem, Warnings};
+pub use interpolate::{Lookup, SystemLookup};
+pub use load::{load, load_with_warnings, parse, parse_with_warnings};
 pub use model::Config;

@@ -1,9 +1,9 @@
 //! Credentials, hidden from what is shown.
 //!
-//! [`masked`] goes by the look of a line alone: an error may stand in a line that has a password beside it, or that is not
+//! [`mask_credentials`] goes by the look of a line alone: an error may stand in a line that has a password beside it, or that is not
 //! even YAML. What looks like a credential and is none is hidden as well.
 //!
-//! [`redacted`] is the whole text of a configuration for operators. What looks like a credential is hidden line by line; a
+//! [`redact_config`] is the whole text of a configuration for operators. What looks like a credential is hidden line by line; a
 //! value that goes on over more lines is hidden to its end. Then whatever of the secrets themselves is still there, in an
 //! anchor, say, is hidden as well. What `${…}` inserts is nowhere in the text.
 
@@ -14,29 +14,29 @@ use super::Config;
 const MASK: &str = "***";
 
 /// Keys whose value is a credential, in YAML or in the query of a URL.
-const KEYS: [&str; 4] = ["token", "password", "secret", "pass"];
+const CREDENTIAL_KEYS: [&str; 4] = ["token", "password", "secret", "pass"];
 
 /// `text` with its credentials hidden.
-pub(super) fn masked(text: &str) -> String {
-    masked_at(text, 1).0
+pub(super) fn mask_credentials(text: &str) -> String {
+    mask_line(text, 1).0
 }
 
 /// Whether `text` has no credentials to hide.
-pub(super) fn is_open(text: &str) -> bool {
-    hidden(text).is_empty()
+pub(super) fn has_no_credentials(text: &str) -> bool {
+    credential_ranges(text).is_empty()
 }
 
 /// Whether nothing of `text` stands in the file: all of it is `${…}`.
-pub(super) fn is_inserted(text: &str) -> bool {
+pub(super) fn is_all_interpolated(text: &str) -> bool {
     literal(text).chars().all(|c| c == INSERTED)
 }
 
 /// `line` with its credentials hidden, and where `column` is then, both from 1 and in characters.
-pub(super) fn masked_at(line: &str, column: usize) -> (String, usize) {
+pub(super) fn mask_line(line: &str, column: usize) -> (String, usize) {
     let at = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
     let mut shown = String::with_capacity(line.len());
     let (mut from, mut shown_column) = (0, column);
-    for Range { start, end } in hidden(line) {
+    for Range { start, end } in credential_ranges(line) {
         shown.push_str(&line[from..start]);
         // Inside of what is hidden, the start of it is as near as one may point.
         let passed = line[start..end.min(at.max(start))].chars().count();
@@ -52,10 +52,10 @@ pub(super) fn masked_at(line: &str, column: usize) -> (String, usize) {
 }
 
 /// Where the credentials of `text` are, in bytes, in order and apart.
-fn hidden(text: &str) -> Vec<Range<usize>> {
+fn credential_ranges(text: &str) -> Vec<Range<usize>> {
     let mut found: Vec<_> = user_info(text).into_iter().collect();
-    found.extend(without_host(text));
-    found.extend(KEYS.iter().flat_map(|key| under_key(text, key)));
+    found.extend(after_scheme(text));
+    found.extend(CREDENTIAL_KEYS.iter().flat_map(|key| value_of_key(text, key)));
     found.sort_by_key(|range| (range.start, range.end));
     let mut apart: Vec<Range<usize>> = Vec::with_capacity(found.len());
     for range in found.into_iter().filter(|range| !range.is_empty()) {
@@ -84,7 +84,7 @@ fn user_info(text: &str) -> Option<Range<usize>> {
 
 /// What follows a scheme without `@`, unless it is a host, and a port where it has one: the host may
 /// have been forgotten, or be parted from the password by what YAML makes of that.
-fn without_host(text: &str) -> impl Iterator<Item = Range<usize>> {
+fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices("://").filter_map(move |(at, mark)| {
         // Their passwords go with a name, and end in `@`.
         if text[..at].ends_with("http") || text[..at].ends_with("https") {
@@ -107,7 +107,7 @@ fn without_host(text: &str) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// The value that follows `key` with `:` or `=`, unless all of it comes from elsewhere.
-fn under_key(text: &str, key: &'static str) -> impl Iterator<Item = Range<usize>> {
+fn value_of_key(text: &str, key: &'static str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices(key).filter_map(move |(at, _)| {
         let rest = text[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
         let (query, rest) = (rest.starts_with('='), rest.strip_prefix(['=', ':'])?.trim_start());
@@ -120,7 +120,7 @@ fn under_key(text: &str, key: &'static str) -> impl Iterator<Item = Range<usize>
         };
         let value = &value[..end.unwrap_or(value.len())];
         let start = text.len() - rest.len() + usize::from(quote.is_some());
-        (!is_inserted(value)).then(|| start..start + value.len())
+        (!is_all_interpolated(value)).then(|| start..start + value.len())
     })
 }
 
@@ -144,34 +144,34 @@ fn literal(text: &str) -> String {
 }
 
 /// Keys whose value is a secret, or may hold one.
-const SECRET: [&str; 6] = ["token", "password", "secret", "pass", "url", "x-"];
+const SECRET_KEYS: [&str; 6] = ["token", "password", "secret", "pass", "url", "x-"];
 /// Of a secret, a word of so many characters or more is hidden wherever it stands.
-const SHORTEST: usize = 4;
+const MIN_SECRET_CHARS: usize = 4;
 
 /// `text`, of which `config` came, without its secrets.
-pub(super) fn shown(text: &str, config: &Config) -> String {
+pub(super) fn redact_config(text: &str, config: &Config) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         let indent = indent(line);
         let goes_on = lines.peek().is_some_and(|next| !next.trim().is_empty() && self::indent(next) > indent);
-        match secret_that_goes_on(line).filter(|_| goes_on) {
+        match multiline_secret(line).filter(|_| goes_on) {
             Some(end) => {
                 shown += &line[..end];
                 shown += " ";
                 shown += MASK;
                 while lines.next_if(|next| next.trim().is_empty() || self::indent(next) > indent).is_some() {}
             }
-            None if is_disguised(line) => {
+            None if may_hide_secret(line) => {
                 shown += line.split_once(':').map_or("", |(key, _)| key);
                 shown += ": ";
                 shown += MASK;
             }
-            None => shown += &masked(line),
+            None => shown += &mask_credentials(line),
         }
         shown.push('\n');
     }
-    for word in words(config) {
+    for word in secret_words(config) {
         shown = shown.replace(&word, MASK);
     }
     shown
@@ -183,10 +183,10 @@ fn indent(line: &str) -> usize {
 
 /// Where the key of a secret ends whose value stands, or goes on, below: there is none beside it, it is a block, or a
 /// quote is left open.
-fn secret_that_goes_on(line: &str) -> Option<usize> {
+fn multiline_secret(line: &str) -> Option<usize> {
     let (key, value) = line.split_once(':')?;
     let name = key.trim_start_matches([' ', '-', '{', '?']).trim_matches(['"', '\'', ' ']);
-    let is_secret = SECRET.iter().any(|secret| match secret.strip_suffix('-') {
+    let is_secret = SECRET_KEYS.iter().any(|secret| match secret.strip_suffix('-') {
         Some(_) => name.starts_with(secret),
         None => name == *secret,
     });
@@ -195,19 +195,19 @@ fn secret_that_goes_on(line: &str) -> Option<usize> {
     let value = value.split_whitespace().find(|word| !word.starts_with(['&', '!'])).map_or("", |_| value);
     let is_mapping = name.starts_with("x-") && value.is_empty();
     let is_block = value.is_empty() || value.ends_with(['|', '>', '-', '+']) && value.len() <= 3;
-    let is_open = |quote: char| value.starts_with(quote) && value.matches(quote).count() == 1;
+    let is_unclosed = |quote: char| value.starts_with(quote) && value.matches(quote).count() == 1;
     let is_plain = !value.is_empty() && !value.starts_with(['{', '[', '"', '\'']);
-    (is_secret && !is_mapping && (is_block || is_open('"') || is_open('\'') || is_plain))
+    (is_secret && !is_mapping && (is_block || is_unclosed('"') || is_unclosed('\'') || is_plain))
         .then_some(key.len() + 1)
 }
 
 /// Whether it names a value that others may refer to, written with escapes: that would not be found by what it says.
-fn is_disguised(line: &str) -> bool {
+fn may_hide_secret(line: &str) -> bool {
     line.contains('&') && line.contains('\\')
 }
 
 /// What must stand nowhere.
-fn words(config: &Config) -> Vec<String> {
+fn secret_words(config: &Config) -> Vec<String> {
     let secrets = config.secrets().flat_map(|(_, secret)| {
         let text = secret.reveal();
         match text.split_once("://") {
@@ -223,11 +223,11 @@ fn words(config: &Config) -> Vec<String> {
         }
     });
     let each = secrets.flat_map(|secret| std::iter::once(secret).chain(secret.split_whitespace()));
-    let mut words: Vec<String> =
-        each.filter(|word| word.chars().count() >= SHORTEST).map(str::to_owned).collect();
+    let mut secret_words: Vec<String> =
+        each.filter(|word| word.chars().count() >= MIN_SECRET_CHARS).map(str::to_owned).collect();
     // The longest first: one may hold another.
-    words.sort_by_key(|word| std::cmp::Reverse(word.len()));
-    words
+    secret_words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+    secret_words
 }
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
             ("unix:///s?user=a&pass=hunter2&db=1", "unix:///s?user=a&pass=***&db=1"),
             ("- x@y", "***@y"),
         ] {
-            assert_eq!(masked(text), shown);
+            assert_eq!(mask_credentials(text), shown);
         }
         for text in [
             "",
@@ -279,7 +279,7 @@ mod tests {
             "`token` is missing",
             "algorithm: token_bucket",
         ] {
-            assert!(is_open(text), "{text}: {}", masked(text));
+            assert!(has_no_credentials(text), "{text}: {}", mask_credentials(text));
         }
     }
 
@@ -287,32 +287,32 @@ mod tests {
     fn the_caret_stays_where_it_belongs() {
         let line = "{ url: redis://:hunter2@é, timout: 1 }";
         for (column, under) in [(3, 'u'), (8, 'r'), (16, '*'), (20, '*'), (24, '@'), (25, 'é'), (28, 't')] {
-            let (shown, column) = masked_at(line, column);
+            let (shown, column) = mask_line(line, column);
             assert_eq!(shown.chars().nth(column - 1), Some(under), "{column} in {shown}");
         }
-        assert_eq!(masked_at("ab", 3), ("ab".to_owned(), 3));
-        assert_eq!(masked_at("a@", 3), ("***@".to_owned(), 5));
+        assert_eq!(mask_line("ab", 3), ("ab".to_owned(), 3));
+        assert_eq!(mask_line("a@", 3), ("***@".to_owned(), 5));
     }
 
-    use super::super::{Sources, parse};
+    use super::super::{Lookup, parse};
 
     struct Inserted;
 
-    impl Sources for Inserted {
+    impl Lookup for Inserted {
         fn variable(&self, _: &str) -> Option<String> {
             Some("from-elsewhere".to_owned())
         }
 
-        fn file(&self, _: &std::path::Path) -> std::io::Result<String> {
+        fn read_text(&self, _: &std::path::Path) -> std::io::Result<String> {
             Ok("from-a-file".to_owned())
         }
 
-        fn bytes(&self, _: &std::path::Path) -> std::io::Result<Vec<u8>> {
+        fn read_bytes(&self, _: &std::path::Path) -> std::io::Result<Vec<u8>> {
             Ok(Vec::new())
         }
     }
 
-    fn of(settings: &str) -> String {
+    fn redacted(settings: &str) -> String {
         let text = format!(
             "{settings}\nupstreams: {{ api: {{ endpoints: [http://127.0.0.1:3000] }} }}\nroutes: [{{ path: /*, upstream: api }}]\n"
         );
@@ -340,7 +340,7 @@ mod tests {
             "store: { redis: { url: \"unix:///s?pass=hunter2\" } }",
             "admin: { token: \"${T:-hunter2}\" }",
         ] {
-            let shown = of(settings);
+            let shown = redacted(settings);
             assert!(!shown.contains("hunter2") && !shown.contains("ter2"), "{settings}\n\n{shown}");
             assert!(shown.contains("***") && shown.contains("upstreams:"), "{shown}");
         }
@@ -348,8 +348,9 @@ mod tests {
 
     #[test]
     fn what_is_inserted_is_shown_by_its_name() {
-        let shown =
-            of("admin: { token: \"${TOKEN}\" }\nstore: { redis: { url: \"redis://:${file:/run/p}@host\" } }");
+        let shown = redacted(
+            "admin: { token: \"${TOKEN}\" }\nstore: { redis: { url: \"redis://:${file:/run/p}@host\" } }",
+        );
         assert!(!shown.contains("from-elsewhere") && !shown.contains("from-a-file"), "{shown}");
         assert!(shown.contains("${TOKEN}"), "{shown}");
     }
@@ -357,6 +358,6 @@ mod tests {
     #[test]
     fn what_is_no_secret_is_as_it_was_written() {
         let settings = "# Ours.\nworkers: 2\npolicies:\n  one: { algorithm: gcra, key: ip, limit: 1/1s }\n\nx-a: &a\n  - 10.0.0.0/8";
-        assert!(of(settings).starts_with(settings), "{}", of(settings));
+        assert!(redacted(settings).starts_with(settings), "{}", redacted(settings));
     }
 }

@@ -363,7 +363,7 @@ fn what_is_allowed_or_not_code_is_no_violation() {
         ("router/table.rs", "fn f() {}\n#[cfg(test)]\nmod tests {\n    use crate::limit::Check;\n}"),
         ("limit/algorithm/window.rs", "use std::sync::Arc; use super::{Tier, verdict::Standing};"),
         ("limit/algorithm/metadata_list.rs", "pub method: http::Method, x: i64::MAX"),
-        ("config/yaml/parse.rs", "use serde_yaml::Spanned; use super::super::errors::Place;"),
+        ("config/yaml/parse.rs", "use serde_yaml::Spanned; use super::super::errors::Location;"),
         ("store/memory/decide.rs", "use crate::limit::algorithm::LimitState;"),
     ] {
         assert_eq!(Source::new(Path::new(file), text).violations(), [""; 0], "{file}: {text}");

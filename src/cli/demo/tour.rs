@@ -25,7 +25,7 @@ use crate::{
         run::{serve_until_signal, to_configuration_errors},
     },
     config::{
-        self, Sources, System,
+        self, Lookup, SystemLookup,
         model::{AccessLogFormat, Config, Log, LogFormat, LogLevel},
     },
     telemetry::log,
@@ -227,20 +227,20 @@ struct DemoSources {
     origin: SocketAddr,
 }
 
-impl Sources for DemoSources {
+impl Lookup for DemoSources {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
             "ORIGIN" => Some(format!("http://{}", self.origin)),
-            other => System.variable(other),
+            other => SystemLookup.variable(other),
         }
     }
 
-    fn file(&self, path: &Path) -> io::Result<String> {
-        System.file(path)
+    fn read_text(&self, path: &Path) -> io::Result<String> {
+        SystemLookup.read_text(path)
     }
 
-    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
-        System.bytes(path)
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        SystemLookup.read_bytes(path)
     }
 }
 
@@ -268,7 +268,7 @@ fn admin_option(admin: SocketAddr) -> String {
 }
 
 fn options(admin: SocketAddr) -> Options {
-    let token = System.variable("TOLLGATE_ADMIN_TOKEN").filter(|token| !token.is_empty());
+    let token = SystemLookup.variable("TOLLGATE_ADMIN_TOKEN").filter(|token| !token.is_empty());
     Options { admin: format!("http://{admin}"), token, json: false }
 }
 

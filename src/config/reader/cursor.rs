@@ -5,71 +5,71 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::Mapping;
+use super::MappingCursor;
 use crate::config::{
-    Place, Problem, Sources,
+    Location, Lookup, Problem,
     interpolate::interpolate,
-    redact::{is_inserted, is_open},
+    redact::{has_no_credentials, is_all_interpolated},
     value::Invalid,
-    yaml::{Kind, Node},
+    yaml::{Node, NodeKind},
 };
 
 /// A value under the reader's eye. Every method that gives an `Option` has reported why it gives none.
 #[derive(Clone, Copy)]
 pub(in crate::config) struct Cursor<'t> {
     node: &'t Node,
-    reader: &'t Reader<'t>,
+    context: &'t ReadContext<'t>,
 }
 
 impl<'t> Cursor<'t> {
-    pub(super) fn new(node: &'t Node, reader: &'t Reader<'t>) -> Self {
-        Self { node, reader }
+    pub(super) fn new(node: &'t Node, context: &'t ReadContext<'t>) -> Self {
+        Self { node, context }
     }
 
-    pub(in crate::config) fn place(self) -> Place {
-        self.node.place
+    pub(in crate::config) fn location(self) -> Location {
+        self.node.location
     }
 
     /// The text as it stands in the file, if this is a word.
-    pub(in crate::config) fn written(self) -> Option<&'t str> {
+    pub(in crate::config) fn scalar(self) -> Option<&'t str> {
         match &self.node.kind {
-            Kind::Word(word) => Some(word),
+            NodeKind::Scalar(word) => Some(word),
             _ => None,
         }
     }
 
-    pub(in crate::config) fn is_nothing(self) -> bool {
-        self.node.is_nothing()
+    pub(in crate::config) fn is_null(self) -> bool {
+        self.node.is_null()
     }
 
     pub(in crate::config) fn is_empty_list(self) -> bool {
-        matches!(&self.node.kind, Kind::List(items) if items.is_empty())
+        matches!(&self.node.kind, NodeKind::List(items) if items.is_empty())
     }
 
     /// Reports an error of this value.
     pub(in crate::config) fn report(self, message: impl Into<String>, help: impl Into<Option<String>>) {
-        self.report_at(self.place(), message, help);
+        self.report_at(self.location(), message, help);
     }
 
     /// Warns of this value, which is right and yet may not be what was meant.
     pub(in crate::config) fn warn(self, message: impl Into<String>, help: impl Into<Option<String>>) {
-        self.reader.warn(Problem::new(self.place(), message).help(help));
+        self.context.warn(Problem::new(self.location(), message).help(help));
     }
 
     /// Reports an error of a part of this value.
     pub(in crate::config) fn report_at(
         self,
-        place: Place,
+        location: Location,
         message: impl Into<String>,
         help: impl Into<Option<String>>,
     ) {
-        self.reader.report(Problem::new(place, message).help(help));
+        self.context.report(Problem::new(location, message).help(help));
     }
 
     /// A word, typed by `parse` after `${…}` was inserted. Where it is wrong, what is shown is what
     /// stands in the file, never what was inserted.
     pub(in crate::config) fn parse<T>(self, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
-        self.typed(false, parse)
+        self.parse_scalar(false, parse)
     }
 
     /// As [`Cursor::parse`], for what is a secret as a whole: of that nothing is shown.
@@ -77,7 +77,7 @@ impl<'t> Cursor<'t> {
         self,
         parse: impl FnOnce(&str) -> Result<T, Invalid>,
     ) -> Option<T> {
-        self.typed(true, parse)
+        self.parse_scalar(true, parse)
     }
 
     /// The path of a file, and what `read` makes of the bytes in it.
@@ -86,15 +86,15 @@ impl<'t> Cursor<'t> {
         read: impl FnOnce(&[u8]) -> Result<T, Invalid>,
     ) -> Option<(PathBuf, T)> {
         self.parse(|path| {
-            let bytes = self.reader.sources.bytes(Path::new(path));
+            let bytes = self.context.lookup.read_bytes(Path::new(path));
             let bytes = bytes.map_err(|error| Invalid::new(format!("cannot be read: {error}")))?;
             Ok((PathBuf::from(path), read(&bytes)?))
         })
     }
 
-    fn typed<T>(self, secret: bool, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
-        let written = self.word()?;
-        let text = interpolate(written, self.reader.sources)
+    fn parse_scalar<T>(self, secret: bool, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
+        let written = self.expect_scalar()?;
+        let text = interpolate(written, self.context.lookup)
             .map_err(|unresolved| {
                 for problem in unresolved {
                     self.report(problem.message, problem.help.map(str::to_owned));
@@ -104,47 +104,48 @@ impl<'t> Cursor<'t> {
         parse(&text.value)
             .map_err(|invalid| {
                 let shown = match text.inserted {
-                    _ if secret && !is_inserted(written) => "this value".to_owned(),
+                    _ if secret && !is_all_interpolated(written) => "this value".to_owned(),
                     true => format!("the value of `{written}`"),
                     false => format!("`{written}`"),
                 };
-                let unspoken = secret || text.inserted || !is_open(written);
-                self.report(format!("{shown} {}", invalid.what), invalid.help(unspoken));
+                let unspoken = secret || text.inserted || !has_no_credentials(written);
+                self.report(format!("{shown} {}", invalid.reason), invalid.help(unspoken));
             })
             .ok()
     }
 
-    fn word(self) -> Option<&'t str> {
+    fn expect_scalar(self) -> Option<&'t str> {
         let help = match &self.node.kind {
-            Kind::Word(word) => return Some(word),
+            NodeKind::Scalar(word) => return Some(word),
             // `{id}` is a mapping to YAML, whose key has no value.
-            Kind::Mapping { braces: true, entries }
-                if entries.iter().all(|(_, value)| value.is_nothing()) =>
+            NodeKind::Mapping { braces: true, entries }
+                if entries.iter().all(|(_, value)| value.is_null()) =>
             {
                 Some("a value that begins with { wants quotes: \"{…}\"".to_owned())
             }
             _ => None,
         };
-        self.report(format!("expected a word, not {}", self.describe()), help);
+        self.report(format!("expected a word, not {}", self.kind_name()), help);
         None
     }
 
     /// The items of a list. One that is nothing is reported and left out.
     pub(in crate::config) fn list(self) -> Option<Vec<Cursor<'t>>> {
-        let Kind::List(items) = &self.node.kind else {
-            let help = self.written().filter(|word| !word.contains(['$', '[', '{', '*']) && is_open(word));
+        let NodeKind::List(items) = &self.node.kind else {
+            let help =
+                self.scalar().filter(|word| !word.contains(['$', '[', '{', '*']) && has_no_credentials(word));
             let help = help.map(|word| format!("write [{word}]"));
-            self.report(format!("expected a list, not {}", self.describe()), help);
+            self.report(format!("expected a list, not {}", self.kind_name()), help);
             return None;
         };
         let items = items.iter().map(|node| Cursor { node, ..self });
         Some(
             items
                 .filter(|item| {
-                    if item.is_nothing() {
+                    if item.is_null() {
                         item.report("an item without a value", None);
                     }
-                    !item.is_nothing()
+                    !item.is_null()
                 })
                 .collect(),
         )
@@ -156,7 +157,7 @@ impl<'t> Cursor<'t> {
     }
 
     /// As [`Cursor::items`]; an item that equals one before it is an error.
-    pub(in crate::config) fn distinct<T: PartialEq>(
+    pub(in crate::config) fn unique_items<T: PartialEq>(
         self,
         mut read: impl FnMut(Cursor<'t>) -> Option<T>,
     ) -> Vec<T> {
@@ -164,7 +165,7 @@ impl<'t> Cursor<'t> {
         for item in self.list().unwrap_or_default() {
             let Some(value) = read(item) else { continue };
             if all.contains(&value) {
-                let word = item.written().map_or("this".to_owned(), |word| format!("`{word}`"));
+                let word = item.scalar().map_or("this".to_owned(), |word| format!("`{word}`"));
                 item.report(format!("{word} stands twice in this list"), None);
             } else {
                 all.push(value);
@@ -174,32 +175,32 @@ impl<'t> Cursor<'t> {
     }
 
     /// A mapping whose keys are settings.
-    pub(in crate::config) fn mapping(self) -> Option<Mapping<'t>> {
+    pub(in crate::config) fn mapping(self) -> Option<MappingCursor<'t>> {
         match &self.node.kind {
-            Kind::Mapping { entries, .. } => Some(Mapping::new(self, entries)),
+            NodeKind::Mapping { entries, .. } => Some(MappingCursor::new(self, entries)),
             _ => {
-                self.report(format!("expected a mapping, not {}", self.describe()), None);
+                self.report(format!("expected a mapping, not {}", self.kind_name()), None);
                 None
             }
         }
     }
 
     /// A mapping whose keys are names, in the order of the file. One without a value is reported and left out.
-    pub(in crate::config) fn named(self) -> Option<Vec<(Place, &'t str, Cursor<'t>)>> {
-        let Kind::Mapping { entries, .. } = &self.node.kind else {
-            self.report(format!("expected a mapping of names, not {}", self.describe()), None);
+    pub(in crate::config) fn named_entries(self) -> Option<Vec<(Location, &'t str, Cursor<'t>)>> {
+        let NodeKind::Mapping { entries, .. } = &self.node.kind else {
+            self.report(format!("expected a mapping of names, not {}", self.kind_name()), None);
             return None;
         };
         let entries = entries.iter().map(|(key, node)| (key, Cursor { node, ..self }));
         Some(
             entries
                 .filter(|(key, value)| {
-                    if value.is_nothing() {
-                        value.report_at(key.place, format!("`{}` has no value", key.name), None);
+                    if value.is_null() {
+                        value.report_at(key.location, format!("`{}` has no value", key.name), None);
                     }
-                    !value.is_nothing()
+                    !value.is_null()
                 })
-                .map(|(key, value)| (key.place, key.name.as_str(), value))
+                .map(|(key, value)| (key.location, key.name.as_str(), value))
                 .collect(),
         )
     }
@@ -208,26 +209,26 @@ impl<'t> Cursor<'t> {
         Self { node, ..self }
     }
 
-    fn describe(self) -> &'static str {
+    fn kind_name(self) -> &'static str {
         match &self.node.kind {
-            Kind::Nothing => "nothing",
-            Kind::Word(_) => "a word",
-            Kind::List(_) => "a list",
-            Kind::Mapping { .. } => "a mapping",
+            NodeKind::Null => "nothing",
+            NodeKind::Scalar(_) => "a word",
+            NodeKind::List(_) => "a list",
+            NodeKind::Mapping { .. } => "a mapping",
         }
     }
 }
 
 /// One reading of one configuration.
-pub(in crate::config) struct Reader<'a> {
-    pub(super) sources: &'a dyn Sources,
+pub(in crate::config) struct ReadContext<'a> {
+    pub(super) lookup: &'a dyn Lookup,
     problems: RefCell<Vec<Problem>>,
     warnings: RefCell<Vec<Problem>>,
 }
 
-impl<'a> Reader<'a> {
-    pub(in crate::config) fn new(sources: &'a dyn Sources) -> Self {
-        Self { sources, problems: RefCell::default(), warnings: RefCell::default() }
+impl<'a> ReadContext<'a> {
+    pub(in crate::config) fn new(lookup: &'a dyn Lookup) -> Self {
+        Self { lookup, problems: RefCell::default(), warnings: RefCell::default() }
     }
 
     /// Where a walk begins.

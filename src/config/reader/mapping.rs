@@ -2,27 +2,27 @@
 
 use super::Cursor;
 use crate::config::{
-    Place,
+    Location,
     nearest::{nearest, suggestion},
     value::Invalid,
     yaml::{Key, Node},
 };
 
-/// Gives the values of known keys; [`Mapping::finish`] reports the rest.
-pub(in crate::config) struct Mapping<'t> {
+/// Gives the values of known keys; [`MappingCursor::finish`] reports the rest.
+pub(in crate::config) struct MappingCursor<'t> {
     cursor: Cursor<'t>,
     entries: &'t [(Key, Node)],
     known: Vec<&'static str>,
 }
 
-impl<'t> Mapping<'t> {
+impl<'t> MappingCursor<'t> {
     pub(super) fn new(cursor: Cursor<'t>, entries: &'t [(Key, Node)]) -> Self {
         Self { cursor, entries, known: Vec::new() }
     }
 
     /// Where `key` stands.
-    pub(in crate::config) fn place_of(&self, key: &str) -> Option<Place> {
-        self.entries.iter().find(|(k, _)| k.name == key).map(|(key, _)| key.place)
+    pub(in crate::config) fn key_location(&self, key: &str) -> Option<Location> {
+        self.entries.iter().find(|(k, _)| k.name == key).map(|(key, _)| key.location)
     }
 
     /// Reports an error of the mapping as a whole.
@@ -30,32 +30,32 @@ impl<'t> Mapping<'t> {
         self.cursor.report(message, help);
     }
 
-    /// Reports an error at `place`.
+    /// Reports an error at `location`.
     pub(in crate::config) fn report_at(
         &self,
-        place: Place,
+        location: Location,
         message: impl Into<String>,
         help: impl Into<Option<String>>,
     ) {
-        self.cursor.report_at(place, message, help);
+        self.cursor.report_at(location, message, help);
     }
 
     /// The value of `key`, which is known from now on. A key without a value is an error: a list left
     /// empty by a comment must not switch off what stood there unseen.
     pub(in crate::config) fn take(&mut self, key: &'static str) -> Option<Cursor<'t>> {
-        self.knows(key);
+        self.mark_known(key);
         let (found, node) = self.entries.iter().find(|(k, _)| k.name == key)?;
         let value = self.cursor.child(node);
-        if value.is_nothing() {
+        if value.is_null() {
             let help = "write one, or leave the line out".to_owned();
-            value.report_at(found.place, format!("`{key}` has no value"), help);
+            value.report_at(found.location, format!("`{key}` has no value"), help);
             return None;
         }
         Some(value)
     }
 
     /// Leaves the value of `key` to another, who takes it or has no use for it.
-    pub(in crate::config) fn knows(&mut self, key: &'static str) {
+    pub(in crate::config) fn mark_known(&mut self, key: &'static str) {
         if !self.known.contains(&key) {
             self.known.push(key);
         }
@@ -63,23 +63,26 @@ impl<'t> Mapping<'t> {
 
     /// The entries whose key begins with one of `kinds`, each of which names something: its place, its key and its
     /// value. One without a value is reported and left out.
-    pub(in crate::config) fn naming(&self, kinds: &[&str]) -> Vec<(Place, &'t str, Cursor<'t>)> {
+    pub(in crate::config) fn entries_with_prefix(
+        &self,
+        kinds: &[&str],
+    ) -> Vec<(Location, &'t str, Cursor<'t>)> {
         let is_one = |key: &Key| kinds.iter().any(|kind| key.name.starts_with(kind));
         let mut found = Vec::new();
         for (key, node) in self.entries.iter().filter(|(key, _)| is_one(key)) {
-            if node.is_nothing() {
-                self.report_at(key.place, format!("`{}` has no value", key.name), None);
+            if node.is_null() {
+                self.report_at(key.location, format!("`{}` has no value", key.name), None);
             } else {
-                found.push((key.place, key.name.as_str(), self.cursor.child(node)));
+                found.push((key.location, key.name.as_str(), self.cursor.child(node)));
             }
         }
         found
     }
 
-    /// As [`Mapping::take`]; where the key is missing, that is an error.
+    /// As [`MappingCursor::take`]; where the key is missing, that is an error.
     pub(in crate::config) fn require(&mut self, key: &'static str, help: &str) -> Option<Cursor<'t>> {
         let value = self.take(key);
-        if !self.means(key) {
+        if !self.has_or_misspells(key) {
             self.report(format!("`{key}` is missing"), help.to_owned());
         }
         value
@@ -87,7 +90,7 @@ impl<'t> Mapping<'t> {
 
     /// Whether `key` is there, or one that is probably a slip in it: that is reported as unknown, and
     /// need not be missed as well.
-    pub(in crate::config) fn means(&self, key: &'static str) -> bool {
+    pub(in crate::config) fn has_or_misspells(&self, key: &'static str) -> bool {
         self.entries.iter().any(|(Key { name, .. }, _)| {
             name == key || !self.known.contains(&name.as_str()) && nearest(name, [key]).is_some()
         })
@@ -105,15 +108,15 @@ impl<'t> Mapping<'t> {
 
     /// Reports every key that nothing took.
     pub(in crate::config) fn finish(self) {
-        self.finish_besides(|_| false);
+        self.finish_allowing(|_| false);
     }
 
-    /// As [`Mapping::finish`], but leaves alone the keys that are `free`.
-    pub(in crate::config) fn finish_besides(self, free: impl Fn(&str) -> bool) {
-        for (Key { place, name }, _) in self.entries {
+    /// As [`MappingCursor::finish`], but leaves alone the keys that are `free`.
+    pub(in crate::config) fn finish_allowing(self, free: impl Fn(&str) -> bool) {
+        for (Key { location, name }, _) in self.entries {
             if !self.known.contains(&name.as_str()) && !free(name) {
                 let help = suggestion(name, self.known.iter().copied(), "known here:");
-                self.report_at(*place, format!("unknown key `{name}`"), help);
+                self.report_at(*location, format!("unknown key `{name}`"), help);
             }
         }
     }
@@ -122,12 +125,12 @@ impl<'t> Mapping<'t> {
 /// The names of one kind of thing, in the order in which the resolved configuration holds them.
 ///
 /// A thing that is itself wrong has its name here all the same, so that it isn't missed as well.
-pub(in crate::config) struct Names<'t> {
+pub(in crate::config) struct NameTable<'t> {
     kind: &'static str,
     names: Vec<&'t str>,
 }
 
-impl<'t> Names<'t> {
+impl<'t> NameTable<'t> {
     /// `kind` is what errors call one: `policy`.
     pub(in crate::config) fn new(kind: &'static str, names: Vec<&'t str>) -> Self {
         Self { kind, names }
@@ -139,7 +142,7 @@ impl<'t> Names<'t> {
             self.names.iter().position(|known| *known == name).ok_or_else(|| {
                 let invalid = Invalid::new(format!("is the name of no {}", self.kind));
                 match suggestion(name, self.names.iter().copied(), "there are:") {
-                    Some(help) => invalid.guess(help),
+                    Some(help) => invalid.suggestion(help),
                     None => invalid,
                 }
             })

@@ -3,5 +3,5 @@
 mod cursor;
 mod mapping;
 
-pub(super) use cursor::{Cursor, Reader};
-pub(super) use mapping::{Mapping, Names};
+pub(super) use cursor::{Cursor, ReadContext};
+pub(super) use mapping::{MappingCursor, NameTable};

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{routes::Draft, user::Known};
+use super::{routes::DraftRoute, user::IdentitySources};
 use crate::config::model::{HostPattern, KeyPart, KeyRecipe, Mode, PathPattern, Policy, Route};
 
 /// Parts that are named in a warning.
-const NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 
 /// Warns of every route on which each limit that holds is counted by something that its client chooses: with a new
 /// value in each request, no limit is ever reached.
-pub(super) fn warn(drafts: &[Draft<'_>], policies: &[Arc<Policy>], known: Known) {
-    for Draft { cursor, route, .. } in drafts {
+pub(super) fn warn(drafts: &[DraftRoute<'_>], policies: &[Arc<Policy>], identity: IdentitySources) {
+    for DraftRoute { cursor, route, .. } in drafts {
         let of_route = route.policies.iter().filter_map(|policy| policies.get(*policy));
         let keys = of_route.filter(|policy| policy.mode == Mode::Enforce).flat_map(|policy| &policy.keys);
         let keys: Vec<&KeyRecipe> = keys.collect();
-        let chosen = |part: &&KeyPart| is_chosen(part, route, known);
+        let chosen = |part: &&KeyPart| is_chosen_by_client(part, route, identity);
         if keys.is_empty() || !keys.iter().all(|key| key.0.iter().any(|part| chosen(&part))) {
             continue;
         }
@@ -25,8 +25,8 @@ pub(super) fn warn(drafts: &[Draft<'_>], policies: &[Arc<Policy>], known: Known)
                 names.push(name);
             }
         }
-        let more = if names.len() > NAMED { ", …" } else { "" };
-        names.truncate(NAMED);
+        let more = if names.len() > MAX_NAMED { ", …" } else { "" };
+        names.truncate(MAX_NAMED);
         let message = format!(
             "all limits of route `{}` count by what its clients choose ({}{more}): with a new value in each request a \
              client is never limited",
@@ -40,10 +40,10 @@ pub(super) fn warn(drafts: &[Draft<'_>], policies: &[Arc<Policy>], known: Known)
 }
 
 /// Whether a client can give this part another value in each request, and reach the route all the same.
-fn is_chosen(part: &KeyPart, route: &Route, known: Known) -> bool {
+fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources) -> bool {
     match part {
         KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_) => true,
-        KeyPart::User => known.believes,
+        KeyPart::User => identity.has_unverified_users,
         KeyPart::Path => !matches!(route.path, PathPattern::Exact(_)),
         KeyPart::Host => {
             route.hosts.is_empty() || route.hosts.iter().any(|host| matches!(host, HostPattern::Suffix(_)))

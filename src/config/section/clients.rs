@@ -5,36 +5,36 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::SHORTEST;
+use super::MIN_DURATION;
 use crate::config::{
     model::{AddressHeader, ClientAddress, ClientLimits, Forwarded, RateLimitFields, ReplyHeaders},
     reader::Cursor,
     value::{
-        Invalid, LONGEST_DURATION, choice, count, duration, free_field_name, network, pseudonym,
-        request_id_name, size,
+        Invalid, MAX_DURATION, choice, count, duration, network, pseudonym, request_id_field_name, size,
+        unreserved_field_name,
     },
 };
 
 pub(super) fn trusted_proxies(value: Option<Cursor<'_>>) -> Vec<IpNet> {
-    value.map(|list| list.distinct(|item| item.parse(network))).unwrap_or_default()
+    value.map(|list| list.unique_items(|item| item.parse(network))).unwrap_or_default()
 }
 
 pub(super) fn client_address(value: Option<Cursor<'_>>) -> ClientAddress {
     let default = ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
-    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let address = ClientAddress {
-        header: at.parse_or("header", default.header, address_header),
-        ipv6_prefix: at.parse_or("ipv6_prefix", default.ipv6_prefix, |text| {
+        header: mapping.parse_or("header", default.header, address_header),
+        ipv6_prefix: mapping.parse_or("ipv6_prefix", default.ipv6_prefix, |text| {
             let length = count(1..=128)(text)?;
             u8::try_from(length).map_err(|_| Invalid::new("is too large"))
         }),
     };
-    at.finish();
+    mapping.finish();
     address
 }
 
 fn address_header(text: &str) -> Result<AddressHeader, Invalid> {
-    let name = free_field_name(text)?;
+    let name = unreserved_field_name(text)?;
     Ok(match name.as_str() {
         "x-forwarded-for" => AddressHeader::XForwardedFor,
         "forwarded" => AddressHeader::Forwarded,
@@ -43,7 +43,9 @@ fn address_header(text: &str) -> Result<AddressHeader, Invalid> {
 }
 
 pub(super) fn request_id(value: Option<Cursor<'_>>) -> HeaderName {
-    value.and_then(|value| value.parse(request_id_name)).unwrap_or(HeaderName::from_static("x-request-id"))
+    value
+        .and_then(|value| value.parse(request_id_field_name))
+        .unwrap_or(HeaderName::from_static("x-request-id"))
 }
 
 pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
@@ -54,31 +56,31 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         idle_timeout: Duration::from_secs(75),
         connections: 10_000,
     };
-    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
-    let time = || duration(SHORTEST..=LONGEST_DURATION);
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let time = || duration(MIN_DURATION..=MAX_DURATION);
     let limits = ClientLimits {
-        header_size: at.parse_or("header_size", default.header_size, size(1 << 10..=1 << 20)),
-        headers: at.parse_or("headers", default.headers, count(1..=10_000)),
-        header_timeout: at.parse_or("header_timeout", default.header_timeout, time()),
-        idle_timeout: at.parse_or("idle_timeout", default.idle_timeout, time()),
-        connections: at.parse_or("connections", default.connections, count(1..=10_000_000)),
+        header_size: mapping.parse_or("header_size", default.header_size, size(1 << 10..=1 << 20)),
+        headers: mapping.parse_or("headers", default.headers, count(1..=10_000)),
+        header_timeout: mapping.parse_or("header_timeout", default.header_timeout, time()),
+        idle_timeout: mapping.parse_or("idle_timeout", default.idle_timeout, time()),
+        connections: mapping.parse_or("connections", default.connections, count(1..=10_000_000)),
     };
-    at.finish();
+    mapping.finish();
     limits
 }
 
 pub(super) fn reply_headers(value: Option<Cursor<'_>>) -> ReplyHeaders {
     let default = ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() };
-    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let ratelimit = choice(&[
         ("draft", RateLimitFields::Draft),
         ("legacy", RateLimitFields::Legacy),
         ("both", RateLimitFields::Both),
         ("off", RateLimitFields::Off),
     ]);
-    let ratelimit = at.parse_or("ratelimit", default.ratelimit, ratelimit);
-    let via = at.parse_or("via", default.via, pseudonym);
-    at.finish();
+    let ratelimit = mapping.parse_or("ratelimit", default.ratelimit, ratelimit);
+    let via = mapping.parse_or("via", default.via, pseudonym);
+    mapping.finish();
     ReplyHeaders { ratelimit, via }
 }
 

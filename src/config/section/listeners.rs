@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use crate::config::{
     model::{Admin, Listener, Secret},
     reader::Cursor,
-    value::{bearer_token, socket},
+    value::{bearer_token, socket_address},
 };
 
 pub(super) fn listeners(value: Option<Cursor<'_>>) -> Vec<Listener> {
@@ -18,13 +18,14 @@ pub(super) fn listeners(value: Option<Cursor<'_>>) -> Vec<Listener> {
         list.report("there is no listener, so nobody would be served", None);
     }
     for item in items.unwrap_or_default() {
-        let Some(mut at) = item.mapping() else { continue };
-        let value = at.require("address", "such as `address: 127.0.0.1:8080`");
-        at.finish();
-        let Some((value, address)) = value.and_then(|value| Some((value, value.parse(socket)?))) else {
+        let Some(mut mapping) = item.mapping() else { continue };
+        let value = mapping.require("address", "such as `address: 127.0.0.1:8080`");
+        mapping.finish();
+        let Some((value, address)) = value.and_then(|value| Some((value, value.parse(socket_address)?)))
+        else {
             continue;
         };
-        if listeners.iter().any(|other| same(other.address, address)) {
+        if listeners.iter().any(|other| same_socket(other.address, address)) {
             value.report("another listener has this address already", None);
         }
         listeners.push(Listener { address });
@@ -35,27 +36,27 @@ pub(super) fn listeners(value: Option<Cursor<'_>>) -> Vec<Listener> {
 pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9900));
     let mapping = value.and_then(|value| Some((value, value.mapping()?)));
-    let Some((value, mut at)) = mapping else {
+    let Some((value, mut mapping)) = mapping else {
         return Admin { address: default, token: None };
     };
-    let written = at.take("address");
-    let address = written.and_then(|value| value.parse(socket)).unwrap_or(default);
-    let token = at.take("token").map(|value| value.parse_secret(bearer_token));
+    let address_value = mapping.take("address");
+    let address = address_value.and_then(|value| value.parse(socket_address)).unwrap_or(default);
+    let token = mapping.take("token").map(|value| value.parse_secret(bearer_token));
     // A token that is wrong was reported as such; it isn't missing as well.
     let missing = matches!(token, None | Some(Some(None)));
-    at.finish();
-    let address_or_admin = written.unwrap_or(value);
+    mapping.finish();
+    let address_or_admin = address_value.unwrap_or(value);
     if missing && !address.ip().is_loopback() {
         let help = "set `token`, or listen at 127.0.0.1".to_owned();
         address_or_admin.report("an admin port that others can reach needs a token", help);
     }
-    if listeners.iter().any(|listener| same(listener.address, address)) {
+    if listeners.iter().any(|listener| same_socket(listener.address, address)) {
         address_or_admin.report("a listener has this address already", None);
     }
     Admin { address, token: token.flatten().flatten().map(Secret::new) }
 }
 
 /// Port 0 is any port that is free.
-fn same(one: SocketAddr, other: SocketAddr) -> bool {
+fn same_socket(one: SocketAddr, other: SocketAddr) -> bool {
     one == other && one.port() != 0
 }

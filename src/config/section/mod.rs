@@ -22,4 +22,4 @@ use std::time::Duration;
 pub(super) use root::read;
 
 /// The shortest time that is measured.
-const SHORTEST: Duration = Duration::from_millis(1);
+const MIN_DURATION: Duration = Duration::from_millis(1);

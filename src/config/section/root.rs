@@ -6,40 +6,40 @@ use super::{abuse, clients, listeners, policies, routes, store, telemetry, upstr
 use crate::config::{
     model::{Config, ConfigSource, Shutdown, Workers},
     reader::Cursor,
-    value::{Invalid, LONGEST_DURATION, count, duration},
+    value::{Invalid, MAX_DURATION, count, duration},
 };
 
 /// Reads the whole configuration. Where it gives none, it has reported why.
 pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
-    if root.is_nothing() {
+    if root.is_null() {
         let help = "it needs at least `upstreams` and `routes`".to_owned();
         root.report("the configuration is empty", help);
         return None;
     }
-    let mut at = root.mapping()?;
-    let listeners = listeners::listeners(at.take("listeners"));
-    let admin = listeners::admin(at.take("admin"), &listeners);
-    let workers = at.parse_or("workers", Workers::Auto, workers);
-    let trusted_proxies = at.take("trusted_proxies");
-    let trusts = trusted_proxies.is_some_and(|list| !list.is_empty_list());
+    let mut mapping = root.mapping()?;
+    let listeners = listeners::listeners(mapping.take("listeners"));
+    let admin = listeners::admin(mapping.take("admin"), &listeners);
+    let workers = mapping.parse_or("workers", Workers::Auto, workers);
+    let trusted_proxies = mapping.take("trusted_proxies");
+    let has_trusted_proxies = trusted_proxies.is_some_and(|list| !list.is_empty_list());
     let trusted_proxies = clients::trusted_proxies(trusted_proxies);
-    let client_address = clients::client_address(at.take("client_address"));
-    let request_id = clients::request_id(at.take("request_id"));
-    let (user, known) = user::sources(at.take("user"), trusts);
-    let store = store::store(at.take("store"));
-    let policies = policies::policies(at.take("policies"), known);
-    let bans = abuse::bans(at.take("bans"), known);
-    let abuse = abuse::abuse(at.take("abuse"));
-    let upstreams = upstreams::upstreams(at.require("upstreams", UPSTREAMS), &policies.names);
-    let routes = routes::routes(at.require("routes", ROUTES), &policies, &upstreams, known);
-    let client_limits = clients::limits(at.take("client_limits"));
-    let reply_headers = clients::reply_headers(at.take("reply_headers"));
-    let forwarded = clients::forwarded(at.take("forwarded"));
-    let access_log = telemetry::access_log(at.take("access_log"));
-    let log = telemetry::log(at.take("log"));
-    let tracing = at.take("tracing").and_then(telemetry::tracing);
-    let shutdown = shutdown(at.take("shutdown"));
-    at.finish_besides(|key| key.starts_with("x-"));
+    let client_address = clients::client_address(mapping.take("client_address"));
+    let request_id = clients::request_id(mapping.take("request_id"));
+    let (user, identity) = user::user_sources(mapping.take("user"), has_trusted_proxies);
+    let store = store::store(mapping.take("store"));
+    let policies = policies::policies(mapping.take("policies"), identity);
+    let bans = abuse::bans(mapping.take("bans"), identity);
+    let abuse = abuse::abuse(mapping.take("abuse"));
+    let upstreams = upstreams::upstreams(mapping.require("upstreams", UPSTREAMS), &policies.names);
+    let routes = routes::routes(mapping.require("routes", ROUTES), &policies, &upstreams, identity);
+    let client_limits = clients::limits(mapping.take("client_limits"));
+    let reply_headers = clients::reply_headers(mapping.take("reply_headers"));
+    let forwarded = clients::forwarded(mapping.take("forwarded"));
+    let access_log = telemetry::access_log(mapping.take("access_log"));
+    let log = telemetry::log(mapping.take("log"));
+    let tracing = mapping.take("tracing").and_then(telemetry::tracing);
+    let shutdown = shutdown(mapping.take("shutdown"));
+    mapping.finish_allowing(|key| key.starts_with("x-"));
     Some(Config {
         listeners,
         admin,
@@ -71,14 +71,16 @@ const ROUTES: &str = "such as `routes: [{ path: /*, upstream: api }]`";
 fn workers(text: &str) -> Result<Workers, Invalid> {
     match text {
         "auto" => Ok(Workers::Auto),
-        _ => count(1..=1024)(text).map(Workers::Count).map_err(|invalid| invalid.form("auto, or 1 to 1024")),
+        _ => count(1..=1024)(text)
+            .map(Workers::Count)
+            .map_err(|invalid| invalid.expected("auto, or 1 to 1024")),
     }
 }
 
 fn shutdown(value: Option<Cursor<'_>>) -> Shutdown {
     let default = Shutdown { drain: Duration::from_secs(30) };
-    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
-    let drain = at.parse_or("drain", default.drain, duration(Duration::ZERO..=LONGEST_DURATION));
-    at.finish();
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let drain = mapping.parse_or("drain", default.drain, duration(Duration::ZERO..=MAX_DURATION));
+    mapping.finish();
     Shutdown { drain }
 }

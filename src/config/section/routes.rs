@@ -9,16 +9,16 @@ use super::{
     policies::Policies,
     unreachable_routes,
     upstreams::{Upstreams, timeouts},
-    user::Known,
+    user::IdentitySources,
 };
 use crate::config::{
     model::Route,
-    reader::{Cursor, Mapping, Names},
+    reader::{Cursor, MappingCursor, NameTable},
     value::{field_name, field_value, host_pattern, method, path_pattern, route_name},
 };
 
 /// A route that is read, but not yet held against the others.
-pub(super) struct Draft<'t> {
+pub(super) struct DraftRoute<'t> {
     /// The whole of it.
     pub(super) cursor: Cursor<'t>,
     /// The name that it was given; else it is named after its path.
@@ -31,7 +31,7 @@ pub(super) fn routes(
     value: Option<Cursor<'_>>,
     policies: &Policies<'_>,
     upstreams: &Upstreams<'_>,
-    known: Known,
+    identity: IdentitySources,
 ) -> Option<Vec<Route>> {
     let list = value?;
     let items = list.list()?;
@@ -41,40 +41,43 @@ pub(super) fn routes(
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
-        match item.mapping().and_then(|at| draft(item, at, &policies.names, upstreams)) {
+        match item.mapping().and_then(|mapping| draft_route(item, mapping, &policies.names, upstreams)) {
             Some(draft) => drafts.push(draft),
             None => complete = false,
         }
     }
     unreachable_routes::report(&drafts);
-    bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), known);
+    bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)
 }
 
-fn draft<'t>(
+fn draft_route<'t>(
     cursor: Cursor<'t>,
-    mut at: Mapping<'t>,
-    policies: &Names<'_>,
+    mut mapping: MappingCursor<'t>,
+    policies: &NameTable<'_>,
     upstreams: &Upstreams<'_>,
-) -> Option<Draft<'t>> {
-    let name = at.take("name").map(|value| Some((value, value.parse(route_name)?)));
-    let hosts =
-        at.take("hosts").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(host_pattern)));
-    let path = at
+) -> Option<DraftRoute<'t>> {
+    let name = mapping.take("name").map(|value| Some((value, value.parse(route_name)?)));
+    let hosts = mapping
+        .take("hosts")
+        .map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(host_pattern)));
+    let path = mapping
         .require("path", "such as `path: /*`")
         .and_then(|value| value.parse(|text| Ok((text.to_owned(), path_pattern(text)?))));
     let methods =
-        at.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
-    let headers = at.take("headers").map_or(Some(Vec::new()), headers);
-    let upstream = at
+        mapping.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
+    let headers = mapping.take("headers").map_or(Some(Vec::new()), headers);
+    let upstream = mapping
         .require("upstream", "the name of one of `upstreams`")
         .and_then(|value| upstreams.names.resolve(value));
-    let own =
-        at.take("policies").map(|list| list.distinct(|item| policies.resolve(item))).unwrap_or_default();
+    let own = mapping
+        .take("policies")
+        .map(|list| list.unique_items(|item| policies.resolve(item)))
+        .unwrap_or_default();
     let (mut all, inherited) = upstreams.inherited(upstream);
-    let timeouts = timeouts(at.take("timeouts"), inherited);
-    at.finish();
+    let timeouts = timeouts(mapping.take("timeouts"), inherited);
+    mapping.finish();
 
     for policy in own {
         if !all.contains(&policy) {
@@ -96,7 +99,7 @@ fn draft<'t>(
         policies: all,
         timeouts,
     };
-    Some(Draft { cursor, name, route })
+    Some(DraftRoute { cursor, name, route })
 }
 
 /// What a request must be one of. None where one is wrong: the rest must not pass for all of it.
@@ -109,21 +112,23 @@ fn conditions<'t, T: PartialEq>(
         list.report("an empty list matches no request", "leave it out to match any".to_owned());
         return None;
     }
-    let all = list.distinct(read);
+    let all = list.unique_items(read);
     (all.len() == count).then_some(all)
 }
 
 /// Fields that a request must have. None where one is wrong.
 fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
-    let entries = value.named()?;
+    let entries = value.named_entries()?;
     let count = entries.len();
     let mut all: Vec<(HeaderName, HeaderValue)> = Vec::new();
-    for (place, name, value) in entries {
+    for (location, name, value) in entries {
         let content = value.parse(field_value);
         match field_name(name) {
-            Err(invalid) => value.report_at(place, format!("`{name}` {}", invalid.what), invalid.help(false)),
+            Err(invalid) => {
+                value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
+            }
             Ok(name) if all.iter().any(|(other, _)| *other == name) => {
-                value.report_at(place, format!("`{name}` stands twice; case doesn't matter"), None);
+                value.report_at(location, format!("`{name}` stands twice; case doesn't matter"), None);
             }
             Ok(name) => all.extend(content.map(|content| (name, content))),
         }
@@ -133,20 +138,20 @@ fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
 
 /// Reports names that were given twice, and tells apart what is named after its path:
 /// the second route for `/a` that has no name is `/a#2`, as long as no other is named so.
-fn with_unique_names(drafts: Vec<Draft<'_>>) -> Vec<Route> {
+fn with_unique_names(drafts: Vec<DraftRoute<'_>>) -> Vec<Route> {
     let mut lines: HashMap<String, usize> = HashMap::new();
     for draft in &drafts {
         let Some(cursor) = draft.name else { continue };
         if let Some(line) = lines.get(&draft.route.name) {
             let help = format!("the route in line {line} has it already; metrics tell routes apart by name");
-            cursor.report(format!("the name `{}` is taken", cursor.written().unwrap_or_default()), help);
+            cursor.report(format!("the name `{}` is taken", cursor.scalar().unwrap_or_default()), help);
         } else {
-            lines.insert(draft.route.name.clone(), cursor.place().line);
+            lines.insert(draft.route.name.clone(), cursor.location().line);
         }
     }
     let mut times: HashMap<String, usize> = HashMap::new();
     let mut routes = Vec::with_capacity(drafts.len());
-    for Draft { cursor, name, mut route } in drafts {
+    for DraftRoute { cursor, name, mut route } in drafts {
         if name.is_none() {
             let path = route.name.clone();
             let time = times.entry(path.clone()).or_insert(0);
@@ -154,7 +159,7 @@ fn with_unique_names(drafts: Vec<Draft<'_>>) -> Vec<Route> {
                 *time += 1;
                 route.name = if *time == 1 { path.clone() } else { format!("{path}#{time}") };
             }
-            lines.insert(route.name.clone(), cursor.place().line);
+            lines.insert(route.name.clone(), cursor.location().line);
         }
         routes.push(route);
     }

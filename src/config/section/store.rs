@@ -2,13 +2,13 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::SHORTEST;
+use super::MIN_DURATION;
 use crate::config::{
     model::{Breaker, MemoryStore, Redis, RedisTls, Secret, Store},
-    reader::{Cursor, Mapping},
+    reader::{Cursor, MappingCursor},
     value::{
-        Invalid, REDIS_URL, authorities, belongs_to, certificates, choice, count, duration, key_prefix,
-        private_key, redis_url,
+        Invalid, REDIS_URL, authorities, certificates, check_key_matches, choice, count, duration,
+        key_prefix, private_key, redis_url,
     },
 };
 
@@ -18,7 +18,7 @@ const MEMORY: MemoryStore = MemoryStore { max_keys: 1_000_000 };
 pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
     let default = Store { memory: MEMORY, redis: None };
     let Some(value) = value else { return default };
-    if let Some(word) = value.written() {
+    if let Some(word) = value.scalar() {
         if word == "redis" || word.contains("://") {
             value.report("a store in Redis is a mapping that holds the URL", SMALLEST_REDIS.to_owned());
         } else {
@@ -26,76 +26,80 @@ pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
         }
         return default;
     }
-    let Some(mut at) = value.mapping() else { return default };
-    let redis = at.take("redis").and_then(redis);
-    let memory = at.take("memory").map_or(MEMORY, memory);
-    at.finish();
+    let Some(mut mapping) = value.mapping() else { return default };
+    let redis = mapping.take("redis").and_then(redis);
+    let memory = mapping.take("memory").map_or(MEMORY, memory);
+    mapping.finish();
     Store { memory, redis }
 }
 
 fn memory(value: Cursor<'_>) -> MemoryStore {
-    let Some(mut at) = value.mapping() else { return MEMORY };
-    let max_keys = at.parse_or("max_keys", MEMORY.max_keys, count(1..=1_000_000_000));
-    at.finish();
+    let Some(mut mapping) = value.mapping() else { return MEMORY };
+    let max_keys = mapping.parse_or("max_keys", MEMORY.max_keys, count(1..=1_000_000_000));
+    mapping.finish();
     MemoryStore { max_keys }
 }
 
 const SMALLEST_REDIS: &str = "such as `store: { redis: { url: redis://127.0.0.1:6379 } }`";
 
 /// Ways to find Redis that are known, but not here.
-const LATER: [&str; 2] = ["sentinel", "cluster"];
+const UNSUPPORTED: [&str; 2] = ["sentinel", "cluster"];
 
 fn redis(value: Cursor<'_>) -> Option<Redis> {
-    if value.written().is_some() {
+    if value.scalar().is_some() {
         value.report("expected a mapping, not a word", SMALLEST_REDIS.to_owned());
         return None;
     }
-    let mut at = value.mapping()?;
-    let url = url(&mut at).and_then(|value| value.parse_secret(redis_url));
-    if let (Some(place), Some(url)) = (at.place_of("tls"), &url)
+    let mut mapping = value.mapping()?;
+    let url = url(&mut mapping).and_then(|value| value.parse_secret(redis_url));
+    if let (Some(location), Some(url)) = (mapping.key_location("tls"), &url)
         && url.scheme() != "rediss"
     {
         let help = "write rediss:// to speak TLS, or leave `tls` out";
-        at.report_at(place, format!("`tls` is for rediss://, not for {}://", url.scheme()), help.to_owned());
+        mapping.report_at(
+            location,
+            format!("`tls` is for rediss://, not for {}://", url.scheme()),
+            help.to_owned(),
+        );
     }
-    let tls = at.take("tls").map(tls).unwrap_or_default();
-    let time = duration(SHORTEST..=Duration::from_secs(10));
-    let timeout = at.parse_or("timeout", Duration::from_millis(50), time);
-    let connections = at.parse_or("connections", 2, small(1..=64));
-    let prefix = at.parse_or("prefix", "ratelimit".to_owned(), key_prefix);
-    let breaker = breaker(at.take("breaker"));
-    at.finish_besides(|key| LATER.contains(&key));
+    let tls = mapping.take("tls").map(tls).unwrap_or_default();
+    let time = duration(MIN_DURATION..=Duration::from_secs(10));
+    let timeout = mapping.parse_or("timeout", Duration::from_millis(50), time);
+    let connections = mapping.parse_or("connections", 2, count_u32(1..=64));
+    let prefix = mapping.parse_or("prefix", "ratelimit".to_owned(), key_prefix);
+    let breaker = breaker(mapping.take("breaker"));
+    mapping.finish_allowing(|key| UNSUPPORTED.contains(&key));
     Some(Redis { url: Secret::new(url?), tls, timeout, connections, prefix, breaker })
 }
 
 /// The URL, unless another way stands in its place.
-fn url<'t>(at: &mut Mapping<'t>) -> Option<Cursor<'t>> {
+fn url<'t>(mapping: &mut MappingCursor<'t>) -> Option<Cursor<'t>> {
     let mut others = false;
-    for later in LATER {
-        if let Some(place) = at.place_of(later) {
+    for later in UNSUPPORTED {
+        if let Some(location) = mapping.key_location(later) {
             let help = "give the URL of one Redis: `url: redis://HOST:PORT`".to_owned();
-            at.report_at(place, format!("`{later}` is not supported yet"), help);
+            mapping.report_at(location, format!("`{later}` is not supported yet"), help);
             others = true;
         }
     }
-    if others { at.take("url") } else { at.require("url", REDIS_URL) }
+    if others { mapping.take("url") } else { mapping.require("url", REDIS_URL) }
 }
 
 fn tls(value: Cursor<'_>) -> RedisTls {
-    let Some(mut at) = value.mapping() else { return RedisTls::default() };
-    let ca = at.take("ca").and_then(|value| value.file(authorities));
-    let (cert, key) = (at.take("cert"), at.take("key"));
+    let Some(mut mapping) = value.mapping() else { return RedisTls::default() };
+    let ca = mapping.take("ca").and_then(|value| value.file(authorities));
+    let (cert, key) = (mapping.take("cert"), mapping.take("key"));
     for (one, other) in [("cert", "key"), ("key", "cert")] {
-        if let Some(place) = at.place_of(one).filter(|_| !at.means(other)) {
+        if let Some(location) = mapping.key_location(one).filter(|_| !mapping.has_or_misspells(other)) {
             let help = format!("the certificate and its key come together: `{other}: FILE`");
-            at.report_at(place, format!("`{one}` stands without `{other}`"), help);
+            mapping.report_at(location, format!("`{one}` stands without `{other}`"), help);
         }
     }
-    at.finish();
+    mapping.finish();
     let chain = cert.and_then(|value| value.file(certificates));
     let identity = key.and_then(|value| match chain {
         Some((cert, chain)) => {
-            let (key, ()) = value.file(|bytes| belongs_to(private_key(bytes)?, chain))?;
+            let (key, ()) = value.file(|bytes| check_key_matches(private_key(bytes)?, chain))?;
             Some((cert, key))
         }
         // Its own errors it has all the same.
@@ -106,17 +110,17 @@ fn tls(value: Cursor<'_>) -> RedisTls {
 
 fn breaker(value: Option<Cursor<'_>>) -> Breaker {
     let default = Breaker { failures: 5, retry_after: Duration::from_secs(1) };
-    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let time = duration(Duration::from_millis(10)..=Duration::from_secs(60 * 60));
     let breaker = Breaker {
-        failures: at.parse_or("failures", default.failures, small(1..=1_000_000)),
-        retry_after: at.parse_or("retry_after", default.retry_after, time),
+        failures: mapping.parse_or("failures", default.failures, count_u32(1..=1_000_000)),
+        retry_after: mapping.parse_or("retry_after", default.retry_after, time),
     };
-    at.finish();
+    mapping.finish();
     breaker
 }
 
-fn small(allowed: RangeInclusive<usize>) -> impl Fn(&str) -> Result<u32, Invalid> {
+fn count_u32(allowed: RangeInclusive<usize>) -> impl Fn(&str) -> Result<u32, Invalid> {
     move |text| {
         let number = count(allowed.clone())(text)?;
         u32::try_from(number).map_err(|_| Invalid::new("is too large"))

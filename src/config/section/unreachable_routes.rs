@@ -1,13 +1,13 @@
 //! Routes that no request can reach, because an earlier one takes whatever they match.
 
-use super::routes::Draft;
+use super::routes::DraftRoute;
 use crate::config::model::{HostPattern, PathPattern, Route, Segment};
 
 /// Reports every route that an earlier one covers for certain.
-pub(super) fn report(drafts: &[Draft<'_>]) {
+pub(super) fn report(drafts: &[DraftRoute<'_>]) {
     for (index, later) in drafts.iter().enumerate() {
         if let Some(earlier) = drafts[..index].iter().find(|earlier| covers(&earlier.route, &later.route)) {
-            let line = earlier.cursor.place().line;
+            let line = earlier.cursor.location().line;
             let help = format!("the route in line {line} takes all that it matches; put this one before it");
             later.cursor.report("no request ever reaches this route", help);
         }

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::SHORTEST;
+use super::MIN_DURATION;
 use crate::config::{
     model::{Balance, Endpoint, HostHeader, Timeouts, Upstream},
-    reader::{Cursor, Mapping, Names},
-    value::{Invalid, LONGEST_DURATION, choice, count, duration, endpoint_url, name_of_thing},
+    reader::{Cursor, MappingCursor, NameTable},
+    value::{Invalid, MAX_DURATION, choice, count, duration, endpoint_url, resource_name},
 };
 
 /// What routes refer to, and the upstreams themselves where all are right.
 pub(super) struct Upstreams<'t> {
-    pub(super) names: Names<'t>,
+    pub(super) names: NameTable<'t>,
     pub(super) resolved: Option<Vec<Upstream>>,
     /// For each, what [`Upstreams::inherited`] gives.
     inherited: Vec<(Vec<usize>, Timeouts)>,
@@ -31,9 +31,9 @@ const TIMEOUTS: Timeouts = Timeouts {
     idle: Duration::from_secs(60),
 };
 
-pub(super) fn upstreams<'t>(value: Option<Cursor<'t>>, policies: &Names<'_>) -> Upstreams<'t> {
+pub(super) fn upstreams<'t>(value: Option<Cursor<'t>>, policies: &NameTable<'_>) -> Upstreams<'t> {
     let entries = value.and_then(|value| {
-        let entries = value.named()?;
+        let entries = value.named_entries()?;
         if entries.is_empty() {
             value.report("there is no upstream, so nothing could be forwarded", None);
         }
@@ -42,33 +42,35 @@ pub(super) fn upstreams<'t>(value: Option<Cursor<'t>>, policies: &Names<'_>) -> 
     let entries = entries.unwrap_or_default();
     let names = entries.iter().map(|(_, name, _)| *name).collect();
     let (mut inherited, mut all) = (Vec::new(), Vec::new());
-    for (place, name, value) in entries {
-        if let Err(invalid) = name_of_thing(name) {
-            value.report_at(place, format!("`{name}` {}", invalid.what), invalid.help(false));
+    for (location, name, value) in entries {
+        if let Err(invalid) = resource_name(name) {
+            value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
         let (policies, upstream) = match value.mapping() {
-            Some(mut at) => {
-                let own = at.take("policies").map(|list| list.distinct(|item| policies.resolve(item)));
-                (own.unwrap_or_default(), upstream(name, at))
+            Some(mut mapping) => {
+                let own =
+                    mapping.take("policies").map(|list| list.unique_items(|item| policies.resolve(item)));
+                (own.unwrap_or_default(), upstream(name, mapping))
             }
             None => (Vec::new(), None),
         };
         inherited.push((policies, upstream.as_ref().map_or(TIMEOUTS, |upstream| upstream.timeouts)));
         all.push(upstream);
     }
-    Upstreams { names: Names::new("upstream", names), inherited, resolved: all.into_iter().collect() }
+    Upstreams { names: NameTable::new("upstream", names), inherited, resolved: all.into_iter().collect() }
 }
 
-fn upstream(name: &str, mut at: Mapping<'_>) -> Option<Upstream> {
-    let endpoints = at.require("endpoints", "such as `endpoints: [http://127.0.0.1:3000]`").map(endpoints);
+fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
+    let endpoints =
+        mapping.require("endpoints", "such as `endpoints: [http://127.0.0.1:3000]`").map(endpoints);
     let balance = choice(&[("least_request", Balance::LeastRequest), ("round_robin", Balance::RoundRobin)]);
-    let balance = at.parse_or("balance", Balance::LeastRequest, balance);
-    let timeouts = timeouts(at.take("timeouts"), TIMEOUTS);
-    let max_connections = at.parse_or("max_connections", 1024, count(1..=1_000_000));
-    let idle_connections = at.parse_or("idle_connections", 64, count(0..=1_000_000));
+    let balance = mapping.parse_or("balance", Balance::LeastRequest, balance);
+    let timeouts = timeouts(mapping.take("timeouts"), TIMEOUTS);
+    let max_connections = mapping.parse_or("max_connections", 1024, count(1..=1_000_000));
+    let idle_connections = mapping.parse_or("idle_connections", 64, count(0..=1_000_000));
     let host = choice(&[("preserve", HostHeader::Preserve), ("rewrite", HostHeader::Rewrite)]);
-    let host = at.parse_or("host", HostHeader::Preserve, host);
-    at.finish();
+    let host = mapping.parse_or("host", HostHeader::Preserve, host);
+    mapping.finish();
     Some(Upstream {
         name: name.to_owned(),
         endpoints: endpoints?,
@@ -85,29 +87,29 @@ fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
         value.report("an upstream needs an endpoint", "such as [http://127.0.0.1:3000]".to_owned());
     }
     value.items(|item| {
-        if item.written().is_some() {
+        if item.scalar().is_some() {
             return item.parse(endpoint_url);
         }
-        let mut at = item.mapping()?;
-        let url = at.require("url", "such as `url: http://127.0.0.1:3000`");
-        let weight = at.parse_or("weight", 1, |text| {
+        let mut mapping = item.mapping()?;
+        let url = mapping.require("url", "such as `url: http://127.0.0.1:3000`");
+        let weight = mapping.parse_or("weight", 1, |text| {
             let weight = count(1..=1000)(text)?;
             u32::try_from(weight).map_err(|_| Invalid::new("is too large"))
         });
-        at.finish();
+        mapping.finish();
         Some(Endpoint { weight, ..url?.parse(endpoint_url)? })
     })
 }
 
 /// The timeouts that are written, and those of `default` for the rest.
 pub(super) fn timeouts(value: Option<Cursor<'_>>, default: Timeouts) -> Timeouts {
-    let Some(mut at) = value.and_then(Cursor::mapping) else { return default };
-    let time = || duration(SHORTEST..=LONGEST_DURATION);
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let time = || duration(MIN_DURATION..=MAX_DURATION);
     let timeouts = Timeouts {
-        connect: at.parse_or("connect", default.connect, time()),
-        response: at.parse_or("response", default.response, time()),
-        idle: at.parse_or("idle", default.idle, time()),
+        connect: mapping.parse_or("connect", default.connect, time()),
+        response: mapping.parse_or("response", default.response, time()),
+        idle: mapping.parse_or("idle", default.idle, time()),
     };
-    at.finish();
+    mapping.finish();
     timeouts
 }

@@ -12,16 +12,16 @@ pub(in crate::config) fn choice<T: Copy>(
             return Ok(*value);
         }
         let words: Vec<_> = options.iter().map(|(word, _)| *word).collect();
-        let invalid = Invalid::new("is not a choice here").form(format!("one of {}", words.join(", ")));
+        let invalid = Invalid::new("is not a choice here").expected(format!("one of {}", words.join(", ")));
         Err(match nearest(text, words) {
-            Some(word) => invalid.guess(format!("did you mean `{word}`?")),
+            Some(word) => invalid.suggestion(format!("did you mean `{word}`?")),
             None => invalid,
         })
     }
 }
 
 /// Reads `true` or `false`.
-pub(in crate::config) fn switch(text: &str) -> Result<bool, Invalid> {
+pub(in crate::config) fn boolean(text: &str) -> Result<bool, Invalid> {
     choice(&[("true", true), ("false", false)])(text)
 }
 

@@ -7,7 +7,7 @@ use strsim::damerau_levenshtein;
 
 use super::{
     Invalid,
-    quantity::{number, whole},
+    quantity::{number, whole_number},
 };
 
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
@@ -19,7 +19,7 @@ pub(in crate::config) fn field_name(text: &str) -> Result<HeaderName, Invalid> {
 
 /// What frames a message, belongs to one connection, or says whom it is for and from: no field for
 /// other uses.
-const OF_THE_MESSAGE: [&str; 16] = [
+const RESERVED_FIELDS: [&str; 16] = [
     "authorization",
     "connection",
     "content-length",
@@ -39,7 +39,7 @@ const OF_THE_MESSAGE: [&str; 16] = [
 ];
 
 /// What else has a meaning of its own, which a request ID would overwrite.
-const WITH_A_MEANING: [&str; 27] = [
+const STANDARD_FIELDS: [&str; 27] = [
     "age",
     "allow",
     "alt-svc",
@@ -70,29 +70,29 @@ const WITH_A_MEANING: [&str; 27] = [
 ];
 
 /// Families of such fields.
-const FAMILIES: [&str; 6] = ["accept", "access-control-", "content-", "if-", "sec-", "x-forwarded-"];
+const STANDARD_PREFIXES: [&str; 6] = ["accept", "access-control-", "content-", "if-", "sec-", "x-forwarded-"];
 
 /// Reads the name of the field in which request IDs travel.
-pub(in crate::config) fn request_id_name(text: &str) -> Result<HeaderName, Invalid> {
-    let name = free_field_name(text)?;
+pub(in crate::config) fn request_id_field_name(text: &str) -> Result<HeaderName, Invalid> {
+    let name = unreserved_field_name(text)?;
     let known = name.as_str();
-    if WITH_A_MEANING.contains(&known) || FAMILIES.iter().any(|family| known.starts_with(family)) {
-        return Err(Invalid::new("is a field with another use").form("a field of its own: x-request-id"));
+    if STANDARD_FIELDS.contains(&known) || STANDARD_PREFIXES.iter().any(|family| known.starts_with(family)) {
+        return Err(Invalid::new("is a field with another use").expected("a field of its own: x-request-id"));
     }
     Ok(name)
 }
 
 /// Reads the name of a field that HTTP itself leaves alone.
-pub(in crate::config) fn free_field_name(text: &str) -> Result<HeaderName, Invalid> {
+pub(in crate::config) fn unreserved_field_name(text: &str) -> Result<HeaderName, Invalid> {
     let name = field_name(text)?;
-    if OF_THE_MESSAGE.contains(&name.as_str()) {
-        return Err(Invalid::new("is a field that HTTP itself needs").form("another one, such as x-NAME"));
+    if RESERVED_FIELDS.contains(&name.as_str()) {
+        return Err(Invalid::new("is a field that HTTP itself needs").expected("another one, such as x-NAME"));
     }
     Ok(name)
 }
 
 /// What a reply has of itself: what frames it, and what tells the client how its limits stand.
-const OF_THE_REPLY: [&str; 13] = [
+const GENERATED_FIELDS: [&str; 13] = [
     "connection",
     "content-length",
     "content-type",
@@ -113,11 +113,12 @@ pub(in crate::config) fn reply_field_name(text: &str) -> Result<HeaderName, Inva
     let name = field_name(text)?;
     match name.as_str() {
         "content-type" => {
-            Err(Invalid::new("has a setting of its own").form("beside `headers`: `content_type: text/html`"))
+            Err(Invalid::new("has a setting of its own")
+                .expected("beside `headers`: `content_type: text/html`"))
         }
-        known if OF_THE_REPLY.contains(&known) || known.starts_with("x-ratelimit-") => {
+        known if GENERATED_FIELDS.contains(&known) || known.starts_with("x-ratelimit-") => {
             Err(Invalid::new("is a field that every such reply has already")
-                .form("another one, such as x-NAME"))
+                .expected("another one, such as x-NAME"))
         }
         _ => Ok(name),
     }
@@ -141,11 +142,11 @@ pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
     }
     // Others exist (PROPFIND, PURGE), but one that is a letter away from a known one is a slip.
     if let Some(near) = METHODS.iter().find(|known| damerau_levenshtein(known, &upper) <= 1) {
-        return Err(invalid().guess(format!("did you mean `{near}`?")));
+        return Err(invalid().suggestion(format!("did you mean `{near}`?")));
     }
     match Method::from_bytes(text.as_bytes()) {
         Ok(method) if text == upper => Ok(method),
-        Ok(_) => Err(invalid().guess(format!("methods are case-sensitive; did you mean `{upper}`?"))),
+        Ok(_) => Err(invalid().suggestion(format!("methods are case-sensitive; did you mean `{upper}`?"))),
         Err(_) => Err(invalid()),
     }
 }
@@ -157,7 +158,7 @@ pub(in crate::config) fn cookie_name(text: &str) -> Result<String, Invalid> {
 
 /// Reads a pseudonym for `Via` (RFC 9110, 7.6.3).
 pub(in crate::config) fn pseudonym(text: &str) -> Result<String, Invalid> {
-    let invalid = || Invalid::new("cannot stand in Via").form("a word without spaces, such as tollgate");
+    let invalid = || Invalid::new("cannot stand in Via").expected("a word without spaces, such as tollgate");
     is_token(text).then(|| text.to_owned()).ok_or_else(invalid)
 }
 
@@ -166,7 +167,9 @@ pub(in crate::config) fn bearer_token(text: &str) -> Result<Option<String>, Inva
     match text {
         "" => Ok(None),
         _ if text.bytes().all(|b| b.is_ascii_graphic()) => Ok(Some(text.to_owned())),
-        _ => Err(Invalid::new("cannot be a bearer token").form("visible ASCII characters, without spaces")),
+        _ => {
+            Err(Invalid::new("cannot be a bearer token").expected("visible ASCII characters, without spaces"))
+        }
     }
 }
 
@@ -176,16 +179,17 @@ fn is_token(text: &str) -> bool {
 }
 
 /// Reads `401`, or a whole class: `4xx`.
-pub(in crate::config) fn statuses(text: &str) -> Result<RangeInclusive<u16>, Invalid> {
-    let invalid = || Invalid::new("is neither a status nor a class of them").form("401, or 4xx: 1xx to 5xx");
+pub(in crate::config) fn status_range(text: &str) -> Result<RangeInclusive<u16>, Invalid> {
+    let invalid =
+        || Invalid::new("is neither a status nor a class of them").expected("401, or 4xx: 1xx to 5xx");
     if let Some(class) = text.strip_suffix("xx") {
-        let class = whole(class).filter(|class| (1..=5).contains(class) && text.len() == 3);
+        let class = whole_number(class).filter(|class| (1..=5).contains(class) && text.len() == 3);
         let first = class.and_then(|class| u16::try_from(class * 100).ok()).ok_or_else(invalid)?;
         return Ok(first..=first + 99);
     }
-    let status = u16::try_from(whole(text).ok_or_else(invalid)?).unwrap_or(u16::MAX);
+    let status = u16::try_from(whole_number(text).ok_or_else(invalid)?).unwrap_or(u16::MAX);
     if !(100..=599).contains(&status) {
-        return Err(Invalid::new("is no status").form("from 100 to 599"));
+        return Err(Invalid::new("is no status").expected("from 100 to 599"));
     }
     Ok(status..=status)
 }
@@ -193,7 +197,7 @@ pub(in crate::config) fn statuses(text: &str) -> Result<RangeInclusive<u16>, Inv
 /// Reads the status of a reply to a denied client.
 pub(in crate::config) fn denial_status(text: &str) -> Result<StatusCode, Invalid> {
     let status = number(400..=599)(text).map_err(|_| {
-        Invalid::new("is no status that denies something").form("from 400 to 599, such as 429 or 503")
+        Invalid::new("is no status that denies something").expected("from 400 to 599, such as 429 or 503")
     })?;
     let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
     status.ok_or_else(|| Invalid::new("is no status"))
@@ -207,12 +211,12 @@ mod tests {
     fn methods() {
         assert_eq!(method("POST"), Ok(Method::POST));
         assert_eq!(method("PURGE").unwrap().as_str(), "PURGE");
-        let guess = |text| method(text).unwrap_err().help(false);
-        assert_eq!(guess("post").unwrap(), "did you mean `POST`?");
-        assert_eq!(guess("PSOT").unwrap(), "did you mean `POST`?");
-        assert_eq!(guess("propfind").unwrap(), "methods are case-sensitive; did you mean `PROPFIND`?");
-        assert_eq!(guess("GET POST"), None);
-        assert_eq!(guess(""), None);
+        let suggestion = |text| method(text).unwrap_err().help(false);
+        assert_eq!(suggestion("post").unwrap(), "did you mean `POST`?");
+        assert_eq!(suggestion("PSOT").unwrap(), "did you mean `POST`?");
+        assert_eq!(suggestion("propfind").unwrap(), "methods are case-sensitive; did you mean `PROPFIND`?");
+        assert_eq!(suggestion("GET POST"), None);
+        assert_eq!(suggestion(""), None);
     }
 
     #[test]
@@ -232,23 +236,23 @@ mod tests {
     #[test]
     fn fields_that_are_taken() {
         for text in ["Host", "content-length", "Transfer-Encoding", "TE", "trailer", "Cookie", "Connection"] {
-            assert!(free_field_name(text).is_err() && request_id_name(text).is_err(), "{text}");
+            assert!(unreserved_field_name(text).is_err() && request_id_field_name(text).is_err(), "{text}");
         }
         for text in ["Via", "X-Forwarded-For", "forwarded", "date", "Content-Type", "accept-encoding"] {
-            assert!(free_field_name(text).is_ok() && request_id_name(text).is_err(), "{text}");
+            assert!(unreserved_field_name(text).is_ok() && request_id_field_name(text).is_err(), "{text}");
         }
         for text in ["X-Request-Id", "x-correlation-id", "traceparent", "cf-ray", "request-id"] {
-            assert!(request_id_name(text).is_ok(), "{text}");
+            assert!(request_id_field_name(text).is_ok(), "{text}");
         }
     }
 
     #[test]
     fn statuses_are_one_or_a_class() {
-        assert_eq!(statuses("401"), Ok(401..=401));
-        assert_eq!(statuses("4xx"), Ok(400..=499));
-        assert_eq!(statuses("1xx"), Ok(100..=199));
+        assert_eq!(status_range("401"), Ok(401..=401));
+        assert_eq!(status_range("4xx"), Ok(400..=499));
+        assert_eq!(status_range("1xx"), Ok(100..=199));
         for text in ["", "xx", "6xx", "0xx", "04xx", "4XX", "99", "600", "4x", "401.0", "99999999999", "ok"] {
-            assert!(statuses(text).is_err(), "{text}");
+            assert!(status_range(text).is_err(), "{text}");
         }
     }
 

@@ -3,7 +3,7 @@
 use super::{
     Invalid,
     http::{cookie_name, field_name, field_value},
-    names::text as name,
+    names::printable_text,
     network::network,
 };
 use crate::config::{
@@ -32,7 +32,7 @@ const KEY_FORMS: [&str; 11] = [
 pub(in crate::config) fn key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
     let mut parts = Vec::new();
     for word in text.split('+') {
-        let part = part(word)?;
+        let part = key_part(word)?;
         if parts.contains(&part) {
             return Err(Invalid::new("has a part twice"));
         }
@@ -42,7 +42,7 @@ pub(in crate::config) fn key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
     Ok(KeyRecipe(parts))
 }
 
-fn part(word: &str) -> Result<KeyPart, Invalid> {
+fn key_part(word: &str) -> Result<KeyPart, Invalid> {
     let named = word.split_once(':');
     match named {
         Some(("header", name)) => field_name(name).map(KeyPart::Header),
@@ -57,7 +57,7 @@ fn part(word: &str) -> Result<KeyPart, Invalid> {
             "host" => Ok(KeyPart::Host),
             "method" => Ok(KeyPart::Method),
             "global" => Ok(KeyPart::Global),
-            _ => Err(unknown(named.map_or(word, |(kind, _)| kind))),
+            _ => Err(unknown_key(named.map_or(word, |(kind, _)| kind))),
         },
     }
     .map_err(|invalid| match named {
@@ -68,13 +68,13 @@ fn part(word: &str) -> Result<KeyPart, Invalid> {
     })
 }
 
-fn unknown(kind: &str) -> Invalid {
-    let invalid =
-        Invalid::new("is not a key").form(format!("one of {}, or several: ip+path", KEY_FORMS.join(", ")));
+fn unknown_key(kind: &str) -> Invalid {
+    let invalid = Invalid::new("is not a key")
+        .expected(format!("one of {}, or several: ip+path", KEY_FORMS.join(", ")));
     let bare = KEY_FORMS.map(|kind| kind.split(':').next().unwrap_or(kind));
     let near = nearest(kind, bare).and_then(|near| KEY_FORMS.into_iter().find(|kind| kind.starts_with(near)));
     match near {
-        Some(near) => invalid.guess(format!("did you mean `{near}`?")),
+        Some(near) => invalid.suggestion(format!("did you mean `{near}`?")),
         None => invalid,
     }
 }
@@ -85,36 +85,36 @@ const CONDITION_FORMS: [&str; 3] = ["user:NAME", "jwt:CLAIM=VALUE", "header:NAME
 pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
     let valued = |rest: &str| rest.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     match text.split_once(':') {
-        Some(("user", user)) => condition_of("user", user),
+        Some(("user", user)) => condition_with_key("user", user),
         Some((kind @ ("jwt" | "header"), rest)) => match valued(rest) {
-            Some((name, value)) => condition_of(&format!("{kind}:{name}"), &value),
-            None => Err(Invalid::new("has no value").form(format!("{kind}:NAME=VALUE"))),
+            Some((name, value)) => condition_with_key(&format!("{kind}:{name}"), &value),
+            None => Err(Invalid::new("has no value").expected(format!("{kind}:NAME=VALUE"))),
         },
         kind => network(text).map(Condition::Address).map_err(|invalid| {
             let near = kind.and_then(|(kind, _)| nearest(kind, ["user", "jwt", "header"]));
             match near.and_then(|near| CONDITION_FORMS.into_iter().find(|kind| kind.starts_with(near))) {
-                Some(near) => Invalid::new("is no condition").guess(format!("did you mean `{near}`?")),
+                Some(near) => Invalid::new("is no condition").suggestion(format!("did you mean `{near}`?")),
                 None if text.parse::<ipnet::IpNet>().is_ok() => invalid,
                 None => Invalid::new("is no condition")
-                    .form(format!("an address or a network, or one of {}", CONDITION_FORMS.join(", "))),
+                    .expected(format!("an address or a network, or one of {}", CONDITION_FORMS.join(", "))),
             }
         }),
     }
 }
 
 /// Reads the value that goes with `user`, `ip`, `jwt:CLAIM` or `header:NAME`.
-pub(in crate::config) fn condition_of(key: &str, value: &str) -> Result<Condition, Invalid> {
+pub(in crate::config) fn condition_with_key(key: &str, value: &str) -> Result<Condition, Invalid> {
     match key.split_once(':') {
         Some(("jwt", claim)) => {
             if claim.is_empty() || value.is_empty() {
-                return Err(Invalid::new("has an empty claim or value").form("jwt:CLAIM=VALUE"));
+                return Err(Invalid::new("has an empty claim or value").expected("jwt:CLAIM=VALUE"));
             }
             Ok(Condition::Jwt { claim: claim.to_owned(), value: value.to_owned() })
         }
         Some(("header", header)) => {
             Ok(Condition::Header { name: field_name(header)?, value: field_value(value)? })
         }
-        _ if key == "user" => name(value).map(Condition::User),
+        _ if key == "user" => printable_text(value).map(Condition::User),
         _ => network(value).map(Condition::Address),
     }
 }
@@ -165,7 +165,7 @@ mod tests {
             assert!(key_recipe(text).is_err(), "{text}");
         }
         for text in ["tls:subject", "tls:fingerprint"] {
-            assert_eq!(key_recipe(text).unwrap_err().what, "is not a key", "{text}");
+            assert_eq!(key_recipe(text).unwrap_err().reason, "is not a key", "{text}");
         }
         assert_eq!(key_recipe("usr").unwrap_err().help(false).unwrap(), "did you mean `user`?");
         assert_eq!(key_recipe("heder:x").unwrap_err().help(false).unwrap(), "did you mean `header:NAME`?");
@@ -181,8 +181,8 @@ mod tests {
         assert_eq!(condition("jwt:https://a/plan=gold"), Ok(jwt("https://a/plan", "gold")));
         let header = Condition::Header { name: "x-plan".parse().unwrap(), value: "gold".parse().unwrap() };
         assert_eq!(condition("header:X-Plan=gold"), Ok(header.clone()));
-        assert_eq!(condition_of("header:x-plan", "gold"), Ok(header));
-        assert_eq!(condition_of("ip", "::ffff:10.0.0.1"), condition("10.0.0.1"));
+        assert_eq!(condition_with_key("header:x-plan", "gold"), Ok(header));
+        assert_eq!(condition_with_key("ip", "::ffff:10.0.0.1"), condition("10.0.0.1"));
     }
 
     #[test]

@@ -25,26 +25,26 @@ pub(in crate::config) fn authorities(bytes: &[u8]) -> Result<(), Invalid> {
 
 /// Reads a chain of at least one certificate.
 pub(in crate::config) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Invalid> {
-    let form = "a file in PEM, with -----BEGIN CERTIFICATE-----";
+    let expected = "a file in PEM, with -----BEGIN CERTIFICATE-----";
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match chain {
-        Ok(chain) if chain.is_empty() => Err(Invalid::new("holds no certificate").form(form)),
+        Ok(chain) if chain.is_empty() => Err(Invalid::new("holds no certificate").expected(expected)),
         Ok(chain) => Ok(chain),
-        Err(_) => Err(Invalid::new("is damaged: it is not PEM throughout").form(form)),
+        Err(_) => Err(Invalid::new("is damaged: it is not PEM throughout").expected(expected)),
     }
 }
 
 /// Reads the first private key.
 pub(in crate::config) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Invalid> {
-    let form = "a file in PEM, with -----BEGIN PRIVATE KEY-----, and not encrypted";
+    let expected = "a file in PEM, with -----BEGIN PRIVATE KEY-----, and not encrypted";
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
-        Error::NoItemsFound => Invalid::new("holds no private key").form(form),
-        _ => Invalid::new("is damaged: it is not PEM throughout").form(form),
+        Error::NoItemsFound => Invalid::new("holds no private key").expected(expected),
+        _ => Invalid::new("is damaged: it is not PEM throughout").expected(expected),
     })
 }
 
 /// Whether `key` is that of the first certificate of `chain`.
-pub(in crate::config) fn belongs_to(
+pub(in crate::config) fn check_key_matches(
     key: PrivateKeyDer<'static>,
     chain: Vec<CertificateDer<'static>>,
 ) -> Result<(), Invalid> {
@@ -53,7 +53,8 @@ pub(in crate::config) fn belongs_to(
         Err(rustls::Error::InconsistentKeys(_)) => Err(Invalid::new("is not the key of `cert`")),
         Err(rustls::Error::InvalidCertificate(_)) => Err(Invalid::new("has a `cert` that is damaged")),
         Err(_) => {
-            Err(Invalid::new("holds a private key of a kind that is not known").form("RSA, ECDSA, Ed25519"))
+            Err(Invalid::new("holds a private key of a kind that is not known")
+                .expected("RSA, ECDSA, Ed25519"))
         }
     }
 }
@@ -65,7 +66,7 @@ pub(in crate::config) fn token_key(algorithm: Option<JwtAlgorithm>) -> impl Fn(&
         Err(error) => {
             let invalid = Invalid::new(error.to_string());
             Err(match error.form() {
-                Some(form) => invalid.form(form),
+                Some(expected) => invalid.expected(expected),
                 None => invalid,
             })
         }

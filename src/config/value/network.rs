@@ -7,19 +7,19 @@ use ipnet::{IpNet, Ipv4Net};
 use super::Invalid;
 
 /// Reads `0.0.0.0:8080` or `[::]:8080`.
-pub(in crate::config) fn socket(text: &str) -> Result<SocketAddr, Invalid> {
-    let form = "an IP address and a port: 0.0.0.0:8080 for every address, 127.0.0.1:8080, \"[::]:8080\"";
+pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invalid> {
+    let expected = "an IP address and a port: 0.0.0.0:8080 for every address, 127.0.0.1:8080, \"[::]:8080\"";
     if text.starts_with("unix:") {
-        return Err(Invalid::new("is a Unix socket, which is not supported yet").form(form));
+        return Err(Invalid::new("is a Unix socket, which is not supported yet").expected(expected));
     }
     text.parse().map_err(|_| {
-        let invalid = Invalid::new("is not an address to listen at").form(form);
+        let invalid = Invalid::new("is not an address to listen at").expected(expected);
         let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
         match (host, port.parse::<u16>()) {
-            ("localhost", Ok(port)) => invalid.guess(format!("did you mean `127.0.0.1:{port}`?")),
-            ("" | "*", Ok(port)) => invalid.guess(format!("did you mean `0.0.0.0:{port}`?")),
+            ("localhost", Ok(port)) => invalid.suggestion(format!("did you mean `127.0.0.1:{port}`?")),
+            ("" | "*", Ok(port)) => invalid.suggestion(format!("did you mean `0.0.0.0:{port}`?")),
             (host, Ok(port)) if host.parse::<Ipv6Addr>().is_ok() => {
-                invalid.guess(format!("did you mean `\"[{host}]:{port}\"`?"))
+                invalid.suggestion(format!("did you mean `\"[{host}]:{port}\"`?"))
             }
             _ => invalid,
         }
@@ -28,8 +28,9 @@ pub(in crate::config) fn socket(text: &str) -> Result<SocketAddr, Invalid> {
 
 /// Reads `203.0.113.7`, `10.0.0.0/8`, `2001:db8::/32`. What is IPv4 in IPv6 (`::ffff:10.0.0.1`) is IPv4.
 pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
-    let invalid =
-        || Invalid::new("is not an address or a network").form("203.0.113.7, 10.0.0.0/8, \"2001:db8::/32\"");
+    let invalid = || {
+        Invalid::new("is not an address or a network").expected("203.0.113.7, 10.0.0.0/8, \"2001:db8::/32\"")
+    };
     let network: IpNet = match text.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().into(),
         Err(_) => text.parse().map_err(|_| invalid())?,
@@ -46,7 +47,7 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
     }
     let (whole, one) = (network.trunc(), network.addr());
     Err(Invalid::new("has an address that goes on behind its prefix")
-        .guess(format!("`{whole}` for the network, or `{one}` for the address alone")))
+        .suggestion(format!("`{whole}` for the network, or `{one}` for the address alone")))
 }
 
 /// Whether `text` is the host of a URL: a name, or an address, IPv6 in brackets.
@@ -75,15 +76,15 @@ mod tests {
 
     #[test]
     fn sockets() {
-        assert_eq!(socket("0.0.0.0:8080"), Ok(([0, 0, 0, 0], 8080).into()));
-        assert_eq!(socket("[::]:80"), Ok((Ipv6Addr::UNSPECIFIED, 80).into()));
-        let guess = |text| socket(text).unwrap_err().help(false).unwrap();
-        assert_eq!(guess("localhost:80"), "did you mean `127.0.0.1:80`?");
-        assert_eq!(guess("8080"), "did you mean `0.0.0.0:8080`?");
-        assert_eq!(guess(":::8080"), "did you mean `\"[::]:8080\"`?");
-        assert!(socket("unix:/run/t.sock").unwrap_err().what.contains("Unix"));
+        assert_eq!(socket_address("0.0.0.0:8080"), Ok(([0, 0, 0, 0], 8080).into()));
+        assert_eq!(socket_address("[::]:80"), Ok((Ipv6Addr::UNSPECIFIED, 80).into()));
+        let suggestion = |text| socket_address(text).unwrap_err().help(false).unwrap();
+        assert_eq!(suggestion("localhost:80"), "did you mean `127.0.0.1:80`?");
+        assert_eq!(suggestion("8080"), "did you mean `0.0.0.0:8080`?");
+        assert_eq!(suggestion(":::8080"), "did you mean `\"[::]:8080\"`?");
+        assert!(socket_address("unix:/run/t.sock").unwrap_err().reason.contains("Unix"));
         for text in ["", "1.2.3.4", "1.2.3.4:99999", "example.com:80", "1.2.3.4:-1"] {
-            assert!(socket(text).is_err(), "{text}");
+            assert!(socket_address(text).is_err(), "{text}");
         }
     }
 

@@ -9,11 +9,11 @@ use crate::config::model::{HostPattern, PathPattern, Segment};
 ///
 /// A template that ends in `/` has an empty last segment: `/users/{id}/` is not `/users/{id}`.
 pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid> {
-    let invalid = |what: &'static str| {
-        Invalid::new(what).form("paths are written /login, /files/* or \"/users/{id}/posts\"")
+    let invalid = |reason: &'static str| {
+        Invalid::new(reason).expected("paths are written /login, /files/* or \"/users/{id}/posts\"")
     };
     let Some(path) = text.strip_prefix('/') else {
-        return Err(invalid("does not begin with /").guess(format!("did you mean `/{text}`?")));
+        return Err(invalid("does not begin with /").suggestion(format!("did you mean `/{text}`?")));
     };
     if text.contains(['?', '#']) {
         return Err(invalid("has a query or a fragment, which no path has"));
@@ -44,20 +44,19 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
 }
 
 fn path_template(path: &str) -> Result<PathPattern, Invalid> {
-    let form = "a parameter is a whole segment: \"/users/{id}\"";
+    let expected = "a parameter is a whole segment: \"/users/{id}\"";
     let mut segments = Vec::new();
     for segment in path.split('/') {
         let parameter = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
         let segment = match parameter {
             None if segment.contains(['{', '}']) => {
-                return Err(Invalid::new("has braces that are not around a whole segment").form(form));
+                return Err(Invalid::new("has braces that are not around a whole segment").expected(expected));
             }
             None => Segment::Literal(segment.to_owned()),
             Some(name) if is_word(name) => Segment::Parameter(name.to_owned()),
             Some(_) => {
-                return Err(
-                    Invalid::new("has a parameter whose name is not of letters, digits and _").form(form)
-                );
+                return Err(Invalid::new("has a parameter whose name is not of letters, digits and _")
+                    .expected(expected));
             }
         };
         if matches!(segment, Segment::Parameter(_)) && segments.contains(&segment) {
@@ -79,8 +78,8 @@ fn is_percent_encoded(text: &str) -> bool {
 
 /// Reads `api.example.com`, `*.example.org` or an address. Case and a trailing dot don't matter.
 pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid> {
-    let invalid = |what: &'static str| {
-        Invalid::new(what).form("hosts are written api.example.com or \"*.example.org\"")
+    let invalid = |reason: &'static str| {
+        Invalid::new(reason).expected("hosts are written api.example.com or \"*.example.org\"")
     };
     let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     if let Some(literal) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -101,7 +100,9 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
         Some(suffix) if suffix.strip_prefix('.').is_some_and(is_domain) => {
             Ok(HostPattern::Suffix(suffix.to_owned()))
         }
-        Some("") => Err(invalid("is any host").form("leave `hosts` out: the route is then for every host")),
+        Some("") => {
+            Err(invalid("is any host").expected("leave `hosts` out: the route is then for every host"))
+        }
         _ if host.contains('*') => Err(invalid("has a * that is not its whole first part")),
         _ => Err(invalid("is not a host")),
     }
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_could_never_match_is_refused() {
-        for (text, what) in [
+        for (text, reason) in [
             ("login", "begin"),
             ("", "begin"),
             ("*", "begin"),
@@ -151,7 +152,7 @@ mod tests {
             ("/./b", ".."),
         ] {
             let error = path_pattern(text).unwrap_err();
-            assert!(error.what.contains(what), "{text}: {error:?}");
+            assert!(error.reason.contains(reason), "{text}: {error:?}");
         }
         assert_eq!(path_pattern("login").unwrap_err().help(false).unwrap(), "did you mean `/login`?");
     }

@@ -6,40 +6,40 @@ use super::Invalid;
 use crate::config::model::{Rate, format_duration, format_size};
 
 /// The longest duration that a configuration may hold.
-pub(in crate::config) const LONGEST_DURATION: Duration = Duration::from_secs(366 * DAY);
+pub(in crate::config) const MAX_DURATION: Duration = Duration::from_secs(366 * DAY);
 
 const DAY: u64 = 24 * 60 * 60;
 
 /// Units of time in milliseconds, largest first.
-const TIMES: [(&str, u64); 5] =
+const TIME_UNITS: [(&str, u64); 5] =
     [("d", DAY * 1000), ("h", 60 * 60 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 
-const SIZES: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+const SIZE_UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 /// Reads `250ms`, `1s`, `5m`, `1h`, `30d`: a whole number and a unit.
 pub(in crate::config) fn duration(
     allowed: RangeInclusive<Duration>,
 ) -> impl Fn(&str) -> Result<Duration, Invalid> {
     move |text| {
-        let form = "durations are written 250ms, 1s, 5m, 1h, 30d";
-        let invalid = || Invalid::new("is not a duration").form(form);
-        let (number, unit) = split(text);
+        let expected = "durations are written 250ms, 1s, 5m, 1h, 30d";
+        let invalid = || Invalid::new("is not a duration").expected(expected);
+        let (number, unit) = split_number(text);
         if unit.is_empty() && !number.is_empty() {
-            return Err(invalid().guess(format!("a duration has a unit: {number}s, {number}ms")));
+            return Err(invalid().suggestion(format!("a duration has a unit: {number}s, {number}ms")));
         }
-        let length = time(number, unit).ok_or_else(invalid)?;
-        within(length, &allowed, |duration| format_duration(*duration))
+        let length = duration_of(number, unit).ok_or_else(invalid)?;
+        within_range(length, &allowed, |duration| format_duration(*duration))
     }
 }
 
 /// `number` of `unit`, where both are right.
-pub(super) fn time(number: &str, unit: &str) -> Option<Duration> {
-    let (_, millis) = TIMES.iter().find(|(name, _)| *name == unit)?;
-    Some(Duration::from_millis(whole(number)?.saturating_mul(*millis)))
+pub(super) fn duration_of(number: &str, unit: &str) -> Option<Duration> {
+    let (_, millis) = TIME_UNITS.iter().find(|(name, _)| *name == unit)?;
+    Some(Duration::from_millis(whole_number(number)?.saturating_mul(*millis)))
 }
 
 /// `text` after the digits with which it begins.
-pub(super) fn split(text: &str) -> (&str, &str) {
+pub(super) fn split_number(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
@@ -47,43 +47,47 @@ pub(super) fn split(text: &str) -> (&str, &str) {
 pub(in crate::config) fn size(allowed: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, Invalid> {
     move |text| {
         let invalid =
-            || Invalid::new("is not a size").form("sizes are written 16KiB, 10MiB, 1GiB, or in bytes");
-        let (number, unit) = split(text);
-        let factor = match SIZES.iter().find(|(name, _)| *name == unit) {
+            || Invalid::new("is not a size").expected("sizes are written 16KiB, 10MiB, 1GiB, or in bytes");
+        let (number, unit) = split_number(text);
+        let factor = match SIZE_UNITS.iter().find(|(name, _)| *name == unit) {
             Some((_, factor)) => *factor,
             None if unit.is_empty() => 1,
-            None => return Err(near_size(number, unit).map_or_else(invalid, |near| invalid().guess(near))),
+            None => {
+                return Err(
+                    suggest_size(number, unit).map_or_else(invalid, |near| invalid().suggestion(near))
+                );
+            }
         };
-        let bytes = whole(number).ok_or_else(invalid)?.saturating_mul(factor);
-        within(usize::try_from(bytes).unwrap_or(usize::MAX), &allowed, |bytes| format_size(*bytes))
+        let bytes = whole_number(number).ok_or_else(invalid)?.saturating_mul(factor);
+        within_range(usize::try_from(bytes).unwrap_or(usize::MAX), &allowed, |bytes| format_size(*bytes))
     }
 }
 
-fn near_size(number: &str, unit: &str) -> Option<String> {
+fn suggest_size(number: &str, unit: &str) -> Option<String> {
     let first = unit.chars().next()?.to_ascii_uppercase();
-    let (name, _) = SIZES.iter().find(|(name, _)| name.starts_with(first))?;
-    whole(number).map(|number| format!("did you mean `{number}{name}`?"))
+    let (name, _) = SIZE_UNITS.iter().find(|(name, _)| name.starts_with(first))?;
+    whole_number(number).map(|number| format!("did you mean `{number}{name}`?"))
 }
 
 /// Reads a whole number.
 pub(in crate::config) fn count(allowed: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, Invalid> {
     move |text| {
-        let number = whole(text).ok_or_else(|| Invalid::new("is not a whole number"))?;
-        within(usize::try_from(number).unwrap_or(usize::MAX), &allowed, ToString::to_string)
+        let number = whole_number(text).ok_or_else(|| Invalid::new("is not a whole number"))?;
+        within_range(usize::try_from(number).unwrap_or(usize::MAX), &allowed, ToString::to_string)
     }
 }
 
 /// Reads a whole number of units.
 pub(in crate::config) fn number(allowed: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Invalid> {
     move |text| {
-        let number = whole(text).ok_or_else(|| Invalid::new("is not a whole number"))?;
-        within(number, &allowed, ToString::to_string)
+        let number = whole_number(text).ok_or_else(|| Invalid::new("is not a whole number"))?;
+        within_range(number, &allowed, ToString::to_string)
     }
 }
 
 /// Reads `1%`, `0.5%`, 0 to 100, as a share of 1.
 pub(in crate::config) fn percentage(text: &str) -> Result<f64, Invalid> {
-    let invalid = || Invalid::new("is not a percentage").form("percentages are written 1%, 0.5%, 100%");
+    let invalid = || Invalid::new("is not a percentage").expected("percentages are written 1%, 0.5%, 100%");
     let number = text.strip_suffix('%').ok_or_else(invalid)?;
     if !number.chars().all(|c| c.is_ascii_digit() || c == '.') {
         return Err(invalid());
@@ -93,12 +97,12 @@ pub(in crate::config) fn percentage(text: &str) -> Result<f64, Invalid> {
 }
 
 /// A number of digits only, saturating; no sign, no fraction, no separators.
-pub(super) fn whole(text: &str) -> Option<u64> {
+pub(super) fn whole_number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-fn within<T: PartialOrd>(
+fn within_range<T: PartialOrd>(
     value: T,
     allowed: &RangeInclusive<T>,
     show: impl Fn(&T) -> String,
@@ -107,44 +111,44 @@ fn within<T: PartialOrd>(
         return Ok(value);
     }
     let (least, most) = (show(allowed.start()), show(allowed.end()));
-    let what = if value < *allowed.start() { "is too small" } else { "is too large" };
-    Err(Invalid::new(what).form(format!("from {least} to {most}")))
+    let reason = if value < *allowed.start() { "is too small" } else { "is too large" };
+    Err(Invalid::new(reason).expected(format!("from {least} to {most}")))
 }
 
 /// The largest factor.
-const LARGEST_FACTOR: f64 = 1_000.0;
+const MAX_FACTOR: f64 = 1_000.0;
 
 /// Reads `2`, `1.5`: 1 to 1000.
 pub(in crate::config) fn factor(text: &str) -> Result<f64, Invalid> {
-    let invalid = || Invalid::new("is not a factor").form("factors are written 2, 1.5");
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let invalid = || Invalid::new("is not a factor").expected("factors are written 2, 1.5");
+    let (whole_number, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if !is_number(whole) || !is_number(fraction) {
+    if !is_number(whole_number) || !is_number(fraction) {
         return Err(invalid());
     }
     let factor: f64 = text.parse().map_err(|_| invalid())?;
-    match (1.0..=LARGEST_FACTOR).contains(&factor) {
+    match (1.0..=MAX_FACTOR).contains(&factor) {
         true => Ok(factor),
-        false => Err(Invalid::new("is out of range").form("from 1 to 1000")),
+        false => Err(Invalid::new("is out of range").expected("from 1 to 1000")),
     }
 }
 
 /// The largest limit.
-pub(in crate::config) const LARGEST_LIMIT: u64 = 1_000_000_000;
+pub(in crate::config) const MAX_LIMIT: u64 = 1_000_000_000;
 
 /// Reads `100/1s`; `10/m` is `10/1m`.
 pub(in crate::config) fn rate(text: &str) -> Result<Rate, Invalid> {
     let invalid =
-        || Invalid::new("is not a rate").form("rates are written 100/1s, 10/m: how many in how long");
+        || Invalid::new("is not a rate").expected("rates are written 100/1s, 10/m: how many in how long");
     let (limit, window) = text.split_once('/').ok_or_else(invalid)?;
-    let limit = whole(limit).ok_or_else(invalid)?;
-    let (number, unit) = split(window);
-    let window = time(if number.is_empty() { "1" } else { number }, unit).ok_or_else(invalid)?;
-    if !(1..=LARGEST_LIMIT).contains(&limit) {
-        return Err(Invalid::new("has a limit that is out of range").form("from 1 to 1000000000"));
+    let limit = whole_number(limit).ok_or_else(invalid)?;
+    let (number, unit) = split_number(window);
+    let window = duration_of(if number.is_empty() { "1" } else { number }, unit).ok_or_else(invalid)?;
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(Invalid::new("has a limit that is out of range").expected("from 1 to 1000000000"));
     }
-    if !(Duration::from_millis(1)..=LONGEST_DURATION).contains(&window) {
-        return Err(Invalid::new("has a window that is out of range").form("from 1ms to 366d"));
+    if !(Duration::from_millis(1)..=MAX_DURATION).contains(&window) {
+        return Err(Invalid::new("has a window that is out of range").expected("from 1ms to 366d"));
     }
     Ok(Rate { limit, window })
 }
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn durations() {
-        let read = duration(Duration::ZERO..=LONGEST_DURATION);
+        let read = duration(Duration::ZERO..=MAX_DURATION);
         for (text, millis) in [
             ("250ms", 250),
             ("1s", 1000),
@@ -167,12 +171,12 @@ mod tests {
             assert_eq!(read(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "s", "1.5s", "-1s", "1 s", "1S", "1h30m", "1w", "5", "٣s"] {
-            assert_eq!(read(text).unwrap_err().what, "is not a duration", "{text}");
+            assert_eq!(read(text).unwrap_err().reason, "is not a duration", "{text}");
         }
         assert_eq!(read("30").unwrap_err().help(false).unwrap(), "a duration has a unit: 30s, 30ms");
-        let short = duration(Duration::from_millis(1)..=LONGEST_DURATION);
+        let short = duration(Duration::from_millis(1)..=MAX_DURATION);
         assert_eq!(short("0s").unwrap_err().help(false).unwrap(), "from 1ms to 366d");
-        assert_eq!(short("99999999999999999999d").unwrap_err().what, "is too large");
+        assert_eq!(short("99999999999999999999d").unwrap_err().reason, "is too large");
     }
 
     #[test]
@@ -184,7 +188,7 @@ mod tests {
         assert_eq!(read("1GiB").unwrap_err().help(false).unwrap(), "from 1KiB to 1MiB");
         assert_eq!(read("16KB").unwrap_err().help(false).unwrap(), "did you mean `16KiB`?");
         assert_eq!(read("16k").unwrap_err().help(false).unwrap(), "did you mean `16KiB`?");
-        assert_eq!(read("big").unwrap_err().what, "is not a size");
+        assert_eq!(read("big").unwrap_err().reason, "is not a size");
     }
 
     #[test]
@@ -207,10 +211,10 @@ mod tests {
             assert_eq!(factor(text), Ok(value));
         }
         for text in ["", ".", "1.", ".5", "-2", "+2", "2x", "1e2", "inf", "NaN", "1.5.1", "1,5"] {
-            assert_eq!(factor(text).unwrap_err().what, "is not a factor", "{text}");
+            assert_eq!(factor(text).unwrap_err().reason, "is not a factor", "{text}");
         }
         for text in ["0", "0.99", "1000.1", "99999999999999999999999"] {
-            assert_eq!(factor(text).unwrap_err().what, "is out of range", "{text}");
+            assert_eq!(factor(text).unwrap_err().reason, "is out of range", "{text}");
         }
     }
 
@@ -219,16 +223,16 @@ mod tests {
         let secs = |limit, secs| Rate { limit, window: Duration::from_secs(secs) };
         assert_eq!(rate("100/1s"), Ok(secs(100, 1)));
         assert_eq!(rate("10/m"), Ok(secs(10, 60)));
-        assert_eq!(rate("1000000000/366d"), Ok(secs(LARGEST_LIMIT, 366 * 86_400)));
+        assert_eq!(rate("1000000000/366d"), Ok(secs(MAX_LIMIT, 366 * 86_400)));
         assert_eq!(rate("1/250ms"), Ok(Rate { limit: 1, window: Duration::from_millis(250) }));
         for text in ["", "/", "100", "100/", "/1s", "10x/s", "10/1", "10 / s", "-1/s", "1/1/s", "1/sec"] {
-            assert_eq!(rate(text).unwrap_err().what, "is not a rate", "{text}");
+            assert_eq!(rate(text).unwrap_err().reason, "is not a rate", "{text}");
         }
         for text in ["0/s", "1000000001/s"] {
-            assert_eq!(rate(text).unwrap_err().what, "has a limit that is out of range");
+            assert_eq!(rate(text).unwrap_err().reason, "has a limit that is out of range");
         }
         for text in ["1/0s", "1/367d"] {
-            assert_eq!(rate(text).unwrap_err().what, "has a window that is out of range");
+            assert_eq!(rate(text).unwrap_err().reason, "has a window that is out of range");
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::Invalid;
 use crate::config::{model::TemplatePart, nearest::suggestion};
 
-const NAMES: [&str; 3] = ["retry_after", "policy", "limit"];
+const PLACEHOLDERS: [&str; 3] = ["retry_after", "policy", "limit"];
 
 /// Reads a body with `{{retry_after}}`, `{{policy}}` and `{{limit}}` in it. `}}` alone is text, as JSON has it.
 pub(in crate::config) fn template(text: &str) -> Result<Vec<TemplatePart>, Invalid> {
@@ -14,9 +14,9 @@ pub(in crate::config) fn template(text: &str) -> Result<Vec<TemplatePart>, Inval
             parts.push(TemplatePart::Text(before.to_owned()));
         }
         let (name, after) = from.split_once("}}").ok_or_else(|| {
-            Invalid::new("has a {{ that is never closed").form("{{retry_after}}, {{policy}} or {{limit}}")
+            Invalid::new("has a {{ that is never closed").expected("{{retry_after}}, {{policy}} or {{limit}}")
         })?;
-        parts.push(part(name.trim())?);
+        parts.push(placeholder(name.trim())?);
         rest = after;
     }
     if !rest.is_empty() {
@@ -25,16 +25,16 @@ pub(in crate::config) fn template(text: &str) -> Result<Vec<TemplatePart>, Inval
     Ok(parts)
 }
 
-fn part(name: &str) -> Result<TemplatePart, Invalid> {
+fn placeholder(name: &str) -> Result<TemplatePart, Invalid> {
     match name {
         "retry_after" => Ok(TemplatePart::RetryAfter),
         "policy" => Ok(TemplatePart::Policy),
         "limit" => Ok(TemplatePart::Limit),
         _ => {
             let invalid = Invalid::new("has a {{name}} in it that stands for nothing")
-                .form("{{retry_after}}, {{policy}} or {{limit}}");
-            Err(match suggestion(name, NAMES, "there are:") {
-                Some(help) => invalid.guess(help),
+                .expected("{{retry_after}}, {{policy}} or {{limit}}");
+            Err(match suggestion(name, PLACEHOLDERS, "there are:") {
+                Some(help) => invalid.suggestion(help),
                 None => invalid,
             })
         }

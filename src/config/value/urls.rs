@@ -7,7 +7,7 @@ use http::{
 use percent_encoding::percent_decode_str;
 use url::{ParseError, Url};
 
-use super::{Invalid, network::is_host, quantity::whole};
+use super::{Invalid, network::is_host, quantity::whole_number};
 use crate::config::model::Endpoint;
 
 /// What is right.
@@ -15,16 +15,17 @@ pub(in crate::config) const REDIS_URL: &str =
     "redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH, such as redis://127.0.0.1:6379";
 
 /// What is right where there is a password, which often holds what would end it.
-const CREDENTIALS: &str = "redis://USER:PASSWORD@HOST:PORT, or redis://:PASSWORD@HOST:PORT; in a password write % as %25, @ as %40, : as %3A, / as %2F, ? as %3F, # as %23";
+const REDIS_URL_WITH_PASSWORD: &str = "redis://USER:PASSWORD@HOST:PORT, or redis://:PASSWORD@HOST:PORT; in a password write % as %25, @ as %40, : as %3A, / as %2F, ? as %3F, # as %23";
 
 /// The highest number that Redis takes for a database.
-const LAST_DATABASE: u64 = i32::MAX as u64;
+const MAX_DATABASE: u64 = i32::MAX as u64;
 
 /// Reads `redis://[[USER]:PASSWORD@]HOST[:PORT][/DATABASE]`, the same with `rediss`, or
 /// `unix:///PATH[?db=DATABASE&user=USER&pass=PASSWORD]`.
 pub(in crate::config) fn redis_url(text: &str) -> Result<Url, Invalid> {
-    let form = if text.contains('@') && !text.ends_with("#insecure") { CREDENTIALS } else { REDIS_URL };
-    let invalid = |what: &'static str| Invalid::new(what).form(form);
+    let expected =
+        if text.contains('@') && !text.ends_with("#insecure") { REDIS_URL_WITH_PASSWORD } else { REDIS_URL };
+    let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
     // The parser would pass over some of these.
     if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(invalid("has a space or a control character"));
@@ -35,28 +36,28 @@ pub(in crate::config) fn redis_url(text: &str) -> Result<Url, Invalid> {
     let url = Url::parse(text).map_err(|error| match error {
         ParseError::EmptyHost => invalid("has no host"),
         ParseError::InvalidPort => invalid("has a port that is not one"),
-        ParseError::InvalidIpv6Address | ParseError::InvalidDomainCharacter => invalid(HOST),
+        ParseError::InvalidIpv6Address | ParseError::InvalidDomainCharacter => invalid(INVALID_HOST),
         _ => invalid("is not a URL"),
     })?;
     let wrong = match url.scheme() {
-        "redis" | "rediss" => of_host(&url),
-        "unix" => of_socket(&url),
+        "redis" | "rediss" => host_url_error(&url),
+        "unix" => socket_url_error(&url),
         _ => Some("has another scheme than redis, rediss or unix"),
     };
-    wrong.map_or(Ok(url), |what| Err(invalid(what)))
+    wrong.map_or(Ok(url), |reason| Err(invalid(reason)))
 }
 
-const HOST: &str = "has a host that is neither a name nor an address";
-const DATABASE: &str = "has a database that is not a number from 0 to 2147483647";
+const INVALID_HOST: &str = "has a host that is neither a name nor an address";
+const INVALID_DATABASE: &str = "has a database that is not a number from 0 to 2147483647";
 
 /// What is wrong with the URL of a host.
-fn of_host(url: &Url) -> Option<&'static str> {
+fn host_url_error(url: &Url) -> Option<&'static str> {
     let host = url.host_str().unwrap_or_default();
     let encoded = [url.username(), url.password().unwrap_or_default()];
     let database = url.path().trim_start_matches('/');
     Some(match () {
         () if host.is_empty() => "has no host",
-        () if !is_host(host) => HOST,
+        () if !is_host(host) => INVALID_HOST,
         () if matches!(host, "0.0.0.0" | "[::]") => "has a host that nobody answers at",
         () if url.port() == Some(0) => "has a port that is not one",
         () if encoded.iter().any(|part| percent_decode_str(part).decode_utf8().is_err()) => {
@@ -66,7 +67,7 @@ fn of_host(url: &Url) -> Option<&'static str> {
         () if !url.username().is_empty() && url.password().is_none() => {
             "has a user without a password, or a password without the colon before it"
         }
-        () if !database.is_empty() && !is_database(database) => DATABASE,
+        () if !database.is_empty() && !is_database(database) => INVALID_DATABASE,
         () if url.query().is_some() => "has a query, which says nothing here",
         () if url.fragment() == Some("insecure") => {
             "turns verification off, which is not supported: name the authority in `tls.ca`"
@@ -77,7 +78,7 @@ fn of_host(url: &Url) -> Option<&'static str> {
 }
 
 /// What is wrong with the URL of a Unix socket.
-fn of_socket(url: &Url) -> Option<&'static str> {
+fn socket_url_error(url: &Url) -> Option<&'static str> {
     let query = || url.query_pairs();
     let has = |key: &str| query().any(|(name, value)| name == key && !value.is_empty());
     Some(match () {
@@ -88,21 +89,21 @@ fn of_socket(url: &Url) -> Option<&'static str> {
             "has a query with more than db, user and pass"
         }
         () if has("user") && !has("pass") => "has a user without a password: `pass` is missing",
-        () if query().any(|(name, value)| name == "db" && !is_database(&value)) => DATABASE,
+        () if query().any(|(name, value)| name == "db" && !is_database(&value)) => INVALID_DATABASE,
         () => return None,
     })
 }
 
 fn is_database(text: &str) -> bool {
-    whole(text).is_some_and(|number| number <= LAST_DATABASE)
+    whole_number(text).is_some_and(|number| number <= MAX_DATABASE)
 }
 
 /// Reads `http://HOST[:PORT]`, as an endpoint of weight 1.
 pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
-    let form = "http://HOST or http://HOST:PORT, such as http://127.0.0.1:3000";
-    let invalid = |what: &'static str| Invalid::new(what).form(form);
+    let expected = "http://HOST or http://HOST:PORT, such as http://127.0.0.1:3000";
+    let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
     if !text.contains("://") {
-        return Err(invalid("is not a URL").guess(format!("did you mean `http://{text}`?")));
+        return Err(invalid("is not a URL").suggestion(format!("did you mean `http://{text}`?")));
     }
     let url: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
     match url.scheme() {
@@ -134,15 +135,15 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
 }
 
 /// The path below a collector's own that takes spans.
-const TRACES: &str = "/v1/traces";
+const TRACES_PATH: &str = "/v1/traces";
 
 /// Reads `http://HOST:PORT`, or the same with a path, as the URL that spans are sent to: with `/v1/traces` at its
 /// end (OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP").
-pub(in crate::config) fn collector(text: &str) -> Result<Uri, Invalid> {
-    let form = "http://HOST:PORT, such as http://127.0.0.1:4318";
-    let invalid = |what: &'static str| Invalid::new(what).form(form);
+pub(in crate::config) fn collector_url(text: &str) -> Result<Uri, Invalid> {
+    let expected = "http://HOST:PORT, such as http://127.0.0.1:4318";
+    let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
     if !text.contains("://") {
-        return Err(invalid("is not a URL").guess(format!("did you mean `http://{text}`?")));
+        return Err(invalid("is not a URL").suggestion(format!("did you mean `http://{text}`?")));
     }
     let url: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
     match url.scheme() {
@@ -173,12 +174,12 @@ pub(in crate::config) fn collector(text: &str) -> Result<Uri, Invalid> {
     if !port.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
         return Err(invalid("has a port that is not one"));
     }
-    below(url).ok_or_else(|| invalid("is not a URL"))
+    traces_url(url).ok_or_else(|| invalid("is not a URL"))
 }
 
-fn below(url: Uri) -> Option<Uri> {
+fn traces_url(url: Uri) -> Option<Uri> {
     let path = url.path().trim_end_matches('/').to_owned();
-    let path = if path.ends_with(TRACES) { path } else { path + TRACES };
+    let path = if path.ends_with(TRACES_PATH) { path } else { path + TRACES_PATH };
     let mut parts = url.into_parts();
     parts.path_and_query = Some(PathAndQuery::try_from(path).ok()?);
     Uri::from_parts(parts).ok()
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn other_redis_urls_are_refused() {
-        for (text, what) in [
+        for (text, reason) in [
             ("", "not a URL"),
             ("redis", "not a URL"),
             ("127.0.0.1:6379", "not a URL"),
@@ -257,7 +258,7 @@ mod tests {
             ("unix:///s#x", "fragment"),
         ] {
             let error = redis_url(text).map(|url| url.to_string()).unwrap_err();
-            assert!(error.what.contains(what), "{text}: {error:?}");
+            assert!(error.reason.contains(reason), "{text}: {error:?}");
         }
     }
 
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn other_endpoints_are_refused() {
-        for (text, what) in [
+        for (text, reason) in [
             ("https://orders", "TLS"),
             ("ftp://orders", "scheme"),
             ("orders:80", "not a URL"),
@@ -308,10 +309,10 @@ mod tests {
             ("http://a%20b", ""),
         ] {
             let error = endpoint_url(text).unwrap_err();
-            assert!(error.what.contains(what), "{text}: {error:?}");
+            assert!(error.reason.contains(reason), "{text}: {error:?}");
         }
-        let guess = endpoint_url("localhost:3000").unwrap_err().help(false).unwrap();
-        assert_eq!(guess, "did you mean `http://localhost:3000`?");
+        let suggestion = endpoint_url("localhost:3000").unwrap_err().help(false).unwrap();
+        assert_eq!(suggestion, "did you mean `http://localhost:3000`?");
     }
 
     #[test]
@@ -324,14 +325,14 @@ mod tests {
             ("http://collector/otlp/", "http://collector/otlp/v1/traces"),
             ("http://collector:4318/v1/traces", "http://collector:4318/v1/traces"),
         ] {
-            let read = collector(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            let read = collector_url(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
             assert_eq!(read, url, "{text}");
         }
     }
 
     #[test]
     fn other_collectors_are_refused() {
-        for (text, what) in [
+        for (text, reason) in [
             ("127.0.0.1:4318", "not a URL"),
             ("https://collector:4318", "TLS"),
             ("grpc://collector:4317", "gRPC"),
@@ -345,8 +346,8 @@ mod tests {
             ("http://collector:99999", ""),
             ("http://a..b", "neither"),
         ] {
-            let error = collector(text).unwrap_err();
-            assert!(error.what.contains(what), "{text}: {error:?}");
+            let error = collector_url(text).unwrap_err();
+            assert!(error.reason.contains(reason), "{text}: {error:?}");
         }
     }
 }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 
 use serde_yaml::granit_parser::{Event, Parser, Span};
 
-use crate::config::{Place, Problem};
+use crate::config::{Location, Problem};
 
 /// What is open while the document goes by.
-enum Open {
+enum OpenCollection {
     List,
     /// The keys so far, and whether the next node is one.
     Mapping {
-        keys: HashMap<String, Place>,
+        keys: HashMap<String, Location>,
         key_next: bool,
     },
 }
@@ -19,16 +19,16 @@ enum Open {
 /// Reports each repeated key at its second place. `text` is known to be YAML.
 pub(super) fn duplicates(text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenCollection> = Vec::new();
     for (event, span) in Parser::new_from_str(text).map_while(Result::ok) {
         match event {
             Event::MappingStart(..) => {
                 node(&mut open, None);
-                open.push(Open::Mapping { keys: HashMap::new(), key_next: true });
+                open.push(OpenCollection::Mapping { keys: HashMap::new(), key_next: true });
             }
             Event::SequenceStart(..) => {
                 node(&mut open, None);
-                open.push(Open::List);
+                open.push(OpenCollection::List);
             }
             Event::MappingEnd | Event::SequenceEnd => {
                 open.pop();
@@ -44,20 +44,20 @@ pub(super) fn duplicates(text: &str) -> Vec<Problem> {
 }
 
 /// Takes one node of the innermost open mapping, and says so if it is a key that stood there before.
-fn node(open: &mut [Open], word: Option<(&str, &Span)>) -> Option<Problem> {
-    let Some(Open::Mapping { keys, key_next }) = open.last_mut() else { return None };
+fn node(open: &mut [OpenCollection], word: Option<(&str, &Span)>) -> Option<Problem> {
+    let Some(OpenCollection::Mapping { keys, key_next }) = open.last_mut() else { return None };
     let is_key = *key_next;
     *key_next = !is_key;
     let (word, span) = word.filter(|(word, _)| is_key && *word != "<<")?;
-    let place = Place { line: span.start.line(), column: span.start.col() + 1 };
+    let location = Location { line: span.start.line(), column: span.start.col() + 1 };
     match keys.get(word) {
         None => {
-            keys.insert(word.to_owned(), place);
+            keys.insert(word.to_owned(), location);
             None
         }
         Some(first) => {
             let help = format!("it stands in line {} already", first.line);
-            Some(Problem::new(place, format!("the key `{word}` stands twice")).help(help))
+            Some(Problem::new(location, format!("the key `{word}` stands twice")).help(help))
         }
     }
 }
@@ -69,9 +69,9 @@ mod tests {
     #[test]
     fn finds_all_and_only_keys_of_one_mapping() {
         let text = "a: a\nb:\n  a: 1\n  c: [a, a, {d: d, d: 1}]\n  ? [a, a]\n  : a\na: 2\nb: 3\n";
-        let places: Vec<_> =
-            duplicates(text).into_iter().filter_map(|p| p.place).map(|p| (p.line, p.column)).collect();
-        assert_eq!(places, [(4, 20), (7, 1), (8, 1)]);
+        let locations: Vec<_> =
+            duplicates(text).into_iter().filter_map(|p| p.location).map(|p| (p.line, p.column)).collect();
+        assert_eq!(locations, [(4, 20), (7, 1), (8, 1)]);
     }
 
     #[test]

@@ -8,5 +8,5 @@ mod node;
 mod parse;
 mod quoting;
 
-pub(super) use node::{Key, Kind, Node};
+pub(super) use node::{Key, Node, NodeKind};
 pub(super) use parse::parse;

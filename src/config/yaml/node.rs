@@ -3,23 +3,23 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_yaml::{Location, Spanned};
+use serde_yaml::Spanned;
 
-use crate::config::Place;
+use crate::config::Location;
 
 /// A value and where it stands. Behind an alias or a merge that is where it was written.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Node {
-    pub(in crate::config) place: Place,
-    pub(in crate::config) kind: Kind,
+    pub(in crate::config) location: Location,
+    pub(in crate::config) kind: NodeKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::config) enum Kind {
+pub(in crate::config) enum NodeKind {
     /// Nothing, `~` or `null`.
-    Nothing,
+    Null,
     /// The text, without its quotes.
-    Word(String),
+    Scalar(String),
     List(Vec<Node>),
     /// In the order of the file.
     Mapping {
@@ -32,46 +32,48 @@ pub(in crate::config) enum Kind {
 /// The key of a mapping and where it stands.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Key {
-    pub(in crate::config) place: Place,
+    pub(in crate::config) location: Location,
     pub(in crate::config) name: String,
 }
 
 impl Node {
-    pub(in crate::config) fn is_nothing(&self) -> bool {
-        self.kind == Kind::Nothing
+    pub(in crate::config) fn is_null(&self) -> bool {
+        self.kind == NodeKind::Null
     }
 
     /// The tree of what was read from `source`.
-    pub(super) fn new(raw: Spanned<Raw>, source: &str) -> Self {
-        let written = written(raw.defined, source);
+    pub(super) fn new(raw: Spanned<RawValue>, source: &str) -> Self {
+        let verbatim = source_text(raw.defined, source);
         let kind = match raw.value {
-            Raw::Nothing => Kind::Nothing,
-            Raw::Text(text) => Kind::Word(text),
-            Raw::Typed => Kind::Word(written.to_owned()),
-            Raw::List(items) => Kind::List(items.into_iter().map(|item| Self::new(item, source)).collect()),
-            Raw::Mapping(entries) => Kind::Mapping {
+            RawValue::Null => NodeKind::Null,
+            RawValue::Text(text) => NodeKind::Scalar(text),
+            RawValue::Typed => NodeKind::Scalar(verbatim.to_owned()),
+            RawValue::List(items) => {
+                NodeKind::List(items.into_iter().map(|item| Self::new(item, source)).collect())
+            }
+            RawValue::Mapping(entries) => NodeKind::Mapping {
                 entries: entries
                     .into_iter()
                     .map(|(key, value)| {
-                        let key = Key { place: place(key.defined), name: key.value };
+                        let key = Key { location: to_location(key.defined), name: key.value };
                         (key, Self::new(value, source))
                     })
                     .collect(),
-                braces: written.starts_with('{'),
+                braces: verbatim.starts_with('{'),
             },
         };
-        Self { place: place(raw.defined), kind }
+        Self { location: to_location(raw.defined), kind }
     }
 }
 
 /// A location of the parser as a place; one it does not know is the file's start.
-pub(super) fn place(location: Location) -> Place {
+pub(super) fn to_location(location: serde_yaml::Location) -> Location {
     let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).max(1);
-    Place { line: count(location.line()), column: count(location.column()) }
+    Location { line: count(location.line()), column: count(location.column()) }
 }
 
 /// What stands in the file at `location`.
-fn written(location: Location, source: &str) -> &str {
+fn source_text(location: serde_yaml::Location, source: &str) -> &str {
     let span = location.span();
     let (Some(start), Some(length)) = (span.byte_offset(), span.byte_len()) else { return "" };
     let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
@@ -79,71 +81,71 @@ fn written(location: Location, source: &str) -> &str {
 }
 
 /// A value before its text is looked up.
-pub(super) enum Raw {
-    Nothing,
+pub(super) enum RawValue {
+    Null,
     Text(String),
     /// A number or a boolean: what stands in the file matters, not what serde makes of it.
     Typed,
-    List(Vec<Spanned<Raw>>),
-    Mapping(Vec<(Spanned<String>, Spanned<Raw>)>),
+    List(Vec<Spanned<RawValue>>),
+    Mapping(Vec<(Spanned<String>, Spanned<RawValue>)>),
 }
 
-impl<'de> Deserialize<'de> for Raw {
+impl<'de> Deserialize<'de> for RawValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(RawVisitor)
+        deserializer.deserialize_any(RawValueVisitor)
     }
 }
 
-struct RawVisitor;
+struct RawValueVisitor;
 
-impl<'de> Visitor<'de> for RawVisitor {
-    type Value = Raw;
+impl<'de> Visitor<'de> for RawValueVisitor {
+    type Value = RawValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a word, a list or a mapping")
     }
 
-    fn visit_unit<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Nothing)
+    fn visit_unit<E>(self) -> Result<RawValue, E> {
+        Ok(RawValue::Null)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Raw, E> {
-        Ok(Raw::Typed)
+    fn visit_bool<E>(self, _: bool) -> Result<RawValue, E> {
+        Ok(RawValue::Typed)
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Raw, E> {
-        Ok(Raw::Typed)
+    fn visit_u64<E>(self, _: u64) -> Result<RawValue, E> {
+        Ok(RawValue::Typed)
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Raw, E> {
-        Ok(Raw::Typed)
+    fn visit_i64<E>(self, _: i64) -> Result<RawValue, E> {
+        Ok(RawValue::Typed)
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Raw, E> {
-        Ok(Raw::Typed)
+    fn visit_f64<E>(self, _: f64) -> Result<RawValue, E> {
+        Ok(RawValue::Typed)
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Raw, E> {
-        Ok(Raw::Text(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<RawValue, E> {
+        Ok(RawValue::Text(text.to_owned()))
     }
 
-    fn visit_string<E>(self, text: String) -> Result<Raw, E> {
-        Ok(Raw::Text(text))
+    fn visit_string<E>(self, text: String) -> Result<RawValue, E> {
+        Ok(RawValue::Text(text))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Raw, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawValue, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
             list.push(item);
         }
-        Ok(Raw::List(list))
+        Ok(RawValue::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Raw, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawValue, A::Error> {
         let mut mapping = Vec::new();
         while let Some(entry) = entries.next_entry()? {
             mapping.push(entry);
         }
-        Ok(Raw::Mapping(mapping))
+        Ok(RawValue::Mapping(mapping))
     }
 }

@@ -6,13 +6,13 @@ use serde_yaml::{
 
 use super::{
     duplicates::duplicates,
-    node::{Node, Raw, place},
+    node::{Node, RawValue, to_location},
     quoting,
 };
-use crate::config::{Place, Problem};
+use crate::config::{Location, Problem};
 
 /// A document, and the keys in it that stand twice. Of these the tree holds the first.
-pub(in crate::config) struct Tree {
+pub(in crate::config) struct Document {
     pub(in crate::config) root: Node,
     pub(in crate::config) duplicates: Vec<Problem>,
 }
@@ -21,9 +21,9 @@ pub(in crate::config) struct Tree {
 ///
 /// # Errors
 /// It is not YAML, or larger or deeper than a configuration ever is.
-pub(in crate::config) fn parse(text: &str) -> Result<Tree, Problem> {
+pub(in crate::config) fn parse(text: &str) -> Result<Document, Problem> {
     match raw(text, DuplicateKeyPolicy::Error) {
-        Ok(root) => Ok(Tree { root: Node::new(root, text), duplicates: Vec::new() }),
+        Ok(root) => Ok(Document { root: Node::new(root, text), duplicates: Vec::new() }),
         // The parser stops at the first; the rest of the file is worth reading all the same.
         Err(error @ Error::DuplicateMappingKey { .. }) => {
             let root = raw(text, DuplicateKeyPolicy::FirstWins).map_err(|error| problem(&error, text))?;
@@ -31,13 +31,13 @@ pub(in crate::config) fn parse(text: &str) -> Result<Tree, Problem> {
             if found.is_empty() {
                 found.push(problem(&error, text));
             }
-            Ok(Tree { root: Node::new(root, text), duplicates: found })
+            Ok(Document { root: Node::new(root, text), duplicates: found })
         }
         Err(error) => Err(problem(&error, text)),
     }
 }
 
-fn raw(text: &str, duplicates: DuplicateKeyPolicy) -> Result<Spanned<Raw>, Error> {
+fn raw(text: &str, duplicates: DuplicateKeyPolicy) -> Result<Spanned<RawValue>, Error> {
     serde_yaml::from_str_with_options(text, options(duplicates))
 }
 
@@ -58,9 +58,9 @@ fn options(duplicates: DuplicateKeyPolicy) -> Options {
 }
 
 fn problem(error: &Error, text: &str) -> Problem {
-    let at = error.location().map_or(Place { line: 1, column: 1 }, place);
+    let location = error.location().map_or(Location { line: 1, column: 1 }, to_location);
     let too_much = "this is too large or too deeply nested for a configuration";
-    let mut help = quoting::help(text, at);
+    let mut help = quoting::help(text, location);
     let message = match without_alias(error) {
         Error::UnknownAnchor { .. } => "this refers to an anchor that does not stand before it".to_owned(),
         Error::RecursiveReferencesRequireWeakTypes { .. } => "this anchor refers to itself".to_owned(),
@@ -79,7 +79,7 @@ fn problem(error: &Error, text: &str) -> Problem {
         other => {
             let message = UserMessageFormatter.format_message(other);
             if message.contains("recursion limit") {
-                return Problem::new(at, too_much);
+                return Problem::new(location, too_much);
             }
             if help.is_none() && message.contains("did not find expected key") {
                 help = Some("this line may stand further in or out than those it belongs to".to_owned());
@@ -87,7 +87,7 @@ fn problem(error: &Error, text: &str) -> Problem {
             format!("not YAML: {message}")
         }
     };
-    Problem::new(at, message).help(help)
+    Problem::new(location, message).help(help)
 }
 
 /// The error itself, where the parser wraps it in the alias that led to it.
@@ -101,11 +101,11 @@ fn without_alias(error: &Error) -> &Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::yaml::Kind;
+    use crate::config::yaml::NodeKind;
 
     fn entries(text: &str) -> Vec<(String, Node)> {
         match parse(text).unwrap_or_else(|problem| panic!("{problem:?}")).root.kind {
-            Kind::Mapping { entries, .. } => {
+            NodeKind::Mapping { entries, .. } => {
                 entries.into_iter().map(|(key, node)| (key.name, node)).collect()
             }
             other => panic!("{other:?}"),
@@ -116,7 +116,7 @@ mod tests {
         entries(text)
             .into_iter()
             .map(|(_, node)| match node.kind {
-                Kind::Word(word) => word,
+                NodeKind::Scalar(word) => word,
                 other => panic!("{other:?}"),
             })
             .collect()
@@ -135,12 +135,12 @@ mod tests {
     #[test]
     fn what_an_alias_or_a_merge_brings_stands_where_it_was_written() {
         let all = entries("x-a: &a { limit: 5 }\nb: { <<: *a, key: ip }\nc: *a\n");
-        let Kind::Mapping { entries: merged, braces } = &all[1].1.kind else { panic!() };
+        let NodeKind::Mapping { entries: merged, braces } = &all[1].1.kind else { panic!() };
         assert!(braces);
         let limit = merged.iter().find(|(key, _)| key.name == "limit").unwrap();
-        assert_eq!(limit.0.place, Place { line: 1, column: 11 });
-        assert_eq!(limit.1.kind, Kind::Word("5".to_owned()));
-        assert_eq!(all[2].1.place, Place { line: 1, column: 9 });
+        assert_eq!(limit.0.location, Location { line: 1, column: 11 });
+        assert_eq!(limit.1.kind, NodeKind::Scalar("5".to_owned()));
+        assert_eq!(all[2].1.location, Location { line: 1, column: 9 });
     }
 
     #[test]

@@ -1,20 +1,20 @@
 //! Which value wanted quotes, where YAML trips over it.
 
-use crate::config::{Place, redact::is_open};
+use crate::config::{Location, redact::has_no_credentials};
 
 /// The longest line that is looked into, in bytes: looking is quadratic.
-const LONGEST: usize = 1000;
+const MAX_LINE_BYTES: usize = 1000;
 
-/// What to do about a syntax error at `place`, where the line tells.
-pub(super) fn help(text: &str, place: Place) -> Option<String> {
-    let line = text.lines().nth(place.line - 1).filter(|line| line.len() <= LONGEST)?;
+/// What to do about a syntax error at `location`, where the line tells.
+pub(super) fn help(text: &str, location: Location) -> Option<String> {
+    let line = text.lines().nth(location.line - 1).filter(|line| line.len() <= MAX_LINE_BYTES)?;
     let indentation = line.len() - line.trim_start().len();
     if line[..indentation].contains('\t') {
         return Some("indent with spaces, not with tabs".to_owned());
     }
-    let before = line.char_indices().nth(place.column).map_or(line.len(), |(at, _)| at);
+    let before = line.char_indices().nth(location.column).map_or(line.len(), |(at, _)| at);
     let (_, value) = values(line).into_iter().take_while(|(at, _)| *at < before).last()?;
-    if !is_open(line) {
+    if !has_no_credentials(line) {
         return Some("this value wants quotes".to_owned());
     }
     Some(format!("this value wants quotes: \"{value}\""))
@@ -126,8 +126,8 @@ mod tests {
 
     #[test]
     fn tabs_are_named() {
-        let place = Place { line: 2, column: 2 };
-        assert_eq!(help("a:\n\tb: 1\n", place), Some("indent with spaces, not with tabs".to_owned()));
-        assert_eq!(help("a: b: c", Place { line: 1, column: 5 }), None);
+        let location = Location { line: 2, column: 2 };
+        assert_eq!(help("a:\n\tb: 1\n", location), Some("indent with spaces, not with tabs".to_owned()));
+        assert_eq!(help("a: b: c", Location { line: 1, column: 5 }), None);
     }
 }

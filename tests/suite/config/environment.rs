@@ -3,7 +3,7 @@
 use std::{io, path::Path, sync::LazyLock};
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use tollgate::config::Sources;
+use tollgate::config::Lookup;
 
 /// In every value that must never be shown.
 pub(crate) const SECRET: &str = "hunter2";
@@ -11,7 +11,7 @@ pub(crate) const SECRET: &str = "hunter2";
 /// A few variables, and a file.
 pub(crate) struct Environment;
 
-impl Sources for Environment {
+impl Lookup for Environment {
     fn variable(&self, name: &str) -> Option<String> {
         let value = match name {
             "EMPTY" => "",
@@ -32,14 +32,14 @@ impl Sources for Environment {
         Some(value.to_owned())
     }
 
-    fn file(&self, path: &Path) -> io::Result<String> {
+    fn read_text(&self, path: &Path) -> io::Result<String> {
         match path.to_str() {
             Some("/run/secrets/token") => Ok("hunter2-file\n".to_owned()),
             Some("/run/secrets/bad") => Ok("hunter2 file\n".to_owned()),
             _ => Err(io::Error::new(io::ErrorKind::NotFound, "No such file or directory")),
         }
     }
-    fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         let text = match path.to_str() {
             Some("tls/ca.pem" | "tls/me.pem") => PAIR.cert.pem(),
             Some("tls/me.key") => PAIR.signing_key.serialize_pem(),

@@ -43,7 +43,7 @@ fn answer(path: &Path) -> String {
 fn warning(path: &Path) -> String {
     let name = path.file_name().unwrap().to_str().unwrap();
     let text = fs::read_to_string(path).unwrap();
-    let (_, warnings) = config::parse_warning(name, &text, &Environment)
+    let (_, warnings) = config::parse_with_warnings(name, &text, &Environment)
         .unwrap_or_else(|errors| panic!("{name} is wrong: {errors}"));
     assert_eq!(warnings.is_empty(), warnings.lines().count() == 0);
     warnings.to_string()

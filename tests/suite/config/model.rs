@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use http::{Method, StatusCode};
 use tollgate::config::{
-    self, Config, Sources, System,
+    self, Config, Lookup, SystemLookup,
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
         Breaker, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody, DenialReply,
@@ -126,7 +126,7 @@ fn the_shipped_file_works_as_it_stands() {
     let held: Vec<_> = config.routes[0].policies.iter().map(|&n| config.policies[n].name.as_str()).collect();
     assert_eq!(held, ["per-ip", "inspect", "login"]);
     assert_eq!(
-        config::parse("proxy.yaml", &std::fs::read_to_string(path).unwrap(), &System).unwrap(),
+        config::parse("proxy.yaml", &std::fs::read_to_string(path).unwrap(), &SystemLookup).unwrap(),
         config
     );
 }
@@ -692,7 +692,7 @@ fn files_of_redis_are_read_from_disk() {
         answer.contains(":1:47: `") && answer.contains("ca.pem` cannot be read: No such file"),
         "{answer}"
     );
-    std::fs::write(&ca, Environment.bytes(Path::new("tls/ca.pem")).unwrap()).unwrap();
+    std::fs::write(&ca, Environment.read_bytes(Path::new("tls/ca.pem")).unwrap()).unwrap();
     assert_eq!(config::load(&file).unwrap().store.redis.unwrap().tls.ca, Some(ca));
 }
 

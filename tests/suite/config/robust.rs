@@ -16,11 +16,11 @@ fn check(text: &str) {
     let text = text.replace("\r\n", "\n");
     let lines: Vec<_> = text.split(['\n', '\r']).collect();
     for problem in errors.problems() {
-        let place = problem.place.unwrap();
-        let length = lines.get(place.line - 1).map(|line| line.chars().count());
+        let location = problem.location.unwrap();
+        let length = lines.get(location.line - 1).map(|line| line.chars().count());
         assert!(
-            length.is_some_and(|length| (1..=length + 1).contains(&place.column)),
-            "{place:?} in {text:?}"
+            length.is_some_and(|length| (1..=length + 1).contains(&location.column)),
+            "{location:?} in {text:?}"
         );
     }
     assert!(errors.to_string().starts_with("proxy.yaml:"));

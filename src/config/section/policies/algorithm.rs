@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use crate::config::{
     model::{Algorithm, DEFAULT_BUCKETS, Rate},
-    reader::Mapping,
-    value::{LARGEST_LIMIT, choice, duration, number},
+    reader::MappingCursor,
+    value::{MAX_LIMIT, choice, duration, number},
 };
 
 /// Settings, and the algorithm that each is of.
-const OF_ONE: [(&str, &str); 4] =
+const SETTING_OWNERS: [(&str, &str); 4] =
     [("buckets", "sliding_window"), ("burst", "gcra"), ("lease", "concurrency"), ("value", "distinct")];
 
 /// The algorithm of a policy, without what its settings say.
-pub(super) fn kind(at: &mut Mapping<'_>) -> Option<Algorithm> {
+pub(super) fn kind(mapping: &mut MappingCursor<'_>) -> Option<Algorithm> {
     let names = Algorithm::ALL.map(|(name, _)| name).join(", ");
-    at.require("algorithm", &format!("one of {names}"))?.parse(choice(&Algorithm::ALL))
+    mapping.require("algorithm", &format!("one of {names}"))?.parse(choice(&Algorithm::ALL))
 }
 
 /// What is written for it.
-pub(super) fn name(kind: Algorithm) -> &'static str {
+pub(super) fn algorithm_name(kind: Algorithm) -> &'static str {
     let same = |other: &Algorithm| std::mem::discriminant(other) == std::mem::discriminant(&kind);
     Algorithm::ALL.iter().find(|(_, other)| same(other)).map_or("", |(name, _)| name)
 }
@@ -31,7 +31,7 @@ pub(super) fn counts_members(kind: Option<Algorithm>) -> bool {
 
 /// The settings that one algorithm alone takes.
 #[derive(Clone, Copy)]
-pub(super) struct Settings {
+pub(super) struct AlgorithmSettings {
     buckets: u32,
     burst: Option<u64>,
     delay: Duration,
@@ -39,23 +39,23 @@ pub(super) struct Settings {
     pub(super) lease: Duration,
 }
 
-impl Settings {
+impl AlgorithmSettings {
     /// Reads them, and reports those that are of another algorithm than `kind`.
-    pub(super) fn read(at: &mut Mapping<'_>, kind: Option<Algorithm>) -> Self {
-        for (key, owner) in OF_ONE {
-            report_of_another(at, key, owner, kind);
+    pub(super) fn read(mapping: &mut MappingCursor<'_>, kind: Option<Algorithm>) -> Self {
+        for (key, owner) in SETTING_OWNERS {
+            report_foreign_setting(mapping, key, owner, kind);
         }
-        let buckets = at.parse_or("buckets", u64::from(DEFAULT_BUCKETS), number(4..=100));
-        let burst = burst(at);
+        let buckets = mapping.parse_or("buckets", u64::from(DEFAULT_BUCKETS), number(4..=100));
+        let burst = burst(mapping);
         let delay = duration(Duration::ZERO..=Duration::from_secs(60 * 60));
-        let delay = at.parse_or("delay", Duration::ZERO, delay);
+        let delay = mapping.parse_or("delay", Duration::ZERO, delay);
         if !delay.is_zero() {
-            report_of_another(at, "delay", "gcra", kind);
+            report_foreign_setting(mapping, "delay", "gcra", kind);
         }
         let lease = duration(Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60));
-        let lease = at.parse_or("lease", Duration::from_secs(60), lease);
+        let lease = mapping.parse_or("lease", Duration::from_secs(60), lease);
         // Its value is read where the keys are known.
-        at.knows("value");
+        mapping.mark_known("value");
         Self { buckets: u32::try_from(buckets).unwrap_or(DEFAULT_BUCKETS), burst, delay, lease }
     }
 
@@ -82,15 +82,20 @@ impl Settings {
 }
 
 /// `burst`, of a policy or of other limits.
-pub(super) fn burst(at: &mut Mapping<'_>) -> Option<u64> {
-    at.take("burst")?.parse(number(1..=LARGEST_LIMIT))
+pub(super) fn burst(mapping: &mut MappingCursor<'_>) -> Option<u64> {
+    mapping.take("burst")?.parse(number(1..=MAX_LIMIT))
 }
 
 /// Reports `key` where it stands and `kind` is not its `owner`.
-pub(super) fn report_of_another(at: &Mapping<'_>, key: &str, owner: &str, kind: Option<Algorithm>) {
-    let (Some(place), Some(kind)) = (at.place_of(key), kind) else { return };
-    if name(kind) != owner {
-        let message = format!("`{key}` is a setting of {owner}, not of {}", name(kind));
-        at.report_at(place, message, format!("leave it out, or write `algorithm: {owner}`"));
+pub(super) fn report_foreign_setting(
+    mapping: &MappingCursor<'_>,
+    key: &str,
+    owner: &str,
+    kind: Option<Algorithm>,
+) {
+    let (Some(location), Some(kind)) = (mapping.key_location(key), kind) else { return };
+    if algorithm_name(kind) != owner {
+        let message = format!("`{key}` is a setting of {owner}, not of {}", algorithm_name(kind));
+        mapping.report_at(location, message, format!("leave it out, or write `algorithm: {owner}`"));
     }
 }

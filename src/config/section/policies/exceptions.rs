@@ -1,26 +1,29 @@
 //! `exempt` and `overrides`: whom a policy does not hold for, and for whom it has other limits.
 
 use super::{
-    algorithm::{Settings, burst, report_of_another},
-    cost::never,
-    limits::{most, tiers},
+    algorithm::{AlgorithmSettings, burst, report_foreign_setting},
+    cost::never_admitted,
+    limits::{max_admissible, tiers},
 };
 use crate::config::{
     model::{Algorithm, Condition, Cost, Override},
-    reader::{Cursor, Mapping},
-    section::user::Known,
-    value::{condition, condition_of, field_name},
+    reader::{Cursor, MappingCursor},
+    section::user::IdentitySources,
+    value::{condition, condition_with_key, field_name},
 };
 
 /// Kinds of conditions that name something.
-const NAMING: [&str; 2] = ["jwt:", "header:"];
+const CONDITION_PREFIXES: [&str; 2] = ["jwt:", "header:"];
 
 /// Whom the policy does not hold for.
-pub(in crate::config::section) fn exempt(value: Option<Cursor<'_>>, known: Known) -> Vec<Condition> {
+pub(in crate::config::section) fn exempt(
+    value: Option<Cursor<'_>>,
+    identity: IdentitySources,
+) -> Vec<Condition> {
     let Some(list) = value else { return Vec::new() };
-    list.distinct(|item| {
+    list.unique_items(|item| {
         let condition = item.parse(condition)?;
-        report_vain(item, &condition, known);
+        report_unverifiable(item, &condition, identity);
         Some(condition)
     })
 }
@@ -29,23 +32,25 @@ pub(in crate::config::section) fn exempt(value: Option<Cursor<'_>>, known: Known
 pub(super) fn overrides(
     value: Option<Cursor<'_>>,
     kind: Option<Algorithm>,
-    settings: Settings,
+    settings: AlgorithmSettings,
     cost: &Cost,
     sliced: bool,
-    known: Known,
+    identity: IdentitySources,
 ) -> Vec<Override> {
     let Some(list) = value else { return Vec::new() };
     let mut all: Vec<Override> = Vec::new();
     for item in list.list().unwrap_or_default() {
-        let Some(other) = item.mapping().and_then(|at| read(item, at, kind, settings, known)) else {
+        let Some(other) =
+            item.mapping().and_then(|mapping| read_override(item, mapping, kind, settings, identity))
+        else {
             continue;
         };
         if all.iter().any(|earlier| earlier.condition == other.condition) {
             item.report("an earlier override has the same condition, so that nobody gets these limits", None);
         }
-        let most = most(other.algorithm, &other.tiers);
-        if usual(cost) > most {
-            let help = never(most).help(false);
+        let most = max_admissible(other.algorithm, &other.tiers);
+        if default_cost(cost) > most {
+            let help = never_admitted(most).help(false);
             item.report(
                 "the policy's cost is more than these limits, so that nothing would ever be admitted",
                 help,
@@ -60,65 +65,70 @@ pub(super) fn overrides(
 }
 
 /// What a request costs of which nobody says anything else.
-fn usual(cost: &Cost) -> u64 {
+fn default_cost(cost: &Cost) -> u64 {
     match cost {
         Cost::Fixed(units) => *units,
         Cost::Header { default, .. } => *default,
     }
 }
 
-fn read(
+fn read_override(
     item: Cursor<'_>,
-    mut at: Mapping<'_>,
+    mut mapping: MappingCursor<'_>,
     kind: Option<Algorithm>,
-    settings: Settings,
-    known: Known,
+    settings: AlgorithmSettings,
+    identity: IdentitySources,
 ) -> Option<Override> {
     let mut conditions: Vec<(&str, Cursor<'_>)> =
-        ["ip", "user"].into_iter().filter_map(|key| Some((key, at.take(key)?))).collect();
-    conditions.extend(at.naming(&NAMING).into_iter().map(|(_, key, value)| (key, value)));
-    report_of_another(&at, "burst", "gcra", kind);
-    let settings = settings.with_burst(burst(&mut at));
-    let tiers = tiers(&mut at, kind, settings);
+        ["ip", "user"].into_iter().filter_map(|key| Some((key, mapping.take(key)?))).collect();
+    conditions.extend(
+        mapping.entries_with_prefix(&CONDITION_PREFIXES).into_iter().map(|(_, key, value)| (key, value)),
+    );
+    report_foreign_setting(&mapping, "burst", "gcra", kind);
+    let settings = settings.with_burst(burst(&mut mapping));
+    let tiers = tiers(&mut mapping, kind, settings);
     let [(key, value)] = conditions.as_slice() else {
-        if !conditions.is_empty() || !at.means("ip") && !at.means("user") {
+        if !conditions.is_empty() || !mapping.has_or_misspells("ip") && !mapping.has_or_misspells("user") {
             let help = "such as `{ user: acme, limit: 1000/1m }`; the first override that matches holds";
-            at.report("an override is for exactly one of ip, user, jwt:CLAIM, header:NAME", help.to_owned());
+            mapping.report(
+                "an override is for exactly one of ip, user, jwt:CLAIM, header:NAME",
+                help.to_owned(),
+            );
         }
-        at.finish_besides(is_naming);
+        mapping.finish_allowing(has_condition_prefix);
         return None;
     };
     if let Some(name) = key.strip_prefix("header:")
         && let Err(invalid) = field_name(name)
     {
-        let place = at.place_of(key).unwrap_or(item.place());
-        at.report_at(place, format!("`{name}` {}", invalid.what), None);
-        at.finish_besides(is_naming);
+        let location = mapping.key_location(key).unwrap_or(item.location());
+        mapping.report_at(location, format!("`{name}` {}", invalid.reason), None);
+        mapping.finish_allowing(has_condition_prefix);
         return None;
     }
-    at.finish_besides(is_naming);
-    let condition = value.parse(|text| condition_of(key, text))?;
-    report_vain(item, &condition, known);
+    mapping.finish_allowing(has_condition_prefix);
+    let condition = value.parse(|text| condition_with_key(key, text))?;
+    report_unverifiable(item, &condition, identity);
     let (tiers, kind) = (tiers?, kind?);
     Some(Override { condition, algorithm: settings.complete(kind, &tiers), tiers })
 }
 
-fn is_naming(key: &str) -> bool {
-    NAMING.iter().any(|kind| key.starts_with(kind))
+fn has_condition_prefix(key: &str) -> bool {
+    CONDITION_PREFIXES.iter().any(|kind| key.starts_with(kind))
 }
 
 /// Reports a condition that nobody vouches for. Nobody may choose his own limits, so it never holds.
-fn report_vain(item: Cursor<'_>, condition: &Condition, known: Known) {
+fn report_unverifiable(item: Cursor<'_>, condition: &Condition, identity: IdentitySources) {
     let (message, help) = match condition {
-        Condition::User(_) if !known.verifies => (
+        Condition::User(_) if !identity.has_verified_users => (
             "no user is verified, so this could never apply",
             "in `user`, name a `jwt`, or a header from trusted_proxies",
         ),
-        Condition::Jwt { .. } if !known.tokens => (
+        Condition::Jwt { .. } if !identity.has_tokens => (
             "no token is verified, so this could never apply",
             "name the token and its key in `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`",
         ),
-        Condition::Header { .. } if !known.trusts => (
+        Condition::Header { .. } if !identity.has_trusted_proxies => (
             "there are no trusted_proxies, so this could never apply",
             "list the gateway that sets this header in `trusted_proxies`",
         ),

@@ -2,17 +2,17 @@
 
 use crate::config::{
     model::{Algorithm, KeyPart, KeyRecipe},
-    reader::{Cursor, Mapping},
-    section::user::Known,
+    reader::{Cursor, MappingCursor},
+    section::user::IdentitySources,
     value::key_recipe,
 };
 
 /// One key, or a list of which each is limited on its own.
-pub(super) fn keys(value: Cursor<'_>, known: Known) -> Vec<KeyRecipe> {
-    if value.written().is_some() {
-        return key(value, known).into_iter().collect();
+pub(super) fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecipe> {
+    if value.scalar().is_some() {
+        return key(value, identity).into_iter().collect();
     }
-    let keys = value.distinct(|item| key(item, known));
+    let keys = value.unique_items(|item| key(item, identity));
     if value.is_empty_list() {
         value.report("a policy needs a key", "to limit all requests together write `key: global`".to_owned());
     }
@@ -20,13 +20,13 @@ pub(super) fn keys(value: Cursor<'_>, known: Known) -> Vec<KeyRecipe> {
 }
 
 /// One key, whose parts some request can have.
-pub(super) fn key(item: Cursor<'_>, known: Known) -> Option<KeyRecipe> {
+pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
     let key = item.parse(key_recipe)?;
-    if !known.users && key.0.contains(&KeyPart::User) {
+    if !identity.has_users && key.0.contains(&KeyPart::User) {
         let help = "say where the user ID comes from, in `user` at the top level";
         item.report("no request has a user as long as `user` is not configured", help.to_owned());
     }
-    if !known.tokens && key.0.iter().any(|part| matches!(part, KeyPart::Jwt(_))) {
+    if !identity.has_tokens && key.0.iter().any(|part| matches!(part, KeyPart::Jwt(_))) {
         let help = "name the token and its key in `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`";
         item.report("no request has claims as long as no token is verified", help.to_owned());
     }
@@ -35,20 +35,20 @@ pub(super) fn key(item: Cursor<'_>, known: Known) -> Option<KeyRecipe> {
 
 /// What of a request `distinct` counts the different values of. None where it is wrong.
 pub(super) fn distinct_value(
-    at: &mut Mapping<'_>,
+    mapping: &mut MappingCursor<'_>,
     kind: Option<Algorithm>,
     keys: Option<&[KeyRecipe]>,
-    known: Known,
+    identity: IdentitySources,
 ) -> Option<Option<KeyRecipe>> {
     if kind.is_some_and(|kind| kind != Algorithm::Distinct) {
         // That it is here was said by its settings.
         return Some(None);
     }
     let value = match kind {
-        Some(_) => at.require("value", "what of a request is counted, such as `value: user`"),
-        None => at.take("value"),
+        Some(_) => mapping.require("value", "what of a request is counted, such as `value: user`"),
+        None => mapping.take("value"),
     }?;
-    let recipe = key(value, known)?;
+    let recipe = key(value, identity)?;
     if keys.is_some_and(|keys| keys.contains(&recipe)) {
         let help = "with `key: ip`, `value: user` counts the users behind an address".to_owned();
         value.report("this is the key as well, so there would never be but one value", help);

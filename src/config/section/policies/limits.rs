@@ -1,39 +1,47 @@
 //! `limit` and `limits`: how much passes, of a policy or for some.
 
-use super::algorithm::{Settings, name};
+use super::algorithm::{AlgorithmSettings, algorithm_name};
 use crate::config::{
     model::{Algorithm, Rate},
-    reader::{Cursor, Mapping},
-    value::{Invalid, LARGEST_LIMIT, number, rate},
+    reader::{Cursor, MappingCursor},
+    value::{Invalid, MAX_LIMIT, number, rate},
 };
 
 /// The most different values that are remembered.
-const VALUES: u64 = 10_000;
+const MAX_DISTINCT_VALUES: u64 = 10_000;
 
 /// `limit` or `limits`.
-pub(super) fn tiers(at: &mut Mapping<'_>, kind: Option<Algorithm>, settings: Settings) -> Option<Vec<Rate>> {
-    let (limit, limits) = (at.take("limit"), at.take("limits"));
-    match (at.place_of("limit"), at.place_of("limits")) {
-        (Some(_), Some(place)) => {
-            at.report_at(place, "a policy has either `limit` or `limits`", None);
+pub(super) fn tiers(
+    mapping: &mut MappingCursor<'_>,
+    kind: Option<Algorithm>,
+    settings: AlgorithmSettings,
+) -> Option<Vec<Rate>> {
+    let (limit, limits) = (mapping.take("limit"), mapping.take("limits"));
+    match (mapping.key_location("limit"), mapping.key_location("limits")) {
+        (Some(_), Some(location)) => {
+            mapping.report_at(location, "a policy has either `limit` or `limits`", None);
             None
         }
         (None, None) => {
-            if !at.means("limit") && !at.means("limits") {
-                let form = match kind {
+            if !mapping.has_or_misspells("limit") && !mapping.has_or_misspells("limits") {
+                let expected = match kind {
                     Some(Algorithm::Concurrency) => "such as `limit: 8`: how many at the same time",
                     _ => "such as `limit: 100/1s`",
                 };
-                at.report("`limit` is missing", form.to_owned());
+                mapping.report("`limit` is missing", expected.to_owned());
             }
             None
         }
         (Some(_), None) => Some(vec![limit?.parse(|text| tier(text, kind, settings))?]),
-        (None, Some(_)) => several(limits?, kind, settings),
+        (None, Some(_)) => several_tiers(limits?, kind, settings),
     }
 }
 
-fn several(value: Cursor<'_>, kind: Option<Algorithm>, settings: Settings) -> Option<Vec<Rate>> {
+fn several_tiers(
+    value: Cursor<'_>,
+    kind: Option<Algorithm>,
+    settings: AlgorithmSettings,
+) -> Option<Vec<Rate>> {
     let items = value.list()?;
     if items.is_empty() {
         value.report("a policy needs a limit", "such as `limits: [10/1s, 120/1m]`".to_owned());
@@ -58,25 +66,26 @@ fn several(value: Cursor<'_>, kind: Option<Algorithm>, settings: Settings) -> Op
 }
 
 /// One limit, as the algorithm has it. Of `concurrency` the lease stands for the window.
-fn tier(text: &str, kind: Option<Algorithm>, settings: Settings) -> Result<Rate, Invalid> {
+fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Result<Rate, Invalid> {
     let is_count = number(0..=u64::MAX)(text).is_ok();
     match kind {
         Some(Algorithm::Concurrency) if text.contains('/') => {
             Err(Invalid::new("is a rate, but concurrency counts what is under way at the same time")
-                .form("a bare count, such as `limit: 8`"))
+                .expected("a bare count, such as `limit: 8`"))
         }
         Some(Algorithm::Concurrency) => {
-            number(1..=LARGEST_LIMIT)(text).map(|limit| Rate { limit, window: settings.lease })
+            number(1..=MAX_LIMIT)(text).map(|limit| Rate { limit, window: settings.lease })
         }
-        Some(kind) if is_count => {
-            Err(Invalid::new(format!("is a bare count, which concurrency takes, and not {}", name(kind)))
-                .form("rates are written 100/1s, 10/m: how many in how long"))
-        }
+        Some(kind) if is_count => Err(Invalid::new(format!(
+            "is a bare count, which concurrency takes, and not {}",
+            algorithm_name(kind)
+        ))
+        .expected("rates are written 100/1s, 10/m: how many in how long")),
         Some(Algorithm::Distinct) => {
             let tier = rate(text)?;
-            if tier.limit > VALUES {
+            if tier.limit > MAX_DISTINCT_VALUES {
                 return Err(Invalid::new("has a limit that is out of range")
-                    .form("from 1 to 10000: every value is remembered"));
+                    .expected("from 1 to 10000: every value is remembered"));
             }
             Ok(tier)
         }
@@ -85,9 +94,9 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: Settings) -> Result<Rate,
 }
 
 /// How many units at most can ever be admitted at once.
-pub(super) fn most(algorithm: Algorithm, tiers: &[Rate]) -> u64 {
+pub(super) fn max_admissible(algorithm: Algorithm, tiers: &[Rate]) -> u64 {
     match algorithm {
         Algorithm::Gcra { burst, .. } => burst,
-        _ => tiers.iter().map(|tier| tier.limit).min().unwrap_or(LARGEST_LIMIT),
+        _ => tiers.iter().map(|tier| tier.limit).min().unwrap_or(MAX_LIMIT),
     }
 }

@@ -10,20 +10,21 @@ use crate::config::{
 
 /// The reply of a policy, or of a ban. `default`: its status, unless it says one.
 pub(in crate::config::section) fn reply(value: Cursor<'_>, default: StatusCode) -> Option<DenialReply> {
-    let mut at = value.mapping()?;
-    let status = at.parse_or("status", default, denial_status);
-    let headers = at.take("headers").map(headers).unwrap_or_default();
-    let content_type = at.take("content_type").map(|value| value.parse(field_value));
-    let body = at.take("body");
-    if let Some(place) = at.place_of("content_type").filter(|_| !at.means("body")) {
-        at.report_at(place, "`content_type` is that of a `body`, and there is none", None);
+    let mut mapping = value.mapping()?;
+    let status = mapping.parse_or("status", default, denial_status);
+    let headers = mapping.take("headers").map(headers).unwrap_or_default();
+    let content_type = mapping.take("content_type").map(|value| value.parse(field_value));
+    let body = mapping.take("body");
+    if let Some(location) = mapping.key_location("content_type").filter(|_| !mapping.has_or_misspells("body"))
+    {
+        mapping.report_at(location, "`content_type` is that of a `body`, and there is none", None);
     }
-    at.finish();
+    mapping.finish();
     let body = match body {
         None => None,
         Some(body) => {
             let template = body.parse(template)?;
-            let content_type = content_type.unwrap_or_else(|| Some(looks_like(&template)))?;
+            let content_type = content_type.unwrap_or_else(|| Some(infer_content_type(&template)))?;
             Some(DenialBody { content_type, template })
         }
     };
@@ -31,7 +32,7 @@ pub(in crate::config::section) fn reply(value: Cursor<'_>, default: StatusCode) 
 }
 
 /// The type of a body that says none.
-fn looks_like(template: &[TemplatePart]) -> HeaderValue {
+fn infer_content_type(template: &[TemplatePart]) -> HeaderValue {
     match template.first() {
         Some(TemplatePart::Text(text)) if text.trim_start().starts_with(['{', '[']) => {
             HeaderValue::from_static("application/json")
@@ -42,12 +43,14 @@ fn looks_like(template: &[TemplatePart]) -> HeaderValue {
 
 fn headers(value: Cursor<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let mut all: Vec<(HeaderName, HeaderValue)> = Vec::new();
-    for (place, name, value) in value.named().unwrap_or_default() {
+    for (location, name, value) in value.named_entries().unwrap_or_default() {
         let content = value.parse(field_value);
         match reply_field_name(name) {
-            Err(invalid) => value.report_at(place, format!("`{name}` {}", invalid.what), invalid.help(false)),
+            Err(invalid) => {
+                value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
+            }
             Ok(name) if all.iter().any(|(other, _)| *other == name) => {
-                value.report_at(place, format!("`{name}` stands twice; case doesn't matter"), None);
+                value.report_at(location, format!("`{name}` stands twice; case doesn't matter"), None);
             }
             Ok(name) => all.extend(content.map(|content| (name, content))),
         }
