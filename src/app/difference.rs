@@ -1,4 +1,4 @@
-//! What a new configuration changes, and what of it needs a restart.
+//! What a new configuration changes, and which changes need a restart.
 //!
 //! Two configurations are compared as trees of values ([`Config::values`]), key by key, so a new setting is compared like
 //! all the others. Policies, bans, upstreams and routes are compared by name, wherever they are in their lists.
@@ -9,11 +9,11 @@ use crate::config::model::{Config, Secret};
 
 /// From the configuration in force to the next one.
 pub(super) struct Difference {
-    /// The next one, except for what needs a restart: that is as it was.
+    /// The next configuration, with the old values of the settings that need a restart.
     pub(super) in_force: Config,
-    /// What changes at once, each as `setting: old → new`. Empty: nothing.
+    /// What changes at once, each as `setting: old → new`.
     pub(super) changed: Vec<String>,
-    /// What changes only after a restart, likewise.
+    /// What changes only after a restart, in the same form.
     pub(super) needs_restart: Vec<String>,
 }
 
@@ -27,7 +27,7 @@ impl Difference {
     }
 }
 
-/// `new` with the values of `old` for every setting that takes effect only at a start. This is the one list of them.
+/// `new` with the values of `old` for every setting that takes effect only at startup. This is the only list of them.
 fn without_restart(old: &Config, new: Config, has_access_log: bool) -> Config {
     let mut access_log = old.access_log.clone();
     if has_access_log {
@@ -50,10 +50,10 @@ fn without_restart(old: &Config, new: Config, has_access_log: bool) -> Config {
 const NAMED: [(&str, &str); 4] =
     [("policies", "policy"), ("bans", "ban"), ("upstreams", "upstream"), ("routes", "route")];
 
-/// Settings that may hold the names of users, or what a client must not know: only that they changed is told.
+/// Settings that may contain names of users, or what clients must not know. Only the fact of a change is reported.
 const CONFIDENTIAL: [&str; 4] = ["exempt", "headers", "overrides", "reply"];
 
-/// Longer values are not told, in characters.
+/// Longer values are not shown, in characters.
 const LONGEST_VALUE: usize = 1_000;
 
 /// Each setting that differs, in one line.
@@ -100,7 +100,7 @@ fn compare(path: &str, old: &Value, new: &Value, changes: &mut Vec<Change>) {
     }
 }
 
-/// Tells which items came and went, and what changed in the others.
+/// Reports which items were added or removed, and what changed in the others.
 fn compare_named(noun: &str, old: &[Value], new: &[Value], lines: &mut Vec<String>) {
     let find = |items: &'_ [Value], name: &str| items.iter().position(|item| self::name(item) == name);
     for gone in old.iter().map(name).filter(|name| find(new, name).is_none()) {
@@ -186,7 +186,7 @@ fn written(value: &Value) -> String {
     }
 }
 
-/// Whether a value says anything: a mapping or a list may hold nothing.
+/// Whether a value sets anything. A mapping or a list may be empty.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null => false,

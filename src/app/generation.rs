@@ -1,4 +1,4 @@
-//! What is built of one configuration, and gives way to another's on a reload.
+//! Everything that is built from one configuration. A reload replaces it as a whole.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// Builds everything that `config` asks for. What stays as it was in the one `before` is taken over from there, with its
-    /// connections and its counts; nothing of that one changes.
+    /// Builds everything for `config`. Unchanged parts of the generation `before` are reused with their connections and
+    /// counts; `before` itself does not change.
     ///
     /// # Errors
-    /// Keys can't be read, a name can't be sent in a field, there is no thread left.
+    /// Keys can't be read, a name can't be sent in a field, or a thread can't be started.
     pub(super) fn new(
         config: Config,
         policies: Arc<[Policy]>,
@@ -43,7 +43,7 @@ impl Generation {
             Some(before) => Arc::clone(&before.verifier),
             None => watching_verifier(&config.user)?,
         };
-        // As clients are asked for now, not as they may have been read a second ago.
+        // Use the keys as they are now, not as they were read up to a second ago.
         verifier.reload_changed_keys();
         let known = before.map_or(&[][..], |before| &before.upstreams);
         let upstream = |upstream: &model::Upstream| {
@@ -55,7 +55,7 @@ impl Generation {
         Ok(Self { config, rules, upstreams, verifier })
     }
 
-    /// What one worker goes by.
+    /// What one worker needs of this configuration.
     pub(super) fn for_worker(
         &self,
         index: usize,
@@ -70,7 +70,7 @@ impl Generation {
         }
     }
 
-    /// Has how its endpoints stand told among what is counted.
+    /// Adds the state of its endpoints to the metrics.
     pub(super) fn watch_endpoints(&self, metrics: &Metrics) {
         let upstreams = self.upstreams.clone();
         metrics.watch_endpoints(move || {
@@ -78,7 +78,7 @@ impl Generation {
         });
     }
 
-    /// What the admin port shows of it. `loaded`: when, in microseconds since the Unix epoch.
+    /// What the admin port shows of it. `loaded` is the time in microseconds since the Unix epoch.
     pub(super) fn snapshot(&self, warnings: Vec<String>, loaded: i64) -> ConfigSnapshot {
         let values = self.config.values();
         ConfigSnapshot {
@@ -92,19 +92,19 @@ impl Generation {
     }
 }
 
-/// Ends with the last request that goes by it.
+/// Its thread ends with the last request that uses it.
 fn watching_verifier(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError> {
     let verifier = Arc::new(Verifier::new(sources)?);
     verifier.watch_key_files()?;
     Ok(verifier)
 }
 
-/// Settings that decide nothing about a request: where this instance serves, how it reaches Redis, what it writes. They
-/// may differ between instances that share their limits.
+/// Settings that do not affect requests: where this instance listens, how it reaches Redis, what it logs. They may differ
+/// between instances that share their limits.
 const OF_THE_INSTANCE: [&str; 8] =
     ["listeners", "admin", "workers", "access_log", "log", "tracing", "shutdown", "store.redis.url"];
 
-/// A hash of all settings that decide about requests: the same on instances that decide alike.
+/// A hash of all settings that affect requests. It is equal on instances that decide alike.
 fn decisive_fingerprint(mut values: Value) -> String {
     for path in OF_THE_INSTANCE {
         let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
@@ -117,7 +117,7 @@ fn decisive_fingerprint(mut values: Value) -> String {
     fingerprint(&values)
 }
 
-/// A hash of the values of a configuration, in which secrets are masked.
+/// A hash of the values of a configuration, with secrets masked.
 fn fingerprint(values: &Value) -> String {
     let hash = Sha256::digest(values.to_string());
     hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

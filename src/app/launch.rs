@@ -34,13 +34,13 @@ use crate::{
 /// Why Tollgate did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A port can't be listened on.
+    /// A socket can't be bound.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The access log can't be written.
     #[error(transparent)]
     AccessLog(#[from] OpenError),
-    /// A file that Redis takes can't be read.
+    /// A file for the connection to Redis can't be read.
     #[error(transparent)]
     Redis(#[from] ServerError),
     /// Traces can't be sent.
@@ -57,11 +57,11 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
-/// Builds everything and starts it. An inherited socket is used instead of binding its address. `warnings`: what of the
-/// configuration may not be meant, for the admin port to show.
+/// Builds everything and starts it. An inherited socket is used instead of binding its address. The admin port shows the
+/// `warnings` about the configuration.
 ///
 /// # Errors
-/// A port is taken, a file can't be opened, a thread can't be started; no client is served then.
+/// A port is in use, a file can't be opened, or a thread can't be started. Then no client was served.
 pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets) -> Result<App, StartError> {
     raise_descriptor_limit();
     let workers = workers::count(config.workers);
@@ -82,7 +82,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets)
     }
 }
 
-/// Starts everything that uses the store. Workers come last, so that no client is served where anything else can't start.
+/// Starts everything that uses the store. Workers start last, so that no client is served if anything else fails.
 fn launch<F: StoreFactory>(
     sockets: Sockets,
     shared: Shared,
@@ -170,13 +170,13 @@ impl Sockets {
         Ok(Self { clients, admin })
     }
 
-    /// Where clients are served, with the real ports.
+    /// The addresses where clients are served, with the actual ports.
     fn addresses(&self) -> Vec<SocketAddr> {
         self.clients.iter().map(|bound| bound.address).collect()
     }
 }
 
-/// What watches over requests and writes them down.
+/// Access log, traces and diagnostics.
 struct Telemetry {
     access_log: AccessLog,
     traces: Option<Traces>,
@@ -223,8 +223,8 @@ fn admin_state(
     }
 }
 
-/// A connection costs a descriptor, a proxied one two. The soft limit is often 1,024; what the
-/// administrator set is the hard one.
+/// Raises the soft limit, which is often 1,024, to the hard limit, which the administrator sets. Each proxied connection
+/// takes two descriptors.
 fn raise_descriptor_limit() {
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
         tracing::warn!("can't raise the limit of open files: {error}");

@@ -1,4 +1,4 @@
-//! The composition root: builds everything, starts it, ends it. A checklist, not a place for logic.
+//! The composition root: builds, starts and stops everything. A checklist without logic.
 
 mod difference;
 mod generation;

@@ -1,7 +1,7 @@
-//! Another configuration takes the place of the one in force, while requests are served.
+//! Replaces the configuration in force while requests are served.
 //!
-//! Everything that may fail is done before anything is changed, so that a wrong configuration never replaces a good one.
-//! Then each part is told in turn; requests under way keep what they began with.
+//! Everything that can fail is done before anything is changed, so an invalid configuration never replaces a valid one.
+//! Then each part gets the new configuration in turn. Running requests keep the one they began with.
 
 use std::sync::Arc;
 
@@ -26,42 +26,42 @@ use crate::{
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };
 
-/// A configuration as it was read, with what may not be meant in it; or what is wrong with it.
+/// A loaded configuration with its warnings, or its errors.
 pub type Loaded = Result<(Config, Vec<String>), Vec<ConfigurationError>>;
 
 /// Everything that a reload changes, except for the workers.
 pub(super) struct Reloader {
     pub(super) ids: PolicyIds,
-    /// What is in force.
+    /// The generation in force.
     pub(super) generation: Generation,
     pub(super) shared: Shared,
     pub(super) collector: Collector,
     pub(super) diagnostics: Diagnostics,
-    /// Where instances share their limits.
+    /// `None` without Redis.
     pub(super) store: Option<ReloadHandles>,
     /// Whether Tollgate was started with an access log.
     pub(super) has_access_log: bool,
 }
 
-/// What a reload changes of the store that instances share.
+/// What a reload changes of the shared store.
 pub(super) struct ReloadHandles {
     pub(super) scope: Scope,
     pub(super) instances: Arc<Instances>,
 }
 
 impl App {
-    /// Those who ask for a reload at the admin port. To be taken once; whoever has it answers with what
-    /// [`App::reload`] gives.
+    /// Requests for a reload from the admin port. The caller takes the receiver once, and answers each request with the
+    /// result of [`App::reload`].
     pub fn reload_requests(&mut self) -> Option<mpsc::Receiver<ReloadRequest>> {
         self.reload_requests.take()
     }
 
-    /// Goes by the configuration that was `loaded` for `by`, as the audit log names it, unless something is wrong with it:
-    /// then the one in force stays, and the errors are given back. Ready once new requests go by it. No request is broken off, and no connection of a client
-    /// closed.
+    /// Applies the configuration that was `loaded` for `by`, its name in the audit log. If it is invalid, the one in force
+    /// stays, and the errors are returned. Completes when new requests use it. Running requests and client connections
+    /// are not interrupted.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All errors of the configuration.
     pub async fn reload(&mut self, loaded: Loaded, by: &str) -> Result<Reloaded, Vec<ConfigurationError>> {
         let Self { reloader, workers, .. } = self;
         let now = reloader.shared.clock.now();
@@ -80,7 +80,7 @@ impl App {
     }
 }
 
-/// Another configuration, of which nothing is in force yet.
+/// A new configuration that is ready, and not yet in force.
 struct PreparedReload {
     generation: Generation,
     changed: Vec<String>,
@@ -124,7 +124,7 @@ impl Reloader {
         workers.hand_over(|index| generation.for_worker(index, &self.shared.metrics, &self.collector)).await;
         if let Some(store) = &self.store {
             store.scope.set_retain(config.abuse.retain);
-            // What was denied or taken beforehand under other limits holds no longer.
+            // Denials and slices of the old limits are void.
             if self.generation.config.policies != config.policies {
                 store.instances.invalidate();
             }
@@ -135,7 +135,7 @@ impl Reloader {
         Reloaded { configuration, changed, needs_restart, warnings }
     }
 
-    /// In the audit log, in the log, and to watchers of events.
+    /// Reports the reload in the audit log, in the log, and as an event.
     fn announce(&self, reloaded: &Reloaded, by: &str) {
         let Reloaded { configuration, changed, needs_restart, warnings } = reloaded;
         let what = if changed.is_empty() { "nothing has changed".to_owned() } else { changed.join("; ") };

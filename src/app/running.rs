@@ -1,4 +1,4 @@
-//! A running Tollgate, until it ends.
+//! A running Tollgate: housekeeping, draining and shutdown.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -13,23 +13,23 @@ use crate::{
     telemetry::{access_log::AccessLog, traces::Traces},
 };
 
-/// How long one round of housekeeping waits.
+/// The interval of housekeeping.
 const TICK: Duration = Duration::from_millis(100);
-/// How many limits a round looks at, to drop those that are over.
+/// How many limits a round examines, to drop expired ones.
 const SWEEP: usize = 20_000;
-/// How long workers may take to break off what runs, and to give back what it holds.
+/// How long workers may take to abort running requests, and to release their leases.
 const BREAK_OFF: Duration = Duration::from_secs(2);
 /// How long the last lines of the access log may take to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// A running Tollgate.
 pub struct App {
-    /// Where clients are served, with the real ports.
+    /// The addresses where clients are served, with the actual ports.
     pub addresses: Vec<SocketAddr>,
     pub(super) reloader: Reloader,
     pub(super) reload_requests: Option<mpsc::Receiver<ReloadRequest>>,
     pub(super) memory: Arc<MemoryStore>,
-    /// Where instances share their limits.
+    /// `None` without Redis.
     pub(super) monitor: Option<Monitor>,
     pub(super) workers: Workers,
     pub(super) access_log: AccessLog,
@@ -39,7 +39,7 @@ pub struct App {
 }
 
 impl App {
-    /// Where operators are.
+    /// The address of the admin port.
     pub fn admin(&self) -> SocketAddr {
         self.admin.address()
     }
@@ -49,13 +49,13 @@ impl App {
         self.workers.connections()
     }
 
-    /// Opens the access log anew, after its file was moved away.
+    /// Reopens the access log, after its file was rotated.
     pub fn reopen_access_log(&self) {
         self.access_log.reopen();
     }
 
-    /// Waits a moment, then drops limits and bans that are over. False if all workers have ended, which they do not do
-    /// unasked.
+    /// Waits for the next interval, then drops expired limits and bans. Returns false if all workers have ended, which is
+    /// unexpected.
     pub async fn housekeeping(&mut self) -> bool {
         let working = tokio::time::timeout(TICK, self.workers.ended()).await.is_err();
         self.memory.sweep(SWEEP);
@@ -63,30 +63,28 @@ impl App {
         working
     }
 
-    /// Whether every worker has given a sign of life since this was last true; they do some ten times a
-    /// second.
+    /// Whether every worker has made progress since this was last true. Workers report it about ten times a second.
     pub fn workers_go_on(&mut self) -> bool {
         self.workers.all_alive()
     }
 
-    /// Takes no more connections, and closes those on which nothing runs.
+    /// Accepts no more connections, and closes idle ones.
     pub fn drain(&self) {
         self.readiness.enter(admin::ProcessPhase::Draining);
         self.workers.enter(Lifecycle::Draining);
     }
 
-    /// How long requests may run on (`shutdown.drain`).
+    /// How long running requests may continue (`shutdown.drain`).
     pub fn drain_limit(&self) -> Duration {
         self.reloader.generation.config.shutdown.drain
     }
 
-    /// Waits until the last request has ended, for `shutdown.drain` at most. Says whether it has.
+    /// Waits until the last request has ended, for `shutdown.drain` at most. Returns whether it has ended.
     pub async fn drained(&mut self) -> bool {
         tokio::time::timeout(self.drain_limit(), self.workers.ended()).await.is_ok()
     }
 
-    /// Breaks off what still runs, and waits until what it held of limits is given back, as far as it can be: two seconds
-    /// at most.
+    /// Aborts the requests that still run, and waits until their leases are released, for two seconds at most.
     pub async fn break_off(&mut self) {
         self.workers.enter(Lifecycle::Ending);
         if tokio::time::timeout(BREAK_OFF, self.workers.ended()).await.is_err() {
@@ -94,7 +92,7 @@ impl App {
         }
     }
 
-    /// Ends what is left, and writes the last lines of the access log.
+    /// Writes the last lines of the access log and the last spans, then stops the admin port and the monitor.
     pub fn close(self) {
         if !self.access_log.close(LAST_LINES) {
             tracing::warn!("the last lines of the access log could not be written");

@@ -19,7 +19,7 @@ use crate::{
 
 /// What everything in the process shares.
 pub(super) struct Shared {
-    /// Tells this instance from the others.
+    /// The ID of this instance.
     pub(super) instance: String,
     pub(super) clock: SystemClock,
     pub(super) metrics: Arc<Metrics>,
@@ -31,10 +31,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// With the first configuration in force. `warnings`: what of it may not be meant.
+    /// The state at startup, with the first configuration in force and the `warnings` about it.
     pub(super) fn new(generation: &Generation, metrics: Arc<Metrics>, warnings: Vec<String>) -> Self {
         let config = &*generation.config;
-        // A new one at each start: what an instance wrote before is another's to it.
+        // A restarted process gets a new ID: to it, its earlier records belong to another instance.
         let instance = format!("{:016x}", fastrand::u64(..));
         let (clock, events) = (SystemClock::new(), Events::new());
         let registry = registry(config, generation.rules.policies(), &metrics, &events);
@@ -46,7 +46,7 @@ impl Shared {
     }
 }
 
-/// What is known of limited clients.
+/// The registry of limited clients.
 fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events: &Events) -> ClientRegistry {
     let registry = ClientRegistry::new(policies, config.abuse.retain, Arc::clone(metrics))
         .with_naming(UserNaming::new(&config.abuse))
@@ -54,14 +54,14 @@ fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events
     if config.store.redis.is_some() { registry } else { registry.without_peers() }
 }
 
-/// What denies beside policies, in the order of its indexes in records.
+/// The names of bans, in the order of their indexes in records.
 pub(super) fn ban_names(config: &Config) -> Vec<String> {
     let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
     rules.iter().map(|rule| &*rule.name).chain([MANUAL]).map(str::to_owned).collect()
 }
 
-/// Nobody is banned, and nothing was changed. `instance`: how this one is told from others. `is_shared`: whether there may
-/// be others, which are told.
+/// An empty ban table and an empty audit log. `instance` is the ID of this instance. `is_shared`: whether changes are sent
+/// to other instances.
 fn open_bans(
     instance: &str,
     clock: &SystemClock,

@@ -1,4 +1,4 @@
-//! Where limits are kept: in memory alone, or in Redis with memory for when it is away.
+//! Where limits are kept: in memory only, or in Redis with memory as the fallback.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,27 +22,27 @@ use crate::{
     },
 };
 
-/// How often Redis is asked what it is, and what the user may do there.
+/// How often the server and its ACL are checked.
 const CHECK_EVERY: Duration = Duration::from_secs(30);
 
-/// Makes ends of the store and of the archive, for threads that use them.
+/// Builds the store and the archive for each thread that uses them.
 pub(super) trait StoreFactory: Clone + Send + 'static {
     type Store: StoreAdmin + 'static;
 
-    /// An end of the store.
+    /// The store of one thread.
     fn store(&self) -> Self::Store;
 
-    /// What reads the records of other instances.
+    /// Reads the records of other instances.
     fn archive(self) -> impl Archive + 'static;
 }
 
-/// The store of this configuration, and what the process keeps of it.
+/// The configured store, and what the process keeps of it.
 pub(super) struct Stores<F> {
     pub(super) factory: F,
     pub(super) memory: Arc<MemoryStore>,
-    /// How they stand, for the admin port.
+    /// The state of the stores, for the admin port.
     pub(super) facts: StoreFactsSources,
-    /// Where instances share their limits.
+    /// `None` without Redis.
     pub(super) monitor: Option<Monitor>,
     pub(super) reload_handles: Option<ReloadHandles>,
 }
@@ -56,10 +56,10 @@ impl Stores<MemoryOnly> {
 }
 
 impl Stores<Arc<SharedStore>> {
-    /// Redis, with `memory` for when it is away. `retain`: for how long limited clients stay listed.
+    /// Redis, with `memory` as the fallback. `retain`: how long limited clients stay listed.
     ///
     /// # Errors
-    /// A certificate can't be read, a thread can't be started.
+    /// A certificate can't be read, or a thread can't be started.
     pub(super) fn with_redis(
         redis: &Redis,
         retain: Duration,
@@ -76,7 +76,7 @@ impl Stores<Arc<SharedStore>> {
     }
 }
 
-/// Limits that are kept in this process alone.
+/// Limits are kept in this process only.
 #[derive(Clone)]
 pub(super) struct MemoryOnly(Arc<MemoryStore>);
 
@@ -90,7 +90,7 @@ impl StoreFactory for MemoryOnly {
     fn archive(self) -> impl Archive + 'static {}
 }
 
-/// The process' own store.
+/// The store in memory.
 pub(super) fn memory(config: &Config, shared: &Shared) -> Arc<MemoryStore> {
     let max_keys = config.store.memory.max_keys;
     let store = Arc::new(MemoryStore::new(max_keys, Arc::new(shared.clock.clone())));
@@ -98,7 +98,7 @@ pub(super) fn memory(config: &Config, shared: &Shared) -> Arc<MemoryStore> {
     store
 }
 
-/// How the process' own store stands.
+/// The state of the store in memory.
 fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + Sync + use<> {
     let store = Arc::clone(store);
     move || {
@@ -107,7 +107,7 @@ fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + S
     }
 }
 
-/// The store that instances share, for threads to have ends of.
+/// The store that instances share, from which each thread gets its own connection.
 pub(super) struct SharedStore {
     server: Server,
     config: Redis,
@@ -119,11 +119,11 @@ pub(super) struct SharedStore {
 }
 
 impl SharedStore {
-    /// Starts to keep in touch with Redis, whether it can be reached or not. `retain`: for how long limited
-    /// clients stay listed.
+    /// Starts the monitor of Redis, whether the server can be reached or not. `retain`: how long limited clients stay
+    /// listed.
     ///
     /// # Errors
-    /// A certificate can't be read, a thread can't be started.
+    /// A certificate can't be read, or a thread can't be started.
     fn open(
         config: &Redis,
         retain: Duration,
@@ -164,7 +164,7 @@ impl SharedStore {
         Ok((store, monitor))
     }
 
-    /// How it stands.
+    /// The state of the shared store.
     fn facts(&self, monitor: &Monitor) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
         monitor.facts(Arc::clone(&self.guard.breaker), Arc::clone(&self.guard.instances))
     }
@@ -196,7 +196,7 @@ impl StoreFactory for Arc<SharedStore> {
     }
 }
 
-/// What another instance has taken back is taken back here.
+/// Applies an unblock of another instance here.
 fn on_unblocked(memory: &Arc<MemoryStore>, shared: &Shared) -> Box<dyn Fn(&str) + Send> {
     let (memory, in_force) = (Arc::clone(memory), Arc::clone(&shared.in_force));
     let (registry, clock) = (Arc::clone(&shared.registry), shared.clock.clone());
@@ -210,7 +210,7 @@ fn on_unblocked(memory: &Arc<MemoryStore>, shared: &Shared) -> Box<dyn Fn(&str) 
     })
 }
 
-/// A limit that another instance has cleared is cleared here.
+/// Clears a limit here that another instance has cleared.
 fn on_cleared(memory: &Arc<MemoryStore>, shared: &Shared) -> impl Fn(&str, &str) + Send + use<> {
     let (memory, in_force) = (Arc::clone(memory), Arc::clone(&shared.in_force));
     move |name, identifier| {

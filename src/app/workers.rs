@@ -1,4 +1,4 @@
-//! The workers: a thread each, with its own sockets and runtime.
+//! The workers. Each is a thread with its own sockets and runtime.
 
 use std::{io, net::TcpListener, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
@@ -17,14 +17,13 @@ use crate::{
     proxy::{self, WorkerParts},
 };
 
-/// How long workers may take to go by another configuration. They do once what they are at has been done, which no request
-/// delays.
+/// How long workers may take to apply a new configuration. They do so between two tasks, and no request delays them.
 const HANDOVER: Duration = Duration::from_secs(5);
 
 /// How many workers the configuration asks for.
 pub(super) fn count(workers: model::Workers) -> usize {
     match workers {
-        // Knows affinity and cgroup quotas.
+        // This respects affinity and cgroup quotas.
         model::Workers::Auto => thread::available_parallelism().map_or(1, NonZeroUsize::get),
         model::Workers::Count(count) => count,
     }
@@ -32,21 +31,21 @@ pub(super) fn count(workers: model::Workers) -> usize {
 
 /// All workers.
 pub(super) struct Workers {
-    /// The connections of clients that they may hold together.
+    /// The limit of client connections, shared by all workers.
     connection_limit: Arc<ConnectionLimit>,
     liveness: LivenessMonitor,
     lifecycle: watch::Sender<Lifecycle>,
     /// Closed once the last worker has ended; nothing is ever sent.
     ended: mpsc::Receiver<()>,
-    /// How each is handed another configuration.
+    /// Sends each worker a new configuration.
     updates: Vec<mpsc::UnboundedSender<WorkerUpdate>>,
 }
 
 impl Workers {
-    /// Starts a worker for each of a listener's sockets. `parts` makes what the one of this number serves with.
+    /// Starts one worker for each socket of a listener. `parts` builds what the worker with this index needs.
     ///
     /// # Errors
-    /// There is no thread or runtime left.
+    /// A thread or a runtime can't be started.
     pub(super) fn start<S: StoreAdmin + 'static>(
         listeners: Vec<BoundListener>,
         max_connections: usize,
@@ -81,12 +80,12 @@ impl Workers {
         self.connection_limit.open()
     }
 
-    /// Open ones stay, even if there are more.
+    /// Open connections stay open, even if there are more.
     pub(super) fn set_max_connections(&self, connections: usize) {
         self.connection_limit.set_limit(connections);
     }
 
-    /// Whether every worker has given a sign of life since this was last true.
+    /// Whether every worker has made progress since this was last true.
     pub(super) fn all_alive(&mut self) -> bool {
         self.liveness.all_alive()
     }
@@ -95,12 +94,12 @@ impl Workers {
         self.lifecycle.send_replace(lifecycle);
     }
 
-    /// Ready once all workers have ended.
+    /// Completes when all workers have ended.
     pub(super) async fn ended(&mut self) {
         let _closed = self.ended.recv().await;
     }
 
-    /// Hands each worker another configuration, which `config` makes by its number, and waits until new requests go by it.
+    /// Sends each worker the new configuration that `config` builds for its index, and waits until new requests use it.
     pub(super) async fn hand_over(&self, config: impl Fn(usize) -> proxy::WorkerConfig) {
         let mut waiting = Vec::new();
         for (index, updates) in self.updates.iter().enumerate() {
@@ -116,7 +115,7 @@ impl Workers {
     }
 }
 
-/// Transposes sockets a listener into sockets a worker.
+/// Turns sockets by listener into sockets by worker.
 fn sockets_by_worker(listeners: Vec<BoundListener>) -> Vec<Vec<TcpListener>> {
     let workers = listeners.iter().map(|listener| listener.sockets.len()).max().unwrap_or(0);
     let mut all: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
@@ -128,7 +127,7 @@ fn sockets_by_worker(listeners: Vec<BoundListener>) -> Vec<Vec<TcpListener>> {
     all
 }
 
-/// Where a worker listens, and what it shares with the others.
+/// The sockets of a worker, and what it shares with the others.
 struct ListenerContext {
     sockets: Vec<TcpListener>,
     connection_limit: Arc<ConnectionLimit>,
@@ -136,7 +135,7 @@ struct ListenerContext {
     liveness: WorkerLiveness,
 }
 
-/// Starts a worker's thread, and waits until it has its runtime. `working` is dropped when it ends.
+/// Starts the thread of a worker, and waits until its runtime has started. The thread drops `working` when it ends.
 fn spawn<S: StoreAdmin + 'static>(
     parts: WorkerParts<S>,
     updates: mpsc::UnboundedReceiver<WorkerUpdate>,

@@ -1,13 +1,13 @@
-//! Errors in a configuration: where, what, and what would be right.
+//! Errors in a configuration: location, message and help.
 
 use std::fmt;
 
 use super::redact::{mask_credentials, mask_line};
 
-/// How much of a long line is shown before and after the place that is wrong, in characters.
+/// How much of a long line is shown before and after the error, in characters.
 const EXCERPT_CONTEXT: usize = 100;
 
-/// A place in a file, both from 1; the column counts characters.
+/// A position in a file. Both numbers start at 1; the column counts characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Location {
     pub line: usize,
@@ -17,20 +17,20 @@ pub struct Location {
 /// One error.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// None where the file as a whole is meant.
+    /// `None` if the error concerns the whole file.
     pub location: Option<Location>,
     pub message: String,
-    /// The nearest known word, or the form that is allowed.
+    /// The most similar known word, or the expected form.
     pub help: Option<String>,
 }
 
 impl Problem {
     pub(super) fn new(location: Location, message: impl Into<String>) -> Self {
-        // It often holds what stands in the file.
+        // The message often quotes the file.
         Self { location: Some(location), message: mask_credentials(&message.into()), help: None }
     }
 
-    /// An error of the whole file.
+    /// An error that concerns the whole file.
     pub(super) fn of_file(message: impl Into<String>) -> Self {
         Self { location: None, message: message.into(), help: None }
     }
@@ -40,21 +40,20 @@ impl Problem {
     }
 }
 
-/// All errors of a file, by place.
+/// All errors of a file, sorted by location.
 ///
-/// Displayed, each is `FILE:LINE:COLUMN: what is wrong`, the line with a caret under the column, and
-/// a help where there is one. What came from the environment or a secret's file is never in it, and
-/// credentials that stand in the file itself are hidden.
+/// Each is displayed as `FILE:LINE:COLUMN: MESSAGE`, the line with a caret under the column, and the help, if there is
+/// one. Values from the environment or from a secret file never appear, and credentials in the file itself are masked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Errors {
     file: String,
     problems: Vec<Problem>,
-    /// The line of each problem without credentials, and the column there.
+    /// For each problem, its line with masked credentials, and the column in that line.
     lines: Vec<(String, usize)>,
 }
 
 impl Errors {
-    /// Sorts what was found in `text`. An error of an anchored part is found at each of its uses; it is said once.
+    /// Sorts the problems of `text`. An error in an anchored node is found at each use, and reported once.
     pub(super) fn new(file: &str, text: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort();
         problems.dedup();
@@ -72,12 +71,12 @@ impl Errors {
         Self { file: file.to_owned(), problems, lines }
     }
 
-    /// The errors, by place. Never empty.
+    /// The errors, sorted by location. Never empty.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 
-    /// Each error, and itself as it is displayed.
+    /// Each error with its displayed text.
     pub fn each(&self) -> impl Iterator<Item = (&Problem, String)> {
         self.problems.iter().zip(&self.lines).map(|(problem, line)| {
             let alone =
@@ -93,22 +92,22 @@ impl fmt::Display for Errors {
     }
 }
 
-/// All that is right in a file and yet may not be what was meant, by place. Displayed as errors are.
+/// Settings of a file that are valid but probably not intended, sorted by location. Displayed like errors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warnings(Errors);
 
 impl Warnings {
-    /// Sorts what was found in `text`.
+    /// Sorts the warnings about `text`.
     pub(super) fn new(file: &str, text: &str, problems: Vec<Problem>) -> Self {
         Self(Errors::new(file, text, problems))
     }
 
-    /// Whether there is none.
+    /// Whether there are no warnings.
     pub fn is_empty(&self) -> bool {
         self.0.problems.is_empty()
     }
 
-    /// Each in one line: its place, what it warns of, and what would help.
+    /// Each warning in one line: location, message and help.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.0.problems.iter().map(|problem| {
             let location = problem.location.map(|location| format!(":{}:{}", location.line, location.column));
@@ -126,7 +125,7 @@ impl fmt::Display for Warnings {
 }
 
 impl Errors {
-    /// Each with `mark` before its message.
+    /// Writes all problems, each with `mark` before its message.
     fn write(&self, f: &mut fmt::Formatter<'_>, mark: &str) -> fmt::Result {
         for (n, (problem, (line, shown_column))) in self.problems.iter().zip(&self.lines).enumerate() {
             if n > 0 {
@@ -150,7 +149,7 @@ impl Errors {
     }
 }
 
-/// The lines of `text`, as YAML parts them (5.4): CRLF, CR or LF. Never empty.
+/// The lines of `text`; YAML (5.4) ends them with CRLF, CR or LF. Never empty.
 fn lines(text: &str) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
@@ -163,7 +162,7 @@ fn lines(text: &str) -> Vec<&str> {
     lines
 }
 
-/// The end of a file, or of a line, is where an error may stand at the latest.
+/// Moves a location beyond the end of the text, or of its line, back to that end.
 fn clamp_to_text(location: Location, lines: &[&str]) -> Location {
     let line = location.line.clamp(1, lines.len());
     let end = lines[line - 1].chars().count() + 1;
@@ -171,7 +170,7 @@ fn clamp_to_text(location: Location, lines: &[&str]) -> Location {
     Location { line, column }
 }
 
-/// What of `line` is shown, and how far in it the caret stands.
+/// The part of `line` that is shown, and the offset of the caret in it, in characters.
 fn excerpt(line: &str, column: usize) -> (String, usize) {
     let at = column - 1;
     let start = at.saturating_sub(EXCERPT_CONTEXT);
@@ -180,7 +179,7 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
     if start > 0 {
         shown.push('…');
     }
-    // One character for each, so that the caret stands where it should.
+    // Replace each by one character, so that the caret stays in its column.
     shown.extend(line.chars().skip(start).take(at + EXCERPT_CONTEXT - start).map(|c| match c {
         '\t' => ' ',
         c if is_unprintable(c) => char::REPLACEMENT_CHARACTER,
@@ -200,7 +199,7 @@ fn one_line(text: &str) -> String {
     line
 }
 
-/// Characters that would change how the rest of an error looks in a terminal.
+/// Whether a terminal would display `c` as something else than one character: control and direction characters.
 fn is_unprintable(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }

@@ -2,13 +2,12 @@
 
 use std::{fs::File, io, io::Read, path::Path};
 
-/// The longest file that `${file:…}` inserts, in bytes.
+/// The largest file that `${file:…}` inserts, in bytes.
 const MAX_INSERTED_BYTES: u64 = 64 << 10;
-/// The longest file that a setting names, in bytes: the certificate authorities of a system are a
-/// quarter of a MiB.
+/// The largest file that a setting names, in bytes. The certificate authorities of a system take a quarter of a MiB.
 const MAX_NAMED_BYTES: u64 = 4 << 20;
 
-/// Where `${…}` is looked up.
+/// Looks up environment variables and files for `${…}` and for settings that name a file.
 pub trait Lookup {
     /// The environment variable of this name.
     fn variable(&self, name: &str) -> Option<String>;
@@ -16,17 +15,17 @@ pub trait Lookup {
     /// The text of the file at `path`, which `${file:…}` inserts.
     ///
     /// # Errors
-    /// As reading it says.
+    /// The file cannot be read, or is too large.
     fn read_text(&self, path: &Path) -> io::Result<String>;
 
-    /// What is in the file at `path`, which a setting names.
+    /// The contents of the file at `path`, which a setting names.
     ///
     /// # Errors
-    /// As reading it says.
+    /// The file cannot be read, or is too large.
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>>;
 }
 
-/// The environment of the process, and the disk; a relative path starts at the working directory.
+/// Looks up in the environment of the process and on disk. A relative path starts at the working directory.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemLookup;
 
@@ -54,22 +53,22 @@ impl Lookup for SystemLookup {
     }
 }
 
-/// A value after `${…}` was inserted.
+/// A value after interpolation.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Interpolated {
     pub(super) value: String,
-    /// Whether any of it came from outside the file, and so must not be shown.
+    /// Whether any part came from outside the file, and so must not be shown.
     pub(super) inserted: bool,
 }
 
-/// Why `${…}` gives nothing: a message that holds what stands in the file, and a help.
+/// Why `${…}` could not be resolved. The message quotes the file only.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unresolved {
     pub(super) message: String,
     pub(super) help: Option<&'static str>,
 }
 
-/// Inserts what `text` asks for; `$${` is a plain `${`. What was inserted is not looked at again.
+/// Replaces each `${…}` of `text`; `$${` is a literal `${`. Inserted text is not interpolated again.
 pub(super) fn interpolate(text: &str, lookup: &dyn Lookup) -> Result<Interpolated, Vec<Unresolved>> {
     let mut value = String::with_capacity(text.len());
     let mut inserted = false;
@@ -102,7 +101,7 @@ pub(super) fn interpolate(text: &str, lookup: &dyn Lookup) -> Result<Interpolate
     if unresolved.is_empty() { Ok(Interpolated { value, inserted }) } else { Err(unresolved) }
 }
 
-/// What stands for `inner`, the part between the braces.
+/// The value of `inner`, the part between the braces.
 fn resolve(inner: &str, lookup: &dyn Lookup) -> Result<String, Unresolved> {
     if let Some(path) = inner.strip_prefix("file:") {
         return match lookup.read_text(Path::new(path)) {
@@ -123,7 +122,7 @@ fn resolve(inner: &str, lookup: &dyn Lookup) -> Result<String, Unresolved> {
             help: Some("write ${NAME}, ${NAME:-fallback} or ${file:/path}; $${ is a plain ${"),
         });
     }
-    // As in a shell, a fallback also stands for a variable that is set to nothing.
+    // As in a shell, the fallback also replaces an empty variable.
     match (lookup.variable(name), fallback) {
         (Some(value), None) => Ok(value),
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),

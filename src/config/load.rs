@@ -1,4 +1,4 @@
-//! From a file, or its text, to the configuration.
+//! Loads a configuration from a file or from text.
 
 use std::{
     fs::File,
@@ -11,19 +11,19 @@ use super::{
     reader::ReadContext, redact::redact_config, section, yaml,
 };
 
-/// The longest configuration that is read, in bytes: far beyond what anybody writes, and short
-/// enough that a wrong path (a log, a device) is noticed before it fills the memory.
+/// The largest configuration that is read, in bytes. Real ones are far smaller, and a wrong path (a log, a device)
+/// is noticed before it fills the memory.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// Reads the configuration at `path`, with `${…}` from the environment and from disk.
 ///
 /// # Errors
-/// The file cannot be read, or every error that it holds.
+/// The file cannot be read, or all errors in it.
 pub fn load(path: &Path) -> Result<Config, Errors> {
     load_with_warnings(path).map(|(config, _)| config)
 }
 
-/// As [`load`], with what is right and yet may not be what was meant.
+/// As [`load`], with warnings about settings that are valid but probably not intended.
 ///
 /// # Errors
 /// As [`load`].
@@ -38,13 +38,13 @@ pub fn load_with_warnings(path: &Path) -> Result<(Config, Warnings), Errors> {
 /// Reads a configuration from `text`; `file_name` is what errors call it.
 ///
 /// # Errors
-/// Every error that it holds, by place; a YAML syntax error stands alone, since nothing certain can
-/// be said of what follows it.
+/// All errors, sorted by location. A YAML syntax error is reported alone, because the text after it cannot be parsed
+/// reliably.
 pub fn parse(file_name: &str, text: &str, lookup: &dyn Lookup) -> Result<Config, Errors> {
     parse_with_warnings(file_name, text, lookup).map(|(config, _)| config)
 }
 
-/// As [`parse`], with what is right and yet may not be what was meant.
+/// As [`parse`], with warnings about settings that are valid but probably not intended.
 ///
 /// # Errors
 /// As [`parse`].
@@ -53,7 +53,7 @@ pub fn parse_with_warnings(
     text: &str,
     lookup: &dyn Lookup,
 ) -> Result<(Config, Warnings), Errors> {
-    // Some editors begin a file with a byte order mark; it is no part of the text.
+    // Some editors begin a file with a byte order mark. It is not part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let tree = yaml::parse(text).map_err(|problem| Errors::new(file_name, text, vec![problem]))?;
     let context = ReadContext::new(lookup);

@@ -1,11 +1,11 @@
-//! Configuration: what `proxy.yaml` says, checked and resolved, or every error in it with its place.
+//! Configuration: reads `proxy.yaml`, checks and resolves it, or reports every error in it with its location.
 //!
 //! A file goes through four steps, a module each:
 //!
-//! - `yaml` reads the text into a tree that knows where each word stands;
-//! - `reader` goes through that tree, inserts what `${…}` asks for, and collects errors without stopping;
-//! - `value` types single words: a duration, a rate, an address, a pattern;
-//! - `section` knows the settings, and makes the [`Config`] of them.
+//! - `yaml` parses the text into a tree in which every node has its location;
+//! - `reader` walks that tree, interpolates `${…}`, and collects all errors;
+//! - `value` parses scalars: a duration, a rate, an address, a pattern;
+//! - `section` knows the settings, and builds the [`Config`].
 //!
 //! Nothing outside this module sees YAML; the rest of the crate knows [`model`] only.
 

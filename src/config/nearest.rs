@@ -1,10 +1,10 @@
-//! The known word that somebody meant.
+//! Suggestions for misspelled words.
 
 use strsim::damerau_levenshtein;
 
-/// The most similar of `known`, if one is similar enough to be what was meant: a slip in every four letters.
+/// The most similar of `known`, if it differs in at most one of every four letters.
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // Comparing is quadratic in length, and no known word is long.
+    // The comparison is quadratic in length, and all known words are short.
     if word.len() > 64 {
         return None;
     }
@@ -18,20 +18,20 @@ pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
         .map(|(_, name)| name)
 }
 
-/// `did you mean …`, else what there is to choose from.
+/// `did you mean …`, or the known words after `lead_in`, such as `known here:`.
 pub(super) fn suggestion<'a>(
     word: &str,
     known: impl IntoIterator<Item = &'a str> + Clone,
-    list: &str,
+    lead_in: &str,
 ) -> Option<String> {
     if let Some(name) = nearest(word, known.clone()) {
         return Some(format!("did you mean `{name}`?"));
     }
     let known: Vec<_> = known.into_iter().collect();
-    // A long list says less than none.
+    // Nobody reads a long list.
     let (shown, more) = known.split_at(known.len().min(20));
     let more = if more.is_empty() { "" } else { ", …" };
-    (!shown.is_empty()).then(|| format!("{list} {}{more}", shown.join(", ")))
+    (!shown.is_empty()).then(|| format!("{lead_in} {}{more}", shown.join(", ")))
 }
 
 #[cfg(test)]

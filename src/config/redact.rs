@@ -1,11 +1,11 @@
-//! Credentials, hidden from what is shown.
+//! Masks credentials in everything that is shown.
 //!
-//! [`mask_credentials`] goes by the look of a line alone: an error may stand in a line that has a password beside it, or that is not
-//! even YAML. What looks like a credential and is none is hidden as well.
+//! [`mask_credentials`] looks at one line alone, because the line of an error may also hold a password, and may not even
+//! be YAML. It also masks text that only looks like a credential.
 //!
-//! [`redact_config`] is the whole text of a configuration for operators. What looks like a credential is hidden line by line; a
-//! value that goes on over more lines is hidden to its end. Then whatever of the secrets themselves is still there, in an
-//! anchor, say, is hidden as well. What `${…}` inserts is nowhere in the text.
+//! [`redact_config`] makes the whole text of a configuration safe for operators. First it masks credentials line by line,
+//! and secrets that span lines as a whole. Then it masks every other occurrence of the known secrets, for instance in an
+//! anchor. Interpolated values are not in the text at all.
 
 use std::ops::Range;
 
@@ -16,29 +16,29 @@ const MASK: &str = "***";
 /// Keys whose value is a credential, in YAML or in the query of a URL.
 const CREDENTIAL_KEYS: [&str; 4] = ["token", "password", "secret", "pass"];
 
-/// `text` with its credentials hidden.
+/// `text` with its credentials masked.
 pub(super) fn mask_credentials(text: &str) -> String {
     mask_line(text, 1).0
 }
 
-/// Whether `text` has no credentials to hide.
+/// Whether nothing in `text` looks like a credential.
 pub(super) fn has_no_credentials(text: &str) -> bool {
     credential_ranges(text).is_empty()
 }
 
-/// Whether nothing of `text` stands in the file: all of it is `${…}`.
+/// Whether `text` consists of `${…}` alone, without a fallback.
 pub(super) fn is_all_interpolated(text: &str) -> bool {
     literal(text).chars().all(|c| c == INSERTED)
 }
 
-/// `line` with its credentials hidden, and where `column` is then, both from 1 and in characters.
+/// `line` with its credentials masked, and the new position of `column`. Columns start at 1 and count characters.
 pub(super) fn mask_line(line: &str, column: usize) -> (String, usize) {
     let at = line.char_indices().nth(column - 1).map_or(line.len(), |(at, _)| at);
     let mut shown = String::with_capacity(line.len());
     let (mut from, mut shown_column) = (0, column);
     for Range { start, end } in credential_ranges(line) {
         shown.push_str(&line[from..start]);
-        // Inside of what is hidden, the start of it is as near as one may point.
+        // A column inside a credential moves to its start.
         let passed = line[start..end.min(at.max(start))].chars().count();
         if passed > 0 {
             shown_column -= passed;
@@ -51,7 +51,7 @@ pub(super) fn mask_line(line: &str, column: usize) -> (String, usize) {
     (shown, shown_column)
 }
 
-/// Where the credentials of `text` are, in bytes, in order and apart.
+/// The byte ranges of the credentials in `text`, sorted and disjoint.
 fn credential_ranges(text: &str) -> Vec<Range<usize>> {
     let mut found: Vec<_> = user_info(text).into_iter().collect();
     found.extend(after_scheme(text));
@@ -67,8 +67,8 @@ fn credential_ranges(text: &str) -> Vec<Range<usize>> {
     apart
 }
 
-/// What stands before the last `@`. A password may hold anything that its writer forgot to encode, so
-/// it begins as early as it can: behind the first scheme, or with the value, or with what is quoted.
+/// The user info before the last `@`. A password may contain characters that should have been encoded, so the range
+/// begins as early as possible: after the first scheme, else with the value, else with the quoted text.
 fn user_info(text: &str) -> Option<Range<usize>> {
     let (first, last) = (text.find('@')?, text.rfind('@')?);
     let before = &text[..first];
@@ -82,11 +82,11 @@ fn user_info(text: &str) -> Option<Range<usize>> {
     Some(text.len() - value.len()..last)
 }
 
-/// What follows a scheme without `@`, unless it is a host, and a port where it has one: the host may
-/// have been forgotten, or be parted from the password by what YAML makes of that.
+/// The text after a scheme in a URL without `@`, unless it is a host with an optional port. It may be a password: the
+/// host may be missing, or YAML may have cut the URL in two.
 fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices("://").filter_map(move |(at, mark)| {
-        // Their passwords go with a name, and end in `@`.
+        // A password in such a URL has a user name, and ends in `@`.
         if text[..at].ends_with("http") || text[..at].ends_with("https") {
             return None;
         }
@@ -106,7 +106,7 @@ fn after_scheme(text: &str) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The value that follows `key` with `:` or `=`, unless all of it comes from elsewhere.
+/// The value after `key` and `:` or `=`, unless it consists of `${…}` alone.
 fn value_of_key(text: &str, key: &'static str) -> impl Iterator<Item = Range<usize>> {
     text.match_indices(key).filter_map(move |(at, _)| {
         let rest = text[at + key.len()..].trim_start_matches(['"', '\'']).trim_start();
@@ -124,10 +124,10 @@ fn value_of_key(text: &str, key: &'static str) -> impl Iterator<Item = Range<usi
     })
 }
 
-/// Stands for what `${…}` inserts.
+/// The placeholder of an interpolated value.
 const INSERTED: char = '\0';
 
-/// What of `text` stands in the file: `${NAME}` is none of it, but the fallback in `${NAME:-fallback}` is.
+/// The literal parts of `text`: not `${NAME}`, but the fallback of `${NAME:-fallback}`.
 fn literal(text: &str) -> String {
     let mut literal = String::new();
     let mut rest = text;
@@ -143,12 +143,12 @@ fn literal(text: &str) -> String {
     literal + rest
 }
 
-/// Keys whose value is a secret, or may hold one.
+/// Keys whose value is a secret, or may contain one.
 const SECRET_KEYS: [&str; 6] = ["token", "password", "secret", "pass", "url", "x-"];
-/// Of a secret, a word of so many characters or more is hidden wherever it stands.
+/// Words of a secret with at least this many characters are masked wherever they occur.
 const MIN_SECRET_CHARS: usize = 4;
 
-/// `text`, of which `config` came, without its secrets.
+/// `text`, from which `config` was parsed, with all secrets masked.
 pub(super) fn redact_config(text: &str, config: &Config) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut lines = text.lines().peekable();
@@ -181,8 +181,8 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches([' ', '-']).len()
 }
 
-/// Where the key of a secret ends whose value stands, or goes on, below: there is none beside it, it is a block, or a
-/// quote is left open.
+/// The end of the key in `line`, if it is the key of a secret whose value may continue below: the value is missing, a
+/// block, plain, or has an open quote.
 fn multiline_secret(line: &str) -> Option<usize> {
     let (key, value) = line.split_once(':')?;
     let name = key.trim_start_matches([' ', '-', '{', '?']).trim_matches(['"', '\'', ' ']);
@@ -191,7 +191,7 @@ fn multiline_secret(line: &str) -> Option<usize> {
         None => name == *secret,
     });
     let value = value.split(" #").next().unwrap_or_default().trim();
-    // An anchor or a tag stands before what it is of.
+    // An anchor or a tag precedes the value.
     let value = value.split_whitespace().find(|word| !word.starts_with(['&', '!'])).map_or("", |_| value);
     let is_mapping = name.starts_with("x-") && value.is_empty();
     let is_block = value.is_empty() || value.ends_with(['|', '>', '-', '+']) && value.len() <= 3;
@@ -201,17 +201,17 @@ fn multiline_secret(line: &str) -> Option<usize> {
         .then_some(key.len() + 1)
 }
 
-/// Whether it names a value that others may refer to, written with escapes: that would not be found by what it says.
+/// Whether `line` defines an anchor and contains escapes. A secret that is written with escapes is not found by its value.
 fn may_hide_secret(line: &str) -> bool {
     line.contains('&') && line.contains('\\')
 }
 
-/// What must stand nowhere.
+/// The words of all secrets, longest first.
 fn secret_words(config: &Config) -> Vec<String> {
     let secrets = config.secrets().flat_map(|(_, secret)| {
         let text = secret.reveal();
         match text.split_once("://") {
-            // Of a URL, what stands before its host, and what is passed behind it.
+            // Of a URL: user info, password, and the password in the query.
             Some((_, rest)) => {
                 let user_info = rest.rsplit_once('@').map_or("", |(user_info, _)| user_info);
                 let password = user_info.split_once(':').map_or(user_info, |(_, password)| password);
@@ -225,7 +225,7 @@ fn secret_words(config: &Config) -> Vec<String> {
     let each = secrets.flat_map(|secret| std::iter::once(secret).chain(secret.split_whitespace()));
     let mut secret_words: Vec<String> =
         each.filter(|word| word.chars().count() >= MIN_SECRET_CHARS).map(str::to_owned).collect();
-    // The longest first: one may hold another.
+    // The longest first, because one may contain another.
     secret_words.sort_by_key(|word| std::cmp::Reverse(word.len()));
     secret_words
 }

@@ -1,4 +1,4 @@
-//! What is kept of limited clients, and who is banned for being limited again and again.
+//! What is recorded about limited clients, and who is banned for being denied too often.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use serde::Serialize;
 
 use super::{Condition, DenialReply, Mode, Rate, Secret, serialize};
 
-/// A rule by which a ladder of bans is climbed.
+/// A rule that bans clients, each time for longer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BanRule {
     pub name: String,
     pub key: BanKey,
-    /// So many denied requests in so long shut out.
+    /// How many denied requests in how long lead to a ban.
     pub after: Rate,
     /// How long the first ban lasts.
     #[serde(rename = "for", serialize_with = "serialize::duration")]
     pub first_duration: Duration,
-    /// How much longer each further one is, at least 1.
+    /// How many times longer each further ban lasts, at least 1.
     pub factor: f64,
-    /// By what share each ban is longer or shorter at random, 0 to 0.5.
+    /// The share by which each ban is randomly longer or shorter, 0 to 0.5.
     #[serde(serialize_with = "serialize::percentage")]
     pub jitter: f64,
-    /// How long any ban lasts at most; no less than the first.
+    /// The longest a ban may last; at least `first_duration`.
     #[serde(serialize_with = "serialize::duration")]
     pub max: Duration,
     pub mode: Mode,
-    /// Whom it does not hold for.
+    /// Clients that the rule does not apply to.
     pub exempt: Vec<Condition>,
-    /// What whoever is shut out is told.
+    /// The reply to a banned client.
     pub reply: DenialReply,
 }
 
-/// Who is shut out.
+/// What identifies a banned client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BanKey {
@@ -40,18 +40,18 @@ pub enum BanKey {
     User,
 }
 
-/// What is kept of limited clients.
+/// What is recorded about limited clients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Abuse {
     /// How long a limited client stays listed.
     #[serde(serialize_with = "serialize::duration")]
     pub retain: Duration,
     pub users: Users,
-    /// By which users are hashed. [`Users::Hashed`] always has one.
+    /// The key of the hash of users. [`Users::Hashed`] always has one.
     pub secret: Option<Secret>,
 }
 
-/// How users are written down.
+/// How users are recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Users {

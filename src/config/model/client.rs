@@ -1,4 +1,4 @@
-//! How clients are identified, what they may ask of the proxy, and what they and upstreams are told.
+//! How clients are identified, their limits, and the fields that clients and upstreams receive.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::serialize;
 
-/// How the client's address is told behind trusted proxies.
+/// How the client's address is found behind trusted proxies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClientAddress {
     pub header: AddressHeader,
@@ -15,7 +15,7 @@ pub struct ClientAddress {
     pub ipv6_prefix: u8,
 }
 
-/// The field in which trusted proxies tell the client's address.
+/// The field in which trusted proxies send the client's address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressHeader {
@@ -27,23 +27,23 @@ pub enum AddressHeader {
     Single(HeaderName),
 }
 
-/// What a client may ask of the proxy itself.
+/// The limits of client connections and of request heads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ClientLimits {
-    /// Bytes of a request's head.
+    /// Of a request's head, in bytes, 1 KiB to 1 MiB.
     #[serde(serialize_with = "serialize::size")]
     pub header_size: usize,
-    /// Header fields of a request.
+    /// Header fields of a request, 1 to 10,000.
     pub headers: usize,
     #[serde(serialize_with = "serialize::duration")]
     pub header_timeout: Duration,
     #[serde(serialize_with = "serialize::duration")]
     pub idle_timeout: Duration,
-    /// Connections of the process.
+    /// Connections of the whole process, at least 1.
     pub connections: usize,
 }
 
-/// What clients are told in every answer.
+/// Fields that Tollgate adds to every response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplyHeaders {
     pub ratelimit: RateLimitFields,
@@ -51,7 +51,7 @@ pub struct ReplyHeaders {
     pub via: String,
 }
 
-/// Which fields tell clients how their limits stand.
+/// Which fields show clients the state of their limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateLimitFields {
@@ -63,7 +63,7 @@ pub enum RateLimitFields {
     Off,
 }
 
-/// Which fields tell the upstream about the client.
+/// Which fields show the upstream who the client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Forwarded {

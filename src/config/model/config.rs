@@ -11,20 +11,20 @@ use super::{
     ReplyHeaders, Route, Secret, Store, Tracing, Upstream, UserSource, serialize,
 };
 
-/// Everything `proxy.yaml` says, checked and resolved.
+/// The contents of `proxy.yaml`, checked and resolved.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Config {
     /// Never empty.
     pub listeners: Vec<Listener>,
     pub admin: Admin,
     pub workers: Workers,
-    /// Peers whose forwarding fields count.
+    /// Proxies whose forwarding fields are believed.
     #[serde(serialize_with = "serialize::displayed_each")]
     pub trusted_proxies: Vec<IpNet>,
     pub client_address: ClientAddress,
     #[serde(serialize_with = "serialize::displayed")]
     pub request_id: HeaderName,
-    /// Tried in order; the first that answers is the user.
+    /// Tried in order; the first that gives a user ID wins.
     pub user: Vec<UserSource>,
     pub store: Store,
     #[serde(serialize_with = "serialize::shared")]
@@ -33,14 +33,14 @@ pub struct Config {
     pub bans: Vec<Arc<BanRule>>,
     pub abuse: Abuse,
     pub upstreams: Vec<Upstream>,
-    /// Tried in order; the first that matches is taken.
+    /// Tried in order; the first that matches wins.
     pub routes: Vec<Route>,
     pub client_limits: ClientLimits,
     pub reply_headers: ReplyHeaders,
     pub forwarded: Forwarded,
     pub access_log: AccessLog,
     pub log: Log,
-    /// `None`: nothing is traced.
+    /// `None`: no tracing.
     pub tracing: Option<Tracing>,
     pub shutdown: Shutdown,
     #[serde(skip)]
@@ -48,7 +48,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// What must not be shown, each with its path among the settings.
+    /// All secrets, each with the path of its setting.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &Secret)> {
         let redis = self.store.redis.as_ref().map(|redis| &redis.url);
         let secrets = [
@@ -60,11 +60,11 @@ impl Config {
     }
 }
 
-/// Where a configuration was read, and what was written there. What it says is told without: two that say the same are
-/// the same.
+/// Where a configuration was read from, and its text. All sources are equal: configurations are compared by their
+/// settings alone.
 #[derive(Clone, Default)]
 pub struct ConfigSource {
-    /// As it was given.
+    /// The path as it was given.
     pub path: String,
     /// The text with its secrets masked.
     pub redacted_text: String,
@@ -95,7 +95,7 @@ pub enum Workers {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Shutdown {
-    /// How long requests under way may take to finish.
+    /// How long running requests may take to finish.
     #[serde(serialize_with = "serialize::duration")]
     pub drain: Duration,
 }

@@ -1,4 +1,4 @@
-//! What was configured, in the words of proxy.yaml.
+//! Displays values as `proxy.yaml` writes them.
 
 use std::{
     fmt::{Display, Formatter, Result, Write},
@@ -19,7 +19,7 @@ pub fn format_duration(duration: Duration) -> String {
     }
 }
 
-/// Bytes in the largest unit that is exact: `32KiB`, `1MiB`; without a unit where none is.
+/// Bytes in the largest unit that is exact: `32KiB`, `1MiB`; without a unit if none is.
 pub fn format_size(bytes: usize) -> String {
     const UNITS: [(usize, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(unit, _)| bytes > 0 && bytes.is_multiple_of(*unit)) {

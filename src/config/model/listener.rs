@@ -11,14 +11,14 @@ pub struct Listener {
     pub address: SocketAddr,
 }
 
-/// The admin port. Another address than loopback always has a token.
+/// The admin port. It always has a token, unless its address is loopback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Admin {
     pub address: SocketAddr,
     pub token: Option<Secret>,
 }
 
-/// A value that never reaches a log or a page.
+/// A value that is never shown in a log or on a page.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -28,7 +28,7 @@ impl Secret {
         Self(value.into())
     }
 
-    /// The value itself, for the one place that compares or sends it.
+    /// The value itself, to compare or to send it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! What a policy says.
+//! Policies: limits, algorithms, keys, and exceptions.
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use serde::Serialize;
 
 use super::serialize;
 
-/// What holds requests back.
+/// Limits, and which requests they apply to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Policy {
     pub name: String,
     #[serde(flatten)]
     pub algorithm: Algorithm,
-    /// Never empty; each is limited on its own.
+    /// Never empty; keys are limited independently.
     #[serde(rename = "key")]
     pub keys: Vec<KeyRecipe>,
     pub missing: Missing,
-    /// Of `distinct`, and of no other: different values of what.
+    /// For `distinct` alone: the value that is counted.
     pub value: Option<KeyRecipe>,
     /// Never empty; exactly one where the algorithm has no tiers. Windows differ from one another. Of
     /// `concurrency` the window is the lease.
     #[serde(rename = "limits")]
     pub tiers: Vec<Rate>,
-    /// The answers that count, where requests do not.
+    /// If set, only requests with such a response count.
     pub count: Option<Statuses>,
     pub on_store_error: OnStoreError,
     pub record: Record,
@@ -38,11 +38,11 @@ pub struct Policy {
     /// tier.
     #[serde(serialize_with = "serialize::percentage")]
     pub slice: f64,
-    /// Whom it does not hold for.
+    /// Clients that the policy does not apply to.
     pub exempt: Vec<Condition>,
-    /// Other limits for some; the first that matches.
+    /// Other limits for some clients; the first that matches wins.
     pub overrides: Vec<Override>,
-    /// What a denied client is told; `None`: 429 and problem details.
+    /// The reply to a denied client; `None`: 429 and problem details.
     pub reply: Option<DenialReply>,
 }
 
@@ -91,7 +91,7 @@ pub enum Cost {
     },
 }
 
-/// Whether a policy's denials are meant.
+/// Whether a policy denies requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -100,7 +100,7 @@ pub enum Mode {
     Shadow,
 }
 
-/// The answers that count: those of the upstream with one of these statuses.
+/// Statuses of responses that count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Statuses(pub Vec<std::ops::RangeInclusive<u16>>);
 
@@ -111,7 +111,7 @@ impl Statuses {
     }
 }
 
-/// Of whom something holds. All but the address counts only if it is verified, or said by a trusted proxy.
+/// What selects clients for an exemption or an override. Only verified values match, and fields from trusted proxies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Condition {
     Address(IpNet),
@@ -135,19 +135,19 @@ pub struct Override {
     /// As [`Policy::tiers`].
     #[serde(rename = "limits")]
     pub tiers: Vec<Rate>,
-    /// With what the override itself says.
+    /// The algorithm of the policy, with the settings of the override.
     #[serde(flatten)]
     pub algorithm: Algorithm,
 }
 
-/// What a denied client is told.
+/// The reply to a denied client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DenialReply {
     #[serde(serialize_with = "serialize::status")]
     pub status: StatusCode,
     #[serde(serialize_with = "serialize::headers")]
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// `None` without a body: problem details stand in.
+    /// `None`: problem details.
     pub body: Option<DenialBody>,
 }
 
@@ -164,7 +164,7 @@ pub struct DenialBody {
 #[serde(rename_all = "snake_case")]
 pub enum TemplatePart {
     Text(String),
-    /// Whole seconds, rounded up; `null` where no time will do.
+    /// Whole seconds, rounded up; `null` if no wait helps.
     RetryAfter,
     /// The policy's name.
     Policy,
@@ -179,13 +179,13 @@ pub enum Algorithm {
     SingleCounter,
     FixedWindow,
     MetadataList,
-    /// Into how many each window is cut, 4 to 100.
+    /// The number of buckets in each window, 4 to 100.
     SlidingWindow {
         buckets: u32,
     },
     SlidingLog,
     SlidingCounter,
-    /// Units that pass at once, at least 1, and for how long more may wait.
+    /// `burst`: how many units may pass at once, at least 1. `delay`: how long further requests may wait.
     Gcra {
         burst: u64,
         #[serde(serialize_with = "serialize::duration")]
@@ -195,11 +195,11 @@ pub enum Algorithm {
     Distinct,
 }
 
-/// Into how many buckets a sliding window is cut that says nothing of them.
+/// The default number of buckets of a sliding window.
 pub const DEFAULT_BUCKETS: u32 = 10;
 
 impl Algorithm {
-    /// What is written for each, and what is meant where nothing more is said.
+    /// The name of each in `proxy.yaml`, and its default settings.
     pub const ALL: [(&'static str, Self); 9] = [
         ("single_counter", Self::SingleCounter),
         ("fixed_window", Self::FixedWindow),
@@ -218,7 +218,7 @@ impl Algorithm {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRecipe(pub Vec<KeyPart>);
 
-/// One part of a key: what of a request identifies.
+/// One part of a key: which value of a request identifies the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyPart {
     Ip,
@@ -237,7 +237,7 @@ pub enum KeyPart {
     Global,
 }
 
-/// What an identifier does that a request lacks.
+/// What happens to a request without the identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Missing {
@@ -247,7 +247,7 @@ pub enum Missing {
     Deny,
 }
 
-/// So many in so long: `100/1s`.
+/// A limit per window: `100/1s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
     /// 1 to 10⁹.
@@ -256,7 +256,7 @@ pub struct Rate {
     pub window: Duration,
 }
 
-/// What a policy does while the store is away.
+/// What a policy does while the store is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnStoreError {
@@ -270,7 +270,7 @@ pub enum OnStoreError {
 /// The evidence kept of limited clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Record {
-    /// Records kept an address.
+    /// How many records are kept per address.
     pub keep: usize,
     /// How long each is kept. YAML: `for`.
     #[serde(rename = "for", serialize_with = "serialize::duration")]

@@ -5,24 +5,24 @@ use serde::Serialize;
 
 use super::{Timeouts, serialize};
 
-/// Where requests of a kind go, and what holds them back.
+/// Which requests go to which upstream, under which policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Route {
     pub name: String,
-    /// Empty: any.
+    /// Empty: all.
     pub hosts: Vec<HostPattern>,
     pub path: PathPattern,
-    /// Empty: any.
+    /// Empty: all.
     #[serde(serialize_with = "serialize::displayed_each")]
     pub methods: Vec<Method>,
-    /// All must be there with exactly this value.
+    /// A request must have each field with exactly this value.
     #[serde(serialize_with = "serialize::headers")]
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// Index into [`Config::upstreams`].
     pub upstream: usize,
     /// Indexes into [`Config::policies`]: the upstream's first, then the route's own, each once.
     pub policies: Vec<usize>,
-    /// The upstream's, with what the route itself says.
+    /// Those of the upstream, unless the route has its own.
     pub timeouts: Timeouts,
 }
 
@@ -30,22 +30,22 @@ pub struct Route {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {
     Exact(String),
-    /// `*.example.org` as `.example.org`: any host that ends so and has more before it.
+    /// `*.example.org` as `.example.org`: any host that ends with it, and is longer.
     Suffix(String),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathPattern {
     Exact(String),
-    /// `/prefix/*` as `/prefix/`: whatever begins so. `/*` is `/`: everything.
+    /// `/prefix/*` as `/prefix/`: any path that begins with it. `/*` is `/`: any path.
     Prefix(String),
-    /// `/users/{id}/posts`: as many segments, each equal or a parameter.
+    /// `/users/{id}/posts`: the same number of segments, each equal or a parameter.
     Template(Vec<Segment>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Segment {
     Literal(String),
-    /// `{id}`: any one segment that is not empty.
+    /// `{id}`: any segment that is not empty.
     Parameter(String),
 }

@@ -1,5 +1,5 @@
-//! A configuration as a tree of values, each as `proxy.yaml` writes it: for comparing two of them, and for telling them
-//! apart by a hash. Whatever is serialized is in it, so a new setting needs nothing here.
+//! A configuration as a tree of values, each as `proxy.yaml` writes it. It is used to compare configurations, and to
+//! hash them. A new setting that is serialized needs no change here.
 
 use std::{fmt::Display, sync::Arc, time::Duration};
 
@@ -15,7 +15,7 @@ use super::{
 impl Config {
     /// Every setting, by its key. Routes refer to policies and upstreams by name; secrets are masked.
     pub fn values(&self) -> Value {
-        // It fails for a path that is not UTF-8 alone; every path was text in the file.
+        // This fails only for a path that is not UTF-8, and every path was text in the file.
         let mut values = serde_json::to_value(self).unwrap_or_default();
         let routes = values.get_mut("routes").and_then(Value::as_array_mut);
         for (value, route) in routes.into_iter().flatten().zip(&self.routes) {
@@ -103,7 +103,7 @@ pub(super) fn headers<S: Serializer>(
     to.collect_map(headers.iter().map(|(name, value)| (name.as_str(), text(value))))
 }
 
-/// A URL with `***` for whatever may be a user or a password: all before the host, and its query.
+/// A URL with `***` in place of the user info and of the query.
 pub(super) fn url_without_credentials<S: Serializer>(url: &Secret, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&without_credentials(url.reveal()))
 }

@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::{Secret, serialize};
 
-/// Where the state of the limits lives.
+/// Where the state of limits is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Store {
-    /// With Redis, what holds while Redis is away.
+    /// With Redis, the fallback while Redis is unavailable.
     pub memory: MemoryStore,
-    /// `None`: limits are kept in memory alone.
+    /// `None`: limits are kept in memory only.
     pub redis: Option<Redis>,
 }
 
@@ -30,29 +30,29 @@ pub struct Redis {
     pub url: Secret,
     /// For `rediss://`.
     pub tls: RedisTls,
-    /// For a whole decision, waiting for a connection included.
+    /// For a whole decision, including the wait for a connection.
     #[serde(serialize_with = "serialize::duration")]
     pub timeout: Duration,
-    /// A worker, at least 1.
+    /// Per worker, at least 1.
     pub connections: u32,
-    /// First part of every key.
+    /// The prefix of every key.
     pub prefix: String,
     pub breaker: Breaker,
 }
 
-/// Whom to trust, and who we are. Files in PEM.
+/// Which authorities to trust, and our own certificate. Files in PEM.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct RedisTls {
-    /// The certificate authorities that are trusted, and no others. `None`: Mozilla's, which are built in.
+    /// The only certificate authorities that are trusted. `None`: Mozilla's, which are built in.
     pub ca: Option<PathBuf>,
     /// Certificate and key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
-/// When to stop asking a store that fails, and when to try again.
+/// When to stop asking a failing store, and when to try again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Breaker {
-    /// In a row, at least 1.
+    /// Failures in a row, at least 1.
     pub failures: u32,
     #[serde(serialize_with = "serialize::duration")]
     pub retry_after: Duration,

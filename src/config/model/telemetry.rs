@@ -33,7 +33,7 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// The process' own messages, on stderr.
+/// The messages of the process, on stderr.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Log {
     pub level: LogLevel,
@@ -57,13 +57,13 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where traces go, and of how many requests.
+/// Where traces are sent, and for how many requests.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tracing {
     /// Scheme `http`, an authority, and the path that takes spans: `/v1/traces`.
     #[serde(serialize_with = "serialize::displayed")]
     pub otlp: Uri,
-    /// The share of requests that is traced where nobody before us has decided it, 0 to 1.
+    /// The share of requests that is traced if no earlier hop has decided it, 0 to 1.
     #[serde(serialize_with = "serialize::percentage")]
     pub sample: f64,
 }

@@ -15,9 +15,9 @@ pub struct Upstream {
     pub endpoints: Vec<Endpoint>,
     pub balance: Balance,
     pub timeouts: Timeouts,
-    /// Connections of the process, at least 1.
+    /// Connections of the whole process, at least 1.
     pub max_connections: usize,
-    /// Idle connections kept a worker.
+    /// Idle connections that each worker keeps.
     pub idle_connections: usize,
     pub host: HostHeader,
 }
@@ -28,7 +28,7 @@ pub struct Endpoint {
     /// Scheme `http`, an authority, no path.
     pub url: Uri,
     pub authority: Authority,
-    /// With the scheme's default filled in.
+    /// 80 by default.
     pub port: u16,
     /// At least 1.
     pub weight: u32,
@@ -41,20 +41,20 @@ pub enum Balance {
     RoundRobin,
 }
 
-/// What an upstream may take.
+/// How long an upstream may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Timeouts {
     #[serde(serialize_with = "serialize::duration")]
     pub connect: Duration,
-    /// From the end of the request to the first byte of the answer.
+    /// From the end of the request to the first byte of the response.
     #[serde(serialize_with = "serialize::duration")]
     pub response: Duration,
-    /// Between two bytes of the answer, and how long an idle connection is kept.
+    /// Between two bytes of the response, and how long an idle connection is kept.
     #[serde(serialize_with = "serialize::duration")]
     pub idle: Duration,
 }
 
-/// The Host that an upstream sees.
+/// The `Host` that an upstream receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HostHeader {

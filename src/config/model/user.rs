@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::serialize;
 
-/// One place in which a user ID may be found.
+/// A source of user IDs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserSource {
@@ -25,7 +25,7 @@ pub enum UserSource {
     },
 }
 
-/// Whose header is believed.
+/// Who may send the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderFrom {
@@ -33,21 +33,21 @@ pub enum HeaderFrom {
     Anyone,
 }
 
-/// A token in a field, and by what it is verified.
+/// A token in a header field, and how it is verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Jwt {
-    /// With `Bearer` before the token where it is `authorization`.
+    /// In `authorization`, `Bearer` precedes the token.
     #[serde(serialize_with = "serialize::displayed")]
     pub header: HeaderName,
     /// The claim that is the user ID.
     pub claim: String,
     /// PEM, a JSON Web Key set, or the secret of HS. Read again when it changes.
     pub key: PathBuf,
-    /// `None` with a key set whose keys name theirs.
+    /// `None` for a key set whose keys name their algorithms.
     pub algorithm: Option<JwtAlgorithm>,
-    /// Where given, the token must name it.
+    /// If set, the token must have this issuer.
     pub issuer: Option<String>,
-    /// Where given, the token must be meant for it.
+    /// If set, the token must be for this audience.
     pub audience: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! One value of the tree, to be read as what it should be.
+//! A position in the tree, and what reads the value there.
 
 use std::{
     cell::RefCell,
@@ -14,7 +14,7 @@ use crate::config::{
     yaml::{Node, NodeKind},
 };
 
-/// A value under the reader's eye. Every method that gives an `Option` has reported why it gives none.
+/// One value of the tree. A method that parses reports the error before it returns `None`.
 #[derive(Clone, Copy)]
 pub(in crate::config) struct Cursor<'t> {
     node: &'t Node,
@@ -30,7 +30,7 @@ impl<'t> Cursor<'t> {
         self.node.location
     }
 
-    /// The text as it stands in the file, if this is a word.
+    /// The scalar as the file has it, before interpolation. `None` for other nodes.
     pub(in crate::config) fn scalar(self) -> Option<&'t str> {
         match &self.node.kind {
             NodeKind::Scalar(word) => Some(word),
@@ -51,7 +51,7 @@ impl<'t> Cursor<'t> {
         self.report_at(self.location(), message, help);
     }
 
-    /// Warns of this value, which is right and yet may not be what was meant.
+    /// Warns about this value, which is valid but probably not intended.
     pub(in crate::config) fn warn(self, message: impl Into<String>, help: impl Into<Option<String>>) {
         self.context.warn(Problem::new(self.location(), message).help(help));
     }
@@ -66,13 +66,12 @@ impl<'t> Cursor<'t> {
         self.context.report(Problem::new(location, message).help(help));
     }
 
-    /// A word, typed by `parse` after `${…}` was inserted. Where it is wrong, what is shown is what
-    /// stands in the file, never what was inserted.
+    /// Interpolates the scalar, and parses it with `parse`. An error quotes the file, never an interpolated value.
     pub(in crate::config) fn parse<T>(self, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Option<T> {
         self.parse_scalar(false, parse)
     }
 
-    /// As [`Cursor::parse`], for what is a secret as a whole: of that nothing is shown.
+    /// As [`Cursor::parse`], for a secret: an error quotes nothing of it.
     pub(in crate::config) fn parse_secret<T>(
         self,
         parse: impl FnOnce(&str) -> Result<T, Invalid>,
@@ -80,7 +79,7 @@ impl<'t> Cursor<'t> {
         self.parse_scalar(true, parse)
     }
 
-    /// The path of a file, and what `read` makes of the bytes in it.
+    /// Reads the file that this value names. Returns its path, and what `read` makes of its contents.
     pub(in crate::config) fn file<T>(
         self,
         read: impl FnOnce(&[u8]) -> Result<T, Invalid>,
@@ -117,7 +116,7 @@ impl<'t> Cursor<'t> {
     fn expect_scalar(self) -> Option<&'t str> {
         let help = match &self.node.kind {
             NodeKind::Scalar(word) => return Some(word),
-            // `{id}` is a mapping to YAML, whose key has no value.
+            // YAML reads `{id}` as a mapping with a key and no value.
             NodeKind::Mapping { braces: true, entries }
                 if entries.iter().all(|(_, value)| value.is_null()) =>
             {
@@ -129,7 +128,7 @@ impl<'t> Cursor<'t> {
         None
     }
 
-    /// The items of a list. One that is nothing is reported and left out.
+    /// The items of a list. Null items are reported and left out.
     pub(in crate::config) fn list(self) -> Option<Vec<Cursor<'t>>> {
         let NodeKind::List(items) = &self.node.kind else {
             let help =
@@ -151,12 +150,12 @@ impl<'t> Cursor<'t> {
         )
     }
 
-    /// The items of a list, each read by `read`; what is wrong is reported and left out.
+    /// The items of a list, each read by `read`. Invalid ones are left out.
     pub(in crate::config) fn items<T>(self, read: impl FnMut(Cursor<'t>) -> Option<T>) -> Vec<T> {
         self.list().unwrap_or_default().into_iter().filter_map(read).collect()
     }
 
-    /// As [`Cursor::items`]; an item that equals one before it is an error.
+    /// As [`Cursor::items`]; a repeated item is an error.
     pub(in crate::config) fn unique_items<T: PartialEq>(
         self,
         mut read: impl FnMut(Cursor<'t>) -> Option<T>,
@@ -185,7 +184,8 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// A mapping whose keys are names, in the order of the file. One without a value is reported and left out.
+    /// The entries of a mapping whose keys are names, in the order of the file. Entries without a value are reported and
+    /// left out.
     pub(in crate::config) fn named_entries(self) -> Option<Vec<(Location, &'t str, Cursor<'t>)>> {
         let NodeKind::Mapping { entries, .. } = &self.node.kind else {
             self.report(format!("expected a mapping of names, not {}", self.kind_name()), None);
@@ -219,7 +219,7 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// One reading of one configuration.
+/// What reading one configuration needs and collects: the lookup for `${…}`, errors and warnings.
 pub(in crate::config) struct ReadContext<'a> {
     pub(super) lookup: &'a dyn Lookup,
     problems: RefCell<Vec<Problem>>,
@@ -231,22 +231,22 @@ impl<'a> ReadContext<'a> {
         Self { lookup, problems: RefCell::default(), warnings: RefCell::default() }
     }
 
-    /// Where a walk begins.
+    /// The cursor at the root of the tree.
     pub(in crate::config) fn root<'t>(&'t self, root: &'t Node) -> Cursor<'t> {
         Cursor::new(root, self)
     }
 
-    /// Notes an error; the walk goes on.
+    /// Collects an error.
     pub(in crate::config) fn report(&self, problem: Problem) {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// Notes what is right and yet may not be what was meant.
+    /// Collects a warning.
     pub(super) fn warn(&self, problem: Problem) {
         self.warnings.borrow_mut().push(problem);
     }
 
-    /// The errors, and the warnings.
+    /// All errors and all warnings.
     pub(in crate::config) fn into_problems(self) -> (Vec<Problem>, Vec<Problem>) {
         (self.problems.into_inner(), self.warnings.into_inner())
     }

@@ -1,4 +1,4 @@
-//! A mapping whose keys are settings, and the names that other settings refer to.
+//! Mappings whose keys are settings, and tables of the names that settings refer to.
 
 use super::Cursor;
 use crate::config::{
@@ -8,7 +8,7 @@ use crate::config::{
     yaml::{Key, Node},
 };
 
-/// Gives the values of known keys; [`MappingCursor::finish`] reports the rest.
+/// A mapping whose keys are settings. [`MappingCursor::finish`] reports the keys that nothing has taken.
 pub(in crate::config) struct MappingCursor<'t> {
     cursor: Cursor<'t>,
     entries: &'t [(Key, Node)],
@@ -20,7 +20,7 @@ impl<'t> MappingCursor<'t> {
         Self { cursor, entries, known: Vec::new() }
     }
 
-    /// Where `key` stands.
+    /// The location of `key`, if it is there.
     pub(in crate::config) fn key_location(&self, key: &str) -> Option<Location> {
         self.entries.iter().find(|(k, _)| k.name == key).map(|(key, _)| key.location)
     }
@@ -40,8 +40,8 @@ impl<'t> MappingCursor<'t> {
         self.cursor.report_at(location, message, help);
     }
 
-    /// The value of `key`, which is known from now on. A key without a value is an error: a list left
-    /// empty by a comment must not switch off what stood there unseen.
+    /// The value of `key`, which is a known key from now on. A key without a value is an error: if all items of a list are
+    /// commented out, the setting must not be lost silently.
     pub(in crate::config) fn take(&mut self, key: &'static str) -> Option<Cursor<'t>> {
         self.mark_known(key);
         let (found, node) = self.entries.iter().find(|(k, _)| k.name == key)?;
@@ -54,20 +54,20 @@ impl<'t> MappingCursor<'t> {
         Some(value)
     }
 
-    /// Leaves the value of `key` to another, who takes it or has no use for it.
+    /// Marks `key` as known without taking its value.
     pub(in crate::config) fn mark_known(&mut self, key: &'static str) {
         if !self.known.contains(&key) {
             self.known.push(key);
         }
     }
 
-    /// The entries whose key begins with one of `kinds`, each of which names something: its place, its key and its
-    /// value. One without a value is reported and left out.
+    /// The location, key and value of each entry whose key begins with one of `prefixes`. Entries without a value are
+    /// reported and left out.
     pub(in crate::config) fn entries_with_prefix(
         &self,
-        kinds: &[&str],
+        prefixes: &[&str],
     ) -> Vec<(Location, &'t str, Cursor<'t>)> {
-        let is_one = |key: &Key| kinds.iter().any(|kind| key.name.starts_with(kind));
+        let is_one = |key: &Key| prefixes.iter().any(|prefix| key.name.starts_with(prefix));
         let mut found = Vec::new();
         for (key, node) in self.entries.iter().filter(|(key, _)| is_one(key)) {
             if node.is_null() {
@@ -79,7 +79,7 @@ impl<'t> MappingCursor<'t> {
         found
     }
 
-    /// As [`MappingCursor::take`]; where the key is missing, that is an error.
+    /// As [`MappingCursor::take`]; a missing key is an error.
     pub(in crate::config) fn require(&mut self, key: &'static str, help: &str) -> Option<Cursor<'t>> {
         let value = self.take(key);
         if !self.has_or_misspells(key) {
@@ -88,15 +88,15 @@ impl<'t> MappingCursor<'t> {
         value
     }
 
-    /// Whether `key` is there, or one that is probably a slip in it: that is reported as unknown, and
-    /// need not be missed as well.
+    /// Whether the mapping has `key`, or an unknown key that is probably a misspelling of it. The latter is reported as
+    /// unknown, so `key` need not be reported as missing.
     pub(in crate::config) fn has_or_misspells(&self, key: &'static str) -> bool {
         self.entries.iter().any(|(Key { name, .. }, _)| {
             name == key || !self.known.contains(&name.as_str()) && nearest(name, [key]).is_some()
         })
     }
 
-    /// The word under `key`, typed by `parse`; `default` where it is missing (or wrong, and reported).
+    /// The value of `key`, parsed by `parse`; `default` if it is missing, or invalid and reported.
     pub(in crate::config) fn parse_or<T>(
         &mut self,
         key: &'static str,
@@ -111,10 +111,10 @@ impl<'t> MappingCursor<'t> {
         self.finish_allowing(|_| false);
     }
 
-    /// As [`MappingCursor::finish`], but leaves alone the keys that are `free`.
-    pub(in crate::config) fn finish_allowing(self, free: impl Fn(&str) -> bool) {
+    /// As [`MappingCursor::finish`], but accepts the keys for which `allowed` is true.
+    pub(in crate::config) fn finish_allowing(self, allowed: impl Fn(&str) -> bool) {
         for (Key { location, name }, _) in self.entries {
-            if !self.known.contains(&name.as_str()) && !free(name) {
+            if !self.known.contains(&name.as_str()) && !allowed(name) {
                 let help = suggestion(name, self.known.iter().copied(), "known here:");
                 self.report_at(*location, format!("unknown key `{name}`"), help);
             }
@@ -122,21 +122,21 @@ impl<'t> MappingCursor<'t> {
     }
 }
 
-/// The names of one kind of thing, in the order in which the resolved configuration holds them.
+/// The names of all policies, or of all upstreams, in the order of the resolved configuration.
 ///
-/// A thing that is itself wrong has its name here all the same, so that it isn't missed as well.
+/// An invalid policy has its name here, too, so that references to it are not reported as well.
 pub(in crate::config) struct NameTable<'t> {
     kind: &'static str,
     names: Vec<&'t str>,
 }
 
 impl<'t> NameTable<'t> {
-    /// `kind` is what errors call one: `policy`.
+    /// `kind` is the noun for error messages, such as `policy`.
     pub(in crate::config) fn new(kind: &'static str, names: Vec<&'t str>) -> Self {
         Self { kind, names }
     }
 
-    /// The index of the thing that `cursor` names.
+    /// The index of the name at `cursor`.
     pub(in crate::config) fn resolve(&self, cursor: Cursor<'_>) -> Option<usize> {
         cursor.parse(|name| {
             self.names.iter().position(|known| *known == name).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Reads the values of the tree, and collects every error on the way.
+//! Walks the tree, reads its values, and collects every error on the way.
 
 mod cursor;
 mod mapping;

@@ -1,4 +1,4 @@
-//! `abuse` and `bans`: what is kept of limited clients, and who is shut out for being limited again and again.
+//! `abuse` and `bans`: what is recorded about limited clients, and who is banned for being denied too often.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::config::{
 
 /// The shortest ban.
 const MIN_BAN: Duration = Duration::from_secs(1);
-/// How long a ban lasts at most, unless the first is longer.
+/// The default of `max`, unless the first ban lasts longer.
 const DEFAULT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_FACTOR: f64 = 2.0;
 const DEFAULT_JITTER: f64 = 0.1;
@@ -25,7 +25,7 @@ const KEY: &str = "who is shut out: `key: ip`, or `key: user`";
 const AFTER: &str = "how many denied requests in how long, such as `after: 20/1m`";
 const FOR: &str = "how long the first ban lasts, such as `for: 5m`";
 
-/// Reads all rules. None where one is wrong. `identity`: what the configuration says of users and proxies.
+/// Reads all rules. `None` if one is invalid.
 pub(super) fn bans(value: Option<Cursor<'_>>, identity: IdentitySources) -> Option<Vec<Arc<BanRule>>> {
     let mut all = Vec::new();
     for (location, name, value) in value.and_then(Cursor::named_entries).unwrap_or_default() {
@@ -102,7 +102,7 @@ pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {
     let users = users_value.and_then(|value| value.parse(choice(&words))).unwrap_or(default.users);
     let secret = mapping.take("secret").map(|value| value.parse_secret(|text| Ok(text.to_owned())));
     mapping.finish();
-    // One that is wrong was reported as such; it isn't missing as well.
+    // An invalid secret was reported. Do not report it as missing as well.
     let is_missing = secret.as_ref().is_none_or(|secret| secret.as_deref() == Some(""));
     if let Some(value) = users_value.filter(|_| users == Users::Hashed && is_missing) {
         let help = "set `secret`, to the same on every instance".to_owned();

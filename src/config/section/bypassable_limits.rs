@@ -1,15 +1,15 @@
-//! Routes that are limited by nothing but what the client says of itself.
+//! Warns about routes whose limits count only by values that the client chooses.
 
 use std::sync::Arc;
 
 use super::{routes::DraftRoute, user::IdentitySources};
 use crate::config::model::{HostPattern, KeyPart, KeyRecipe, Mode, PathPattern, Policy, Route};
 
-/// Parts that are named in a warning.
+/// How many key parts a warning names.
 const MAX_NAMED: usize = 4;
 
-/// Warns of every route on which each limit that holds is counted by something that its client chooses: with a new
-/// value in each request, no limit is ever reached.
+/// Warns about every route on which each enforced limit counts by a value that the client chooses. With a new value in
+/// each request, the client never reaches a limit.
 pub(super) fn warn(drafts: &[DraftRoute<'_>], policies: &[Arc<Policy>], identity: IdentitySources) {
     for DraftRoute { cursor, route, .. } in drafts {
         let of_route = route.policies.iter().filter_map(|policy| policies.get(*policy));
@@ -39,7 +39,7 @@ pub(super) fn warn(drafts: &[DraftRoute<'_>], policies: &[Arc<Policy>], identity
     }
 }
 
-/// Whether a client can give this part another value in each request, and reach the route all the same.
+/// Whether a client can send another value of this part in each request to the route.
 fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources) -> bool {
     match part {
         KeyPart::Header(_) | KeyPart::Cookie(_) | KeyPart::Query(_) => true,

@@ -1,4 +1,4 @@
-//! How clients are known, and what they may ask of the proxy and are told by it.
+//! How clients are identified, their limits, and the fields that clients and upstreams receive.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `listeners` and `admin`: the sockets that Tollgate itself opens.
+//! `listeners` and `admin`: the sockets that Tollgate opens.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -42,7 +42,7 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
     let address_value = mapping.take("address");
     let address = address_value.and_then(|value| value.parse(socket_address)).unwrap_or(default);
     let token = mapping.take("token").map(|value| value.parse_secret(bearer_token));
-    // A token that is wrong was reported as such; it isn't missing as well.
+    // An invalid token was reported. Do not report it as missing as well.
     let missing = matches!(token, None | Some(Some(None)));
     mapping.finish();
     let address_or_admin = address_value.unwrap_or(value);
@@ -56,7 +56,7 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
     Admin { address, token: token.flatten().flatten().map(Secret::new) }
 }
 
-/// Port 0 is any port that is free.
+/// Whether both would be the same socket. Port 0 stands for any free port.
 fn same_socket(one: SocketAddr, other: SocketAddr) -> bool {
     one == other && one.port() != 0
 }

@@ -1,8 +1,7 @@
-//! The settings: one file a section of `proxy.yaml`.
+//! The settings: one file per section of `proxy.yaml`.
 //!
-//! A function here takes the value under its key, if there is one, and gives the resolved part of
-//! the configuration, with the defaults for what is left out. What is wrong it reports, and goes on
-//! with the default, so that one reading finds every error.
+//! A function here takes the value of its key, if there is one, and returns the resolved part of the configuration with
+//! all defaults. It reports errors and continues with the default, so that one run finds every error.
 
 mod abuse;
 mod bypassable_limits;
@@ -21,5 +20,5 @@ use std::time::Duration;
 
 pub(super) use root::read;
 
-/// The shortest time that is measured.
+/// The shortest duration of most settings.
 const MIN_DURATION: Duration = Duration::from_millis(1);

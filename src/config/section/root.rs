@@ -1,4 +1,4 @@
-//! The whole of `proxy.yaml`: its sections, and the few settings that need none.
+//! The top level of `proxy.yaml`: its sections, and the settings that belong to none.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::config::{
     value::{Invalid, MAX_DURATION, count, duration},
 };
 
-/// Reads the whole configuration. Where it gives none, it has reported why.
+/// Reads the whole configuration. `None`: it is invalid, and the errors were reported.
 pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     if root.is_null() {
         let help = "it needs at least `upstreams` and `routes`".to_owned();

@@ -1,4 +1,4 @@
-//! `routes`: where requests of a kind go.
+//! `routes`: which requests go to which upstream.
 
 use std::collections::HashMap;
 
@@ -17,16 +17,16 @@ use crate::config::{
     value::{field_name, field_value, host_pattern, method, path_pattern, route_name},
 };
 
-/// A route that is read, but not yet held against the others.
+/// A route that is not yet compared with the others.
 pub(super) struct DraftRoute<'t> {
-    /// The whole of it.
+    /// The route in the file.
     pub(super) cursor: Cursor<'t>,
-    /// The name that it was given; else it is named after its path.
+    /// Its configured name. `None`: it is named after its path.
     pub(super) name: Option<Cursor<'t>>,
     pub(super) route: Route,
 }
 
-/// Reads all routes. None where one is wrong, which is reported.
+/// Reads all routes. `None` if one is invalid.
 pub(super) fn routes(
     value: Option<Cursor<'_>>,
     policies: &Policies<'_>,
@@ -102,7 +102,7 @@ fn draft_route<'t>(
     Some(DraftRoute { cursor, name, route })
 }
 
-/// What a request must be one of. None where one is wrong: the rest must not pass for all of it.
+/// Reads a list of alternatives. `None` if one is invalid: the others alone would mean something else.
 fn conditions<'t, T: PartialEq>(
     list: Cursor<'t>,
     read: impl FnMut(Cursor<'t>) -> Option<T>,
@@ -116,7 +116,7 @@ fn conditions<'t, T: PartialEq>(
     (all.len() == count).then_some(all)
 }
 
-/// Fields that a request must have. None where one is wrong.
+/// Header fields that a request must have. `None` if one is invalid.
 fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
     let entries = value.named_entries()?;
     let count = entries.len();
@@ -136,8 +136,8 @@ fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
     (all.len() == count).then_some(all)
 }
 
-/// Reports names that were given twice, and tells apart what is named after its path:
-/// the second route for `/a` that has no name is `/a#2`, as long as no other is named so.
+/// Reports duplicate names, and gives unique names to routes that are named after their path: the second route for `/a`
+/// is `/a#2`, unless another route has that name.
 fn with_unique_names(drafts: Vec<DraftRoute<'_>>) -> Vec<Route> {
     let mut lines: HashMap<String, usize> = HashMap::new();
     for draft in &drafts {

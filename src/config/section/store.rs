@@ -14,7 +14,7 @@ use crate::config::{
 
 const MEMORY: MemoryStore = MemoryStore { max_keys: 1_000_000 };
 
-/// The store: `memory`, or a mapping of what it is made of.
+/// The store: `memory`, or a mapping.
 pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
     let default = Store { memory: MEMORY, redis: None };
     let Some(value) = value else { return default };
@@ -42,7 +42,7 @@ fn memory(value: Cursor<'_>) -> MemoryStore {
 
 const SMALLEST_REDIS: &str = "such as `store: { redis: { url: redis://127.0.0.1:6379 } }`";
 
-/// Ways to find Redis that are known, but not here.
+/// Ways to connect to Redis that are not supported.
 const UNSUPPORTED: [&str; 2] = ["sentinel", "cluster"];
 
 fn redis(value: Cursor<'_>) -> Option<Redis> {
@@ -72,7 +72,7 @@ fn redis(value: Cursor<'_>) -> Option<Redis> {
     Some(Redis { url: Secret::new(url?), tls, timeout, connections, prefix, breaker })
 }
 
-/// The URL, unless another way stands in its place.
+/// The URL. It is not required if an unsupported setting, which is reported, stands in its place.
 fn url<'t>(mapping: &mut MappingCursor<'t>) -> Option<Cursor<'t>> {
     let mut others = false;
     for later in UNSUPPORTED {
@@ -102,7 +102,7 @@ fn tls(value: Cursor<'_>) -> RedisTls {
             let (key, ()) = value.file(|bytes| check_key_matches(private_key(bytes)?, chain))?;
             Some((cert, key))
         }
-        // Its own errors it has all the same.
+        // Report the errors of the key as well.
         None => value.file(private_key).and(None),
     });
     RedisTls { ca: ca.map(|(path, ())| path), identity }

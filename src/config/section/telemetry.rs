@@ -1,4 +1,4 @@
-//! `access_log`, `log` and `tracing`: what is written down of requests and of the process, and where.
+//! `access_log`, `log` and `tracing`.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::config::{
 const FORMATS: [(&str, AccessLogFormat); 3] =
     [("json", AccessLogFormat::Json), ("combined", AccessLogFormat::Combined), ("off", AccessLogFormat::Off)];
 
-/// The access log: a mapping, or its format alone.
+/// The access log: a mapping, or only its format.
 pub(super) fn access_log(value: Option<Cursor<'_>>) -> AccessLog {
     let default = AccessLog { format: AccessLogFormat::Json, to: Destination::Stdout, sample: 1.0 };
     let Some(value) = value else { return default };
@@ -36,7 +36,7 @@ fn destination(text: &str) -> Result<Destination, Invalid> {
     match text {
         "stdout" => Ok(Destination::Stdout),
         "" => Err(Invalid::new("is no file").expected(expected)),
-        // A slip would otherwise go unnoticed, as a file of that name.
+        // A misspelling would otherwise become a file of that name.
         _ if !text.contains(['/', '.']) && damerau_levenshtein(text, "stdout") <= 3 => {
             Err(Invalid::new("is not a choice here")
                 .expected(expected)
@@ -65,7 +65,7 @@ pub(super) fn log(value: Option<Cursor<'_>>) -> Log {
     log
 }
 
-/// The share that is traced unless the file says otherwise.
+/// The share of requests that is traced by default.
 const DEFAULT_TRACE_SAMPLE: f64 = 0.01;
 
 pub(super) fn tracing(value: Cursor<'_>) -> Option<Tracing> {

@@ -1,9 +1,9 @@
-//! Routes that no request can reach, because an earlier one takes whatever they match.
+//! Reports routes that no request can reach, because an earlier route matches all their requests.
 
 use super::routes::DraftRoute;
 use crate::config::model::{HostPattern, PathPattern, Route, Segment};
 
-/// Reports every route that an earlier one covers for certain.
+/// Reports every route that one earlier route covers.
 pub(super) fn report(drafts: &[DraftRoute<'_>]) {
     for (index, later) in drafts.iter().enumerate() {
         if let Some(earlier) = drafts[..index].iter().find(|earlier| covers(&earlier.route, &later.route)) {
@@ -14,8 +14,8 @@ pub(super) fn report(drafts: &[DraftRoute<'_>]) {
     }
 }
 
-/// Whether all that `later` matches `earlier` matches too. Every condition is looked at by itself: a
-/// route that only several earlier ones cover together is not found.
+/// Whether `earlier` matches every request that `later` matches. A route that only several earlier routes together cover
+/// is not found.
 fn covers(earlier: &Route, later: &Route) -> bool {
     covers_path(&earlier.path, &later.path)
         && any_or_all(&earlier.hosts, &later.hosts, covers_host)
@@ -23,7 +23,7 @@ fn covers(earlier: &Route, later: &Route) -> bool {
         && earlier.headers.iter().all(|header| later.headers.contains(header))
 }
 
-/// An empty list is any.
+/// An empty list matches anything.
 fn any_or_all<T>(earlier: &[T], later: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
     earlier.is_empty()
         || !later.is_empty() && later.iter().all(|later| earlier.iter().any(|earlier| covers(earlier, later)))
@@ -32,7 +32,7 @@ fn any_or_all<T>(earlier: &[T], later: &[T], covers: impl Fn(&T, &T) -> bool) ->
 fn covers_host(earlier: &HostPattern, later: &HostPattern) -> bool {
     match (earlier, later) {
         (HostPattern::Suffix(suffix), HostPattern::Exact(host) | HostPattern::Suffix(host)) => {
-            // `.example.org` is no host under itself, but it is the same pattern.
+            // `.example.org` does not match itself as a host, but it is the same pattern.
             earlier == later || host.len() > suffix.len() && host.ends_with(suffix.as_str())
         }
         (HostPattern::Exact(_), _) => earlier == later,
@@ -66,7 +66,7 @@ fn covers_path(earlier: &PathPattern, later: &PathPattern) -> bool {
     }
 }
 
-/// What every path begins with that `segments` match.
+/// The prefix of every path that `segments` match.
 fn literal_start(segments: &[Segment]) -> String {
     let mut start = String::new();
     for segment in segments {

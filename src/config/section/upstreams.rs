@@ -9,16 +9,16 @@ use crate::config::{
     value::{Invalid, MAX_DURATION, choice, count, duration, endpoint_url, resource_name},
 };
 
-/// What routes refer to, and the upstreams themselves where all are right.
+/// All upstreams. `resolved` is `None` if one is invalid.
 pub(super) struct Upstreams<'t> {
     pub(super) names: NameTable<'t>,
     pub(super) resolved: Option<Vec<Upstream>>,
-    /// For each, what [`Upstreams::inherited`] gives.
+    /// For each upstream, what its routes inherit: policies and timeouts.
     inherited: Vec<(Vec<usize>, Timeouts)>,
 }
 
 impl Upstreams<'_> {
-    /// The policies that hold for every route to this upstream, and its timeouts.
+    /// The policies that apply to every route to this upstream, and its timeouts.
     pub(super) fn inherited(&self, upstream: Option<usize>) -> (Vec<usize>, Timeouts) {
         let inherited = upstream.and_then(|upstream| self.inherited.get(upstream));
         inherited.cloned().unwrap_or((Vec::new(), TIMEOUTS))
@@ -101,7 +101,7 @@ fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
     })
 }
 
-/// The timeouts that are written, and those of `default` for the rest.
+/// The configured timeouts, with `default` for the others.
 pub(super) fn timeouts(value: Option<Cursor<'_>>, default: Timeouts) -> Timeouts {
     let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let time = || duration(MIN_DURATION..=MAX_DURATION);

@@ -8,18 +8,18 @@ use crate::config::{
     value::{Invalid, choice, cookie_name, field_name, printable_text, token_key, unreserved_field_name},
 };
 
-/// What a configuration says of users and proxies, so that what could never apply is found.
+/// Which identities requests can have, so that settings which could never apply are reported.
 #[derive(Clone, Copy)]
 pub(super) struct IdentitySources {
-    /// There are trusted proxies.
+    /// `trusted_proxies` is not empty.
     pub(super) has_trusted_proxies: bool,
-    /// A user ID comes from somewhere.
+    /// `user` is configured.
     pub(super) has_users: bool,
     /// Tokens are verified.
     pub(super) has_tokens: bool,
-    /// Some source says who a user truly is.
+    /// A source of user IDs is verified: a token, or a header from trusted proxies.
     pub(super) has_verified_users: bool,
-    /// Some source believes whatever the client says.
+    /// A source of user IDs is not verified: the client can choose its user ID.
     pub(super) has_unverified_users: bool,
 }
 
@@ -40,8 +40,7 @@ const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
 
 const FORM: &str = "one of `jwt: {…}`, `header: NAME`, `cookie: NAME`, or the word `basic`";
 
-/// The sources, in the order in which they are tried, and what is known with them. `has_trusted_proxies` if there are trusted
-/// proxies.
+/// The sources of user IDs in the order in which they are tried, and the identities that requests can have.
 pub(super) fn user_sources(
     value: Option<Cursor<'_>>,
     has_trusted_proxies: bool,
@@ -63,7 +62,7 @@ pub(super) fn user_sources(
     (sources, identity)
 }
 
-/// One source. What is wrong with it is said of it alone: `identity` has it all the same.
+/// One source. `identity` counts it even if it is invalid, so that no other setting is reported because of it.
 fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserSource> {
     if item.scalar().is_some() {
         return item.parse(|text| match text {
@@ -112,7 +111,7 @@ fn report_from(mapping: &MappingCursor<'_>, why: &str) {
     }
 }
 
-/// A token in a field, whose key must be readable now.
+/// A token in a header field. Its key file must be readable now.
 fn read_jwt(mut mapping: MappingCursor<'_>) -> Option<Jwt> {
     let header = mapping.parse_or("header", AUTHORIZATION, |name| match field_name(name)? {
         AUTHORIZATION => Ok(AUTHORIZATION),
@@ -145,7 +144,7 @@ fn read_jwt(mut mapping: MappingCursor<'_>) -> Option<Jwt> {
     })
 }
 
-/// What is left out is no error; what is wrong is one, and was reported.
+/// An absent setting is valid; an invalid one, which was reported, makes the whole invalid.
 fn ok_if_absent<T>(value: Option<Option<T>>) -> Option<Option<T>> {
     value.map_or(Some(None), |value| value.map(Some))
 }

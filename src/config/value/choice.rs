@@ -1,4 +1,4 @@
-//! One of a few words.
+//! A choice between a few words.
 
 use super::Invalid;
 use crate::config::nearest::nearest;

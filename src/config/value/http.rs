@@ -1,4 +1,4 @@
-//! Words of HTTP: fields, methods, cookies, tokens and statuses.
+//! Scalars of HTTP: fields, methods, cookies, tokens and statuses.
 
 use std::ops::RangeInclusive;
 
@@ -17,8 +17,7 @@ pub(in crate::config) fn field_name(text: &str) -> Result<HeaderName, Invalid> {
     text.parse().map_err(|_| Invalid::new("is not the name of a header field"))
 }
 
-/// What frames a message, belongs to one connection, or says whom it is for and from: no field for
-/// other uses.
+/// Fields that frame a message, belong to one connection, or carry credentials. They cannot have another use.
 const RESERVED_FIELDS: [&str; 16] = [
     "authorization",
     "connection",
@@ -38,7 +37,7 @@ const RESERVED_FIELDS: [&str; 16] = [
     "www-authenticate",
 ];
 
-/// What else has a meaning of its own, which a request ID would overwrite.
+/// Other standard fields, which a request ID must not overwrite.
 const STANDARD_FIELDS: [&str; 27] = [
     "age",
     "allow",
@@ -69,7 +68,7 @@ const STANDARD_FIELDS: [&str; 27] = [
     "x-real-ip",
 ];
 
-/// Families of such fields.
+/// Prefixes of further standard fields.
 const STANDARD_PREFIXES: [&str; 6] = ["accept", "access-control-", "content-", "if-", "sec-", "x-forwarded-"];
 
 /// Reads the name of the field in which request IDs travel.
@@ -82,7 +81,7 @@ pub(in crate::config) fn request_id_field_name(text: &str) -> Result<HeaderName,
     Ok(name)
 }
 
-/// Reads the name of a field that HTTP itself leaves alone.
+/// Reads the name of a field that HTTP does not reserve.
 pub(in crate::config) fn unreserved_field_name(text: &str) -> Result<HeaderName, Invalid> {
     let name = field_name(text)?;
     if RESERVED_FIELDS.contains(&name.as_str()) {
@@ -91,7 +90,7 @@ pub(in crate::config) fn unreserved_field_name(text: &str) -> Result<HeaderName,
     Ok(name)
 }
 
-/// What a reply has of itself: what frames it, and what tells the client how its limits stand.
+/// Fields that Tollgate itself adds to a reply: framing, and the state of the limits.
 const GENERATED_FIELDS: [&str; 13] = [
     "connection",
     "content-length",
@@ -108,7 +107,7 @@ const GENERATED_FIELDS: [&str; 13] = [
     "date",
 ];
 
-/// Reads the name of a field that the reply to a denied client may have besides its own.
+/// Reads the name of a field that a reply to a denied client may add.
 pub(in crate::config) fn reply_field_name(text: &str) -> Result<HeaderName, Invalid> {
     let name = field_name(text)?;
     match name.as_str() {
@@ -140,7 +139,7 @@ pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
     if METHODS.contains(&text) {
         return Method::from_bytes(text.as_bytes()).map_err(|_| invalid());
     }
-    // Others exist (PROPFIND, PURGE), but one that is a letter away from a known one is a slip.
+    // Other methods exist (PROPFIND, PURGE), but one that differs in one letter from a known one is a misspelling.
     if let Some(near) = METHODS.iter().find(|known| damerau_levenshtein(known, &upper) <= 1) {
         return Err(invalid().suggestion(format!("did you mean `{near}`?")));
     }

@@ -1,9 +1,10 @@
-//! Why a word is not what it should be.
+//! Why a scalar is invalid.
 
 use std::borrow::Cow;
 
-/// What is wrong with a word, as the end of a sentence that begins with it: `is not a duration`.
-/// It never holds the word, which may be a secret; only a guess may.
+/// Why a scalar is invalid. The reason is the end of a sentence that begins with the scalar: `is not a duration`.
+///
+/// Reason and expected form never contain the scalar, which may be a secret; only the suggestion may.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Invalid {
     pub(in crate::config) reason: Cow<'static, str>,
@@ -16,17 +17,18 @@ impl Invalid {
         Self { reason: reason.into(), expected: None, suggestion: None }
     }
 
-    /// With the form that is right.
+    /// Adds the expected form.
     pub(in crate::config) fn expected(self, expected: impl Into<Cow<'static, str>>) -> Self {
         Self { expected: Some(expected.into()), ..self }
     }
 
-    /// With a help that is made of the word itself. It is shown before the form, if at all.
+    /// Adds a suggestion, which is made from the scalar itself. It is preferred to the expected form, unless the scalar is
+    /// a secret.
     pub(in crate::config) fn suggestion(self, suggestion: impl Into<String>) -> Self {
         Self { suggestion: Some(suggestion.into()), ..self }
     }
 
-    /// The help to show; `secret` if the word may not be.
+    /// The help to show. `secret`: whether the scalar must not be shown.
     pub(in crate::config) fn help(self, secret: bool) -> Option<String> {
         self.suggestion.filter(|_| !secret).or(self.expected.map(Cow::into_owned))
     }

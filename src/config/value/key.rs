@@ -1,4 +1,4 @@
-//! What a limit is counted by, and the conditions of exemptions and overrides.
+//! Keys of policies, and conditions of exemptions and overrides.
 
 use super::{
     Invalid,
@@ -27,8 +27,8 @@ const KEY_FORMS: [&str; 11] = [
 
 /// Reads `ip`, `header:x-api-key`, or several parts as one key: `ip+path`. Names cannot hold a `+`.
 ///
-/// The address stands first wherever it was written, the others in their order: `path+ip` and `ip+path`
-/// are the same key, and whoever clears an address clears all that is limited by it.
+/// The address always comes first, and the other parts keep their order. So `path+ip` and `ip+path` are the same key, and
+/// clearing an address clears all its limits.
 pub(in crate::config) fn key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
     let mut parts = Vec::new();
     for word in text.split('+') {

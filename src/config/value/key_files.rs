@@ -1,5 +1,5 @@
-//! Files of certificates and keys: PEM (RFC 7468), and the keys by which tokens are verified. Pure: the bytes of a file in,
-//! what they hold out.
+//! Files of certificates and keys: PEM (RFC 7468), and the keys that verify tokens. Pure: the bytes of a file in, its
+//! contents out.
 
 use rustls::{
     RootCertStore,
@@ -14,7 +14,7 @@ use rustls::{
 use super::Invalid;
 use crate::{config::model::JwtAlgorithm, identity::keys::Keys};
 
-/// Reads the certificates of authorities, each of which can be trusted.
+/// Checks the certificates of authorities.
 pub(in crate::config) fn authorities(bytes: &[u8]) -> Result<(), Invalid> {
     let mut trusted = RootCertStore::empty();
     for certificate in certificates(bytes)? {
@@ -43,7 +43,7 @@ pub(in crate::config) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'stat
     })
 }
 
-/// Whether `key` is that of the first certificate of `chain`.
+/// Checks that `key` belongs to the first certificate of `chain`.
 pub(in crate::config) fn check_key_matches(
     key: PrivateKeyDer<'static>,
     chain: Vec<CertificateDer<'static>>,
@@ -59,7 +59,7 @@ pub(in crate::config) fn check_key_matches(
     }
 }
 
-/// Checks a file of keys as whoever verifies by it will read it.
+/// Checks a key file in the same way in which the verifier will read it.
 pub(in crate::config) fn token_key(algorithm: Option<JwtAlgorithm>) -> impl Fn(&[u8]) -> Result<(), Invalid> {
     move |bytes| match Keys::read(bytes, algorithm) {
         Ok(_) => Ok(()),

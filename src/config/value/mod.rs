@@ -1,4 +1,4 @@
-//! What single words mean. Pure: text in, value or [`Invalid`] out.
+//! Parsers of scalars. Pure: text in, value or [`Invalid`] out.
 
 mod choice;
 mod http;

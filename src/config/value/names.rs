@@ -1,13 +1,13 @@
-//! The names that things have: policies, upstreams, routes, keys in Redis, claims.
+//! Names: of policies, upstreams, routes, keys in Redis, claims.
 
 use super::Invalid;
 
-/// Reads a text that names something outside: a claim, an issuer.
+/// Reads a name that something outside has given: a claim, an issuer.
 pub(in crate::config) fn printable_text(text: &str) -> Result<String, Invalid> {
     checked_name(text, |c| !c.is_control(), "any characters that can be printed")
 }
 
-/// Reads the name of a policy or an upstream: they are parts of keys, of metrics and of header fields.
+/// Reads the name of a policy, an upstream or a ban. They become parts of keys, metrics and header fields.
 pub(in crate::config) fn resource_name(text: &str) -> Result<String, Invalid> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
     checked_name(text, |c| u8::try_from(c).is_ok_and(allowed), "letters, digits, and . _ -")
@@ -18,8 +18,8 @@ pub(in crate::config) fn route_name(text: &str) -> Result<String, Invalid> {
     checked_name(text, |c| !c.is_control(), "any characters that can be printed")
 }
 
-/// Reads the first part of every key in a shared store. A brace there would begin a hash tag, by which
-/// a cluster tells where a key belongs.
+/// Reads the prefix of all keys in Redis. A brace in it would begin a hash tag, which decides the slot of a key in a
+/// Redis Cluster.
 pub(in crate::config) fn key_prefix(text: &str) -> Result<String, Invalid> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
     match (1..=64).contains(&text.len()) && text.bytes().all(allowed) {

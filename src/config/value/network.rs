@@ -1,4 +1,4 @@
-//! Addresses: those to listen at, those of peers and networks, and hosts.
+//! Addresses: sockets, networks and hosts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -26,7 +26,7 @@ pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invali
     })
 }
 
-/// Reads `203.0.113.7`, `10.0.0.0/8`, `2001:db8::/32`. What is IPv4 in IPv6 (`::ffff:10.0.0.1`) is IPv4.
+/// Reads `203.0.113.7`, `10.0.0.0/8`, `2001:db8::/32`. An IPv4-mapped address (`::ffff:10.0.0.1`) becomes IPv4.
 pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
     let invalid = || {
         Invalid::new("is not an address or a network").expected("203.0.113.7, 10.0.0.0/8, \"2001:db8::/32\"")
@@ -54,14 +54,13 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
 pub(super) fn is_host(text: &str) -> bool {
     match text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) {
         Some(literal) => literal.parse::<Ipv6Addr>().is_ok(),
-        // A name of digits and dots only is an address, or a mistake in one.
+        // Digits and dots alone are an IPv4 address, or a misspelled one.
         None if text.chars().all(|c| c.is_ascii_digit() || c == '.') => text.parse::<Ipv4Addr>().is_ok(),
         None => is_domain(text),
     }
 }
 
-/// Labels of letters, digits, `-` and `_`, parted by dots. The underscore is no part of RFC 1123, but
-/// of many names that are really in use.
+/// Labels of letters, digits, `-` and `_`, separated by dots. RFC 1123 has no underscore, but many names in use do.
 pub(super) fn is_domain(text: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())

@@ -1,4 +1,4 @@
-//! What a route matches: patterns of hosts and of paths.
+//! Patterns of hosts and paths, which routes match.
 
 use std::net::Ipv6Addr;
 

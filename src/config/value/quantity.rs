@@ -32,13 +32,13 @@ pub(in crate::config) fn duration(
     }
 }
 
-/// `number` of `unit`, where both are right.
+/// The duration of `number` of `unit`, if both are valid.
 pub(super) fn duration_of(number: &str, unit: &str) -> Option<Duration> {
     let (_, millis) = TIME_UNITS.iter().find(|(name, _)| *name == unit)?;
     Some(Duration::from_millis(whole_number(number)?.saturating_mul(*millis)))
 }
 
-/// `text` after the digits with which it begins.
+/// Splits `text` after its leading digits.
 pub(super) fn split_number(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
@@ -96,7 +96,7 @@ pub(in crate::config) fn percentage(text: &str) -> Result<f64, Invalid> {
     if percent > 100.0 { Err(Invalid::new("is more than 100%")) } else { Ok(percent / 100.0) }
 }
 
-/// A number of digits only, saturating; no sign, no fraction, no separators.
+/// A number of digits alone, saturating; no sign, no fraction, no separators.
 pub(super) fn whole_number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))

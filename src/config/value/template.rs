@@ -1,11 +1,11 @@
-//! Bodies with `{{…}}` in them.
+//! Templates of bodies.
 
 use super::Invalid;
 use crate::config::{model::TemplatePart, nearest::suggestion};
 
 const PLACEHOLDERS: [&str; 3] = ["retry_after", "policy", "limit"];
 
-/// Reads a body with `{{retry_after}}`, `{{policy}}` and `{{limit}}` in it. `}}` alone is text, as JSON has it.
+/// Reads a body with `{{retry_after}}`, `{{policy}}` and `{{limit}}` in it. `}}` alone is text, because JSON contains it.
 pub(in crate::config) fn template(text: &str) -> Result<Vec<TemplatePart>, Invalid> {
     let mut parts = Vec::new();
     let mut rest = text;

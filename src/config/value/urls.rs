@@ -1,4 +1,4 @@
-//! URLs: of an endpoint, of a collector of spans, and of Redis.
+//! URLs: of endpoints, of a trace collector, and of Redis.
 
 use http::{
     Uri,
@@ -10,11 +10,11 @@ use url::{ParseError, Url};
 use super::{Invalid, network::is_host, quantity::whole_number};
 use crate::config::model::Endpoint;
 
-/// What is right.
+/// The expected form.
 pub(in crate::config) const REDIS_URL: &str =
     "redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH, such as redis://127.0.0.1:6379";
 
-/// What is right where there is a password, which often holds what would end it.
+/// The expected form with a password, which often contains characters that must be encoded.
 const REDIS_URL_WITH_PASSWORD: &str = "redis://USER:PASSWORD@HOST:PORT, or redis://:PASSWORD@HOST:PORT; in a password write % as %25, @ as %40, : as %3A, / as %2F, ? as %3F, # as %23";
 
 /// The highest number that Redis takes for a database.
@@ -26,7 +26,7 @@ pub(in crate::config) fn redis_url(text: &str) -> Result<Url, Invalid> {
     let expected =
         if text.contains('@') && !text.ends_with("#insecure") { REDIS_URL_WITH_PASSWORD } else { REDIS_URL };
     let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
-    // The parser would pass over some of these.
+    // The parser would ignore some of these.
     if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return Err(invalid("has a space or a control character"));
     }
@@ -50,7 +50,7 @@ pub(in crate::config) fn redis_url(text: &str) -> Result<Url, Invalid> {
 const INVALID_HOST: &str = "has a host that is neither a name nor an address";
 const INVALID_DATABASE: &str = "has a database that is not a number from 0 to 2147483647";
 
-/// What is wrong with the URL of a host.
+/// Why the URL of a host is invalid. `None`: it is valid.
 fn host_url_error(url: &Url) -> Option<&'static str> {
     let host = url.host_str().unwrap_or_default();
     let encoded = [url.username(), url.password().unwrap_or_default()];
@@ -63,7 +63,7 @@ fn host_url_error(url: &Url) -> Option<&'static str> {
         () if encoded.iter().any(|part| percent_decode_str(part).decode_utf8().is_err()) => {
             "has a user or a password that is not UTF-8"
         }
-        // Redis would be asked without it.
+        // The client would ignore the user.
         () if !url.username().is_empty() && url.password().is_none() => {
             "has a user without a password, or a password without the colon before it"
         }
@@ -77,7 +77,7 @@ fn host_url_error(url: &Url) -> Option<&'static str> {
     })
 }
 
-/// What is wrong with the URL of a Unix socket.
+/// Why the URL of a Unix socket is invalid. `None`: it is valid.
 fn socket_url_error(url: &Url) -> Option<&'static str> {
     let query = || url.query_pairs();
     let has = |key: &str| query().any(|(name, value)| name == key && !value.is_empty());
@@ -134,7 +134,7 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
     Ok(Endpoint { url, authority, port, weight: 1 })
 }
 
-/// The path below a collector's own that takes spans.
+/// The path that takes spans, below the path of the collector.
 const TRACES_PATH: &str = "/v1/traces";
 
 /// Reads `http://HOST:PORT`, or the same with a path, as the URL that spans are sent to: with `/v1/traces` at its
@@ -203,7 +203,7 @@ mod tests {
             "unix:///run/redis.sock?db=1&user=app&pass=p%26",
         ] {
             let url = redis_url(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
-            // The one who connects reads it in the same way.
+            // The Redis client accepts it, too.
             assert!(
                 bb8_redis::redis::IntoConnectionInfo::into_connection_info(url.as_str()).is_ok(),
                 "{text}"

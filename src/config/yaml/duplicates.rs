@@ -1,4 +1,4 @@
-//! Every key that stands twice in one mapping.
+//! Finds keys that occur twice in one mapping.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use serde_yaml::granit_parser::{Event, Parser, Span};
 
 use crate::config::{Location, Problem};
 
-/// What is open while the document goes by.
+/// A collection whose end has not been parsed yet.
 enum OpenCollection {
     List,
-    /// The keys so far, and whether the next node is one.
+    /// The keys so far, and whether the next node is a key.
     Mapping {
         keys: HashMap<String, Location>,
         key_next: bool,
     },
 }
 
-/// Reports each repeated key at its second place. `text` is known to be YAML.
+/// An error for each repeated key, at its second occurrence. `text` is valid YAML.
 pub(super) fn duplicates(text: &str) -> Vec<Problem> {
     let mut found = Vec::new();
     let mut open: Vec<OpenCollection> = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn duplicates(text: &str) -> Vec<Problem> {
     found
 }
 
-/// Takes one node of the innermost open mapping, and says so if it is a key that stood there before.
+/// Takes one node of the innermost open collection. Returns an error if it repeats a key.
 fn node(open: &mut [OpenCollection], word: Option<(&str, &Span)>) -> Option<Problem> {
     let Some(OpenCollection::Mapping { keys, key_next }) = open.last_mut() else { return None };
     let is_key = *key_next;

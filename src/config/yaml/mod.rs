@@ -1,7 +1,6 @@
-//! YAML text as a tree in which every key and value knows its place.
+//! Parses YAML into a tree in which every key and value has its location.
 //!
-//! Nothing is typed here: a word is what stands in the file, quoted or not, so that `off`, `1.10` and
-//! `"${PORT}"` are all text until something knows what they should be.
+//! Scalars are not typed here. `off`, `1.10` and `"${PORT}"` are all text, until a section parses them.
 
 mod duplicates;
 mod node;

@@ -1,4 +1,4 @@
-//! The tree of keys and values, and what the parser gives for it by way of serde.
+//! The tree of keys and values, and how serde builds it.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_yaml::Spanned;
 
 use crate::config::Location;
 
-/// A value and where it stands. Behind an alias or a merge that is where it was written.
+/// A value and its location. A value that an alias or a merge refers to has the location of the anchor.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Node {
     pub(in crate::config) location: Location,
@@ -24,12 +24,12 @@ pub(in crate::config) enum NodeKind {
     /// In the order of the file.
     Mapping {
         entries: Vec<(Key, Node)>,
-        /// Written in braces.
+        /// Whether it is written in braces (flow style).
         braces: bool,
     },
 }
 
-/// The key of a mapping and where it stands.
+/// The key of a mapping and its location.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Key {
     pub(in crate::config) location: Location,
@@ -41,7 +41,7 @@ impl Node {
         self.kind == NodeKind::Null
     }
 
-    /// The tree of what was read from `source`.
+    /// The tree of a value that was parsed from `source`.
     pub(super) fn new(raw: Spanned<RawValue>, source: &str) -> Self {
         let verbatim = source_text(raw.defined, source);
         let kind = match raw.value {
@@ -66,13 +66,13 @@ impl Node {
     }
 }
 
-/// A location of the parser as a place; one it does not know is the file's start.
+/// Converts a location of the parser. An unknown one becomes the start of the file.
 pub(super) fn to_location(location: serde_yaml::Location) -> Location {
     let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).max(1);
     Location { line: count(location.line()), column: count(location.column()) }
 }
 
-/// What stands in the file at `location`.
+/// The part of `source` at `location`.
 fn source_text(location: serde_yaml::Location, source: &str) -> &str {
     let span = location.span();
     let (Some(start), Some(length)) = (span.byte_offset(), span.byte_len()) else { return "" };
@@ -80,11 +80,11 @@ fn source_text(location: serde_yaml::Location, source: &str) -> &str {
     source.get(at(start)..at(start.saturating_add(length))).unwrap_or_default()
 }
 
-/// A value before its text is looked up.
+/// A value as serde reads it, before the text of typed scalars is taken from the source.
 pub(super) enum RawValue {
     Null,
     Text(String),
-    /// A number or a boolean: what stands in the file matters, not what serde makes of it.
+    /// A number or a boolean. Its text in the source counts, not how serde reads it.
     Typed,
     List(Vec<Spanned<RawValue>>),
     Mapping(Vec<(Spanned<String>, Spanned<RawValue>)>),

@@ -1,4 +1,4 @@
-//! From text to the tree.
+//! Parses text into a [`Document`].
 
 use serde_yaml::{
     DuplicateKeyPolicy, Error, MessageFormatter, NonFiniteFloatPolicy, Options, Spanned, UserMessageFormatter,
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::config::{Location, Problem};
 
-/// A document, and the keys in it that stand twice. Of these the tree holds the first.
+/// A document, and errors for its repeated keys. The tree has the first value of a repeated key.
 pub(in crate::config) struct Document {
     pub(in crate::config) root: Node,
     pub(in crate::config) duplicates: Vec<Problem>,
@@ -20,11 +20,11 @@ pub(in crate::config) struct Document {
 /// Reads one YAML document.
 ///
 /// # Errors
-/// It is not YAML, or larger or deeper than a configuration ever is.
+/// It is not YAML, or exceeds the limits on size and depth.
 pub(in crate::config) fn parse(text: &str) -> Result<Document, Problem> {
     match raw(text, DuplicateKeyPolicy::Error) {
         Ok(root) => Ok(Document { root: Node::new(root, text), duplicates: Vec::new() }),
-        // The parser stops at the first; the rest of the file is worth reading all the same.
+        // The parser stops at the first repeated key. Parse again to find all errors.
         Err(error @ Error::DuplicateMappingKey { .. }) => {
             let root = raw(text, DuplicateKeyPolicy::FirstWins).map_err(|error| problem(&error, text))?;
             let mut found = duplicates(text);
@@ -41,7 +41,7 @@ fn raw(text: &str, duplicates: DuplicateKeyPolicy) -> Result<Spanned<RawValue>, 
     serde_yaml::from_str_with_options(text, options(duplicates))
 }
 
-/// `off` is a word, and what no configuration needs is an error before it costs anything.
+/// Reads `off` as text, and refuses hostile documents before they cost much.
 fn options(duplicates: DuplicateKeyPolicy) -> Options {
     serde_yaml::options! {
         budget: serde_yaml::budget! {
@@ -90,7 +90,7 @@ fn problem(error: &Error, text: &str) -> Problem {
     Problem::new(location, message).help(help)
 }
 
-/// The error itself, where the parser wraps it in the alias that led to it.
+/// The inner error, where the parser wraps it in an alias error.
 fn without_alias(error: &Error) -> &Error {
     match error {
         Error::AliasError { error, .. } => without_alias(error),

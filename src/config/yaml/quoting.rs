@@ -1,11 +1,11 @@
-//! Which value wanted quotes, where YAML trips over it.
+//! Finds the value that needs quotes, when YAML cannot be parsed.
 
 use crate::config::{Location, redact::has_no_credentials};
 
-/// The longest line that is looked into, in bytes: looking is quadratic.
+/// The longest line that is searched, in bytes. The search is quadratic.
 const MAX_LINE_BYTES: usize = 1000;
 
-/// What to do about a syntax error at `location`, where the line tells.
+/// A help for a syntax error at `location`, if its line shows the cause.
 pub(super) fn help(text: &str, location: Location) -> Option<String> {
     let line = text.lines().nth(location.line - 1).filter(|line| line.len() <= MAX_LINE_BYTES)?;
     let indentation = line.len() - line.trim_start().len();
@@ -20,13 +20,13 @@ pub(super) fn help(text: &str, location: Location) -> Option<String> {
     Some(format!("this value wants quotes: \"{value}\""))
 }
 
-/// The unquoted values of `line` that YAML does not take for words, with where they begin in bytes.
+/// The unquoted values of `line` that YAML does not read as scalars, each with its byte offset.
 fn values(line: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let mut at = 0;
     while let Some(rest) = line.get(at..).filter(|rest| !rest.is_empty()) {
         let skipped = rest.len() - rest.trim_start_matches([' ', '-', ',', '[', '{', ']', '}']).len();
-        // A bracket opens a list, unless it is part of a word: `[::]:8080`.
+        // A bracket opens a list, unless it is part of a value such as `[::]:8080`.
         if let Some(word) = bracketed_word(rest) {
             found.push((at, word));
             at += word.len();
@@ -49,7 +49,7 @@ fn values(line: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// A star that begins something else than the name of an anchor.
+/// Whether `word` begins with a star, and is not an alias.
 fn is_glob(word: &str) -> bool {
     let name = word.strip_prefix('*');
     name.is_some_and(|name| {
@@ -57,7 +57,7 @@ fn is_glob(word: &str) -> bool {
     })
 }
 
-/// A value that begins with a bracket and goes on after it.
+/// A value that begins with a bracketed part and continues after it.
 fn bracketed_word(rest: &str) -> Option<&str> {
     let close = match rest.chars().next()? {
         '[' => ']',
@@ -71,7 +71,7 @@ fn bracketed_word(rest: &str) -> Option<&str> {
     (goes_on || port).then_some(word)
 }
 
-/// From the start of `rest` to where a word ends, with the brackets that it opens itself.
+/// The value at the start of `rest`, with the brackets that it opens itself.
 fn word(rest: &str) -> &str {
     let mut open = 0_usize;
     let end = rest.char_indices().find(|(at, c)| match c {

@@ -1,4 +1,4 @@
-//! `algorithm`, and the settings that one of them alone takes.
+//! `algorithm`, and the settings that only one algorithm has.
 
 use std::time::Duration;
 
@@ -8,39 +8,39 @@ use crate::config::{
     value::{MAX_LIMIT, choice, duration, number},
 };
 
-/// Settings, and the algorithm that each is of.
+/// Settings that only one algorithm has, and its name.
 const SETTING_OWNERS: [(&str, &str); 4] =
     [("buckets", "sliding_window"), ("burst", "gcra"), ("lease", "concurrency"), ("value", "distinct")];
 
-/// The algorithm of a policy, without what its settings say.
+/// The algorithm of a policy, with the defaults of its settings.
 pub(super) fn kind(mapping: &mut MappingCursor<'_>) -> Option<Algorithm> {
     let names = Algorithm::ALL.map(|(name, _)| name).join(", ");
     mapping.require("algorithm", &format!("one of {names}"))?.parse(choice(&Algorithm::ALL))
 }
 
-/// What is written for it.
+/// Its name in `proxy.yaml`.
 pub(super) fn algorithm_name(kind: Algorithm) -> &'static str {
     let same = |other: &Algorithm| std::mem::discriminant(other) == std::mem::discriminant(&kind);
     Algorithm::ALL.iter().find(|(_, other)| same(other)).map_or("", |(name, _)| name)
 }
 
-/// Whether members are counted, and not units: requests under way, or different values.
+/// Whether it counts members (running requests, or distinct values) instead of units.
 pub(super) fn counts_members(kind: Option<Algorithm>) -> bool {
     matches!(kind, Some(Algorithm::Concurrency | Algorithm::Distinct))
 }
 
-/// The settings that one algorithm alone takes.
+/// The settings that only one algorithm has.
 #[derive(Clone, Copy)]
 pub(super) struct AlgorithmSettings {
     buckets: u32,
     burst: Option<u64>,
     delay: Duration,
-    /// How long a place is held that nobody renews.
+    /// How long a lease lasts that is not renewed.
     pub(super) lease: Duration,
 }
 
 impl AlgorithmSettings {
-    /// Reads them, and reports those that are of another algorithm than `kind`.
+    /// Reads the settings, and reports those that belong to another algorithm than `kind`.
     pub(super) fn read(mapping: &mut MappingCursor<'_>, kind: Option<Algorithm>) -> Self {
         for (key, owner) in SETTING_OWNERS {
             report_foreign_setting(mapping, key, owner, kind);
@@ -54,17 +54,17 @@ impl AlgorithmSettings {
         }
         let lease = duration(Duration::from_secs(1)..=Duration::from_secs(24 * 60 * 60));
         let lease = mapping.parse_or("lease", Duration::from_secs(60), lease);
-        // Its value is read where the keys are known.
+        // `distinct_value` reads it, because it needs the keys.
         mapping.mark_known("value");
         Self { buckets: u32::try_from(buckets).unwrap_or(DEFAULT_BUCKETS), burst, delay, lease }
     }
 
-    /// The same for other limits, which have a burst of their own.
+    /// The settings of an override, which has its own burst.
     pub(super) fn with_burst(self, burst: Option<u64>) -> Self {
         Self { burst, ..self }
     }
 
-    /// `kind` with what was written for it. Without a burst, a bucket holds the limit's count.
+    /// `kind` with its settings. The default burst is the limit.
     pub(super) fn complete(self, kind: Algorithm, tiers: &[Rate]) -> Algorithm {
         let limit = tiers.first().map_or(1, |tier| tier.limit);
         match kind {
@@ -81,12 +81,12 @@ impl AlgorithmSettings {
     }
 }
 
-/// `burst`, of a policy or of other limits.
+/// `burst`, of a policy or of an override.
 pub(super) fn burst(mapping: &mut MappingCursor<'_>) -> Option<u64> {
     mapping.take("burst")?.parse(number(1..=MAX_LIMIT))
 }
 
-/// Reports `key` where it stands and `kind` is not its `owner`.
+/// Reports `key` if it is there, and `kind` is not the algorithm named `owner`.
 pub(super) fn report_foreign_setting(
     mapping: &MappingCursor<'_>,
     key: &str,

@@ -1,4 +1,4 @@
-//! What a request costs, and whether it is requests that count: `cost`, `count`, `count_denied`, `slice`.
+//! What a request costs, and which requests count: `cost`, `count`, `count_denied`, `slice`.
 
 use super::{
     algorithm::{AlgorithmSettings, algorithm_name, counts_members, report_foreign_setting},
@@ -11,7 +11,7 @@ use crate::config::{
     value::{Invalid, MAX_LIMIT, boolean, field_name, number, percentage, status_range},
 };
 
-/// What a request takes, and when.
+/// The settings about what a request takes, and when.
 pub(super) struct CostSettings {
     pub(super) cost: Cost,
     pub(super) count: Option<Statuses>,
@@ -19,7 +19,7 @@ pub(super) struct CostSettings {
     pub(super) slice: f64,
 }
 
-/// Reads them all, and reports what contradicts the algorithm, its `limits`, or one another.
+/// Reads the settings, and reports those that contradict the algorithm, its `limits`, or each other.
 pub(super) fn cost_settings(
     mapping: &mut MappingCursor<'_>,
     kind: Option<Algorithm>,
@@ -131,7 +131,7 @@ fn counted_statuses(value: Cursor<'_>) -> Option<Statuses> {
     Some(Statuses(list.unique_items(|item| item.parse(status_range))))
 }
 
-/// At most half: with more, two instances would leave nothing for a third.
+/// At most half: with more, two instances would leave nothing for a third one.
 fn share(text: &str) -> Result<f64, Invalid> {
     let share = percentage(text)?;
     match share <= 0.5 {
@@ -140,10 +140,10 @@ fn share(text: &str) -> Result<f64, Invalid> {
     }
 }
 
-/// The units of one request that `sliding_log` writes down, each on its own.
+/// The largest cost with `sliding_log`, which stores each unit by itself.
 const MAX_LOGGED_UNITS: u64 = 1_000;
 
-/// A number of units, or where it stands in a request.
+/// The cost: a number of units, or a header field that has it.
 fn request_cost(
     value: Cursor<'_>,
     kind: Option<Algorithm>,
@@ -189,7 +189,7 @@ fn request_cost(
     Some(Cost::Header { name: name?, default, max })
 }
 
-/// Why a cost of more than `most` units is an error.
+/// The error for a cost of more than `most` units, which no request could ever pay.
 pub(super) fn never_admitted(most: u64) -> Invalid {
     Invalid::new("is more than the limit, so that no request would ever be admitted")
         .expected(format!("at most {most}, or a higher limit"))

@@ -1,4 +1,4 @@
-//! `exempt` and `overrides`: whom a policy does not hold for, and for whom it has other limits.
+//! `exempt` and `overrides`: clients that a policy does not apply to, or with other limits.
 
 use super::{
     algorithm::{AlgorithmSettings, burst, report_foreign_setting},
@@ -12,10 +12,10 @@ use crate::config::{
     value::{condition, condition_with_key, field_name},
 };
 
-/// Kinds of conditions that name something.
+/// Conditions whose key contains a name, such as `jwt:CLAIM`.
 const CONDITION_PREFIXES: [&str; 2] = ["jwt:", "header:"];
 
-/// Whom the policy does not hold for.
+/// Clients that the policy does not apply to.
 pub(in crate::config::section) fn exempt(
     value: Option<Cursor<'_>>,
     identity: IdentitySources,
@@ -28,7 +28,7 @@ pub(in crate::config::section) fn exempt(
     })
 }
 
-/// Other limits for some. `settings` and `cost` are the policy's own.
+/// Other limits for some clients. `settings` and `cost` are those of the policy.
 pub(super) fn overrides(
     value: Option<Cursor<'_>>,
     kind: Option<Algorithm>,
@@ -64,7 +64,7 @@ pub(super) fn overrides(
     all
 }
 
-/// What a request costs of which nobody says anything else.
+/// What a request costs that does not state its cost.
 fn default_cost(cost: &Cost) -> u64 {
     match cost {
         Cost::Fixed(units) => *units,
@@ -117,7 +117,7 @@ fn has_condition_prefix(key: &str) -> bool {
     CONDITION_PREFIXES.iter().any(|kind| key.starts_with(kind))
 }
 
-/// Reports a condition that nobody vouches for. Nobody may choose his own limits, so it never holds.
+/// Reports a condition that nothing verifies. It would never apply, because clients may not choose their own limits.
 fn report_unverifiable(item: Cursor<'_>, condition: &Condition, identity: IdentitySources) {
     let (message, help) = match condition {
         Condition::User(_) if !identity.has_verified_users => (

@@ -1,4 +1,4 @@
-//! `key`: what a policy limits; and `value`: what `distinct` counts.
+//! `key`: what a policy counts by; and `value`: what `distinct` counts.
 
 use crate::config::{
     model::{Algorithm, KeyPart, KeyRecipe},
@@ -7,7 +7,7 @@ use crate::config::{
     value::key_recipe,
 };
 
-/// One key, or a list of which each is limited on its own.
+/// One key, or a list of keys that are limited independently.
 pub(super) fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecipe> {
     if value.scalar().is_some() {
         return key(value, identity).into_iter().collect();
@@ -19,7 +19,7 @@ pub(super) fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecip
     keys
 }
 
-/// One key, whose parts some request can have.
+/// One key. Reports parts that no request can have.
 pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
     let key = item.parse(key_recipe)?;
     if !identity.has_users && key.0.contains(&KeyPart::User) {
@@ -33,7 +33,7 @@ pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyReci
     Some(key)
 }
 
-/// What of a request `distinct` counts the different values of. None where it is wrong.
+/// The value of a request that `distinct` counts. The outer `None` means that it is invalid.
 pub(super) fn distinct_value(
     mapping: &mut MappingCursor<'_>,
     kind: Option<Algorithm>,
@@ -41,7 +41,7 @@ pub(super) fn distinct_value(
     identity: IdentitySources,
 ) -> Option<Option<KeyRecipe>> {
     if kind.is_some_and(|kind| kind != Algorithm::Distinct) {
-        // That it is here was said by its settings.
+        // `AlgorithmSettings::read` has reported it.
         return Some(None);
     }
     let value = match kind {

@@ -1,4 +1,4 @@
-//! `limit` and `limits`: how much passes, of a policy or for some.
+//! `limit` and `limits`, of a policy or of an override.
 
 use super::algorithm::{AlgorithmSettings, algorithm_name};
 use crate::config::{
@@ -7,7 +7,7 @@ use crate::config::{
     value::{Invalid, MAX_LIMIT, number, rate},
 };
 
-/// The most different values that are remembered.
+/// The largest limit of `distinct`, which remembers each value.
 const MAX_DISTINCT_VALUES: u64 = 10_000;
 
 /// `limit` or `limits`.
@@ -65,7 +65,7 @@ fn several_tiers(
     (!tiers.is_empty()).then_some(tiers)
 }
 
-/// One limit, as the algorithm has it. Of `concurrency` the lease stands for the window.
+/// One limit. For `concurrency`, its window is the lease.
 fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Result<Rate, Invalid> {
     let is_count = number(0..=u64::MAX)(text).is_ok();
     match kind {
@@ -93,7 +93,7 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Res
     }
 }
 
-/// How many units at most can ever be admitted at once.
+/// The most units that can ever be admitted at once.
 pub(super) fn max_admissible(algorithm: Algorithm, tiers: &[Rate]) -> u64 {
     match algorithm {
         Algorithm::Gcra { burst, .. } => burst,

@@ -1,4 +1,4 @@
-//! `policies`: what holds requests back.
+//! `policies`: the limits of requests.
 
 mod algorithm;
 mod cost;

@@ -1,4 +1,4 @@
-//! A policy, put together from what its settings say.
+//! Builds a policy from its settings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::config::{
     value::{MAX_DURATION, boolean, choice, count, duration, resource_name},
 };
 
-/// What others refer to, and the policies themselves where all are right.
+/// All policies. `resolved` is `None` if one is invalid.
 pub(in crate::config::section) struct Policies<'t> {
     pub(in crate::config::section) names: NameTable<'t>,
     pub(in crate::config::section) resolved: Option<Vec<Arc<Policy>>>,
@@ -27,7 +27,7 @@ pub(in crate::config::section) struct Policies<'t> {
 const ON_STORE_ERROR: [(&str, OnStoreError); 3] =
     [("local", OnStoreError::Local), ("allow", OnStoreError::Allow), ("deny", OnStoreError::Deny)];
 
-/// Reads all policies. `identity`: what the configuration says of users and proxies.
+/// Reads all policies.
 pub(in crate::config::section) fn policies(
     value: Option<Cursor<'_>>,
     identity: IdentitySources,

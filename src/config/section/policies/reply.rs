@@ -1,4 +1,4 @@
-//! `reply`: what a denied client is told.
+//! `reply`: the response to a denied client.
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
@@ -8,7 +8,7 @@ use crate::config::{
     value::{denial_status, field_value, reply_field_name, template},
 };
 
-/// The reply of a policy, or of a ban. `default`: its status, unless it says one.
+/// The reply of a policy or of a ban. `default` is its status if it sets none.
 pub(in crate::config::section) fn reply(value: Cursor<'_>, default: StatusCode) -> Option<DenialReply> {
     let mut mapping = value.mapping()?;
     let status = mapping.parse_or("status", default, denial_status);
@@ -31,7 +31,7 @@ pub(in crate::config::section) fn reply(value: Cursor<'_>, default: StatusCode) 
     Some(DenialReply { status, headers, body })
 }
 
-/// The type of a body that says none.
+/// The content type of a body without `content_type`.
 fn infer_content_type(template: &[TemplatePart]) -> HeaderValue {
     match template.first() {
         Some(TemplatePart::Text(text)) if text.trim_start().starts_with(['{', '[']) => {
