@@ -36,7 +36,7 @@ pub(super) async fn authorize(
     let refused = if is_health { None } else { refusal(&context, &head, body.is_end_stream()).await };
     if refused.is_none()
         && !is_health
-        && (context.state.token.is_none() || !page::is_for_strangers(head.uri.path()))
+        && (context.state.token.is_none() || !page::is_public(head.uri.path()))
         && let Some(slot) = head.extensions.get::<Arc<ConnectionSlot>>()
     {
         slot.mark_authenticated();
@@ -82,7 +82,7 @@ async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Opti
 /// neither. For that, a token in the request is not looked at: the answer would tell whether it is right.
 async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) -> Result<bool, Box<Response>> {
     let path = head.uri.path();
-    if page::is_for_strangers(path) || session::is_valid(token, &head.headers, context.state.clock.now()) {
+    if page::is_public(path) || session::is_valid(token, &head.headers, context.state.clock.now()) {
         return Ok(false);
     }
     let peer = head.extensions.get::<Peer>().map_or(IpAddr::from([0, 0, 0, 0]), |&Peer(peer)| peer);
@@ -99,7 +99,7 @@ async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) ->
             }
             let is_look = matches!(head.method, Method::GET | Method::HEAD);
             let asks_for_page = is_look && page::is_page(path);
-            Err(Box::new(if asks_for_page { page::to_login(&head.uri) } else { unauthorized() }))
+            Err(Box::new(if asks_for_page { page::redirect_to_login(&head.uri) } else { unauthorized() }))
         }
     }
 }

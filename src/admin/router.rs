@@ -59,7 +59,7 @@ async fn unknown_path(frame: page::PageFrame, uri: Uri, headers: HeaderMap) -> R
     let problem = Problem::not_found(format!("there is nothing at {}", uri.path().escape_debug()));
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     match accepts {
-        Some(accept) if accept.contains("text/html") => frame.lost(&problem),
+        Some(accept) if accept.contains("text/html") => frame.not_found(&problem),
         _ => problem.into_response(),
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /blocked/{ip}`: who was behind an address, and letting it go or shutting it out.
+//! `GET /blocked/{ip}`: the evidence on one address, with unblock and ban.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::{
         problem::Problem,
     },
     bans, components, dialogs,
-    format::{count, lasting},
+    format::{format_count, humanize_duration},
     layout::{NavItem, Page, PageFrame},
     timeline,
 };
@@ -39,11 +39,11 @@ async fn page(context: &HandlerContext, address: &ClientParam) -> Result<Page, P
     let shown = abuse::shown(client);
     let now = context.state.clock.now();
     let body = match evidence_of(context, address).await {
-        Ok(evidence) => known(&evidence, now),
+        Ok(evidence) => limited_body(&evidence, now),
         Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
             let bans: Vec<Ban> =
                 context.state.bans.covering(client).iter().map(|ban| Ban::from(&**ban)).collect();
-            unknown(&shown, &bans, now)
+            unlimited_body(&shown, &bans, now)
         }
         Err(problem) => return Err(problem),
     };
@@ -55,7 +55,7 @@ fn head(shown: &str, badge: &Markup, actions: &Markup) -> Markup {
         p.crumbs { a href="/blocked" { "Blocked addresses" } }
         div.head {
             div {
-                h1.mono { (shown) " " (components::copy(shown, "the address")) }
+                h1.mono { (shown) " " (components::copy_button(shown, "the address")) }
                 p.meta { (badge) }
             }
             div.actions.js { (actions) }
@@ -65,25 +65,25 @@ fn head(shown: &str, badge: &Markup, actions: &Markup) -> Markup {
     }
 }
 
-fn unknown(shown: &str, bans: &[Ban], now: i64) -> Markup {
+fn unlimited_body(shown: &str, bans: &[Ban], now: i64) -> Markup {
     let badge = html! {
-        @if bans.is_empty() { span.badge.good { "Not limited" } } @else { (banned(bans)) }
+        @if bans.is_empty() { span.badge.good { "Not limited" } } @else { (banned_badge(bans)) }
     };
     html! {
         (head(shown, &badge, &html! {
-            @if !bans.is_empty() { (dialogs::open("unblock", "Unblock …", "primary")) }
-            (dialogs::open("ban", "Ban …", "danger"))
+            @if !bans.is_empty() { (dialogs::open_button("unblock", "Unblock …", "primary")) }
+            (dialogs::open_button("ban", "Ban …", "danger"))
         }))
-        (holding(bans, now))
-        div.card { (components::nothing("It was not limited lately", "No policy has held this address back as far as is remembered.")) }
+        (active_bans(bans, now))
+        div.card { (components::empty_state("It was not limited lately", "No policy has held this address back as far as is remembered.")) }
     }
 }
 
-fn banned(bans: &[Ban]) -> Markup {
+fn banned_badge(bans: &[Ban]) -> Markup {
     html! { @if bans.iter().any(|ban| ban.mode != "shadow") { span.badge.bad { "Banned" } } }
 }
 
-fn holding(bans: &[Ban], now: i64) -> Markup {
+fn active_bans(bans: &[Ban], now: i64) -> Markup {
     html! {
         @if !bans.is_empty() {
             section aria-labelledby="bans" {
@@ -95,47 +95,47 @@ fn holding(bans: &[Ban], now: i64) -> Markup {
     }
 }
 
-fn known(evidence: &Evidence, now: i64) -> Markup {
-    let of = &evidence.address;
+fn limited_body(evidence: &Evidence, now: i64) -> Markup {
+    let address = &evidence.address;
     let users = timeline::users(&evidence.records);
     html! {
-        (head(&of.address, &html! { (components::hint(&of.hint)) (banned(&evidence.bans)) }, &html! {
-            (dialogs::open("unblock", "Unblock …", "primary"))
-            (dialogs::open("ban", "Ban …", "danger"))
+        (head(&address.address, &html! { (components::hint_badge(&address.hint)) (banned_badge(&evidence.bans)) }, &html! {
+            (dialogs::open_button("unblock", "Unblock …", "primary"))
+            (dialogs::open_button("ban", "Ban …", "danger"))
         }))
         dl.tiles {
-            div { dt { "Denied" } dd.denied { (count(of.denied)) } }
-            div { dt { "Users behind it" } dd { (count(of.distinct_users as u64)) } }
-            div { dt { "First denied" } dd.small { (components::ago(&of.first, now)) } }
-            div { dt { "Last denied" } dd.small { (components::ago(&of.last, now)) } }
-            div { dt { "Time left" } dd.small { (components::left(&of.until, now)) } }
+            div { dt { "Denied" } dd.denied { (format_count(address.denied)) } }
+            div { dt { "Users behind it" } dd { (format_count(address.distinct_users as u64)) } }
+            div { dt { "First denied" } dd.small { (components::time_ago(&address.first, now)) } }
+            div { dt { "Last denied" } dd.small { (components::time_ago(&address.last, now)) } }
+            div { dt { "Time left" } dd.small { (components::time_left(&address.until, now)) } }
         }
-        (holding(&evidence.bans, now))
-        (limits(&evidence.limits, &of.policies))
+        (active_bans(&evidence.bans, now))
+        (limits_table(&evidence.limits, &address.policies))
         section aria-labelledby="timeline" {
-            div.bar-head { h2 #timeline { "Timeline" span.faint { " of the last " (count(evidence.records.len() as u64)) " records" } } }
-            div.card.pad { (timeline::timeline(&evidence.records)) @if evidence.records.is_empty() { (components::nothing("No records", "What it asked for is not remembered any more.")) } }
+            div.bar-head { h2 #timeline { "Timeline" span.faint { " of the last " (format_count(evidence.records.len() as u64)) " records" } } }
+            div.card.pad { (timeline::timeline(&evidence.records)) @if evidence.records.is_empty() { (components::empty_state("No records", "What it asked for is not remembered any more.")) } }
         }
         div.columns {
-            (records(&evidence.records))
-            (who(&users))
+            (records_table(&evidence.records))
+            (users_table(&users))
         }
     }
 }
 
-fn limits(limits: &[LimitUsage], policies: &[String]) -> Markup {
+fn limits_table(limits: &[LimitUsage], policies: &[String]) -> Markup {
     html! {
         section aria-labelledby="limits" {
-            div.bar-head { h2 #limits { "Limits" } span.meta { "Held back by " (components::policies(policies)) } }
+            div.bar-head { h2 #limits { "Limits" } span.meta { "Held back by " (components::chips(policies)) } }
             div.card {
-                @if limits.is_empty() { (components::nothing("No limit is kept of this address itself", "What held it back counts something else, such as its users.")) }
+                @if limits.is_empty() { (components::empty_state("No limit is kept of this address itself", "What held it back counts something else, such as its users.")) }
                 @else {
                     table.cards {
                         thead { tr {
                             th scope="col" { "Policy" } th scope="col" { "Key" } th.wide scope="col" { "Used" }
                             th.num scope="col" { "Remaining" } th.num scope="col" { "Free again in" }
                         } }
-                        tbody { @for limit in limits { (row(limit)) } }
+                        tbody { @for limit in limits { (limit_row(limit)) } }
                     }
                 }
             }
@@ -143,22 +143,22 @@ fn limits(limits: &[LimitUsage], policies: &[String]) -> Markup {
     }
 }
 
-fn row(limit: &LimitUsage) -> Markup {
+fn limit_row(limit: &LimitUsage) -> Markup {
     let class = if limit.remaining == 0 { "fill bad" } else { "fill" };
     html! {
         tr data-key={ (limit.policy) " " (limit.key) " " (limit.limit) } {
             th scope="row" { (limit.policy) }
-            td data-label="Key" { span.mono { (components::foreign(&limit.key)) } }
+            td data-label="Key" { span.mono { (components::untrusted(&limit.key)) } }
             td.wide data-label="Used" {
-                div.used { (components::bar(limit.used, limit.limit, class)) span.num { (count(limit.used)) " of " (count(limit.limit)) } }
+                div.used { (components::bar(limit.used, limit.limit, class)) span.num { (format_count(limit.used)) " of " (format_count(limit.limit)) } }
             }
-            td.num data-label="Remaining" { (count(limit.remaining)) }
-            td.num data-label="Free again in" { @if limit.used == 0 { "–" } @else { (lasting(&limit.reset)) } }
+            td.num data-label="Remaining" { (format_count(limit.remaining)) }
+            td.num data-label="Free again in" { @if limit.used == 0 { "–" } @else { (humanize_duration(&limit.reset)) } }
         }
     }
 }
 
-fn records(records: &[Record]) -> Markup {
+fn records_table(records: &[Record]) -> Markup {
     html! {
         section.main aria-labelledby="records" {
             div.bar-head { h2 #records { "Records" span.faint { " newest first" } } }
@@ -170,9 +170,9 @@ fn records(records: &[Record]) -> Markup {
                     tbody {
                         @for record in records {
                             tr {
-                                td { (components::clock(&record.time)) }
-                                td { (components::user(record.user.as_deref())) }
-                                td.request { span.method { (record.method) } " " span.mono { (components::foreign(&record.path)) } }
+                                td { (components::time_of_day(&record.time)) }
+                                td { (components::user_link(record.user.as_deref())) }
+                                td.request { span.method { (record.method) } " " span.mono { (components::untrusted(&record.path)) } }
                                 td { span.chip { (record.policy) } }
                             }
                         }
@@ -183,7 +183,7 @@ fn records(records: &[Record]) -> Markup {
     }
 }
 
-fn who(users: &[(Option<&str>, usize)]) -> Markup {
+fn users_table(users: &[(Option<&str>, usize)]) -> Markup {
     let most = users.iter().map(|&(_, records)| records as u64).max().unwrap_or(0);
     html! {
         section aria-labelledby="users" {
@@ -194,8 +194,8 @@ fn who(users: &[(Option<&str>, usize)]) -> Markup {
                     tbody {
                         @for &(user, records) in users {
                             tr {
-                                th scope="row" { (components::user(user)) (components::bar(records as u64, most, "fill")) }
-                                td.num { (count(records as u64)) }
+                                th scope="row" { (components::user_link(user)) (components::bar(records as u64, most, "fill")) }
+                                td.num { (format_count(records as u64)) }
                             }
                         }
                     }

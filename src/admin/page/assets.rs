@@ -1,4 +1,4 @@
-//! What the pages are drawn with. It is in the binary, and browsers keep it for as long as it is the same.
+//! Style sheet, script and icon. They are part of the binary; browsers cache each until its content changes.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ struct Asset {
     name: &'static str,
     content_type: &'static str,
     content: &'static str,
-    /// Of the content, in the address: another content has another.
+    /// Hash of the content. It is part of the URL, so new content gets a new URL.
     hash: String,
 }
 
@@ -33,8 +33,8 @@ fn asset(name: &'static str, content_type: &'static str, content: &'static str) 
     Asset { name, content_type, content, hash }
 }
 
-/// The address of an asset by its name.
-pub(super) fn address(name: &str) -> String {
+/// The URL of an asset.
+pub(super) fn url(name: &str) -> String {
     let hash = ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.hash);
     format!("/assets/{name}?v={hash}")
 }
@@ -42,8 +42,8 @@ pub(super) fn address(name: &str) -> String {
 pub(super) async fn serve(Path(name): Path<String>, RawQuery(query): RawQuery) -> Result<Response, Problem> {
     let asset = ASSETS.iter().find(|asset| asset.name == name);
     let asset = asset.ok_or_else(|| Problem::not_found("there is no such asset"))?;
-    // Asked for by another hash, it is for a page of another version: not to be kept under that name.
-    let is_this = query.as_deref().and_then(|query| query.strip_prefix("v=")) == Some(asset.hash.as_str());
-    let keep = if is_this { "public, max-age=31536000, immutable" } else { "no-cache" };
-    Ok(([(CONTENT_TYPE, asset.content_type), (CACHE_CONTROL, keep)], asset.content).into_response())
+    // With another hash, the request comes from a page of another version: its URL must not be cached with this content.
+    let is_current = query.as_deref().and_then(|query| query.strip_prefix("v=")) == Some(asset.hash.as_str());
+    let cache_control = if is_current { "public, max-age=31536000, immutable" } else { "no-cache" };
+    Ok(([(CONTENT_TYPE, asset.content_type), (CACHE_CONTROL, cache_control)], asset.content).into_response())
 }

@@ -1,4 +1,4 @@
-//! `GET /audit`: who changed what.
+//! `GET /audit`: the operators' audit log.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
         extract::Query,
         problem::Problem,
     },
-    components::{self, encoded},
+    components::{self, percent_encode},
     layout::{NavItem, Page, PageFrame},
 };
 
@@ -38,7 +38,7 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
             }
         }
         div.card {
-            @if audit.entries.is_empty() { (components::nothing("Nothing was changed", "Unblocks, bans, resets and reloads are listed here.")) }
+            @if audit.entries.is_empty() { (components::empty_state("Nothing was changed", "Unblocks, bans, resets and reloads are listed here.")) }
             @else {
                 table.cards {
                     caption.hidden { "What was changed" }
@@ -49,12 +49,12 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
                     tbody {
                         @for entry in &audit.entries {
                             tr {
-                                td data-label="When" { (components::ago(&entry.time, now)) }
+                                td data-label="When" { (components::time_ago(&entry.time, now)) }
                                 td data-label="What" { span.chip { (entry.action) } }
-                                td.mono data-label="Whom or which" { (components::foreign(&entry.target)) }
-                                td.wrap data-label="Detail" { (components::foreign(&entry.detail)) }
-                                td data-label="By" { (components::foreign(&entry.by)) }
-                                td.mono data-label="Instance" { (components::foreign(&entry.instance)) }
+                                td.mono data-label="Whom or which" { (components::untrusted(&entry.target)) }
+                                td.wrap data-label="Detail" { (components::untrusted(&entry.detail)) }
+                                td data-label="By" { (components::untrusted(&entry.by)) }
+                                td.mono data-label="Instance" { (components::untrusted(&entry.instance)) }
                             }
                         }
                     }
@@ -63,7 +63,7 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
         }
         nav.pages aria-label="Pages of the list" {
             @if !is_first { a.button href="/audit" { "First page" } }
-            @if let Some(next) = &audit.cursor { a.button rel="next" href={ "/audit?cursor=" (encoded(next)) } { "Next page" } }
+            @if let Some(next) = &audit.cursor { a.button rel="next" href={ "/audit?cursor=" (percent_encode(next)) } { "Next page" } }
         }
     };
     Page { title: "Audit".to_owned(), body }

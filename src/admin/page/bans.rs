@@ -1,4 +1,4 @@
-//! `GET /bans`: who is shut out, and shutting out.
+//! `GET /bans`: the bans in force, and a form for a new one.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{
         extract::Query,
         problem::Problem,
     },
-    components::{self, encoded},
+    components::{self, percent_encode},
     dialogs,
     layout::{NavItem, Page, PageFrame},
 };
@@ -41,22 +41,22 @@ fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
         }
         section.js aria-labelledby="new" {
             div.bar-head { h2 #new { "New ban" } }
-            (new())
+            (new_ban_form())
         }
         section aria-labelledby="holding" {
             div.bar-head { h2 #holding { "In force" } }
             div.card {
-                @if bans.bans.is_empty() { (components::nothing("Nobody is banned", "Bans by hand and those of ladders are listed here until they end.")) }
+                @if bans.bans.is_empty() { (components::empty_state("Nobody is banned", "Bans by hand and those of ladders are listed here until they end.")) }
                 @else { (table(&bans.bans, now, true)) }
             }
-            (pages(is_first, bans.cursor.as_deref()))
+            (pagination(is_first, bans.cursor.as_deref()))
         }
         (dialogs::lift())
     };
     Page { title: "Bans".to_owned(), body }
 }
 
-/// Bans that hold; `lifts`: with a way to lift each.
+/// A table of bans. `lifts`: each row has a button that lifts its ban.
 pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
     html! {
         table.cards {
@@ -69,11 +69,11 @@ pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
             tbody {
                 @for ban in bans {
                     tr data-key=(ban.key) {
-                        th scope="row" { (key(&ban.key)) @if ban.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
-                        td.wrap data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none given" } } @else { (components::foreign(&ban.reason)) } }
-                        td data-label="By" { (components::foreign(&ban.by)) @if ban.level > 0 { span.faint { " level " (ban.level) } } }
-                        td.num data-label="Since" { (components::ago(&ban.since, now)) }
-                        td.num data-label="Time left" { (components::left(&ban.until, now)) }
+                        th scope="row" { (key_link(&ban.key)) @if ban.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
+                        td.wrap data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none given" } } @else { (components::untrusted(&ban.reason)) } }
+                        td data-label="By" { (components::untrusted(&ban.by)) @if ban.level > 0 { span.faint { " level " (ban.level) } } }
+                        td.num data-label="Since" { (components::time_ago(&ban.since, now)) }
+                        td.num data-label="Time left" { (components::time_left(&ban.until, now)) }
                         @if lifts {
                             td.num.js { button type="button" data-dialog="lift" data-about=(ban.key) aria-haspopup="dialog" { "Lift …" } }
                         }
@@ -84,41 +84,41 @@ pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
     }
 }
 
-/// A key, and where more is told of who it is.
-pub(super) fn key(key: &str) -> Markup {
-    let more = match key.split_once(':') {
+/// A ban's key, with a link to the page of its address or user where there is one.
+pub(super) fn key_link(key: &str) -> Markup {
+    let href = match key.split_once(':') {
         Some(("ip", address)) if !address.contains('/') || address.contains(':') => {
-            Some(format!("/blocked/{}", encoded(address)))
+            Some(format!("/blocked/{}", percent_encode(address)))
         }
-        // Of a long name there is but a hash.
+        // Long names are kept as a hash only.
         Some(("user", user)) if !user.starts_with("%sha256-") => {
             let name = percent_decode_str(user).decode_utf8_lossy();
-            Some(format!("/users/{}", encoded(&name)))
+            Some(format!("/users/{}", percent_encode(&name)))
         }
         _ => None,
     };
     html! {
-        span.mono { @match more { Some(href) => a.plain href=(href) { (components::foreign(key)) }, None => (components::foreign(key)) } }
+        span.mono { @match href { Some(href) => a.plain href=(href) { (components::untrusted(key)) }, None => (components::untrusted(key)) } }
     }
 }
 
-fn pages(is_first: bool, next: Option<&str>) -> Markup {
+fn pagination(is_first: bool, next: Option<&str>) -> Markup {
     html! {
         nav.pages aria-label="Pages of the list" {
             @if !is_first { a.button href="/bans" { "First page" } }
-            @if let Some(next) = next { a.button rel="next" href={ "/bans?cursor=" (encoded(next)) } { "Next page" } }
+            @if let Some(next) = next { a.button rel="next" href={ "/bans?cursor=" (percent_encode(next)) } { "Next page" } }
         }
     }
 }
 
-fn new() -> Markup {
+fn new_ban_form() -> Markup {
     html! {
         form.card.pad.stack data-api="POST" action="/v1/bans" data-said="ban" data-keep {
             div.row {
                 label { span { "Key" }
                     input type="text" name="key" required maxlength="300" autocomplete="off" spellcheck="false" placeholder="ip:203.0.113.7" aria-describedby="keys";
                 }
-                (dialogs::lasts())
+                (dialogs::duration_and_reason())
                 button.danger type="submit" { "Ban" }
             }
             p.faint.small #keys { "An address, a prefix or a user: " code { "ip:203.0.113.7" } ", " code { "ip:10.0.0.0/8" } ", " code { "user:acme" } }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ban_tells_whom_why_and_for_how_long_and_reasons_are_text() {
+    fn a_ban_shows_key_reason_and_time_left_and_reasons_are_escaped() {
         let ban = |key: &str, mode: &str| Ban {
             key: key.into(),
             since: "2026-07-03T12:00:00.000Z".into(),

@@ -1,4 +1,4 @@
-//! `GET /blocked`: addresses limited now or lately.
+//! `GET /blocked`: the addresses that are or recently were limited.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use super::{
         extract::Query,
         problem::Problem,
     },
-    components::{self, encoded},
-    format::count,
+    components::{self, percent_encode},
+    format::format_count,
     layout::{NavItem, Page, PageFrame},
 };
 use crate::abuse::Sort;
@@ -26,7 +26,7 @@ pub(super) async fn blocked(
 ) -> Response {
     let page = async {
         let Query(mut query) = query?;
-        // A form sends what was left empty, too.
+        // Forms send empty fields, too.
         for field in [&mut query.policy, &mut query.prefix, &mut query.cursor] {
             *field = field.take().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         }
@@ -49,9 +49,9 @@ async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<Page, Pr
         (filter(context, query))
         div.card {
             @if found.blocked.is_empty() && (is_filtered || query.cursor.is_some()) {
-                (components::nothing("Nothing matches", "No address that was limited lately is within this filter."))
+                (components::empty_state("Nothing matches", "No address that was limited lately is within this filter."))
             } @else if found.blocked.is_empty() {
-                (components::nothing("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
+                (components::empty_state("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
             } @else {
                 (table(query, &found.blocked, now))
             }
@@ -102,14 +102,14 @@ fn table(query: &BlockedQuery, found: &[BlockedAddress], now: i64) -> Markup {
             tbody {
                 @for found in found {
                     tr data-key=(found.address) {
-                        th scope="row" { (components::address(&found.address)) }
-                        td data-label="Behind it" { (components::hint(&found.hint)) }
-                        td data-label="Held back by" { (components::policies(&found.policies)) }
-                        td.num data-label="Denied" { (count(found.denied)) }
-                        td.num data-label="Users" { (count(found.distinct_users as u64)) }
-                        td.num data-label="First" { (components::ago(&found.first, now)) }
-                        td.num data-label="Last" { (components::ago(&found.last, now)) }
-                        td.num data-label="Time left" { (components::left(&found.until, now)) }
+                        th scope="row" { (components::address_link(&found.address)) }
+                        td data-label="Behind it" { (components::hint_badge(&found.hint)) }
+                        td data-label="Held back by" { (components::chips(&found.policies)) }
+                        td.num data-label="Denied" { (format_count(found.denied)) }
+                        td.num data-label="Users" { (format_count(found.distinct_users as u64)) }
+                        td.num data-label="First" { (components::time_ago(&found.first, now)) }
+                        td.num data-label="Last" { (components::time_ago(&found.last, now)) }
+                        td.num data-label="Time left" { (components::time_left(&found.until, now)) }
                     }
                 }
             }
@@ -117,7 +117,7 @@ fn table(query: &BlockedQuery, found: &[BlockedAddress], now: i64) -> Markup {
     }
 }
 
-/// The head of a column that the list can be sorted by. Each order has one direction.
+/// The heading of a sortable column. Each column sorts in one direction only.
 fn heading(query: &BlockedQuery, sort: Sort, name: &str, direction: &str, class: &str) -> Markup {
     let is_by_this = query.sort == sort;
     html! {
@@ -134,7 +134,8 @@ fn link(query: &BlockedQuery, sort: Sort, cursor: Option<&str>) -> String {
         ("sort", Some(sort.name()).filter(|_| sort != Sort::default())),
         ("cursor", cursor),
     ];
-    let fields = fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded((*value)?))));
+    let fields =
+        fields.iter().filter_map(|(name, value)| Some(format!("{name}={}", percent_encode((*value)?))));
     let query = fields.collect::<Vec<_>>().join("&");
     if query.is_empty() { "/blocked".to_owned() } else { format!("/blocked?{query}") }
 }

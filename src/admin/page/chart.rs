@@ -1,99 +1,104 @@
-//! The last hour of a route, drawn: what was asked and denied, and how long answers took.
+//! Charts of a route's last hour: requests, denials and latencies.
 
 use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use super::format::{count, rate, seconds};
+use super::format::{format_count, format_latency, format_rate};
 use crate::telemetry::{
     metrics::{History, Sample},
     time::rfc3339,
 };
 
-/// The drawing's own units: it is stretched to whatever room there is.
+/// In units of the SVG's view box, which is stretched to the room there is.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 72.0;
-/// Samples that are drawn: the shortest of these that holds all there are.
+/// Numbers of samples that a chart may show; the smallest that holds all is taken.
 const WINDOWS: [usize; 3] = [60, 180, History::LENGTH];
 /// Seconds between two samples.
-const EVERY: usize = 10;
-/// Samples a line of the table that tells the same: five minutes.
-const LINE: usize = 30;
+const INTERVAL_SECONDS: usize = 10;
+/// Samples per row of the table: five minutes.
+const SAMPLES_PER_ROW: usize = 30;
 
-/// One value a sample; `None` leaves a gap.
+/// One value per sample; `None` leaves a gap.
 type Series = Vec<Option<f64>>;
 
-/// Requests and denials a second, and latency beside them. `id`: what no other chart of the page has.
+/// Two charts side by side: requests and denials per second, and latency. `id` is unique on the page.
 pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Markup {
     let every = History::EVERY.as_secs_f64();
     let window = WINDOWS.into_iter().find(|&window| window >= samples.len()).unwrap_or(History::LENGTH);
-    let per_second =
-        |of: fn(&Sample) -> u64| -> Series { samples.iter().map(|s| Some(number(of(s)) / every)).collect() };
+    let per_second = |field: fn(&Sample) -> u64| -> Series {
+        samples.iter().map(|s| Some(to_f64(field(s)) / every)).collect()
+    };
     let requests = per_second(|sample| sample.requests);
     let denied = per_second(|sample| sample.denied);
-    let slow: Series = samples.iter().map(|sample| sample.p99).collect();
-    let usual: Series = samples.iter().map(|sample| sample.p50).collect();
-    let (most, slowest) = (nice(highest(&requests)), nice(highest(&slow) * 1_000.0) / 1_000.0);
-    let asked: u64 = samples.iter().map(|sample| sample.requests).sum();
-    let refused: u64 = samples.iter().map(|sample| sample.denied).sum();
-    let told = format!(
+    let p99: Series = samples.iter().map(|sample| sample.p99).collect();
+    let p50: Series = samples.iter().map(|sample| sample.p50).collect();
+    let (max_rate, max_latency) =
+        (round_up_scale(maximum(&requests)), round_up_scale(maximum(&p99) * 1_000.0) / 1_000.0);
+    let total_requests: u64 = samples.iter().map(|sample| sample.requests).sum();
+    let total_denied: u64 = samples.iter().map(|sample| sample.denied).sum();
+    let description = format!(
         "{} requests in the last hour, {} of them denied; at most {} a second",
-        count(asked),
-        count(refused),
-        rate(highest(&requests))
+        format_count(total_requests),
+        format_count(total_denied),
+        format_rate(maximum(&requests))
     );
-    let minutes = window * EVERY / 60;
+    let minutes = window * INTERVAL_SECONDS / 60;
     let traffic = Figure {
         id: format!("traffic-{id}"),
         title: format!("Requests and denials of {name}"),
-        told,
-        top: format!("{}/s", rate(most)),
+        description,
+        top: format!("{}/s", format_rate(max_rate)),
         minutes,
     };
     let latency = Figure {
         id: format!("latency-{id}"),
         title: format!("Latency of {name}"),
-        told: format!("99 of 100 answers took no longer than {} at worst", seconds(highest(&slow))),
-        top: seconds(slowest),
+        description: format!(
+            "99 of 100 answers took no longer than {} at worst",
+            format_latency(maximum(&p99))
+        ),
+        top: format_latency(max_latency),
         minutes,
     };
     html! {
-        div.charts data-points=(points(samples)) data-end=(end / 1_000) data-window=(window) {
-            (traffic.drawn(&html! {
-                path.area.requests d=(area(&requests, most, window)) {}
-                path.line.requests d=(line(&requests, most, window)) {}
-                path.area.denied d=(area(&denied, most, window)) {}
-                path.line.denied d=(line(&denied, most, window)) {}
+        div.charts data-points=(samples_json(samples)) data-end=(end / 1_000) data-window=(window) {
+            (traffic.render(&html! {
+                path.area.requests d=(area(&requests, max_rate, window)) {}
+                path.line.requests d=(line(&requests, max_rate, window)) {}
+                path.area.denied d=(area(&denied, max_rate, window)) {}
+                path.line.denied d=(line(&denied, max_rate, window)) {}
             }))
-            (latency.drawn(&html! {
-                path.line.usual d=(line(&usual, slowest, window)) {}
-                path.line.slow d=(line(&slow, slowest, window)) {}
+            (latency.render(&html! {
+                path.line.usual d=(line(&p50, max_latency, window)) {}
+                path.line.slow d=(line(&p99, max_latency, window)) {}
             }))
         }
         (table(name, samples, end))
     }
 }
 
-/// What is around the lines of a chart.
+/// A chart without its lines.
 struct Figure {
     id: String,
     title: String,
-    /// The same in words.
-    told: String,
-    /// What the upper edge stands for.
+    /// The chart in words.
+    description: String,
+    /// The value at the upper edge.
     top: String,
-    /// How long ago the left edge is.
+    /// Minutes from the left edge until now.
     minutes: usize,
 }
 
 impl Figure {
-    fn drawn(&self, lines: &Markup) -> Markup {
-        let Self { id, title, told, top, minutes } = self;
+    fn render(&self, lines: &Markup) -> Markup {
+        let Self { id, title, description, top, minutes } = self;
         html! {
             figure.chart {
                 svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } preserveAspectRatio="none" role="img" aria-labelledby={ (id) "-t " (id) "-d" } {
                     title id={ (id) "-t" } { (title) }
-                    desc id={ (id) "-d" } { (told) }
+                    desc id={ (id) "-d" } { (description) }
                     @for part in [0.0, 0.5, 1.0] {
                         line.grid x1="0" x2=(WIDTH) y1=(HEIGHT * part) y2=(HEIGHT * part) {}
                     }
@@ -106,16 +111,16 @@ impl Figure {
     }
 }
 
-/// The same in numbers, for whoever can't see it or wants to know exactly.
+/// The chart's samples as a table, for screen readers and exact values.
 fn table(name: &str, samples: &[Sample], end: i64) -> Markup {
-    let mut lines = Vec::new();
+    let mut rows = Vec::new();
     let step = i64::try_from(History::EVERY.as_micros()).unwrap_or_default();
     let mut until = end;
-    for of in samples.rchunks(LINE) {
-        let began = until - step * i64::try_from(of.len()).unwrap_or_default();
-        let sum = |value: fn(&Sample) -> u64| of.iter().map(value).sum::<u64>();
-        let slowest = of.iter().filter_map(|sample| sample.p99).reduce(f64::max);
-        lines.push((began, until, sum(|s| s.requests), sum(|s| s.denied), slowest));
+    for chunk in samples.rchunks(SAMPLES_PER_ROW) {
+        let began = until - step * i64::try_from(chunk.len()).unwrap_or_default();
+        let sum = |value: fn(&Sample) -> u64| chunk.iter().map(value).sum::<u64>();
+        let slowest = chunk.iter().filter_map(|sample| sample.p99).reduce(f64::max);
+        rows.push((began, until, sum(|s| s.requests), sum(|s| s.denied), slowest));
         until = began;
     }
     html! {
@@ -128,11 +133,11 @@ fn table(name: &str, samples: &[Sample], end: i64) -> Markup {
                         th.num scope="col" { "Requests" } th.num scope="col" { "Denied" } th.num scope="col" { "Slowest p99" }
                     } }
                     tbody {
-                        @for (began, until, requests, denied, slowest) in lines {
+                        @for (began, until, requests, denied, slowest) in rows {
                             tr {
-                                td.mono { (minute(began)) } td.mono { (minute(until)) }
-                                td.num { (count(requests)) } td.num { (count(denied)) }
-                                td.num { @match slowest { Some(slowest) => (seconds(slowest)), None => "–" } }
+                                td.mono { (time_of_day(began)) } td.mono { (time_of_day(until)) }
+                                td.num { (format_count(requests)) } td.num { (format_count(denied)) }
+                                td.num { @match slowest { Some(slowest) => (format_latency(slowest)), None => "–" } }
                             }
                         }
                     }
@@ -142,18 +147,19 @@ fn table(name: &str, samples: &[Sample], end: i64) -> Markup {
     }
 }
 
-fn minute(time: i64) -> String {
+fn time_of_day(time: i64) -> String {
     rfc3339(time).get(11..19).unwrap_or_default().to_owned()
 }
 
-/// For the eye that follows the pointer: requests, denials, and latencies in milliseconds.
-fn points(samples: &[Sample]) -> String {
+/// The samples as JSON for the page's script, which shows the one under the pointer: requests, denials, p50 and p99 in
+/// milliseconds.
+fn samples_json(samples: &[Sample]) -> String {
     let millis = |latency: Option<f64>| {
         latency.map_or("null".to_owned(), |latency| format!("{:.1}", latency * 1_000.0))
     };
     let mut text = String::from("[");
-    for (place, sample) in samples.iter().enumerate() {
-        let comma = if place == 0 { "" } else { "," };
+    for (index, sample) in samples.iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
         let (p50, p99) = (millis(sample.p50), millis(sample.p99));
         // Writing to a string can't fail.
         let _ok = write!(text, "{comma}[{},{},{p50},{p99}]", sample.requests, sample.denied);
@@ -161,42 +167,42 @@ fn points(samples: &[Sample]) -> String {
     text + "]"
 }
 
-/// Where a sample is: the newest at the right edge.
-fn place(index: usize, of: usize, value: f64, most: f64, window: usize) -> (f64, f64) {
-    let step = WIDTH / number(window as u64 - 1);
-    let x = WIDTH - step * number((of - 1 - index) as u64);
-    // A line at the very edge would be cut in half.
-    let y = HEIGHT - 1.0 - (value / most).clamp(0.0, 1.0) * (HEIGHT - 2.0);
+/// The point of a sample in the chart; the newest is at the right edge.
+fn point(index: usize, len: usize, value: f64, max: f64, window: usize) -> (f64, f64) {
+    let step = WIDTH / to_f64(window as u64 - 1);
+    let x = WIDTH - step * to_f64((len - 1 - index) as u64);
+    // Keep the line's full width inside.
+    let y = HEIGHT - 1.0 - (value / max).clamp(0.0, 1.0) * (HEIGHT - 2.0);
     (x, y)
 }
 
-fn line(series: &Series, most: f64, window: usize) -> String {
+fn line(series: &Series, max: f64, window: usize) -> String {
     let mut path = String::new();
-    let mut is_down = false;
+    let mut is_drawing = false;
     for (index, value) in series.iter().enumerate() {
         if let Some(value) = value {
-            let (x, y) = place(index, series.len(), *value, most, window);
-            let _ok = write!(path, "{}{x:.1} {y:.1}", if is_down { "L" } else { "M" });
+            let (x, y) = point(index, series.len(), *value, max, window);
+            let _ok = write!(path, "{}{x:.1} {y:.1}", if is_drawing { "L" } else { "M" });
         }
-        is_down = value.is_some();
+        is_drawing = value.is_some();
     }
     path
 }
 
-fn area(series: &Series, most: f64, window: usize) -> String {
+fn area(series: &Series, max: f64, window: usize) -> String {
     let Some(last) = series.len().checked_sub(1) else { return String::new() };
-    let line = line(series, most, window);
-    let (first, _) = place(0, series.len(), 0.0, most, window);
-    let (end, _) = place(last, series.len(), 0.0, most, window);
+    let line = line(series, max, window);
+    let (first, _) = point(0, series.len(), 0.0, max, window);
+    let (end, _) = point(last, series.len(), 0.0, max, window);
     format!("{line}L{end:.1} {HEIGHT}L{first:.1} {HEIGHT}Z")
 }
 
-fn highest(series: &Series) -> f64 {
+fn maximum(series: &Series) -> f64 {
     series.iter().flatten().copied().fold(0.0, f64::max)
 }
 
-/// The next of 1, 2, 5, 10, 20 …, so that the scale is one that is read easily.
-fn nice(value: f64) -> f64 {
+/// The next of 1, 2, 5, 10, 20 …, so that the scale is easy to read.
+fn round_up_scale(value: f64) -> f64 {
     let mut unit = 1.0;
     while unit * 10.0 < value {
         unit *= 10.0;
@@ -205,7 +211,7 @@ fn nice(value: f64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a picture")]
-fn number(count: u64) -> f64 {
+fn to_f64(count: u64) -> f64 {
     count as f64
 }
 
@@ -223,16 +229,19 @@ mod tests {
 
     #[test]
     fn the_width_is_that_of_the_samples() {
-        assert_eq!(u128::from(EVERY as u64) * 1_000, History::EVERY.as_millis());
+        assert_eq!(u128::from(INTERVAL_SECONDS as u64) * 1_000, History::EVERY.as_millis());
     }
 
     #[test]
     fn scales_are_round() {
-        assert_eq!([0.0, 1.0, 1.1, 3.0, 7.0, 11.0, 480.0].map(nice), [1.0, 1.0, 2.0, 5.0, 10.0, 20.0, 500.0]);
+        assert_eq!(
+            [0.0, 1.0, 1.1, 3.0, 7.0, 11.0, 480.0].map(round_up_scale),
+            [1.0, 1.0, 2.0, 5.0, 10.0, 20.0, 500.0]
+        );
     }
 
     #[test]
-    fn a_chart_says_in_words_and_numbers_what_it_shows() {
+    fn a_chart_has_a_description_and_a_table() {
         let sample = Sample { requests: 1_200, denied: 30, p50: Some(0.002), p99: Some(0.2) };
         let html = charts(1, "orders <1>", &[sample; 31], 1_783_080_001_000_000).into_string();
         assert!(

@@ -1,26 +1,26 @@
-//! Pieces that several pages are made of.
+//! HTML fragments that several pages share.
 
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::format::{micros, since, span, visible};
+use super::format::{escape_invisible, format_age, format_duration, parse_micros};
 
-/// What stands for itself in a part of a path.
-const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Everything but the unreserved characters (RFC 3986, 2.3).
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// `text` as a part of a path or of a query.
-pub(super) fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, KEPT).to_string()
+/// `text` as a segment of a path or a value of a query.
+pub(super) fn percent_encode(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// What somebody outside chose: shortened to the eye where it is long, in its own direction, the whole on hover.
-pub(super) fn foreign(text: &str) -> Markup {
-    let text = visible(text);
+/// Text that a client chose: isolated in its direction, shortened by the style sheet, in full on hover.
+pub(super) fn untrusted(text: &str) -> Markup {
+    let text = escape_invisible(text);
     html! { bdi.foreign title=(text) { (text) } }
 }
 
-/// A sentence of ours: what stands between backticks in it is code.
-pub(super) fn prose(text: &str) -> Markup {
+/// Our own text, with code in backticks.
+pub(super) fn with_code(text: &str) -> Markup {
     html! {
         @for (nth, part) in text.split('`').enumerate() {
             @if nth % 2 == 1 { code { (part) } } @else { (part) }
@@ -28,44 +28,44 @@ pub(super) fn prose(text: &str) -> Markup {
     }
 }
 
-/// A user, and where more is told of it.
-pub(super) fn user(user: Option<&str>) -> Markup {
+/// A user's name, linked to the user's page.
+pub(super) fn user_link(user: Option<&str>) -> Markup {
     html! {
         @match user {
-            Some(user) => a.plain href={ "/users/" (encoded(user)) } { (foreign(user)) },
+            Some(user) => a.plain href={ "/users/" (percent_encode(user)) } { (untrusted(user)) },
             None => span.faint { "not known" },
         }
     }
 }
 
-/// An address of a client, and where more is told of it.
-pub(super) fn address(address: &str) -> Markup {
-    html! { a.plain.mono href={ "/blocked/" (encoded(address)) } { (address) } }
+/// A client's address, linked to its page.
+pub(super) fn address_link(address: &str) -> Markup {
+    html! { a.plain.mono href={ "/blocked/" (percent_encode(address)) } { (address) } }
 }
 
-/// How long ago `time` was; counts on.
-pub(super) fn ago(time: &str, now: i64) -> Markup {
-    html! { time datetime=(time) title=(time) data-ago { (since(now - micros(time))) } }
+/// How long ago `time` was; the page's script keeps it up to date.
+pub(super) fn time_ago(time: &str, now: i64) -> Markup {
+    html! { time datetime=(time) title=(time) data-ago { (format_age(now - parse_micros(time))) } }
 }
 
-/// How long it is until `time`; counts down.
-pub(super) fn left(time: &str, now: i64) -> Markup {
-    let left = micros(time) - now;
+/// How long it is until `time`; the page's script counts down.
+pub(super) fn time_left(time: &str, now: i64) -> Markup {
+    let left = parse_micros(time) - now;
     html! {
         time datetime=(time) title=(time) data-left {
-            @if left > 0 { (span(left)) } @else { "over" }
+            @if left > 0 { (format_duration(left)) } @else { "over" }
         }
     }
 }
 
-/// The time of the day, to the second; the whole on hover.
-pub(super) fn clock(time: &str) -> Markup {
+/// The time of day, to the second; in full on hover.
+pub(super) fn time_of_day(time: &str) -> Markup {
     let short = time.get(11..19).unwrap_or(time);
     html! { time.mono datetime=(time) title=(time) { (short) } }
 }
 
-/// What is known of those behind an address, at a glance.
-pub(super) fn hint(hint: &str) -> Markup {
+/// Whether one or many users are behind an address.
+pub(super) fn hint_badge(hint: &str) -> Markup {
     let (class, short) = match hint.split(':').next() {
         Some("one user") => ("badge", "one user"),
         Some("many users") => ("badge warn", "many users"),
@@ -74,15 +74,15 @@ pub(super) fn hint(hint: &str) -> Markup {
     html! { span class=(class) title=(hint) { (short) } }
 }
 
-/// Names of policies.
-pub(super) fn policies(names: &[String]) -> Markup {
+/// Words such as policies' names, each in a chip.
+pub(super) fn chips(names: &[String]) -> Markup {
     html! {
         span.chips { @for name in names { span.chip { (name) } } }
     }
 }
 
-/// Copies `text`, where there is JavaScript.
-pub(super) fn copy(text: &str, what: &str) -> Markup {
+/// A button that copies `text`; hidden without JavaScript.
+pub(super) fn copy_button(text: &str, what: &str) -> Markup {
     html! {
         button.icon.js type="button" data-copy=(text) aria-label={ "Copy " (what) } title={ "Copy " (what) } {
             svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true" {
@@ -104,12 +104,12 @@ pub(super) fn bar(part: u64, whole: u64, class: &str) -> Markup {
     }
 }
 
-/// What stands where there is nothing.
-pub(super) fn nothing(title: &str, more: &str) -> Markup {
+/// Shown instead of an empty list.
+pub(super) fn empty_state(title: &str, detail: &str) -> Markup {
     html! {
         div.empty {
             p.title { (title) }
-            p { (more) }
+            p { (detail) }
         }
     }
 }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn backticks_are_code() {
-        assert_eq!(prose("a `<b>` c").into_string(), "a <code>&lt;b&gt;</code> c");
-        assert_eq!(prose("no code").into_string(), "no code");
+        assert_eq!(with_code("a `<b>` c").into_string(), "a <code>&lt;b&gt;</code> c");
+        assert_eq!(with_code("no code").into_string(), "no code");
     }
 }

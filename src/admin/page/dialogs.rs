@@ -1,10 +1,10 @@
-//! What is asked before something is changed. Without JavaScript nothing opens these.
+//! Confirmation dialogs for actions. They open by JavaScript only.
 
 use maud::{Markup, html};
 
-use super::components::encoded;
+use super::components::percent_encode;
 
-/// How long a ban may be chosen to last, as proxy.yaml writes it, and in words.
+/// Durations offered for a ban: the value that is sent, and its label.
 const DURATIONS: [(&str, &str); 6] = [
     ("15m", "15 minutes"),
     ("1h", "1 hour"),
@@ -15,24 +15,24 @@ const DURATIONS: [(&str, &str); 6] = [
 ];
 
 /// A button that opens a dialog.
-pub(super) fn open(dialog: &str, text: &str, class: &str) -> Markup {
+pub(super) fn open_button(dialog: &str, text: &str, class: &str) -> Markup {
     html! { button class=(class) type="button" data-dialog=(dialog) aria-haspopup="dialog" { (text) } }
 }
 
-/// Before an address is let go.
+/// Confirms unblocking an address.
 pub(super) fn unblock(address: &str) -> Markup {
     html! {
         dialog #unblock aria-labelledby="unblock-title" data-keep {
-            form data-api="DELETE" action={ "/v1/blocked/" (encoded(address)) } data-said="unblock" {
+            form data-api="DELETE" action={ "/v1/blocked/" (percent_encode(address)) } data-said="unblock" {
                 h2 #unblock-title { "Unblock " span.mono { (address) } "?" }
                 p { "Clears every limit of this address and lifts its bans, on all instances at once. Limits of users behind it stay." }
-                (end("Unblock", "primary"))
+                (buttons("Unblock", "primary"))
             }
         }
     }
 }
 
-/// Before somebody is shut out.
+/// Confirms a ban.
 pub(super) fn ban(key: &str) -> Markup {
     html! {
         dialog #ban aria-labelledby="ban-title" data-keep {
@@ -40,28 +40,28 @@ pub(super) fn ban(key: &str) -> Markup {
                 h2 #ban-title { "Ban " span.mono { (key) } "?" }
                 p { "Every request of it is denied until the ban ends or is lifted, on all instances." }
                 input type="hidden" name="key" value=(key);
-                (lasts())
-                (end("Ban", "danger"))
+                (duration_and_reason())
+                (buttons("Ban", "danger"))
             }
         }
     }
 }
 
-/// Before a ban is lifted: whose, the button says that opens it.
+/// Confirms lifting a ban. The button that opens the dialog names the key.
 pub(super) fn lift() -> Markup {
     html! {
         dialog #lift aria-labelledby="lift-title" data-keep {
             form data-api="DELETE" data-path="/v1/bans?key=" data-said="lift" {
                 h2 #lift-title { "Lift the ban of " span.mono data-about-here {} "?" }
                 p { "Its requests are let through again, on all instances, as far as limits allow." }
-                (end("Lift", "primary"))
+                (buttons("Lift", "primary"))
             }
         }
     }
 }
 
-/// For how long, and why.
-pub(super) fn lasts() -> Markup {
+/// Input fields for a ban's duration and reason.
+pub(super) fn duration_and_reason() -> Markup {
     html! {
         label { span { "For" }
             select name="for" { @for (value, words) in DURATIONS { option value=(value) selected[value == "1h"] { (words) } } }
@@ -72,7 +72,8 @@ pub(super) fn lasts() -> Markup {
     }
 }
 
-fn end(word: &str, class: &str) -> Markup {
+/// Cancel and submit buttons, with room for an error.
+fn buttons(word: &str, class: &str) -> Markup {
     html! {
         p.error role="alert" hidden {}
         div.buttons {

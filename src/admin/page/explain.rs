@@ -1,4 +1,4 @@
-//! `GET /explain`: what would become of a request.
+//! `GET /explain`: shows how a request would be decided.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,61 +15,61 @@ use super::{
         problem::Problem,
     },
     bans, components,
-    format::{count, lasting},
+    format::{format_count, humanize_duration},
     layout::{NavItem, Page, PageFrame},
 };
 
 pub(super) async fn explain(
     State(context): State<Arc<HandlerContext>>,
     frame: PageFrame,
-    query: Result<Query<Asked>, Problem>,
+    query: Result<Query<ExplainForm>, Problem>,
 ) -> Response {
     let page = async {
-        let Query(asked) = query?;
-        let told = match asked.request() {
+        let Query(form) = query?;
+        let result = match form.request() {
             None => None,
             Some(Err(problem)) => Some(Err(problem)),
             Some(Ok(request)) => Some(explanation(&context, request).await),
         };
-        Ok(view(&asked, told, context.state.clock.now()))
+        Ok(view(&form, result, context.state.clock.now()))
     };
     frame.render(NavItem::Explain, page.await)
 }
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-/// What the form sends.
+/// The fields of the form.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Asked {
+pub(super) struct ExplainForm {
     #[serde(default)]
     method: String,
     #[serde(default)]
     url: String,
-    /// A line each.
+    /// One header per line.
     #[serde(default)]
     headers: String,
     #[serde(default)]
     peer: String,
 }
 
-impl Asked {
-    /// The request that is asked about. `None`: nothing was asked yet.
+impl ExplainForm {
+    /// The request to explain. `None` if the form is empty.
     fn request(&self) -> Option<Result<ExplainedRequest, Problem>> {
         let url = self.url.trim();
-        let whole = |headers| ExplainedRequest {
+        let with_headers = |headers| ExplainedRequest {
             method: if self.method.is_empty() { "GET".to_owned() } else { self.method.clone() },
             url: url.to_owned(),
             headers,
             peer: Some(self.peer.trim().to_owned()).filter(|peer| !peer.is_empty()),
         };
-        (!url.is_empty()).then(|| fields(&self.headers).map(whole))
+        (!url.is_empty()).then(|| parse_headers(&self.headers).map(with_headers))
     }
 }
 
-/// Fields as people write them down: `name: value`, one a line.
-fn fields(text: &str) -> Result<BTreeMap<String, HeaderValues>, Problem> {
-    let mut fields = BTreeMap::<String, Vec<String>>::new();
+/// Header lines of the form `name: value`.
+fn parse_headers(text: &str) -> Result<BTreeMap<String, HeaderValues>, Problem> {
+    let mut headers = BTreeMap::<String, Vec<String>>::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').ok_or_else(|| {
             Problem::bad_request(format!(
@@ -77,12 +77,12 @@ fn fields(text: &str) -> Result<BTreeMap<String, HeaderValues>, Problem> {
                 line.escape_debug()
             ))
         })?;
-        fields.entry(name.trim().to_ascii_lowercase()).or_default().push(value.trim().to_owned());
+        headers.entry(name.trim().to_ascii_lowercase()).or_default().push(value.trim().to_owned());
     }
-    Ok(fields.into_iter().map(|(name, values)| (name, HeaderValues::Many(values))).collect())
+    Ok(headers.into_iter().map(|(name, values)| (name, HeaderValues::Many(values))).collect())
 }
 
-fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> Page {
+fn view(form: &ExplainForm, result: Option<Result<Explanation, Problem>>, now: i64) -> Page {
     let body = html! {
         div.head {
             div {
@@ -93,14 +93,14 @@ fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> 
         div.columns.turned {
             section aria-labelledby="request" {
                 div.bar-head { h2 #request { "Request" } }
-                (form(asked))
+                (request_form(form))
             }
             section aria-labelledby="answer" {
                 div.bar-head { h2 #answer { "Answer" } }
-                @match told {
-                    None => div.card { (components::nothing("Nothing is asked yet", "The address, the route, and every limit that would be asked are told here.")) },
+                @match result {
+                    None => div.card { (components::empty_state("Nothing is asked yet", "The address, the route, and every limit that would be asked are told here.")) },
                     Some(Err(problem)) => div.card.pad role="alert" { p.error { (problem.detail()) } },
-                    Some(Ok(told)) => (explained(&told, now)),
+                    Some(Ok(explanation)) => (answer(&explanation, now)),
                 }
             }
         }
@@ -108,22 +108,22 @@ fn view(asked: &Asked, told: Option<Result<Explanation, Problem>>, now: i64) -> 
     Page { title: "Explain".to_owned(), body }
 }
 
-fn form(asked: &Asked) -> Markup {
+fn request_form(form: &ExplainForm) -> Markup {
     html! {
         form.card.pad.stack method="get" action="/explain" data-keep {
             label { span { "URL" }
-                input type="text" name="url" required value=(asked.url) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false" aria-describedby="seen";
+                input type="text" name="url" required value=(form.url) placeholder="http://api.example.com/orders?page=1" autocomplete="off" spellcheck="false" aria-describedby="seen";
             }
             div.pair {
                 label { span { "Method" }
-                    select name="method" { @for method in METHODS { option selected[asked.method == method] { (method) } } }
+                    select name="method" { @for method in METHODS { option selected[form.method == method] { (method) } } }
                 }
                 label { span { "Connection from" }
-                    input type="text" name="peer" value=(asked.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false";
+                    input type="text" name="peer" value=(form.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false";
                 }
             }
             label { span { "Headers, one a line" }
-                textarea name="headers" spellcheck="false" autocomplete="off" placeholder="x-user-id: alice" { (asked.headers) }
+                textarea name="headers" spellcheck="false" autocomplete="off" placeholder="x-user-id: alice" { (form.headers) }
             }
             p.faint.small #seen { "What is asked stands in the address of the page: leave secrets out." }
             div.buttons { button.primary type="submit" { "Explain" } }
@@ -131,31 +131,31 @@ fn form(asked: &Asked) -> Markup {
     }
 }
 
-fn explained(told: &Explanation, now: i64) -> Markup {
+fn answer(explanation: &Explanation, now: i64) -> Markup {
     html! {
         div.card {
             div.verdict {
-                (verdict(&told.verdict))
-                p { (components::foreign(&told.because)) }
-                @if let Some(status) = told.status { span.faint { "answered " (status) } }
+                (verdict_badge(&explanation.verdict))
+                p { (components::untrusted(&explanation.because)) }
+                @if let Some(status) = explanation.status { span.faint { "answered " (status) } }
             }
             dl.facts.reasons {
-                (fact("Client address", &html! { (components::address(&told.client_address.address)) }, &told.client_address.because))
-                (fact("User", &components::user(told.user.user.as_deref()), &told.user.because))
-                @if let Some(route) = &told.route {
+                (fact("Client address", &html! { (components::address_link(&explanation.client_address.address)) }, &explanation.client_address.because))
+                (fact("User", &components::user_link(explanation.user.user.as_deref()), &explanation.user.because))
+                @if let Some(route) = &explanation.route {
                     (fact("Route", &html! { @if let Some(name) = &route.name { (name) } @else { span.faint { "none" } } }, &route.because))
                 }
-                @if let Some(upstream) = &told.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
+                @if let Some(upstream) = &explanation.upstream { (fact("Upstream", &html! { (upstream) }, "")) }
             }
         }
-        @if let Some(route) = &told.route { (passed_over(route)) }
-        @if !told.checks.is_empty() {
+        @if let Some(route) = &explanation.route { (skipped_routes(route)) }
+        @if !explanation.checks.is_empty() {
             h3.above { "Limits that are asked" }
-            div.card { (checks(&told.checks)) }
+            div.card { (checks_table(&explanation.checks)) }
         }
-        @if !told.bans.is_empty() {
+        @if !explanation.bans.is_empty() {
             h3.above { "Bans that hold" }
-            div.card { (bans::table(&told.bans, now, false)) }
+            div.card { (bans::table(&explanation.bans, now, false)) }
         }
     }
 }
@@ -166,7 +166,7 @@ fn fact(name: &str, value: &Markup, because: &str) -> Markup {
     }
 }
 
-fn passed_over(route: &ExplainedRoute) -> Markup {
+fn skipped_routes(route: &ExplainedRoute) -> Markup {
     html! {
         @if !route.passed_over.is_empty() {
             details.passed {
@@ -177,7 +177,7 @@ fn passed_over(route: &ExplainedRoute) -> Markup {
     }
 }
 
-fn checks(checks: &[ExplainedCheck]) -> Markup {
+fn checks_table(checks: &[ExplainedCheck]) -> Markup {
     html! {
         table.cards {
             thead { tr {
@@ -189,21 +189,21 @@ fn checks(checks: &[ExplainedCheck]) -> Markup {
                     tr {
                         th scope="row" {
                             (check.policy)
-                            p.faint { (check.algorithm) @if check.cost != 1 { ", costs " (count(check.cost)) } }
-                            @if !check.because.is_empty() { p.faint.wrap { (components::foreign(&check.because)) } }
+                            p.faint { (check.algorithm) @if check.cost != 1 { ", costs " (format_count(check.cost)) } }
+                            @if !check.because.is_empty() { p.faint.wrap { (components::untrusted(&check.because)) } }
                         }
-                        td.mono data-label="Key" { (components::foreign(&check.key)) }
+                        td.mono data-label="Key" { (components::untrusted(&check.key)) }
                         td.wide data-label="Used" {
                             @if let (Some(used), Some(remaining)) = (check.used, check.remaining) {
                                 div.used {
                                     (components::bar(used, check.limit, if remaining == 0 { "fill bad" } else { "fill" }))
-                                    span.num { (count(used)) " of " (count(check.limit)) }
+                                    span.num { (format_count(used)) " of " (format_count(check.limit)) }
                                 }
-                            } @else { span.faint { "not asked, of " (count(check.limit)) } }
+                            } @else { span.faint { "not asked, of " (format_count(check.limit)) } }
                         }
-                        td.num data-label="Retry in" { (check.retry_after.as_deref().map_or("–".to_owned(), lasting)) }
+                        td.num data-label="Retry in" { (check.retry_after.as_deref().map_or("–".to_owned(), humanize_duration)) }
                         td data-label="Verdict" {
-                            span { (verdict(&check.verdict)) @if check.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
+                            span { (verdict_badge(&check.verdict)) @if check.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
                         }
                     }
                 }
@@ -212,7 +212,7 @@ fn checks(checks: &[ExplainedCheck]) -> Markup {
     }
 }
 
-fn verdict(verdict: &str) -> Markup {
+fn verdict_badge(verdict: &str) -> Markup {
     let class = match verdict {
         "allowed" => "badge good",
         "denied" | "banned" => "badge bad",
@@ -227,26 +227,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_as_they_are_written_down() {
-        let asked = |headers: &str| Asked { url: " /x ".into(), headers: headers.into(), ..Asked::default() };
-        let request = asked("X-Forwarded-For: 2001:db8::1\n\n x-forwarded-for:10.0.0.1\r\n")
-            .request()
-            .unwrap()
-            .unwrap();
+    fn header_lines_are_parsed() {
+        let form = |headers: &str| ExplainForm {
+            url: " /x ".into(),
+            headers: headers.into(),
+            ..ExplainForm::default()
+        };
+        let request =
+            form("X-Forwarded-For: 2001:db8::1\n\n x-forwarded-for:10.0.0.1\r\n").request().unwrap().unwrap();
         assert_eq!((request.method.as_str(), request.url.as_str(), request.peer), ("GET", "/x", None));
         let Some(HeaderValues::Many(values)) = request.headers.get("x-forwarded-for") else {
             panic!("{:?}", request.headers)
         };
         assert_eq!(values, &["2001:db8::1", "10.0.0.1"]);
-        assert!(asked("no colon").request().unwrap().is_err());
-        assert!(Asked::default().request().is_none());
+        assert!(form("no colon").request().unwrap().is_err());
+        assert!(ExplainForm::default().request().is_none());
     }
 
     #[test]
-    fn what_was_asked_stays_in_the_form_as_text() {
-        let asked =
-            Asked { url: "\"><script>".into(), headers: "</textarea><script>".into(), ..Asked::default() };
-        let page = view(&asked, Some(Err(Problem::bad_request("<b>"))), 0).body.into_string();
+    fn the_form_keeps_its_fields_and_escapes_them() {
+        let form = ExplainForm {
+            url: "\"><script>".into(),
+            headers: "</textarea><script>".into(),
+            ..ExplainForm::default()
+        };
+        let page = view(&form, Some(Err(Problem::bad_request("<b>"))), 0).body.into_string();
         assert!(
             !page.contains("<script>") && page.contains("&lt;/textarea&gt;") && page.contains("&lt;b&gt;")
         );

@@ -1,4 +1,4 @@
-//! What is around every page.
+//! The frame around every page: document head, navigation, security headers.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -6,18 +6,27 @@ use axum::{
     extract::FromRequestParts,
     response::{IntoResponse, Response},
 };
-use http::{StatusCode, request::Parts};
+use http::{
+    HeaderValue, StatusCode,
+    header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS},
+    request::Parts,
+};
 use maud::{DOCTYPE, Markup, html};
 
 use super::{
     super::{context::HandlerContext, problem::Problem, session},
-    assets, headers,
+    assets,
 };
 
-/// The cookie of a browser that wants another theme than the system's.
-const THEME: &str = "tollgate_theme";
+/// The pages show text that clients chose, so nothing is loaded from elsewhere, no inline code runs, and no other page may
+/// frame them.
+const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
+     connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
-/// Where a page is in the navigation.
+/// The cookie that overrides the system's theme.
+const THEME_COOKIE: &str = "tollgate_theme";
+
+/// An entry of the navigation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NavItem {
     Overview,
@@ -29,7 +38,7 @@ pub(super) enum NavItem {
 }
 
 impl NavItem {
-    /// In order; with the outline of an icon.
+    /// In display order: item, path, name, and the SVG path of its icon.
     const ALL: [(Self, &'static str, &'static str, &'static str); 6] = [
         (Self::Overview, "/", "Overview", "M2 13.5h12M4 11V7.5M8 11V3M12 11V5.5"),
         (Self::Blocked, "/blocked", "Blocked", "M8 1.8l5 1.9v4c0 3.2-2.1 5.4-5 6.5-2.9-1.1-5-3.3-5-6.5v-4z"),
@@ -50,20 +59,20 @@ impl NavItem {
     ];
 }
 
-/// One page: what is its own.
+/// The content of one page, without its frame.
 #[derive(Debug)]
 pub(super) struct Page {
     pub(super) title: String,
     pub(super) body: Markup,
 }
 
-/// How the one who asks sees pages.
+/// What the frame of a page depends on, taken from the request.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::admin) struct PageFrame {
-    /// `light` or `dark`; `None`: as the system.
+    /// `light` or `dark`; `None`: the system's.
     theme: Option<&'static str>,
-    /// There is a token, so there is a way out.
-    is_signed_in: bool,
+    /// Whether a token is configured; if so, the page offers to sign out.
+    can_sign_out: bool,
     now: i64,
 }
 
@@ -71,52 +80,54 @@ impl FromRequestParts<Arc<HandlerContext>> for PageFrame {
     type Rejection = Infallible;
 
     async fn from_request_parts(
-        components: &mut Parts,
+        parts: &mut Parts,
         context: &Arc<HandlerContext>,
     ) -> Result<Self, Infallible> {
-        let theme = match session::cookie(&components.headers, THEME) {
+        let theme = match session::cookie(&parts.headers, THEME_COOKIE) {
             Some("light") => Some("light"),
             Some("dark") => Some("dark"),
             _ => None,
         };
-        let is_signed_in = context.state.token.is_some();
-        Ok(Self { theme, is_signed_in, now: context.state.clock.now() })
+        let can_sign_out = context.state.token.is_some();
+        Ok(Self { theme, can_sign_out, now: context.state.clock.now() })
     }
 }
 
 impl PageFrame {
-    /// The page in its surroundings, or what went wrong in them.
-    pub(super) fn render(self, place: NavItem, page: Result<Page, Problem>) -> Response {
+    /// The page in its frame, or the problem as a page.
+    pub(super) fn render(self, item: NavItem, page: Result<Page, Problem>) -> Response {
         match page {
-            Ok(page) => self.framed(Some(place), &page).into_response(),
-            Err(problem) => (problem.status(), self.framed(Some(place), &told(&problem))).into_response(),
+            Ok(page) => self.with_navigation(Some(item), &page).into_response(),
+            Err(problem) => {
+                (problem.status(), self.with_navigation(Some(item), &problem_page(&problem))).into_response()
+            }
         }
     }
 
-    /// For what is at no path.
-    pub(in crate::admin) fn lost(self, problem: &Problem) -> Response {
-        let page = self.framed(None, &told(problem));
-        headers::marked((problem.status(), page).into_response())
+    /// The page for a path that does not exist.
+    pub(in crate::admin) fn not_found(self, problem: &Problem) -> Response {
+        let page = self.with_navigation(None, &problem_page(problem));
+        with_security_headers((problem.status(), page).into_response())
     }
 
-    /// A page without the navigation, for whoever is not let in yet.
-    pub(super) fn bare(self, page: &Page) -> Markup {
+    /// A page without the navigation, shown before signing in.
+    pub(super) fn without_navigation(self, page: &Page) -> Markup {
         self.document(&page.title, &html! { main #main.bare tabindex="-1" { (page.body) } })
     }
 
-    fn framed(self, place: Option<NavItem>, page: &Page) -> Markup {
+    fn with_navigation(self, current: Option<NavItem>, page: &Page) -> Markup {
         let body = html! {
             a.skip href="#main" { "Skip to the content" }
             header.side {
                 a.brand href="/" {
-                    img src=(assets::address("icon.svg")) alt="" width="26" height="26";
+                    img src=(assets::url("icon.svg")) alt="" width="26" height="26";
                     "Tollgate"
                 }
                 nav aria-label="Pages" {
                     ul {
-                        @for (at, href, name, icon) in NavItem::ALL {
+                        @for (item, href, name, icon) in NavItem::ALL {
                             li {
-                                a href=(href) aria-current=[(Some(at) == place).then_some("page")] {
+                                a href=(href) aria-current=[(Some(item) == current).then_some("page")] {
                                     svg viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" {
                                         path d=(icon) fill="none" stroke="currentColor" stroke-width="1.4"
                                             stroke-linecap="round" stroke-linejoin="round" {}
@@ -131,7 +142,7 @@ impl PageFrame {
                     p.live.js id="live" { span.dot aria-hidden="true" {} span { "Connecting" } }
                     div.controls {
                         button.ghost.js #theme type="button" { "Theme: " (self.theme.unwrap_or("auto")) }
-                        @if self.is_signed_in { button.ghost.js #logout type="button" { "Sign out" } }
+                        @if self.can_sign_out { button.ghost.js #logout type="button" { "Sign out" } }
                     }
                     p.faint.version { "Version " (env!("CARGO_PKG_VERSION")) }
                 }
@@ -150,9 +161,9 @@ impl PageFrame {
                     meta name="viewport" content="width=device-width, initial-scale=1";
                     meta name="color-scheme" content="light dark";
                     title { (title) " · Tollgate" }
-                    link rel="icon" href=(assets::address("icon.svg")) type="image/svg+xml";
-                    link rel="stylesheet" href=(assets::address("page.css"));
-                    script type="module" src=(assets::address("page.js")) {}
+                    link rel="icon" href=(assets::url("icon.svg")) type="image/svg+xml";
+                    link rel="stylesheet" href=(assets::url("page.css"));
+                    script type="module" src=(assets::url("page.js")) {}
                 }
                 body data-now=(self.now / 1_000) {
                     (body)
@@ -163,7 +174,17 @@ impl PageFrame {
     }
 }
 
-fn told(problem: &Problem) -> Page {
+/// Adds the headers that keep pages from being framed, scripted, or leaked as referrers.
+pub(super) fn with_security_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(CSP));
+    // Paths of pages contain client addresses and user names.
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    response
+}
+
+fn problem_page(problem: &Problem) -> Page {
     let title = match problem.status() {
         StatusCode::NOT_FOUND => "Not found",
         StatusCode::BAD_REQUEST => "That can't be read",

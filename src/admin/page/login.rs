@@ -1,4 +1,4 @@
-//! `/login`: asks for the token once.
+//! `/login`: exchanges the token for a session cookie.
 
 use std::sync::Arc;
 
@@ -35,8 +35,10 @@ pub(super) async fn page(
 ) -> Response {
     let now = context.state.clock.now();
     match &context.state.token {
-        Some(token) if !session::is_valid(token, &headers, now) => frame.bare(&form()).into_response(),
-        // There is nothing to ask for.
+        Some(token) if !session::is_valid(token, &headers, now) => {
+            frame.without_navigation(&form()).into_response()
+        }
+        // No token is configured, or the session is valid already.
         _ => Redirect::to("/").into_response(),
     }
 }
@@ -44,12 +46,12 @@ pub(super) async fn page(
 fn form() -> Page {
     let body = html! {
         div.card.login {
-            img src=(assets::address("icon.svg")) alt="" width="40" height="40";
+            img src=(assets::url("icon.svg")) alt="" width="40" height="40";
             h1 { "Sign in to Tollgate" }
             p { "This port asks for its token: " code { "admin.token" } " in proxy.yaml." }
             noscript { p.error { "Signing in needs JavaScript. Everything else can be read without." } }
             form #login action="/login" {
-                // For what keeps passwords: under which name.
+                // Password managers store the token under this user name.
                 input type="text" name="username" value="tollgate" autocomplete="username" hidden;
                 label { span { "Token" }
                     input type="password" name="token" required autocomplete="current-password" autofocus aria-describedby="wrong";
@@ -62,7 +64,7 @@ fn form() -> Page {
     Page { title: "Sign in".to_owned(), body }
 }
 
-/// What `POST /login` takes.
+/// The body of `POST /login`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Login {
@@ -74,13 +76,13 @@ pub(super) async fn log_in(
     State(context): State<Arc<HandlerContext>>,
     Extension(Peer(peer)): Extension<Peer>,
     headers: HeaderMap,
-    JsonBody(Login { token: given }): JsonBody<Login>,
+    JsonBody(Login { token: submitted }): JsonBody<Login>,
 ) -> Result<Response, Problem> {
     let Some(token) = &context.state.token else {
         return Err(Problem::not_found("there is no token, so nobody has to sign in"));
     };
-    let is_right = || given.as_bytes().ct_eq(token.reveal().as_bytes()).into();
-    match context.login_throttle.attempt(peer, is_right).await {
+    let is_correct = || submitted.as_bytes().ct_eq(token.reveal().as_bytes()).into();
+    match context.login_throttle.attempt(peer, is_correct).await {
         Attempt::Right => {}
         Attempt::Throttled => return Ok(auth::too_many_attempts()),
         Attempt::Wrong { is_first } => {
@@ -99,7 +101,7 @@ pub(super) async fn log_out(headers: HeaderMap) -> Response {
     (StatusCode::NO_CONTENT, [(SET_COOKIE, session::expire(is_tls(&headers)))]).into_response()
 }
 
-/// The port itself speaks no TLS: what stands in front of it does, and the browser says what it sees.
+/// The port itself speaks no TLS, but a proxy in front of it may: the browser's `Origin` tells which scheme it uses.
 fn is_tls(headers: &HeaderMap) -> bool {
     headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }

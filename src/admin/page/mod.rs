@@ -1,5 +1,5 @@
-//! The page: what the admin port knows, for people. HTML that is made here and can be read without JavaScript, which adds
-//! what changes something, and that it stays up to date.
+//! The admin port's pages. The HTML is rendered on the server and can be read without JavaScript; JavaScript adds actions
+//! and live updates.
 
 mod address;
 mod assets;
@@ -11,7 +11,6 @@ mod components;
 mod dialogs;
 mod explain;
 mod format;
-mod headers;
 mod layout;
 mod login;
 mod overview;
@@ -31,7 +30,7 @@ use super::context::HandlerContext;
 
 pub(super) use layout::PageFrame;
 
-/// Where pages are, but for the first.
+/// The first path segments of all pages but the overview.
 const PAGES: [&str; 6] = ["blocked", "users", "policies", "bans", "explain", "audit"];
 
 pub(super) fn routes() -> Router<Arc<HandlerContext>> {
@@ -47,30 +46,30 @@ pub(super) fn routes() -> Router<Arc<HandlerContext>> {
         .route("/login", get(login::page).post(login::log_in))
         .route("/logout", axum::routing::post(login::log_out))
         .route("/assets/{name}", get(assets::serve))
-        .layer(middleware::map_response(headers::secure))
+        .layer(middleware::map_response(|response| async { layout::with_security_headers(response) }))
 }
 
-/// Whether there is a page for people at `path`.
+/// Whether `path` is served as an HTML page.
 pub(super) fn is_page(path: &str) -> bool {
-    let mut components = path.split('/').skip(1);
-    components.next().is_some_and(|first| first.is_empty() && path == "/" || PAGES.contains(&first))
+    let mut segments = path.split('/').skip(1);
+    segments.next().is_some_and(|first| first.is_empty() && path == "/" || PAGES.contains(&first))
 }
 
-/// Whether `path` is for those, too, who have not shown the token yet.
-pub(super) fn is_for_strangers(path: &str) -> bool {
+/// Whether `path` is served without a token.
+pub(super) fn is_public(path: &str) -> bool {
     path == "/login" || path.starts_with("/assets/")
 }
 
-/// Where the token is asked for, and from where it goes back to `asked`.
-pub(super) fn to_login(asked: &Uri) -> Response {
-    let target = asked.path_and_query().map_or("/", |target| target.as_str());
+/// Redirects to the login, which leads back to `requested`.
+pub(super) fn redirect_to_login(requested: &Uri) -> Response {
+    let target = requested.path_and_query().map_or("/", |target| target.as_str());
     let location = match target {
         "/" => "/login".to_owned(),
         target => format!("/login?next={}", utf8_percent_encode(target, NON_ALPHANUMERIC)),
     };
     let mut response = Response::default();
     *response.status_mut() = StatusCode::SEE_OTHER;
-    // What was encoded so is ASCII.
+    // Percent-encoded text is ASCII, so this does not fail.
     if let Ok(location) = location.try_into() {
         response.headers_mut().insert(LOCATION, location);
     }

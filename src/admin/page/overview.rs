@@ -1,4 +1,4 @@
-//! `GET /`: how everything stands.
+//! `GET /`: status, traffic, routes, upstreams and the store at a glance.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
         status,
     },
     chart, components,
-    format::{count, lasting, micros, rate, seconds, span},
+    format::{format_count, format_duration, format_latency, format_rate, humanize_duration, parse_micros},
     layout::{NavItem, Page, PageFrame},
 };
 use crate::{
@@ -24,8 +24,8 @@ use crate::{
     telemetry::metrics::{History, Sample},
 };
 
-/// Addresses that are shown of the list.
-const TOP: usize = 6;
+/// Number of blocked addresses shown.
+const TOP_ADDRESSES: usize = 6;
 
 pub(super) async fn overview(
     State(context): State<Arc<HandlerContext>>,
@@ -40,7 +40,7 @@ pub(super) async fn overview(
 }
 
 async fn page(context: &HandlerContext) -> Result<Page, Problem> {
-    let query = BlockedQuery { sort: Sort::Last, limit: Some(TOP), ..BlockedQuery::default() };
+    let query = BlockedQuery { sort: Sort::Last, limit: Some(TOP_ADDRESSES), ..BlockedQuery::default() };
     let top = blocked::page(context, &query).await?;
     let now = context.state.clock.now();
     let blocked = context.state.registry.limited(now);
@@ -73,11 +73,11 @@ fn head(status: &Status, now: i64) -> Markup {
                 h1 { "Overview" }
                 p.meta {
                     span class=(class) { (word) }
-                    span { "Up " (span(now - micros(&status.started))) }
+                    span { "Up " (format_duration(now - parse_micros(&status.started))) }
                     @if let Some(shared) = &status.store.shared {
                         span { (shared.instances) @if shared.instances == 1 { " instance" } @else { " instances" } }
                     }
-                    span { "Configuration " code { (status.configuration.hash) } ", loaded " (components::ago(&status.configuration.loaded, now)) }
+                    span { "Configuration " code { (status.configuration.hash) } ", loaded " (components::time_ago(&status.configuration.loaded, now)) }
                 }
             }
         }
@@ -89,7 +89,7 @@ fn warnings(warnings: &[String]) -> Markup {
         @if !warnings.is_empty() {
             section.notice aria-labelledby="warnings" {
                 h2 #warnings { @if warnings.len() == 1 { "1 warning" } @else { (warnings.len()) " warnings" } }
-                ul { @for warning in warnings { li { (components::prose(warning)) } } }
+                ul { @for warning in warnings { li { (components::with_code(warning)) } } }
             }
         }
     }
@@ -104,10 +104,10 @@ fn tiles(context: &HandlerContext, blocked: usize) -> Markup {
     };
     html! {
         dl.tiles {
-            div { dt { "Requests" } dd { span data-tick="requests_per_second" { (rate(requests)) } span.unit { "/s" } } }
-            div { dt { "Denied" } dd.denied { span data-tick="denied_per_second" { (rate(denied)) } span.unit { "/s" } } }
-            div { dt { "Latency, p99" } dd { @match last.p99 { Some(p99) => (seconds(p99)), None => "–" } } }
-            div { dt { "Blocked now" } dd { a.plain href="/blocked" { span data-tick="blocked" { (count(blocked as u64)) } } } }
+            div { dt { "Requests" } dd { span data-tick="requests_per_second" { (format_rate(requests)) } span.unit { "/s" } } }
+            div { dt { "Denied" } dd.denied { span data-tick="denied_per_second" { (format_rate(denied)) } span.unit { "/s" } } }
+            div { dt { "Latency, p99" } dd { @match last.p99 { Some(p99) => (format_latency(p99)), None => "–" } } }
+            div { dt { "Blocked now" } dd { a.plain href="/blocked" { span data-tick="blocked" { (format_count(blocked as u64)) } } } }
         }
     }
 }
@@ -131,27 +131,27 @@ fn routes(routes: &[Route], history: &History) -> Markup {
                 }
             }
             div.card {
-                @for (id, of) in routes.iter().enumerate() {
-                    (route(id, &of.name, &matches(of), &samples(&of.name), history.last_recorded()))
+                @for (id, entry) in routes.iter().enumerate() {
+                    (route_card(id, &entry.name, &match_summary(entry), &samples(&entry.name), history.last_recorded()))
                 }
-                // Whoever asks for what there is no route to is of interest only where there is somebody.
+                // Requests that match no route are shown only if there were any.
                 @if unmatched.iter().any(|sample| sample.requests > 0) {
-                    (route(routes.len(), "no route", "what no route matches", &unmatched, history.last_recorded()))
+                    (route_card(routes.len(), "no route", "what no route matches", &unmatched, history.last_recorded()))
                 }
-                @if routes.is_empty() { (components::nothing("There are no routes", "Without one, every request is answered with 404.")) }
+                @if routes.is_empty() { (components::empty_state("There are no routes", "Without one, every request is answered with 404.")) }
             }
         }
     }
 }
 
-/// What a route is for, in a few words: `POST api.example.com /login`.
-fn matches(route: &Route) -> String {
+/// What a route matches, in short: `POST api.example.com /login`.
+fn match_summary(route: &Route) -> String {
     let listed = |words: &[String]| (!words.is_empty()).then(|| words.join(", "));
-    let components = [listed(&route.methods), listed(&route.hosts), Some(route.path.clone())];
-    components.into_iter().flatten().collect::<Vec<_>>().join(" ")
+    let parts = [listed(&route.methods), listed(&route.hosts), Some(route.path.clone())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
-fn route(id: usize, name: &str, matches: &str, samples: &[Sample], end: i64) -> Markup {
+fn route_card(id: usize, name: &str, matches: &str, samples: &[Sample], end: i64) -> Markup {
     let last = samples.last().copied().unwrap_or_default();
     html! {
         article.route data-key={ "route " (name) } {
@@ -159,9 +159,9 @@ fn route(id: usize, name: &str, matches: &str, samples: &[Sample], end: i64) -> 
                 h3 { (name) }
                 @if matches != name { p.faint.mono.matches { (matches) } }
                 dl {
-                    div { dt { "Requests" } dd { (rate(per_second(last.requests))) "/s" } }
-                    div { dt { "Denied" } dd { (rate(per_second(last.denied))) "/s" } }
-                    div { dt { "p99" } dd { @match last.p99 { Some(p99) => (seconds(p99)), None => "–" } } }
+                    div { dt { "Requests" } dd { (format_rate(per_second(last.requests))) "/s" } }
+                    div { dt { "Denied" } dd { (format_rate(per_second(last.denied))) "/s" } }
+                    div { dt { "p99" } dd { @match last.p99 { Some(p99) => (format_latency(p99)), None => "–" } } }
                 }
             }
             div.drawn { (chart::charts(id, name, samples, end)) }
@@ -182,12 +182,12 @@ fn upstreams(upstreams: &[Upstream]) -> Markup {
                         @for upstream in upstreams {
                             @for endpoint in &upstream.endpoints {
                                 tr data-key={ (upstream.name) " " (endpoint.url) } {
-                                    th.mono scope="row" { (components::foreign(&endpoint.url)) }
+                                    th.mono scope="row" { (components::untrusted(&endpoint.url)) }
                                     td data-label="Upstream" { (upstream.name) }
                                     td data-label="Health" {
                                         @if endpoint.healthy { span.badge.good { "healthy" } } @else { span.badge.bad { "can't be reached" } }
                                     }
-                                    td.num data-label="Under way" { (count(endpoint.active)) }
+                                    td.num data-label="Under way" { (format_count(endpoint.active)) }
                                 }
                             }
                         }
@@ -204,7 +204,7 @@ fn addresses(top: &Blocked, now: i64) -> Markup {
             div.bar-head { h2 #top { "Blocked lately" } a href="/blocked" { "All" span.hidden { " blocked addresses" } } }
             div.card {
                 @if top.blocked.is_empty() {
-                    (components::nothing("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
+                    (components::empty_state("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
                 } @else {
                     table.cards {
                         thead { tr {
@@ -214,10 +214,10 @@ fn addresses(top: &Blocked, now: i64) -> Markup {
                         tbody {
                             @for found in &top.blocked {
                                 tr data-key=(found.address) {
-                                    th scope="row" { (components::address(&found.address)) }
-                                    td data-label="Behind it" { (components::hint(&found.hint)) }
-                                    td.num data-label="Denied" { (count(found.denied)) }
-                                    td.num data-label="Time left" { (components::left(&found.until, now)) }
+                                    th scope="row" { (components::address_link(&found.address)) }
+                                    td data-label="Behind it" { (components::hint_badge(&found.hint)) }
+                                    td.num data-label="Denied" { (format_count(found.denied)) }
+                                    td.num data-label="Time left" { (components::time_left(&found.until, now)) }
                                 }
                             }
                         }
@@ -231,27 +231,27 @@ fn addresses(top: &Blocked, now: i64) -> Markup {
 fn store(store: &StoreStatus) -> Markup {
     html! {
         section aria-labelledby="store" {
-            div.bar-head { h2 #store { "Store" } (state_of(store)) }
+            div.bar-head { h2 #store { "Store" } (store_badge(store)) }
             dl.card.facts {
                 div { dt { "Limits are kept in" } dd { @if store.shared.is_some() { "Redis" } @else { "memory" } } }
                 @if let Some(shared) = &store.shared {
                     div { dt { "Role" } dd { (shared.role.as_deref().unwrap_or("not known yet")) } }
                     div { dt { "Version" } dd { (shared.version.as_deref().unwrap_or("not known yet")) } }
-                    div { dt { "Round trip" } dd { (shared.latency.as_deref().map_or("not answered".to_owned(), lasting)) } }
+                    div { dt { "Round trip" } dd { (shared.latency.as_deref().map_or("not answered".to_owned(), humanize_duration)) } }
                     div { dt { "Breaker" } dd { (shared.breaker) } }
                     div { dt { "Instances" } dd { (shared.instances) } }
                 }
-                div { dt { "Limits in memory" } dd { (count(store.keys)) } }
-                div { dt { "Evicted" } dd { (count(store.evicted)) } }
+                div { dt { "Limits in memory" } dd { (format_count(store.keys)) } }
+                div { dt { "Evicted" } dd { (format_count(store.evicted)) } }
             }
         }
     }
 }
 
-fn state_of(store: &StoreStatus) -> Markup {
-    let is_well =
+fn store_badge(store: &StoreStatus) -> Markup {
+    let is_healthy =
         store.shared.as_ref().is_none_or(|shared| shared.breaker == "closed" && shared.latency.is_some());
     html! {
-        @if is_well { span.badge.good { "Healthy" } } @else { span.badge.bad { "Away" } }
+        @if is_healthy { span.badge.good { "Healthy" } } @else { span.badge.bad { "Away" } }
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /policies`: what is held back by which rule, and what each said.
+//! `GET /policies`: the policies in force, and how often each allowed and denied.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{
         problem::Problem,
     },
     components,
-    format::count,
+    format::format_count,
     layout::{NavItem, Page, PageFrame},
 };
 
@@ -35,7 +35,7 @@ fn view(policies: &Policies) -> Page {
             }
         }
         @if policies.policies.is_empty() {
-            div.card { (components::nothing("There are no policies", "Without one, every request is forwarded.")) }
+            div.card { (components::empty_state("There are no policies", "Without one, every request is forwarded.")) }
         }
         div.grid-cards { @for policy in &policies.policies { (card(policy)) } }
     };
@@ -43,7 +43,7 @@ fn view(policies: &Policies) -> Page {
 }
 
 fn card(policy: &Policy) -> Markup {
-    let asked = policy.allowed + policy.denied + policy.shadow_denied + policy.errors;
+    let decisions = policy.allowed + policy.denied + policy.shadow_denied + policy.errors;
     html! {
         article.card.policy data-key=(policy.name) {
             div.bar-head {
@@ -52,39 +52,39 @@ fn card(policy: &Policy) -> Markup {
             }
             dl.facts {
                 div { dt { "Algorithm" } dd.mono { (policy.algorithm) } }
-                div { dt { "Key" } dd { (components::policies(&policy.keys)) } }
-                div { dt { "Limits" } dd { (components::policies(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " exceptions" } } } }
-                div { dt { "Holds for" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::policies(&policy.routes)) } } }
+                div { dt { "Key" } dd { (components::chips(&policy.keys)) } }
+                div { dt { "Limits" } dd { (components::chips(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " exceptions" } } } }
+                div { dt { "Holds for" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::chips(&policy.routes)) } } }
             }
             div.share {
-                (shares(policy, asked))
+                (share_bar(policy, decisions))
                 dl {
-                    (number("Allowed", policy.allowed, "requests"))
-                    (number("Denied", policy.denied, "denied"))
-                    @if policy.shadow_denied > 0 || policy.mode == "shadow" { (number("Would be denied", policy.shadow_denied, "slow")) }
-                    @if policy.errors > 0 { (number("Undecided", policy.errors, "usual")) }
+                    (legend("Allowed", policy.allowed, "requests"))
+                    (legend("Denied", policy.denied, "denied"))
+                    @if policy.shadow_denied > 0 || policy.mode == "shadow" { (legend("Would be denied", policy.shadow_denied, "slow")) }
+                    @if policy.errors > 0 { (legend("Undecided", policy.errors, "usual")) }
                 }
             }
         }
     }
 }
 
-fn number(name: &str, value: u64, class: &str) -> Markup {
-    html! { div { dt class={ "key " (class) } { (name) } dd { (count(value)) } } }
+fn legend(name: &str, value: u64, class: &str) -> Markup {
+    html! { div { dt class={ "key " (class) } { (name) } dd { (format_count(value)) } } }
 }
 
-/// What it said, as shares of one bar.
+/// The outcomes as shares of one bar.
 #[expect(clippy::cast_precision_loss, reason = "a picture")]
-fn shares(policy: &Policy, asked: u64) -> Markup {
-    let components = [
+fn share_bar(policy: &Policy, decisions: u64) -> Markup {
+    let outcomes = [
         (policy.allowed, "fill"),
         (policy.denied, "fill bad"),
         (policy.shadow_denied, "fill warn"),
         (policy.errors, "fill usual"),
     ];
     let mut from = 0.0;
-    let drawn = components.map(|(value, class)| {
-        let share = value as f64 / asked.max(1) as f64 * 100.0;
+    let drawn = outcomes.map(|(value, class)| {
+        let share = value as f64 / decisions.max(1) as f64 * 100.0;
         let at = from;
         from += share;
         (class, at, share)
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_and_shadows_are_told_apart() {
+    fn shares_add_up_and_shadow_denials_have_their_own() {
         let policy = Policy {
             name: "per-<ip>".into(),
             algorithm: "sliding_log".into(),

@@ -1,9 +1,9 @@
-//! The page as browsers ask for it.
+//! The pages as browsers request them.
 
 use super::super::testing::Harness;
 
 #[test]
-fn pages_bring_nothing_from_elsewhere_and_nothing_written_into_them() {
+fn pages_load_nothing_from_elsewhere_and_have_no_inline_code() {
     let harness = Harness::with_shared_address(None);
     for path in ["/", "/blocked", "/blocked/203.0.113.7", "/bans", "/policies", "/explain", "/audit"] {
         let page = harness.get(path);
@@ -19,15 +19,15 @@ fn pages_bring_nothing_from_elsewhere_and_nothing_written_into_them() {
                 && !page.body.contains("onclick")
                 && !page.body.contains("<script>")
         );
-        for elsewhere in ["src=\"http", "href=\"http", "action=\"http", "=\"//"] {
-            assert!(!page.body.contains(elsewhere), "{elsewhere} in {}", page.body);
+        for external in ["src=\"http", "href=\"http", "action=\"http", "=\"//"] {
+            assert!(!page.body.contains(external), "{external} in {}", page.body);
         }
         assert!(page.body.contains("<h1") && page.body.contains("aria-current=\"page\""));
     }
 }
 
 #[test]
-fn assets_are_kept_for_as_long_as_they_are_the_same() {
+fn assets_are_cached_until_their_content_changes() {
     let harness = Harness::start(Some("s3cret"));
     let login = harness.get("/login");
     assert_eq!(login.status, 200, "{login:?}");
@@ -46,7 +46,7 @@ fn assets_are_kept_for_as_long_as_they_are_the_same() {
 }
 
 #[test]
-fn what_clients_call_themselves_is_text() {
+fn client_chosen_text_is_escaped() {
     let harness = Harness::start(None);
     let names =
         ["<script>alert(1)</script>", "\"><img src=x>", "\u{202e}evil", "tab\tline\n", &"x".repeat(120)];
@@ -65,7 +65,7 @@ fn what_clients_call_themselves_is_text() {
 }
 
 #[test]
-fn a_list_is_searched_sorted_and_paged_by_links() {
+fn a_list_is_filtered_sorted_and_paged_by_links() {
     let harness = Harness::start(None);
     for n in 1..=120 {
         harness.deny(&format!("198.51.100.{n}"), 0, "ip:x", "acme", -n);
@@ -108,20 +108,20 @@ fn an_address_that_is_not_limited_has_a_page_too() {
 }
 
 #[test]
-fn a_user_has_a_page_with_the_addresses_it_was_limited_from() {
+fn a_user_page_lists_the_addresses_it_was_limited_from() {
     let harness = Harness::with_shared_address(None);
     let address = harness.get("/blocked/203.0.113.7").body;
     let link = address.split('"').find(|part| part.starts_with("/users/")).expect("a link to a user");
     let page = harness.get(link);
     assert_eq!(page.status, 200, "{link}");
     assert!(page.body.contains("/blocked/203.0.113.7"), "{}", page.body);
-    let stranger = harness.get("/users/nobody");
-    assert_eq!(stranger.status, 200);
-    assert!(stranger.body.contains("Not limited lately"), "{}", stranger.body);
+    let unknown = harness.get("/users/nobody");
+    assert_eq!(unknown.status, 200);
+    assert!(unknown.body.contains("Not limited lately"), "{}", unknown.body);
 }
 
 #[test]
-fn what_is_at_no_path_is_told_as_it_was_asked_for() {
+fn unknown_paths_are_answered_in_the_accepted_format() {
     let harness = Harness::start(None);
     harness.get("/nothing").is_problem(404);
     let page = harness.send("GET", "/%3Ci%3E", "accept: text/html,*/*\r\n");
@@ -133,7 +133,7 @@ fn what_is_at_no_path_is_told_as_it_was_asked_for() {
 }
 
 #[test]
-fn a_page_without_the_token_leads_to_the_login_and_data_does_not() {
+fn without_the_token_pages_redirect_to_the_login_and_data_does_not() {
     let harness = Harness::with_shared_address(Some("s3cret"));
     for (path, to) in [("/", "/login"), ("/blocked?sort=denied", "/login?next=%2Fblocked%3Fsort%3Ddenied")] {
         let reply = harness.get(path);
@@ -159,7 +159,7 @@ fn log_in(harness: &Harness, token: &str, fields: &str) -> super::super::testing
 const JSON: &str = "content-type: application/json\r\n";
 
 #[test]
-fn the_token_is_shown_once_and_then_the_cookie_does() {
+fn a_login_sets_a_cookie_that_authenticates() {
     let harness = Harness::with_shared_address(Some("s3cret"));
     log_in(&harness, "s3cre7", JSON).is_problem(403);
     let reply = log_in(&harness, "s3cret", JSON);
@@ -170,13 +170,13 @@ fn the_token_is_shown_once_and_then_the_cookie_does() {
             && !cookie.contains("secure")
             && !cookie.contains("s3cret")
     );
-    // The head was put in lower case, which a MAC does not survive.
-    let given = crate::admin::session::issue(
+    // The harness puts the head in lower case, which breaks the cookie's MAC, so this takes another cookie.
+    let issued = crate::admin::session::issue(
         &crate::config::model::Secret::new("s3cret"),
         crate::admin::testing::NOW,
         false,
     );
-    let cookie = format!("cookie: a=b; {}\r\n", given.split(';').next().unwrap());
+    let cookie = format!("cookie: a=b; {}\r\n", issued.split(';').next().unwrap());
     assert_eq!(harness.send("GET", "/", &cookie).status, 200);
     assert_eq!(harness.send("GET", "/login", &cookie).status, 303, "there is nothing to ask for");
     let own = format!("{cookie}origin: http://{}\r\n", harness.address);
@@ -192,7 +192,7 @@ fn the_token_is_shown_once_and_then_the_cookie_does() {
 }
 
 #[test]
-fn a_login_is_no_form_of_a_foreign_page() {
+fn a_login_from_a_foreign_origin_is_refused() {
     let harness = Harness::start(Some("s3cret"));
     log_in(&harness, "s3cret", "content-type: text/plain\r\n").is_problem(415);
     log_in(&harness, "s3cret", &format!("{JSON}origin: https://evil.example\r\n")).is_problem(403);
@@ -202,17 +202,17 @@ fn a_login_is_no_form_of_a_foreign_page() {
 }
 
 #[test]
-fn whoever_guesses_has_to_wait() {
+fn failed_logins_are_throttled() {
     let harness = Harness::start(Some("s3cret"));
     let statuses: Vec<_> = (0..40).map(|_| log_in(&harness, "wrong", JSON).status).collect();
     assert!(statuses.contains(&429), "{statuses:?}");
     assert!(statuses.iter().all(|status| matches!(status, 403 | 429)), "{statuses:?}");
-    // Programs are not asked to wait for whoever types.
+    // Failed logins do not throttle bearer tokens.
     assert_eq!(harness.send("GET", "/v1/status", "authorization: Bearer s3cret\r\n").status, 200);
 }
 
 #[test]
-fn guesses_are_limited_where_programs_bear_the_token_too_and_sessions_go_on() {
+fn wrong_bearer_tokens_are_throttled_and_logins_are_not() {
     let harness = Harness::start(Some("s3cret"));
     let cookie = log_in(&harness, "s3cret", JSON).head;
     let cookie = cookie.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
@@ -223,14 +223,14 @@ fn guesses_are_limited_where_programs_bear_the_token_too_and_sessions_go_on() {
     let limited = replies.iter().find(|reply| reply.status == 429).expect("it may guess without end");
     assert!(limited.is_problem(429).head.contains("retry-after: 1"));
     assert!(replies.iter().all(|reply| matches!(reply.status, 401 | 429)), "{replies:?}");
-    // Whoever types is not kept from it by programs that have an old token.
+    // Wrong bearer tokens do not throttle logins.
     assert_eq!(log_in(&harness, "s3cret", JSON).status, 204);
     assert_eq!(harness.get("/login").status, 200);
     assert_eq!(harness.get("/healthz").status, 200);
 }
 
 #[test]
-fn without_a_token_there_is_nobody_to_sign_in() {
+fn without_a_token_there_is_no_login() {
     let harness = Harness::start(None);
     assert_eq!(harness.get("/login").status, 303);
     log_in(&harness, "x", JSON).is_problem(404);

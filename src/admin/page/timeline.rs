@@ -1,4 +1,4 @@
-//! The records of an address over time: a lane for each of those who asked most.
+//! The records of an address over time, with a lane for each of the users with most records.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,16 @@ use maud::{Markup, html};
 use super::{
     super::dto::Record,
     components,
-    format::{count, micros, span},
+    format::{format_count, format_duration, parse_micros},
 };
+use crate::telemetry::time::rfc3339;
 
-/// Lanes; whoever else asked shares another.
+/// Users with a lane of their own; all others share one more.
 const LANES: usize = 6;
-/// The drawing's own units.
+/// In units of the SVG's view box.
 const WIDTH: f64 = 1_000.0;
 
-/// Users by how many records are theirs; most first.
+/// Users with their numbers of records, most first.
 pub(super) fn users(records: &[Record]) -> Vec<(Option<&str>, usize)> {
     let mut counted = BTreeMap::<Option<&str>, usize>::new();
     for record in records {
@@ -27,59 +28,55 @@ pub(super) fn users(records: &[Record]) -> Vec<(Option<&str>, usize)> {
 }
 
 pub(super) fn timeline(records: &[Record]) -> Markup {
-    let times = records.iter().map(|record| micros(&record.time));
+    let times = records.iter().map(|record| parse_micros(&record.time));
     let (Some(first), Some(last)) = (times.clone().min(), times.max()) else { return html! {} };
     let users = users(records);
     let shown = &users[..users.len().min(LANES)];
-    let rest = &users[shown.len()..];
-    let of = |user: Option<&str>| -> Vec<f64> {
+    let others = &users[shown.len()..];
+    let positions_of = |user: Option<&str>| -> Vec<f64> {
         records
             .iter()
             .filter(|r| r.user.as_deref() == user)
-            .map(|r| place(micros(&r.time), first, last))
+            .map(|r| x_position(parse_micros(&r.time), first, last))
             .collect()
     };
-    let others: Vec<f64> = rest.iter().flat_map(|&(user, _)| of(user)).collect();
+    let other_positions: Vec<f64> = others.iter().flat_map(|&(user, _)| positions_of(user)).collect();
     html! {
-        div.timeline role="group" aria-label={ "Records over " (span(last - first)) ", by user; the table below tells the same" } {
+        div.timeline role="group" aria-label={ "Records over " (format_duration(last - first)) ", by user; the table below tells the same" } {
             @for &(user, records) in shown {
-                (lane(&html! { (components::user(user)) }, records, &of(user)))
+                (lane(&html! { (components::user_link(user)) }, records, &positions_of(user)))
             }
-            @if !rest.is_empty() {
-                (lane(&html! { span.faint { (count(rest.len() as u64)) " others" } }, others.len(), &others))
+            @if !others.is_empty() {
+                (lane(&html! { span.faint { (format_count(others.len() as u64)) " others" } }, other_positions.len(), &other_positions))
             }
             div.axis aria-hidden="true" {
-                span { (components::clock(&at(first))) }
-                span { (components::clock(&at(last))) }
+                span { (components::time_of_day(&rfc3339(first))) }
+                span { (components::time_of_day(&rfc3339(last))) }
             }
         }
     }
 }
 
-fn lane(who: &Markup, records: usize, places: &[f64]) -> Markup {
+fn lane(label: &Markup, records: usize, positions: &[f64]) -> Markup {
     html! {
         div.lane {
-            span.who { (who) }
+            span.who { (label) }
             svg viewBox={ "0 0 " (WIDTH) " 20" } preserveAspectRatio="none" aria-hidden="true" {
                 line.grid x1="0" x2=(WIDTH) y1="10" y2="10" {}
-                @for x in places {
+                @for x in positions {
                     line.mark x1=(format!("{x:.1}")) x2=(format!("{x:.1}")) y1="3" y2="17" {}
                 }
             }
-            span.num { (count(records as u64)) }
+            span.num { (format_count(records as u64)) }
         }
     }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a picture")]
-fn place(time: i64, first: i64, last: i64) -> f64 {
+fn x_position(time: i64, first: i64, last: i64) -> f64 {
     let span = (last - first).max(1) as f64;
-    // Half a mark from the edges.
+    // Keep half a mark's width from the edges.
     4.0 + (time - first) as f64 / span * (WIDTH - 8.0)
-}
-
-fn at(time: i64) -> String {
-    crate::telemetry::time::rfc3339(time)
 }
 
 #[cfg(test)]
@@ -97,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asked_most_comes_first_and_the_rest_share_a_lane() {
+    fn users_with_most_records_come_first_and_the_rest_share_a_lane() {
         let mut records: Vec<_> = (0..10).map(|n| record(n, &format!("u{n}"))).collect();
         records.extend([record(20, "<eve>"), record(30, "<eve>")]);
         assert_eq!(users(&records)[0], (Some("<eve>"), 2));

@@ -15,13 +15,13 @@ use super::{
         users::addresses_of,
     },
     components, dialogs,
-    format::{count, visible},
+    format::{escape_invisible, format_count},
     layout::{NavItem, Page, PageFrame},
 };
 use crate::abuse::bans::Key;
 
-/// Bytes: of names that are longer, the end may be cut off.
-const WHOLE: usize = 125;
+/// Names of this many bytes or more may have been cut off.
+const MAX_COMPLETE_LEN: usize = 125;
 
 pub(super) async fn user(
     State(context): State<Arc<HandlerContext>>,
@@ -32,10 +32,10 @@ pub(super) async fn user(
     let page = async {
         query?;
         let UserParam(user) = user?;
-        let key = key(&user, context.state.registry.names().is_unchanged("user:"));
+        let key = ban_key(&user, context.state.registry.names().is_unchanged("user:"));
         let found = match addresses_of(&context, &user).await {
             Ok(found) => found,
-            // Somebody who was not limited can be banned all the same.
+            // A user that was never limited can still be banned.
             Err(problem) if problem.status() == StatusCode::NOT_FOUND => User { user, addresses: Vec::new() },
             Err(problem) => return Err(problem),
         };
@@ -44,45 +44,45 @@ pub(super) async fn user(
     frame.render(NavItem::Blocked, page.await)
 }
 
-/// What to ban a user by. `None`: it is no name that requests bear, but a hash, or what was kept of a long one.
-fn key(user: &str, is_plain: bool) -> Option<String> {
-    let is_name = (is_plain || !user.starts_with("hmac:")) && user.len() < WHOLE;
+/// The key that bans this user. `None` if only a hash or a cut-off name is kept, which no request carries.
+fn ban_key(user: &str, is_plain: bool) -> Option<String> {
+    let is_name = (is_plain || !user.starts_with("hmac:")) && user.len() < MAX_COMPLETE_LEN;
     is_name.then(|| Key::from_user_name(user).to_string())
 }
 
-/// `key`: to ban the user by.
+/// `key`: the key that bans the user, if the whole name is known.
 fn view(user: &User, key: Option<&str>, now: i64) -> Page {
     let denied = user.addresses.iter().map(|address| address.denied).sum();
     let body = html! {
         p.crumbs { a href="/blocked" { "Blocked addresses" } }
         div.head {
             div {
-                h1 { (components::foreign(&user.user)) }
-                p.meta { "User" (components::copy(&user.user, "the user")) }
+                h1 { (components::untrusted(&user.user)) }
+                p.meta { "User" (components::copy_button(&user.user, "the user")) }
             }
-            @if key.is_some() { div.actions.js { (dialogs::open("ban", "Ban …", "danger")) } }
+            @if key.is_some() { div.actions.js { (dialogs::open_button("ban", "Ban …", "danger")) } }
         }
         @match key {
             Some(key) => (dialogs::ban(key)),
             None => p.faint { "The name itself is not kept, for it is hashed or too long. Whoever knows it can ban the user by it, under Bans." },
         }
         dl.tiles {
-            div { dt { "Addresses" } dd { (count(user.addresses.len() as u64)) } }
-            div { dt { "Denied" } dd.denied { (count(denied)) } }
+            div { dt { "Addresses" } dd { (format_count(user.addresses.len() as u64)) } }
+            div { dt { "Denied" } dd.denied { (format_count(denied)) } }
         }
         section aria-labelledby="addresses" {
             div.bar-head { h2 #addresses { "Limited from" span.faint { " latest first" } } }
             div.card {
-                @if user.addresses.is_empty() { (components::nothing("Not limited lately", "No address that this user came from was held back, as far as is remembered.")) }
+                @if user.addresses.is_empty() { (components::empty_state("Not limited lately", "No address that this user came from was held back, as far as is remembered.")) }
                 @else {
                     table.cards {
                         thead { tr { th scope="col" { "Address" } th.num scope="col" { "Denied" } th.num scope="col" { "Last" } } }
                         tbody {
                             @for found in &user.addresses {
                                 tr data-key=(found.address) {
-                                    th scope="row" { (components::address(&found.address)) }
-                                    td.num data-label="Denied" { (count(found.denied)) }
-                                    td.num data-label="Last" { (components::ago(&found.last, now)) }
+                                    th scope="row" { (components::address_link(&found.address)) }
+                                    td.num data-label="Denied" { (format_count(found.denied)) }
+                                    td.num data-label="Last" { (components::time_ago(&found.last, now)) }
                                 }
                             }
                         }
@@ -91,7 +91,7 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
             }
         }
     };
-    Page { title: visible(&user.user).into_owned(), body }
+    Page { title: escape_invisible(&user.user).into_owned(), body }
 }
 
 #[cfg(test)]
@@ -99,12 +99,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_can_be_banned_by_his_name_alone() {
-        assert_eq!(key("a+b", true).as_deref(), Some("user:a%2Bb"));
-        assert_eq!(key("a%2Bb", true).as_deref(), Some("user:a%252Bb"));
-        assert_eq!(key("hmac:5559b01469a0a939", false), None, "nobody is called so");
-        assert_eq!(key("acme", false).as_deref(), Some("user:acme"));
-        assert_eq!(key(&"x".repeat(128), true), None, "it may go on");
+    fn a_user_is_banned_by_the_whole_name_only() {
+        assert_eq!(ban_key("a+b", true).as_deref(), Some("user:a%2Bb"));
+        assert_eq!(ban_key("a%2Bb", true).as_deref(), Some("user:a%252Bb"));
+        assert_eq!(ban_key("hmac:5559b01469a0a939", false), None, "nobody is called so");
+        assert_eq!(ban_key("acme", false).as_deref(), Some("user:acme"));
+        assert_eq!(ban_key(&"x".repeat(128), true), None, "it may go on");
         let page =
             |key| view(&User { user: "acme".into(), addresses: Vec::new() }, key, 0).body.into_string();
         assert!(
