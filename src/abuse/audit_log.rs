@@ -34,7 +34,7 @@ pub struct AuditEntry {
 pub struct AuditLog {
     clock: Arc<dyn Clock>,
     instance: String,
-    /// Whether somebody writes to that list what is [untold](AuditLog::untold).
+    /// Whether pending entries are written to that list.
     is_shared: bool,
     held: Mutex<Entries>,
 }

@@ -1,12 +1,12 @@
 //! What is recorded of limited clients: who was behind an address, when, and what was asked for.
 //!
-//! Workers note denials in a table of their own ([`Recorder`]) and hand it over every tick through a
+//! Workers record denials in a table of their own ([`Recorder`]) and hand it over every tick through a
 //! bounded queue; one thread ([`Collector`]) merges them into the [`ClientRegistry`], which the admin port
 //! reads. Nothing here makes a request wait: what does not fit is dropped and counted.
 //!
-//! Where several instances share an [`Archive`], each writes down there what it holds itself, a
-//! [`ClientSnapshot`] a client ([`ClientRegistry::pending_snapshots`]), and a [`ArchiveReader`] brings what the others hold when
-//! somebody asks.
+//! Where several instances share an [`Archive`], each writes its own records to it, one [`ClientSnapshot`] a
+//! client ([`ClientRegistry::pending_snapshots`]), and an [`ArchiveReader`] fetches those of the others when the
+//! admin port needs them.
 
 mod address;
 mod audit_log;

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    UserNaming,
+    ClientRegistry, UserNaming, address,
     clients::policies::RecordPolicies,
     recording::{
         denial::{Batch, RecordCounts, TalliedLimit, Tally, UserTally},
@@ -13,7 +13,11 @@ use super::{
 use crate::{
     config::model::{self, Abuse, Algorithm, KeyPart, KeyRecipe, Rate, Secret, Users},
     limit::{Policy, PolicyId, algorithm::metadata_list::Entry},
+    telemetry::{self, metrics::Metrics},
 };
+
+/// Microseconds.
+pub(super) const SECOND: i64 = 1_000_000;
 
 /// A request of `user` at `time`.
 pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {
@@ -33,6 +37,23 @@ pub(crate) fn policy() -> Policy {
 /// With the secret `s3cret`.
 pub(crate) fn names(users: Users) -> UserNaming {
     UserNaming::new(&Abuse { retain: Duration::from_secs(60), users, secret: Some(Secret::new("s3cret")) })
+}
+
+/// A registry with [`policy`] that retains clients for 10 s.
+pub(super) fn registry() -> ClientRegistry {
+    ClientRegistry::new(&[policy()], Duration::from_secs(10), Metrics::new(&telemetry::testing::config(), 1))
+}
+
+/// What a worker hands over of an address that was denied once, for a second.
+pub(super) fn denied_once(address: &str, time: i64) -> Batch {
+    let mut tally = tally_of(&[entry(time, "acme")], time + SECOND);
+    tally.limits[0].identifier = address::identifier(address);
+    batch(address, tally)
+}
+
+/// The addresses of all clients of the registry.
+pub(super) fn listed(registry: &ClientRegistry, now: i64) -> Vec<String> {
+    registry.clients(now, |_| true).iter().map(|client| client.shown.to_string()).collect()
 }
 
 /// One denial of the first policy by a limit with this identifier.

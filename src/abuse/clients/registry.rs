@@ -18,63 +18,42 @@ use super::{
             prepare::{AddressDenials, prepare},
         },
     },
-    ClientQuery, ClientSnapshot, DenyingLimit, LimitedClient, PageScan, PeerView, RequestRecord,
-    UserAddresses,
+    ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses,
     entry::ClientEntry,
     event_throttle::EventThrottle,
-    history::DenialHistory,
     policies::{RecordPolicies, micros},
     sort_index::Sort,
     table::ClientTable,
-    user_addresses::{PendingUpdate, UserAddress, UserAddressIndex},
+    user_addresses::{UserAddress, UserAddressIndex},
 };
 use crate::{
     limit::Policy,
     telemetry::{Events, metrics::Metrics},
 };
 
-/// Bytes of accounts published at a time, about.
-const PUBLISHED: usize = 1 << 20;
 /// Clients changed before the lock is given to whoever else waits.
-const CHUNK: usize = 256;
+pub(super) const CHUNK: usize = 256;
 /// Users looked at a sweep.
 const SWEEP: usize = 512;
-/// Clients that instances share, those denied most lately. Whoever shares with others may hold more himself.
-pub const SHARED_CLIENTS: usize = 100_000;
-
 /// Limited clients, by address: what this instance knows of each, and what the others know. Its lock is
 /// taken by the collector, by whoever publishes, and by the admin port, never by a worker.
 #[derive(Debug)]
 pub struct ClientRegistry {
-    settings: RwLock<Settings>,
-    metrics: Arc<Metrics>,
-    held: Mutex<ClientTable>,
+    pub(super) settings: RwLock<Settings>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) clients: Mutex<ClientTable>,
     /// Taken like the other, and never with it.
-    user_addresses: Mutex<UserAddressIndex>,
+    pub(super) user_addresses: Mutex<UserAddressIndex>,
     event_throttle: Mutex<EventThrottle>,
 }
 
 /// What of the configuration its records go by.
 #[derive(Debug, Clone)]
-struct Settings {
-    policies: Arc<RecordPolicies>,
-    names: Arc<UserNaming>,
+pub(super) struct Settings {
+    pub(super) policies: Arc<RecordPolicies>,
+    pub(super) names: Arc<UserNaming>,
     /// Microseconds.
     retain: i64,
-}
-
-/// What the archive is to be told of a client.
-#[derive(Debug, Clone)]
-pub struct PendingSnapshot {
-    pub address: IpNet,
-    pub snapshot: ClientSnapshot,
-    /// Hashes of users who were not told yet, and in which slice of time they were seen.
-    pub users: Vec<u64>,
-    pub slice: u32,
-    /// How long it is retained from now.
-    pub stays: Duration,
-    /// How often the client had changed.
-    changes: u64,
 }
 
 impl ClientRegistry {
@@ -86,7 +65,7 @@ impl ClientRegistry {
         Self {
             settings: RwLock::new(settings),
             metrics,
-            held: Mutex::new(ClientTable::new()),
+            clients: Mutex::new(ClientTable::new()),
             user_addresses: Mutex::new(UserAddressIndex::new()),
             event_throttle: Mutex::default(),
         }
@@ -113,7 +92,7 @@ impl ClientRegistry {
 
     /// Has nobody to share with: nothing is kept ready to be published.
     pub fn without_peers(self) -> Self {
-        self.held.lock().is_shared = false;
+        self.clients.lock().is_shared = false;
         self.user_addresses.lock().is_shared = false;
         self
     }
@@ -128,7 +107,7 @@ impl ClientRegistry {
         Arc::clone(&self.settings.read().policies)
     }
 
-    fn retain(&self) -> i64 {
+    pub(super) fn retain(&self) -> i64 {
         self.settings.read().retain
     }
 
@@ -150,7 +129,7 @@ impl ClientRegistry {
         let mut event_throttle = self.event_throttle.lock();
         let mut tallies = tallies.into_iter();
         while tallies.len() > 0 {
-            let mut clients = self.held.lock();
+            let mut clients = self.clients.lock();
             let mut seen = Vec::new();
             for AddressDenials { address, tally, users } in tallies.by_ref().take(CHUNK) {
                 if !clients.add(address, tally, &users, &policies, now) {
@@ -171,20 +150,20 @@ impl ClientRegistry {
             }
         }
         for filled in filled.chunks(CHUNK) {
-            let mut clients = self.held.lock();
+            let mut clients = self.clients.lock();
             filled.iter().for_each(|filled| clients.add_evidence(filled, &policies, now));
             evicted += clients.make_room();
         }
         if lost > 0 {
             self.metrics.add_abuse_dropped(lost);
         }
-        self.count(evicted);
+        self.count_evicted(evicted);
     }
 
     /// Forgets some of what has expired. A few calls reach everything.
     pub(in crate::abuse) fn sweep(&self, now: i64) {
         let Settings { policies, retain, .. } = self.settings.read().clone();
-        self.held.lock().sweep(&policies, retain, now);
+        self.clients.lock().sweep(&policies, retain, now);
         self.user_addresses.lock().expire(now.saturating_sub(retain), SWEEP);
     }
 
@@ -192,7 +171,7 @@ impl ClientRegistry {
     /// their turn.
     pub fn step(&self, walk: &mut PageScan, now: i64) -> bool {
         let retain = self.retain();
-        walk.step(&self.held.lock(), |held| expired(held, retain, now), now)
+        walk.step(&self.clients.lock(), |held| expired(held, retain, now), now)
     }
 
     /// All clients that `filter` lets through, in order of their addresses.
@@ -208,13 +187,13 @@ impl ClientRegistry {
     /// How many clients are held, those among them that have expired and were not swept yet; and about how many bytes
     /// they take.
     pub fn size(&self) -> (usize, usize) {
-        let clients = self.held.lock();
+        let clients = self.clients.lock();
         (clients.len(), clients.bytes())
     }
 
     /// How many clients are limited at `now`, to the second.
     pub fn limited(&self, now: i64) -> usize {
-        self.held.lock().limited(now)
+        self.clients.lock().limited(now)
     }
 
     /// One client with its records, newest first, and the limits that held it back.
@@ -224,7 +203,7 @@ impl ClientRegistry {
         now: i64,
     ) -> Option<(LimitedClient, Vec<RequestRecord>, Vec<DenyingLimit>)> {
         let Settings { policies, retain, .. } = self.settings.read().clone();
-        let mut clients = self.held.lock();
+        let mut clients = self.clients.lock();
         clients.change(address, |held| held.expire(&policies, now));
         let held = clients.get(address).filter(|held| !expired(held, retain, now))?;
         let (records, limits) = held.evidence(&address::shown(address), &policies, now);
@@ -236,7 +215,7 @@ impl ClientRegistry {
     pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<DenyingLimit>> {
         let Settings { policies, retain, .. } = self.settings.read().clone();
         self.user_addresses.lock().forget(address);
-        let held = self.held.lock().forget(address, since).filter(|held| !expired(held, retain, since))?;
+        let held = self.clients.lock().forget(address, since).filter(|held| !expired(held, retain, since))?;
         Some(held.evidence(&address::shown(address), &policies, since).1)
     }
 
@@ -261,114 +240,7 @@ impl ClientRegistry {
         found
     }
 
-    /// What the archive is to be told of users, `max` of it. Each is there again until [`ClientRegistry::told`].
-    pub fn pending_user_addresses(&self, max: usize) -> Vec<PendingUpdate> {
-        self.user_addresses.lock().pending(max)
-    }
-
-    /// The archive was told.
-    pub fn ack_user_addresses(&self, given: &[PendingUpdate]) {
-        self.user_addresses.lock().ack(given);
-    }
-
-    /// Clients that have changed since they were published, those that wait longest first: `max` of them,
-    /// or fewer where they are large. Each is there again until [`ClientRegistry::ack_snapshots`] is told of it.
-    pub fn pending_snapshots(&self, now: i64, max: usize) -> Vec<PendingSnapshot> {
-        let retain = self.retain();
-        let mut room = PUBLISHED;
-        let clients = self.held.lock();
-        let due = clients.due(now).filter_map(|(address, held)| Some((address, held, held.own()?)));
-        let due = due.take(max).take_while(|(_, _, own)| {
-            let first = room == PUBLISHED;
-            let fits = first || own.bytes() <= room;
-            room = room.saturating_sub(own.bytes());
-            fits
-        });
-        let unpublished = due.filter_map(|(address, held, own)| {
-            let publication = held.publication.as_ref()?;
-            let left = own.last.saturating_add(retain).saturating_sub(now);
-            let (slice, users) = publication.users.next();
-            Some(PendingSnapshot {
-                address,
-                snapshot: ClientSnapshot::of(own),
-                users,
-                slice,
-                stays: Duration::from_micros(left.try_into().unwrap_or(0)),
-                changes: publication.changes,
-            })
-        });
-        unpublished.collect()
-    }
-
-    /// These were published as they were given.
-    pub fn ack_snapshots<'a>(&self, given: impl IntoIterator<Item = &'a PendingSnapshot>, now: i64) {
-        let mut clients = self.held.lock();
-        for PendingSnapshot { address, changes, users, .. } in given {
-            clients.change(*address, |held| {
-                held.publication.as_mut().map(|publication| publication.ack(*changes, users, now))
-            });
-        }
-    }
-
-    /// This was not published, since the client was forgotten elsewhere after its last denial.
-    pub fn reject_snapshot(&self, given: &PendingSnapshot) {
-        let mut clients = self.held.lock();
-        let changes = |held: &ClientEntry| held.publication.as_ref().map(|publication| publication.changes);
-        // What has come since is published the next time.
-        if clients.get(given.address).and_then(changes) == Some(given.changes) {
-            clients.forget(given.address, given.snapshot.last);
-        }
-    }
-
-    /// Has everything published anew, as far as instances share it: the archive has lost it.
-    pub fn republish_all(&self, now: i64) {
-        self.user_addresses.lock().resend_all();
-        let (mut at, mut rest) = (None, SHARED_CLIENTS);
-        while rest > 0 {
-            let mut clients = self.held.lock();
-            let places: Vec<_> = clients.orders().after(Sort::Last, at).take(CHUNK.min(rest)).collect();
-            for place in &places {
-                clients.change(place.address(), |held| {
-                    let is_own = held.own().is_some();
-                    held.publication.as_mut().filter(|_| is_own).map(|publication| publication.change(now))
-                });
-            }
-            rest -= places.len();
-            at = match places.last() {
-                Some(&last) => Some(last),
-                None => return,
-            };
-        }
-    }
-
-    /// Whether a client is not known as it is since this change of the archive.
-    pub(super) fn is_outdated(&self, address: IpNet, change: i64) -> bool {
-        let clients = self.held.lock();
-        let read = |held: &ClientEntry| held.publication.as_ref()?.read;
-        clients.get(address).and_then(read) != Some(change)
-    }
-
-    /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
-    /// archive where that is known. `now`: when it was found.
-    pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
-        let PeerView { forgotten, snapshots, users } = found;
-        let shown = address::shown(address);
-        let Settings { policies, names, .. } = self.settings.read().clone();
-        let into_account = |found: ClientSnapshot| found.into_account(&shown, &policies, &names, now);
-        let others = snapshots.into_iter().map(into_account).reduce(|mut all: DenialHistory, account| {
-            all.merge(&account, &shown, &policies, now);
-            all
-        });
-        let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
-        let mut clients = self.held.lock();
-        clients.replace_peer_view(address, others, forgotten, read, now);
-        clients.change(address, |held| held.count_users(users, policies.slice(now)));
-        let evicted = clients.make_room();
-        drop(clients);
-        self.count(evicted);
-    }
-
-    fn count(&self, evicted: u64) {
+    pub(super) fn count_evicted(&self, evicted: u64) {
         if evicted > 0 {
             self.metrics.add_abuse_evicted(evicted);
         }
@@ -385,49 +257,18 @@ mod tests {
 
     use super::{
         super::{
-            super::testing::{self, entry, policy, tally_of},
+            super::testing::{self, SECOND, denied_once, entry, listed, policy, registry, tally_of},
             table::SWEEP,
         },
         *,
     };
-    use crate::telemetry::{self, Delivery, Event};
-
-    const SECOND: i64 = 1_000_000;
-
-    fn registry() -> ClientRegistry {
-        ClientRegistry::new(
-            &[policy()],
-            Duration::from_secs(10),
-            Metrics::new(&telemetry::testing::config(), 1),
-        )
-    }
-
-    fn batch(address: &str, time: i64) -> Batch {
-        let mut tally = tally_of(&[entry(time, "acme")], time + SECOND);
-        tally.limits[0].identifier = address::identifier(address);
-        testing::batch(address, tally)
-    }
-
-    /// As another instance tells of a client that it denied once.
-    fn snapshot(time: i64) -> ClientSnapshot {
-        let other = ClientRegistry::new(
-            &[policy()],
-            Duration::from_secs(10),
-            Metrics::new(&telemetry::testing::config(), 1),
-        );
-        other.record(batch("203.0.113.7", time), time);
-        other.pending_snapshots(time, 1).remove(0).snapshot
-    }
-
-    fn listed(registry: &ClientRegistry, now: i64) -> Vec<String> {
-        registry.clients(now, |_| true).iter().map(|client| client.shown.to_string()).collect()
-    }
+    use crate::telemetry::{Delivery, Event};
 
     #[test]
     fn workers_are_merged() {
         let registry = registry();
         for time in [5, 3, 9] {
-            registry.record(batch("203.0.113.7", time), 10);
+            registry.record(denied_once("203.0.113.7", time), 10);
         }
         let (client, records, limits) = registry.client(address::parse("203.0.113.7").unwrap(), 10).unwrap();
         assert_eq!((client.first, client.last, client.until), (3, 9, 9 + SECOND));
@@ -439,8 +280,8 @@ mod tests {
     #[test]
     fn clients_stay_for_as_long_as_they_are_retained() {
         let registry = registry();
-        registry.record(batch("203.0.113.7", 0), 0);
-        registry.record(batch("203.0.113.8", SECOND), SECOND);
+        registry.record(denied_once("203.0.113.7", 0), 0);
+        registry.record(denied_once("203.0.113.8", SECOND), SECOND);
         assert_eq!(listed(&registry, 10 * SECOND - 1), ["203.0.113.7", "203.0.113.8"]);
         assert_eq!(listed(&registry, 10 * SECOND), ["203.0.113.8"]);
         assert_eq!(registry.client(address::parse("203.0.113.7").unwrap(), 10 * SECOND), None);
@@ -452,16 +293,16 @@ mod tests {
     fn full_means_that_the_one_denied_longest_ago_goes() {
         const ADDRESSES: usize = 1_000;
         let registry = registry();
-        registry.held.lock().room.0 = ADDRESSES;
+        registry.clients.lock().room.0 = ADDRESSES;
         let name = |n: usize| format!("10.0.{}.{}", n / 256, n % 256);
         for n in 0..ADDRESSES {
-            registry.record(batch(&name(n), n as i64), 0);
+            registry.record(denied_once(&name(n), n as i64), 0);
         }
-        registry.record(batch(&name(0), 1_000_000), 0);
-        registry.record(batch("203.0.113.7", 0), 0);
+        registry.record(denied_once(&name(0), 1_000_000), 0);
+        registry.record(denied_once("203.0.113.7", 0), 0);
         assert_eq!(registry.metrics.abuse_evicted(), 1);
         assert!(!listed(&registry, 0).contains(&"203.0.113.7".to_owned()), "it was denied longest ago");
-        registry.record(batch("203.0.113.7", 2_000_000), 0);
+        registry.record(denied_once("203.0.113.7", 2_000_000), 0);
         let listed = listed(&registry, 0);
         assert!(listed.contains(&name(0)) && !listed.contains(&name(1)));
         assert_eq!(listed.len(), ADDRESSES);
@@ -470,7 +311,7 @@ mod tests {
     #[test]
     fn the_evidence_of_the_one_denied_longest_ago_goes_before_itself() {
         let registry = registry();
-        registry.held.lock().room.1 = 100_000;
+        registry.clients.lock().room.1 = 100_000;
         let name = |n: i64| format!("10.0.{}.{}", n / 256, n % 256);
         let records = |n: i64| {
             let known = registry.client(address::parse(&name(n)).unwrap(), 0);
@@ -488,37 +329,20 @@ mod tests {
         assert_eq!(records(0), Some((6, 3, 3)), "what comes anew is written down");
         (150..500).for_each(evidence);
         assert!(registry.metrics.abuse_evicted() > 0);
-        assert!(registry.size().1 <= 100_000 && registry.held.lock().add_up());
+        assert!(registry.size().1 <= 100_000 && registry.clients.lock().add_up());
         assert_eq!(records(1), None);
-    }
-
-    #[test]
-    fn memory_is_accounted_for() {
-        let registry = registry();
-        for n in 0..1_000 {
-            registry.record(batch(&format!("10.0.0.{}", n % 50), n), 0);
-        }
-        registry.forget(address::parse("10.0.0.1").unwrap(), 0);
-        let found = PeerView { snapshots: vec![snapshot(2_000)], users: 7, forgotten: None };
-        for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
-            registry.replace_peer_view(address::parse(address).unwrap(), found.clone(), Some(1), 0);
-        }
-        registry.ack_snapshots(&registry.pending_snapshots(10, 20), 10);
-        registry.replace_peer_view(address::parse("10.0.0.2").unwrap(), PeerView::default(), Some(1), 0);
-        registry.forget(address::parse("10.0.0.3").unwrap(), 0);
-        assert!(registry.held.lock().add_up());
     }
 
     #[test]
     fn what_was_noted_before_an_unblock_does_not_undo_it() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
-        registry.record(batch("203.0.113.7", 5), 5);
+        registry.record(denied_once("203.0.113.7", 5), 5);
         assert_eq!(registry.forget(address, 10).map(|limits| limits.len()), Some(1));
         assert_eq!(registry.forget(address, 10), None);
-        registry.record(batch("203.0.113.7", 9), 11);
+        registry.record(denied_once("203.0.113.7", 9), 11);
         assert!(listed(&registry, 11).is_empty());
-        registry.record(batch("203.0.113.7", 11), 12);
+        registry.record(denied_once("203.0.113.7", 11), 12);
         assert_eq!(listed(&registry, 12), ["203.0.113.7"]);
     }
 
@@ -526,14 +350,14 @@ mod tests {
     fn a_sweep_reaches_every_record() {
         let registry = registry();
         for n in 0..SWEEP * 2 {
-            registry.record(batch(&format!("10.0.{}.{}", n / 256, n % 256), 0), 0);
+            registry.record(denied_once(&format!("10.0.{}.{}", n / 256, n % 256), 0), 0);
             // Denied again later: the client stays, its first record expires.
-            registry.record(batch(&format!("10.0.{}.{}", n / 256, n % 256), 9 * SECOND), 0);
+            registry.record(denied_once(&format!("10.0.{}.{}", n / 256, n % 256), 9 * SECOND), 0);
         }
         for _ in 0..3 {
             registry.sweep(5 * SECOND);
         }
-        let clients = registry.held.lock();
+        let clients = registry.clients.lock();
         let records = |held: &ClientEntry| held.evidence("10.0.0.1", &registry.policies(), 0).0.len();
         assert!(clients.range((Bound::Unbounded, Bound::Unbounded)).all(|(_, held)| records(held) == 1));
     }
@@ -542,10 +366,10 @@ mod tests {
     fn whoever_listens_hears_of_clients_that_are_limited() {
         let events = Events::new();
         let registry = registry().with_events(events.clone());
-        registry.record(batch("203.0.113.6", 5), 5);
+        registry.record(denied_once("203.0.113.6", 5), 5);
         let mut listener = events.subscribe();
-        registry.record(batch("203.0.113.7", 5), 5);
-        registry.record(batch("203.0.113.7", 6), 6);
+        registry.record(denied_once("203.0.113.7", 5), 5);
+        registry.record(denied_once("203.0.113.7", 6), 6);
         let mut heard = || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             std::pin::pin!(listener.next()).poll(&mut context)
@@ -565,10 +389,10 @@ mod tests {
     #[test]
     fn what_was_noted_under_the_last_configuration_keeps_its_name() {
         let registry = registry();
-        let prepare = batch("203.0.113.7", 5);
+        let recorded = denied_once("203.0.113.7", 5);
         let other = Policy { name: "other".into(), ..policy() };
         registry.reconfigure(&[other], &[], UserNaming::default(), Duration::from_secs(20));
-        registry.record(prepare, 6);
+        registry.record(recorded, 6);
         let address = address::parse("203.0.113.7").unwrap();
         let named = |now| registry.client(address, now).map(|(client, ..)| client.policies);
         assert_eq!(named(6), Some(vec![Arc::from("per-ip")]));
@@ -579,100 +403,7 @@ mod tests {
     #[test]
     fn an_address_that_is_none_is_counted() {
         let registry = registry();
-        registry.record(batch("unknown", 1), 1);
+        registry.record(denied_once("unknown", 1), 1);
         assert_eq!(registry.metrics.abuse_dropped(), 1);
-    }
-
-    #[test]
-    fn what_has_changed_is_published_until_it_was() {
-        let registry = registry();
-        let unpublished = |now| {
-            let unpublished = registry.pending_snapshots(now, 2);
-            unpublished.iter().map(|given| given.address.addr().to_string()).collect::<Vec<_>>()
-        };
-        for (time, address) in ["203.0.113.9", "203.0.113.8", "203.0.113.7"].into_iter().enumerate() {
-            registry.record(batch(address, time as i64), time as i64);
-        }
-        assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "who waits longest comes first");
-        assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "nobody was told");
-        let given = registry.pending_snapshots(2, 2);
-        assert_eq!(given[0].stays, Duration::from_micros(10_000_000 - 2));
-        registry.record(batch("203.0.113.8", 3), 3);
-        registry.ack_snapshots(&given, 4);
-        assert_eq!(unpublished(5), ["203.0.113.7"]);
-        registry.ack_snapshots(&registry.pending_snapshots(5, 2), 5);
-        assert_eq!(
-            unpublished(5 + SECOND),
-            ["203.0.113.8"],
-            "it changed meanwhile, and is told a second later"
-        );
-        registry.ack_snapshots(&registry.pending_snapshots(5 + SECOND, 2), 5 + SECOND);
-        assert_eq!(unpublished(9 * SECOND), [""; 0]);
-        registry.republish_all(9 * SECOND);
-        assert_eq!(unpublished(9 * SECOND).len(), 2);
-    }
-
-    #[test]
-    fn a_round_is_bounded_in_bytes() {
-        let registry = registry();
-        for n in 0..400_u32 {
-            let mut batch = batch(&format!("10.0.{}.{}", n / 256, n % 256), 1);
-            batch.tallies[0].1.records = (0..1_000).map(|user| (0, entry(1, &user.to_string()))).collect();
-            registry.record(batch, 1);
-        }
-        let given = registry.pending_snapshots(1, 512);
-        assert!((10..390).contains(&given.len()), "{}", given.len());
-    }
-
-    #[test]
-    fn what_others_know_is_told_with_what_is_known_here() {
-        let registry = registry();
-        let address = address::parse("203.0.113.7").unwrap();
-        let others = |times: &[i64]| PeerView {
-            forgotten: None,
-            snapshots: times.iter().map(|&time| snapshot(time)).collect(),
-            users: 0,
-        };
-        assert!(registry.is_outdated(address, 1));
-        registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
-        assert!(!registry.is_outdated(address, 1) && registry.is_outdated(address, 2));
-        let denied =
-            || registry.client(address, 10).map(|(client, records, _)| (client.denied, records.len()));
-        assert_eq!(denied(), Some((2, 2)));
-        assert!(registry.pending_snapshots(10, 9).is_empty(), "it is theirs to tell");
-        registry.record(batch("203.0.113.7", 6), 10);
-        assert_eq!(denied(), Some((3, 3)));
-        registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
-        assert_eq!(denied(), Some((3, 3)), "read twice");
-        assert_eq!(registry.pending_snapshots(10, 9)[0].snapshot.denied, 1, "each tells its own alone");
-        registry.replace_peer_view(address, PeerView::default(), Some(2), 10);
-        assert_eq!(denied(), Some((1, 1)), "what they have no more, goes");
-    }
-
-    #[test]
-    fn an_unblock_elsewhere_voids_what_was_denied_before() {
-        let registry = registry();
-        let address = address::parse("203.0.113.7").unwrap();
-        registry.record(batch("203.0.113.7", 5), 10);
-        let forgotten = |ago| PeerView { forgotten: Some(ago), ..PeerView::default() };
-        let theirs = PeerView { snapshots: vec![snapshot(7)], ..forgotten(6) };
-        registry.replace_peer_view(address, theirs.clone(), Some(1), 10);
-        assert_eq!(registry.client(address, 10).unwrap().0.denied, 2);
-        registry.replace_peer_view(address, PeerView { forgotten: Some(4), ..theirs }, Some(2), 10);
-        assert_eq!(registry.client(address, 10).unwrap().0.denied, 1);
-        registry.replace_peer_view(address, forgotten(2), Some(3), 10);
-        assert_eq!(registry.client(address, 10), None);
-        assert!(registry.pending_snapshots(10, 9).is_empty());
-        registry.record(batch("203.0.113.7", 8), 11);
-        assert!(listed(&registry, 11).is_empty(), "prepare before, handed over after");
-        registry.record(batch("203.0.113.7", 9), 11);
-        assert_eq!(listed(&registry, 11), ["203.0.113.7"]);
-
-        let given = registry.pending_snapshots(11, 9).remove(0);
-        registry.record(batch("203.0.113.7", 10), 11);
-        registry.reject_snapshot(&given);
-        assert_eq!(listed(&registry, 11), ["203.0.113.7"], "it was denied again meanwhile");
-        registry.reject_snapshot(&registry.pending_snapshots(11, 9)[0]);
-        assert!(listed(&registry, 11).is_empty());
     }
 }

@@ -1,0 +1,268 @@
+//! What the registry sends to other instances, and what they hold of its clients.
+
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use super::{
+    super::address,
+    ClientRegistry, ClientSnapshot, PeerView,
+    entry::ClientEntry,
+    history::DenialHistory,
+    registry::{CHUNK, Settings},
+    sort_index::Sort,
+    user_addresses::PendingUpdate,
+};
+
+/// Bytes of accounts published at a time, about.
+const PUBLISHED: usize = 1 << 20;
+/// Clients that instances share: those denied most recently. An instance may hold more itself.
+pub const SHARED_CLIENTS: usize = 100_000;
+
+/// What the archive is to be told of a client.
+#[derive(Debug, Clone)]
+pub struct PendingSnapshot {
+    pub address: IpNet,
+    pub snapshot: ClientSnapshot,
+    /// Hashes of users who were not told yet, and in which slice of time they were seen.
+    pub users: Vec<u64>,
+    pub slice: u32,
+    /// How long it is retained from now.
+    pub stays: Duration,
+    /// How often the client had changed.
+    changes: u64,
+}
+
+impl ClientRegistry {
+    /// What the archive is to be told of users, `max` of it. Each is there again until [`ClientRegistry::ack_user_addresses`].
+    pub fn pending_user_addresses(&self, max: usize) -> Vec<PendingUpdate> {
+        self.user_addresses.lock().pending(max)
+    }
+
+    /// The archive was told.
+    pub fn ack_user_addresses(&self, given: &[PendingUpdate]) {
+        self.user_addresses.lock().ack(given);
+    }
+
+    /// Clients that have changed since they were published, those that wait longest first: `max` of them,
+    /// or fewer where they are large. Each is there again until [`ClientRegistry::ack_snapshots`] is told of it.
+    pub fn pending_snapshots(&self, now: i64, max: usize) -> Vec<PendingSnapshot> {
+        let retain = self.retain();
+        let mut room = PUBLISHED;
+        let clients = self.clients.lock();
+        let due = clients.due(now).filter_map(|(address, held)| Some((address, held, held.own()?)));
+        let due = due.take(max).take_while(|(_, _, own)| {
+            let first = room == PUBLISHED;
+            let fits = first || own.bytes() <= room;
+            room = room.saturating_sub(own.bytes());
+            fits
+        });
+        let unpublished = due.filter_map(|(address, held, own)| {
+            let publication = held.publication.as_ref()?;
+            let left = own.last.saturating_add(retain).saturating_sub(now);
+            let (slice, users) = publication.users.next();
+            Some(PendingSnapshot {
+                address,
+                snapshot: ClientSnapshot::of(own),
+                users,
+                slice,
+                stays: Duration::from_micros(left.try_into().unwrap_or(0)),
+                changes: publication.changes,
+            })
+        });
+        unpublished.collect()
+    }
+
+    /// These were published as they were given.
+    pub fn ack_snapshots<'a>(&self, given: impl IntoIterator<Item = &'a PendingSnapshot>, now: i64) {
+        let mut clients = self.clients.lock();
+        for PendingSnapshot { address, changes, users, .. } in given {
+            clients.change(*address, |held| {
+                held.publication.as_mut().map(|publication| publication.ack(*changes, users, now))
+            });
+        }
+    }
+
+    /// This was not published, since the client was forgotten elsewhere after its last denial.
+    pub fn reject_snapshot(&self, given: &PendingSnapshot) {
+        let mut clients = self.clients.lock();
+        let changes = |held: &ClientEntry| held.publication.as_ref().map(|publication| publication.changes);
+        // What has come since is published the next time.
+        if clients.get(given.address).and_then(changes) == Some(given.changes) {
+            clients.forget(given.address, given.snapshot.last);
+        }
+    }
+
+    /// Has everything published anew, as far as instances share it: the archive has lost it.
+    pub fn republish_all(&self, now: i64) {
+        self.user_addresses.lock().resend_all();
+        let (mut at, mut rest) = (None, SHARED_CLIENTS);
+        while rest > 0 {
+            let mut clients = self.clients.lock();
+            let places: Vec<_> = clients.orders().after(Sort::Last, at).take(CHUNK.min(rest)).collect();
+            for place in &places {
+                clients.change(place.address(), |held| {
+                    let is_own = held.own().is_some();
+                    held.publication.as_mut().filter(|_| is_own).map(|publication| publication.change(now))
+                });
+            }
+            rest -= places.len();
+            at = match places.last() {
+                Some(&last) => Some(last),
+                None => return,
+            };
+        }
+    }
+
+    /// Whether a client is not known as it is since this change of the archive.
+    pub(super) fn is_outdated(&self, address: IpNet, change: i64) -> bool {
+        let clients = self.clients.lock();
+        let read = |held: &ClientEntry| held.publication.as_ref()?.read;
+        clients.get(address).and_then(read) != Some(change)
+    }
+
+    /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
+    /// archive where that is known. `now`: when it was found.
+    pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
+        let PeerView { forgotten, snapshots, users } = found;
+        let shown = address::shown(address);
+        let Settings { policies, names, .. } = self.settings.read().clone();
+        let into_account = |found: ClientSnapshot| found.into_account(&shown, &policies, &names, now);
+        let others = snapshots.into_iter().map(into_account).reduce(|mut all: DenialHistory, account| {
+            all.merge(&account, &shown, &policies, now);
+            all
+        });
+        let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
+        let mut clients = self.clients.lock();
+        clients.replace_peer_view(address, others, forgotten, read, now);
+        clients.change(address, |held| held.count_users(users, policies.slice(now)));
+        let evicted = clients.make_room();
+        drop(clients);
+        self.count_evicted(evicted);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::super::testing::{SECOND, denied_once, entry, listed, registry},
+        *,
+    };
+
+    /// What another instance sends of a client that it denied once.
+    fn snapshot(time: i64) -> ClientSnapshot {
+        let other = registry();
+        other.record(denied_once("203.0.113.7", time), time);
+        other.pending_snapshots(time, 1).remove(0).snapshot
+    }
+
+    #[test]
+    fn memory_is_accounted_for() {
+        let registry = registry();
+        for n in 0..1_000 {
+            registry.record(denied_once(&format!("10.0.0.{}", n % 50), n), 0);
+        }
+        registry.forget(address::parse("10.0.0.1").unwrap(), 0);
+        let found = PeerView { snapshots: vec![snapshot(2_000)], users: 7, forgotten: None };
+        for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+            registry.replace_peer_view(address::parse(address).unwrap(), found.clone(), Some(1), 0);
+        }
+        registry.ack_snapshots(&registry.pending_snapshots(10, 20), 10);
+        registry.replace_peer_view(address::parse("10.0.0.2").unwrap(), PeerView::default(), Some(1), 0);
+        registry.forget(address::parse("10.0.0.3").unwrap(), 0);
+        assert!(registry.clients.lock().add_up());
+    }
+
+    #[test]
+    fn what_has_changed_is_published_until_it_was() {
+        let registry = registry();
+        let unpublished = |now| {
+            let unpublished = registry.pending_snapshots(now, 2);
+            unpublished.iter().map(|given| given.address.addr().to_string()).collect::<Vec<_>>()
+        };
+        for (time, address) in ["203.0.113.9", "203.0.113.8", "203.0.113.7"].into_iter().enumerate() {
+            registry.record(denied_once(address, time as i64), time as i64);
+        }
+        assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "who waits longest comes first");
+        assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "nobody was told");
+        let given = registry.pending_snapshots(2, 2);
+        assert_eq!(given[0].stays, Duration::from_micros(10_000_000 - 2));
+        registry.record(denied_once("203.0.113.8", 3), 3);
+        registry.ack_snapshots(&given, 4);
+        assert_eq!(unpublished(5), ["203.0.113.7"]);
+        registry.ack_snapshots(&registry.pending_snapshots(5, 2), 5);
+        assert_eq!(
+            unpublished(5 + SECOND),
+            ["203.0.113.8"],
+            "it changed meanwhile, and is told a second later"
+        );
+        registry.ack_snapshots(&registry.pending_snapshots(5 + SECOND, 2), 5 + SECOND);
+        assert_eq!(unpublished(9 * SECOND), [""; 0]);
+        registry.republish_all(9 * SECOND);
+        assert_eq!(unpublished(9 * SECOND).len(), 2);
+    }
+
+    #[test]
+    fn a_round_is_bounded_in_bytes() {
+        let registry = registry();
+        for n in 0..400_u32 {
+            let mut batch = denied_once(&format!("10.0.{}.{}", n / 256, n % 256), 1);
+            batch.tallies[0].1.records = (0..1_000).map(|user| (0, entry(1, &user.to_string()))).collect();
+            registry.record(batch, 1);
+        }
+        let given = registry.pending_snapshots(1, 512);
+        assert!((10..390).contains(&given.len()), "{}", given.len());
+    }
+
+    #[test]
+    fn what_others_know_is_told_with_what_is_known_here() {
+        let registry = registry();
+        let address = address::parse("203.0.113.7").unwrap();
+        let others = |times: &[i64]| PeerView {
+            forgotten: None,
+            snapshots: times.iter().map(|&time| snapshot(time)).collect(),
+            users: 0,
+        };
+        assert!(registry.is_outdated(address, 1));
+        registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
+        assert!(!registry.is_outdated(address, 1) && registry.is_outdated(address, 2));
+        let denied =
+            || registry.client(address, 10).map(|(client, records, _)| (client.denied, records.len()));
+        assert_eq!(denied(), Some((2, 2)));
+        assert!(registry.pending_snapshots(10, 9).is_empty(), "it is theirs to tell");
+        registry.record(denied_once("203.0.113.7", 6), 10);
+        assert_eq!(denied(), Some((3, 3)));
+        registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
+        assert_eq!(denied(), Some((3, 3)), "read twice");
+        assert_eq!(registry.pending_snapshots(10, 9)[0].snapshot.denied, 1, "each tells its own alone");
+        registry.replace_peer_view(address, PeerView::default(), Some(2), 10);
+        assert_eq!(denied(), Some((1, 1)), "what they have no more, goes");
+    }
+
+    #[test]
+    fn an_unblock_elsewhere_voids_what_was_denied_before() {
+        let registry = registry();
+        let address = address::parse("203.0.113.7").unwrap();
+        registry.record(denied_once("203.0.113.7", 5), 10);
+        let forgotten = |ago| PeerView { forgotten: Some(ago), ..PeerView::default() };
+        let theirs = PeerView { snapshots: vec![snapshot(7)], ..forgotten(6) };
+        registry.replace_peer_view(address, theirs.clone(), Some(1), 10);
+        assert_eq!(registry.client(address, 10).unwrap().0.denied, 2);
+        registry.replace_peer_view(address, PeerView { forgotten: Some(4), ..theirs }, Some(2), 10);
+        assert_eq!(registry.client(address, 10).unwrap().0.denied, 1);
+        registry.replace_peer_view(address, forgotten(2), Some(3), 10);
+        assert_eq!(registry.client(address, 10), None);
+        assert!(registry.pending_snapshots(10, 9).is_empty());
+        registry.record(denied_once("203.0.113.7", 8), 11);
+        assert!(listed(&registry, 11).is_empty(), "noted before, handed over after");
+        registry.record(denied_once("203.0.113.7", 9), 11);
+        assert_eq!(listed(&registry, 11), ["203.0.113.7"]);
+
+        let given = registry.pending_snapshots(11, 9).remove(0);
+        registry.record(denied_once("203.0.113.7", 10), 11);
+        registry.reject_snapshot(&given);
+        assert_eq!(listed(&registry, 11), ["203.0.113.7"], "it was denied again meanwhile");
+        registry.reject_snapshot(&registry.pending_snapshots(11, 9)[0]);
+        assert!(listed(&registry, 11).is_empty());
+    }
+}
