@@ -50,7 +50,8 @@ fn without_restart(old: &Config, new: Config, has_access_log: bool) -> Config {
 const NAMED: [(&str, &str); 4] =
     [("policies", "policy"), ("bans", "ban"), ("upstreams", "upstream"), ("routes", "route")];
 
-/// Settings that may contain names of users, or what clients must not know. Only the fact of a change is reported.
+/// Settings of a policy, a ban, an upstream or a route that may contain names of users, or what clients must not know, by
+/// their paths in it. Only the fact of a change is reported.
 const CONFIDENTIAL: [&str; 4] = ["exempt", "headers", "overrides", "reply"];
 
 /// Longer values are not shown, in characters.
@@ -132,7 +133,7 @@ fn look_the_same(path: &str, old: &Value, new: &Value) -> bool {
 }
 
 fn is_confidential(path: &str) -> bool {
-    path.rsplit('.').next().is_some_and(|key| CONFIDENTIAL.contains(&key))
+    CONFIDENTIAL.contains(&path)
 }
 
 fn value<'a>(mapping: &'a Map<String, Value>, key: &str) -> &'a Value {
@@ -322,8 +323,16 @@ mod tests {
         new.admin.token = Some(Secret::new("hush"));
         new.access_log.format = AccessLogFormat::Combined;
         new.client_limits.connections = 7;
+        new.client_limits.headers = 50;
         let Difference { in_force, changed, needs_restart } = Difference::between(&old, &new, false);
-        assert_eq!(changed, [format!("client_limits.connections: {} → 7", old.client_limits.connections)]);
+        let then = &old.client_limits;
+        assert_eq!(
+            changed,
+            [
+                format!("client_limits.connections: {} → 7", then.connections),
+                format!("client_limits.headers: {} → 50", then.headers),
+            ]
+        );
         let expected = ["access_log.format: off → combined", "admin.token: none → ***", "workers: 1 → 77"];
         assert_eq!(needs_restart, expected);
         assert_eq!((in_force.workers, &in_force.admin), (old.workers, &old.admin));
