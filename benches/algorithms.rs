@@ -27,60 +27,64 @@ mod support;
 
 use support::{
     Redis, address,
-    load::{RUN, local, under_way},
+    load::{RUN_TIME, block_on_local, run_concurrently},
     policy,
     process::{cpu_nanos, resident_bytes},
 };
 
-/// The one of the binary.
+/// The allocator of the proxy.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What is limited by it, and how often each is asked about before its size is taken.
+/// Keys of each measurement, and the requests per key before its size is measured.
 const KEYS: usize = 10_000;
 const MANY_KEYS: usize = 1_000_000;
-const FULL: u64 = 100;
-const FULL_KEYS: usize = 50_000;
-/// A limit that is not reached.
-const MANY: u64 = 1_000_000_000;
+const FILL_REQUESTS: u64 = 100;
+const FILLED_KEYS: usize = 50_000;
+/// A limit that is never reached.
+const UNREACHED: u64 = 1_000_000_000;
 
 struct Subject {
     name: &'static str,
     algorithm: Algorithm,
-    /// So many in so many milliseconds.
+    /// Units and milliseconds of each tier.
     tiers: &'static [(u64, u64)],
 }
 
 const MINUTE: u64 = 60_000;
 
 const SUBJECTS: [Subject; 11] = [
-    Subject { name: "single_counter", algorithm: Algorithm::SingleCounter, tiers: &[(MANY, MINUTE)] },
-    Subject { name: "fixed_window", algorithm: Algorithm::FixedWindow, tiers: &[(MANY, MINUTE)] },
+    Subject { name: "single_counter", algorithm: Algorithm::SingleCounter, tiers: &[(UNREACHED, MINUTE)] },
+    Subject { name: "fixed_window", algorithm: Algorithm::FixedWindow, tiers: &[(UNREACHED, MINUTE)] },
     Subject {
         name: "fixed_window, 3 tiers",
         algorithm: Algorithm::FixedWindow,
-        tiers: &[(MANY, 1_000), (MANY, MINUTE), (MANY, 60 * MINUTE)],
+        tiers: &[(UNREACHED, 1_000), (UNREACHED, MINUTE), (UNREACHED, 60 * MINUTE)],
     },
-    Subject { name: "metadata_list", algorithm: Algorithm::MetadataList, tiers: &[(MANY, MINUTE)] },
+    Subject { name: "metadata_list", algorithm: Algorithm::MetadataList, tiers: &[(UNREACHED, MINUTE)] },
     Subject {
         name: "sliding_window",
         algorithm: Algorithm::SlidingWindow { buckets: 10 },
-        tiers: &[(MANY, MINUTE)],
+        tiers: &[(UNREACHED, MINUTE)],
     },
     Subject {
         name: "sliding_window, 3 horizons",
         algorithm: Algorithm::SlidingWindow { buckets: 10 },
-        tiers: &[(MANY, 1_000), (MANY, 10_000), (MANY, 15_000)],
+        tiers: &[(UNREACHED, 1_000), (UNREACHED, 10_000), (UNREACHED, 15_000)],
     },
-    Subject { name: "sliding_log", algorithm: Algorithm::SlidingLog, tiers: &[(10 * FULL, 10 * MINUTE)] },
-    Subject { name: "sliding_counter", algorithm: Algorithm::SlidingCounter, tiers: &[(MANY, MINUTE)] },
+    Subject {
+        name: "sliding_log",
+        algorithm: Algorithm::SlidingLog,
+        tiers: &[(10 * FILL_REQUESTS, 10 * MINUTE)],
+    },
+    Subject { name: "sliding_counter", algorithm: Algorithm::SlidingCounter, tiers: &[(UNREACHED, MINUTE)] },
     Subject {
         name: "gcra",
-        algorithm: Algorithm::Gcra { burst: MANY, delay: Duration::ZERO },
+        algorithm: Algorithm::Gcra { burst: UNREACHED, delay: Duration::ZERO },
         // So slow that no bucket is empty before it is measured.
         tiers: &[(100, 1440 * MINUTE)],
     },
-    Subject { name: "concurrency", algorithm: Algorithm::Concurrency, tiers: &[(MANY, MINUTE)] },
+    Subject { name: "concurrency", algorithm: Algorithm::Concurrency, tiers: &[(UNREACHED, MINUTE)] },
     Subject { name: "distinct", algorithm: Algorithm::Distinct, tiers: &[(10_000, MINUTE)] },
 ];
 
@@ -91,7 +95,7 @@ fn main() {
     let only = env::args().nth(1).filter(|name| !name.starts_with("--"));
     println!(
         "| algorithm | memory: decisions/s a core | ns each | bytes a key | Redis: decisions/s | µs of its CPU each | \
-         bytes a key, used once | {FULL} times |"
+         bytes a key, used once | {FILL_REQUESTS} times |"
     );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for subject in SUBJECTS.iter().filter(|s| only.as_ref().is_none_or(|only| s.name.contains(only))) {
@@ -120,7 +124,7 @@ fn in_memory(subject: &Subject) -> f64 {
             for _ in 0..1_000 {
                 let check = std::slice::from_ref(&checks[key]);
                 let decision = store.decide_now(check);
-                subject.end(&store, check, &decision);
+                subject.release(&store, check, &decision);
                 // A stride that no prefetcher follows and that visits every key.
                 key = (key + 48_611) % keys;
                 made += 1;
@@ -132,8 +136,8 @@ fn in_memory(subject: &Subject) -> f64 {
     run(Duration::from_millis(700))
 }
 
-/// Bytes a key in memory, once used and `FULL` times, measured in a process of its own: what another left behind
-/// would be used again.
+/// Bytes a key in memory, once used and `FILL_REQUESTS` times, measured in a process of its own, so that memory
+/// freed by another measurement is not reused.
 fn size_of(subject: &Subject) -> String {
     let run = |this| {
         // Freed memory goes back at once, so that what is resident is what is in use.
@@ -155,17 +159,17 @@ fn size_in_memory(name: &str) {
         }
         resident_bytes().saturating_sub(before) as usize / store.stats().keys.max(1)
     };
-    // The smaller one first: what it leaves behind is not resident any more.
-    let full = size(FULL_KEYS, FULL);
+    // The smaller one first, since its memory is released before the other.
+    let full = size(FILLED_KEYS, FILL_REQUESTS);
     println!("{} … {full}", size(MANY_KEYS, 1));
 }
 
-/// Microseconds of Redis' CPU a decision, with many under way, and decisions a second.
+/// Microseconds of Redis' CPU a decision, with many decisions in flight, and decisions a second.
 fn in_redis(subject: &'static Subject) -> (f64, f64) {
     let redis = Redis::start();
-    local(async {
+    block_on_local(async {
         let (policy, store) = (Rc::new(subject.policy()), Rc::new(redis.store()));
-        let made = under_way(&redis, |_| {
+        let made = run_concurrently(&redis, |_| {
             let (policy, store) = (Rc::clone(&policy), Rc::clone(&store));
             async move |number| {
                 let key = usize::try_from(number).unwrap() * 7_919 % KEYS;
@@ -177,14 +181,14 @@ fn in_redis(subject: &'static Subject) -> (f64, f64) {
             }
         })
         .await;
-        (redis.since_mark() / made as f64, made as f64 / RUN.as_secs_f64())
+        (redis.cpu_since_mark() / made as f64, made as f64 / RUN_TIME.as_secs_f64())
     })
 }
 
-/// What Redis says that a key takes, once used and `FULL` times.
+/// The size of a key as Redis reports it, once used and `FILL_REQUESTS` times.
 fn sizes_in_redis(subject: &Subject) -> (u64, u64) {
     let redis = Redis::start();
-    local(async {
+    block_on_local(async {
         let (policy, store, mut connection) = (subject.policy(), redis.store(), redis.connect().await);
         let mut usage = redis::cmd("MEMORY");
         store.decide(&[subject.check(&policy, 0, 0)]).await.unwrap();
@@ -192,7 +196,7 @@ fn sizes_in_redis(subject: &Subject) -> (u64, u64) {
             redis::cmd("KEYS").arg("ratelimit:{ip:*").query_async(&mut connection).await.unwrap();
         usage.arg("USAGE").arg(&keys[0]).arg("SAMPLES").arg(0);
         let once = usage.query_async(&mut connection).await.unwrap();
-        for time in 1..FULL {
+        for time in 1..FILL_REQUESTS {
             store.decide(&[subject.check(&policy, 0, time)]).await.unwrap();
         }
         (once, usage.query_async(&mut connection).await.unwrap())
@@ -204,7 +208,7 @@ impl Subject {
         policy(self.algorithm, self.tiers)
     }
 
-    /// The request number `time` of a key.
+    /// The check of a key's request number `time`.
     fn check<'a>(&self, policy: &'a Policy, key: usize, time: u64) -> Check<'a> {
         let detail = match self.algorithm {
             Algorithm::MetadataList => Detail::Entry(Arc::new(Entry {
@@ -213,9 +217,9 @@ impl Subject {
                 method: http::Method::GET,
                 path: "/api/orders".into(),
             })),
-            // A hash, of as many users as fill the key; a token.
+            // The hash of one of `FILL_REQUESTS` users.
             Algorithm::Distinct => Detail::Member(
-                u128::from(time % FULL).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835),
+                u128::from(time % FILL_REQUESTS).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835),
             ),
             Algorithm::Concurrency => Detail::Member(u128::from(time)),
             _ => Detail::None,
@@ -223,8 +227,8 @@ impl Subject {
         Check { policy, identifier: address(key).into(), cost: 1, detail }
     }
 
-    /// A lease is given back.
-    fn end(&self, store: &MemoryStore, check: &[Check<'_>], decision: &Decision) {
+    /// Refunds a lease.
+    fn release(&self, store: &MemoryStore, check: &[Check<'_>], decision: &Decision) {
         if self.algorithm == Algorithm::Concurrency {
             store.refund_now(check, decision.receipt());
         }

@@ -1,5 +1,5 @@
-//! Redis' CPU time a decision, with 32 under way, against what most do: one EVALSHA a request, on a connection
-//! of its own, of a script for that algorithm alone. And the latency of one decision beside a PING.
+//! Redis' CPU time a decision, with 32 decisions in flight, against the usual way: one EVALSHA a request, on a connection of
+//! its own, of a script for that algorithm alone. And the latency of one decision beside a PING.
 //!
 //! `cargo bench --bench redis [NAME]`; takes `redis-server` from the PATH.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a table is what it is for, and it may end")]
@@ -19,7 +19,7 @@ mod support;
 
 use support::{
     Redis,
-    load::{RUN, UNDER_WAY, local, under_way},
+    load::{CONCURRENCY, RUN_TIME, block_on_local, run_concurrently},
     policy,
 };
 
@@ -29,7 +29,7 @@ const KEYS: u64 = 10_000;
 struct Workload {
     name: &'static str,
     algorithm: Algorithm,
-    /// So many in so many milliseconds.
+    /// Units and milliseconds of each tier.
     tiers: &'static [(u64, u64)],
     identifiers: &'static [&'static str],
     keys: u64,
@@ -67,13 +67,13 @@ for i = 1, #KEYS do
 end
 return ok";
 
-const MANY: u64 = 1_000_000_000;
+const UNREACHED: u64 = 1_000_000_000;
 
 const WORKLOADS: [Workload; 7] = [
     Workload {
         name: "single_counter",
         algorithm: Algorithm::SingleCounter,
-        tiers: &[(MANY, 60_000)],
+        tiers: &[(UNREACHED, 60_000)],
         identifiers: &["ip:"],
         keys: KEYS,
         naive: COUNTER,
@@ -81,7 +81,7 @@ const WORKLOADS: [Workload; 7] = [
     Workload {
         name: "fixed_window",
         algorithm: Algorithm::FixedWindow,
-        tiers: &[(MANY, 60_000)],
+        tiers: &[(UNREACHED, 60_000)],
         identifiers: &["ip:"],
         keys: KEYS,
         naive: COUNTER,
@@ -89,7 +89,7 @@ const WORKLOADS: [Workload; 7] = [
     Workload {
         name: "fixed_window, hot key",
         algorithm: Algorithm::FixedWindow,
-        tiers: &[(MANY, 60_000)],
+        tiers: &[(UNREACHED, 60_000)],
         identifiers: &["ip:"],
         keys: 1,
         naive: COUNTER,
@@ -121,7 +121,7 @@ const WORKLOADS: [Workload; 7] = [
     Workload {
         name: "3 tiers × 2 identifiers",
         algorithm: Algorithm::FixedWindow,
-        tiers: &[(MANY, 1_000), (MANY, 60_000), (MANY, 3_600_000)],
+        tiers: &[(UNREACHED, 1_000), (UNREACHED, 60_000), (UNREACHED, 3_600_000)],
         identifiers: &["ip:", "user:"],
         keys: KEYS,
         naive: TIERS,
@@ -145,10 +145,10 @@ fn main() {
 /// decisions a second.
 fn measure(load: &impl AsyncFn(&Redis) -> u64) -> (f64, f64) {
     let redis = Redis::start();
-    local(async {
+    block_on_local(async {
         // The load says how many it made in its second part, and notes the CPU time at its beginning.
         let made = load(&redis).await;
-        (redis.since_mark() / made as f64, made as f64 / RUN.as_secs_f64())
+        (redis.cpu_since_mark() / made as f64, made as f64 / RUN_TIME.as_secs_f64())
     })
 }
 
@@ -163,7 +163,7 @@ async fn ours(workload: &Workload, redis: &Redis) -> u64 {
     });
     let identifiers = workload.identifiers;
     let keys = workload.keys;
-    under_way(redis, |_| {
+    run_concurrently(redis, |_| {
         let (policy, store, entry) = (Rc::clone(&policy), Rc::clone(&store), Arc::clone(&entry));
         async move |number| {
             let key = number * 7919 % keys;
@@ -188,12 +188,12 @@ async fn ours(workload: &Workload, redis: &Redis) -> u64 {
 async fn naive(workload: &Workload, redis: &Redis) -> u64 {
     let script = Rc::new(Script::new(workload.naive));
     let mut connections = Vec::new();
-    for _ in 0..UNDER_WAY {
+    for _ in 0..CONCURRENCY {
         connections.push(redis.connect().await);
     }
     let (keys, identifiers, tiers) = (workload.keys, workload.identifiers, workload.tiers);
     let is_tiers = workload.naive == TIERS;
-    under_way(redis, |index| {
+    run_concurrently(redis, |index| {
         let (script, connection) = (Rc::clone(&script), connections[index].clone());
         async move |number| {
             let key = number * 7919 % keys;
@@ -213,7 +213,7 @@ async fn naive(workload: &Workload, redis: &Redis) -> u64 {
 /// What one decision takes when nothing else is asked, in turn with a PING.
 fn latency() {
     let redis = Redis::start();
-    let (mut pings, mut decisions) = local(async {
+    let (mut pings, mut decisions) = block_on_local(async {
         let policy = policy(WORKLOADS[1].algorithm, WORKLOADS[1].tiers);
         let (store, mut connection) = (redis.store(), redis.connect().await);
         let (mut pings, mut decisions) = (Vec::new(), Vec::new());

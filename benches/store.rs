@@ -32,7 +32,7 @@ use support::{
     process::{cpu_nanos, resident_bytes},
 };
 
-/// The one of the binary.
+/// The allocator of the proxy.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -51,7 +51,7 @@ const ALGORITHMS: [(&str, Algorithm); 7] = [
 ];
 
 fn main() {
-    // Memory is measured in a process of its own: what another left behind would be used again.
+    // Memory is measured in a process of its own, so that memory freed by another measurement is not reused.
     if let Ok(algorithm) = env::var("BENCH_MANY_KEYS") {
         return many_keys(&algorithm);
     }
@@ -86,8 +86,8 @@ fn main() {
     }
 }
 
-/// A million limits are over and are swept as the proxy does it, ten times a second, while clients ask: how long a
-/// decision takes then, and what a sweep takes of the processor (a 256th of it with any one lock held).
+/// Sweeps a million expired limits as the proxy does, ten times a second, during decisions. Prints how long a decision takes
+/// then, and the CPU time of a sweep (a 256th of it under any one lock).
 fn pauses() {
     const TICK: Duration = Duration::from_millis(100);
     const SWEEP: usize = 20_000;
@@ -141,7 +141,7 @@ fn pauses() {
 fn decide(name: &str, keys: &str, policy: &Policy, count: usize, threads: usize) {
     let store = MemoryStore::new(MANY_KEYS, Arc::new(SystemClock::new()));
     let entry = Arc::new(Entry { time: 0, user: None, method: http::Method::GET, path: "/a".into() });
-    // Made beforehand: to make identifiers is not the store's work.
+    // Made in advance: building identifiers is not the store's work.
     let check = |i| Check {
         policy,
         identifier: address(i).into(),

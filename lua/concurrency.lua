@@ -1,22 +1,22 @@
--- concurrency: how many requests are under way. Each holds a lease, which its token gives back, and which expires if nobody
--- renews it or gives it back.
+-- concurrency: limits how many requests are in flight. Each request holds a lease. The lease ends when its token is
+-- refunded, or expires when it is not renewed in time.
 --
--- state   a sorted set: the tokens of the leases (16 bytes each), by the time at which each expires, in microseconds since
---         the Unix epoch. What expires more than two lengths of a lease from now is void: a clock was set back.
+-- state   a sorted set: the tokens of the leases (16 bytes each). A score is the lease's expiry in microseconds since the
+--         Unix epoch. A lease that expires more than two lease lengths from now is void: a clock was set back.
 -- policy  limit, how long a lease lasts
--- takes   the token
--- says    leases held, 1 if the token holds one of them
+-- detail  the token
+-- reply   leases held, 1 if the token holds one of them
 --
--- In memory: the key, leases held, how many others are stored (false: something else is in their place), which tokens are
--- to be written and the list of those, whether the last that asked holds a lease, and what time no lease may pass.
+-- In memory: the key; leases held; how many expired or void leases are stored (false: the key holds another type); the tokens
+-- to write, as a set and as a list; whether the token last read holds a lease; the latest valid expiry.
 
 algorithms[8] = {
-  extras = 1,
+  detail_count = 1,
   load = function(key, policy, now)
-    local furthest = now + 2 * policy[2]
-    local all, held = number_of(ask('ZCARD', key)), 0
-    if all and all > 0 then held = call('ZCOUNT', key, '(' .. format(integer, now), format(integer, furthest)) end
-    return { key, held, all and all - held, {}, {}, false, furthest }
+    local latest = now + 2 * policy[2]
+    local all, held = number_of(try_call('ZCARD', key)), 0
+    if all and all > 0 then held = call('ZCOUNT', key, '(' .. format(integer, now), format(integer, latest)) end
+    return { key, held, all and all - held, {}, {}, false, latest }
   end,
   read = function(state, policy, now, cost, reply, n, token)
     local held, limit = state[2], policy[1]
@@ -44,6 +44,6 @@ algorithms[8] = {
       if call('ZREMRANGEBYSCORE', key, '(' .. format(integer, state[7]), '+inf') > 0 then discarded = discarded + 1 end
     end
     add_members(key, state[5], now + policy[2])
-    call('PEXPIRE', key, lifetime(2 * policy[2]))
+    call('PEXPIRE', key, lifetime_text(2 * policy[2]))
   end,
 }

@@ -1,21 +1,29 @@
--- distinct: how many different values were seen in a window. One that was seen is always admitted.
+-- distinct: limits how many different values are seen in a window. A value that was seen already is always admitted.
 --
--- state   a sorted set: the values, hashed (16 bytes each), by the time at which each was last seen, in microseconds since
---         the Unix epoch
+-- state   a sorted set: the hashes of the values (16 bytes each). A score is the time at which the value was last seen, in
+--         microseconds since the Unix epoch.
 -- policy  limit, window
--- takes   the value
--- says    values in the window, time until the oldest leaves (a whole window if there is none), time until a new one fits,
---         and, if this one is among them, time until the oldest leaves once it was seen again; else 0
+-- detail  the value's hash
+-- reply   values in the window, time until the oldest leaves (a whole window if there is none), time until a new one fits,
+--         and, if this value is in the window, time until the oldest leaves once this one is seen again; else 0
 --
--- In memory a list, since fields take longer to find:
+-- In memory a list, since its access is faster than a field's:
 local KEY, USED, TIME, KNOWN, FIRST, SECOND, SEEN, LIST, MOVED, SCORE, CUTOFF, STALE = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12
--- the key; values in the window; the time of the limit, which is now, or its newest value's if that lies ahead; how many of
--- them are stored; when the two oldest of those were seen; which values are to be written, and the list of those; when those
--- of them that are stored were seen; when the last that asked was, false if it was not, true if it is to be written; the
--- start of the window; whether something else is in the way, or void.
+-- KEY     the key
+-- USED    values in the window
+-- TIME    the limit's own time: now, or the newest value's time if that lies ahead
+-- KNOWN   how many of the values are stored
+-- FIRST, SECOND
+--         when the two oldest stored values were seen
+-- SEEN, LIST
+--         the values to write, as a set and as a list
+-- MOVED   the stored times of the values to write
+-- SCORE   when the value last read was seen: false if it was not, true if it is to be written
+-- CUTOFF  the start of the window
+-- STALE   whether the key must be deleted first: it holds another type, or void state
 
--- When the value was seen that leaves as number `index` (from 0): those that are to be written are the last.
-local function seen(state, index)
+-- When the value that leaves as number `index` (from 0) was seen. Values to write leave last.
+local function nth_seen_at(state, index)
   local known, moved = state[KNOWN], state[MOVED]
   if #moved == 0 and index < 2 then return state[FIRST + index] or state[TIME] end
   if index >= known then return state[TIME] end
@@ -28,19 +36,19 @@ local function seen(state, index)
     for j = 1, #moved do
       if moved[j] <= time then before = before - 1 end
     end
-    -- As many as are to leave before it, and itself.
+    -- `before`: how many leave up to and including this one.
     if before > index then return time end
   end
   return state[TIME]
 end
 
 algorithms[9] = {
-  extras = 1,
+  detail_count = 1,
   load = function(key, policy, now)
-    local found, window = ask('ZRANGE', key, '-1', '-1', 'WITHSCORES'), policy[2]
+    local found, window = try_call('ZRANGE', key, '-1', '-1', 'WITHSCORES'), policy[2]
     local newest = found[2] and found[2] + 0
     if not newest or newest - now > window then
-      local stale = newest and true or not found[1] and foreign(found)
+      local stale = newest and true or not found[1] and is_wrong_type(found)
       if newest then discarded = discarded + 1 end
       return { key, 0, now, 0, false, false, {}, {}, {}, false, false, stale }
     end
@@ -58,16 +66,16 @@ algorithms[9] = {
     local used, limit, window = state[USED], policy[1], policy[2]
     local score = state[SEEN][value]
       or state[KNOWN] > 0 and (time_of(state[KEY], value, state[CUTOFF], state[TIME]) or false) or false
-    local oldest = seen(state, 0)
+    local oldest = nth_seen_at(state, 0)
     local fits, again = oldest, 0
     local excess = used + (cost > 0 and 1 or 0) - limit
-    if excess > 1 and not score then fits = seen(state, excess - 1) end
+    if excess > 1 and not score then fits = nth_seen_at(state, excess - 1) end
     if score then
       again = oldest
       if score ~= true and cost > 0 and score == oldest then
         local moved = state[MOVED]
         moved[#moved + 1] = score
-        again = seen(state, 0)
+        again = nth_seen_at(state, 0)
         moved[#moved] = nil
       end
       again = again + window - now
@@ -95,6 +103,6 @@ algorithms[9] = {
     if state[STALE] then call('DEL', key) end
     if state[CUTOFF] then call('ZREMRANGEBYSCORE', key, '-inf', format(integer, state[CUTOFF])) end
     add_members(key, state[LIST], at)
-    call('PEXPIRE', key, lifetime(at + window - now))
+    call('PEXPIRE', key, lifetime_text(at + window - now))
   end,
 }

@@ -1,14 +1,17 @@
--- fixed_window: one count a calendar window (UTC) and tier, all tiers in one value.
+-- fixed_window: one count per tier and calendar window (UTC). All tiers are one value.
 --
--- state   a string: of each tier the window's end (microseconds since the Unix epoch) and the units used, as doubles of
+-- A policy with one tier uses `.single` (last line): the functions of window_counter.lua, on the same state. decide.lua
+-- chooses it for a policy of two numbers. What follows is for several tiers.
+--
+-- state   a string: for each tier the window's end (microseconds since the Unix epoch) and the units used, as doubles of
 --         eight bytes, most significant first (struct's '>dd').
 -- policy  limit and window of each tier
--- says    of each tier: units used, time until its window ends
+-- reply   for each tier: units used, time until its window ends
 --
--- In memory: as in Redis, and behind it the last of the ends that were found, at which the key expires.
+-- In memory: as in Redis, followed by the latest end that was found, at which the key expires.
 
 algorithms[2] = {
-  extras = 0,
+  detail_count = 0,
   load = function(value, policy, now)
     local n, state = #policy, nil
     if value and #value == 8 * n then
@@ -24,7 +27,7 @@ algorithms[2] = {
     local last = 0
     for i = 2, n, 2 do
       local ends, window = state[i - 1], policy[i]
-      if not ends or not holds(state[i], ends - now, window) then
+      if not ends or not is_current(state[i], ends - now, window) then
         state[i - 1], state[i] = now - now % window + window, 0
       elseif ends > last then
         last = ends
@@ -73,13 +76,13 @@ algorithms[2] = {
       if state[i] > last then last = state[i] end
     end
     local value = pack(policy.layout or '>' .. string.rep('d', n), unpack(state, 1, n))
-    if last == state[n + 1] and state[n] % RENEWED ~= 0 then
+    if last == state[n + 1] and state[n] % RENEW_EVERY ~= 0 then
       call('SETRANGE', key, '0', value)
     else
-      call('SET', key, value, 'PX', lifetime(last - now))
+      call('SET', key, value, 'PX', lifetime_text(last - now))
     end
   end,
 }
 
--- Most policies have one tier, and then there is nothing to go through.
+-- Most policies have one tier and need no loops.
 algorithms[2].single = window_counter(function(now, window) return now - now % window + window end)

@@ -1,21 +1,21 @@
--- What concurrency and distinct share: sorted sets of members (16 bytes each), each with a time as its score.
+-- Sorted sets of members (16 bytes each) with times as scores: shared by concurrency and distinct.
 
--- A number that was asked of a sorted set; false if there is something else in its place.
+-- The number that a sorted-set command answered; false if the key holds another type.
 local function number_of(answer)
   if type(answer) == 'table' then
-    foreign(answer)
+    is_wrong_type(answer)
     return false
   end
   return answer
 end
 
--- When a member's time is, if it has one that counts: after `from`, and not after `to`.
+-- The member's time if it is after `from` and not after `to`, else false or nil.
 local function time_of(key, member, from, to)
   local time = tonumber(call('ZSCORE', key, member))
   return time and time > from and time <= to and time
 end
 
--- Adds members, each once, all for the same time.
+-- Adds members, all with the same time.
 local function add_members(key, members, time)
   local score, count = format(integer, time), #members
   if count == 1 then
@@ -28,8 +28,8 @@ local function add_members(key, members, time)
 end
 
 local function remove_member(key, _, _, _, member)
-  number_of(ask('ZREM', key, member))
+  number_of(try_call('ZREM', key, member))
 end
 
--- Members are counted each once, and never when they are denied.
+-- Denied members are never counted.
 local function never_counted() return false end

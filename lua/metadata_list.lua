@@ -1,16 +1,16 @@
--- metadata_list: counts like single_counter, and writes down who made each request.
+-- metadata_list: counts like single_counter, and records who made each request.
 --
--- state   a list, oldest request first: `END:USED ENTRY`, where END is the end of the window (microseconds since the
---         Unix epoch), USED are the units taken when that request had been, and ENTRY is the request as JSON, if it is
---         to be written down. The newest `keep` of a window stay, at most twice as many for a while.
+-- state   a list, oldest request first: `END:USED ENTRY`. END is the end of the window (microseconds since the Unix epoch),
+--         USED the units used after that request, and ENTRY the request as JSON if it is recorded
+--         (src/store/redis/entry.rs). The newest `keep` of a window stay, at times up to twice as many.
 -- policy  limit, window, keep
--- takes   ENTRY, or an empty string
--- says    units used, time until the window ends (a whole window if none are used)
+-- detail  ENTRY, or an empty string
+-- reply   units used, time until the window ends (a whole window if none are used)
 --
--- In memory: units used, the window's end, that as text, elements to add, whether they begin the list, whether another is
--- in their way, and whether the newest does not tell the units used.
+-- In memory: units used; the window's end; the end as text; the elements to add; whether they begin a new list; whether the key
+-- must be deleted first; whether USED of the newest element must be rewritten.
 
--- Has the newest element tell how many units are used.
+-- Rewrites USED of the newest element. Returns false if the list is empty.
 local function recount(key, ends, used)
   local newest = call('LINDEX', key, '-1')
   if newest then call('LSET', key, '-1', format('%s:%d ', ends, used) .. string.gsub(newest, '^%d+:%d+ ', '', 1)) end
@@ -18,18 +18,18 @@ local function recount(key, ends, used)
 end
 
 algorithms[4] = {
-  extras = 1,
+  detail_count = 1,
   load = function(key, policy, now)
-    local newest, window = ask('LINDEX', key, '-1'), policy[2]
+    local newest, window = try_call('LINDEX', key, '-1'), policy[2]
     if type(newest) == 'string' then
       local _, _, text, used = find(newest, '^(%d+):(%d+) ')
       if text then
         local ends = text + 0
         used = used + 0
-        if holds(used, ends - now, window) then return { used, ends, text, {} } end
+        if is_current(used, ends - now, window) then return { used, ends, text, {} } end
       end
     elseif newest then
-      foreign(newest)
+      is_wrong_type(newest)
     end
     local ends = now + window
     return { 0, ends, format(integer, ends), {}, true, newest and true }
@@ -51,9 +51,9 @@ algorithms[4] = {
     return true
   end,
   refund = function(key, policy, cost, at, entry, now)
-    local newest = ask('LINDEX', key, '-1')
+    local newest = try_call('LINDEX', key, '-1')
     if type(newest) ~= 'string' then
-      if newest then foreign(newest) end
+      if newest then is_wrong_type(newest) end
       return
     end
     local _, _, ends, used = find(newest, '^(%d+):(%d+) ')
@@ -72,7 +72,7 @@ algorithms[4] = {
     end
     if not recount(key, ends, used) and used > 0 then
       call('RPUSH', key, format('%s:%d ', ends, used))
-      call('PEXPIRE', key, lifetime(ends - now))
+      call('PEXPIRE', key, lifetime_text(ends - now))
     end
   end,
   save = function(key, state, policy, now)
@@ -81,6 +81,6 @@ algorithms[4] = {
     if #state[4] > 0 then length = call('RPUSH', key, unpack(state[4])) end
     if state[7] then recount(key, state[3], state[1]) end
     if length > 2 * keep then call('LTRIM', key, format('%d', -keep), '-1') end
-    if state[5] then call('PEXPIRE', key, lifetime(state[2] - now)) end
+    if state[5] then call('PEXPIRE', key, lifetime_text(state[2] - now)) end
   end,
 }

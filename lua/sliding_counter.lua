@@ -1,27 +1,27 @@
--- sliding_counter: the count of this calendar window (UTC), and of the one before it the share that the last window's
--- length still covers.
+-- sliding_counter: the count of this calendar window (UTC), plus the share of the previous window's count that a sliding
+-- window still covers.
 --
 -- state   a string: the newer window's start (microseconds since the Unix epoch), the units taken in it, and those of the
---         window before it, as doubles of eight bytes, most significant first (struct's '>ddd').
+--         previous window, as doubles of eight bytes, most significant first (struct's '>ddd').
 -- policy  limit, window
--- says    the newer window's units, those of the one before it, time since the newer began (below 0 if it lies ahead)
+-- reply   the newer window's units, the previous window's, time since the newer began (negative if it lies ahead)
 --
--- In memory: as in Redis, how much of the window before still counts (in microseconds), and whether the key has an expiry for
--- these windows.
+-- In memory: as in Redis, how much of the previous window still counts (in microseconds), and whether the key has an expiry
+-- for these windows.
 
--- No window holds more units.
+-- A state with this many units or more is invalid.
 local FULL = 2 ^ 52
 
--- Units that count, and parts of one.
-local function sliding_units(state, policy)
+-- The units that count: whole units, and whether there is a fraction (not 0).
+local function counted_units(state, policy)
   local current, previous = state[2], state[3]
   if previous == 0 then return current, 0 end
-  local units, parts = divided(state[4], previous, policy[2])
+  local units, parts = mul_div(state[4], previous, policy[2])
   return current + units, parts
 end
 
 algorithms[6] = {
-  extras = 0,
+  detail_count = 0,
   load = function(value, policy, now)
     local window = policy[2]
     local passed = now % window
@@ -42,7 +42,7 @@ algorithms[6] = {
     return { begun, 0, 0, window - passed, false }
   end,
   read = function(state, policy, now, cost, reply, n)
-    local units, parts = sliding_units(state, policy)
+    local units, parts = counted_units(state, policy)
     reply[n + 1], reply[n + 2], reply[n + 3] = state[2], state[3], now - state[1]
     units = units + cost
     return n + 3, units < policy[1] or units == policy[1] and parts == 0
@@ -53,7 +53,7 @@ algorithms[6] = {
   count_denied = function(state, policy, cost)
     local limit = policy[1]
     if cost > limit then return false end
-    local units, parts = sliding_units(state, policy)
+    local units, parts = counted_units(state, policy)
     local room = limit - units - (parts > 0 and 1 or 0)
     if room > 0 then state[2] = state[2] + (cost < room and cost or room) end
     return true
@@ -68,10 +68,10 @@ algorithms[6] = {
   save = function(key, state, policy, now)
     local start, current = state[1], state[2]
     local value = pack('>ddd', start, current, state[3])
-    if state[5] and current % RENEWED ~= 0 then
+    if state[5] and current % RENEW_EVERY ~= 0 then
       call('SETRANGE', key, '0', value)
     else
-      call('SET', key, value, 'PX', lifetime(start + 2 * policy[2] - now))
+      call('SET', key, value, 'PX', lifetime_text(start + 2 * policy[2] - now))
     end
   end,
 }

@@ -1,71 +1,77 @@
--- sliding_log: when each unit was taken. Never more than the limit in any (now - window, now].
+-- sliding_log: a log of when each unit was taken. It never admits more than the limit in any (now - window, now].
 --
--- state   a sorted set, one member a unit. Its score is the time it was taken, in microseconds since the Unix epoch. The
---         member is that time and the unit's number, as doubles of eight bytes, most significant first (struct's
---         '>dd'): so units of one instant stay apart, members have the order in which they came, and how many lie
---         between two of them need not be counted.
+-- state   a sorted set with one member per unit. A score is the time the unit was taken, in microseconds since the Unix
+--         epoch. A member is that time and the unit's number, as doubles of eight bytes, most significant first (struct's
+--         '>dd'). So units of one instant are distinct, members are ordered as they came, and the numbers of two members
+--         tell how many lie between them.
 -- policy  limit, window, the most units that one request may take, and 1 if units may be refunded: then numbers have gaps
--- says    units used, time until the oldest leaves (a whole window if there are none), time until the request fits
+-- reply   units used, time until the oldest leaves (a whole window if there are none), time until the request fits
 --
--- In memory a list, since fields take longer to find:
+-- In memory a list, since its access is faster than a field's:
 local KEY, AT, NUMBER, STORED, ADDED, OLDEST, NEWEST, STALE, CUT = 1, 2, 3, 4, 5, 6, 7, 8, 9
--- its key; the time of the limit, which is now, or its newest unit's if that lies ahead; the newest unit's number; units in
--- the window, those stored and those to be added; when the oldest of those stored was taken, and the newest, false if there
--- are none; whether something is in the way; whether units that are in the window are to be taken out, the oldest.
+-- KEY     the key
+-- AT      the limit's own time: now, or the newest unit's time if that lies ahead
+-- NUMBER  the newest unit's number
+-- STORED, ADDED
+--         units in the window: those stored, and those to add
+-- OLDEST, NEWEST
+--         when the oldest and the newest stored unit were taken; NEWEST is false if there are none
+-- STALE   whether the key must be deleted first: it holds another type, or void state
+-- CUT     whether the oldest units are to be removed although they are in the window
 
--- After how many units what is old is removed.
-local PRUNED = 24
+-- After this many units, those that have left the window are removed.
+local PRUNE_EVERY = 24
 
--- The start of the window, as a command takes it.
+-- The scores after the start of the window, as an argument of a command.
 local cutoff_of, cutoff_text = nil, nil
-local function after(cutoff)
+local function score_after(cutoff)
   if cutoff ~= cutoff_of then cutoff_of, cutoff_text = cutoff, '(' .. format(integer, cutoff) end
   return cutoff_text
 end
 
-local function empty(key, now, stale)
+local function empty_state(key, now, stale)
   return { key, now, 0, 0, 0, now, false, stale }
 end
 
--- When the unit was taken that leaves as number `index` (from 0), read from Redis if need be.
-local function taken(state, index)
+-- When the unit that leaves as number `index` (from 0) was taken. Reads it from Redis if necessary.
+local function unit_time(state, index)
   if index >= state[STORED] then return state[AT] end
   if index == 0 and state[OLDEST] then return state[OLDEST] end
   local rank = format(integer, index - state[STORED])
   local unit = call('ZRANGE', state[KEY], rank, rank)[1]
-  -- Somebody else may have taken units out, so that there are fewer than were numbered.
+  -- Units may have been removed from outside, so that there are fewer than the numbers tell.
   if not unit or #unit ~= 16 then return state[OLDEST] or state[AT] end
   return (unpack_from('>dd', unit))
 end
 
 algorithms[3] = {
-  extras = 0,
+  detail_count = 0,
   load = function(key, policy, now)
-    local found, window = ask('ZRANGE', key, '-1', '-1'), policy[2]
+    local found, window = try_call('ZRANGE', key, '-1', '-1'), policy[2]
     local last = found[1]
-    if not last then return empty(key, now, foreign(found)) end
-    if #last ~= 16 then return empty(key, now, true) end
+    if not last then return empty_state(key, now, is_wrong_type(found)) end
+    if #last ~= 16 then return empty_state(key, now, true) end
     local newest, number = unpack_from('>dd', last)
     if newest - now > window then
       discarded = discarded + 1
-      return empty(key, now, true)
+      return empty_state(key, now, true)
     end
     local at = newest > now and newest or now
     local cutoff = at - window
-    if not (newest > cutoff) then return empty(key, now, true) end
-    local first = call('ZRANGEBYSCORE', key, after(cutoff), '+inf', 'LIMIT', '0', '1')[1]
+    if not (newest > cutoff) then return empty_state(key, now, true) end
+    local first = call('ZRANGEBYSCORE', key, score_after(cutoff), '+inf', 'LIMIT', '0', '1')[1]
     local oldest, its = newest, number
     if first and #first == 16 then oldest, its = unpack_from('>dd', first) end
     local stored = number - its + 1
-    if policy[4] == 1 then stored = call('ZCOUNT', key, after(cutoff), '+inf') end
+    if policy[4] == 1 then stored = call('ZCOUNT', key, score_after(cutoff), '+inf') end
     return { key, at, number, stored, 0, oldest, newest, false }
   end,
   read = function(state, policy, now, cost, reply, n)
     local used, limit, window = state[STORED] + state[ADDED], policy[1], policy[2]
     local admits = used + cost <= limit and cost <= policy[3]
-    local returns = used > 0 and taken(state, 0) or state[AT]
+    local returns = used > 0 and unit_time(state, 0) or state[AT]
     local fits = returns
-    if not admits and cost <= limit and cost <= policy[3] then fits = taken(state, used + cost - limit - 1) end
+    if not admits and cost <= limit and cost <= policy[3] then fits = unit_time(state, used + cost - limit - 1) end
     reply[n + 1], reply[n + 2], reply[n + 3] = used, returns + window - now, fits + window - now
     return n + 3, admits
   end,
@@ -82,21 +88,22 @@ algorithms[3] = {
       state[STORED], state[CUT] = stored, true
       if stored > 0 then
         state[OLDEST] = false
-        state[OLDEST] = taken(state, 0)
+        state[OLDEST] = unit_time(state, 0)
       end
     end
     state[ADDED] = added
     return true
   end,
-  -- Units of one instant are the same.
+  -- Units of one instant are interchangeable.
   refund = function(key, _, cost, at)
     local time = format(integer, at)
-    local units = ask('ZRANGEBYSCORE', key, time, time, 'LIMIT', '0', format(integer, cost))
-    if foreign(units) then return false end
+    local units = try_call('ZRANGEBYSCORE', key, time, time, 'LIMIT', '0', format(integer, cost))
+    if is_wrong_type(units) then return false end
     if #units > 0 then call('ZREM', key, unpack(units)) end
   end,
-  -- When the log enters another window its expiry is renewed and what is old is removed; that also every few units, or a
-  -- log of a hundred would pass the 128 members up to which Redis keeps a set small. Each takes as long as the rest.
+  -- When the log enters another window, its expiry is renewed and old units are removed. Old units are also removed every
+  -- PRUNE_EVERY units: otherwise a log of a hundred would pass the 128 members up to which Redis stores a set compactly.
+  -- Either command takes as long as all the rest, so neither runs each time.
   save = function(key, state, policy, now)
     local at, number, left, newest, window = state[AT], state[NUMBER], state[ADDED], state[NEWEST], policy[2]
     if state[STALE] then call('DEL', key) end
@@ -118,9 +125,9 @@ algorithms[3] = {
       call('ZREMRANGEBYRANK', key, '0', format(integer, -most - 1))
     end
     local enters = not newest or at - at % window ~= newest - newest % window
-    if newest and (enters or state[NUMBER] % PRUNED + state[ADDED] >= PRUNED) then
+    if newest and (enters or state[NUMBER] % PRUNE_EVERY + state[ADDED] >= PRUNE_EVERY) then
       call('ZREMRANGEBYSCORE', key, '-inf', format(integer, at - window))
     end
-    if enters then call('PEXPIRE', key, lifetime(at + 2 * window - now)) end
+    if enters then call('PEXPIRE', key, lifetime_text(at + 2 * window - now)) end
   end,
 }

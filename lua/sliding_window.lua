@@ -1,23 +1,27 @@
--- sliding_window: of each tier a ring of buckets and their running total. Never more than the limit in any window: the sum
--- spans the bucket of now and as many before it as make a whole window.
+-- sliding_window: a ring of buckets per tier, with a running total. It never admits more than the limit in any window: the
+-- total spans the bucket of now and the `buckets` before it, which is more than a window.
 --
--- state   a string, most significant bytes first. Of each tier the number of the newest bucket (a double), the units in the
---         ring, and how many buckets before the newest the oldest lies that has any (four bytes each: struct's '>dI4I4').
---         Behind them of each tier its ring: the counts of its buckets, four bytes each, that of bucket i at i modulo
---         their number. What lies before the oldest is of no meaning.
--- policy  limit and window of each tier; into how many buckets each window is cut
--- says    of each tier: units used, time until the oldest bucket leaves (that of now if there is none), time until the
---         request fits
+-- state   a string, most significant bytes first. First, for each tier: the number of the newest bucket (a double), the
+--         units in the ring, and how many buckets the oldest bucket with units lies before the newest (four bytes each:
+--         struct's '>dI4I4'). Then the ring of each tier: the counts of its buckets, four bytes each, bucket i at i modulo
+--         the ring's length. Counts of buckets before the oldest are meaningless.
+-- policy  limit and window of each tier; the number of buckets in a window
+-- reply   for each tier: units used, time until the oldest bucket leaves (the bucket of now if there is none), time until
+--         the request fits
 --
--- Bucket k * buckets + j begins j / buckets of a window, rounded up to the microsecond, after k windows.
+-- Bucket k * buckets + j begins k windows and j / buckets of a window after the Unix epoch, rounded up to the microsecond.
 --
--- In memory a list, since fields take longer to find: the string, if it is of use; the counts that were changed, by their
--- places in it, if any were; and of each tier:
+-- In memory a list, since its access is faster than a field's: the string, if it is valid; the changed counts by their
+-- offsets in it, false if there are none; and for each tier, from 3 on, EACH fields:
 local TOTAL, OLDEST, AT, STORED, ADDED, RING, EACH = 0, 1, 2, 3, 4, 5, 6
--- units used; the number of the oldest bucket that has any, and that of now; the newest in the string, false if there is
--- none in use; units added to that of now; behind which place in the string its ring begins.
+-- TOTAL   units used
+-- OLDEST  the number of the oldest bucket with units
+-- AT      the number of the bucket of now
+-- STORED  the number of the newest bucket in the string, false if none of them counts
+-- ADDED   units added to the bucket of now
+-- RING    the offset of the tier's ring in the string
 
--- Bytes of a tier before the rings.
+-- Bytes per tier before the rings.
 local HEAD = 16
 
 local function bucket_of(time, window, buckets)
@@ -26,28 +30,28 @@ local function bucket_of(time, window, buckets)
   return (time - rest) / window * buckets + (part - part % window) / window
 end
 
-local function begins(bucket, window, buckets)
+local function bucket_start(bucket, window, buckets)
   local rest = bucket % buckets
   local part = rest * window + buckets - 1
   return (bucket - rest) / buckets * window + (part - part % buckets) / buckets
 end
 
--- The units of a bucket that is stored.
-local function stored(state, tier, bucket, slots)
+-- The units of a stored bucket.
+local function stored_units(state, tier, bucket, slots)
   local place = state[tier + RING] + bucket % slots * 4
   local changes = state[2]
   return changes and changes[place] or (unpack_from('>I4', state[1], place + 1))
 end
 
--- The units of a bucket between the oldest and that of now.
+-- The units of a bucket from the oldest to that of now.
 local function units_of(state, tier, bucket, slots)
   local newest = state[tier + STORED]
-  local units = newest and bucket <= newest and stored(state, tier, bucket, slots) or 0
+  local units = newest and bucket <= newest and stored_units(state, tier, bucket, slots) or 0
   return bucket == state[tier + AT] and units + state[tier + ADDED] or units
 end
 
--- The oldest bucket from `bucket` on that has units; that of now if none has.
-local function filled(state, tier, bucket, slots)
+-- The oldest bucket with units, from `bucket` on; the bucket of now if there is none.
+local function next_nonempty(state, tier, bucket, slots)
   local newest = state[tier + STORED]
   for i = bucket, newest or bucket - 1 do
     if units_of(state, tier, i, slots) > 0 then return i end
@@ -55,8 +59,8 @@ local function filled(state, tier, bucket, slots)
   return state[tier + AT]
 end
 
--- The bucket with which so many units have left.
-local function makes_room(state, tier, excess, slots)
+-- The bucket with which `excess` units have left.
+local function last_to_leave(state, tier, excess, slots)
   local at, newest = state[tier + AT], state[tier + STORED]
   for i = state[tier + OLDEST], newest or at - 1 do
     excess = excess - units_of(state, tier, i, slots)
@@ -65,8 +69,8 @@ local function makes_room(state, tier, excess, slots)
   return at
 end
 
--- Takes the oldest units out, so many.
-local function drop(state, tier, excess, slots)
+-- Removes `excess` units, the oldest first.
+local function drop_oldest(state, tier, excess, slots)
   local at = state[tier + AT]
   state[tier + TOTAL] = state[tier + TOTAL] - excess
   while excess > 0 do
@@ -75,19 +79,19 @@ local function drop(state, tier, excess, slots)
       state[tier + ADDED] = state[tier + ADDED] - excess
       return
     end
-    local units = stored(state, tier, oldest, slots)
+    local units = stored_units(state, tier, oldest, slots)
     if units > excess then
       state[2] = state[2] or {}
       state[2][state[tier + RING] + oldest % slots * 4] = units - excess
       return
     end
     excess = excess - units
-    state[tier + OLDEST] = filled(state, tier, oldest + 1, slots)
+    state[tier + OLDEST] = next_nonempty(state, tier, oldest + 1, slots)
   end
 end
 
--- What is the same for all limits of a policy in a batch, at its first limit: what packs; and of each tier the bucket of
--- now, and of those buckets that were asked for how long it is until they leave.
+-- Caches in `policy` what is the same for all its limits in a batch: the formats, and for each tier the bucket of now and
+-- the time until a bucket leaves, by bucket.
 local function prepare(policy, now)
   local n = #policy
   local tiers, slots = (n - 1) / 2, policy[n] + 1
@@ -100,7 +104,7 @@ local function prepare(policy, now)
     local window = policy[i]
     ats[i] = bucket_of(now, window, policy[n])
     leaves[i] = setmetatable({}, { __index = function(known, bucket)
-      local left = begins(bucket + slots, window, policy[n]) - now
+      local left = bucket_start(bucket + slots, window, policy[n]) - now
       known[bucket] = left
       return left
     end })
@@ -108,8 +112,8 @@ local function prepare(policy, now)
   policy.ats, policy.leaves = ats, leaves
 end
 
--- The ring of a tier as it is to be written, where more than one of its counts has changed.
-local function rewritten(state, tier, policy, slots)
+-- The ring of a tier as it is to be written, if more than one of its counts has changed.
+local function rewritten_ring(state, tier, policy, slots)
   local at, newest, base = state[tier + AT], state[tier + STORED], state[tier + RING]
   local counts = { unpack_from(policy.ring, state[1], base + 1) }
   for i = newest + 1, at do counts[i % slots + 1] = 0 end
@@ -123,7 +127,7 @@ local function rewritten(state, tier, policy, slots)
 end
 
 algorithms[5] = {
-  extras = 0,
+  detail_count = 0,
   load = function(value, policy, now)
     local n = #policy
     if not policy.ats then prepare(policy, now) end
@@ -140,7 +144,7 @@ algorithms[5] = {
         if total == 0 or newest < at - buckets then
           newest = false
         elseif not (newest <= at) then
-          if begins(newest, policy[i], buckets) - now <= policy[i] then
+          if bucket_start(newest, policy[i], buckets) - now <= policy[i] then
             at = newest
           else
             newest, discarded = false, discarded + 1
@@ -154,9 +158,9 @@ algorithms[5] = {
       if oldest < first then
         local slots = buckets + 1
         for bucket = oldest < newest - buckets and newest - buckets or oldest, first - 1 do
-          total = total - stored(state, tier, bucket, slots)
+          total = total - stored_units(state, tier, bucket, slots)
         end
-        oldest = filled(state, tier, first, slots)
+        oldest = next_nonempty(state, tier, first, slots)
         if total <= 0 then total, oldest, state[tier + STORED] = 0, at, false end
         state[tier], state[tier + OLDEST] = total, oldest
       end
@@ -174,7 +178,7 @@ algorithms[5] = {
       if used + cost > limit then
         admits = false
         if cost <= limit then
-          reply[n + 3] = leaves[makes_room(state, tier, used + cost - limit, policy[#policy] + 1)]
+          reply[n + 3] = leaves[last_to_leave(state, tier, used + cost - limit, policy[#policy] + 1)]
         end
       end
       tier, n = tier + EACH, n + 3
@@ -195,7 +199,7 @@ algorithms[5] = {
     for i = 1, n - 1, 2 do
       local total = state[tier] + cost
       state[tier], state[tier + ADDED] = total, state[tier + ADDED] + cost
-      if total > policy[i] then drop(state, tier, total - policy[i], policy[n] + 1) end
+      if total > policy[i] then drop_oldest(state, tier, total - policy[i], policy[n] + 1) end
       tier = tier + EACH
     end
     return true
@@ -221,7 +225,7 @@ algorithms[5] = {
           if total == less then
             state[tier + OLDEST], state[tier + STORED], state[tier + ADDED] = state[tier + AT], false, 0
           elseif units == less and bucket == state[tier + OLDEST] then
-            state[tier + OLDEST] = filled(state, tier, bucket + 1, slots)
+            state[tier + OLDEST] = next_nonempty(state, tier, bucket + 1, slots)
           end
         end
       end
@@ -229,10 +233,10 @@ algorithms[5] = {
     end
     return refunded
   end,
-  -- The string is written in place, and keeps its expiry, as long as the longest window stays in its bucket: it was set so
-  -- that it holds for whatever is counted in that bucket.
+  -- The string is overwritten in place and keeps its expiry as long as the longest window stays in its bucket: the expiry was
+  -- set to cover everything that is counted in that bucket.
   save = function(key, state, policy, now)
-    -- Another policy of the same shape may have read it.
+    -- Another policy of the same shape may have loaded the state.
     if not policy.ats then prepare(policy, now) end
     local n, value, tier, head, from = #policy, state[1], 3, 0, (#policy - 1) / 2 * HEAD + 1
     local slots, zeros, heads, parts, count = policy[n] + 1, policy.zeros, {}, { '' }, 1
@@ -242,7 +246,7 @@ algorithms[5] = {
       local slot, units, passed = at % slots, state[tier + ADDED], newest and at - newest - 1
       local place = ring + slot * 4
       if newest and not state[2] and passed <= slot then
-        -- Those that were passed over are empty, and stand before that of now.
+        -- The buckets that were skipped are empty, and stand before that of now.
         if passed > 0 then
           parts[count + 1], parts[count + 2] = sub(value, from, place - 4 * passed), sub(zeros, 1, 4 * passed)
           count = count + 2
@@ -263,10 +267,10 @@ algorithms[5] = {
             sub(zeros, 1, place - ring), pack('>I4', units), sub(zeros, place - ring + 5)
           count = count + 3
         elseif state[2] then
-          parts[count + 1] = rewritten(state, tier, policy, slots)
+          parts[count + 1] = rewritten_ring(state, tier, policy, slots)
           count = count + 1
         else
-          -- They begin at the end of the ring.
+          -- The skipped buckets begin at the end of the ring.
           local tail = 4 * (passed - slot)
           parts[count + 1], parts[count + 2] = sub(zeros, 1, 4 * slot), pack('>I4', units)
           parts[count + 3], parts[count + 4] = sub(value, place + 5, ring + 4 * slots - tail), sub(zeros, 1, tail)
@@ -282,12 +286,12 @@ algorithms[5] = {
       parts[count] = sub(value, from)
     end
     local written, last = concat(parts), tier - EACH
-    if state[last + STORED] == state[last + AT] and state[last] % RENEWED ~= 0 then
+    if state[last + STORED] == state[last + AT] and state[last] % RENEW_EVERY ~= 0 then
       call('SETRANGE', key, '0', written)
     else
       local window, buckets = policy[n - 1], policy[n]
-      call('SET', key, written, 'PX', lifetime(begins(state[last + AT], window, buckets) + window - now
-        + 2 * begins(1, window, buckets)))
+      call('SET', key, written, 'PX', lifetime_text(bucket_start(state[last + AT], window, buckets) + window - now
+        + 2 * bucket_start(1, window, buckets)))
     end
   end,
 }

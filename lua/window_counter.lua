@@ -1,17 +1,18 @@
--- What single_counter and fixed_window share: one window with one count.
+-- One window with one count: single_counter, and fixed_window with one tier.
 
--- One window, whatever begins it. In memory: its end, the units used, and whether the key has an expiry for that end.
-local function window_counter(begin)
+-- `new_window_end(now, window)` returns the end of a window that begins now.
+-- In memory: the window's end, the units used, and whether the key has an expiry for that end.
+local function window_counter(new_window_end)
   return {
-    extras = 0,
+    detail_count = 0,
     load = function(value, policy, now)
       local window = policy[2]
       if value and #value == 16 then
         local ends, used = unpack_from('>dd', value)
         local left = ends - now
-        if used > 0 and left > 0 and left <= window or holds(used, left, window) then return { ends, used, true } end
+        if used > 0 and left > 0 and left <= window or is_current(used, left, window) then return { ends, used, true } end
       end
-      return { begin(now, window), 0, false }
+      return { new_window_end(now, window), 0, false }
     end,
     read = function(state, policy, now, cost, reply, n)
       local used = state[2]
@@ -33,17 +34,17 @@ local function window_counter(begin)
       if used > cost then
         state[2] = used - cost
       else
-        -- Nobody has begun a window.
-        state[1], state[2], state[3] = begin(now, policy[2]), 0, false
+        -- As if no window had begun.
+        state[1], state[2], state[3] = new_window_end(now, policy[2]), 0, false
       end
       return true
     end,
     save = function(key, state, _, now)
       local ends, used = state[1], state[2]
-      if state[3] and used % RENEWED ~= 0 then
+      if state[3] and used % RENEW_EVERY ~= 0 then
         call('SETRANGE', key, '0', pack('>dd', ends, used))
       else
-        call('SET', key, pack('>dd', ends, used), 'PX', lifetime(ends - now))
+        call('SET', key, pack('>dd', ends, used), 'PX', lifetime_text(ends - now))
       end
     end,
   }

@@ -1,4 +1,4 @@
-//! Decisions under way, as a busy proxy has them.
+//! Concurrent decisions, as in a busy proxy.
 
 use std::time::{Duration, Instant};
 
@@ -9,21 +9,24 @@ use tokio::{
 
 use super::Redis;
 
-pub(crate) const UNDER_WAY: usize = 32;
-const WARM: Duration = Duration::from_millis(500);
-pub(crate) const RUN: Duration = Duration::from_secs(2);
+pub(crate) const CONCURRENCY: usize = 32;
+const WARM_UP: Duration = Duration::from_millis(500);
+pub(crate) const RUN_TIME: Duration = Duration::from_secs(2);
 
-/// Keeps as many decisions under way for the time of a run, and says how many were made after the warm-up.
-pub(crate) async fn under_way<W: AsyncFn(u64) + 'static>(redis: &Redis, worker: impl Fn(usize) -> W) -> u64 {
-    let (begun, end) = (Instant::now() + WARM, Instant::now() + WARM + RUN);
-    let tasks: Vec<_> = (0..UNDER_WAY)
+/// Keeps [`CONCURRENCY`] decisions in flight during a run. Returns how many were made after the warm-up.
+pub(crate) async fn run_concurrently<W: AsyncFn(u64) + 'static>(
+    redis: &Redis,
+    worker: impl Fn(usize) -> W,
+) -> u64 {
+    let (begun, end) = (Instant::now() + WARM_UP, Instant::now() + WARM_UP + RUN_TIME);
+    let tasks: Vec<_> = (0..CONCURRENCY)
         .map(|index| {
             let worker = worker(index);
             spawn_local(async move {
                 let (mut number, mut made) = (index as u64, 0);
                 while Instant::now() < end {
                     worker(number).await;
-                    number += UNDER_WAY as u64;
+                    number += CONCURRENCY as u64;
                     made += u64::from(Instant::now() >= begun);
                 }
                 made
@@ -31,7 +34,7 @@ pub(crate) async fn under_way<W: AsyncFn(u64) + 'static>(redis: &Redis, worker: 
         })
         .collect();
     tokio::time::sleep_until(begun.into()).await;
-    redis.mark();
+    redis.mark_cpu();
     let mut made = 0;
     for task in tasks {
         made += task.await.unwrap();
@@ -39,8 +42,8 @@ pub(crate) async fn under_way<W: AsyncFn(u64) + 'static>(redis: &Redis, worker: 
     made
 }
 
-/// Runs `work` on a runtime of its own.
-pub(crate) fn local<T>(work: impl Future<Output = T>) -> T {
+/// Runs `work` on a local runtime of its own.
+pub(crate) fn block_on_local<T>(work: impl Future<Output = T>) -> T {
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
     runtime.unwrap().block_on(work)
 }

@@ -1,4 +1,4 @@
-//! What the benchmarks have in common.
+//! What the benchmarks share.
 #![allow(dead_code, reason = "each uses a part of it")]
 
 pub(crate) mod load;
@@ -15,7 +15,7 @@ use tollgate::{
 #[allow(unused_imports, reason = "memory is measured without it")]
 pub(crate) use redis::Redis;
 
-/// A policy of so many in so many milliseconds.
+/// A policy with these tiers: units and milliseconds of each.
 pub(crate) fn policy(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Policy {
     let rate = |&(limit, millis)| model::Rate { limit, window: Duration::from_millis(millis) };
     let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
@@ -23,7 +23,7 @@ pub(crate) fn policy(algorithm: Algorithm, tiers: &[(u64, u64)]) -> Policy {
     Policy::new(&config, PolicyId(0))
 }
 
-/// 18 bytes, as most addresses.
+/// An identifier of 18 bytes, like those of most addresses.
 pub(crate) fn address(i: usize) -> String {
     format!("ip:{}.{}.{}.{}", 100 + i / 1_000_000, 100 + i / 10_000 % 100, 100 + i / 100 % 100, 100 + i % 100)
 }

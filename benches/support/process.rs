@@ -1,4 +1,4 @@
-//! What this process takes.
+//! The CPU time and memory of this process.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ pub(crate) fn cpu_nanos() -> f64 {
     stat.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or_default()
 }
 
-/// What the process holds of the machine's memory.
+/// The process' resident memory, in bytes.
 pub(crate) fn resident_bytes() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or_default() * 4_096

@@ -70,11 +70,11 @@ impl Redis {
         tasks.map(|task| of(task.unwrap())).sum::<f64>() / 1e3
     }
 
-    pub(crate) fn mark(&self) {
+    pub(crate) fn mark_cpu(&self) {
         self.mark.set(self.cpu());
     }
 
-    pub(crate) fn since_mark(&self) -> f64 {
+    pub(crate) fn cpu_since_mark(&self) -> f64 {
         self.cpu() - self.mark.get()
     }
 }

@@ -1,12 +1,12 @@
-//! When to stop asking a store that fails.
+//! The circuit breaker: when to stop asking a store that fails.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// Closed while the store answers; opens after so many failures in a row, and nobody waits for the store
-/// any more. Whoever probes the store closes it again. Shared by all workers.
+/// Closed while the store answers. Opens after a number of consecutive failures; then requests no longer wait for the store.
+/// A successful probe closes it again. Shared by all workers.
 #[derive(Debug)]
 pub struct Breaker {
-    /// Failures in a row that open it.
+    /// Consecutive failures that open it.
     limit: u32,
     failures: AtomicU32,
     open: AtomicBool,
@@ -18,26 +18,26 @@ impl Breaker {
         Self { limit, failures: AtomicU32::new(0), open: AtomicBool::new(false) }
     }
 
-    /// Whether the store is not to be asked.
+    /// Whether requests must not ask the store.
     pub fn is_open(&self) -> bool {
         self.open.load(Relaxed)
     }
 
-    /// The store answered somebody who asked while the breaker was closed.
+    /// The store answered a request that was sent while the breaker was closed.
     pub fn succeeded(&self) {
-        // Mostly there is nothing to write, and a line that nobody writes to stays in every core's cache.
+        // Write only if necessary: a cache line that is only read stays in every core's cache.
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
         }
     }
 
-    /// The store failed. True for the failure that opens the breaker.
+    /// The store failed. Returns true for the failure that opens the breaker.
     pub fn failed(&self) -> bool {
         let failures = self.failures.fetch_add(1, Relaxed).saturating_add(1);
         failures >= self.limit && !self.open.swap(true, Relaxed)
     }
 
-    /// A probe was answered. True if the breaker was open.
+    /// A probe was answered. Returns true if the breaker was open.
     pub fn close(&self) -> bool {
         self.failures.store(0, Relaxed);
         self.open.swap(false, Relaxed)

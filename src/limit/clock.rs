@@ -1,4 +1,4 @@
-//! Time, injected wherever it matters.
+//! The clock, which is injected wherever time matters.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -11,8 +11,8 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> i64;
 }
 
-/// The monotonic clock, anchored to wall time when it was made: it never runs backward, whatever is
-/// done to the machine's clock.
+/// The monotonic clock, anchored to wall time when it was made. It never runs backward, even if the machine's clock is set
+/// back.
 #[derive(Debug, Clone)]
 pub struct SystemClock {
     wall: i64,
@@ -20,13 +20,13 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// Anchors the clock to the wall time of now.
+    /// A clock anchored to the current wall time.
     pub fn new() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { wall: micros(wall), monotonic: Instant::now() }
     }
 
-    /// The time that `instant` is on this clock.
+    /// The time of `instant` on this clock.
     pub fn at(&self, instant: Instant) -> i64 {
         self.wall + micros(instant.saturating_duration_since(self.monotonic))
     }

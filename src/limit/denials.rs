@@ -1,4 +1,4 @@
-//! Local denials: what a worker remembers of denials, so that a flood does not reach the store.
+//! Local denials: a worker's cache of recent denials, so that a flood does not reach the store.
 
 use std::collections::VecDeque;
 
@@ -11,18 +11,18 @@ use super::{
     algorithm::{Kind, Member, Tier, Verdict},
 };
 
-/// Microseconds that a denial is remembered at most: this bounds what a lost message can do.
+/// How long a denial is cached at most, in microseconds. It bounds the effect of a lost invalidation message.
 const MAX_AGE: i64 = 1_000_000;
-/// Denials remembered; of more, the oldest goes.
+/// The most denials that are cached. A new one replaces the oldest.
 const MAX_DENIALS: usize = 10_000;
 
 /// The denials of the last second. Belongs to one worker.
 #[derive(Debug, Default)]
 pub(super) struct LocalDenials {
     by_limit: IndexMap<DeniedLimit, Denial, foldhash::fast::RandomState>,
-    /// When each was noted, oldest first. A denial that was noted again stands here twice.
+    /// When each was inserted, oldest first. A denial that was inserted twice is listed twice.
     insertions: VecDeque<(i64, DeniedLimit)>,
-    /// The epoch in which they were noted.
+    /// The epoch in which they were inserted.
     epoch: Epoch,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct LocalDenials {
 struct DeniedLimit {
     policy: PolicyId,
     identifier: CompactString,
-    /// Of `distinct`, the value that was denied: another may have been seen before.
+    /// `distinct`: the value that was denied. Another value may be admitted.
     member: Member,
 }
 
@@ -60,19 +60,19 @@ impl Equivalent<DeniedLimit> for DeniedLimitRef<'_> {
 #[derive(Debug)]
 struct Denial {
     verdict: Verdict,
-    /// What it went by: an override has the same identifiers as its policy, and other limits.
+    /// The rule of the denial: an override has the same identifiers as its policy, and other limits.
     kind: Kind,
     tiers: SmallVec<[Tier; 1]>,
-    /// The units that were denied: as many or more are denied again.
+    /// The units that were denied. As many or more are denied again.
     cost: u64,
     /// When the store was asked, in microseconds.
     asked: i64,
-    /// When the store is to be asked again.
+    /// When the store must be asked again.
     until: i64,
 }
 
 impl LocalDenials {
-    /// What the store would say to `check` at `now`, if it said so a moment ago. `epoch`: see
+    /// The cached denial of `check`, as the store would answer it at the time `now`. `epoch`: see
     /// [`Instances::epoch`](super::Instances::epoch).
     pub(super) fn find(&mut self, check: &Check<'_>, epoch: Epoch, now: i64) -> Option<Verdict> {
         if self.by_limit.is_empty() {
@@ -100,7 +100,7 @@ impl LocalDenials {
         })
     }
 
-    /// Notes that `verdict` denied `cost` units of a check's limit, as the store said when it was `asked`.
+    /// Caches the store's `verdict`, which denied `cost` units of a check's limit. `asked`: when the store was asked.
     pub(super) fn insert(
         &mut self,
         check: &Check<'_>,
@@ -126,7 +126,7 @@ impl LocalDenials {
         self.by_limit.insert(limit, denial);
     }
 
-    /// Forgets what is too old to hold, and makes room for one more.
+    /// Removes what is too old, and makes room for one more.
     fn expire(&mut self, now: i64) {
         while let Some((inserted, limit)) = self.insertions.front() {
             if self.insertions.len() < MAX_DENIALS && inserted.saturating_add(MAX_AGE) > now {
@@ -145,8 +145,8 @@ impl LocalDenials {
     }
 }
 
-/// Whether a denial by this policy says anything of what comes next. Not where units come back at any time, where each
-/// request that is denied is to be counted, where a place may be had by waiting, or where a denial means nothing.
+/// Whether denials by this policy may be cached. Not if units may be refunded at any time, if each denied request must be
+/// counted, if a request may be delayed instead, or if the policy is a shadow.
 fn is_cacheable(policy: &Policy) -> bool {
     let waits = matches!(policy.kind, Kind::Gcra { delay: 1.., .. });
     !policy.is_shadow && !policy.may_refund() && !policy.count_denied && !waits
@@ -251,7 +251,7 @@ mod tests {
             let mut denials = LocalDenials::default();
             denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
             assert_eq!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some(), remembered, "{what}");
-            // Nor is a check denied by what another of the same limit was told.
+            // Nor is a check denied by the denial of another check on the same limit.
             denials.insert(&check(&plain, "ip:1", 1), 1, denied(None), 0, Epoch(0));
             let same = policy.kind == plain.kind && remembered;
             assert_eq!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some(), same, "{what}");

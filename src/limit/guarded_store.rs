@@ -1,5 +1,4 @@
-//! A store that may be far away, and what stands before it: local denials, the breaker, and what holds while
-//! the store can't be asked.
+//! The outer layer of a worker's store: local denials, the breaker, and the fallback while the shared store can't be asked.
 
 use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
@@ -13,8 +12,8 @@ use super::{
 };
 use crate::config::model::OnStoreError;
 
-/// One worker's way to a store `S` that instances share, and to `L`, the process' own, which stands in
-/// while it is away.
+/// One worker's handle to a store `S` that instances share. `L`, the process' own store, stands in while `S` is away. The
+/// worker's real type is `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>`.
 #[derive(Debug)]
 pub struct GuardedStore<S, L> {
     store: S,
@@ -24,7 +23,7 @@ pub struct GuardedStore<S, L> {
     shares: RefCell<InstanceShares>,
 }
 
-/// What all workers of a process share.
+/// The parts of a [`GuardedStore`] that all workers of a process share.
 #[derive(Debug, Clone)]
 pub struct GuardShared {
     pub breaker: Arc<Breaker>,
@@ -32,17 +31,17 @@ pub struct GuardShared {
     pub clock: SystemClock,
 }
 
-/// Policies and overrides with an instance's share of their limits, for one number of instances and one epoch. A new
-/// configuration begins an epoch, so that it leaves none of an old one's behind.
+/// A cache of policies and overrides with this instance's share of their limits. It holds for one number of instances and one
+/// epoch. A new configuration begins an epoch, so that no share of an old one survives.
 #[derive(Debug, Default)]
 struct InstanceShares {
     count: u32,
     epoch: Epoch,
-    /// By what its share was made of.
+    /// By the part of the policy that the share was computed from.
     policies: HashMap<ShareKey, Arc<Policy>>,
 }
 
-/// What of a policy its share and the decisions by it depend on.
+/// The part of a policy that its share, and the decisions by that share, depend on.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ShareKey {
     id: PolicyId,
@@ -61,15 +60,15 @@ impl ShareKey {
 }
 
 impl<S: Store, L: Store> GuardedStore<S, L> {
-    /// Stands before `store`, with `local` for when it is away.
+    /// Guards `store`. `local` decides while it is away.
     pub fn new(store: S, local: L, shared: GuardShared) -> Self {
         Self { store, local, shared, denials: RefCell::default(), shares: RefCell::default() }
     }
 
-    /// What is remembered of the checks, if one of them was denied a moment ago: the others are not held
-    /// against their limits.
+    /// A denial from the cache, if one of the checks was denied a moment ago. The other checks are not held against their
+    /// limits.
     fn local_denial(&self, checks: &[Check<'_>], now: i64) -> Option<Decision> {
-        // A policy that counts what it denies has to be asked each time.
+        // A policy that counts what it denies must reach the store each time.
         if checks.iter().any(|check| check.policy.count_denied && !check.policy.is_shadow) {
             return None;
         }
@@ -90,7 +89,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         let mut denials = self.denials.borrow_mut();
         for (check, verdict) in checks.iter().zip(&decision.verdicts).filter(|(_, verdict)| !verdict.admitted)
         {
-            // Checks of one limit were held against the sum of their costs.
+            // The store held checks of one limit against the sum of their costs.
             let same = checks
                 .iter()
                 .filter(|other| other.policy.id == check.policy.id && other.identifier == check.identifier);
@@ -99,14 +98,14 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         }
     }
 
-    /// As each policy says in `on_store_error`. `ask`: what is asked of the process' own store.
+    /// Decides by each policy's `on_store_error`. `ask`: the call to make to the process' own store.
     async fn fall_back(
         &self,
         checks: &[Check<'_>],
         unavailable: Unavailable,
         ask: impl AsyncFnOnce(&L, &[Check<'_>]) -> Result<Decision, Unavailable>,
     ) -> Result<Decision, Unavailable> {
-        // A shadow policy denies nobody, with the store or without it.
+        // A shadow policy never denies, with or without the store.
         let denies = |policy: &Policy| policy.on_store_error == OnStoreError::Deny && !policy.is_shadow;
         if checks.iter().any(|check| denies(check.policy)) {
             return Err(unavailable);
@@ -134,13 +133,13 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         })
     }
 
-    /// What was forgotten `here` and `there`, once.
+    /// Begins a new epoch, and returns what was cleared `here` and `there`, without duplicates.
     fn invalidate_after(
         &self,
         here: Vec<ClearedLimit>,
         there: Result<Vec<ClearedLimit>, Unavailable>,
     ) -> Result<Vec<ClearedLimit>, Unavailable> {
-        // Now, not before: until the store has forgotten, it denies, and that would be remembered.
+        // After the store has cleared the limits, not before: until then it denies, and that would be cached.
         self.shared.instances.invalidate();
         let mut cleared = here;
         cleared.extend(there?);
@@ -149,8 +148,8 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
         Ok(cleared)
     }
 
-    /// A policy with this instance's share of its limits: together, instances admit what one would, but for
-    /// the 1 that each admits at least.
+    /// The policy with this instance's share of its limits. All instances together admit what one would, except that each
+    /// admits at least 1.
     fn instance_share(&self, policy: &Policy) -> Arc<Policy> {
         let (count, epoch) = (self.shared.instances.count(), self.shared.instances.epoch());
         let mut shares = self.shares.borrow_mut();
@@ -168,8 +167,8 @@ fn with_policy<'a>(check: &Check<'_>, policy: &'a Policy) -> Check<'a> {
     Check { policy, identifier, cost: check.cost, detail }
 }
 
-/// What passes at once is shared out as what passes in a window is. How many values or requests at a time are one
-/// instance's to know: it admits its share of them.
+/// The policy with its limits divided by the number of instances, at least 1 each. A `gcra` burst is divided, too, and so are
+/// the limits of `distinct` and `concurrency`.
 fn with_share(policy: &Policy, instances: u32) -> Arc<Policy> {
     let share = |limit: u64| (limit / u64::from(instances.max(1))).max(1);
     let tiers = policy.tiers.iter().map(|tier| Tier { limit: share(tier.limit), ..*tier }).collect();
@@ -202,7 +201,7 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
         }
     }
 
-    /// Of what workers remember of denials nothing is known here. It says what the store said to them.
+    /// Ignores the workers' cached denials: answers what the store itself would.
     async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         if self.shared.breaker.is_open() {
             return self.fall_back(checks, Unavailable::BreakerOpen, L::look).await;
@@ -223,7 +222,7 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
                     checks.iter().zip(&policies).map(|(check, policy)| with_policy(check, policy)).collect();
                 self.local.refund(&local, receipt).await
             }
-            // A denial has taken nothing, and of slices nothing is refunded.
+            // A denial took nothing, and units of a slice are not refunded.
             DecisionSource::LocalDenial | DecisionSource::Slice => Ok(()),
         }
     }
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_store_a_shadow_policy_that_would_deny_stands_in_nobody_s_way() {
+    fn without_the_store_a_shadow_policy_that_would_deny_never_denies() {
         let watched = Policy {
             is_shadow: true,
             on_store_error: OnStoreError::Deny,

@@ -1,4 +1,4 @@
-//! What an instance knows of the others that share its store.
+//! What an instance knows about the other instances that share its store.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -9,17 +9,17 @@ pub struct Instances {
     epoch: AtomicU64,
 }
 
-/// The time between two invalidations. What was remembered of limits in an earlier one holds no longer.
+/// The time between two invalidations of limits. What was cached about limits in an earlier epoch is void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Epoch(pub(super) u64);
 
 impl Instances {
-    /// How many instances lived when the store was last asked, this one among them.
+    /// How many instances were live when the store was last asked, including this one.
     pub fn count(&self) -> u32 {
         self.count.load(Relaxed)
     }
 
-    /// Notes how many live: at least this one.
+    /// Sets how many instances are live, at least 1.
     pub fn set_count(&self, count: u32) {
         self.count.store(count.max(1), Relaxed);
     }

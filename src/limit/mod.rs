@@ -1,8 +1,20 @@
-//! Limits: which policies hold for a request, and whether all of them admit it.
+//! Limits: which policies apply to a request, and whether all of them admit it.
 //!
-//! A [`Policy`] applied to one identifier of one request is a [`Check`]. A [`Store`] takes the checks
-//! of a request, and admits it iff every one admits, consuming nothing otherwise. The semantics are
-//! those of `limits.md`.
+//! A [`Policy`] applied to one identifier of one request is a [`Check`]. A [`Store`] decides over the checks of a request. It
+//! admits the request iff every check admits, and takes nothing otherwise. `docs/limits.md` has the semantics.
+//!
+//! A worker's store is a stack. Each layer implements [`Store`]:
+//!
+//! ```text
+//! GuardedStore               guarded_store.rs: local denials (denials.rs), the breaker (breaker.rs), on_store_error
+//! ├── SlicedStore            sliced_store.rs: spends quota slices (slices.rs) before it asks
+//! │   └── RedisStore         store/redis/store.rs: one batch for many decisions, decided by a Lua script
+//! │       └── lua/decide.lua with lua/<algorithm>.lua, the twins of algorithm/*.rs
+//! └── Arc<MemoryStore>       store/memory/store.rs: decides by algorithm/*.rs while Redis is away
+//! ```
+//!
+//! That is `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>`, put together in `app/stores.rs`. Without Redis the
+//! workers share the `MemoryStore` alone.
 
 pub mod algorithm;
 mod breaker;

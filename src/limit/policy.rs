@@ -1,4 +1,4 @@
-//! A policy as the stores see it: an algorithm with its tiers, and the names by which it is known.
+//! A policy as the stores see it: an algorithm with its tiers, and its names.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -7,18 +7,18 @@ use crate::{
     limit::algorithm::{DetailKind, Kind, Rule, Tier},
 };
 
-/// Stands for a policy's name and shape in the memory store's keys. Two policies share one iff both
-/// are the same, so that a policy whose algorithm or windows change starts afresh.
+/// Stands for a policy's name and shape in the memory store's keys. Two policies have the same ID iff they have the same name
+/// and shape, so that a policy whose algorithm or windows change starts with new counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PolicyId(pub u32);
 
-/// Gives each name and shape its ID, the same one for as long as the process lives: a policy that a new configuration
-/// has kept goes on counting where it was.
+/// Assigns an ID to each name and shape, for the lifetime of the process: a policy that a new configuration keeps continues
+/// with its counts.
 #[derive(Debug, Default)]
 pub struct PolicyIds(HashMap<(String, String), PolicyId>);
 
 impl PolicyIds {
-    /// All policies of a configuration, in its order, their overrides within them.
+    /// All policies of a configuration, in its order, with their overrides in them.
     pub fn policies<'a>(&mut self, configs: impl IntoIterator<Item = &'a model::Policy>) -> Vec<Policy> {
         configs.into_iter().map(|config| self.with_id(config)).collect()
     }
@@ -38,55 +38,55 @@ impl PolicyIds {
     }
 }
 
-/// What a store needs to know of a policy, and what clients are told of it.
+/// What a store needs to know of a policy, and what clients are shown of it.
 #[derive(Debug, Clone)]
 pub struct Policy {
     pub id: PolicyId,
     pub name: String,
     pub kind: Kind,
-    /// Never empty; shortest window first, in whatever order they were configured.
+    /// Never empty. Ordered by window, shortest first.
     pub tiers: Vec<Tier>,
-    /// The lowest limit of those that share its counts: its own or an override's.
+    /// The lowest first-tier limit among the policy and its overrides that share these counts.
     pub lowest_limit: u64,
-    /// The algorithm and its windows, never its counts: `fw.1s.1m.1h`.
+    /// The algorithm and its windows, without the limits: `fw.1s.1m.1h`.
     pub shape: String,
-    /// The recipes of its keys, each limited on its own.
+    /// The recipes of its keys. Each key is limited separately.
     pub keys: Vec<model::KeyRecipe>,
-    /// What an identifier does that a request lacks.
+    /// What happens if a request lacks a part of the key.
     pub missing: model::Missing,
-    /// Of `distinct`: different values of what.
+    /// `distinct`: the value that is counted.
     pub value: Option<model::KeyRecipe>,
-    /// Counted and reported, never denies.
+    /// A shadow policy counts and reports, but never denies.
     pub is_shadow: bool,
-    /// Whether requests that it denies itself are counted as well.
+    /// Whether requests that this policy denies are counted as well.
     pub count_denied: bool,
-    /// The answers that count: what a request took is refunded unless its answer is one of them.
+    /// The responses that count. What a request took is refunded if its response is not one of them.
     pub count: Option<model::Statuses>,
     pub cost: model::Cost,
     /// Whether CORS preflights are counted.
     pub preflight: bool,
-    /// The units that an instance may take at once to spend them alone; 0: none.
+    /// The units of a quota slice, which an instance takes at once and spends alone; 0: no slices.
     pub slice: u64,
-    /// Whom it does not hold for.
+    /// The requests it does not apply to.
     pub exempt: Vec<model::Condition>,
-    /// The same policy with other limits, for some; the first that matches.
+    /// The same policy with other limits, for some requests. The first that matches applies.
     pub overrides: Vec<(model::Condition, Self)>,
-    /// What holds while the store is away.
+    /// What to do while the store is away.
     pub on_store_error: model::OnStoreError,
-    /// The evidence kept.
+    /// The evidence to record.
     pub record: model::Record,
     /// A name for each tier: the policy's own where there is one tier, else `login-1s`.
     pub quota_names: Vec<String>,
 }
 
 impl Policy {
-    /// All policies of the only configuration that there is: see [`PolicyIds::policies`].
+    /// All policies of a single configuration: see [`PolicyIds::policies`].
     pub fn all<'a>(configs: impl IntoIterator<Item = &'a model::Policy>) -> Vec<Self> {
         PolicyIds::default().policies(configs)
     }
 
-    /// The policy that `config` describes. Whoever gives out `id` sees to it that it stands for this
-    /// name and shape alone; so do the overrides', which have the same as long as nobody does.
+    /// The policy that `config` describes. The caller must ensure that `id` stands for this name and shape alone. The
+    /// overrides get the same `id`; the caller must change it where the shape differs.
     pub fn new(config: &model::Policy, id: PolicyId) -> Self {
         let mut policy = Self::with_limits(config, config.algorithm, &config.tiers, id);
         let variant = |other: &model::Override| {
@@ -150,19 +150,19 @@ impl Policy {
         }
     }
 
-    /// The tier with the lowest limit that its counts are held against: by it a bucket drains most slowly, and for as long
-    /// its state matters to somebody.
+    /// The tier with the lowest limit among the policies that share these counts. A bucket drains most slowly by this tier,
+    /// so it determines how long the state is needed.
     pub fn slowest_tier(&self) -> Tier {
         let tier = self.tiers[0];
         Tier { limit: self.lowest_limit.min(tier.limit), ..tier }
     }
 
-    /// What its limits go by.
+    /// The algorithm and the tiers.
     pub fn rule(&self) -> Rule<'_> {
         Rule { kind: self.kind, tiers: &self.tiers }
     }
 
-    /// Whether its limits write down who made their requests, so that a check needs an entry.
+    /// Whether its limits record who made the requests, so that a check needs an entry.
     pub fn keeps_entries(&self) -> bool {
         self.kind.description().detail == DetailKind::Entry
     }
@@ -172,8 +172,8 @@ impl Policy {
         self.count.is_some() || self.kind == Kind::Concurrency
     }
 
-    /// Whether a request that the upstream answers with this status is counted. A lease is never: it is given back
-    /// when its request ends, whatever the answer.
+    /// Whether a request with this response status is counted. A lease does not depend on the status: it ends with its
+    /// request.
     pub fn counts(&self, status: u16) -> bool {
         self.kind == Kind::Concurrency || self.count.as_ref().is_none_or(|count| count.contains(status))
     }
@@ -189,7 +189,7 @@ impl Policy {
         self.tiers.iter().map(move |tier| model::Rate { limit: tier.limit, window: window(tier) })
     }
 
-    /// The policy itself and its overrides: whatever limits it has.
+    /// The policy itself and its overrides.
     pub fn variants(&self) -> impl Iterator<Item = &Self> {
         std::iter::once(self).chain(self.overrides.iter().map(|(_, variant)| variant))
     }
@@ -219,14 +219,14 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// Rounded down: an instance never takes more than its share.
+/// The units of a slice, rounded down: an instance never takes more than its share.
 fn slice(share: f64, limit: u64) -> u64 {
     (share * limit as f64) as u64
 }
 
 fn shape(kind: Kind, rates: &[model::Rate]) -> String {
     let mut shape = String::from(kind.description().shape);
-    // Another number of buckets is another ring.
+    // A different number of buckets is a different state.
     if let Kind::SlidingWindow { buckets } = kind
         && buckets != model::DEFAULT_BUCKETS
     {

@@ -1,4 +1,4 @@
-//! A store of which policies with a `slice` take several units at once.
+//! The middle layer of a worker's store: policies with a `slice` take many units at once, and spend them locally.
 
 use std::sync::Arc;
 
@@ -11,26 +11,25 @@ use super::{
     slices::{Slices, SpendOutcome},
 };
 
-/// Stands before the store `S` that instances share. A check that an instance's slice has room for is not asked
-/// about.
+/// Wraps the store `S` that instances share. A check that fits into the instance's slice does not reach `S`.
 pub struct SlicedStore<S> {
     store: S,
     slices: Arc<Slices>,
     clock: Arc<dyn Clock>,
 }
 
-/// What becomes of one check.
+/// How one check is decided.
 #[derive(Debug)]
 enum CheckPlan<'a> {
-    /// The store is asked for its units.
+    /// Ask the store for the check's units.
     AskStore,
-    /// It was taken here, of a slice until `end`.
+    /// The units were taken from a slice, which ends at `end`.
     FromSlice { verdict: Verdict, end: i64, epoch: Epoch },
-    /// The store is asked for a whole slice.
+    /// Ask the store for a whole slice.
     Refill(SliceRequest<'a>),
 }
 
-/// The store is asked for a slice. If nothing comes of it, another may.
+/// A request to the store for a slice. Dropping it unanswered lets another request ask.
 #[derive(Debug)]
 struct SliceRequest<'a> {
     slices: &'a Slices,
@@ -65,7 +64,7 @@ impl SliceRequest<'_> {
 }
 
 impl<S: Store> SlicedStore<S> {
-    /// Stands before `store`; all workers of an instance share its `slices`.
+    /// Wraps `store`. All workers of an instance share `slices`.
     pub fn new(store: S, slices: Arc<Slices>, clock: Arc<dyn Clock>) -> Self {
         Self { store, slices, clock }
     }
@@ -129,7 +128,7 @@ impl<S: Store> SlicedStore<S> {
                             let fits = verdict.remaining >= check.cost;
                             (is_short, is_denied) = (is_short | fits, is_denied | !fits);
                             *plan = CheckPlan::AskStore;
-                            // It was the slice that did not fit.
+                            // The slice does not fit, but the check does.
                             if fits { admitting(verdict) } else { verdict }
                         }
                     }
@@ -139,7 +138,7 @@ impl<S: Store> SlicedStore<S> {
             if decision.admitted {
                 return Ok(Decision { verdicts, ..decision });
             }
-            // There is no whole slice left of the window; for the request itself there may be.
+            // No whole slice is left in the window. Ask again for the request's own units.
             if is_short && !is_denied {
                 continue;
             }
@@ -157,18 +156,18 @@ impl<S: Store> SlicedStore<S> {
     }
 }
 
-/// Whether its units may be taken of a slice.
+/// Whether the check may be decided from a slice.
 fn is_sliced(check: &Check<'_>) -> bool {
     check.policy.slice > check.cost && check.cost > 0 && !check.policy.is_shadow
 }
 
-/// What is told of a limit that denied more than the request asks for.
+/// The verdict of a check that fits, made from the denial of a whole slice.
 fn admitting(verdict: Verdict) -> Verdict {
     Verdict { admitted: true, retry_after: Some(0), ..verdict }
 }
 
 impl CheckPlan<'_> {
-    /// The check that the store is asked, if it is.
+    /// The check to ask the store, if any.
     fn store_check<'a>(&self, check: &Check<'a>) -> Option<Check<'a>> {
         match self {
             Self::FromSlice { .. } => None,
@@ -193,7 +192,7 @@ impl<S: Store> Store for SlicedStore<S> {
         self.decide_with_slices(checks).await
     }
 
-    /// What is left of a slice that the check does not fit into is not told.
+    /// Ignores the rest of a slice that the check does not fit into.
     async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         let now = self.clock.now();
         let spent: SmallVec<[Option<Verdict>; 2]> = checks

@@ -1,7 +1,7 @@
 //! Quota slices: an instance takes a part of a window's quota at once, and spends it alone.
 //!
-//! Whatever was taken and not spent when its window ends is lost, so that never more than the limit is admitted,
-//! and at most a slice an instance less.
+//! Units that were not spent when their window ends are lost. So never more than the limit is admitted, and at most one slice
+//! per instance less.
 
 use std::{collections::HashMap, hash::BuildHasher, sync::Arc};
 
@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 
 use super::{Check, Epoch, Instances, PolicyId, algorithm::Verdict};
 
-/// Limits of which an instance holds slices at most; of others every unit is asked for.
+/// The most limits that an instance holds slices of. Checks of other limits ask the store.
 const MAX_SLICES: usize = 1 << 16;
 /// A power of two, and more than the workers of most machines.
 const SHARDS: usize = 32;
 
-/// The slices that an instance holds, shared by its workers.
+/// The slices of an instance, shared by its workers.
 #[derive(Debug)]
 pub struct Slices {
     instances: Arc<Instances>,
@@ -35,7 +35,8 @@ struct Shard {
 struct SlicedLimit {
     policy: PolicyId,
     identifier: CompactString,
-    /// An override has its policy's count, and another limit: what is still below the one may be above the other.
+    /// The limit of the first tier. An override shares its policy's count but has another limit, so a slice of one must not
+    /// serve the other.
     limit: u64,
 }
 
@@ -46,40 +47,40 @@ impl SlicedLimit {
     }
 }
 
-/// What is held of one limit.
+/// The slice of one limit.
 #[derive(Debug)]
 struct Slice {
-    /// Units left of it.
+    /// Units left in the slice.
     units: u64,
-    /// Units that others may still take.
+    /// Units left in the store, which others may take.
     left_in_store: u64,
-    /// When the window ends, in microseconds since the Unix epoch; not later than it does for the store.
+    /// When the window ends, in microseconds since the Unix epoch. Never later than in the store.
     end: i64,
-    /// Somebody asks for the next one.
+    /// A request for the next slice is in flight.
     is_refilling: bool,
-    /// No whole slice is left of the window.
+    /// No whole slice is left in the window.
     is_last: bool,
 }
 
-/// What to do about a check.
+/// How a check is to be decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SpendOutcome {
-    /// It was taken of the slice; this is how the limit stands.
+    /// The units were taken from the slice. The verdict is the limit's status after it.
     FromSlice(Verdict, Epoch),
-    /// The caller is to ask for a slice and say how that went, in [`Slices::refill`] or [`Slices::refill_failed`].
+    /// The caller must ask the store for a slice and report the result to [`Slices::refill`] or [`Slices::refill_failed`].
     Refill(Epoch),
-    /// The store has to be asked for these units alone.
+    /// The caller must ask the store for the check's own units.
     AskStore,
 }
 
 impl Slices {
-    /// Holds none. They are void once limits were taken back.
+    /// No slices. An invalidation by `instances` voids all.
     pub fn new(instances: Arc<Instances>) -> Self {
         let shards = std::array::from_fn(|_| Mutex::default());
         Self { instances, hasher: foldhash::quality::RandomState::default(), shards }
     }
 
-    /// Takes the check's units of the slice that is held `now`, if it has as many.
+    /// Takes the check's units from the current slice, if it has enough.
     pub(super) fn spend(&self, check: &Check<'_>, now: i64) -> SpendOutcome {
         let limit = SlicedLimit::new(check);
         let mut shard = self.shard(&limit);
@@ -98,7 +99,7 @@ impl Slices {
             return SpendOutcome::Refill(epoch);
         }
         let Some(slice) = shard.slices.get_mut(&limit) else { return SpendOutcome::AskStore };
-        // While the next is asked for, this one may come to its end.
+        // A slice may end while the next one is requested.
         if slice.units >= check.cost && slice.end > now {
             slice.units -= check.cost;
             return SpendOutcome::FromSlice(slice.verdict(check, now), epoch);
@@ -110,8 +111,7 @@ impl Slices {
         SpendOutcome::Refill(epoch)
     }
 
-    /// How the limit would stand once the check's units were taken of the slice that is held `now`; `None` if it has not
-    /// as many.
+    /// The verdict if the check's units were taken from the current slice. `None` if it has not enough.
     pub(super) fn look(&self, check: &Check<'_>, now: i64) -> Option<Verdict> {
         let limit = SlicedLimit::new(check);
         let shard = self.shard(&limit);
@@ -120,8 +120,8 @@ impl Slices {
         Some(Verdict { remaining: verdict.remaining.saturating_sub(check.cost), ..verdict })
     }
 
-    /// The store gave `units` for the check and its slice when it was `asked`, and said `verdict`. Takes the check's
-    /// own, and says how the limit stands.
+    /// The store granted `units`, with `verdict`, to a request made at the time `asked`. Takes the check's own units and
+    /// keeps the rest. Returns the limit's verdict.
     pub(super) fn refill(
         &self,
         check: &Check<'_>,
@@ -134,7 +134,7 @@ impl Slices {
         let mut shard = self.shard(&limit);
         let Some(slice) = shard.current(epoch, &limit) else { return verdict };
         let mut end = asked.saturating_add(verdict.reset);
-        // What was left belongs to the same window, or is void.
+        // The rest of the old slice counts only if it is of the same window.
         let is_same = slice.units > 0 && slice.ends_about(end, check);
         let left = if is_same { slice.units } else { 0 };
         if is_same {
@@ -150,7 +150,7 @@ impl Slices {
         slice.verdict(check, asked)
     }
 
-    /// The store gave no slice when it was `asked`. `verdict`: what it said, if it could be asked.
+    /// The store granted no slice to a request made at the time `asked`. `verdict`: its answer, if it gave one.
     pub(super) fn refill_failed(
         &self,
         check: &Check<'_>,
@@ -176,7 +176,7 @@ impl Slices {
         }
     }
 
-    /// Puts back what a check has taken of a slice until `end`, since its request was denied by another one.
+    /// Puts back what a check took from the slice that ends at `end`, since another check denied the request.
     pub(super) fn put_back(&self, check: &Check<'_>, end: i64, epoch: Epoch) {
         let limit = SlicedLimit::new(check);
         if let Some(slice) = self.shard(&limit).current(epoch, &limit)
@@ -199,14 +199,14 @@ impl Slices {
 }
 
 impl Shard {
-    /// What is held of a limit, if it is still that epoch.
+    /// The slice of a limit, if `epoch` has not passed.
     fn current(&mut self, epoch: Epoch, limit: &SlicedLimit) -> Option<&mut Slice> {
         if self.epoch == epoch { self.slices.get_mut(limit) } else { None }
     }
 }
 
 impl Slice {
-    /// Whether a window that ends at `end` is its own: asked at different times, the end is told a little differently.
+    /// Whether `end` is the end of this slice's window. The store reports it slightly differently each time.
     fn ends_about(&self, end: i64, check: &Check<'_>) -> bool {
         end.abs_diff(self.end) < check.policy.tiers[0].window.unsigned_abs() / 2
     }

@@ -1,4 +1,8 @@
-//! What a store of limits can do. `store::memory` is one.
+//! The traits of a store of limits, and what it answers.
+//!
+//! Two stores keep state: `store::memory::MemoryStore` and `store::redis::RedisStore`. Two wrap another one:
+//! [`SlicedStore`](super::SlicedStore) and [`GuardedStore`](super::GuardedStore). The [module](super) shows how a worker
+//! stacks them.
 
 use std::sync::Arc;
 
@@ -10,40 +14,41 @@ use super::{
     algorithm::{Verdict, metadata_list::Entry},
 };
 
-/// Keeps the state of limits and decides over it. Every call is atomic: no other sees half of it.
+/// Keeps the state of limits and decides over it. Every call is atomic: no other call sees half of it.
 ///
-/// A store may belong to one thread: each worker has its own end of it.
+/// A store may belong to one thread: each worker has its own handle.
 pub trait Store {
     /// Admits the request iff every enforced check admits, and then takes the cost of every check that admits.
-    /// A denial changes nothing at all, but for the checks that deny and whose policy counts what it denies. A
-    /// shadow check never stands in the way. An empty `checks` is admitted.
+    /// A denial changes nothing, except that checks that deny are counted if their policy has `count_denied`. A shadow
+    /// check never denies the request. Empty `checks` are admitted.
     ///
     /// # Errors
-    /// The store cannot be asked; nothing may be concluded.
+    /// The store could not answer. Whether anything was taken is not known.
     fn decide(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
-    /// What [`Store::decide`] would say to exactly these checks now, taking nothing: not one byte changes. Only whether
-    /// there is memory to write something down shows when it is written.
+    /// What [`Store::decide`] would answer to these checks now. Changes nothing. Only a lack of memory in Redis does not show
+    /// here, since nothing is written.
     ///
     /// # Errors
     /// As [`Store::decide`].
     fn look(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
-    /// Refunds what a decision took of these checks: each that was written, and no other, in one call. What
-    /// no longer counts is left alone. A lease is known by its token; anything else must be refunded once.
+    /// Refunds what a decision took for these checks. Pass each check that was taken, and no other, in one call. What no
+    /// longer counts is left alone. A lease is found by its token, so that refunding it again is harmless; everything else
+    /// must be refunded only once.
     ///
     /// # Errors
-    /// As [`Store::decide`]. Whether it was done is not known.
+    /// As [`Store::decide`]. Whether the refund was done is not known.
     fn refund(&self, checks: &[Check<'_>], receipt: Receipt)
     -> impl Future<Output = Result<(), Unavailable>>;
 }
 
-/// What operators look up in a store and take back, beside its decisions; and what the evidence of a denial is read by.
+/// What operators do with a store: look limits up and reset them. The evidence of a denial is read through it, too.
 ///
-/// As those of [`Store`], its futures may belong to one thread. Code whose own futures must be `Send` runs them on the
-/// thread that the store lives on, such as by `spawn_local`.
+/// Its futures may belong to one thread, like those of [`Store`]. Code whose own futures must be `Send` runs them on the
+/// store's thread, for example with `spawn_local`.
 pub trait StoreAdmin: Store {
-    /// How one limit stands, consuming nothing. A limit without state is untouched: `used` is 0.
+    /// The usage of one limit. Takes nothing. A limit without state is unused: `used` is 0.
     ///
     /// # Errors
     /// As [`Store::decide`].
@@ -53,7 +58,7 @@ pub trait StoreAdmin: Store {
         identifier: &str,
     ) -> impl Future<Output = Result<LimitUsage, Unavailable>>;
 
-    /// What `metadata_list` wrote down in the current window of one limit, oldest first.
+    /// The entries that `metadata_list` recorded in the current window of one limit, oldest first.
     ///
     /// # Errors
     /// As [`Store::decide`].
@@ -63,8 +68,8 @@ pub trait StoreAdmin: Store {
         identifier: &str,
     ) -> impl Future<Output = Result<Vec<Arc<Entry>>, Unavailable>>;
 
-    /// Forgets the limits of these policies whose identifier is `identifier`, or a composite that
-    /// begins with it, and says which there were.
+    /// Removes the limits of these policies whose identifier is `identifier`, or a composite that begins with it. Returns
+    /// those that were in use.
     ///
     /// # Errors
     /// As [`Store::decide`].
@@ -74,7 +79,7 @@ pub trait StoreAdmin: Store {
         identifier: &str,
     ) -> impl Future<Output = Result<Vec<ClearedLimit>, Unavailable>>;
 
-    /// Forgets the limits of these policies whose identifier is exactly `identifier`, and says which there were.
+    /// Removes the limits of these policies whose identifier is exactly `identifier`. Returns those that were in use.
     ///
     /// # Errors
     /// As [`Store::decide`].
@@ -85,7 +90,7 @@ pub trait StoreAdmin: Store {
     ) -> impl Future<Output = Result<Vec<ClearedLimit>, Unavailable>>;
 }
 
-/// Whoever shares a store has it.
+/// A shared store is a store.
 impl<S: Store> Store for Arc<S> {
     async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
         S::decide(self, checks).await
@@ -118,16 +123,16 @@ impl<S: StoreAdmin> StoreAdmin for Arc<S> {
     }
 }
 
-/// Where a decision was taken.
+/// Who took a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecisionSource {
-    /// In the store that holds the limits.
+    /// The store that holds the limits.
     Store,
-    /// By the instance itself, of quota that it has taken beforehand.
+    /// The instance itself, from a quota slice that it took before.
     Slice,
-    /// By the worker itself, since the same check was denied a moment ago.
+    /// The worker itself, since the store denied the same check a moment ago.
     LocalDenial,
-    /// Without the store, which was away: as the policies say in `on_store_error`.
+    /// The policies' `on_store_error`, since the store could not be asked.
     Fallback,
 }
 
@@ -136,69 +141,69 @@ pub enum DecisionSource {
 pub struct Decision {
     pub admitted: bool,
     pub source: DecisionSource,
-    /// The time by which it was taken, in microseconds since the Unix epoch.
+    /// The time of the decision, by the clock of its source, in microseconds since the Unix epoch.
     pub time: i64,
-    /// One a check, in the order of the checks. Where the request was admitted, remaining and reset
-    /// are those after it; else those as they stand.
+    /// One verdict per check, in the order of the checks. If the request was admitted, `remaining` and `reset` are those
+    /// after it; else the current ones.
     pub verdicts: SmallVec<[Verdict; 2]>,
 }
 
-/// What it takes to refund what a decision took.
+/// What [`Store::refund`] needs to know of the decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
     /// Who took it.
     pub source: DecisionSource,
-    /// When, by his clock.
+    /// When, by the clock of `source`.
     pub time: i64,
 }
 
 impl Decision {
-    /// To refund what it took.
+    /// The receipt for refunding what this decision took.
     pub fn receipt(&self) -> Receipt {
         Receipt { source: self.source, time: self.time }
     }
 }
 
-/// How one limit stands.
+/// The usage of one limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitUsage {
     /// Units used of the tightest tier.
     pub used: u64,
-    /// The tightest tier and how it stands.
+    /// The verdict of a request of cost 0, which names the tightest tier.
     pub verdict: Verdict,
 }
 
-/// A limit that was forgotten.
+/// A limit that was removed while it was in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClearedLimit {
     pub policy: String,
     pub identifier: String,
 }
 
-/// Why the store could not be asked. Not the request's fault; another try may succeed.
+/// Why the store could not answer. Not the request's fault; another try may succeed.
 ///
-/// Those that every request meets while the store is away or slow own no text, so that nothing is allocated for them.
+/// The variants that every request meets while the store is away or slow own no text, so that they allocate nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the store is unavailable: {}", self.reason())]
 pub enum Unavailable {
-    /// It was not asked: it has failed too often.
+    /// The store was not asked, since it failed too often.
     BreakerOpen,
-    /// It took longer than `store.redis.timeout`.
+    /// The store took longer than `store.redis.timeout`.
     Timeout,
-    /// Others before it took so long that it was not asked within `store.redis.timeout`.
+    /// The request waited in the queue for `store.redis.timeout`, and was not sent.
     Overdue,
-    /// It can't be reached, or the connection broke.
+    /// The store can't be reached, or the connection broke.
     Connection(CompactString),
-    /// It is there, and does not serve: a replica, still loading, without memory, or of other rights.
+    /// The store answers but does not serve: it is a replica, is still loading, has no memory left, or lacks rights.
     Refused(CompactString),
-    /// Its answer is none that can be understood.
+    /// The store's answer can't be understood.
     Protocol(CompactString),
-    /// What was to ask it, or to pass its answer on, has ended or was too slow.
+    /// The task that asks the store, or passes its answer on, has ended or was too slow.
     Abandoned(&'static str),
 }
 
 impl Unavailable {
-    /// What was the matter.
+    /// The reason, as text.
     pub fn reason(&self) -> &str {
         match self {
             Self::BreakerOpen => "the breaker is open",

@@ -1,4 +1,4 @@
-//! Where the state of the limits lives: what implements [`limit::Store`](crate::limit::Store).
+//! The stores that keep the state of limits. Both implement [`limit::Store`](crate::limit::Store).
 
 pub mod memory;
 pub mod redis;

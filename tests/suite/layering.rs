@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
@@ -176,32 +177,19 @@ impl Source {
     }
 }
 
-/// Whether a name at the head of a path is that of a crate, not of a type or module at hand.
+/// The modules of `limit::algorithm`, which its own files name without a path.
+static ALGORITHM_MODULES: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/limit/algorithm");
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().file_name());
+    files.filter_map(|file| Some(file.to_str()?.strip_suffix(".rs")?.to_owned())).collect()
+});
+
+/// Whether a name at the head of a path is that of a crate, not of a type or a module beside it.
 fn is_foreign(name: &str) -> bool {
-    // The modules of `limit::algorithm`.
-    let at_hand = [
-        "self",
-        "clippy",
-        "concurrency",
-        "detail",
-        "distinct",
-        "fixed_window",
-        "gcra",
-        "kind",
-        "level",
-        "members",
-        "metadata_list",
-        "single_counter",
-        "sliding_counter",
-        "sliding_log",
-        "sliding_window",
-        "state",
-        "verdict",
-        "window",
-    ];
     let primitive = ["i64", "u64", "usize", "i128", "u128", "u32", "f64", "bool"];
     name.starts_with(|c: char| c.is_ascii_lowercase())
-        && !at_hand.contains(&name)
+        && !matches!(name, "self" | "clippy")
+        && !ALGORITHM_MODULES.contains(name)
         && !primitive.contains(&name)
 }
 

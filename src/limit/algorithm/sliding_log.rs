@@ -50,7 +50,8 @@ impl SlidingLog {
         discards
     }
 
-    /// Counts a denied request. It replaces the oldest units, so that the newest stay, up to the limit. Returns whether state from the future was discarded.
+    /// Counts a denied request. It replaces the oldest units, so that the newest stay, up to the limit.
+    /// Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tier: Tier, now: i64, cost: u64) -> bool {
         let discards = self.write(tier, now, cost);
         let most = usize::try_from(tier.limit).unwrap_or(usize::MAX);

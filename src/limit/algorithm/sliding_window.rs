@@ -44,7 +44,8 @@ impl SlidingWindow {
         discards
     }
 
-    /// Counts a denied request in every tier. It replaces the oldest units, so that the newest stay, up to the limit. Returns whether state from the future was discarded.
+    /// Counts a denied request in every tier. It replaces the oldest units, so that the newest stay, up to the limit.
+    /// Returns whether state from the future was discarded.
     pub fn count_denied(&mut self, tiers: &[Tier], buckets: u32, now: i64, cost: u64) -> bool {
         let discards = self.write(tiers, buckets, now, cost);
         for (ring, tier) in self.0.iter_mut().zip(tiers) {

@@ -14,36 +14,36 @@ use crate::limit::{
     algorithm::{LimitState, Verdict},
 };
 
-/// A check on its way through the two phases.
+/// A check between the two phases: it was read, and may be written.
 struct PendingCheck<'a> {
     check: &'a Check<'a>,
     name: LimitName<'a>,
-    /// Which of the locked shards has the limit.
+    /// The index of the limit's shard among the locked ones.
     lock: usize,
-    /// Units of all checks of the request that name this limit.
+    /// Units of all checks of the request on this limit.
     cost: u64,
-    /// Whether an earlier check of the request names this limit, and writes it.
+    /// Whether an earlier check of the request is on the same limit and writes it.
     is_repeated: bool,
-    /// Where the limit stands in its shard, if it has state.
+    /// The index of the limit's slot in its shard, if it has one.
     found: Option<usize>,
     verdict: Verdict,
 }
 
 impl PendingCheck<'_> {
-    /// Whether it denies, and means it.
+    /// Whether it denies and is enforced, so that the request is denied.
     fn denies_request(&self) -> bool {
         !self.verdict.admitted && !self.check.policy.is_shadow
     }
 
-    /// The request is admitted: takes what was read, if that admits.
+    /// Takes the units of a check that admits, since the request is admitted.
     fn write(&self, shard: &mut Shard, now: i64) {
         if self.cost > 0 && !self.is_repeated && self.verdict.admitted {
             shard.write(&self.name, self.found, self.check, now, self.cost, &self.verdict);
         }
     }
 
-    /// The request is denied: takes nothing, and tells how the limit stands. If the policy counts what it denies
-    /// itself, it tells how it stands then.
+    /// Takes nothing, since the request is denied, and sets the verdict to the limit's current status. If the check denies and
+    /// its policy has `count_denied`, counts it first.
     fn settle_denied(&mut self, shard: &mut Shard, now: i64) {
         let policy = self.check.policy;
         if self.verdict.admitted {
@@ -76,8 +76,7 @@ impl MemoryStore {
         }
     }
 
-    /// The same for the most frequent case, which needs none of the lists: it takes two thirds of the
-    /// time.
+    /// The same for one check, the most frequent case. Without lists it takes two thirds of the time.
     fn decide_one(&self, check: &Check<'_>) -> Decision {
         let now = self.clock.now();
         let name = self.name(check.policy.id, &check.identifier);
@@ -114,7 +113,7 @@ impl MemoryStore {
         let now = self.clock.now();
         let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
-        // One that has room for all that there is: nothing is given up for what is taken in it.
+        // Without a bound, so that copying evicts nothing.
         let mut copy = Shard::new(usize::MAX);
         {
             let order = self.shards_of(&names);
@@ -148,7 +147,7 @@ impl MemoryStore {
     }
 }
 
-/// Decides in these shards: `place` says in which of them a limit is.
+/// Decides over limits in these shards. `shard_index` returns which of them holds a limit.
 fn decide<S: DerefMut<Target = Shard>>(
     shards: &mut [S],
     shard_index: impl Fn(&LimitName<'_>) -> usize,
@@ -178,7 +177,7 @@ fn decide<S: DerefMut<Target = Shard>>(
     Decision { admitted, source: DecisionSource::Store, time: now, verdicts }
 }
 
-/// The units of all checks that name the limit of check `i`, and whether one of them comes before it.
+/// The units of all checks on the limit of check `i`, and whether one of them comes before it.
 fn combined_cost(names: &[LimitName<'_>], checks: &[Check<'_>], i: usize) -> (u64, bool) {
     let mut cost = checks[i].cost;
     let mut is_repeated = false;
@@ -219,7 +218,7 @@ mod tests {
         },
     };
 
-    /// A policy of so many in a minute.
+    /// A policy of `limit` units per minute.
     fn policy(id: u32, algorithm: Algorithm, limit: u64) -> Policy {
         let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
         let tiers = vec![model::Rate { limit, window: Duration::from_secs(60) }];
@@ -246,7 +245,7 @@ mod tests {
         })
     }
 
-    /// The same with a member, and as much as the limit.
+    /// A check with a member that takes the whole limit.
     fn entering<'a>(policy: &'a Policy, identifier: &str, member: Member) -> Check<'a> {
         Check { cost: policy.tiers[0].limit, detail: Detail::Member(member), ..check(policy, identifier) }
     }
@@ -310,7 +309,7 @@ mod tests {
             store.decide_now(&[Check { detail: Detail::Member(token), ..check(&lock, "ip:1") }]).admitted
         };
         assert!(enter(1) && !enter(2));
-        // Later than the owner's rival was told to come again.
+        // After the retry_after of the denied request.
         clock.set(2_000_000);
         for i in 0..1_000 {
             store.decide_now(&[check(&other, &format!("ip:{i}"))]);

@@ -1,4 +1,4 @@
-//! One part of the limits: a dense map that knows which of them are at their limit.
+//! One shard of the limits: a dense map that keeps limits at their limit apart from the others.
 
 use compact_str::CompactString;
 use indexmap::{
@@ -11,18 +11,17 @@ use crate::limit::{
     algorithm::{LimitState, Verdict},
 };
 
-/// Limits looked at when one is added: more than one, so that what is over leaves faster than new ones
-/// come.
+/// Slots swept per insert. More than one, so that expired slots are removed faster than new ones come.
 const SWEPT_PER_INSERT: usize = 2;
-/// Limits looked at in a full shard, in search of one that is over.
+/// Slots swept in a full shard, in search of an expired one.
 const SWEPT_WHEN_FULL: usize = 16;
-/// Limits of which the one that is over first is dropped.
+/// Slots compared for eviction: the one that expires first is dropped.
 const EVICTION_CANDIDATES: usize = 8;
 
-/// Entries that a shard keeps at least, so that a small store has evidence too.
+/// The least number of entries that a shard may keep, so that a small store has evidence, too.
 const MIN_ENTRIES: usize = 64;
 
-/// The name of a limit, as a request knows it.
+/// The name of a limit in a request, with its hash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LimitName<'a> {
     pub(super) hash: u64,
@@ -31,7 +30,7 @@ pub(super) struct LimitName<'a> {
 }
 
 impl LimitName<'_> {
-    /// Whether it is the name that this limit is kept under.
+    /// Whether `key` has this name.
     fn matches(&self, key: &SlotKey) -> bool {
         self.policy == key.policy && self.identifier == key.identifier
     }
@@ -50,32 +49,32 @@ pub(super) struct SlotKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slot {
     pub(super) state: LimitState,
-    /// When nothing of the state matters any more.
+    /// When the state expires: from then on it counts nothing.
     pub(super) expires_at: i64,
-    /// When units come back, if the limit is among those that are at their limit.
+    /// When units are free again, if the slot is among those at their limit.
     frees_at: i64,
 }
 
-/// The limits of one shard, at most `capacity`, and as many entries of their lists: else whoever comes
-/// from ever new addresses would make the store grow without adding a limit too many.
+/// The limits of one shard: at most `capacity`, and at most as many entries of `metadata_list`. The entries are bounded, too,
+/// since otherwise the lists could grow without a limit too many.
 ///
-/// Those at their limit stand before all others, so that a full shard can give up the others first
-/// without searching: an attacker who comes from ever new addresses can't flush his own denial.
+/// The slots at their limit stand before all others. A full shard evicts the others first, without a search: an attacker with
+/// ever new addresses can't flush its own denial.
 #[derive(Debug)]
 pub(super) struct Shard {
-    /// Hashes come with the names, so the map needs no hasher.
+    /// Names carry their hash, so the map needs no hasher.
     slots: IndexMap<SlotKey, Slot, ()>,
-    /// How many are at their limit, as far as was seen: `slots[..at_limit]`.
+    /// How many slots are known to be at their limit: `slots[..at_limit]`, the protected ones.
     at_limit: usize,
     /// At least 1.
     capacity: usize,
-    /// Entries of all lists, also of those that are over and not swept yet.
+    /// Entries of all lists, including those that have expired and are not swept yet.
     entries: usize,
-    /// Where the sweep goes on.
+    /// The slot at which the sweep continues.
     sweep_position: usize,
-    /// Limits that were given up to make room.
+    /// Limits that were evicted to make room.
     pub(super) dropped: u64,
-    /// States that lay too far ahead of the clock.
+    /// States that were discarded since they lay too far ahead of the clock.
     pub(super) discarded: u64,
 }
 
@@ -93,7 +92,7 @@ impl Shard {
         self.entries
     }
 
-    /// Where the limit stands. Any write may move it.
+    /// The index of the limit's slot. Any write may move it.
     pub(super) fn find(&self, name: &LimitName<'_>) -> Option<usize> {
         self.slots.raw_entry_v1().index_from_hash(name.hash, |key| name.matches(key))
     }
@@ -103,8 +102,7 @@ impl Shard {
         self.locate(name, found).map(|index| &self.slots[index].state)
     }
 
-    /// Takes `cost` units, which the reading `verdict` has admitted `now`. `found` is where the limit
-    /// stood at the reading.
+    /// Takes `cost` units that the read with this `verdict` has admitted. `found`: the slot's index at the read.
     pub(super) fn write(
         &mut self,
         name: &LimitName<'_>,
@@ -118,7 +116,7 @@ impl Shard {
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let slot = &mut self.slots[index];
         let before = slot.state.stored_entries();
-        // Where no room is left, a list may still replace its own.
+        // If no room is left, a list may still replace its own entries.
         let room = self.capacity.max(MIN_ENTRIES).saturating_sub(self.entries - before);
         let keep = policy.record.keep.min(room);
         let discards = slot.state.write(policy.rule(), now, cost, &check.detail, keep);
@@ -128,7 +126,7 @@ impl Shard {
         self.update_protection(index, now, verdict);
     }
 
-    /// Counts `cost` units that were denied. `found` is where the limit stood at the reading.
+    /// Counts `cost` units that were denied. `found`: the slot's index at the read.
     pub(super) fn count_denied(
         &mut self,
         name: &LimitName<'_>,
@@ -145,7 +143,7 @@ impl Shard {
         slot.expires_at = slot.state.expires_at(policy.rule(), policy.slowest_tier());
     }
 
-    /// Takes in a copy of what `other` holds under this name, if anything.
+    /// Copies the slot of this name from `other`, if there is one.
     pub(super) fn copy_slot(&mut self, other: &Self, name: &LimitName<'_>) {
         let Some((key, slot)) = other.find(name).and_then(|index| other.slots.get_index(index)) else {
             return;
@@ -173,11 +171,11 @@ impl Shard {
         } else if was_used {
             self.remove(index);
         }
-        // Else there was nothing to refund; by the limits of an override there may be something left.
+        // Otherwise nothing was refunded. By an override's limits the state may still count, so it stays.
     }
 
-    /// Protects a limit that was found at its limit. Its write has done so already, unless its limit was
-    /// lowered since. Its state stays as it is.
+    /// Protects a limit that was read at its limit. Its last write has done so already, unless the limit was lowered since.
+    /// The state does not change.
     pub(super) fn protect(
         &mut self,
         name: &LimitName<'_>,
@@ -192,7 +190,7 @@ impl Shard {
         }
     }
 
-    /// Where a limit stands now that was `found` before other writes of the same request.
+    /// The current index of a slot that was `found` before other writes of the same request.
     fn locate(&self, name: &LimitName<'_>, found: Option<usize>) -> Option<usize> {
         match self.slots.get_index(found?) {
             Some((key, _)) if name.matches(key) => found,
@@ -200,13 +198,13 @@ impl Shard {
         }
     }
 
-    /// Notes whether a limit is at its limit, as its verdict tells.
+    /// Protects the slot from eviction if its limit has nothing remaining; else ends its protection.
     fn update_protection(&mut self, index: usize, now: i64, verdict: &Verdict) {
         let is_at_limit = verdict.remaining == 0;
         if is_at_limit {
             let slot = &mut self.slots[index];
             slot.frees_at = match slot.state {
-                // When a lease comes back nobody knows: what clients are told is when to ask again.
+                // The end of a lease can't be predicted, and `reset` is only when to retry: protect it until it expires.
                 LimitState::Concurrency(_) => slot.expires_at,
                 _ => now.saturating_add(verdict.reset),
             };
@@ -243,7 +241,7 @@ impl Shard {
         }
     }
 
-    /// Grows twofold, and at last to the capacity exactly: of a million keys none lies idle.
+    /// Doubles the map, but never beyond the capacity, so that no memory is idle.
     fn grow(&mut self) {
         let len = self.slots.len();
         if len == self.slots.capacity() {
@@ -251,8 +249,8 @@ impl Shard {
         }
     }
 
-    /// Drops one limit of a full shard at least: one that is over, else one that is not at its limit,
-    /// else any. Of the latter, of a few, the one that is over first.
+    /// Removes at least one slot of a full shard: an expired one; else one that is not protected; else any. Of the latter two,
+    /// among a few candidates the one that expires first.
     fn make_room(&mut self, now: i64) {
         if self.sweep(SWEPT_WHEN_FULL, now) > 0 {
             return;
@@ -267,14 +265,14 @@ impl Shard {
         }
     }
 
-    /// Looks at up to `budget` limits, and removes those that are over. Says how many.
+    /// Visits up to `budget` slots, and removes the expired ones. Returns how many it removed.
     pub(super) fn sweep(&mut self, budget: usize, now: i64) -> usize {
         let before = self.slots.len();
         for _ in 0..budget.min(before) {
             if self.sweep_position >= self.slots.len() {
                 self.sweep_position = 0;
             }
-            // Where one was removed or unmarked, another has taken its place, and is the next.
+            // A slot that is removed or unprotected is replaced by another, which is visited next.
             match self.slots.get_index(self.sweep_position) {
                 None => break,
                 Some((_, slot)) if slot.expires_at <= now => self.remove(self.sweep_position),
@@ -287,20 +285,20 @@ impl Shard {
         before - self.slots.len()
     }
 
-    /// Gives memory back after a flood.
+    /// Releases memory after a flood.
     pub(super) fn shrink(&mut self) {
         if self.slots.len() < self.slots.capacity() / 4 {
             self.slots.shrink_to(self.slots.len() * 2);
         }
     }
 
-    /// Removes the limits for which `is_meant` holds, and gives each to `removed`.
+    /// Removes the slots whose key `matches`, after passing each to `removed`.
     pub(super) fn remove_where(
         &mut self,
         matches: impl Fn(&SlotKey) -> bool,
         mut removed: impl FnMut(&SlotKey, &Slot),
     ) {
-        // Downward, since a removal moves only what stands after it.
+        // From the end, since a removal only moves slots after it.
         for index in (0..self.slots.len()).rev() {
             if let Some((key, slot)) = self.slots.get_index(index)
                 && matches(key)

@@ -1,4 +1,4 @@
-//! The memory store as a whole.
+//! [`MemoryStore`]: its shards, and what operators ask of it.
 
 use std::{
     fmt,
@@ -15,12 +15,12 @@ use crate::limit::{
     algorithm::{Detail, LimitState, metadata_list::Entry},
 };
 
-/// More than the workers of a large machine, so that two seldom meet in one.
+/// More than the workers of a large machine, so that two seldom contend for one.
 const MAX_SHARDS: usize = 256;
-/// Below this a shard would often be full while others are not.
+/// With fewer keys per shard, one would often be full while others are not.
 const MIN_KEYS_PER_SHARD: usize = 64;
 
-/// Limits in memory, at most `max_keys`, and as many entries of their lists. Time is the clock's.
+/// Limits in memory: at most `max_keys`, and at most as many entries of their lists. Time is the clock's.
 pub struct MemoryStore {
     pub(super) clock: Arc<dyn Clock>,
     /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
@@ -41,16 +41,16 @@ impl std::ops::Deref for PaddedShard {
     }
 }
 
-/// What a memory store has to tell of itself.
+/// Counts of a memory store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryStats {
-    /// Limits with state, among them such as are over and not swept yet.
+    /// Limits with state, including those that have expired and are not swept yet.
     pub keys: usize,
-    /// What `metadata_list` wrote down and still holds.
+    /// Entries that `metadata_list` holds.
     pub entries: usize,
-    /// Limits that were given up because the store was full.
+    /// Limits that were evicted because the store was full.
     pub dropped: u64,
-    /// States that lay more than a window ahead of the clock.
+    /// States that were discarded since they lay more than a window ahead of the clock.
     pub discarded: u64,
 }
 
@@ -67,9 +67,8 @@ impl MemoryStore {
         }
     }
 
-    /// Removes limits that are over, looking at up to `budget` of them, in every shard alike, from
-    /// where the last sweep ended. Says how many it removed. Meant for a housekeeper: limits are
-    /// exact without it, and it never keeps a decision waiting for long.
+    /// Removes expired limits. Visits up to `budget` limits, the same number in every shard, from where the last sweep ended.
+    /// Returns how many it removed. Limits are exact without it; it only frees memory. It never blocks a decision for long.
     pub fn sweep(&self, budget: usize) -> usize {
         let now = self.clock.now();
         let each = budget.div_ceil(self.shards.len());
@@ -95,7 +94,7 @@ impl MemoryStore {
         stats
     }
 
-    /// [`Store::peek`], which never has to wait here.
+    /// [`StoreAdmin::peek`], which never has to wait here.
     pub fn peek_now(&self, policy: &Policy, identifier: &str) -> LimitUsage {
         self.with_state(policy, identifier, |state, now| {
             let verdict = state.read(policy.rule(), now, 0, &Detail::None);
@@ -103,17 +102,17 @@ impl MemoryStore {
         })
     }
 
-    /// [`Store::entries`], which never has to wait here.
+    /// [`StoreAdmin::entries`], which never has to wait here.
     pub fn entries_now(&self, policy: &Policy, identifier: &str) -> Vec<Arc<Entry>> {
         self.with_state(policy, identifier, |state, now| state.entries(policy.rule(), now))
     }
 
-    /// [`Store::reset`], which never has to wait here. It visits every limit, one shard at a time.
+    /// [`StoreAdmin::reset`], which never has to wait here. It visits every limit, one shard at a time.
     pub fn reset_now(&self, policies: &[Policy], identifier: &str) -> Vec<ClearedLimit> {
         self.forget(&self.shards, policies, |key| is_or_extends(&key.identifier, identifier))
     }
 
-    /// [`Store::clear`], which never has to wait here.
+    /// [`StoreAdmin::clear`], which never has to wait here.
     pub fn clear_now(&self, policies: &[Policy], identifier: &str) -> Vec<ClearedLimit> {
         let names = policies.iter().flat_map(Policy::variants).map(|policy| self.name(policy.id, identifier));
         let mut shards: Vec<usize> = names.map(|name| self.shard_of(&name)).collect();
@@ -124,7 +123,7 @@ impl MemoryStore {
         shards.into_iter().flat_map(forget).collect()
     }
 
-    /// Forgets, in these shards, limits of these policies.
+    /// Removes, from these shards, the limits of these policies whose key `matches`.
     fn forget(
         &self,
         shards: &[PaddedShard],
@@ -172,7 +171,7 @@ impl MemoryStore {
         LimitName { hash: hasher.finish(), policy, identifier }
     }
 
-    /// By bits that the maps within do not go by, which take the lowest and the highest.
+    /// Uses bits that the shards' maps do not: they use the lowest and the highest.
     pub(super) fn shard_of(&self, name: &LimitName<'_>) -> usize {
         (name.hash >> 32) as usize & (self.shards.len() - 1)
     }
@@ -184,7 +183,7 @@ fn is_or_extends(identifier: &str, whole: &str) -> bool {
 }
 
 impl fmt::Debug for MemoryStore {
-    /// Of a million limits, the counts; as `{:#?}`, every one.
+    /// The counts; with `{:#?}`, every limit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
             return self.shards.iter().try_for_each(|shard| writeln!(f, "{:?}", shard.lock()));

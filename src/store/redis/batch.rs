@@ -1,4 +1,4 @@
-//! Decisions that go to Redis together, in one call of `decide.lua`.
+//! A batch: the requests that go to Redis in one call of `lua/decide.lua`. Encodes the call, and splits the reply.
 
 use std::fmt;
 
@@ -13,43 +13,43 @@ use crate::limit::{
     algorithm::{AlgorithmDescription, DetailKind},
 };
 
-/// Decisions of one call. More would make the first wait for the last, and others for them all.
+/// The most requests of one call. With more, the first would wait for the last, and other clients of Redis for them all.
 const MAX_REQUESTS: usize = 64;
 /// A cost is at most this, which no limit admits: beyond 2⁵³, Lua's numbers are not exact.
 const MAX_COST: u64 = 1 << 40;
 
-/// What the script says of one request.
+/// The script's reply to one request.
 pub(super) type DecisionReply = Result<RequestReply, Failure>;
 
-/// Whether a request is admitted, and the numbers of its limits; none where something was refunded.
+/// Whether a request is admitted (1 or 0), then the numbers of its limits. Empty for a refund.
 #[derive(Debug)]
 pub(super) struct RequestReply {
-    /// The time that was now, in microseconds since the Unix epoch.
+    /// The time of the decision, in microseconds since the Unix epoch.
     pub(super) time: i64,
     pub(super) numbers: SmallVec<[i64; 8]>,
 }
 
-/// Requests that wait for one call. They are encoded as they come.
+/// Requests that wait for one call. Each is encoded when it is added.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// By when the first of them wants to know.
+    /// The deadline of the first of them.
     pub(super) deadline: Instant,
-    /// Limits whose state is a string, which the script reads together, and the others.
+    /// The keys whose state is a string, which the script reads with one MGET, and the others.
     string_keys: KeySet,
     other_keys: KeySet,
-    /// The policies by which requests name them, and how they are described.
+    /// The policies, which requests name by their position.
     policies: SmallVec<[PolicyDescription; 4]>,
-    /// What is refunded, before anything is decided.
+    /// Checks to refund, which the script does before any decision.
     refunds: PackedValues,
     refund_count: u64,
     refund_waiters: Vec<oneshot::Sender<DecisionReply>>,
     requests: PackedValues,
     waiters: Vec<Waiter>,
-    /// Nothing is written: the batch has one request, which only wants to know.
+    /// The batch has one request, which must not write anything.
     is_read_only: bool,
 }
 
-/// Values in MessagePack, and how many they are.
+/// Values in MessagePack, and their number.
 #[derive(Debug, Default)]
 struct PackedValues {
     bytes: Vec<u8>,
@@ -77,7 +77,7 @@ impl PackedValues {
     }
 }
 
-/// A request that waits for its reply, and how many numbers of the reply are its own.
+/// A request that waits for its reply, and how many numbers its reply has.
 #[derive(Debug)]
 struct Waiter {
     answer: oneshot::Sender<DecisionReply>,
@@ -108,7 +108,7 @@ impl Batch {
         self.is_read_only || self.len() >= MAX_REQUESTS
     }
 
-    /// Adds a request whose checks name each limit once.
+    /// Adds a request. At most one of its checks may be on the same limit.
     pub(super) fn add(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<DecisionReply> {
         let mut numbers = 1;
         let mut packed = std::mem::take(&mut self.requests);
@@ -123,7 +123,7 @@ impl Batch {
         answered
     }
 
-    /// Makes a batch of one request of which nothing is written, whose checks name each limit once.
+    /// Makes this a batch of one request that writes nothing. At most one of its checks may be on the same limit.
     pub(super) fn look(&mut self, prefix: &str, checks: &[Check<'_>]) -> oneshot::Receiver<DecisionReply> {
         self.is_read_only = true;
         self.add(prefix, checks)
@@ -148,7 +148,7 @@ impl Batch {
         answered
     }
 
-    /// Its limit, its policy, its cost, and what else the algorithm takes.
+    /// Packs a check: its limit, its policy, its cost, and the detail if its algorithm needs one.
     fn pack_check(&mut self, packed: &mut PackedValues, prefix: &str, check: &Check<'_>) {
         let policy = check.policy;
         let &AlgorithmDescription { is_string, detail, .. } = policy.kind.description();
@@ -167,7 +167,7 @@ impl Batch {
         }
     }
 
-    /// The policy's place in the batch.
+    /// The policy's index in the batch.
     fn describe(&mut self, policy: &Policy) -> usize {
         self.policies.iter().position(|known| known.matches(policy)).unwrap_or_else(|| {
             self.policies.push(PolicyDescription::new(policy));
@@ -175,7 +175,7 @@ impl Batch {
         })
     }
 
-    /// The call. `now`: microseconds, where it is not Redis that tells the time.
+    /// The call. `now`: the time in microseconds, if it is not Redis' own.
     pub(super) fn command(&self, hash: &str, now: Option<i64>) -> Cmd {
         let (string_keys, other_keys) = (&self.string_keys, &self.other_keys);
         let count = string_keys.len() + other_keys.len();
@@ -197,8 +197,8 @@ impl Batch {
         command
     }
 
-    /// The whole batch in MessagePack: how many keys are of strings, the policies, how many refunds and what they are,
-    /// the requests.
+    /// The whole batch in MessagePack: the number of string keys, the policies, the number of refunds, the refunds, the
+    /// requests. See ARGV[2] in `lua/decide.lua`.
     fn pack(&self) -> Vec<u8> {
         let mut head = PackedValues::default();
         head.put(self.string_keys.len() as u64);
@@ -226,8 +226,8 @@ impl Batch {
         packed
     }
 
-    /// Gives each request its part of the reply. Says how many states the script has discarded; that it had no memory to
-    /// admit somebody is an error, if not everybody's.
+    /// Sends each request its part of the reply. Returns how many states the script discarded. Returns an error, too, if only
+    /// some requests failed for lack of memory.
     pub(super) fn answer(self, reply: Result<Value, Failure>) -> Result<u64, Failure> {
         let numbers = reply.and_then(|reply| numbers(&reply));
         let expected_len = 2 + self.waiters.iter().map(|waiter| waiter.numbers).sum::<usize>();

@@ -1,4 +1,4 @@
-//! A policy as a batch describes it to the script.
+//! The encoding of a policy: the numbers that describe it to the script.
 
 use smallvec::SmallVec;
 
@@ -7,7 +7,7 @@ use crate::limit::{
     algorithm::{Kind, Tier, gcra, sliding_log::MAX_COST},
 };
 
-/// One of another configuration, or an override, may have the same ID.
+/// What the script needs to know of a policy. A policy of another configuration, or an override, may have the same ID.
 #[derive(Debug)]
 pub(super) struct PolicyDescription {
     id: PolicyId,
@@ -39,24 +39,24 @@ impl PolicyDescription {
             && self.slowest_tier == policy.slowest_tier()
     }
 
-    /// By which number the script knows its algorithm.
+    /// The number of its algorithm in the script.
     pub(super) fn algorithm(&self) -> u64 {
         self.kind.description().number
     }
 
-    /// 1: a shadow policy; 2: what it denies is counted; 3: both.
+    /// Bit 1: a shadow policy. Bit 2: `count_denied`.
     pub(super) fn flags(&self) -> u64 {
         self.flags & 3
     }
 
-    /// What the algorithm takes: see its file in `lua/`.
+    /// The numbers after the flags: `policy` in the head of the algorithm's file in `lua/`.
     pub(super) fn numbers(&self) -> SmallVec<[u64; 8]> {
         let window = |tier: &Tier| u64::try_from(tier.window).unwrap_or(1);
         let mut numbers: SmallVec<[u64; 8]> =
             self.tiers.iter().flat_map(|tier| [tier.limit, window(tier)]).collect();
         match self.kind {
             Kind::SlidingLog => numbers.extend([MAX_COST, self.flags >> 2]),
-            // A list of nothing would be no list: the newest request is kept, if only to count.
+            // Redis has no empty lists: the newest element stays, if only to hold the count.
             Kind::MetadataList => numbers.push(self.keep.max(1) as u64),
             Kind::Gcra { burst, delay } => {
                 for tier in &self.tiers {
@@ -68,14 +68,14 @@ impl PolicyDescription {
                 }
             }
             Kind::SlidingWindow { buckets } => numbers.push(u64::from(buckets)),
-            // The others go by their tiers alone.
+            // The others need their tiers alone.
             _ => {}
         }
         numbers
     }
 }
 
-/// Behind those that the driver knows, 4: what was taken may be refunded.
+/// The driver's flags, and bit 4: what was taken may be refunded.
 fn flags(policy: &Policy) -> u64 {
     u64::from(policy.is_shadow) | u64::from(policy.count_denied) << 1 | u64::from(policy.may_refund()) << 2
 }

@@ -1,4 +1,4 @@
-//! How `metadata_list` writes a request down: as JSON behind `END:USED`.
+//! The encoding of a `metadata_list` entry in Redis: JSON after `END:USED`.
 
 use std::sync::Arc;
 
@@ -21,11 +21,11 @@ pub(super) fn encode(entry: &Entry) -> String {
     let Entry { time, user, method, path } = entry;
     let written =
         StoredEntry { time: *time, user: user.clone(), method: method.as_str(), path: path.clone() };
-    // Strings and a number: there is nothing in it that JSON could not say.
+    // Strings and a number, which always serialize.
     serde_json::to_string(&written).unwrap_or_default()
 }
 
-/// Reads an element of the list: when its window ends, and the request, if it was written down.
+/// Decodes an element of the list: when its window ends, and the entry if it was recorded.
 pub(super) fn decode(element: &[u8]) -> Option<(i64, Option<Arc<Entry>>)> {
     let element = std::str::from_utf8(element).ok()?;
     let (window, entry) = element.split_once(' ')?;

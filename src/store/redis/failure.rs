@@ -1,4 +1,4 @@
-//! Why Redis could not be asked, and what follows from it.
+//! Why Redis could not answer: the kind for metrics, the cause for callers, and whether it trips the breaker.
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 use compact_str::CompactString;
@@ -6,7 +6,7 @@ use compact_str::CompactString;
 use super::error_hint;
 use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 
-/// What failed, as metrics count it and as callers are told.
+/// A failure: its kind for metrics, and its cause for callers.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) kind: StoreFailure,
@@ -18,12 +18,12 @@ impl Failure {
         Self { kind: StoreFailure::Timeout, cause: Unavailable::Timeout }
     }
 
-    /// It was not even sent: that says nothing of Redis.
+    /// The batch was not sent in time, which says nothing about Redis.
     pub(super) fn overdue() -> Self {
         Self { kind: StoreFailure::Overdue, cause: Unavailable::Overdue }
     }
 
-    /// The server did not say in time what it is.
+    /// The server did not report its version and role in time.
     pub(crate) fn silent() -> Self {
         let reason = CompactString::const_new("it does not tell in time what it is");
         Self { kind: StoreFailure::Timeout, cause: Unavailable::Connection(reason) }
@@ -33,13 +33,13 @@ impl Failure {
         Self { kind: StoreFailure::BreakerOpen, cause: Unavailable::BreakerOpen }
     }
 
-    /// As the script says it of one request.
+    /// The script's reply 2 to one request.
     pub(super) fn out_of_memory() -> Self {
         let reason = CompactString::const_new("OOM: Redis has no memory left to count in");
         Self { kind: StoreFailure::OutOfMemory, cause: Unavailable::Refused(reason) }
     }
 
-    /// The reply is none that the script gives.
+    /// The reply is not one that the script gives.
     pub(super) fn protocol(reason: impl Into<CompactString>) -> Self {
         Self { kind: StoreFailure::Protocol, cause: Unavailable::Protocol(reason.into()) }
     }
@@ -49,7 +49,7 @@ impl Failure {
         Self { kind: StoreFailure::Protocol, cause: Unavailable::Abandoned("the link has ended") }
     }
 
-    /// Of the first question on a connection without TLS.
+    /// The failure of the first command on a connection without TLS.
     pub(crate) fn at_first(error: &RedisError) -> Self {
         Self::new(kind(error), error_hint::describe_first(error))
     }
@@ -69,15 +69,15 @@ impl Failure {
         self.cause.reason()
     }
 
-    /// Whether it says that Redis is not there for us, so that asking again soon is in vain. One without
-    /// memory answers, and denials, which write nothing, still work.
+    /// Whether it shows that Redis is not available, so that asking again soon is useless. Redis without memory still answers,
+    /// and denials, which write nothing, still work.
     pub(crate) fn trips_the_breaker(&self) -> bool {
         !matches!(self.kind, StoreFailure::OutOfMemory | StoreFailure::BreakerOpen | StoreFailure::Overdue)
     }
 }
 
-/// Whether nothing is to be asked any more on the connection that failed so: it is no longer one, or the server may
-/// have changed places with another. One that has no memory, or a script too few, is as good as any.
+/// Whether the connection must not be used again after this error: it is broken, or the server may have been replaced by
+/// another. A connection to a server without memory, or without the script, is still good.
 pub(super) fn breaks_the_connection(error: &RedisError) -> bool {
     use StoreFailure::{Connection, Loading, ReadOnly, Rights, Timeout};
     error.is_unrecoverable_error()
@@ -107,8 +107,7 @@ impl From<RedisError> for Failure {
     }
 }
 
-/// By what an error says that the user may not do it, alone or as one of a command in a script (Redis 7 and Valkey,
-/// Redis 6).
+/// The texts of errors that mean missing rights, of a command itself or of one in a script (Redis 7 and Valkey, Redis 6).
 const RIGHTS: [&str; 6] = [
     "NOAUTH",
     "WRONGPASS",
@@ -118,8 +117,8 @@ const RIGHTS: [&str; 6] = [
     "executing the script can't access",
 ];
 
-/// What the server said in words: servers before version 7 put the error of a command in a script behind one
-/// of the script's own.
+/// The kind of an error by its text: servers before version 7 put the error of a command in a script after one of the script's
+/// own.
 fn kind_by_text(error: &RedisError) -> StoreFailure {
     let code = error.code().unwrap_or_default();
     let says = |word: &str| code == word || error.detail().is_some_and(|detail| detail.contains(word));

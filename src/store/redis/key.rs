@@ -1,8 +1,8 @@
-//! How limits are named in Redis: `PREFIX:{IDENTIFIER}REST:POLICY:SHAPE`, such as
+//! The names of limits' keys in Redis: `PREFIX:{IDENTIFIER}REST:POLICY:SHAPE`, such as
 //! `ratelimit:{ip:203.0.113.7}+path:/a:expensive:sl.1m`.
 //!
-//! The braces are a cluster's hash tag: all limits of one identifier live in one slot. What came from clients is
-//! percent-encoded in identifiers, so that neither braces nor `+` stand in it.
+//! The braces are the hash tag of Redis Cluster: all limits of one identifier live in one slot. Parts that came from clients
+//! are percent-encoded, so that they contain neither braces nor `+`.
 
 use crate::limit::Policy;
 
@@ -21,7 +21,7 @@ pub(super) fn limit_key(prefix: &str, policy: &Policy, identifier: &str) -> Vec<
     key
 }
 
-/// What all keys of composites that begin with `identifier` match, as a pattern of SCAN.
+/// The SCAN pattern of all composites that begin with `identifier`.
 pub(super) fn composites_pattern(prefix: &str, identifier: &str) -> String {
     format!("{}:{{{}}}+*", escape(prefix), escape(identifier))
 }
@@ -35,7 +35,7 @@ pub(super) fn identifier(key: &[u8], prefix: &str, policy: &Policy) -> Option<St
     Some(format!("{first}{rest}"))
 }
 
-/// Takes the meaning from what means something in a pattern.
+/// Escapes the characters that have a meaning in a pattern.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! One worker's link to Redis. It is self-clocking: an idle link sends a decision at once; those that come
-//! while one is under way are gathered, and leave together.
+//! One worker's link to Redis. It is self-clocking: an idle link sends a request at once; requests that come while a batch is in
+//! flight are gathered into the next batch.
 
 use std::{
     cell::{Cell, RefCell},
@@ -28,19 +28,19 @@ use crate::{
     telemetry::metrics::{StoreFailure, StoreMetrics},
 };
 
-/// How often a batch makes its script known, at most.
+/// How often a batch loads the script, at most.
 const MAX_LOADS: usize = 3;
 
 /// What a link needs to know.
 pub(super) struct LinkConfig {
     pub(super) prefix: String,
-    /// For a decision, from the asking to the answer.
+    /// For a decision, including the time in the queue.
     pub(super) timeout: Duration,
-    /// Connections, each with one batch at a time.
+    /// The most connections. Each has one batch in flight.
     pub(super) connections: u32,
     pub(super) breaker: Arc<Breaker>,
     pub(super) metrics: Arc<StoreMetrics>,
-    /// Who tells the time; `None`: Redis.
+    /// The clock; `None`: Redis' own.
     pub(super) clock: Option<Arc<dyn Clock>>,
 }
 
@@ -62,7 +62,7 @@ impl Link {
     pub(super) fn new(server: Server, config: LinkConfig) -> Self {
         let pool = Pool::builder()
             .max_size(config.connections)
-            // Only what was silent for a while is really tested.
+            // Only a connection that was idle for a while is really tested.
             .test_on_check_out(true)
             // The breaker's probe finds out when Redis is back.
             .retry_connection(false)
@@ -78,13 +78,12 @@ impl Link {
         &self.0.config.prefix
     }
 
-    /// Asks about one request, whose checks name each limit once. Answers within the timeout.
+    /// Decides over one request. At most one of its checks may be on the same limit. Answers within the timeout.
     pub(super) async fn decide(&self, checks: &[Check<'_>]) -> DecisionReply {
         self.wait(|batch, prefix| batch.add(prefix, checks)).await
     }
 
-    /// What would be answered to one request, whose checks name each limit once, changing nothing. Answers within the
-    /// timeout.
+    /// What [`Link::decide`] would answer. Changes nothing. Answers within the timeout.
     pub(super) async fn look(&self, checks: &[Check<'_>]) -> DecisionReply {
         let mut batch = Batch::new(Instant::now() + self.timeout());
         let answer = batch.look(self.prefix(), checks);
@@ -104,7 +103,7 @@ impl Link {
         answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
-    /// A connection for something else than a decision, which the pool may have to make.
+    /// A connection for other commands, which the pool may have to open.
     pub(super) async fn connection(&self) -> Result<PooledConnection<'_, Manager>, Failure> {
         self.0.checkout().await
     }
@@ -130,9 +129,8 @@ impl Inner {
         }
     }
 
-    /// Sees to it that somebody sends what waits. One connection serves as long as it keeps up, since large
-    /// batches cost less; when a whole batch waits, or the one under way takes a good part of the time that there
-    /// is, another helps.
+    /// Ensures that a sender task sends what waits. One connection serves as long as it keeps up, since large batches cost
+    /// less. A second one helps when a full batch waits, or when the batch in flight has used a tenth of the timeout.
     fn wake(self: &Rc<Self>) {
         let senders = self.senders.get();
         let is_behind = || {
@@ -145,7 +143,7 @@ impl Inner {
         }
     }
 
-    /// Sends batch after batch, until none waits.
+    /// The sender task: sends batch after batch until none waits.
     async fn send(self: Rc<Self>) {
         let _guard = SenderGuard(&self.senders);
         let mut connection = None;
@@ -157,7 +155,7 @@ impl Inner {
             let reply = if self.config.breaker.is_open() {
                 Err(Failure::breaker_open())
             } else if begun >= batch.deadline {
-                // Nobody waits for it any more: it would only take what nobody gets.
+                // Its requests have timed out: it would take units that no request gets.
                 Err(Failure::overdue())
             } else {
                 let reply = self.call(&mut connection, &batch);
@@ -172,16 +170,16 @@ impl Inner {
 
     async fn call<'a>(
         &'a self,
-        held: &mut Option<PooledConnection<'a, Manager>>,
+        checked_out: &mut Option<PooledConnection<'a, Manager>>,
         batch: &Batch,
     ) -> Result<Value, Failure> {
-        let connection = match held {
+        let connection = match checked_out {
             Some(connection) => connection,
-            None => held.insert(self.checkout().await?),
+            None => checked_out.insert(self.checkout().await?),
         };
         let command = batch.command(script::DECIDE.get_hash(), self.now());
         let mut reply = connection.ask(&command).await;
-        // Nothing ran. Once may not be enough, where scripts are flushed one time after the other.
+        // The script was unknown, so nothing ran. Once may not be enough if scripts are flushed repeatedly.
         for _ in 0..MAX_LOADS {
             if !reply.as_ref().is_err_and(is_unknown_script) {
                 break;
@@ -199,7 +197,7 @@ impl Inner {
                 RunError::User(error) => error.into(),
                 RunError::TimedOut => Failure::timeout(),
             })?;
-            // Whoever waited for one that could not be made may have gone before that was known.
+            // The pool may hand out a connection that failed to open for an earlier caller. Then try again.
             if !connection.failed_before(begun) {
                 return Ok(connection);
             }
@@ -229,8 +227,7 @@ impl Inner {
     }
 }
 
-/// Counts a sender for as long as it is there: one that a bug ended, and that still counted, would be waited for in
-/// vain.
+/// Counts a sender task for as long as it lives. Without it, a task that panicked would still count, and no other would start.
 struct SenderGuard<'a>(&'a Cell<u32>);
 
 impl Drop for SenderGuard<'_> {

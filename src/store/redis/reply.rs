@@ -1,4 +1,4 @@
-//! From the numbers of the script's reply to a verdict.
+//! Decodes the script's numbers of one limit into a verdict. The head of each algorithm's Lua file has their order.
 
 use crate::limit::{
     Policy,
@@ -8,12 +8,12 @@ use crate::limit::{
     },
 };
 
-/// How many numbers `decide.lua` says of one limit of this policy.
+/// How many numbers the script replies with for one limit of this policy.
 pub(super) fn width(policy: &Policy) -> usize {
     policy.kind.description().reply_width * policy.tiers.len()
 }
 
-/// What the numbers mean for a request of `cost` units. Times are relative to now.
+/// The verdict for a request of `cost` units. Times are relative to now.
 pub(super) fn verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
     if policy.kind.counts_members() {
         return member_verdict(policy, numbers, cost);
@@ -24,11 +24,11 @@ pub(super) fn verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
     Verdict::from_tiers(statuses, 0, cost)
 }
 
-/// Behind what stands of them, the script says whether the member is one of them already.
+/// The verdict of an algorithm that counts members. The last number tells whether the member is counted already.
 fn member_verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
     let (used, frees_at, fits_at, known) = match *numbers {
         [used, oldest, fits_at, again, ..] => {
-            // One that is seen again is the newest then.
+            // A value that is seen again becomes the newest, so another one is the oldest.
             let frees_at = if again > 0 && cost > 0 { again } else { oldest };
             (used, frees_at, fits_at, again > 0)
         }
@@ -46,7 +46,7 @@ fn member_verdict(policy: &Policy, numbers: &[i64], cost: u64) -> Verdict {
 }
 
 fn status(kind: Kind, tier: Tier, numbers: &[i64], cost: u64) -> TierStatus {
-    // These two say their state, since their times need more bits than a double has.
+    // These two reply with their state, since their times need more bits than a double has.
     match (kind, numbers) {
         (Kind::Gcra { burst, delay }, &[whole, part, ahead]) => {
             let level = Level { whole: unsigned(whole), part };

@@ -1,4 +1,4 @@
-//! The scripts of `lua/`, embedded, with the hashes by which Redis knows them.
+//! The script that decides over limits, joined from the files of `lua/`, with its SHA1.
 
 use std::sync::LazyLock;
 
@@ -6,8 +6,8 @@ use bb8_redis::redis::Script;
 
 use crate::limit::algorithm::{AlgorithmDescription, Kind};
 
-/// Decides over a batch: `lua/decide.lua` behind its algorithms. Each is a function that defines it when a batch first
-/// names it: a script that defined all of them each time would take a good part of its time for that.
+/// Decides over a batch: `lua/decide.lua` after the algorithms. Each algorithm is wrapped in a function, which runs when a batch
+/// first names it: defining all of them in each run would take a good part of the script's time.
 pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
     let mut script = String::from(concat!(
         include_str!("../../../lua/prelude.lua"),
@@ -15,7 +15,7 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
         include_str!("../../../lua/members.lua"),
     ));
     for AlgorithmDescription { number, script: algorithm, .. } in Kind::ALL.map(Kind::description) {
-        script += &format!("define[{number}] = function()\n{algorithm}end\n");
+        script += &format!("definitions[{number}] = function()\n{algorithm}end\n");
     }
     script += include_str!("../../../lua/decide.lua");
     Script::new(&script)

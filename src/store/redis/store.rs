@@ -1,4 +1,4 @@
-//! [`Store`] over Redis.
+//! [`Store`] and [`StoreAdmin`] over Redis.
 
 use std::sync::Arc;
 
@@ -26,17 +26,17 @@ use crate::{
     telemetry::metrics::StoreMetrics,
 };
 
-/// Keys that a step of a search looks at.
+/// Keys that one step of a SCAN visits.
 const SCAN_COUNT: usize = 1_000;
 
-/// Limits in Redis, as one thread reaches them. Time is Redis' own.
+/// A thread's handle to limits in Redis. Time is Redis' own.
 pub struct RedisStore {
     link: Link,
 }
 
 impl RedisStore {
-    /// An end of the store for this thread, which must run a local runtime or set of tasks. Connects when it is
-    /// first asked. `clock`: who tells the time instead of Redis, for tests.
+    /// A handle for this thread, which must run a local runtime or `LocalSet`. Connects with the first request. `clock`
+    /// replaces Redis' own time, for tests.
     pub fn new(
         server: Server,
         config: &model::Redis,
@@ -65,7 +65,7 @@ impl RedisStore {
         timeout(self.link.timeout(), run).await.unwrap_or_else(|_| Err(Failure::timeout()))
     }
 
-    /// What the script says of a limit, changing nothing.
+    /// The script's numbers of a limit. Changes nothing.
     async fn read_limit(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
         let check = Check { policy, identifier: identifier.into(), cost: 0, detail: Detail::None };
         let mut numbers = self.link.decide(&[check]).await?.numbers;
@@ -76,9 +76,9 @@ impl RedisStore {
         Ok(numbers)
     }
 
-    /// Forgets one limit; says so if units of it were used.
+    /// Removes one limit. Returns it if it was in use.
     async fn forget(&self, policy: &Policy, identifier: String) -> Result<Option<ClearedLimit>, Failure> {
-        // One that is over may still be there.
+        // A key may outlive its window.
         let is_used = reply::is_used(policy, &self.read_limit(policy, &identifier).await?);
         let mut command = redis::cmd("DEL");
         command.arg(key::limit_key(self.link.prefix(), policy, &identifier));
@@ -86,7 +86,7 @@ impl RedisStore {
         Ok((is_used && removed > 0).then(|| ClearedLimit { policy: policy.name.clone(), identifier }))
     }
 
-    /// Tells all instances whose limits were taken back.
+    /// Tells all instances which limits were reset.
     async fn announce(&self, message: channel::Message<'_>) -> Result<(), Failure> {
         let mut command = redis::cmd("PUBLISH");
         command.arg(channel::name(self.link.prefix())).arg(message.to_string());
@@ -94,8 +94,8 @@ impl RedisStore {
         Ok(())
     }
 
-    /// The composites of these policies that begin with `identifier`, each as index of policy and identifier. Looks
-    /// at every key there is, some at a time, if a policy has composites.
+    /// The composites of these policies that begin with `identifier`, each as the index of its policy and its identifier.
+    /// Scans all keys, some at a time, if a policy has composites.
     async fn composites(
         &self,
         policies: &[&Policy],
@@ -119,7 +119,7 @@ impl RedisStore {
             found.extend(keys.iter().filter_map(policy_and_identifier));
             cursor = next;
             if cursor == 0 {
-                // A search may give a key twice.
+                // SCAN may return a key twice.
                 found.sort_unstable();
                 found.dedup();
                 return Ok(found);
@@ -128,8 +128,8 @@ impl RedisStore {
     }
 }
 
-/// Checks of one request that name the same limit are one, for the sum of their costs. Gives the distinct ones,
-/// and of each check which of them it is.
+/// Merges the checks of one request on the same limit into one, with the sum of their costs. Returns the merged checks, and the
+/// index of the merged one for each check.
 fn merge_limits<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec<[usize; 4]>) {
     let mut limits: SmallVec<[Check<'a>; 4]> = SmallVec::new();
     let mut limit_of_check = SmallVec::new();
@@ -150,7 +150,7 @@ fn merge_limits<'a>(checks: &[Check<'a>]) -> (SmallVec<[Check<'a>; 4]>, SmallVec
     (limits, limit_of_check)
 }
 
-/// All that have limits of their own: an override of the same shape has its policy's.
+/// The policies and overrides that have keys of their own: an override of the same shape shares its policy's.
 fn variants(policies: &[Policy]) -> Vec<&Policy> {
     let mut variants: Vec<&Policy> = policies.iter().flat_map(Policy::variants).collect();
     variants.sort_by_key(|policy| policy.id.0);
@@ -158,7 +158,8 @@ fn variants(policies: &[Policy]) -> Vec<&Policy> {
     variants
 }
 
-/// What the numbers mean: of each check, the limit it names; of each limit, the units that were asked of it.
+/// Decodes the reply to one request. `limit_of_check`: for each check, the index of its limit. `costs`: the units of each
+/// limit.
 fn to_decision(
     checks: &[Check<'_>],
     limit_of_check: &[usize],
@@ -170,7 +171,7 @@ fn to_decision(
         numbers.split_first().map_or((false, numbers), |(first, rest)| (*first == 1, rest));
     let mut verdicts: SmallVec<[Verdict; 4]> = SmallVec::new();
     for (index, &cost) in costs.iter().enumerate() {
-        // The first check that names a limit knows its policy.
+        // The first check on a limit has its policy.
         let Some(check) =
             limit_of_check.iter().position(|&limit| limit == index).and_then(|at| checks.get(at))
         else {
@@ -179,7 +180,7 @@ fn to_decision(
         let (own, others) = rest.split_at(reply::width(check.policy).min(rest.len()));
         rest = others;
         let verdict = reply::verdict(check.policy, own, cost);
-        // Nothing was taken: it is told as it stands.
+        // The request was denied by another check: report this limit's current status.
         let took_nothing = !admitted && verdict.admitted;
         verdicts.push(if took_nothing { reply::verdict(check.policy, own, 0) } else { verdict });
     }
@@ -255,7 +256,7 @@ impl StoreAdmin for RedisStore {
             let Some(&policy) = variants.get(policy) else { continue };
             cleared.extend(self.forget(policy, identifier).await?);
         }
-        // Now, not before: until a limit is gone it denies, and that would be remembered.
+        // After the limits are removed, not before: until then they deny, and that would be cached.
         self.announce(channel::Message::Identifier(identifier)).await?;
         Ok(cleared)
     }
