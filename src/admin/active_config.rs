@@ -1,4 +1,4 @@
-//! What the admin port shows and asks by depends on the configuration, and that may change at any time.
+//! The configuration in force, as the admin port needs it. A reload replaces it at any time.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use parking_lot::RwLock;
 use super::dto::LastReload;
 use crate::{limit::Policy, proxy::Rules, upstream};
 
-/// What of the configuration the admin port goes by. Immutable: a reload brings another.
+/// The part of a configuration that the admin port uses. Immutable: a reload brings another.
 pub struct ConfigSnapshot {
-    /// What requests are held against.
+    /// The rules that decide over requests.
     pub rules: Arc<Rules>,
     /// In the configuration's order.
     pub upstreams: Vec<Arc<upstream::SharedUpstream>>,
-    /// Tells two configurations apart.
+    /// Hash of the whole configuration.
     pub hash: String,
-    /// Tells apart what they decide over requests: what instances that share a store compare.
+    /// Hash of what affects decisions. Instances that share a store compare it.
     pub decides: String,
     /// When it was loaded, in microseconds since the Unix epoch.
     pub loaded: i64,
-    /// What an operator should know, in words.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl ConfigSnapshot {
         self.rules.policies()
     }
 
-    /// How much of an IPv6 address identifies a client.
+    /// Number of leading bits of an IPv6 address that identify a client.
     pub(super) fn ipv6_prefix(&self) -> u8 {
         self.rules.config().client_address.ipv6_prefix
     }
@@ -40,24 +40,24 @@ impl ConfigSnapshot {
     }
 }
 
-/// What is in force, and what became of the last reload.
+/// The configuration in force, and the outcome of the last reload.
 pub struct ActiveConfig {
     configured: RwLock<Arc<ConfigSnapshot>>,
     last_reload: RwLock<Option<LastReload>>,
 }
 
 impl ActiveConfig {
-    /// As it was configured at the start.
+    /// Begins with the configuration of the start.
     pub fn new(configured: ConfigSnapshot) -> Self {
         Self { configured: RwLock::new(Arc::new(configured)), last_reload: RwLock::default() }
     }
 
-    /// What is in force now. Whoever looks at more than one thing of it looks at one such.
+    /// The configuration in force now. Take one snapshot for everything that has to be consistent.
     pub fn snapshot(&self) -> Arc<ConfigSnapshot> {
         Arc::clone(&self.configured.read())
     }
 
-    /// Goes by this one from now on.
+    /// Puts another configuration into force.
     pub fn replace(&self, configured: ConfigSnapshot) {
         *self.configured.write() = Arc::new(configured);
     }

@@ -1,4 +1,4 @@
-//! Who may ask. Every path but those of health, and what it takes to sign in, stands behind this.
+//! Authorizes requests. All paths need it, except health and what the login page consists of.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::config::model::Secret;
 
-/// Refuses requests that may not be answered; marks answers as nothing to keep or to guess at.
+/// Refuses unauthorized requests. Adds `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` to answers.
 pub(super) async fn authorize(
     State(context): State<Arc<HandlerContext>>,
     request: Request,
@@ -79,7 +79,7 @@ async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Opti
 }
 
 /// Whether a request bears the token itself, as programs do; otherwise it comes with a session, or asks for what needs
-/// neither. For that, a token in the request is not looked at: the answer would tell whether it is right.
+/// neither. Then a token in the request is not checked, as the answer would reveal whether it is right.
 async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) -> Result<bool, Box<Response>> {
     let path = head.uri.path();
     if page::is_public(path) || session::is_valid(token, &head.headers, context.state.clock.now()) {
@@ -181,7 +181,7 @@ fn is_change(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }
 
-/// A form in a foreign page can't say this without asking first (CORS), and nobody answers that.
+/// A page of another origin can send this only after a CORS preflight request, which is never granted.
 fn is_json(headers: &HeaderMap, is_empty: bool) -> bool {
     match headers.get(CONTENT_TYPE) {
         None => is_empty,

@@ -1,5 +1,5 @@
-//! What the admin port does unasked: it samples the counters, and where somebody listens to events, looks at what other
-//! instances know and sums up how things stand.
+//! Periodic tasks: samples the counters, and while there are subscribers to events, reads what other instances know and
+//! publishes ticks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,12 +8,12 @@ use tokio::time::{self, Instant, MissedTickBehavior};
 use super::{context::HandlerContext, dto::Tick, status};
 use crate::telemetry::{metrics::History, time::rfc3339};
 
-/// Between two looks at what other instances know.
+/// Interval of reading what other instances know.
 const REFRESH: Duration = Duration::from_secs(1);
-/// Between two [`Tick`]s.
+/// Interval of [`Tick`]s.
 const TICK: Duration = Duration::from_secs(2);
 
-/// Samples the counters for as long as the port is there.
+/// Samples the counters for the charts.
 pub(super) async fn sample(context: Arc<HandlerContext>) {
     let mut every = every(History::EVERY);
     loop {
@@ -23,7 +23,7 @@ pub(super) async fn sample(context: Arc<HandlerContext>) {
     }
 }
 
-/// Has the archive looked at while somebody listens: whom other instances limit, the registry then tells.
+/// Reads the archive while there are subscribers, so that the registry publishes clients that other instances limit.
 pub(super) async fn refresh(context: Arc<HandlerContext>) {
     let mut every = every(REFRESH);
     loop {
@@ -34,7 +34,7 @@ pub(super) async fn refresh(context: Arc<HandlerContext>) {
     }
 }
 
-/// Sums up how things stand while somebody listens.
+/// Publishes a [`Tick`] while there are subscribers.
 pub(super) async fn tick(context: Arc<HandlerContext>) {
     let mut every = every(TICK);
     let mut last = None;

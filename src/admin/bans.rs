@@ -193,7 +193,7 @@ pub(super) async fn lift_all(context: &HandlerContext, key: &Key) -> u64 {
 
 /// The key that an operator wrote.
 fn parse_key(context: &HandlerContext, text: &str) -> Result<Key, Problem> {
-    Key::parse(text, context.state.in_force.snapshot().ipv6_prefix())
+    Key::parse(text, context.state.active_config.snapshot().ipv6_prefix())
         .map_err(|error| Problem::bad_request(error.to_string()))
 }
 

@@ -89,7 +89,7 @@ pub(super) async fn list(
 pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<dto::Blocked, Problem> {
     let state = &context.state;
     let limit = page_size(query.limit)?;
-    let mut walk = PageScan::new(query.filter(&state.in_force.snapshot())?, limit);
+    let mut walk = PageScan::new(query.filter(&state.active_config.snapshot())?, limit);
     context.peers.refresh().await;
     let now = state.clock.now();
     while state.registry.step(&mut walk, now) {

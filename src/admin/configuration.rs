@@ -7,7 +7,10 @@ use axum::{Json, extract::State};
 
 use super::{
     context::HandlerContext,
-    dto::{Connections, Endpoint, InForce, Latency, Policies, Policy, Route, Routes, Upstream, Upstreams},
+    dto::{
+        ActiveConfiguration, Connections, Endpoint, Latency, Policies, Policy, Route, Routes, Upstream,
+        Upstreams,
+    },
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
@@ -26,7 +29,7 @@ pub(super) async fn routes(State(context): State<Arc<HandlerContext>>, _: Query<
 }
 
 pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
-    let configured = context.state.in_force.snapshot();
+    let configured = context.state.active_config.snapshot();
     let (config, counted) = (configured.rules.config(), context.state.metrics.totals());
     let routes = config.routes.iter().map(|route| {
         let totals = counted.route(&route.name);
@@ -62,7 +65,7 @@ pub(super) async fn upstreams(
 }
 
 pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
-    let configured = context.state.in_force.snapshot();
+    let configured = context.state.active_config.snapshot();
     let (config, counted) = (configured.rules.config(), context.state.metrics.totals());
     let upstreams = configured.upstreams.iter().enumerate().map(|(index, upstream)| {
         let totals = counted.upstream(&upstream.config.name);
@@ -102,7 +105,7 @@ pub(super) async fn policies(
 }
 
 pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
-    let configured = context.state.in_force.snapshot();
+    let configured = context.state.active_config.snapshot();
     let (rules, counted) = (&configured.rules, context.state.metrics.totals());
     let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
         let totals = counted.policy(&policy.name);
@@ -130,12 +133,15 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
     path = "/v1/config",
     operation_id = "config",
     tag = "in force",
-    responses((status = 200, body = InForce, description = "its text, and when it was read"), ReadErrors)
+    responses((status = 200, body = ActiveConfiguration, description = "its text, and when it was read"), ReadErrors)
 )]
-pub(super) async fn config(State(context): State<Arc<HandlerContext>>, _: Query<NoParams>) -> Json<InForce> {
-    let configured = context.state.in_force.snapshot();
+pub(super) async fn config(
+    State(context): State<Arc<HandlerContext>>,
+    _: Query<NoParams>,
+) -> Json<ActiveConfiguration> {
+    let configured = context.state.active_config.snapshot();
     let source = &configured.rules.config().source;
-    Json(InForce {
+    Json(ActiveConfiguration {
         hash: configured.hash.clone(),
         loaded: rfc3339(configured.loaded),
         path: source.path.clone(),

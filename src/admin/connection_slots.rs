@@ -1,7 +1,8 @@
 //! Slots for connections: a new connection always gets one.
 //!
-//! Where all are taken, a connection goes that nobody was let in by, the oldest first; only where there is none, the oldest
-//! of all. So whoever may not ask can't keep out those who may, however many connections he opens and however slow he is.
+//! If all are taken, a connection is evicted: the oldest unauthenticated one, or if there is none, the oldest of all. So a
+//! client without the token cannot keep others out, however many connections it opens and however slow it is. A connection
+//! is authenticated once one of its requests was authorized.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +15,7 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
-/// Connections in the order in which they came, and how to tell each that it is evicted.
+/// Connections in the order of their arrival, with a handle to evict each.
 type Queue = BTreeMap<u64, Arc<Notify>>;
 
 /// All slots.
@@ -25,19 +26,19 @@ pub(super) struct ConnectionSlots(Arc<SlotTable>);
 struct SlotTable {
     capacity: usize,
     queues: Mutex<Queues>,
-    /// How many are taken.
+    /// Number of slots that are taken, including those of evicted connections that have not ended yet.
     taken: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
     next: u64,
-    /// By whom nobody was let in yet.
+    /// Connections without an authorized request yet.
     unauthenticated: Queue,
     authenticated: Queue,
 }
 
-/// A slot, given back when dropped.
+/// A slot, released when dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     table: Arc<SlotTable>,
@@ -51,14 +52,14 @@ impl ConnectionSlots {
         Self(Arc::new(SlotTable { capacity, queues: Mutex::default(), taken: watch::Sender::new(0) }))
     }
 
-    /// A slot. If there was none left, another connection is told to evict.
+    /// A slot. If none is left, another connection is evicted.
     pub(super) fn acquire(&self) -> Arc<ConnectionSlot> {
         let evict = Arc::new(Notify::new());
         let mut queues = self.0.queues.lock();
         if queues.unauthenticated.len() + queues.authenticated.len() >= self.0.capacity {
             let Queues { unauthenticated, authenticated, .. } = &mut *queues;
-            if let Some((_, gone)) = unauthenticated.pop_first().or_else(|| authenticated.pop_first()) {
-                gone.notify_one();
+            if let Some((_, evicted)) = unauthenticated.pop_first().or_else(|| authenticated.pop_first()) {
+                evicted.notify_one();
             }
         }
         let number = queues.next;
@@ -74,28 +75,28 @@ impl ConnectionSlots {
         })
     }
 
-    /// Ready once every slot was given back.
+    /// Completes once every slot has been released.
     pub(super) async fn all_released(&self) {
         let mut taken = self.0.taken.subscribe();
         // The sender lives as long as this does.
-        let _free = taken.wait_for(|&taken| taken == 0).await;
+        let _released = taken.wait_for(|&taken| taken == 0).await;
     }
 }
 
 impl ConnectionSlot {
-    /// Somebody was let in by this connection: it goes after all others.
+    /// A request of this connection was authorized, so unauthenticated ones are evicted before it.
     pub(super) fn mark_authenticated(&self) {
         if self.is_authenticated.swap(true, Relaxed) {
             return;
         }
         let mut queues = self.table.queues.lock();
-        // One that was told to evict is in neither line.
+        // An evicted connection is in neither queue.
         if let Some(evict) = queues.unauthenticated.remove(&self.number) {
             queues.authenticated.insert(self.number, evict);
         }
     }
 
-    /// Ready once another needs the slot.
+    /// Completes once the slot is needed for another connection.
     pub(super) async fn evicted(&self) {
         self.evict.notified().await;
     }
@@ -117,34 +118,34 @@ mod tests {
 
     use super::*;
 
-    fn goes(slot: &ConnectionSlot) -> bool {
+    fn is_evicted(slot: &ConnectionSlot) -> bool {
         slot.evicted().now_or_never().is_some()
     }
 
     #[test]
-    fn whoever_was_let_in_goes_last() {
+    fn authenticated_connections_are_evicted_last() {
         let slots = ConnectionSlots::new(3);
-        let (operator, stranger, other) = (slots.acquire(), slots.acquire(), slots.acquire());
+        let (operator, oldest_unknown, other) = (slots.acquire(), slots.acquire(), slots.acquire());
         operator.mark_authenticated();
         let newcomer = slots.acquire();
-        assert!(goes(&stranger) && !goes(&operator) && !goes(&other));
-        stranger.mark_authenticated();
-        drop(stranger);
+        assert!(is_evicted(&oldest_unknown) && !is_evicted(&operator) && !is_evicted(&other));
+        oldest_unknown.mark_authenticated();
+        drop(oldest_unknown);
         newcomer.mark_authenticated();
         other.mark_authenticated();
         let last = slots.acquire();
-        assert!(goes(&operator), "where all were let in, the oldest goes");
-        assert!(!goes(&newcomer) && !goes(&other) && !goes(&last));
+        assert!(is_evicted(&operator), "if all are authenticated, the oldest is evicted");
+        assert!(!is_evicted(&newcomer) && !is_evicted(&other) && !is_evicted(&last));
     }
 
     #[test]
-    fn places_are_given_back() {
+    fn slots_are_released() {
         let slots = ConnectionSlots::new(1);
         let first = slots.acquire();
         assert!(slots.all_released().now_or_never().is_none());
         drop(first);
         let second = slots.acquire();
-        assert!(!goes(&second), "the first had gone by itself");
+        assert!(!is_evicted(&second), "the first slot was released already");
         drop(second);
         assert!(slots.all_released().now_or_never().is_some());
     }

@@ -1,4 +1,4 @@
-//! What the handlers share.
+//! State that the handlers share, and how they change something.
 
 use std::sync::Arc;
 
@@ -15,19 +15,20 @@ use super::{
 };
 use crate::{limit::PolicyIds, telemetry::metrics::History};
 
-/// What the handlers share.
+/// Shared by all handlers.
 pub(super) struct HandlerContext {
     pub(super) state: AdminState,
     pub(super) store: StoreClient,
     pub(super) peers: PeerReader,
     /// Permits for event streams.
     pub(super) streams: Arc<Semaphore>,
-    /// The last tick; `None` while nobody listens to events.
+    /// The last tick; `None` while there are no subscribers to events.
     pub(super) ticks: watch::Sender<Option<Arc<Tick>>>,
     pub(super) history: Mutex<History>,
     /// Tokens typed in at the login page.
     pub(super) login_throttle: TokenThrottle,
-    /// Tokens in `Authorization`. Counted apart, so that programs with an old token keep nobody from signing in.
+    /// Tokens in `Authorization`. Counted apart, so that programs with an outdated token do not
+    /// block logins.
     pub(super) bearer_throttle: TokenThrottle,
 }
 

@@ -1,7 +1,7 @@
 //! `GET /v1/events`: server-sent events, for as long as a client listens.
 //!
-//! Events are kept once for all listeners. A stream holds its position among them and the event that is being written: a
-//! client that reads slowly misses events, and is told how many.
+//! Events are kept once for all subscribers. A stream holds its position among them and the event that is being written: a
+//! client that reads too slowly misses events, and is sent their number.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -31,9 +31,9 @@ use crate::{
     telemetry::{Delivery, Event, Subscription, time::rfc3339},
 };
 
-/// Streams at a time.
+/// Concurrent streams.
 pub(super) const STREAMS: usize = 32;
-/// Without an event, so that nobody between takes the connection for dead.
+/// A comment is sent after this long without an event, so that no proxy on the way closes the connection as idle.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// What happens, as server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `reloaded`, `not_reloaded`, `health`,
@@ -62,70 +62,70 @@ pub(super) async fn events(
     Extension(ending): Extension<ShutdownSignal>,
     _: Query<NoParams>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
-    let Ok(place) = Arc::clone(&context.streams).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&context.streams).try_acquire_owned() else {
         let detail = format!("{STREAMS} listen already: end one of them, or try again later");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let heartbeat = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");
-    Ok(Sse::new(stream(&context, ending, place)).keep_alive(heartbeat))
+    Ok(Sse::new(stream(&context, ending, permit)).keep_alive(heartbeat))
 }
 
-/// After which a browser comes back when the stream has ended.
+/// How long a browser waits before it reconnects.
 const RETRY: Duration = Duration::from_secs(2);
 
-struct Listening {
+struct EventStream {
     events: Subscription,
     ticks: watch::Receiver<Option<Arc<Tick>>>,
     ending: ShutdownSignal,
     clock: Arc<dyn Clock>,
-    /// Nothing was sent yet.
+    /// Nothing has been sent yet.
     is_new: bool,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// Whatever is told from now on, until the connection or the process ends.
+/// The events from now on, until the connection or the process ends.
 pub(super) fn stream(
     context: &HandlerContext,
     ending: ShutdownSignal,
-    place: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<SseEvent, Infallible>> + use<> {
-    let listening = Listening {
+    let stream_state = EventStream {
         events: context.state.events.subscribe(),
         ticks: context.ticks.subscribe(),
         ending,
         clock: Arc::clone(&context.state.clock),
         is_new: true,
-        _place: place,
+        _permit: permit,
     };
-    stream::unfold(listening, |mut listening| async move {
-        let event = listening.next().await?;
-        Some((Ok(event), listening))
+    stream::unfold(stream_state, |mut stream_state| async move {
+        let event = stream_state.next().await?;
+        Some((Ok(event), stream_state))
     })
 }
 
-impl Listening {
+impl EventStream {
     async fn next(&mut self) -> Option<SseEvent> {
         if std::mem::take(&mut self.is_new) {
-            // So that the listener knows at once that it listens.
+            // So that the client knows at once that it is subscribed.
             return Some(SseEvent::default().retry(RETRY).comment("listening"));
         }
         let (name, data) = tokio::select! {
             biased;
             () = self.ending.ended() => return None,
-            heard = self.events.next() => match heard {
-                Delivery::Event(event) => (event.name(), told(&event)),
+            delivery = self.events.next() => match delivery {
+                Delivery::Event(event) => (event.name(), event_data(&event)),
                 Delivery::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
                 Delivery::Closed => return None,
             },
             tick = tick(&mut self.ticks) => ("tick", serde_json::to_value(&*tick?).unwrap_or_default()),
         };
         let id = self.clock.now().to_string();
-        // One line: JSON escapes all others.
+        // JSON escapes line breaks, so the data is one line.
         Some(SseEvent::default().event(name).id(id).data(data.to_string()))
     }
 }
 
-/// The next that is not known yet. `None`: there will be none.
+/// The next new tick. `None`: there will be no more.
 async fn tick(ticks: &mut watch::Receiver<Option<Arc<Tick>>>) -> Option<Arc<Tick>> {
     loop {
         ticks.changed().await.ok()?;
@@ -136,8 +136,8 @@ async fn tick(ticks: &mut watch::Receiver<Option<Arc<Tick>>>) -> Option<Arc<Tick
     }
 }
 
-/// The data of an event; its name is told beside it.
-pub(super) fn told(event: &Event) -> Value {
+/// The data of an event, without its name.
+pub(super) fn event_data(event: &Event) -> Value {
     match event {
         Event::Limited { address, policies, denied, distinct_users, until } => json!({
             "address": address,
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::admin::testing::Harness;
 
-    /// Somebody who listens.
+    /// A subscribed client.
     struct Client(BufReader<TcpStream>);
 
     impl Client {
@@ -187,19 +187,19 @@ mod tests {
             Self(BufReader::new(stream))
         }
 
-        /// Reads on to a line that begins so.
-        fn line(&mut self, begins: &str) -> String {
+        /// Reads up to a line with this prefix.
+        fn line(&mut self, prefix: &str) -> String {
             loop {
                 let mut line = String::new();
-                assert!(self.0.read_line(&mut line).unwrap() > 0, "it ended before {begins}");
-                if line.starts_with(begins) {
+                assert!(self.0.read_line(&mut line).unwrap() > 0, "it ended before {prefix}");
+                if line.starts_with(prefix) {
                     return line.trim_end().to_owned();
                 }
             }
         }
 
-        /// Waits until it listens.
-        fn listening(harness: &Harness) -> Self {
+        /// A client whose subscription has begun.
+        fn subscribed(harness: &Harness) -> Self {
             let mut listener = Self::new(harness);
             listener.line("retry:");
             listener
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_is_heard_with_a_name_an_id_and_data() {
+    fn events_have_a_name_an_id_and_data() {
         let harness = Harness::start(None);
         let mut listener = Client::new(&harness);
         listener.line("HTTP/1.1 200");
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(listener.line("event: unblocked"), "event: unblocked");
         assert!(listener.line("id:").len() > 4);
         assert_eq!(listener.line("data:"), r#"data: {"address":"203.0.113.7"}"#);
-        // How things stand is told unasked.
+        // Ticks come by themselves.
         listener.line("event: tick");
         let tick: serde_json::Value = serde_json::from_str(&listener.line("data:")[5..]).unwrap();
         assert_eq!((&tick["blocked"], &tick["ready"]), (&0.into(), &true.into()));
@@ -225,9 +225,9 @@ mod tests {
     }
 
     #[test]
-    fn whoever_reads_slowly_is_told_that_he_missed_some() {
+    fn a_slow_reader_is_sent_the_number_of_missed_events() {
         let harness = Harness::start(None);
-        let mut listener = Client::listening(&harness);
+        let mut listener = Client::subscribed(&harness);
         let long = "x".repeat(10_000);
         for n in 0..4_000 {
             harness.events.publish(|| Event::Unblocked { address: format!("{n} {long}") });
@@ -239,11 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn listeners_are_counted_and_a_place_is_given_back() {
+    fn streams_are_limited_and_their_permits_are_released() {
         let harness = Harness::start(None);
-        let mut listeners: Vec<_> = (0..STREAMS).map(|_| Client::listening(&harness)).collect();
+        let mut listeners: Vec<_> = (0..STREAMS).map(|_| Client::subscribed(&harness)).collect();
         harness.get("/v1/events").is_problem(503);
-        // Others are answered all the same.
+        // Other requests are still answered.
         assert_eq!(harness.get("/v1/status").status, 200);
         listeners.pop();
         let until = Instant::now() + Duration::from_secs(20);
@@ -260,9 +260,9 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_streams_well_and_soon() {
+    fn a_stop_ends_streams_cleanly_and_soon() {
         let harness = Harness::start(None);
-        let mut listeners = [Client::listening(&harness), Client::listening(&harness)];
+        let mut listeners = [Client::subscribed(&harness), Client::subscribed(&harness)];
         let begun = Instant::now();
         harness.stop();
         assert!(begun.elapsed() < Duration::from_secs(5));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_hostile_names_are_told_in_one_line() {
+    fn times_and_hostile_names_fit_in_one_line() {
         let event = Event::Banned {
             key: "user:a\nb\r\u{2028}".into(),
             until: 1_783_080_001_250_000,
@@ -283,7 +283,7 @@ mod tests {
             level: 2,
             is_shadow: true,
         };
-        let data = told(&event);
+        let data = event_data(&event);
         assert_eq!(data["until"], "2026-07-03T12:00:01.250Z");
         assert_eq!(data["mode"], "shadow");
         assert!(!data.to_string().contains(['\n', '\r']));

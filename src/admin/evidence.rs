@@ -57,10 +57,10 @@ pub(super) async fn evidence(
     }
 }
 
-/// What is told of an address that is banned and was never denied: since when, and until when, it would be.
+/// Evidence on an address that is banned but was never denied: no records, and the times of its bans.
 fn banned_only(context: &HandlerContext, address: &ClientParam) -> Result<Option<dto::Evidence>, Problem> {
     let state = &context.state;
-    let address = address.client(state.in_force.snapshot().ipv6_prefix())?;
+    let address = address.client(state.active_config.snapshot().ipv6_prefix())?;
     let bans = state.bans.covering(address);
     let (first, last) = (bans.iter().map(|ban| ban.since).min(), bans.iter().map(|ban| ban.since).max());
     let (Some(first), Some(last), Some(until)) = (first, last, bans.iter().map(|ban| ban.until).max()) else {
@@ -83,7 +83,7 @@ pub(super) async fn evidence_of(
     address: &ClientParam,
 ) -> Result<dto::Evidence, Problem> {
     let state = &context.state;
-    let config = state.in_force.snapshot();
+    let config = state.active_config.snapshot();
     let address = address.client(config.ipv6_prefix())?;
     context.peers.look_up(address).await;
     let known = state.registry.client(address, state.clock.now());

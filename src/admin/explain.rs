@@ -58,7 +58,7 @@ pub(super) async fn explanation(
 ) -> Result<dto::Explanation, Problem> {
     let peer = peer(request.peer.as_deref())?;
     let (state, request) = (&context.state, request_parts(request)?);
-    let config = state.in_force.snapshot();
+    let config = state.active_config.snapshot();
     let now = state.clock.now();
     let explained = proxy::explain::explain(&config.rules, &context.store, &state.bans, &request, peer, now);
     // It looks at the request as a worker does, by what belongs to one thread.

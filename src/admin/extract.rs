@@ -18,7 +18,7 @@ use crate::abuse;
 
 /// Bytes of a body.
 const MAX_BODY: usize = 64 << 10;
-/// For all of it to come. Whoever is slower gives his place back.
+/// Time for a whole body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The query as `T`, which should deny unknown fields.
@@ -67,7 +67,7 @@ impl ClientParam {
     }
 }
 
-/// The user whom the path names, by his name or as he is written down.
+/// The user in the path, by name or as records name it.
 pub(super) struct UserParam(pub(super) String);
 
 impl<S: Send + Sync> FromRequestParts<S> for UserParam {
@@ -100,7 +100,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peer(pub(super) IpAddr);
 
-/// Who asks, as the audit list names him: `operator at 127.0.0.1`.
+/// The operator, as the audit log names it: `operator at 127.0.0.1`.
 #[derive(Debug, Clone)]
 pub(super) struct Operator(pub(super) String);
 

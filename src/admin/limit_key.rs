@@ -1,4 +1,4 @@
-//! A key as the store has it: what operators write, and whose it can be.
+//! Limit keys as operators write them, and which policies can have them.
 
 use std::{borrow::Cow, net::IpAddr};
 
@@ -23,7 +23,7 @@ pub(super) struct LimitKey {
 }
 
 impl LimitKey {
-    /// Reads a key. An address may be any of a client's: it stands for as much of it as identifies him.
+    /// Reads a key. An address may be any of a client's: it stands for the prefix that identifies the client.
     ///
     /// # Errors
     /// What is wrong with it, in words.

@@ -49,14 +49,14 @@ pub(super) async fn peek(
 }
 
 async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Limits, Problem> {
-    let config = context.state.in_force.snapshot();
+    let config = context.state.active_config.snapshot();
     let (key, policies, is_named) = policies_with_key(&config, query)?;
     let mut limits = Vec::new();
     for index in policies {
         let Some(policy) = config.policies().get(index) else { continue };
         for (nth, variant) in key.variants(policy).into_iter().enumerate() {
             let peek = context.store.peek(variant, &key.text).await?;
-            // Whether anybody has other limits, or lacks what the policy goes by, shows by what was used of them.
+            // Overrides, and policies with other keys, are listed only if something was used of them.
             if peek.used == 0 && (nth > 0 || !is_named && !key.is_keyed(policy)) {
                 continue;
             }
@@ -87,7 +87,7 @@ pub(super) async fn clear(
     Query(query): Query<LimitsQuery>,
 ) -> Result<Json<dto::ResetLimits>, Problem> {
     to_completion(async move {
-        let config = context.state.in_force.snapshot();
+        let config = context.state.active_config.snapshot();
         let (key, policies, _) = policies_with_key(&config, &query)?;
         let policies: Vec<Policy> =
             policies.into_iter().filter_map(|index| config.policies().get(index)).cloned().collect();
@@ -132,7 +132,7 @@ impl dto::LimitUsage {
             used: peek.used,
             limit: peek.verdict.limit,
             remaining: peek.verdict.remaining,
-            // To the second, rounded up, as clients are told.
+            // In seconds, rounded up, as in the headers that clients get.
             reset: format_duration(peek.verdict.reset.saturating_add(999_999) / 1_000_000 * 1_000_000),
         }
     }

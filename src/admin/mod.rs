@@ -43,7 +43,7 @@ mod users;
 
 pub use active_config::{ActiveConfig, ConfigSnapshot};
 pub use health::{ProcessPhase, Readiness};
-pub use reload::{ReloadRequest, Reloads};
+pub use reload::{ReloadRequest, ReloadSender};
 pub use server::{AdminHandle, Backends, spawn};
 pub use state::{AdminState, ProcessFacts, StoreFactsSources};
 pub use token_throttle::WRONG_TOKEN_KEYS;

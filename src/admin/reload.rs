@@ -19,25 +19,26 @@ const QUEUE: usize = 16;
 
 type Outcome = Result<Reloaded, Vec<ConfigurationError>>;
 
-/// Where handlers ask for a reload. They are done one after another, by whoever has the other end.
+/// Requests reloads. The receiver's owner does them one after another.
 #[derive(Debug, Clone)]
-pub struct Reloads(mpsc::Sender<ReloadRequest>);
+pub struct ReloadSender(mpsc::Sender<ReloadRequest>);
 
-/// Somebody asks for a reload, and waits.
+/// A request for a reload, whose sender waits for the outcome.
 #[derive(Debug)]
 pub struct ReloadRequest {
     by: String,
     answer: oneshot::Sender<Outcome>,
 }
 
-impl Reloads {
-    /// Where to ask, and what has to be answered.
+impl ReloadSender {
+    /// A sender, and the requests that have to be answered.
     pub fn channel() -> (Self, mpsc::Receiver<ReloadRequest>) {
-        let (asked, requests) = mpsc::channel(QUEUE);
-        (Self(asked), requests)
+        let (sender, requests) = mpsc::channel(QUEUE);
+        (Self(sender), requests)
     }
 
-    async fn ask(&self, by: String) -> Option<Outcome> {
+    /// Waits for the outcome. `None` if the process is ending.
+    async fn request(&self, by: String) -> Option<Outcome> {
         let (answer, answered) = oneshot::channel();
         self.0.send(ReloadRequest { by, answer }).await.ok()?;
         answered.await.ok()
@@ -45,14 +46,14 @@ impl Reloads {
 }
 
 impl ReloadRequest {
-    /// Who asks, as the audit list names him.
+    /// The operator, as the audit log names it.
     pub fn by(&self) -> &str {
         &self.by
     }
 
-    /// Tells what came of it.
+    /// Sends the outcome.
     pub fn answer(self, outcome: Outcome) {
-        // Whoever asked may have gone.
+        // The client may have gone.
         let _gone = self.answer.send(outcome);
     }
 }
@@ -71,7 +72,7 @@ pub(super) async fn reload(
     by: Operator,
     _: Query<NoParams>,
 ) -> Result<Json<Reloaded>, Problem> {
-    match context.state.reloads.ask(by.0).await {
+    match context.state.reloads.request(by.0).await {
         Some(Ok(reloaded)) => Ok(Json(reloaded)),
         Some(Err(errors)) => Err(Problem::misconfigured(errors)),
         None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Tollgate is ending")),

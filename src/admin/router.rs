@@ -1,4 +1,4 @@
-//! Which path is answered by what.
+//! Routes of the admin port.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .with_state(context)
 }
 
-/// As a page to whoever asks for one.
+/// An HTML page to browsers, a problem document to others.
 async fn unknown_path(frame: page::PageFrame, uri: Uri, headers: HeaderMap) -> Response {
     let problem = Problem::not_found(format!("there is nothing at {}", uri.path().escape_debug()));
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());

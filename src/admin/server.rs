@@ -1,4 +1,4 @@
-//! The thread of the admin port: accepts, serves, ends.
+//! The thread of the admin port: accepts connections, serves them, and shuts down.
 
 use std::{
     io,
@@ -39,20 +39,20 @@ use super::{
 };
 use crate::{abuse::Archive, limit::StoreAdmin};
 
-/// Connections at a time; for one more another goes.
+/// Concurrent connections; for one more, another is evicted.
 pub(super) const CONNECTIONS: usize = 256;
-/// From a connection's last answer to the end of its next head. A slow or idle client gives its place back.
+/// From a connection's last answer to the end of its next head. Slow and idle connections are closed after that.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// A client that doesn't take its answer gives its place back, too.
+/// Longest time of a connection, for clients that do not read their answer.
 const LIFETIME: Duration = Duration::from_secs(300);
-/// For answers under way when it ends.
+/// Time for answers under way at a shutdown.
 const GRACE: Duration = Duration::from_secs(1);
-/// Bytes of a request's head.
+/// Largest request head, in bytes.
 const HEAD: usize = 32 << 10;
-/// No file descriptor left, say: trying again at once would only burn the CPU.
+/// Pause after a failed accept (no file descriptor left, say): trying again at once would only burn CPU.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// The running admin port. Dropped, it ends by itself.
+/// The running admin port. It shuts down when this is dropped.
 #[derive(Debug)]
 pub struct AdminHandle {
     address: SocketAddr,
@@ -61,7 +61,7 @@ pub struct AdminHandle {
 }
 
 impl AdminHandle {
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -75,14 +75,14 @@ impl AdminHandle {
     }
 }
 
-/// Tells an answer that goes on and on when it has to end, so that it ends well.
+/// Tells an endless answer, such as an event stream, when to end cleanly.
 #[derive(Debug, Clone)]
 pub(super) struct ShutdownSignal(watch::Receiver<bool>);
 
 impl ShutdownSignal {
-    /// Ready once the connection or the process is to end.
+    /// Completes once the connection or the process is to end.
     pub(super) async fn ended(&mut self) {
-        // Nobody left who could tell: it has ended.
+        // An error means that the sender is gone, so the connection has ended.
         let _gone = self.0.wait_for(|&ended| ended).await;
     }
 }
@@ -161,7 +161,7 @@ async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Recei
         task::spawn_local(serve(stream, router, slots.acquire(), stopped.clone()));
     }
     drop(listener);
-    // Every slot released: every connection has ended.
+    // Once every slot is released, every connection has ended.
     let _late = time::timeout(2 * GRACE, slots.all_released()).await;
 }
 

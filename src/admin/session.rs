@@ -1,7 +1,7 @@
-//! The cookie of somebody who has shown the token once.
+//! The session cookie, set after a login with the token.
 //!
 //! Its value is a time and a MAC of that time, keyed with the token: it can be checked without anything that is kept, by
-//! every instance that has the same token, and whoever reads it can't tell the token from it. It ends by itself, and with
+//! every instance that has the same token, and the token cannot be derived from it. It ends by itself, and with
 //! the token. What it can't do is end early for one browser alone: signing out takes the cookie away from the browser.
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -19,7 +19,7 @@ const LABEL: &[u8] = b"tollgate admin session v1\0";
 const LASTS: i64 = 12 * 60 * 60;
 const SECOND: i64 = 1_000_000;
 
-/// `Set-Cookie` for somebody who has shown `token` at `now`, in microseconds since the Unix epoch. `is_tls`: the browser
+/// `Set-Cookie` after a login with `token` at `now`, in microseconds since the Unix epoch. `is_tls`: the browser
 /// reaches the page by https, and is to send the cookie by nothing else.
 pub(super) fn issue(token: &Secret, now: i64, is_tls: bool) -> String {
     let end = now / SECOND + LASTS;

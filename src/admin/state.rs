@@ -1,8 +1,8 @@
-//! What the admin port is given.
+//! What the admin port is started with.
 
 use std::{net::SocketAddr, sync::Arc};
 
-use super::{ActiveConfig, Readiness, Reloads};
+use super::{ActiveConfig, Readiness, ReloadSender};
 use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
     config::model::Secret,
@@ -14,24 +14,24 @@ use crate::{
     },
 };
 
-/// Everything that the admin port shows or changes, but the store.
+/// Everything that the admin port shows or changes, except the stores.
 pub struct AdminState {
-    /// `None`: only loopback may ask.
+    /// `None`: only clients on loopback are answered.
     pub token: Option<Secret>,
     pub registry: Arc<ClientRegistry>,
     pub bans: Arc<BanTable>,
     pub audit: Arc<AuditLog>,
-    /// What goes by the configuration.
-    pub in_force: Arc<ActiveConfig>,
-    /// Where a reload is asked for.
-    pub reloads: Reloads,
+    /// The configuration in force.
+    pub active_config: Arc<ActiveConfig>,
+    /// Requests reloads.
+    pub reloads: ReloadSender,
     pub metrics: Arc<Metrics>,
     pub readiness: Arc<Readiness>,
-    /// What happens, for whoever watches.
+    /// Published to subscribers of `/v1/events`.
     pub events: Events,
-    /// What was found out since the start, in words.
+    /// Warnings raised since the start.
     pub warnings: Warnings,
-    /// The same that stamps denials.
+    /// The clock that stamps denials.
     pub clock: Arc<dyn Clock>,
     pub facts: ProcessFacts,
     pub store_facts: StoreFactsSources,
@@ -40,7 +40,7 @@ pub struct AdminState {
 /// What is fixed once the process has started.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessFacts {
-    /// Where clients are served: the addresses as they were bound.
+    /// The addresses that clients are served at, as bound.
     pub listeners: Vec<SocketAddr>,
     pub workers: usize,
     /// In microseconds since the Unix epoch.
@@ -49,10 +49,10 @@ pub struct ProcessFacts {
 
 type FactsSource<T> = Box<dyn Fn() -> T + Send + Sync>;
 
-/// Whom to ask how the stores stand.
+/// Read the state of the stores.
 pub struct StoreFactsSources {
-    /// The store in memory, which stands in where a shared one is away.
+    /// The store in memory, which is the fallback of a shared one.
     pub memory: FactsSource<MemoryFacts>,
-    /// The store that instances share, if they do.
+    /// The store that instances share, if any.
     pub shared: Option<FactsSource<StoreFacts>>,
 }

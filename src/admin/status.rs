@@ -30,7 +30,7 @@ pub(super) async fn status(State(context): State<Arc<HandlerContext>>, _: Query<
 
 /// How the process stands now.
 pub(super) fn status_dto(state: &AdminState) -> Status {
-    let config = state.in_force.snapshot();
+    let config = state.active_config.snapshot();
     let ProcessFacts { listeners, workers, started } = &state.facts;
     let uptime = state.clock.now().saturating_sub(*started).max(0);
     let phase = state.readiness.phase();
@@ -49,7 +49,7 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
             hash: config.hash.clone(),
             decides: config.decides.clone(),
             loaded: rfc3339(config.loaded),
-            last_reload: state.in_force.last_reload(),
+            last_reload: state.active_config.last_reload(),
         },
         store: StoreStatus {
             topology: if shared.is_some() { "redis" } else { "memory" }.to_owned(),

@@ -4,11 +4,15 @@ use std::{
     collections::BTreeMap,
     io::{Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::{
     ActiveConfig, AdminHandle, AdminState, Backends, ConfigSnapshot, ProcessFacts, ProcessPhase, Readiness,
@@ -43,11 +47,40 @@ type Filled = BTreeMap<(String, String), Vec<Arc<Entry>>>;
 
 /// Lists without windows: enough to look at limits and to forget them.
 #[derive(Debug, Default)]
-pub(crate) struct Lists(Mutex<Filled>);
+pub(crate) struct Lists {
+    filled: Mutex<Filled>,
+    pub(crate) fault: Fault,
+}
+
+/// What a test makes go wrong in the store.
+#[derive(Debug, Default)]
+pub(crate) struct Fault {
+    /// Changes wait for `resume`.
+    pub(crate) holds_changes: AtomicBool,
+    /// Changes that have begun to wait.
+    pub(crate) held: AtomicUsize,
+    pub(crate) resume: Notify,
+    /// Every call panics.
+    pub(crate) panics: AtomicBool,
+}
+
+impl Fault {
+    fn call(&self) {
+        assert!(!self.panics.load(Relaxed), "a test wants this panic");
+    }
+
+    async fn change(&self) {
+        self.call();
+        if self.holds_changes.load(Relaxed) {
+            self.held.fetch_add(1, Relaxed);
+            self.resume.notified().await;
+        }
+    }
+}
 
 impl Lists {
     pub(crate) fn fill(&self, policy: &str, identifier: &str, entries: &[Arc<Entry>]) {
-        self.0.lock().insert((policy.to_owned(), identifier.to_owned()), entries.to_vec());
+        self.filled.lock().insert((policy.to_owned(), identifier.to_owned()), entries.to_vec());
     }
 }
 
@@ -82,14 +115,16 @@ impl StoreAdmin for Lists {
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
+        self.fault.call();
         let key = (policy.name.clone(), identifier.to_owned());
-        Ok(self.0.lock().get(&key).cloned().unwrap_or_default())
+        Ok(self.filled.lock().get(&key).cloned().unwrap_or_default())
     }
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
+        self.fault.change().await;
         let composite = format!("{identifier}+");
         let mut cleared = Vec::new();
-        self.0.lock().retain(|(policy, key), _| {
+        self.filled.lock().retain(|(policy, key), _| {
             let known = policies.iter().any(|known| known.name == *policy);
             let hit = known && (key == identifier || key.starts_with(&composite));
             if hit {
@@ -101,9 +136,10 @@ impl StoreAdmin for Lists {
     }
 
     async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
+        self.fault.change().await;
         let mut cleared = Vec::new();
         for policy in policies {
-            if self.0.lock().remove(&(policy.name.clone(), identifier.to_owned())).is_some() {
+            if self.filled.lock().remove(&(policy.name.clone(), identifier.to_owned())).is_some() {
                 cleared.push(ClearedLimit { policy: policy.name.clone(), identifier: identifier.to_owned() });
             }
         }
@@ -144,7 +180,7 @@ impl Harness {
         readiness.enter(ProcessPhase::Ready);
         let verifier = Arc::new(Verifier::new(&[]).unwrap());
         let rules = Rules::new(Arc::new(config()), policies.into(), verifier).unwrap();
-        let in_force = Arc::new(ActiveConfig::new(ConfigSnapshot {
+        let active_config = Arc::new(ActiveConfig::new(ConfigSnapshot {
             rules: Arc::new(rules),
             upstreams: Vec::new(),
             hash: "abc123".into(),
@@ -163,8 +199,8 @@ impl Harness {
             registry: Arc::clone(&registry),
             bans: Arc::clone(&bans),
             audit,
-            in_force,
-            reloads: super::Reloads::channel().0,
+            active_config,
+            reloads: super::ReloadSender::channel().0,
             metrics,
             readiness: Arc::clone(&readiness),
             events: events.clone(),
@@ -233,7 +269,7 @@ impl Harness {
         self.until("it is listed", |harness| harness.registry.client(last, NOW).is_some());
     }
 
-    fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(10);
         while !holds(self) {
             assert!(Instant::now() < deadline, "never: {what}");

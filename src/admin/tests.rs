@@ -233,7 +233,7 @@ fn a_token_stands_before_everything_but_health() {
     harness.send("DELETE", "/v1/blocked/203.0.113.7", "").is_problem(401);
     let bearer = "authorization: Bearer s3cret\r\n";
     assert_eq!(harness.send("GET", "/v1/blocked", bearer).status, 200);
-    // Whoever has the token may come under any name.
+    // With the token, any Host is accepted.
     let request =
         format!("GET /metrics HTTP/1.1\r\nhost: proxy.internal\r\n{bearer}connection: close\r\n\r\n");
     assert_eq!(harness.raw(&request).status, 200);
@@ -301,7 +301,7 @@ fn a_client_that_says_nothing_is_closed_and_a_stop_does_not_wait_for_it() {
 fn connections(harness: &Harness, head: &str) -> Vec<TcpStream> {
     let connect = |_| {
         let mut stream = TcpStream::connect(harness.address).unwrap();
-        // One that was told to go takes nothing more.
+        // An evicted connection takes nothing more.
         let _gone = stream.write_all(head.as_bytes());
         stream
     };
@@ -309,7 +309,7 @@ fn connections(harness: &Harness, head: &str) -> Vec<TcpStream> {
 }
 
 #[test]
-fn whoever_may_not_ask_keeps_nobody_out_with_slow_connections() {
+fn slow_unauthenticated_connections_do_not_block_others() {
     let harness = Harness::start(Some("s3cret"));
     let host = harness.address;
     let bearer = "authorization: Bearer s3cret\r\n";
@@ -323,7 +323,7 @@ fn whoever_may_not_ask_keeps_nobody_out_with_slow_connections() {
     let begun = Instant::now();
     // Silent ones; heads that never end; bodies that never come; those who were refused and stay.
     let typed = "content-type: application/json\r\ncontent-length: 100\r\n";
-    let _strangers = [
+    let _unauthenticated = [
         String::new(),
         format!("GET /v1/status HTTP/1.1\r\nhost: {host}\r\nx-slow: "),
         format!("POST /login HTTP/1.1\r\nhost: {host}\r\n{typed}\r\n{{"),
@@ -336,18 +336,18 @@ fn whoever_may_not_ask_keeps_nobody_out_with_slow_connections() {
         held
     });
     assert!(begun.elapsed() < Duration::from_secs(8), "it waited until one had given its place back");
-    // Whoever was let in before is still there.
+    // The authenticated connection is still there.
     harness.events.publish(|| crate::telemetry::Event::Unblocked { address: "203.0.113.7".into() });
-    let (mut told, mut part) = (String::new(), [0; 1024]);
-    while !told.contains("203.0.113.7") {
+    let (mut received, mut part) = (String::new(), [0; 1024]);
+    while !received.contains("203.0.113.7") {
         let read = operator.read(&mut part).unwrap();
-        assert_ne!(read, 0, "the operator was closed: {told}");
-        told.push_str(&String::from_utf8_lossy(&part[..read]));
+        assert_ne!(read, 0, "the operator was closed: {received}");
+        received.push_str(&String::from_utf8_lossy(&part[..read]));
     }
 }
 
 #[test]
-fn without_a_token_slow_connections_keep_nobody_out_either() {
+fn without_a_configured_token_slow_connections_do_not_block_others() {
     let harness = Harness::start(None);
     let host = harness.address;
     let begun = Instant::now();
@@ -368,13 +368,13 @@ fn a_body_that_does_not_come_is_not_waited_for() {
     assert!(begun.elapsed() > Duration::from_secs(5), "a body may take a while");
 }
 
-/// An archive that is away: it says so at once, or never answers.
-struct Away {
+/// An unavailable archive: it fails at once, or never answers.
+struct UnavailableArchive {
     hangs: bool,
     asked: Arc<AtomicUsize>,
 }
 
-impl Away {
+impl UnavailableArchive {
     async fn answer<T>(&self) -> Result<T, Unavailable> {
         self.asked.fetch_add(1, Relaxed);
         if self.hangs {
@@ -384,7 +384,7 @@ impl Away {
     }
 }
 
-impl Archive for Away {
+impl Archive for UnavailableArchive {
     async fn changed(&self, _: i64) -> Result<ChangesPage, Unavailable> {
         self.answer().await
     }
@@ -407,10 +407,10 @@ impl Archive for Away {
 }
 
 #[test]
-fn an_archive_that_is_away_delays_an_answer_a_little_and_nobody_forgets_alone() {
+fn an_unavailable_archive_delays_answers_a_little_and_no_instance_forgets_alone() {
     for hangs in [false, true] {
         let asked = Arc::<AtomicUsize>::default();
-        let harness = Harness::with_archive(None, Away { hangs, asked: Arc::clone(&asked) });
+        let harness = Harness::with_archive(None, UnavailableArchive { hangs, asked: Arc::clone(&asked) });
         harness.deny("203.0.113.7", 0, "ip:203.0.113.7", "acme", -1);
         harness.settle("203.0.113.7");
         let begun = Instant::now();
@@ -434,4 +434,55 @@ fn an_archive_that_is_away_delays_an_answer_a_little_and_nobody_forgets_alone() 
         // Health does not wait for it at all.
         assert_eq!(harness.get("/healthz").status, 200);
     }
+}
+
+#[test]
+fn a_change_is_completed_and_audited_although_the_client_hangs_up() {
+    for (target, action) in
+        [("/v1/limits?key=ip:203.0.113.7", "reset"), ("/v1/blocked/203.0.113.7", "unblock")]
+    {
+        let harness = Harness::with_shared_address(None);
+        let fault = &harness.store.fault;
+        fault.holds_changes.store(true, Relaxed);
+        let mut client = TcpStream::connect(harness.address).unwrap();
+        let head = format!("DELETE {target} HTTP/1.1\r\nhost: {}\r\n\r\n", harness.address);
+        client.write_all(head.as_bytes()).unwrap();
+        harness.until("the change begins", |harness| harness.store.fault.held.load(Relaxed) == 1);
+        drop(client);
+        // The port has one thread: once it has answered these, it has seen that the client is gone.
+        for _ in 0..3 {
+            assert_eq!(harness.get("/healthz").status, 200);
+            assert_eq!(harness.get("/v1/audit").json()["entries"], json!([]), "{action} is under way");
+        }
+        fault.holds_changes.store(false, Relaxed);
+        fault.resume.notify_one();
+        harness.until("the change is audited", |harness| {
+            harness.get("/v1/audit").json()["entries"][0]["action"] == action
+        });
+        assert_eq!(fault.held.load(Relaxed), 1);
+        let limits = harness.get("/v1/limits?policy=per-ip&key=ip:203.0.113.7");
+        assert_eq!(limits.json()["limits"][0]["used"], 0, "{limits:?}");
+    }
+}
+
+#[test]
+fn a_panic_ends_its_connection_and_not_the_port() {
+    let harness = Harness::with_shared_address(None);
+    let panics = &harness.store.fault.panics;
+    panics.store(true, Relaxed);
+    for _ in 0..3 {
+        // The handler panics within the task of its connection.
+        let broken_off = harness.get("/v1/limits?key=ip:203.0.113.7");
+        assert_eq!((broken_off.status, broken_off.head.as_str()), (0, ""));
+        // A change panics in a task of its own, so its client gets an answer.
+        harness.send("DELETE", "/v1/limits?key=ip:203.0.113.7", "").is_problem(500);
+        harness.send("DELETE", "/v1/blocked/203.0.113.7", "").is_problem(500);
+    }
+    panics.store(false, Relaxed);
+    assert_eq!(harness.get("/v1/limits?key=ip:203.0.113.7").status, 200);
+    assert_eq!(harness.send("DELETE", "/v1/blocked/203.0.113.7", "").status, 200);
+    // The slots of the connections that panicked are released, or this would wait for them.
+    let begun = Instant::now();
+    harness.stop();
+    assert!(begun.elapsed() < Duration::from_millis(1_500));
 }

@@ -1,4 +1,4 @@
-//! `DELETE /v1/blocked/{ip}`: lets an address go.
+//! `DELETE /v1/blocked/{ip}`: unblocks an address.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -43,16 +43,16 @@ async fn unblocked(
     address: &ClientParam,
 ) -> Result<dto::Unblocked, Problem> {
     let state = &context.state;
-    let config = state.in_force.snapshot();
+    let config = state.active_config.snapshot();
     let address = address.client(config.ipv6_prefix())?;
     let shown = abuse::shown(address);
-    // It may be known to others alone.
+    // Only other instances may know it.
     context.peers.look_up(address).await;
-    // Every instance hears that limits were cleared, this one, too, and has forgotten the address by the end.
+    // Clearing limits makes every instance forget the address, this one included, so read what is known first.
     let known = state.registry.client(address, state.clock.now()).map(|(_, _, limited)| limited);
-    // The limits first: forgotten first, it would be listed again by the next request that they deny.
+    // Clear the limits first, or the next request that they deny would list the address again.
     let cleared = context.store.reset(config.policies(), &abuse::identifier(&shown)).await?;
-    // Then by everybody, or it would come back from them.
+    // Then have all instances forget it, or they would bring it back.
     context.peers.forget(address).await?;
     let known = known.or(state.registry.forget(address, state.clock.now()));
     let bans_lifted = bans::lift_all(context, &Key::Address(address)).await;
@@ -64,13 +64,13 @@ async fn unblocked(
     let limited = known.unwrap_or_default();
     let others = limited.iter().filter(|limit| !abuse::is_identifier_of(&limit.identifier, &shown));
     let mut others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
-    // A ban of a prefix goes on to hold the address.
+    // Bans of prefixes around the address stay.
     others.extend(state.bans.covering(address).iter().map(|ban| ban.key.to_string()));
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
     context.audit(by, "unblock", &shown, &detail);
-    // Where instances share their limits, each hears of it, this one, too.
+    // If instances share limits, each publishes this event when it hears of the unblock, this one included.
     if state.store_facts.shared.is_none() {
         state.events.publish(|| Event::Unblocked { address: shown.to_string() });
     }

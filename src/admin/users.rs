@@ -58,10 +58,10 @@ pub(super) async fn addresses_of(context: &HandlerContext, user: &str) -> Result
     if found.is_empty() {
         return Err(Problem::not_found(format!("{} was not limited lately", user.escape_debug())));
     }
-    let told = |UserAddress { address, denied, last }: UserAddress| dto::UserAddress {
+    let address_dto = |UserAddress { address, denied, last }: UserAddress| dto::UserAddress {
         address: abuse::shown(address).to_string(),
         denied,
         last: rfc3339(last),
     };
-    Ok(dto::User { user: written.into_owned(), addresses: found.into_iter().map(told).collect() })
+    Ok(dto::User { user: written.into_owned(), addresses: found.into_iter().map(address_dto).collect() })
 }

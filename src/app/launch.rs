@@ -98,7 +98,7 @@ fn launch<F: StoreFactory>(
     generation.watch_endpoints(&shared.metrics);
 
     let readiness = Arc::new(Readiness::default());
-    let (reloads, reload_requests) = admin::Reloads::channel();
+    let (reloads, reload_requests) = admin::ReloadSender::channel();
     let state = admin_state(&config, &shared, &telemetry, &readiness, reloads, &addresses, stores.facts);
     let (store, archive) = (stores.factory.clone(), stores.factory.clone());
     let backends = admin::Backends {
@@ -198,7 +198,7 @@ fn admin_state(
     shared: &Shared,
     telemetry: &Telemetry,
     readiness: &Arc<Readiness>,
-    reloads: admin::Reloads,
+    reloads: admin::ReloadSender,
     addresses: &[SocketAddr],
     store_facts: StoreFactsSources,
 ) -> admin::AdminState {
@@ -207,7 +207,7 @@ fn admin_state(
         registry: Arc::clone(&shared.registry),
         bans: Arc::clone(&shared.bans),
         audit: Arc::clone(&shared.audit),
-        in_force: Arc::clone(&shared.in_force),
+        active_config: Arc::clone(&shared.in_force),
         reloads,
         metrics: Arc::clone(&shared.metrics),
         readiness: Arc::clone(readiness),

@@ -101,7 +101,8 @@ pub struct Policy {
 
 /// `GET /v1/config`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct InForce {
+#[schema(as = InForce)]
+pub struct ActiveConfiguration {
     pub hash: String,
     #[schema(value_type = schema::Time)]
     pub loaded: String,

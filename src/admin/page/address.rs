@@ -35,7 +35,7 @@ pub(super) async fn address(
 }
 
 async fn page(context: &HandlerContext, address: &ClientParam) -> Result<Page, Problem> {
-    let client = address.client(context.state.in_force.snapshot().ipv6_prefix())?;
+    let client = address.client(context.state.active_config.snapshot().ipv6_prefix())?;
     let shown = abuse::shown(client);
     let now = context.state.clock.now();
     let body = match evidence_of(context, address).await {

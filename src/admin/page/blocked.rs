@@ -73,7 +73,7 @@ fn filter(context: &HandlerContext, query: &BlockedQuery) -> Markup {
             label { span { "Policy" }
                 select name="policy" {
                     option value="" { "All policies" }
-                    @for policy in context.state.in_force.snapshot().policies().iter() {
+                    @for policy in context.state.active_config.snapshot().policies().iter() {
                         option value=(policy.name) selected[query.policy.as_deref() == Some(policy.name.as_str())] { (policy.name) }
                     }
                 }

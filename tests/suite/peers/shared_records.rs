@@ -66,7 +66,7 @@ impl Instance {
             BanTable::new(Arc::clone(&clock), Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let verifier = Arc::new(Verifier::new(&config.user).unwrap());
         let rules = Rules::new(Arc::new(config), policies, verifier).unwrap();
-        let in_force = Arc::new(admin::ActiveConfig::new(admin::ConfigSnapshot {
+        let active_config = Arc::new(admin::ActiveConfig::new(admin::ConfigSnapshot {
             rules: Arc::new(rules),
             upstreams: Vec::new(),
             hash: String::new(),
@@ -79,8 +79,8 @@ impl Instance {
             registry: Arc::clone(&registry),
             bans: Arc::new(bans),
             audit,
-            in_force,
-            reloads: admin::Reloads::channel().0,
+            active_config,
+            reloads: admin::ReloadSender::channel().0,
             metrics,
             readiness: Arc::new(Readiness::default()),
             events: Events::new(),
