@@ -71,7 +71,7 @@ fn fill(registry: &ClientRegistry, recorder: &Recorder, count: usize) {
         });
         if (n + 1) % BATCH == 0 || n + 1 == count {
             recorder.flush();
-            while registry.size().0 < n + 1 {
+            while registry.len_and_bytes().0 < n + 1 {
                 thread::yield_now();
             }
         }
@@ -86,7 +86,7 @@ fn longest_wait(registry: &Arc<ClientRegistry>, work: impl FnOnce()) -> Duration
             let mut longest = Duration::ZERO;
             while !done.load(Relaxed) {
                 let begun = Instant::now();
-                registry.size();
+                registry.len_and_bytes();
                 longest = longest.max(begun.elapsed());
                 thread::sleep(Duration::from_micros(200));
             }
@@ -106,7 +106,7 @@ fn pages(registry: &ClientRegistry, wanted: &ClientQuery) -> (usize, [Duration; 
         let mut walk = PageScan::new(ClientQuery { after, ..wanted.clone() }, PAGE);
         loop {
             let step = Instant::now();
-            let goes_on = registry.step(&mut walk, NOW);
+            let goes_on = registry.advance(&mut walk, NOW);
             times[2] = times[2].max(step.elapsed());
             if !goes_on {
                 break;
@@ -138,7 +138,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let before = resident();
     let begun = Instant::now();
     let wait = longest_wait(&registry, || fill(&registry, &recorder, count));
-    let (held, bytes) = registry.size();
+    let (held, bytes) = registry.len_and_bytes();
     println!("{held} addresses in {:.1?}; longest wait {wait:.1?}", begun.elapsed());
     let taken = resident().saturating_sub(before);
     println!(

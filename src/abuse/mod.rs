@@ -1,4 +1,4 @@
-//! What is recorded of limited clients: who was behind an address, when, and what was asked for.
+//! Records of limited clients: the users behind an address, when they were denied, and what they requested.
 //!
 //! Workers record denials in a table of their own ([`Recorder`]) and hand it over every tick through a
 //! bounded queue; one thread ([`Collector`]) merges them into the [`ClientRegistry`], which the admin port

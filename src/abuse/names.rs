@@ -1,4 +1,4 @@
-//! What of a user's name is written down: the name, a keyed hash of it, or nothing.
+//! How a user's name is stored: the name, a keyed hash of it, or nothing.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -15,20 +15,20 @@ use crate::{
 const MAX_NAME_BYTES: usize = 128;
 /// What a hashed name begins with; 16 hexadecimal digits follow.
 const HASH_PREFIX: &str = "hmac:";
-/// What stands in a key for a user of whom nothing may be written down.
+/// Stands in a key for a user whose name must not be stored.
 const HIDDEN_USER: &str = "*";
 
-/// How users are written down. Hashing takes about a microsecond: it is done where a name is written, not
-/// wherever one is known.
+/// How users are stored. Hashing takes about a microsecond: it is done where a name is stored, not wherever one is
+/// known.
 #[derive(Debug, Clone)]
 pub struct UserNaming {
     users: Users,
-    /// With its key taken in. Without one there is nothing to keep secret: the names stand in the clear beside
-    /// the hashes, which then only have to differ.
+    /// Keyed with the secret. `None` where there is no secret: names are then stored in the clear, and the hashes only
+    /// have to differ.
     mac: Option<Hmac<Sha256>>,
 }
 
-/// A user as records know him.
+/// A user as in records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NamedUser {
     /// Tells users apart; the same on every instance that has the same secret.
@@ -51,7 +51,7 @@ impl UserNaming {
         Self { users: config.users, mac }
     }
 
-    /// What may be written down of a user: the name, at most 128 bytes of it; `hmac:` and 16 hexadecimal digits;
+    /// What may be stored of a user: the name, at most 128 bytes of it; `hmac:` and 16 hexadecimal digits;
     /// or nothing.
     pub fn stored_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
         match self.users {
@@ -61,7 +61,7 @@ impl UserNaming {
         }
     }
 
-    /// What may be written down of the user whom an operator means, by his name or as he is written down.
+    /// As [`UserNaming::stored_name`], for an operator's input: the user's name, or the name as stored.
     pub fn stored_name_of_input<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
         match parse_hash(text) {
             Some(_) if self.users == Users::Hashed => Some(Cow::Borrowed(text)),
@@ -69,7 +69,7 @@ impl UserNaming {
         }
     }
 
-    /// A key of limits as it may be written down: `user:acme`, `ip:203.0.113.7+user:acme`.
+    /// A key of limits as it may be stored: `user:acme`, `ip:203.0.113.7+user:acme`.
     pub fn mask_key<'a>(&self, key: &'a str) -> Cow<'a, str> {
         if self.users == Users::Plain || !names_a_user(key) {
             return Cow::Borrowed(key);
@@ -86,17 +86,17 @@ impl UserNaming {
         Cow::Owned(parts.collect::<Vec<_>>().join("+"))
     }
 
-    /// Whether a key is the same written down as it is.
+    /// Whether a key is stored unchanged.
     pub fn is_unchanged(&self, key: &str) -> bool {
         self.users == Users::Plain || !names_a_user(key)
     }
 
-    /// Whether anything is written down.
+    /// Whether users are stored at all.
     pub(super) fn is_enabled(&self) -> bool {
         self.users != Users::Off
     }
 
-    /// A user whom a request named.
+    /// A user that a request named.
     pub(super) fn identify(&self, user: &str) -> Option<NamedUser> {
         let hash = || self.hash(user);
         match self.users {
@@ -106,7 +106,7 @@ impl UserNaming {
         }
     }
 
-    /// A user whom a record names. One that was written before names were hashed is hashed now.
+    /// A user that a record names. A name stored before names were hashed is hashed now.
     pub(super) fn identify_stored(&self, written: &str) -> Option<NamedUser> {
         match parse_hash(written).filter(|_| self.users == Users::Hashed) {
             Some(hash) => Some(NamedUser { hash, written: written.into() }),
@@ -114,8 +114,8 @@ impl UserNaming {
         }
     }
 
-    /// A record as it may be written down, and who is in it. Another instance, or this one before it was configured
-    /// anew, may have written more.
+    /// A record as it may be stored, and its user. Another instance, or this one before a reload, may have stored
+    /// more.
     pub(super) fn mask_entry(&self, entry: &Arc<Entry>) -> (Arc<Entry>, Option<NamedUser>) {
         let named = entry.user.as_deref().and_then(|user| self.identify_stored(user));
         let user = named.as_ref().map(|named| named.written.clone());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_calls_himself_like_a_hash_is_hashed_like_anybody() {
+    fn a_name_that_looks_like_a_hash_is_hashed_all_the_same() {
         let posing = "hmac:0123456789abcdef";
         assert_ne!(names(Users::Hashed).stored_name(posing).as_deref(), Some(posing));
         assert_eq!(

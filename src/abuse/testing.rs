@@ -6,8 +6,8 @@ use super::{
     ClientRegistry, UserNaming, address,
     clients::policies::RecordPolicies,
     recording::{
-        denial::{Batch, RecordCounts, TalliedLimit, Tally, UserTally},
-        prepare::{AddressDenials, prepare},
+        denial::{RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
+        masking::{AddressDenials, mask_denials},
     },
 };
 use crate::{
@@ -45,7 +45,7 @@ pub(super) fn registry() -> ClientRegistry {
 }
 
 /// What a worker hands over of an address that was denied once, for a second.
-pub(super) fn denied_once(address: &str, time: i64) -> Batch {
+pub(super) fn denied_once(address: &str, time: i64) -> TickDenials {
     let mut tally = tally_of(&[entry(time, "acme")], time + SECOND);
     tally.limits[0].identifier = address::identifier(address);
     batch(address, tally)
@@ -63,7 +63,7 @@ pub(super) fn tally(identifier: &str, now: i64, until: i64) -> Tally {
     Tally { denied: 1, limits, ..Tally::new(&denial, RecordCounts::new()) }
 }
 
-/// A tally of requests, all of them written down.
+/// A tally of requests, all of them recorded.
 pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
     let times = || entries.iter().map(|entry| entry.time);
     let mut tally = tally("ip:203.0.113.7", times().min().unwrap_or(0), until);
@@ -72,21 +72,22 @@ pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
         tally.records.push((0, Arc::clone(entry)));
         if let Some(user) = &entry.user {
             let asked = tally.users.entry(user.clone()).or_default();
-            *asked = UserTally { denied: asked.denied + 1, last: asked.last.max(entry.time), over_share: 0 };
+            *asked =
+                UserTally { denied: asked.denied + 1, last: asked.last.max(entry.time), extra_records: 0 };
         }
     }
     tally
 }
 
 /// As a worker hands it over.
-pub(super) fn batch(address: &str, tally: Tally) -> Batch {
+pub(super) fn batch(address: &str, tally: Tally) -> TickDenials {
     let policies = Arc::new(RecordPolicies::new(&[policy()], i64::MAX));
-    Batch { tallies: vec![(address.into(), tally)], evidence: Vec::new(), policies }
+    TickDenials { tallies: vec![(address.into(), tally)], evidence: Vec::new(), policies }
 }
 
 /// As it is merged, with plain names.
-pub(super) fn prepared(tally: Tally) -> AddressDenials {
-    prepare(batch("203.0.113.7", tally), &UserNaming::default()).0.remove(0)
+pub(super) fn masked(tally: Tally) -> AddressDenials {
+    mask_denials(batch("203.0.113.7", tally), &UserNaming::default()).0.remove(0)
 }
 
 /// One of many clients.

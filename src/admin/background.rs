@@ -59,7 +59,7 @@ pub(super) async fn tick(context: Arc<HandlerContext>) {
 fn tick_dto(context: &HandlerContext, (requests, denied): (f64, f64)) -> Tick {
     let status = status::status_dto(&context.state);
     let now = context.state.clock.now();
-    let blocked = context.state.registry.limited(now);
+    let blocked = context.state.registry.active_count(now);
     Tick {
         time: rfc3339(now),
         requests_per_second: requests,

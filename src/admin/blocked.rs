@@ -92,7 +92,7 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
     let mut walk = PageScan::new(query.filter(&state.active_config.snapshot())?, limit);
     context.peers.refresh().await;
     let now = state.clock.now();
-    while state.registry.step(&mut walk, now) {
+    while state.registry.advance(&mut walk, now) {
         // Others who ask have their turn: among a million addresses it may take a while to find those that are wanted.
         tokio::task::yield_now().await;
     }

@@ -86,7 +86,7 @@ pub(super) async fn evidence_of(
     let config = state.active_config.snapshot();
     let address = address.client(config.ipv6_prefix())?;
     context.peers.look_up(address).await;
-    let known = state.registry.client(address, state.clock.now());
+    let known = state.registry.find(address, state.clock.now());
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
     let mut limits = Vec::new();

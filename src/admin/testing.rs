@@ -239,7 +239,7 @@ impl Harness {
         harness.settle("203.0.113.7");
         // What was denied and who filled the limit may be handed over one after the other.
         harness.until("the records come", |harness| {
-            let client = harness.registry.client(abuse::parse("203.0.113.7").unwrap(), NOW);
+            let client = harness.registry.find(abuse::parse("203.0.113.7").unwrap(), NOW);
             client.is_some_and(|(_, records, _)| records.len() == 4)
         });
         harness
@@ -266,7 +266,7 @@ impl Harness {
     pub(crate) fn settle(&self, last: &str) {
         self.recorder.flush();
         let last = abuse::parse(last).unwrap();
-        self.until("it is listed", |harness| harness.registry.client(last, NOW).is_some());
+        self.until("it is listed", |harness| harness.registry.find(last, NOW).is_some());
     }
 
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {

@@ -49,7 +49,7 @@ async fn unblocked(
     // Only other instances may know it.
     context.peers.look_up(address).await;
     // Clearing limits makes every instance forget the address, this one included, so read what is known first.
-    let known = state.registry.client(address, state.clock.now()).map(|(_, _, limited)| limited);
+    let known = state.registry.find(address, state.clock.now()).map(|(_, _, limited)| limited);
     // Clear the limits first, or the next request that they deny would list the address again.
     let cleared = context.store.reset(config.policies(), &abuse::identifier(&shown)).await?;
     // Then have all instances forget it, or they would bring it back.

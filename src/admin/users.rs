@@ -54,7 +54,7 @@ pub(super) async fn addresses_of(context: &HandlerContext, user: &str) -> Result
         return Err(Problem::not_found("no users are written down: abuse.users is off"));
     };
     let others = context.peers.user(&written).await;
-    let found = state.registry.user(&written, &others, state.clock.now());
+    let found = state.registry.addresses_of_user(&written, &others, state.clock.now());
     if found.is_empty() {
         return Err(Problem::not_found(format!("{} was not limited lately", user.escape_debug())));
     }

@@ -42,7 +42,7 @@ impl DenialRecord<'_> {
             };
             worker.recorder.record(&denial, entry)
         } else {
-            worker.recorder.record_also(&denial)
+            worker.recorder.record_further_limit(&denial)
         };
         // Only the store's own denial can tell something new of who filled a list.
         if new && check.policy.keeps_entries() && source == DecisionSource::Store {

@@ -1,4 +1,4 @@
-//! How many limited clients there are at a time, without a look at each of them.
+//! The number of clients that are limited at a time, without a scan over all of them.
 
 use std::collections::BTreeMap;
 
@@ -26,12 +26,12 @@ impl ActiveCounts {
     }
 
     /// How many are limited at `now`, to the second.
-    pub(super) fn after(&self, now: i64) -> usize {
+    pub(super) fn active_at(&self, now: i64) -> usize {
         self.0.range(second(now)..).map(|(_, count)| count).sum()
     }
 }
 
-/// The one that `time` is in, or begins: whoever is free at its beginning is not limited in it.
+/// The second that `time` lies in or begins: a client whose limit frees at its start is not limited in it.
 fn second(time: i64) -> i64 {
     time.saturating_add(SECOND - 1).div_euclid(SECOND)
 }
@@ -42,18 +42,21 @@ mod tests {
 
     #[test]
     fn those_whose_limits_are_over_do_not_count() {
-        let mut ends = ActiveCounts::default();
+        let mut counts = ActiveCounts::default();
         for until in [i64::MIN, 0, 5 * SECOND, 5 * SECOND + 1, i64::MAX] {
-            ends.add(until);
+            counts.add(until);
         }
-        assert_eq!([ends.after(0), ends.after(5 * SECOND + 1), ends.after(6 * SECOND + 1)], [4, 2, 1]);
-        ends.remove(i64::MAX);
-        ends.remove(5 * SECOND);
-        ends.remove(7 * SECOND);
-        assert_eq!([ends.after(0), ends.after(7 * SECOND)], [2, 0]);
-        ends.remove(5 * SECOND + 1);
-        ends.remove(0);
-        ends.remove(i64::MIN);
-        assert!(ends.0.is_empty());
+        assert_eq!(
+            [counts.active_at(0), counts.active_at(5 * SECOND + 1), counts.active_at(6 * SECOND + 1)],
+            [4, 2, 1]
+        );
+        counts.remove(i64::MAX);
+        counts.remove(5 * SECOND);
+        counts.remove(7 * SECOND);
+        assert_eq!([counts.active_at(0), counts.active_at(7 * SECOND)], [2, 0]);
+        counts.remove(5 * SECOND + 1);
+        counts.remove(0);
+        counts.remove(i64::MIN);
+        assert!(counts.0.is_empty());
     }
 }

@@ -1,12 +1,12 @@
-//! Where instances tell one another of limited clients, and of bans.
+//! The archive through which instances share limited clients and bans.
 
 use ipnet::IpNet;
 
 use super::{super::bans::Key, ClientSnapshot, UserAddress};
 use crate::limit::Unavailable;
 
-/// Reads what the instances have written down, and forgets it. What this one wrote is never given back to
-/// it.
+/// Reads what the other instances have written, and removes it on an unblock. An instance's own records are not
+/// returned to it.
 pub trait Archive {
     /// Clients that changed at `since` or later by the archive's own clock, in order of their changes; a
     /// page of them.
@@ -22,16 +22,16 @@ pub trait Archive {
     fn read(&self, addresses: &[IpNet], now: i64)
     -> impl Future<Output = Result<Vec<PeerView>, Unavailable>>;
 
-    /// From which addresses a user was denied, as he is written down. `now`: as for [`Archive::read`].
+    /// The addresses that a user was denied at. `written`: the user's name as recorded. `now`: as for [`Archive::read`].
     ///
     /// # Errors
     /// As [`Archive::changed`].
     fn user(&self, written: &str, now: i64) -> impl Future<Output = Result<UserAddresses, Unavailable>>;
 
-    /// Forgets a client, so that every instance does. `now`: as for [`Archive::read`].
+    /// Removes a client on every instance. `now`: as for [`Archive::read`].
     ///
     /// # Errors
-    /// As [`Archive::changed`]; it may be forgotten all the same.
+    /// As [`Archive::changed`]; the client may have been removed all the same.
     fn forget(&self, address: IpNet, now: i64) -> impl Future<Output = Result<(), Unavailable>>;
 
     /// How many bans there are by exactly this key.
@@ -58,18 +58,18 @@ pub struct PeerView {
     /// How many microseconds ago the client was forgotten: what was denied before is void. Not a time, since
     /// each clock has its own.
     pub forgotten: Option<i64>,
-    /// One an instance. None is of before it was forgotten.
+    /// One an instance, none from before the unblock.
     pub snapshots: Vec<ClientSnapshot>,
     /// How many users all instances together saw behind it, this one among them.
     pub users: u64,
 }
 
-/// From which addresses a user was denied.
+/// The addresses that a user was denied at.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UserAddresses {
-    /// As this instance told.
+    /// As this instance has published.
     pub own: Vec<UserAddress>,
-    /// As others did, each of them.
+    /// As each of the others has.
     pub others: Vec<UserAddress>,
 }
 

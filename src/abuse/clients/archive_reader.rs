@@ -1,4 +1,4 @@
-//! Brings what other instances hold of limited clients into the registry, when somebody asks for it.
+//! Reads the other instances' records of limited clients into the registry, when the admin port needs them.
 
 use std::sync::Arc;
 
@@ -28,8 +28,7 @@ impl ArchiveReader {
         Self { registry, clock, since: 0 }
     }
 
-    /// Reads what has changed since the last time. Dropped before its end, it has done a part, and the next
-    /// one goes on from there.
+    /// Reads what has changed since the last call. Cancel safe: the next call continues where this one stopped.
     ///
     /// # Errors
     /// The archive can't be asked. What was read until then stays.
@@ -125,7 +124,7 @@ mod tests {
             }
             self.read.borrow_mut().extend(addresses);
             let found = PeerView {
-                snapshots: vec![ClientSnapshot::of(&DenialHistory::new(1))],
+                snapshots: vec![ClientSnapshot::from_history(&DenialHistory::new(1))],
                 ..PeerView::default()
             };
             Ok(vec![found; addresses.len()])
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_read_page_after_page_and_nothing_twice() {
+    fn changes_are_read_page_by_page_and_none_twice() {
         let mut mirror = mirror();
         let changed = (1..=5).map(|n| (client(n), i64::from(n) * 10)).collect();
         let mut shelf = Shelf { now: 60, changed, away_after: 3, ..Shelf::default() };
@@ -189,6 +188,6 @@ mod tests {
         shelf.now = OVERLAP * 2;
         shelf.changed.insert(1, (client(3), OVERLAP + 1));
         assert!(ready(mirror.refresh(&shelf)).is_ok());
-        assert_eq!(shelf.read.take(), [client(3)], "a time that never comes is in nobody's way");
+        assert_eq!(shelf.read.take(), [client(3)], "a time in the far future blocks no other");
     }
 }

@@ -54,7 +54,7 @@ struct Older {
     all: Sketch,
 }
 
-/// What is known without who they were, and since which slice.
+/// A number of users without their identities, and the slice it was counted in.
 #[derive(Debug, Clone, Copy, Default)]
 struct RememberedCount {
     number: u32,
@@ -62,7 +62,7 @@ struct RememberedCount {
 }
 
 impl DistinctUsers {
-    /// Adds a user who was seen in a slice. False where he is known to be there already.
+    /// Adds a user who was seen in a slice. False where the user is known to be in it already.
     pub(super) fn add(&mut self, hash: u64, number: u32) -> bool {
         if self.current.number < number {
             self.advance(number);
@@ -77,8 +77,8 @@ impl DistinctUsers {
         self.current.sketch.insert(hash)
     }
 
-    /// As many were counted elsewhere, or here and forgotten since.
-    pub(super) fn count(&mut self, users: u64, number: u32) {
+    /// Remembers a count made elsewhere, or here before the identities were dropped.
+    pub(super) fn remember_count(&mut self, users: u64, number: u32) {
         let users = u32::try_from(users).unwrap_or(u32::MAX);
         if users >= self.counted.users {
             self.counted = RememberedCount { number, users };
@@ -91,7 +91,7 @@ impl DistinctUsers {
         u64::try_from(all.len()).unwrap_or(u64::MAX).max(self.counted.users.into())
     }
 
-    /// Forgets what is too long ago in the slice `now`.
+    /// Removes slices that are too old in the slice `now`.
     pub(super) fn expire(&mut self, now: u32) {
         let is_over = |number: u32| number.saturating_add(SLICES) < now;
         if is_over(self.counted.number) {
@@ -104,18 +104,18 @@ impl DistinctUsers {
             && older.slices.iter().any(|slice| is_over(slice.number))
         {
             older.slices.retain(|slice| !is_over(slice.number));
-            older.unite(&self.current);
+            older.merge_slices(&self.current);
             if older.slices.is_empty() {
                 self.older = None;
             }
         }
     }
 
-    /// Keeps how many they are, and forgets who.
-    pub(super) fn condense(&mut self) {
+    /// Keeps the number of users, and drops their identities.
+    pub(super) fn reduce_to_count(&mut self) {
         let (users, number) = (self.len(), self.current.number);
         (self.current, self.older) = (Slice { number, sketch: Sketch::default() }, None);
-        self.count(users, number);
+        self.remember_count(users, number);
     }
 
     /// About how much memory it takes, itself left out.
@@ -141,14 +141,14 @@ impl DistinctUsers {
 }
 
 impl Older {
-    fn unite(&mut self, current: &Slice) {
+    fn merge_slices(&mut self, current: &Slice) {
         self.all = current.sketch.clone();
         self.slices.iter().for_each(|slice| self.all.0.merge(&slice.sketch.0));
     }
 }
 
 impl Sketch {
-    /// False where it was there already, as far as that can be told.
+    /// False where it was there already, as far as the sketch knows.
     fn insert(&mut self, hash: u64) -> bool {
         let before = self.len();
         self.0.insert_hash(hash);
@@ -159,7 +159,7 @@ impl Sketch {
         self.0.estimate()
     }
 
-    /// What lies elsewhere: up to two users are held in the place of the pointer.
+    /// Bytes on the heap: up to two users are stored in place of the pointer.
     fn bytes(&self) -> usize {
         self.0.size_of().saturating_sub(size_of::<usize>())
     }
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_is_seen_again_counts_once_and_for_as_long_as_he_was_seen() {
+    fn a_user_seen_again_counts_once_until_the_last_sighting_expires() {
         let mut users = users(0..2_000, 10);
         add(&mut users, 1_000..3_000, 11);
         assert!(users.len().abs_diff(3_000) < 60, "{}", users.len());
@@ -244,24 +244,24 @@ mod tests {
     #[test]
     fn what_others_count_holds_where_it_is_more() {
         let mut users = users(0..10, 5);
-        users.count(7, 5);
+        users.remember_count(7, 5);
         assert_eq!(users.len(), 10);
-        users.count(50, 5);
-        users.count(20, 6);
+        users.remember_count(50, 5);
+        users.remember_count(20, 6);
         assert_eq!(users.len(), 50);
         users.expire(14);
         assert_eq!(users.len(), 0);
     }
 
     #[test]
-    fn memory_is_bounded_and_told() {
+    fn memory_is_bounded_and_reported() {
         assert_eq!(users(0..2, 1).bytes(), 0);
         let mut many = users(0..100_000, 1);
         assert!((12_000..13_000).contains(&many.bytes()), "{}", many.bytes());
         (2..100).for_each(|slice| add(&mut many, 0..200, slice));
         assert!(many.bytes() < 12 * 13_000, "{}", many.bytes());
         let before = many.len();
-        many.condense();
+        many.reduce_to_count();
         assert_eq!((many.len(), many.bytes()), (before, 0));
     }
 }

@@ -1,5 +1,5 @@
-//! Tells whoever listens which clients are limited. Floods are many denials a client, or many clients: neither may
-//! drown everything else that happens.
+//! Publishes events about limited clients, at a bounded rate: a flood, be it many denials of one client or many
+//! clients, must not crowd out other events.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,18 @@ use ipnet::IpNet;
 use super::LimitedClient;
 use crate::telemetry::{Event, Events};
 
-/// Microseconds between two times that a client is told of.
+/// Microseconds between two events of one client.
 const INTERVAL: i64 = 1_000_000;
-/// Clients that are told of in that time.
+/// Clients that have an event within that time.
 const CLIENTS: usize = 200;
 
 /// Belongs to the collector.
 #[derive(Debug, Default)]
 pub(super) struct EventThrottle {
     events: Option<Events>,
-    /// When each was told of in the last interval.
+    /// When each client had its last event, within the last interval.
     last_sent: HashMap<IpNet, i64, foldhash::fast::RandomState>,
-    /// When what is over was looked for.
+    /// When expired entries were removed last.
     last_pruned: i64,
 }
 
@@ -28,7 +28,7 @@ impl EventThrottle {
         Self { events: Some(events), ..Self::default() }
     }
 
-    /// Whether a client that is denied now is to be told of, which counts as if it were.
+    /// Whether to send an event of a client that is denied now. True counts as sent.
     pub(super) fn admits(&mut self, address: IpNet, now: i64) -> bool {
         if !self.events.as_ref().is_some_and(Events::has_subscribers) {
             return false;
@@ -39,7 +39,7 @@ impl EventThrottle {
             *at = if admits { now } else { *at };
             return admits;
         }
-        // Not at each of those that find no room.
+        // Do not prune on every denial while it is full.
         if self.last_sent.len() >= CLIENTS
             && (self.last_pruned.saturating_add(INTERVAL / 10) <= now || now < self.last_pruned)
         {
@@ -74,10 +74,10 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_of_once_a_second_where_somebody_listens() {
+    fn a_client_has_one_event_a_second_where_there_are_subscribers() {
         let events = Events::new();
         let mut event_throttle = EventThrottle::new(events.clone());
-        assert!(!event_throttle.admits(client(1), 0), "nobody listens");
+        assert!(!event_throttle.admits(client(1), 0), "no subscribers");
         let _listener = events.subscribe();
         assert!(event_throttle.admits(client(1), 1) && !event_throttle.admits(client(1), INTERVAL));
         assert!(event_throttle.admits(client(2), INTERVAL) && event_throttle.admits(client(1), INTERVAL + 1));
@@ -85,15 +85,15 @@ mod tests {
     }
 
     #[test]
-    fn of_many_clients_a_bounded_number_is_told_of_a_second() {
+    fn events_a_second_are_bounded() {
         let events = Events::new();
         let _listener = events.subscribe();
         let mut event_throttle = EventThrottle::new(events);
-        let told = |event_throttle: &mut EventThrottle, from: usize, now| {
+        let admitted = |event_throttle: &mut EventThrottle, from: usize, now| {
             (from..from + 1_000).filter(|&n| event_throttle.admits(client(n), now)).count()
         };
-        assert_eq!(told(&mut event_throttle, 0, 5), CLIENTS);
-        assert_eq!(told(&mut event_throttle, 1_000, INTERVAL / 2), 0);
-        assert_eq!(told(&mut event_throttle, 2_000, INTERVAL + 5), CLIENTS);
+        assert_eq!(admitted(&mut event_throttle, 0, 5), CLIENTS);
+        assert_eq!(admitted(&mut event_throttle, 1_000, INTERVAL / 2), 0);
+        assert_eq!(admitted(&mut event_throttle, 2_000, INTERVAL + 5), CLIENTS);
     }
 }

@@ -1,4 +1,4 @@
-//! What one side knows of a limited client: this instance, or all others together.
+//! The denials of a limited client as one side knows them: this instance, or all others together.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{
         address,
         recording::{
             denial::{TalliedLimit, Tally},
-            prepare::{DeniedUser, LimitEvidence},
+            masking::{DeniedUser, LimitEvidence},
         },
     },
     distinct_users::DistinctUsers,
@@ -18,12 +18,12 @@ use super::{
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
-/// Limits noted of an address, its own and those of users and others behind it.
+/// Limits recorded of an address, its own and those of users behind it.
 pub(super) const LIMITS: usize = 32;
-/// Policies noted of an address. Names come from other instances, too.
+/// Policies recorded of an address. Names come from other instances, too.
 const POLICIES: usize = 256;
 
-/// What was held back of a client. There may be a million of them.
+/// The denials of a client. There may be a million of these.
 #[derive(Debug, Clone)]
 pub(super) struct DenialHistory {
     pub(super) first: i64,
@@ -31,7 +31,7 @@ pub(super) struct DenialHistory {
     pub(super) until: i64,
     pub(super) denied: u64,
     pub(super) limits: Vec<HistoryLimit>,
-    /// Of each policy that held it back, what is kept of its records.
+    /// Each policy that denied it, with its last records.
     pub(super) policies: Vec<(Arc<str>, RecordBuffer)>,
     pub(super) users: DistinctUsers,
 }
@@ -41,7 +41,7 @@ pub(super) struct HistoryLimit {
     pub(super) policy: Arc<str>,
     pub(super) identifier: CompactString,
     pub(super) until: i64,
-    /// Evidence is sent again and again while the limit holds: what is older than this is known.
+    /// Evidence is sent repeatedly while the limit lasts: entries up to this time are known.
     known: i64,
 }
 
@@ -64,7 +64,8 @@ impl DenialHistory {
         }
     }
 
-    /// Adds what a worker counted. `shown`: the client's address. `fresh` is given the hashes of users who may be new.
+    /// Adds what a worker counted. `shown`: the client's address. `on_new_user` receives the
+    /// hash and the slice of each user who may be new.
     pub(super) fn add(
         &mut self,
         tally: Tally,
@@ -72,7 +73,7 @@ impl DenialHistory {
         shown: &str,
         policies: &RecordPolicies,
         now: i64,
-        mut fresh: impl FnMut(u64, u32),
+        mut on_new_user: impl FnMut(u64, u32),
     ) {
         self.span(tally.first, tally.last, tally.until, tally.denied);
         for TalliedLimit { policy, identifier, until } in tally.limits {
@@ -84,87 +85,87 @@ impl DenialHistory {
         for (policy, entry) in &tally.records {
             self.add_record(*policy, entry, policies, now);
         }
-        self.settle(policies);
+        self.trim_records(policies);
         for DeniedUser { named, last, .. } in users {
             let slice = policies.slice(*last);
             if self.users.add(named.hash, slice) {
-                fresh(named.hash, slice);
+                on_new_user(named.hash, slice);
             }
         }
     }
 
-    /// Adds who filled a limit. What was sent before is skipped. Says whether there was anything new.
+    /// Adds the requests that filled a limit. What was sent before is skipped. True where anything was new.
     pub(super) fn add_evidence(
         &mut self,
-        filled: &LimitEvidence,
+        evidence: &LimitEvidence,
         policies: &RecordPolicies,
         now: i64,
-        mut fresh: impl FnMut(u64, u32),
+        mut on_new_user: impl FnMut(u64, u32),
     ) -> bool {
-        let name = policies.name(filled.policy);
+        let name = policies.name(evidence.policy);
         let known = self
             .limits
             .iter_mut()
-            .find(|held| Some(&held.policy) == name && held.identifier == filled.identifier);
+            .find(|limit| Some(&limit.policy) == name && limit.identifier == evidence.identifier);
         let mut since = i64::MIN;
-        if let (Some(held), Some((newest, _))) = (known, filled.entries.last()) {
-            since = held.known;
-            held.known = since.max(newest.time);
+        if let (Some(limit), Some((newest, _))) = (known, evidence.entries.last()) {
+            since = limit.known;
+            limit.known = since.max(newest.time);
         }
-        let from = filled.entries.partition_point(|(entry, _)| entry.time <= since);
-        for (entry, named) in &filled.entries[from..] {
-            self.add_record(filled.policy, entry, policies, now);
+        let from = evidence.entries.partition_point(|(entry, _)| entry.time <= since);
+        for (entry, named) in &evidence.entries[from..] {
+            self.add_record(evidence.policy, entry, policies, now);
             let slice = policies.slice(entry.time.min(now));
             if let Some(named) = named
                 && self.users.add(named.hash, slice)
             {
-                fresh(named.hash, slice);
+                on_new_user(named.hash, slice);
             }
         }
-        self.settle(policies);
-        from < filled.entries.len()
+        self.trim_records(policies);
+        from < evidence.entries.len()
     }
 
-    /// Adds what another account knows of the same client, but for who its users are.
+    /// Adds another history of the same client, but for the identity of its users.
     pub(super) fn merge(&mut self, other: &Self, shown: &str, policies: &RecordPolicies, now: i64) {
         self.span(other.first, other.last, other.until, other.denied);
         other.limits.iter().for_each(|limit| self.add_limit(limit.clone(), shown));
-        self.users.count(other.users.len(), policies.slice(now));
+        self.users.remember_count(other.users.len(), policies.slice(now));
         for (policy, records) in &other.policies {
-            if let Some(kept) = self.kept(policy) {
-                kept.merge(records, policies.bounds(policy), now);
+            if let Some(buffer) = self.records_mut(policy) {
+                buffer.merge(records, policies.bounds(policy), now);
             }
         }
     }
 
-    /// Forgets records that have expired, and users who were seen too long ago.
+    /// Removes records that have expired, and users who were seen too long ago.
     pub(super) fn expire(&mut self, policies: &RecordPolicies, now: i64) {
-        for (policy, kept) in &mut self.policies {
-            kept.expire(policies.bounds(policy), now);
+        for (policy, buffer) in &mut self.policies {
+            buffer.expire(policies.bounds(policy), now);
         }
         self.users.expire(policies.slice(now));
     }
 
-    /// Forgets what can be done without: records, limits, and who the users are. Says whether there was anything.
-    pub(super) fn condense(&mut self) -> bool {
+    /// Drops records, limits and the users' identities; counts stay. True where there was anything to drop.
+    pub(super) fn drop_evidence(&mut self) -> bool {
         let before = self.bytes();
         self.limits = Vec::new();
-        self.policies.iter_mut().for_each(|(_, kept)| *kept = RecordBuffer::default());
-        self.users.condense();
+        self.policies.iter_mut().for_each(|(_, buffer)| *buffer = RecordBuffer::default());
+        self.users.reduce_to_count();
         self.bytes() < before
     }
 
     /// About how much memory it takes.
     pub(super) fn bytes(&self) -> usize {
         let heap = |text: &CompactString| if text.is_heap_allocated() { text.capacity() } else { 0 };
-        let limits = self.limits.iter().map(|held| heap(&held.identifier)).sum::<usize>();
+        let limits = self.limits.iter().map(|limit| heap(&limit.identifier)).sum::<usize>();
         let limits = limits + self.limits.capacity() * size_of::<HistoryLimit>();
-        let kept = self.policies.iter().map(|(_, kept)| kept.bytes()).sum::<usize>();
-        let kept = kept + self.policies.capacity() * size_of::<(Arc<str>, RecordBuffer)>();
-        size_of::<Self>() + limits + kept + self.users.bytes()
+        let records = self.policies.iter().map(|(_, buffer)| buffer.bytes()).sum::<usize>();
+        let records = records + self.policies.capacity() * size_of::<(Arc<str>, RecordBuffer)>();
+        size_of::<Self>() + limits + records + self.users.bytes()
     }
 
-    /// Widens what it spans.
+    /// Extends the times, and adds to the number of denials.
     pub(super) fn span(&mut self, first: i64, last: i64, until: i64, denied: u64) {
         self.first = self.first.min(first);
         self.last = self.last.max(last);
@@ -173,20 +174,20 @@ impl DenialHistory {
     }
 
     pub(super) fn add_policy(&mut self, policy: &Arc<str>) {
-        let _records = self.kept(policy);
+        let _records = self.records_mut(policy);
     }
 
     pub(super) fn add_limit(&mut self, limit: HistoryLimit, shown: &str) {
         let same =
-            |held: &&mut HistoryLimit| held.policy == limit.policy && held.identifier == limit.identifier;
-        if let Some(held) = self.limits.iter_mut().find(same) {
-            held.until = held.until.max(limit.until);
+            |known: &&mut HistoryLimit| known.policy == limit.policy && known.identifier == limit.identifier;
+        if let Some(known) = self.limits.iter_mut().find(same) {
+            known.until = known.until.max(limit.until);
             return;
         }
         if self.limits.len() >= LIMITS {
-            // Those of the address itself stay: there are few, and an unblock is about them.
+            // Limits of the address itself stay: they are few, and an unblock resets them.
             let order =
-                |held: &HistoryLimit| (address::is_identifier_of(&held.identifier, shown), held.until);
+                |known: &HistoryLimit| (address::is_identifier_of(&known.identifier, shown), known.until);
             let least = (0..self.limits.len()).min_by_key(|&index| order(&self.limits[index]));
             if let Some(least) = least {
                 self.limits.swap_remove(least);
@@ -196,23 +197,23 @@ impl DenialHistory {
         self.limits.push(limit);
     }
 
-    /// Drops records that are too many, after some were added.
-    pub(super) fn settle(&mut self, policies: &RecordPolicies) {
-        for (policy, kept) in &mut self.policies {
-            kept.settle(policies.bounds(policy));
+    /// Drops excess records, after some were added.
+    pub(super) fn trim_records(&mut self, policies: &RecordPolicies) {
+        for (policy, buffer) in &mut self.policies {
+            buffer.trim(policies.bounds(policy));
         }
     }
 
     fn add_record(&mut self, policy: usize, entry: &Arc<Entry>, policies: &RecordPolicies, now: i64) {
         let Some(policy) = policies.name(policy) else { return };
-        if let Some(kept) = self.kept(policy) {
-            kept.insert(entry, policies.bounds(policy), now);
+        if let Some(buffer) = self.records_mut(policy) {
+            buffer.insert(entry, policies.bounds(policy), now);
         }
     }
 
     /// The records of a policy, unless there are too many policies already.
-    pub(super) fn kept(&mut self, policy: &Arc<str>) -> Option<&mut RecordBuffer> {
-        let index = match self.policies.iter().position(|(of, _)| of == policy) {
+    pub(super) fn records_mut(&mut self, policy: &Arc<str>) -> Option<&mut RecordBuffer> {
+        let index = match self.policies.iter().position(|(name, _)| name == policy) {
             Some(index) => index,
             None if self.policies.len() < POLICIES => {
                 reserve(&mut self.policies);
@@ -221,11 +222,11 @@ impl DenialHistory {
             }
             None => return None,
         };
-        self.policies.get_mut(index).map(|(_, kept)| kept)
+        self.policies.get_mut(index).map(|(_, buffer)| buffer)
     }
 }
 
-/// Most have one of each: a vector would make room for four.
+/// Most have one of each, and a vector would allocate four.
 fn reserve<T>(vec: &mut Vec<T>) {
     if vec.is_empty() {
         vec.reserve_exact(1);

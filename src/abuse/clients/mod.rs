@@ -1,4 +1,4 @@
-//! The registry of limited clients: what this instance knows of each, and what the others know.
+//! The registry of limited clients: what this instance knows of each, and what the other instances know.
 
 mod active;
 mod archive;

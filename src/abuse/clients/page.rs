@@ -1,5 +1,5 @@
-//! A page of a list, gathered step by step: a million addresses may lie between two that are wanted, and nobody is to
-//! wait so long.
+//! A page of a list, gathered in chunks: a million addresses may lie between two matches, and the lock must not be held
+//! for so long.
 
 use std::{collections::BinaryHeap, ops::Bound, sync::Arc};
 
@@ -12,16 +12,16 @@ use super::{
     table::ClientTable,
 };
 
-/// Addresses looked at a step.
-const STEP: usize = 512;
+/// Addresses looked at in one chunk.
+const CHUNK: usize = 512;
 
-/// Which addresses are wanted.
+/// Which addresses to list.
 #[derive(Debug, Clone, Default)]
 pub struct ClientQuery {
     pub sort: Sort,
-    /// Those behind this place.
+    /// Those behind this position.
     pub after: Option<ClientPosition>,
-    /// Held back by this policy.
+    /// Denied by this policy.
     pub policy: Option<Arc<str>>,
     /// Within this prefix.
     pub prefix: Option<IpNet>,
@@ -31,7 +31,7 @@ pub struct ClientQuery {
     pub users: Option<(u64, u64)>,
 }
 
-/// A walk through the addresses in search of a page. Addresses that change meanwhile may be told where they were.
+/// A scan over the addresses for a page. Addresses that change meanwhile may be listed at their former position.
 #[derive(Debug)]
 pub struct PageScan {
     query: ClientQuery,
@@ -53,15 +53,15 @@ impl PageScan {
 
     /// The addresses of the page in their order, and where the next one begins.
     pub fn page(mut self) -> (Vec<LimitedClient>, Option<ClientPosition>) {
-        self.clients.sort_unstable_by_key(|&(place, _)| place);
+        self.clients.sort_unstable_by_key(|&(position, _)| position);
         let more = self.clients.len() > self.limit;
         self.clients.truncate(self.limit);
-        let next = self.clients.last().map(|&(place, _)| place).filter(|_| more);
+        let next = self.clients.last().map(|&(position, _)| position).filter(|_| more);
         (self.clients.into_iter().map(|(_, client)| client).collect(), next)
     }
 
-    /// Goes a step on. True while there is more to look at. `is_over`: whether a client is listed no longer.
-    pub(super) fn step(
+    /// Looks at the next chunk. True while there is more to look at. `is_over`: whether a client is no longer listed.
+    pub(super) fn advance(
         &mut self,
         clients: &ClientTable,
         is_over: impl Fn(&ClientEntry) -> bool,
@@ -69,28 +69,28 @@ impl PageScan {
     ) -> bool {
         let by_address = self.query.sort == Sort::Address || self.query.prefix.is_some();
         let count = match by_address {
-            true => self.step_by_address(clients, is_over, now),
-            false => self.step_in_order(clients, is_over, now),
+            true => self.advance_by_address(clients, is_over, now),
+            false => self.advance_in_order(clients, is_over, now),
         };
-        let goes_on = count == STEP && self.clients.len() <= self.limit;
+        let goes_on = count == CHUNK && self.clients.len() <= self.limit;
         if !goes_on {
-            self.settle(clients);
+            self.take_found(clients);
         }
         goes_on
     }
 
-    fn step_in_order(
+    fn advance_in_order(
         &mut self,
         clients: &ClientTable,
         is_over: impl Fn(&ClientEntry) -> bool,
         now: i64,
     ) -> usize {
         let mut count = 0;
-        for place in clients.orders().after(self.query.sort, self.at).take(STEP) {
-            (self.at, count) = (Some(place), count + 1);
-            let Some(entry) = clients.get(place.address()) else { continue };
+        for position in clients.orders().after(self.query.sort, self.at).take(CHUNK) {
+            (self.at, count) = (Some(position), count + 1);
+            let Some(entry) = clients.get(position.address()) else { continue };
             if !is_over(entry) && self.query.matches(entry, now) {
-                self.clients.push((place, entry.to_client(place.address())));
+                self.clients.push((position, entry.to_client(position.address())));
                 if self.clients.len() > self.limit {
                     break;
                 }
@@ -99,8 +99,8 @@ impl PageScan {
         count
     }
 
-    /// Through a prefix, whatever the order: what is wanted of it is kept, and sorted in the end.
-    fn step_by_address(
+    /// Scans a prefix, whatever the order: matches are collected, and sorted in the end.
+    fn advance_by_address(
         &mut self,
         clients: &ClientTable,
         is_over: impl Fn(&ClientEntry) -> bool,
@@ -109,20 +109,20 @@ impl PageScan {
         let sort = self.query.sort;
         let Some(bounds) = self.bounds() else { return 0 };
         let mut count = 0;
-        for (address, entry) in clients.range(bounds).take(STEP) {
+        for (address, entry) in clients.range(bounds).take(CHUNK) {
             (self.address, count) = (Some(address), count + 1);
-            let place = ClientPosition::new(sort.sort_key(entry), address);
-            let is_behind = self.query.after.is_none_or(|after| place > after);
+            let position = ClientPosition::new(sort.sort_key(entry), address);
+            let is_behind = self.query.after.is_none_or(|after| position > after);
             if !is_behind || is_over(entry) || !self.query.matches(entry, now) {
                 continue;
             }
             if sort == Sort::Address {
-                self.clients.push((place, entry.to_client(address)));
+                self.clients.push((position, entry.to_client(address)));
                 if self.clients.len() > self.limit {
                     break;
                 }
             } else {
-                self.found.push(place);
+                self.found.push(position);
                 if self.found.len() > self.limit.saturating_add(1) {
                     self.found.pop();
                 }
@@ -146,11 +146,11 @@ impl PageScan {
         Some((begin, end))
     }
 
-    fn settle(&mut self, clients: &ClientTable) {
-        for place in std::mem::take(&mut self.found) {
+    fn take_found(&mut self, clients: &ClientTable) {
+        for position in std::mem::take(&mut self.found) {
             // It may have gone meanwhile.
-            if let Some(entry) = clients.get(place.address()) {
-                self.clients.push((place, entry.to_client(place.address())));
+            if let Some(entry) = clients.get(position.address()) {
+                self.clients.push((position, entry.to_client(position.address())));
             }
         }
     }
@@ -197,7 +197,7 @@ mod tests {
     fn registry(random: &mut fastrand::Rng) -> ClientRegistry {
         let registry =
             ClientRegistry::new(&[policy()], Duration::from_secs(60), Metrics::new(&testing::config(), 1));
-        for n in 0..5 * STEP {
+        for n in 0..5 * CHUNK {
             let shown = match n % 10 {
                 0 => format!("2001:db8:{:x}::/64", random.u16(..)).into(),
                 _ => address::shown(client(random.usize(..1 << 18))),
@@ -212,12 +212,12 @@ mod tests {
     }
 
     /// All pages, each address with its place.
-    fn walk(registry: &ClientRegistry, query: &ClientQuery, limit: usize) -> Vec<IpNet> {
+    fn scan(registry: &ClientRegistry, query: &ClientQuery, limit: usize) -> Vec<IpNet> {
         let (mut found, mut after) = (Vec::new(), query.after);
         loop {
-            let mut walk = PageScan::new(ClientQuery { after, ..query.clone() }, limit);
-            while registry.step(&mut walk, NOW) {}
-            let (clients, next) = walk.page();
+            let mut scan = PageScan::new(ClientQuery { after, ..query.clone() }, limit);
+            while registry.advance(&mut scan, NOW) {}
+            let (clients, next) = scan.page();
             assert!(clients.len() == limit || next.is_none());
             found.extend(clients.iter().map(|client| client.address));
             after = next;
@@ -261,12 +261,12 @@ mod tests {
                 expected.sort_by_key(|client| ClientPosition::new(number(sort, client), client.address));
                 let expected: Vec<_> = expected.iter().map(|client| client.address).collect();
                 for limit in [97, 1_000] {
-                    assert_eq!(walk(&registry, &query, limit), expected, "{query:?}");
+                    assert_eq!(scan(&registry, &query, limit), expected, "{query:?}");
                 }
             }
         }
-        let nobody = ClientQuery { policy: Some("other".into()), ..ClientQuery::default() };
-        assert_eq!(walk(&registry, &nobody, 10), []);
+        let unknown_policy = ClientQuery { policy: Some("other".into()), ..ClientQuery::default() };
+        assert_eq!(scan(&registry, &unknown_policy, 10), []);
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         let prefix = address::parse("10.1.0.0/16");
         let pages = |after: &str| {
             let after = address::parse(after).map(|address| ClientPosition::new(0, address));
-            walk(
+            scan(
                 &registry,
                 &ClientQuery { sort: Sort::Address, prefix, after, ..ClientQuery::default() },
                 100,

@@ -14,86 +14,87 @@ use super::{
     user_addresses::PendingUpdate,
 };
 
-/// Bytes of accounts published at a time, about.
-const PUBLISHED: usize = 1 << 20;
+/// About how many bytes of histories are published in one round.
+const MAX_ROUND_BYTES: usize = 1 << 20;
 /// Clients that instances share: those denied most recently. An instance may hold more itself.
 pub const SHARED_CLIENTS: usize = 100_000;
 
-/// What the archive is to be told of a client.
+/// A client's snapshot that is to be published.
 #[derive(Debug, Clone)]
 pub struct PendingSnapshot {
     pub address: IpNet,
     pub snapshot: ClientSnapshot,
-    /// Hashes of users who were not told yet, and in which slice of time they were seen.
+    /// Hashes of users who are not published yet, and the slice of time in which they were seen.
     pub users: Vec<u64>,
     pub slice: u32,
     /// How long it is retained from now.
     pub stays: Duration,
-    /// How often the client had changed.
+    /// The client's number of changes when this was taken.
     changes: u64,
 }
 
 impl ClientRegistry {
-    /// What the archive is to be told of users, `max` of it. Each is there again until [`ClientRegistry::ack_user_addresses`].
+    /// At most `max` addresses of users that are to be published. Each is returned again until
+    /// [`ClientRegistry::ack_user_addresses`].
     pub fn pending_user_addresses(&self, max: usize) -> Vec<PendingUpdate> {
         self.user_addresses.lock().pending(max)
     }
 
-    /// The archive was told.
+    /// These were published.
     pub fn ack_user_addresses(&self, given: &[PendingUpdate]) {
         self.user_addresses.lock().ack(given);
     }
 
-    /// Clients that have changed since they were published, those that wait longest first: `max` of them,
-    /// or fewer where they are large. Each is there again until [`ClientRegistry::ack_snapshots`] is told of it.
+    /// Clients that have changed since they were published, the longest waiting first: at most `max`, or fewer where
+    /// they are large. Each is returned again until [`ClientRegistry::ack_snapshots`].
     pub fn pending_snapshots(&self, now: i64, max: usize) -> Vec<PendingSnapshot> {
         let retain = self.retain();
-        let mut room = PUBLISHED;
+        let mut bytes_left = MAX_ROUND_BYTES;
         let clients = self.clients.lock();
-        let due = clients.due(now).filter_map(|(address, held)| Some((address, held, held.own()?)));
+        let due = clients.due(now).filter_map(|(address, entry)| Some((address, entry, entry.own()?)));
         let due = due.take(max).take_while(|(_, _, own)| {
-            let first = room == PUBLISHED;
-            let fits = first || own.bytes() <= room;
-            room = room.saturating_sub(own.bytes());
+            let first = bytes_left == MAX_ROUND_BYTES;
+            let fits = first || own.bytes() <= bytes_left;
+            bytes_left = bytes_left.saturating_sub(own.bytes());
             fits
         });
-        let unpublished = due.filter_map(|(address, held, own)| {
-            let publication = held.publication.as_ref()?;
+        let pending = due.filter_map(|(address, entry, own)| {
+            let publication = entry.publication.as_ref()?;
             let left = own.last.saturating_add(retain).saturating_sub(now);
             let (slice, users) = publication.users.next();
             Some(PendingSnapshot {
                 address,
-                snapshot: ClientSnapshot::of(own),
+                snapshot: ClientSnapshot::from_history(own),
                 users,
                 slice,
                 stays: Duration::from_micros(left.try_into().unwrap_or(0)),
                 changes: publication.changes,
             })
         });
-        unpublished.collect()
+        pending.collect()
     }
 
-    /// These were published as they were given.
+    /// These were published as they were returned.
     pub fn ack_snapshots<'a>(&self, given: impl IntoIterator<Item = &'a PendingSnapshot>, now: i64) {
         let mut clients = self.clients.lock();
         for PendingSnapshot { address, changes, users, .. } in given {
-            clients.change(*address, |held| {
-                held.publication.as_mut().map(|publication| publication.ack(*changes, users, now))
+            clients.change(*address, |entry| {
+                entry.publication.as_mut().map(|publication| publication.ack(*changes, users, now))
             });
         }
     }
 
-    /// This was not published, since the client was forgotten elsewhere after its last denial.
+    /// This was not published: the client was unblocked elsewhere after its last denial.
     pub fn reject_snapshot(&self, given: &PendingSnapshot) {
         let mut clients = self.clients.lock();
-        let changes = |held: &ClientEntry| held.publication.as_ref().map(|publication| publication.changes);
+        let changes = |entry: &ClientEntry| entry.publication.as_ref().map(|publication| publication.changes);
         // What has come since is published the next time.
         if clients.get(given.address).and_then(changes) == Some(given.changes) {
             clients.forget(given.address, given.snapshot.last);
         }
     }
 
-    /// Has everything published anew, as far as instances share it: the archive has lost it.
+    /// Publishes everything again, up to [`SHARED_CLIENTS`]: the archive has lost it.
     pub fn republish_all(&self, now: i64) {
         self.user_addresses.lock().resend_all();
         let (mut at, mut rest) = (None, SHARED_CLIENTS);
@@ -101,9 +102,9 @@ impl ClientRegistry {
             let mut clients = self.clients.lock();
             let places: Vec<_> = clients.orders().after(Sort::Last, at).take(CHUNK.min(rest)).collect();
             for place in &places {
-                clients.change(place.address(), |held| {
-                    let is_own = held.own().is_some();
-                    held.publication.as_mut().filter(|_| is_own).map(|publication| publication.change(now))
+                clients.change(place.address(), |entry| {
+                    let is_own = entry.own().is_some();
+                    entry.publication.as_mut().filter(|_| is_own).map(|publication| publication.change(now))
                 });
             }
             rest -= places.len();
@@ -114,29 +115,29 @@ impl ClientRegistry {
         }
     }
 
-    /// Whether a client is not known as it is since this change of the archive.
+    /// Whether this change of a client in the archive has not been read yet.
     pub(super) fn is_outdated(&self, address: IpNet, change: i64) -> bool {
         let clients = self.clients.lock();
-        let read = |held: &ClientEntry| held.publication.as_ref()?.read;
+        let read = |entry: &ClientEntry| entry.publication.as_ref()?.read;
         clients.get(address).and_then(read) != Some(change)
     }
 
-    /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
-    /// archive where that is known. `now`: when it was found.
+    /// Replaces what the other instances know of a client. `read`: the archive's change that it was read at, where
+    /// known. `now`: when it was read.
     pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
         let PeerView { forgotten, snapshots, users } = found;
         let shown = address::shown(address);
         let Settings { policies, names, .. } = self.settings.read().clone();
-        let into_account = |found: ClientSnapshot| found.into_account(&shown, &policies, &names, now);
-        let others = snapshots.into_iter().map(into_account).reduce(|mut all: DenialHistory, account| {
-            all.merge(&account, &shown, &policies, now);
+        let into_history = |found: ClientSnapshot| found.into_history(&shown, &policies, &names, now);
+        let others = snapshots.into_iter().map(into_history).reduce(|mut all: DenialHistory, history| {
+            all.merge(&history, &shown, &policies, now);
             all
         });
         let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
         let mut clients = self.clients.lock();
         clients.replace_peer_view(address, others, forgotten, read, now);
-        clients.change(address, |held| held.count_users(users, policies.slice(now)));
-        let evicted = clients.make_room();
+        clients.change(address, |entry| entry.count_users(users, policies.slice(now)));
+        let evicted = clients.evict_excess();
         drop(clients);
         self.count_evicted(evicted);
     }
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_accounted_for() {
+    fn memory_accounting_adds_up() {
         let registry = registry();
         for n in 0..1_000 {
             registry.record(denied_once(&format!("10.0.0.{}", n % 50), n), 0);
@@ -174,32 +175,32 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_published_until_it_was() {
+    fn a_changed_client_is_pending_until_acknowledged() {
         let registry = registry();
-        let unpublished = |now| {
-            let unpublished = registry.pending_snapshots(now, 2);
-            unpublished.iter().map(|given| given.address.addr().to_string()).collect::<Vec<_>>()
+        let pending = |now| {
+            let pending = registry.pending_snapshots(now, 2);
+            pending.iter().map(|given| given.address.addr().to_string()).collect::<Vec<_>>()
         };
         for (time, address) in ["203.0.113.9", "203.0.113.8", "203.0.113.7"].into_iter().enumerate() {
             registry.record(denied_once(address, time as i64), time as i64);
         }
-        assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "who waits longest comes first");
-        assert_eq!(unpublished(2), ["203.0.113.9", "203.0.113.8"], "nobody was told");
+        assert_eq!(pending(2), ["203.0.113.9", "203.0.113.8"], "the longest waiting comes first");
+        assert_eq!(pending(2), ["203.0.113.9", "203.0.113.8"], "not acknowledged yet");
         let given = registry.pending_snapshots(2, 2);
         assert_eq!(given[0].stays, Duration::from_micros(10_000_000 - 2));
         registry.record(denied_once("203.0.113.8", 3), 3);
         registry.ack_snapshots(&given, 4);
-        assert_eq!(unpublished(5), ["203.0.113.7"]);
+        assert_eq!(pending(5), ["203.0.113.7"]);
         registry.ack_snapshots(&registry.pending_snapshots(5, 2), 5);
         assert_eq!(
-            unpublished(5 + SECOND),
+            pending(5 + SECOND),
             ["203.0.113.8"],
-            "it changed meanwhile, and is told a second later"
+            "it changed meanwhile, and is published a second later"
         );
         registry.ack_snapshots(&registry.pending_snapshots(5 + SECOND, 2), 5 + SECOND);
-        assert_eq!(unpublished(9 * SECOND), [""; 0]);
+        assert_eq!(pending(9 * SECOND), [""; 0]);
         registry.republish_all(9 * SECOND);
-        assert_eq!(unpublished(9 * SECOND).len(), 2);
+        assert_eq!(pending(9 * SECOND).len(), 2);
     }
 
     #[test]
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_know_is_told_with_what_is_known_here() {
+    fn peers_views_and_own_records_are_combined() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
         let others = |times: &[i64]| PeerView {
@@ -226,17 +227,16 @@ mod tests {
         assert!(registry.is_outdated(address, 1));
         registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
         assert!(!registry.is_outdated(address, 1) && registry.is_outdated(address, 2));
-        let denied =
-            || registry.client(address, 10).map(|(client, records, _)| (client.denied, records.len()));
+        let denied = || registry.find(address, 10).map(|(client, records, _)| (client.denied, records.len()));
         assert_eq!(denied(), Some((2, 2)));
-        assert!(registry.pending_snapshots(10, 9).is_empty(), "it is theirs to tell");
+        assert!(registry.pending_snapshots(10, 9).is_empty(), "the others publish it");
         registry.record(denied_once("203.0.113.7", 6), 10);
         assert_eq!(denied(), Some((3, 3)));
         registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
         assert_eq!(denied(), Some((3, 3)), "read twice");
-        assert_eq!(registry.pending_snapshots(10, 9)[0].snapshot.denied, 1, "each tells its own alone");
+        assert_eq!(registry.pending_snapshots(10, 9)[0].snapshot.denied, 1, "each publishes its own alone");
         registry.replace_peer_view(address, PeerView::default(), Some(2), 10);
-        assert_eq!(denied(), Some((1, 1)), "what they have no more, goes");
+        assert_eq!(denied(), Some((1, 1)), "what they no longer have is removed");
     }
 
     #[test]
@@ -247,14 +247,14 @@ mod tests {
         let forgotten = |ago| PeerView { forgotten: Some(ago), ..PeerView::default() };
         let theirs = PeerView { snapshots: vec![snapshot(7)], ..forgotten(6) };
         registry.replace_peer_view(address, theirs.clone(), Some(1), 10);
-        assert_eq!(registry.client(address, 10).unwrap().0.denied, 2);
+        assert_eq!(registry.find(address, 10).unwrap().0.denied, 2);
         registry.replace_peer_view(address, PeerView { forgotten: Some(4), ..theirs }, Some(2), 10);
-        assert_eq!(registry.client(address, 10).unwrap().0.denied, 1);
+        assert_eq!(registry.find(address, 10).unwrap().0.denied, 1);
         registry.replace_peer_view(address, forgotten(2), Some(3), 10);
-        assert_eq!(registry.client(address, 10), None);
+        assert_eq!(registry.find(address, 10), None);
         assert!(registry.pending_snapshots(10, 9).is_empty());
         registry.record(denied_once("203.0.113.7", 8), 11);
-        assert!(listed(&registry, 11).is_empty(), "noted before, handed over after");
+        assert!(listed(&registry, 11).is_empty(), "denied before, handed over after");
         registry.record(denied_once("203.0.113.7", 9), 11);
         assert_eq!(listed(&registry, 11), ["203.0.113.7"]);
 

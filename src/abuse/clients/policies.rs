@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use super::{distinct_users, records::RecordBounds};
 use crate::limit::Policy;
 
-/// Of a policy that only others have.
-const FOREIGN: RecordBounds = RecordBounds { keep: 50, retain: 3_600_000_000 };
+/// For policies that only other instances have.
+const PEER_POLICY_BOUNDS: RecordBounds = RecordBounds { keep: 50, retain: 3_600_000_000 };
 
 /// Names of policies, and what each keeps of its records.
 #[derive(Debug, Clone, Default)]
@@ -36,9 +36,9 @@ impl RecordPolicies {
         self.known.get(index).map_or(0, |(_, bounds)| bounds.keep)
     }
 
-    /// Names of what else denies, whose indexes follow those of the policies.
+    /// Adds the names of ban rules, whose indexes follow those of the policies.
     pub(in crate::abuse) fn with_ban_names(mut self, names: &[String]) -> Self {
-        self.known.extend(names.iter().map(|name| (Arc::from(name.as_str()), FOREIGN)));
+        self.known.extend(names.iter().map(|name| (Arc::from(name.as_str()), PEER_POLICY_BOUNDS)));
         self
     }
 
@@ -47,13 +47,13 @@ impl RecordPolicies {
         self.known.get(index).map(|(name, _)| name)
     }
 
-    /// The name as one that is held already, where it is.
+    /// The name, sharing the known one's memory where there is one.
     pub(super) fn intern(&self, name: &str) -> Arc<str> {
         self.find(name).map_or_else(|| Arc::from(name), |(known, _)| Arc::clone(known))
     }
 
     pub(super) fn bounds(&self, name: &str) -> RecordBounds {
-        self.find(name).map_or(FOREIGN, |(_, bounds)| *bounds)
+        self.find(name).map_or(PEER_POLICY_BOUNDS, |(_, bounds)| *bounds)
     }
 
     fn find(&self, name: &str) -> Option<&(Arc<str>, RecordBounds)> {

@@ -6,8 +6,8 @@ use compact_str::CompactString;
 
 use crate::limit::algorithm::metadata_list::Entry;
 
-/// What counts the owners of an entry.
-const COUNTED: usize = 2 * size_of::<usize>();
+/// Bytes of an entry's reference counts.
+const ARC_COUNTS: usize = 2 * size_of::<usize>();
 
 /// At most `keep` records, each for `retain` microseconds, oldest first.
 ///
@@ -25,12 +25,12 @@ pub(super) struct RecordBounds {
 }
 
 impl RecordBuffer {
-    /// Adds a record, unless it has expired or is there already. Until [`RecordBuffer::settle`] there may be twice as many.
+    /// Adds a record, unless it has expired or is there already. Until [`RecordBuffer::trim`] there may be twice as many.
     pub(super) fn insert(&mut self, entry: &Arc<Entry>, bounds: RecordBounds, now: i64) {
         if bounds.keep == 0 || expired(entry, bounds, now) {
             return;
         }
-        if self.at(entry.time).any(|record| Arc::ptr_eq(record, entry)) {
+        if self.at_time(entry.time).any(|record| Arc::ptr_eq(record, entry)) {
             return;
         }
         let after = self.0.partition_point(|record| record.time <= entry.time);
@@ -41,29 +41,29 @@ impl RecordBuffer {
         self.0.insert(after, Arc::clone(entry));
         // Not one by one: to find the one that goes takes as long as to find them all.
         if self.0.len() >= 2 * bounds.keep {
-            self.settle(bounds);
+            self.trim(bounds);
         }
     }
 
-    /// Drops what is too much, after whatever was added.
-    pub(super) fn settle(&mut self, bounds: RecordBounds) {
+    /// Drops excess records, after some were added.
+    pub(super) fn trim(&mut self, bounds: RecordBounds) {
         if self.0.len() > bounds.keep {
             self.shrink(bounds.keep);
         }
     }
 
-    /// Adds the records of another instance, but for those that equal one of these: both were told of the
-    /// same request then, by the list of a limit that they share.
+    /// Adds the records of another instance, but for those that equal one of these: both read the same request
+    /// from the list of a limit that they share.
     pub(super) fn merge(&mut self, other: &Self, bounds: RecordBounds, now: i64) {
-        let known = |entry: &Arc<Entry>| self.at(entry.time).any(|record| record == entry);
+        let known = |entry: &Arc<Entry>| self.at_time(entry.time).any(|record| record == entry);
         let new: Vec<_> = other.0.iter().filter(|entry| !known(entry)).cloned().collect();
         for entry in &new {
             self.insert(entry, bounds, now);
         }
-        self.settle(bounds);
+        self.trim(bounds);
     }
 
-    /// Forgets what is as old as `retain`.
+    /// Removes records as old as `retain`.
     pub(super) fn expire(&mut self, bounds: RecordBounds, now: i64) {
         let count = self.0.partition_point(|record| expired(record, bounds, now));
         self.0.drain(..count);
@@ -73,7 +73,7 @@ impl RecordBuffer {
     pub(super) fn bytes(&self) -> usize {
         let heap = |text: &CompactString| if text.is_heap_allocated() { text.capacity() } else { 0 };
         let entry = |entry: &Arc<Entry>| heap(&entry.path) + entry.user.as_ref().map_or(0, heap);
-        let each = COUNTED + size_of::<Entry>();
+        let each = ARC_COUNTS + size_of::<Entry>();
         self.0.capacity() * size_of::<Arc<Entry>>()
             + self.0.len() * each
             + self.0.iter().map(entry).sum::<usize>()
@@ -85,19 +85,19 @@ impl RecordBuffer {
     }
 
     /// The records of this time.
-    fn at(&self, time: i64) -> impl Iterator<Item = &Arc<Entry>> {
+    fn at_time(&self, time: i64) -> impl Iterator<Item = &Arc<Entry>> {
         let from = self.0.partition_point(|record| record.time < time);
         self.0[from..].iter().take_while(move |record| record.time == time)
     }
 
-    /// Makes room. As if, while there are too many, the oldest record of the user with the most went.
+    /// Equivalent to dropping, while there are too many, the oldest record of the user with the most.
     fn shrink(&mut self, keep: usize) {
         let mut counts = HashMap::<_, usize, foldhash::fast::RandomState>::default();
         for record in &self.0 {
             *counts.entry(record.user.clone()).or_default() += 1;
         }
         let share = share(counts.values().copied().collect(), keep);
-        // Whoever has more than one above the share keeps that; of those who have one above it, the oldest go.
+        // First cut every user down to one above the share; then drop the oldest of those one above it.
         self.0.retain(|record| {
             let Some(count) = counts.get_mut(&record.user) else { return true };
             let stays = *count <= share + 1;
@@ -118,12 +118,12 @@ impl RecordBuffer {
 /// How many records every user may have, of `keep` together: the most with which they still fit.
 fn share(mut counts: Vec<usize>, keep: usize) -> usize {
     counts.sort_unstable();
-    let (mut room, mut users) = (keep, counts.len());
+    let (mut left, mut users) = (keep, counts.len());
     for count in counts {
-        if count * users > room {
-            return room / users;
+        if count * users > left {
+            return left / users;
         }
-        room -= count;
+        left -= count;
         users -= 1;
     }
     keep
@@ -139,20 +139,20 @@ mod tests {
 
     const BOUNDS: RecordBounds = RecordBounds { keep: 4, retain: 100 };
 
-    fn told(kept: &RecordBuffer) -> Vec<(i64, &str)> {
-        kept.iter().map(|record| (record.time, record.user.as_deref().unwrap_or("-"))).collect()
+    fn listed(buffer: &RecordBuffer) -> Vec<(i64, &str)> {
+        buffer.iter().map(|record| (record.time, record.user.as_deref().unwrap_or("-"))).collect()
     }
 
     #[test]
-    fn a_flood_by_one_user_hides_nobody() {
-        let mut kept = RecordBuffer::default();
-        kept.insert(&entry(1, "bob"), BOUNDS, 10);
-        kept.insert(&entry(2, "eve"), BOUNDS, 10);
+    fn a_flood_by_one_user_keeps_the_others_records() {
+        let mut buffer = RecordBuffer::default();
+        buffer.insert(&entry(1, "bob"), BOUNDS, 10);
+        buffer.insert(&entry(2, "eve"), BOUNDS, 10);
         for time in 3..50 {
-            kept.insert(&entry(time, "acme"), BOUNDS, 50);
+            buffer.insert(&entry(time, "acme"), BOUNDS, 50);
         }
-        kept.settle(BOUNDS);
-        assert_eq!(told(&kept), [(1, "bob"), (2, "eve"), (48, "acme"), (49, "acme")]);
+        buffer.trim(BOUNDS);
+        assert_eq!(listed(&buffer), [(1, "bob"), (2, "eve"), (48, "acme"), (49, "acme")]);
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
                 .iter()
                 .for_each(|entry| at_once.insert(entry, RecordBounds { keep: 40, retain: 100 }, 40));
             let keep = random.usize(1..12);
-            at_once.settle(RecordBounds { keep, retain: 100 });
+            at_once.trim(RecordBounds { keep, retain: 100 });
             while slowly.len() > keep {
                 let count = |entry: &Entry| slowly.iter().filter(|other| other.user == entry.user).count();
                 let most = slowly.iter().map(|entry| count(entry)).max();
@@ -179,43 +179,43 @@ mod tests {
 
     #[test]
     fn the_same_record_is_kept_once() {
-        let mut kept = RecordBuffer::default();
+        let mut buffer = RecordBuffer::default();
         let (first, second) = (entry(1, "bob"), entry(1, "bob"));
         for record in [&first, &second, &first, &second] {
-            kept.insert(record, BOUNDS, 10);
+            buffer.insert(record, BOUNDS, 10);
         }
-        assert_eq!(kept.iter().count(), 2);
+        assert_eq!(buffer.iter().count(), 2);
     }
 
     #[test]
-    fn what_two_instances_were_told_of_is_kept_once() {
+    fn a_record_that_two_instances_share_is_kept_once() {
         let list = |entries: &[(i64, &str)]| {
-            let mut kept = RecordBuffer::default();
-            entries.iter().for_each(|&(time, user)| kept.insert(&entry(time, user), BOUNDS, 10));
-            kept
+            let mut buffer = RecordBuffer::default();
+            entries.iter().for_each(|&(time, user)| buffer.insert(&entry(time, user), BOUNDS, 10));
+            buffer
         };
-        let mut kept = list(&[(1, "bob"), (3, "acme"), (3, "acme")]);
-        kept.merge(&list(&[(1, "bob"), (2, "eve"), (3, "acme"), (3, "bob")]), BOUNDS, 10);
-        assert_eq!(told(&kept), [(2, "eve"), (3, "acme"), (3, "acme"), (3, "bob")]);
+        let mut buffer = list(&[(1, "bob"), (3, "acme"), (3, "acme")]);
+        buffer.merge(&list(&[(1, "bob"), (2, "eve"), (3, "acme"), (3, "bob")]), BOUNDS, 10);
+        assert_eq!(listed(&buffer), [(2, "eve"), (3, "acme"), (3, "acme"), (3, "bob")]);
     }
 
     #[test]
     fn late_records_find_their_place_and_old_ones_go() {
-        let mut kept = RecordBuffer::default();
+        let mut buffer = RecordBuffer::default();
         for time in [7, 3, 5] {
-            kept.insert(&entry(time, "bob"), BOUNDS, 10);
+            buffer.insert(&entry(time, "bob"), BOUNDS, 10);
         }
-        assert_eq!(told(&kept), [(3, "bob"), (5, "bob"), (7, "bob")]);
-        kept.expire(BOUNDS, 105);
-        assert_eq!(told(&kept), [(7, "bob")]);
-        kept.insert(&entry(4, "bob"), BOUNDS, 105);
-        assert_eq!(told(&kept), [(7, "bob")]);
+        assert_eq!(listed(&buffer), [(3, "bob"), (5, "bob"), (7, "bob")]);
+        buffer.expire(BOUNDS, 105);
+        assert_eq!(listed(&buffer), [(7, "bob")]);
+        buffer.insert(&entry(4, "bob"), BOUNDS, 105);
+        assert_eq!(listed(&buffer), [(7, "bob")]);
     }
 
     #[test]
-    fn nothing_is_kept_where_none_is_wanted() {
-        let mut kept = RecordBuffer::default();
-        kept.insert(&entry(1, "bob"), RecordBounds { keep: 0, retain: 100 }, 1);
-        assert_eq!(kept.iter().count(), 0);
+    fn keep_zero_keeps_nothing() {
+        let mut buffer = RecordBuffer::default();
+        buffer.insert(&entry(1, "bob"), RecordBounds { keep: 0, retain: 100 }, 1);
+        assert_eq!(buffer.iter().count(), 0);
     }
 }

@@ -14,8 +14,8 @@ use super::{
     super::{
         UserNaming, address,
         recording::{
-            denial::Batch,
-            prepare::{AddressDenials, prepare},
+            denial::TickDenials,
+            masking::{AddressDenials, mask_denials},
         },
     },
     ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses,
@@ -31,23 +31,23 @@ use crate::{
     telemetry::{Events, metrics::Metrics},
 };
 
-/// Clients changed before the lock is given to whoever else waits.
+/// Clients changed before the lock is released to let others have it.
 pub(super) const CHUNK: usize = 256;
 /// Users looked at a sweep.
 const SWEEP: usize = 512;
-/// Limited clients, by address: what this instance knows of each, and what the others know. Its lock is
-/// taken by the collector, by whoever publishes, and by the admin port, never by a worker.
+/// Limited clients by address: what this instance knows of each, and what the others know. Its lock is taken by the
+/// collector, the publisher and the admin port, never by a worker.
 #[derive(Debug)]
 pub struct ClientRegistry {
     pub(super) settings: RwLock<Settings>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) clients: Mutex<ClientTable>,
-    /// Taken like the other, and never with it.
+    /// Locked by the same threads, never together with `clients`.
     pub(super) user_addresses: Mutex<UserAddressIndex>,
     event_throttle: Mutex<EventThrottle>,
 }
 
-/// What of the configuration its records go by.
+/// The part of the configuration that applies to its records.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) policies: Arc<RecordPolicies>,
@@ -57,8 +57,8 @@ pub(super) struct Settings {
 }
 
 impl ClientRegistry {
-    /// `policies`: those whose indexes denials name. `retain`: how long a client stays after its last denial. Users are
-    /// written down by their names, and what is held may be published.
+    /// `policies`: those whose indexes denials name. `retain`: how long a client stays after its last denial. Users
+    /// are recorded by their names, and records may be published.
     pub fn new(policies: &[Policy], retain: Duration, metrics: Arc<Metrics>) -> Self {
         let policies = Arc::new(RecordPolicies::new(policies, micros(retain)));
         let settings = Settings { policies, names: Arc::new(UserNaming::default()), retain: micros(retain) };
@@ -71,38 +71,38 @@ impl ClientRegistry {
         }
     }
 
-    /// Goes by another configuration from now on: as [`ClientRegistry::new`] with [`ClientRegistry::with_ban_names`] and
-    /// [`ClientRegistry::with_naming`]. What was noted under the last one keeps its names.
+    /// Applies another configuration from now on: as [`ClientRegistry::new`] with [`ClientRegistry::with_ban_names`] and
+    /// [`ClientRegistry::with_naming`]. What was recorded under the last one keeps its names.
     pub fn reconfigure(&self, policies: &[Policy], denying: &[String], names: UserNaming, retain: Duration) {
         let retain = micros(retain);
         let policies = Arc::new(RecordPolicies::new(policies, retain).with_ban_names(denying));
         *self.settings.write() = Settings { policies, names: Arc::new(names), retain };
     }
 
-    /// Writes users down as `names` says.
+    /// Records users as `names` says.
     pub fn with_naming(self, names: UserNaming) -> Self {
         self.settings.write().names = Arc::new(names);
         self
     }
 
-    /// Tells whoever listens of clients that are limited.
+    /// Publishes events about clients that are limited.
     pub fn with_events(self, events: Events) -> Self {
         Self { event_throttle: Mutex::new(EventThrottle::new(events)), ..self }
     }
 
-    /// Has nobody to share with: nothing is kept ready to be published.
+    /// Without other instances: nothing is kept to be published.
     pub fn without_peers(self) -> Self {
         self.clients.lock().is_shared = false;
         self.user_addresses.lock().is_shared = false;
         self
     }
 
-    /// How users are written down.
+    /// How users are recorded.
     pub fn names(&self) -> Arc<UserNaming> {
         Arc::clone(&self.settings.read().names)
     }
 
-    /// Those that are in force.
+    /// The policies in force.
     pub(in crate::abuse) fn policies(&self) -> Arc<RecordPolicies> {
         Arc::clone(&self.settings.read().policies)
     }
@@ -111,7 +111,7 @@ impl ClientRegistry {
         self.settings.read().retain
     }
 
-    /// The same with names of what else denies, whose indexes follow those of the policies.
+    /// Adds the names of ban rules, whose indexes follow those of the policies.
     #[must_use]
     pub fn with_ban_names(self, names: &[String]) -> Self {
         {
@@ -121,38 +121,38 @@ impl ClientRegistry {
         self
     }
 
-    /// Merges what a worker hands over.
-    pub(in crate::abuse) fn record(&self, batch: Batch, now: i64) {
+    /// Merges the denials that a worker hands over.
+    pub(in crate::abuse) fn record(&self, batch: TickDenials, now: i64) {
         let policies = Arc::clone(&batch.policies);
-        let (tallies, filled, lost) = prepare(batch, &self.names());
+        let (tallies, evidence, lost) = mask_denials(batch, &self.names());
         let mut evicted = 0;
         let mut event_throttle = self.event_throttle.lock();
         let mut tallies = tallies.into_iter();
         while tallies.len() > 0 {
             let mut clients = self.clients.lock();
-            let mut seen = Vec::new();
+            let mut recorded = Vec::new();
             for AddressDenials { address, tally, users } in tallies.by_ref().take(CHUNK) {
                 if !clients.add(address, tally, &users, &policies, now) {
                     continue;
                 }
                 if event_throttle.admits(address, now)
-                    && let Some(held) = clients.get(address)
+                    && let Some(entry) = clients.get(address)
                 {
-                    event_throttle.send(held.to_client(address));
+                    event_throttle.send(entry.to_client(address));
                 }
-                seen.push((address, users));
+                recorded.push((address, users));
             }
-            evicted += clients.make_room();
+            evicted += clients.evict_excess();
             drop(clients);
             let mut user_addresses = self.user_addresses.lock();
-            for (address, users) in seen {
+            for (address, users) in recorded {
                 users.iter().for_each(|who| user_addresses.add(address, who));
             }
         }
-        for filled in filled.chunks(CHUNK) {
+        for evidence in evidence.chunks(CHUNK) {
             let mut clients = self.clients.lock();
-            filled.iter().for_each(|filled| clients.add_evidence(filled, &policies, now));
-            evicted += clients.make_room();
+            evidence.iter().for_each(|evidence| clients.add_evidence(evidence, &policies, now));
+            evicted += clients.evict_excess();
         }
         if lost > 0 {
             self.metrics.add_abuse_dropped(lost);
@@ -160,68 +160,68 @@ impl ClientRegistry {
         self.count_evicted(evicted);
     }
 
-    /// Forgets some of what has expired. A few calls reach everything.
+    /// Removes some of what has expired. A few calls cover everything.
     pub(in crate::abuse) fn sweep(&self, now: i64) {
         let Settings { policies, retain, .. } = self.settings.read().clone();
         self.clients.lock().sweep(&policies, retain, now);
         self.user_addresses.lock().expire(now.saturating_sub(retain), SWEEP);
     }
 
-    /// Goes a step of a walk in search of a page. True while there is more to look at: between two steps others have
-    /// their turn.
-    pub fn step(&self, walk: &mut PageScan, now: i64) -> bool {
+    /// Advances the scan for a page by one chunk. True while there is more to look at: the lock is free between two
+    /// chunks.
+    pub fn advance(&self, scan: &mut PageScan, now: i64) -> bool {
         let retain = self.retain();
-        walk.step(&self.clients.lock(), |held| expired(held, retain, now), now)
+        scan.advance(&self.clients.lock(), |entry| expired(entry, retain, now), now)
     }
 
     /// All clients that `filter` lets through, in order of their addresses.
     pub fn clients(&self, now: i64, filter: impl Fn(&LimitedClient) -> bool) -> Vec<LimitedClient> {
         let all = ClientQuery { sort: Sort::Address, ..ClientQuery::default() };
-        let mut walk = PageScan::new(all, usize::MAX);
-        while self.step(&mut walk, now) {}
-        let (mut clients, _) = walk.page();
+        let mut scan = PageScan::new(all, usize::MAX);
+        while self.advance(&mut scan, now) {}
+        let (mut clients, _) = scan.page();
         clients.retain(filter);
         clients
     }
 
-    /// How many clients are held, those among them that have expired and were not swept yet; and about how many bytes
-    /// they take.
-    pub fn size(&self) -> (usize, usize) {
+    /// The number of clients, expired ones that are not swept yet included, and about how many bytes they take.
+    pub fn len_and_bytes(&self) -> (usize, usize) {
         let clients = self.clients.lock();
         (clients.len(), clients.bytes())
     }
 
     /// How many clients are limited at `now`, to the second.
-    pub fn limited(&self, now: i64) -> usize {
-        self.clients.lock().limited(now)
+    pub fn active_count(&self, now: i64) -> usize {
+        self.clients.lock().active_count(now)
     }
 
-    /// One client with its records, newest first, and the limits that held it back.
-    pub fn client(
+    /// One client with its records, newest first, and the limits that denied it.
+    pub fn find(
         &self,
         address: IpNet,
         now: i64,
     ) -> Option<(LimitedClient, Vec<RequestRecord>, Vec<DenyingLimit>)> {
         let Settings { policies, retain, .. } = self.settings.read().clone();
         let mut clients = self.clients.lock();
-        clients.change(address, |held| held.expire(&policies, now));
-        let held = clients.get(address).filter(|held| !expired(held, retain, now))?;
-        let (records, limits) = held.evidence(&address::shown(address), &policies, now);
-        Some((held.to_client(address), records, limits))
+        clients.change(address, |entry| entry.expire(&policies, now));
+        let entry = clients.get(address).filter(|entry| !expired(entry, retain, now))?;
+        let (records, limits) = entry.evidence(&address::shown(address), &policies, now);
+        Some((entry.to_client(address), records, limits))
     }
 
-    /// Forgets a client, and what was noted of it until `since`. Gives the limits that held it back, `None`
-    /// where it was not known.
+    /// Removes a client, and ignores denials until `since` that are handed over later. Returns the limits that denied
+    /// it, `None` where it was not known.
     pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<DenyingLimit>> {
         let Settings { policies, retain, .. } = self.settings.read().clone();
         self.user_addresses.lock().forget(address);
-        let held = self.clients.lock().forget(address, since).filter(|held| !expired(held, retain, since))?;
-        Some(held.evidence(&address::shown(address), &policies, since).1)
+        let entry =
+            self.clients.lock().forget(address, since).filter(|entry| !expired(entry, retain, since))?;
+        Some(entry.evidence(&address::shown(address), &policies, since).1)
     }
 
-    /// From which addresses a user was denied, as he is written down, most lately first. `others`: what the archive
-    /// holds, in which what this instance told is less than what it knows.
-    pub fn user(&self, written: &str, others: &UserAddresses, now: i64) -> Vec<UserAddress> {
+    /// The addresses that a user was denied at, most recent first. `stored_name`: the user as recorded. `others`: what
+    /// the archive holds; of this instance's own addresses it may lack the latest.
+    pub fn addresses_of_user(&self, stored_name: &str, others: &UserAddresses, now: i64) -> Vec<UserAddress> {
         let mut found = BTreeMap::new();
         let mut add = |user_address: &UserAddress| {
             let UserAddress { address, denied, last } = *user_address;
@@ -230,7 +230,7 @@ impl ClientRegistry {
             known.last = known.last.max(last);
         };
         let retain = self.retain();
-        let own = self.user_addresses.lock().addresses_of(written, retain, now);
+        let own = self.user_addresses.lock().addresses_of(stored_name, retain, now);
         let known: BTreeSet<_> = own.iter().map(|user_address| user_address.address).collect();
         own.iter().chain(&others.others).for_each(&mut add);
         others.own.iter().filter(|user_address| !known.contains(&user_address.address)).for_each(add);
@@ -247,8 +247,8 @@ impl ClientRegistry {
     }
 }
 
-fn expired(held: &ClientEntry, retain: i64, now: i64) -> bool {
-    held.last().saturating_add(retain) <= now
+fn expired(entry: &ClientEntry, retain: i64, now: i64) -> bool {
+    entry.last().saturating_add(retain) <= now
 }
 
 #[cfg(test)]
@@ -265,12 +265,12 @@ mod tests {
     use crate::telemetry::{Delivery, Event};
 
     #[test]
-    fn workers_are_merged() {
+    fn denials_of_several_workers_are_merged() {
         let registry = registry();
         for time in [5, 3, 9] {
             registry.record(denied_once("203.0.113.7", time), 10);
         }
-        let (client, records, limits) = registry.client(address::parse("203.0.113.7").unwrap(), 10).unwrap();
+        let (client, records, limits) = registry.find(address::parse("203.0.113.7").unwrap(), 10).unwrap();
         assert_eq!((client.first, client.last, client.until), (3, 9, 9 + SECOND));
         assert_eq!((client.denied, client.users, client.policies), (3, 1, vec!["per-ip".into()]));
         assert_eq!(records.iter().map(|record| record.entry.time).collect::<Vec<_>>(), [9, 5, 3]);
@@ -284,16 +284,16 @@ mod tests {
         registry.record(denied_once("203.0.113.8", SECOND), SECOND);
         assert_eq!(listed(&registry, 10 * SECOND - 1), ["203.0.113.7", "203.0.113.8"]);
         assert_eq!(listed(&registry, 10 * SECOND), ["203.0.113.8"]);
-        assert_eq!(registry.client(address::parse("203.0.113.7").unwrap(), 10 * SECOND), None);
+        assert_eq!(registry.find(address::parse("203.0.113.7").unwrap(), 10 * SECOND), None);
         registry.sweep(10 * SECOND);
-        assert_eq!(registry.size().0, 1);
+        assert_eq!(registry.len_and_bytes().0, 1);
     }
 
     #[test]
-    fn full_means_that_the_one_denied_longest_ago_goes() {
+    fn a_full_registry_evicts_the_client_denied_longest_ago() {
         const ADDRESSES: usize = 1_000;
         let registry = registry();
-        registry.clients.lock().room.0 = ADDRESSES;
+        registry.clients.lock().capacity.0 = ADDRESSES;
         let name = |n: usize| format!("10.0.{}.{}", n / 256, n % 256);
         for n in 0..ADDRESSES {
             registry.record(denied_once(&name(n), n as i64), 0);
@@ -311,10 +311,10 @@ mod tests {
     #[test]
     fn the_evidence_of_the_one_denied_longest_ago_goes_before_itself() {
         let registry = registry();
-        registry.clients.lock().room.1 = 100_000;
+        registry.clients.lock().capacity.1 = 100_000;
         let name = |n: i64| format!("10.0.{}.{}", n / 256, n % 256);
         let records = |n: i64| {
-            let known = registry.client(address::parse(&name(n)).unwrap(), 0);
+            let known = registry.find(address::parse(&name(n)).unwrap(), 0);
             known.map(|(client, records, _)| (client.denied, client.users, records.len()))
         };
         let evidence = |n: i64| {
@@ -326,15 +326,15 @@ mod tests {
         assert_eq!(records(0), Some((3, 3, 0)));
         assert_eq!(records(149), Some((3, 3, 3)));
         evidence(0);
-        assert_eq!(records(0), Some((6, 3, 3)), "what comes anew is written down");
+        assert_eq!(records(0), Some((6, 3, 3)), "new denials are recorded");
         (150..500).for_each(evidence);
         assert!(registry.metrics.abuse_evicted() > 0);
-        assert!(registry.size().1 <= 100_000 && registry.clients.lock().add_up());
+        assert!(registry.len_and_bytes().1 <= 100_000 && registry.clients.lock().add_up());
         assert_eq!(records(1), None);
     }
 
     #[test]
-    fn what_was_noted_before_an_unblock_does_not_undo_it() {
+    fn denials_before_an_unblock_do_not_undo_it() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
         registry.record(denied_once("203.0.113.7", 5), 5);
@@ -358,12 +358,12 @@ mod tests {
             registry.sweep(5 * SECOND);
         }
         let clients = registry.clients.lock();
-        let records = |held: &ClientEntry| held.evidence("10.0.0.1", &registry.policies(), 0).0.len();
-        assert!(clients.range((Bound::Unbounded, Bound::Unbounded)).all(|(_, held)| records(held) == 1));
+        let records = |entry: &ClientEntry| entry.evidence("10.0.0.1", &registry.policies(), 0).0.len();
+        assert!(clients.range((Bound::Unbounded, Bound::Unbounded)).all(|(_, entry)| records(entry) == 1));
     }
 
     #[test]
-    fn whoever_listens_hears_of_clients_that_are_limited() {
+    fn subscribers_receive_events_of_limited_clients() {
         let events = Events::new();
         let registry = registry().with_events(events.clone());
         registry.record(denied_once("203.0.113.6", 5), 5);
@@ -374,7 +374,7 @@ mod tests {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             std::pin::pin!(listener.next()).poll(&mut context)
         };
-        let std::task::Poll::Ready(Delivery::Event(event)) = heard() else { panic!("nothing was told") };
+        let std::task::Poll::Ready(Delivery::Event(event)) = heard() else { panic!("no event") };
         let expected = Event::Limited {
             address: "203.0.113.7".into(),
             policies: vec!["per-ip".into()],
@@ -387,21 +387,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_noted_under_the_last_configuration_keeps_its_name() {
+    fn records_of_the_last_configuration_keep_its_names() {
         let registry = registry();
         let recorded = denied_once("203.0.113.7", 5);
         let other = Policy { name: "other".into(), ..policy() };
         registry.reconfigure(&[other], &[], UserNaming::default(), Duration::from_secs(20));
         registry.record(recorded, 6);
         let address = address::parse("203.0.113.7").unwrap();
-        let named = |now| registry.client(address, now).map(|(client, ..)| client.policies);
+        let named = |now| registry.find(address, now).map(|(client, ..)| client.policies);
         assert_eq!(named(6), Some(vec![Arc::from("per-ip")]));
         assert!(named(15 * SECOND).is_some(), "it is retained for longer now");
         assert_eq!(named(20 * SECOND + 5), None);
     }
 
     #[test]
-    fn an_address_that_is_none_is_counted() {
+    fn an_invalid_address_is_counted_as_dropped() {
         let registry = registry();
         registry.record(denied_once("unknown", 1), 1);
         assert_eq!(registry.metrics.abuse_dropped(), 1);

@@ -1,5 +1,5 @@
-//! What one instance holds of a limited client, as it is told to the others. Whole, not a difference: told
-//! twice or never, it does no harm.
+//! What one instance knows of a limited client, as sent to the others. It is the whole state, not a difference: a
+//! repeated or lost snapshot does no harm.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
-/// The layout of snapshots. Another one's are not read.
+/// The layout of snapshots. Other versions are not read.
 const VERSION: u32 = 2;
 /// Bytes of a name, an identifier or a path. More than any instance writes.
-const LONGEST: usize = 1_024;
+const MAX_TEXT_BYTES: usize = 1_024;
 /// Microseconds that another instance's clock may be ahead of ours.
-const AHEAD: i64 = 60_000_000;
+const MAX_CLOCK_SKEW: i64 = 60_000_000;
 
 /// A client as one instance knows it. Times are microseconds since the Unix epoch. Policies have their
 /// names, since each instance may have others.
@@ -32,13 +32,13 @@ pub struct ClientSnapshot {
     pub denied: u64,
     pub policies: Vec<String>,
     pub limits: Vec<LimitSnapshot>,
-    /// How many this instance has counted. Who they are is in sketches that all instances share.
+    /// How many this instance has counted. The sketches that all instances share hold their identities.
     pub users: u64,
     /// By policy, oldest first.
     pub records: Vec<RequestSnapshot>,
 }
 
-/// A limit that held the client back.
+/// A limit that denied the client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimitSnapshot {
     pub policy: String,
@@ -57,23 +57,23 @@ pub struct RequestSnapshot {
 }
 
 impl ClientSnapshot {
-    pub(super) fn of(account: &DenialHistory) -> Self {
-        let limit = |held: &HistoryLimit| LimitSnapshot {
-            policy: held.policy.to_string(),
-            identifier: held.identifier.to_string(),
-            until: held.until,
+    pub(super) fn from_history(history: &DenialHistory) -> Self {
+        let limit = |limit: &HistoryLimit| LimitSnapshot {
+            policy: limit.policy.to_string(),
+            identifier: limit.identifier.to_string(),
+            until: limit.until,
         };
-        let kept = account.policies.iter();
-        let records = kept.flat_map(|(policy, kept)| kept.iter().map(|entry| record(policy, entry)));
+        let policies = history.policies.iter();
+        let records = policies.flat_map(|(policy, buffer)| buffer.iter().map(|entry| record(policy, entry)));
         Self {
             version: VERSION,
-            first: account.first,
-            last: account.last,
-            until: account.until,
-            denied: account.denied,
-            policies: account.policies.iter().map(|(policy, _)| policy.to_string()).collect(),
-            limits: account.limits.iter().map(limit).collect(),
-            users: account.users.len(),
+            first: history.first,
+            last: history.last,
+            until: history.until,
+            denied: history.denied,
+            policies: history.policies.iter().map(|(policy, _)| policy.to_string()).collect(),
+            limits: history.limits.iter().map(limit).collect(),
+            users: history.users.len(),
             records: records.collect(),
         }
     }
@@ -91,40 +91,40 @@ impl ClientSnapshot {
         any
     }
 
-    /// The account that it is of. It comes from outside: whatever in it no instance writes is left out.
+    /// The history that it describes. It comes from outside: anything that no instance writes is left out.
     /// `shown`: the client's address.
-    pub(super) fn into_account(
+    pub(super) fn into_history(
         self,
         shown: &str,
         policies: &RecordPolicies,
         names: &UserNaming,
         now: i64,
     ) -> DenialHistory {
-        let latest = now.saturating_add(AHEAD);
-        let mut account = DenialHistory::new(self.first.min(latest));
-        account.span(account.first, self.last.min(latest), self.until, self.denied);
-        for policy in self.policies.iter().filter(|policy| short(policy)) {
-            account.add_policy(&policies.intern(policy));
+        let latest = now.saturating_add(MAX_CLOCK_SKEW);
+        let mut history = DenialHistory::new(self.first.min(latest));
+        history.span(history.first, self.last.min(latest), self.until, self.denied);
+        for policy in self.policies.iter().filter(|policy| is_short(policy)) {
+            history.add_policy(&policies.intern(policy));
         }
         for limit in self.limits.into_iter().take(LIMITS) {
-            if short(&limit.policy) && short(&limit.identifier) {
+            if is_short(&limit.policy) && is_short(&limit.identifier) {
                 let policy = policies.intern(&limit.policy);
-                account.add_limit(
+                history.add_limit(
                     HistoryLimit::new(policy, names.mask_key(&limit.identifier).into(), limit.until),
                     shown,
                 );
             }
         }
-        account.users.count(self.users, policies.slice(now));
+        history.users.remember_count(self.users, policies.slice(now));
         for record in self.records.into_iter().filter(|record| record.time <= latest) {
             let Some((policy, entry)) = record.into_entry() else { continue };
             let policy = policies.intern(&policy);
-            if let Some(kept) = account.kept(&policy) {
-                kept.insert(&names.mask_entry(&Arc::new(entry)).0, policies.bounds(&policy), now);
+            if let Some(buffer) = history.records_mut(&policy) {
+                buffer.insert(&names.mask_entry(&Arc::new(entry)).0, policies.bounds(&policy), now);
             }
         }
-        account.settle(policies);
-        account
+        history.trim_records(policies);
+        history
     }
 }
 
@@ -134,7 +134,7 @@ impl RequestSnapshot {
         let texts = [&policy, user.as_ref().unwrap_or(&path), &path, &method];
         let method = http::Method::from_bytes(method.as_bytes())
             .ok()
-            .filter(|_| texts.into_iter().all(|text| short(text)))?;
+            .filter(|_| texts.into_iter().all(|text| is_short(text)))?;
         Some((policy, Entry { time, user: user.map(Into::into), method, path: path.into() }))
     }
 }
@@ -149,16 +149,16 @@ fn record(policy: &str, entry: &Entry) -> RequestSnapshot {
     }
 }
 
-fn short(text: &str) -> bool {
-    text.len() <= LONGEST
+fn is_short(text: &str) -> bool {
+    text.len() <= MAX_TEXT_BYTES
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
         super::super::{
-            recording::prepare::AddressDenials,
-            testing::{entry, names, policy, prepared, tally_of},
+            recording::masking::AddressDenials,
+            testing::{entry, masked, names, policy, tally_of},
         },
         *,
     };
@@ -170,75 +170,81 @@ mod tests {
         RecordPolicies::new(&[policy()], 60_000_000)
     }
 
-    fn account(policies: &RecordPolicies) -> DenialHistory {
+    fn history(policies: &RecordPolicies) -> DenialHistory {
         let tally = tally_of(&[entry(NOW - 2, "acme"), entry(NOW - 1, "bob")], NOW + 9);
-        let AddressDenials { tally, users, .. } = prepared(tally);
-        let mut account = DenialHistory::new(tally.first);
-        account.add(tally, &users, "203.0.113.7", policies, NOW, |_, _| {});
-        account
+        let AddressDenials { tally, users, .. } = masked(tally);
+        let mut history = DenialHistory::new(tally.first);
+        history.add(tally, &users, "203.0.113.7", policies, NOW, |_, _| {});
+        history
     }
 
     fn read(snapshot: ClientSnapshot, policies: &RecordPolicies) -> DenialHistory {
-        snapshot.into_account("203.0.113.7", policies, &UserNaming::default(), NOW)
+        snapshot.into_history("203.0.113.7", policies, &UserNaming::default(), NOW)
     }
 
     #[test]
-    fn an_account_is_read_as_it_was_told() {
+    fn a_snapshot_survives_a_round_trip() {
         let policies = policies();
-        let told = ClientSnapshot::of(&account(&policies));
-        assert_eq!(told.users, 2);
-        let json = serde_json::to_string(&told).unwrap();
+        let snapshot = ClientSnapshot::from_history(&history(&policies));
+        assert_eq!(snapshot.users, 2);
+        let json = serde_json::to_string(&snapshot).unwrap();
         let again: ClientSnapshot = serde_json::from_str(&json).unwrap();
-        assert_eq!(again, told);
-        assert_eq!(ClientSnapshot::of(&read(again, &policies)), told);
+        assert_eq!(again, snapshot);
+        assert_eq!(ClientSnapshot::from_history(&read(again, &policies)), snapshot);
     }
 
     #[test]
-    fn what_another_instance_wrote_in_the_clear_is_hashed() {
+    fn plain_names_of_another_instance_are_hashed() {
         let policies = policies();
-        let mut told = ClientSnapshot::of(&account(&policies));
-        told.limits.push(LimitSnapshot { policy: "x".into(), identifier: "user:acme".into(), until: NOW });
-        let account = told.into_account("203.0.113.7", &policies, &names(Users::Hashed), NOW);
-        let json = serde_json::to_string(&ClientSnapshot::of(&account)).unwrap();
+        let mut snapshot = ClientSnapshot::from_history(&history(&policies));
+        snapshot.limits.push(LimitSnapshot {
+            policy: "x".into(),
+            identifier: "user:acme".into(),
+            until: NOW,
+        });
+        let history = snapshot.into_history("203.0.113.7", &policies, &names(Users::Hashed), NOW);
+        let json = serde_json::to_string(&ClientSnapshot::from_history(&history)).unwrap();
         assert!(json.contains("hmac:") && !json.contains("acme") && !json.contains("bob"), "{json}");
     }
 
     #[test]
-    fn what_no_instance_writes_is_left_out() {
+    fn invalid_parts_of_a_snapshot_are_left_out() {
         let policies = policies();
-        let mut told = ClientSnapshot::of(&account(&policies));
-        told.last = i64::MAX;
-        told.denied = u64::MAX;
-        told.users = u64::MAX;
-        told.policies = (0..5_000).map(|policy| policy.to_string()).collect();
-        told.limits = vec![told.limits[0].clone(); 5_000];
-        let good = told.records[0].clone();
-        told.records.push(RequestSnapshot { time: i64::MAX, ..good.clone() });
-        told.records.push(RequestSnapshot { time: i64::MIN, ..good.clone() });
-        told.records.push(RequestSnapshot { method: "GET /".into(), ..good.clone() });
-        told.records.push(RequestSnapshot { path: "/".repeat(LONGEST + 1), ..good.clone() });
-        told.records.push(RequestSnapshot { user: Some("u".repeat(LONGEST + 1)), ..good.clone() });
-        told.records.extend((0..5_000).map(|n| RequestSnapshot { policy: n.to_string(), ..good.clone() }));
-        let account = read(told, &policies);
-        assert_eq!(account.last, NOW + AHEAD);
+        let mut snapshot = ClientSnapshot::from_history(&history(&policies));
+        snapshot.last = i64::MAX;
+        snapshot.denied = u64::MAX;
+        snapshot.users = u64::MAX;
+        snapshot.policies = (0..5_000).map(|policy| policy.to_string()).collect();
+        snapshot.limits = vec![snapshot.limits[0].clone(); 5_000];
+        let good = snapshot.records[0].clone();
+        snapshot.records.push(RequestSnapshot { time: i64::MAX, ..good.clone() });
+        snapshot.records.push(RequestSnapshot { time: i64::MIN, ..good.clone() });
+        snapshot.records.push(RequestSnapshot { method: "GET /".into(), ..good.clone() });
+        snapshot.records.push(RequestSnapshot { path: "/".repeat(MAX_TEXT_BYTES + 1), ..good.clone() });
+        snapshot.records.push(RequestSnapshot { user: Some("u".repeat(MAX_TEXT_BYTES + 1)), ..good.clone() });
+        snapshot
+            .records
+            .extend((0..5_000).map(|n| RequestSnapshot { policy: n.to_string(), ..good.clone() }));
+        let history = read(snapshot, &policies);
+        assert_eq!(history.last, NOW + MAX_CLOCK_SKEW);
         assert_eq!(
-            (account.users.len(), account.policies.len(), account.limits.len()),
+            (history.users.len(), history.policies.len(), history.limits.len()),
             (u32::MAX.into(), 256, 1)
         );
-        let records = account.policies.iter().map(|(_, kept)| kept.iter().count());
+        let records = history.policies.iter().map(|(_, buffer)| buffer.iter().count());
         assert_eq!(records.sum::<usize>(), 256, "one of each policy");
-        assert!(account.bytes() < 1 << 20);
+        assert!(history.bytes() < 1 << 20);
     }
 
     #[test]
     fn the_oldest_records_go_where_it_is_too_long() {
-        let mut told = ClientSnapshot::of(&account(&policies()));
-        assert!(told.shorten());
+        let mut snapshot = ClientSnapshot::from_history(&history(&policies()));
+        assert!(snapshot.shorten());
         assert_eq!(
-            told.records.iter().map(|record| record.user.as_deref()).collect::<Vec<_>>(),
+            snapshot.records.iter().map(|record| record.user.as_deref()).collect::<Vec<_>>(),
             [Some("bob")]
         );
-        assert!(told.shorten() && told.records.is_empty());
-        assert!(!told.shorten());
+        assert!(snapshot.shorten() && snapshot.records.is_empty());
+        assert!(!snapshot.shorten());
     }
 }

@@ -25,7 +25,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    /// As it is written.
+    /// As in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::Last => "last",
@@ -48,7 +48,7 @@ impl Sort {
     }
 }
 
-/// The place of an address in a list: these are in ascending order. In bytes, since there are four million of them.
+/// The position of an address in a list: these are in ascending order. In bytes, since there are four million of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientPosition([u8; 8], IpNet);
 
@@ -63,7 +63,7 @@ impl ClientPosition {
         !u64::from_be_bytes(self.0)
     }
 
-    /// Whose place it is.
+    /// The address at this position.
     pub fn address(self) -> IpNet {
         self.1
     }
@@ -104,7 +104,7 @@ impl SortIndex {
         }
     }
 
-    /// Those behind a place. Nothing, sorted by address: that is another's.
+    /// Those behind a position. Empty for [`Sort::Address`], which the table itself provides.
     pub(super) fn after(
         &self,
         sort: Sort,
@@ -115,7 +115,7 @@ impl SortIndex {
         order.into_iter().flat_map(move |order| order.range(bounds).copied())
     }
 
-    /// The address that was denied longest ago, of those that were denied before `place`.
+    /// The address that was denied longest ago, of those that come before `before` in that order.
     pub(super) fn oldest(&self, before: Option<ClientPosition>) -> Option<ClientPosition> {
         let bounds = (Bound::Unbounded, before.map_or(Bound::Unbounded, Bound::Excluded));
         self.0[0].range(bounds).next_back().copied()

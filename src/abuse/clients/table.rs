@@ -1,5 +1,4 @@
-//! The limited clients and the accounts of how many there are, how much memory they take, and which of
-//! them are still to be published.
+//! The limited clients, with the totals of their number and memory, and an index of those still to be published.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,7 +12,7 @@ use super::{
         address,
         recording::{
             denial::Tally,
-            prepare::{DeniedUser, LimitEvidence},
+            masking::{DeniedUser, LimitEvidence},
         },
     },
     active::ActiveCounts,
@@ -23,38 +22,38 @@ use super::{
     sort_index::{ClientPosition, SortIndex, SortKeys, sort_keys},
 };
 
-/// Addresses held; the one that was denied longest ago goes first.
+/// At most so many addresses; the one that was denied longest ago is evicted first.
 pub const ADDRESSES: usize = 1_000_000;
-/// Bytes that they may take, about. Of the one that was denied longest ago the evidence goes first, and then itself.
+/// About how many bytes they may take. Of the client denied longest ago the evidence is dropped first, then the client.
 const BYTES: usize = 512 << 20;
 /// Addresses looked at a sweep.
 pub(super) const SWEEP: usize = 512;
-/// How long a worker may sit on a denial before it hands it over, amply.
+/// An ample upper bound of the time until a worker hands a denial over.
 const IN_FLIGHT: i64 = 2_000_000;
-/// Bytes of an address in the maps and orders, without its accounts: nodes of trees are full to two thirds or so.
+/// Bytes of an address in the maps and indexes, without its histories: tree nodes are about two thirds full.
 const BASE: usize = 240;
 
 #[derive(Debug)]
 pub(super) struct ClientTable {
     by_address: BTreeMap<IpNet, ClientEntry>,
     orders: SortIndex,
-    ends: ActiveCounts,
+    active_counts: ActiveCounts,
     /// Those that are to be published, by the time at which they are.
     by_due: BTreeSet<(i64, IpNet)>,
     bytes: usize,
-    /// When an address was forgotten on demand: what workers noted before does not bring it back.
+    /// When an address was unblocked: denials of before, handed over late, do not bring it back.
     forgotten: BTreeMap<IpNet, i64>,
     /// Where the next sweep begins.
     swept: Option<IpNet>,
-    /// Of those that were denied before this one the evidence is gone.
-    condensed: Option<ClientPosition>,
+    /// Clients that were denied before this one have lost their evidence.
+    evidence_dropped: Option<ClientPosition>,
     /// Whether they are published.
     pub(super) is_shared: bool,
-    /// Addresses, and bytes.
-    pub(super) room: (usize, usize),
+    /// Maximum number of addresses, and of bytes.
+    pub(super) capacity: (usize, usize),
 }
 
-/// What the accounts say of a client.
+/// What the totals and indexes hold of a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct IndexedValues {
     bytes: usize,
@@ -64,7 +63,7 @@ struct IndexedValues {
 }
 
 impl IndexedValues {
-    fn of(entry: &ClientEntry) -> Self {
+    fn from_entry(entry: &ClientEntry) -> Self {
         Self {
             bytes: BASE + entry.bytes(),
             sort_keys: sort_keys(entry),
@@ -79,18 +78,18 @@ impl ClientTable {
         Self {
             by_address: BTreeMap::new(),
             orders: SortIndex::default(),
-            ends: ActiveCounts::default(),
+            active_counts: ActiveCounts::default(),
             by_due: BTreeSet::new(),
             bytes: 0,
             forgotten: BTreeMap::new(),
             swept: None,
-            condensed: None,
+            evidence_dropped: None,
             is_shared: true,
-            room: (ADDRESSES, BYTES),
+            capacity: (ADDRESSES, BYTES),
         }
     }
 
-    /// False where it is void: the client was forgotten since.
+    /// False where the tally is void: the client was unblocked since.
     pub(super) fn add(
         &mut self,
         address: IpNet,
@@ -106,12 +105,12 @@ impl ClientTable {
         true
     }
 
-    pub(super) fn add_evidence(&mut self, filled: &LimitEvidence, policies: &RecordPolicies, now: i64) {
-        self.change(filled.address, |entry| entry.add_evidence(filled, policies, now));
+    pub(super) fn add_evidence(&mut self, evidence: &LimitEvidence, policies: &RecordPolicies, now: i64) {
+        self.change(evidence.address, |entry| entry.add_evidence(evidence, policies, now));
     }
 
-    /// Puts what the others know of a client in the place of what they knew, up to the change `read` of the
-    /// archive. What was denied until `forgotten` is void.
+    /// Replaces what the others know of a client, as read at the archive's change `read`. Denials until `forgotten`
+    /// are void.
     pub(super) fn replace_peer_view(
         &mut self,
         address: IpNet,
@@ -140,21 +139,21 @@ impl ClientTable {
         }
     }
 
-    /// Changes one client and keeps the accounts right.
+    /// Changes one client and updates the totals and indexes.
     pub(super) fn change<T>(
         &mut self,
         address: IpNet,
         change: impl FnOnce(&mut ClientEntry) -> T,
     ) -> Option<T> {
         let entry = self.by_address.get_mut(&address)?;
-        let before = IndexedValues::of(entry);
+        let before = IndexedValues::from_entry(entry);
         let result = change(entry);
-        let after = IndexedValues::of(entry);
+        let after = IndexedValues::from_entry(entry);
         self.bytes = self.bytes - before.bytes + after.bytes;
         self.orders.replace(address, before.sort_keys, after.sort_keys);
         if before.until != after.until {
-            self.ends.remove(before.until);
-            self.ends.add(after.until);
+            self.active_counts.remove(before.until);
+            self.active_counts.add(after.until);
         }
         if before.due != after.due {
             before.due.map(|due| self.by_due.remove(&(due, address)));
@@ -168,10 +167,10 @@ impl ClientTable {
         if !self.by_address.contains_key(&address) {
             let mut entry = ClientEntry::new(self.is_shared);
             change(&mut entry);
-            let IndexedValues { bytes, sort_keys, until, due } = IndexedValues::of(&entry);
+            let IndexedValues { bytes, sort_keys, until, due } = IndexedValues::from_entry(&entry);
             self.bytes += bytes;
             self.orders.insert(address, sort_keys);
-            self.ends.add(until);
+            self.active_counts.add(until);
             self.by_due.extend(due.map(|due| (due, address)));
             self.by_address.insert(address, entry);
         } else {
@@ -181,15 +180,15 @@ impl ClientTable {
 
     pub(super) fn remove(&mut self, address: IpNet) -> Option<ClientEntry> {
         let entry = self.by_address.remove(&address)?;
-        let IndexedValues { bytes, sort_keys, until, due } = IndexedValues::of(&entry);
+        let IndexedValues { bytes, sort_keys, until, due } = IndexedValues::from_entry(&entry);
         self.bytes -= bytes;
         self.orders.remove(address, sort_keys);
-        self.ends.remove(until);
+        self.active_counts.remove(until);
         due.map(|due| self.by_due.remove(&(due, address)));
         Some(entry)
     }
 
-    /// [`ClientTable::remove`] on demand: what was noted until `since` does not bring it back.
+    /// [`ClientTable::remove`] for an unblock: denials until `since`, handed over late, do not bring it back.
     pub(super) fn forget(&mut self, address: IpNet, since: i64) -> Option<ClientEntry> {
         self.forgotten.insert(address, since);
         self.remove(address)
@@ -204,8 +203,8 @@ impl ClientTable {
     }
 
     /// How many of them are limited at `now`, to the second.
-    pub(super) fn limited(&self, now: i64) -> usize {
-        self.ends.after(now)
+    pub(super) fn active_count(&self, now: i64) -> usize {
+        self.active_counts.active_at(now)
     }
 
     /// About how much memory they take.
@@ -225,18 +224,18 @@ impl ClientTable {
         self.by_address.range(bounds).map(|(&address, entry)| (address, entry))
     }
 
-    /// Those that are to be published by now, the one that waits longest first.
+    /// Those that are due to be published, the longest waiting first.
     pub(super) fn due(&self, now: i64) -> impl Iterator<Item = (IpNet, &ClientEntry)> {
         let due = self.by_due.iter().take_while(move |(due, _)| *due <= now);
         due.filter_map(|&(_, address)| Some((address, self.by_address.get(&address)?)))
     }
 
-    /// How many of this instance's own had to go.
-    pub(super) fn make_room(&mut self) -> u64 {
+    /// Evicts what exceeds the capacity. Returns how many of this instance's own clients were evicted.
+    pub(super) fn evict_excess(&mut self) -> u64 {
         let mut evicted = 0;
-        let (addresses, bytes) = self.room;
+        let (addresses, bytes) = self.capacity;
         while self.by_address.len() > addresses || self.bytes > bytes {
-            if self.by_address.len() <= addresses && self.condense() {
+            if self.by_address.len() <= addresses && self.drop_oldest_evidence() {
                 continue;
             }
             let Some(oldest) = self.orders.oldest(None) else { break };
@@ -247,15 +246,15 @@ impl ClientTable {
     }
 
     /// Drops the evidence of the address that was denied longest ago and has any. False where none has.
-    fn condense(&mut self) -> bool {
-        while let Some(place) = self.orders.oldest(self.condensed) {
-            self.condensed = Some(place);
-            if self.change(place.address(), ClientEntry::condense) == Some(true) {
+    fn drop_oldest_evidence(&mut self) -> bool {
+        while let Some(position) = self.orders.oldest(self.evidence_dropped) {
+            self.evidence_dropped = Some(position);
+            if self.change(position.address(), ClientEntry::drop_evidence) == Some(true) {
                 return true;
             }
         }
-        // What was brought in late, from other instances, is found the next time.
-        self.condensed = None;
+        // Clients that came late from other instances are found the next time.
+        self.evidence_dropped = None;
         false
     }
 
@@ -276,18 +275,18 @@ impl ClientTable {
         for &address in &next {
             self.change(address, |entry| entry.expire(policies, now));
         }
-        // Short of the end goes on there; at the end it begins anew.
+        // Continue behind the last one; start over once the end is reached.
         self.swept = next.last().copied().filter(|_| next.len() == SWEEP);
         self.forgotten.retain(|_, since| since.saturating_add(IN_FLIGHT) > now);
     }
 
-    /// Whether the accounts are those of the clients.
+    /// Whether totals and indexes match the clients.
     #[cfg(test)]
     pub(super) fn add_up(&self) -> bool {
         let due = self.by_address.values().filter(|entry| entry.due().is_some());
         self.bytes == self.by_address.values().map(|entry| BASE + entry.bytes()).sum::<usize>()
             && self.orders.len() == [self.by_address.len(); 4]
             && self.by_due.len() == due.count()
-            && self.ends.after(i64::MIN) == self.by_address.len()
+            && self.active_counts.active_at(i64::MIN) == self.by_address.len()
     }
 }

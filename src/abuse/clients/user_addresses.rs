@@ -7,18 +7,18 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::super::recording::prepare::DeniedUser;
+use super::super::recording::masking::DeniedUser;
 
 /// Users at addresses; those of the user who was denied longest ago go first.
 pub const USER_ADDRESSES: usize = 200_000;
-/// Addresses of one user; the one where he was denied longest ago goes first.
+/// Addresses of one user; the one with the oldest denial is evicted first.
 pub const ADDRESSES_PER_USER: usize = 2_048;
 
 /// An address that a user was denied from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserAddress {
     pub address: IpNet,
-    /// How many of his requests.
+    /// Number of the user's denied requests.
     pub denied: u64,
     /// The last of them, microseconds since the Unix epoch.
     pub last: i64,
@@ -27,7 +27,7 @@ pub struct UserAddress {
 /// One that the archive is to be told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingUpdate {
-    /// As he is written down.
+    /// The user's name as stored.
     pub user: Arc<str>,
     pub user_address: UserAddress,
 }
@@ -102,7 +102,7 @@ impl UserAddressIndex {
         lately.map(|(&address, seen)| UserAddress { address, denied: seen.denied, last: seen.last }).collect()
     }
 
-    /// Nobody was denied there.
+    /// Removes an address with all its users.
     pub(super) fn forget(&mut self, address: IpNet) {
         let users = self.by_address.range((address, Arc::from(""))..).take_while(|(of, _)| *of == address);
         let users: Vec<_> = users.map(|(_, user)| Arc::clone(user)).collect();
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_seen_at_each_of_his_addresses() {
+    fn a_user_is_listed_at_each_address() {
         let mut user_addresses = user_addresses();
         for time in 0..3 {
             (0..300).for_each(|n| user_addresses.add(client(n), &who("acme", time)));

@@ -10,19 +10,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{super::clients::ClientRegistry, Recorder, denial::Batch};
+use super::{super::clients::ClientRegistry, Recorder, denial::TickDenials};
 use crate::{limit::Clock, telemetry::metrics::Metrics};
 
-/// Batches that may wait to be merged.
+/// Ticks' denials that may wait to be merged.
 const QUEUE: usize = 64;
-/// How often what has expired is looked for.
+/// How often expired records are removed.
 const SWEEP: Duration = Duration::from_millis(100);
 
-/// Where recorders hand over what they noted. The thread behind it ends when it and all its recorders are
-/// gone.
+/// Receives what recorders hand over. Its thread ends when it and all its recorders are dropped.
 #[derive(Debug)]
 pub struct Collector {
-    queue: SyncSender<Batch>,
+    queue: SyncSender<TickDenials>,
     registry: Arc<ClientRegistry>,
     metrics: Arc<Metrics>,
 }
@@ -43,15 +42,14 @@ impl Collector {
         Ok(Self { queue, registry, metrics })
     }
 
-    /// The notes of one worker, which names policies by the indexes that hold now: after a new configuration it needs
-    /// another.
+    /// A recorder for one worker. It names policies by their present indexes: after a reload the worker needs another.
     pub fn recorder(&self) -> Recorder {
         let (policies, names) = (self.registry.policies(), self.registry.names());
         Recorder::new(self.queue.clone(), policies, names, Arc::clone(&self.metrics))
     }
 }
 
-fn collect(batches: &Receiver<Batch>, registry: &ClientRegistry, clock: &impl Clock) {
+fn collect(batches: &Receiver<TickDenials>, registry: &ClientRegistry, clock: &impl Clock) {
     let mut swept = Instant::now();
     loop {
         match batches.recv_timeout(SWEEP) {
@@ -81,7 +79,7 @@ mod tests {
     use crate::{limit::ManualClock, telemetry::testing};
 
     #[test]
-    fn what_is_noted_reaches_the_registry() {
+    fn recorded_denials_reach_the_registry() {
         let metrics = Metrics::new(&testing::config(), 1);
         let registry =
             Arc::new(ClientRegistry::new(&[policy()], Duration::from_secs(60), Arc::clone(&metrics)));
@@ -101,7 +99,7 @@ mod tests {
         let address = address::parse("2001:db8::/64").unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         let records = loop {
-            if let Some((client, records, _)) = registry.client(address, 10) {
+            if let Some((client, records, _)) = registry.find(address, 10) {
                 assert_eq!(client.users, 3);
                 break records;
             }

@@ -1,4 +1,4 @@
-//! What the proxy reports, and what a worker hands over of it.
+//! Denials as the proxy reports them, and as a worker hands them over.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::super::clients::policies::RecordPolicies;
 use crate::limit::algorithm::metadata_list::Entry;
 
-/// A policy held a request back.
+/// A request was denied by a policy.
 #[derive(Debug, Clone, Copy)]
 pub struct Denial<'a> {
     /// The client as it is shown: `203.0.113.7`, `2001:db8::/64`.
@@ -18,15 +18,15 @@ pub struct Denial<'a> {
     pub policy: usize,
     /// What was limited: `ip:203.0.113.7`, `user:acme`.
     pub identifier: &'a str,
-    /// Who asked, where that is known, as he calls himself.
+    /// The user, where known, by the name that the request gives.
     pub user: Option<&'a str>,
     /// Microseconds since the Unix epoch.
     pub now: i64,
-    /// Until when the same request would be held back: now and its Retry-After.
+    /// When the same request would be admitted: `now` plus its Retry-After.
     pub until: i64,
 }
 
-/// One limit that held an address back.
+/// One limit that denied an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::abuse) struct TalliedLimit {
     pub(in crate::abuse) policy: usize,
@@ -42,31 +42,31 @@ pub(in crate::abuse) struct Tally {
     pub(in crate::abuse) until: i64,
     pub(in crate::abuse) denied: u64,
     pub(in crate::abuse) limits: Vec<TalliedLimit>,
-    /// Everybody who asked, by his name as he gave it.
+    /// All users, by their names as given.
     pub(in crate::abuse) users: UserTallies,
-    /// Requests of nobody who is known, or of users for whom there was no room.
+    /// Requests without a known user, or of users beyond the tick's capacity.
     pub(in crate::abuse) others: UserTally,
     /// By policy, oldest first.
     pub(in crate::abuse) records: Vec<(usize, Arc<Entry>)>,
-    /// How many were written down beyond the policies' share.
-    pub(in crate::abuse) over_share: u32,
-    /// How many of each policy were written down in this second.
-    pub(in crate::abuse) written: RecordCounts,
+    /// How many were recorded beyond what their policies keep a second.
+    pub(in crate::abuse) extra_records: u32,
+    /// How many requests of each policy were recorded in this second.
+    pub(in crate::abuse) record_counts: RecordCounts,
 }
 
 pub(in crate::abuse) type UserTallies = IndexMap<CompactString, UserTally, foldhash::fast::RandomState>;
 pub(in crate::abuse) type RecordCounts = SmallVec<[(usize, usize); 1]>;
 
-/// What one user asked for in vain in a tick.
+/// The denials of one user in a tick.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::abuse) struct UserTally {
     pub(in crate::abuse) denied: u64,
     pub(in crate::abuse) last: i64,
-    /// As [`Tally::over_share`].
-    pub(in crate::abuse) over_share: u32,
+    /// As [`Tally::extra_records`].
+    pub(in crate::abuse) extra_records: u32,
 }
 
-/// What `metadata_list` wrote down of the requests that filled one limit of an address.
+/// What `metadata_list` recorded of the requests that filled one limit of an address.
 #[derive(Debug)]
 pub(in crate::abuse) struct Evidence {
     pub(in crate::abuse) address: CompactString,
@@ -76,24 +76,24 @@ pub(in crate::abuse) struct Evidence {
     pub(in crate::abuse) entries: Vec<Arc<Entry>>,
 }
 
-/// What a worker hands over at once.
+/// What a worker hands over at the end of a tick.
 #[derive(Debug, Default)]
-pub(in crate::abuse) struct Batch {
+pub(in crate::abuse) struct TickDenials {
     pub(in crate::abuse) tallies: Vec<(CompactString, Tally)>,
     pub(in crate::abuse) evidence: Vec<Evidence>,
-    /// Those whose indexes are in it.
+    /// The policies that its indexes refer to.
     pub(in crate::abuse) policies: Arc<RecordPolicies>,
 }
 
-impl Batch {
-    pub(in crate::abuse) fn record(&self) -> u64 {
+impl TickDenials {
+    pub(in crate::abuse) fn denials(&self) -> u64 {
         self.tallies.iter().map(|(_, tally)| tally.denied).sum()
     }
 }
 
 impl Tally {
-    /// One without a denial. `written`: in this second, before this tick.
-    pub(in crate::abuse) fn new(denial: &Denial<'_>, written: RecordCounts) -> Self {
+    /// One without a denial. `record_counts`: of this second, before this tick.
+    pub(in crate::abuse) fn new(denial: &Denial<'_>, record_counts: RecordCounts) -> Self {
         Self {
             first: denial.now,
             last: denial.now,
@@ -103,8 +103,8 @@ impl Tally {
             users: UserTallies::default(),
             others: UserTally::default(),
             records: Vec::new(),
-            over_share: 0,
-            written,
+            extra_records: 0,
+            record_counts,
         }
     }
 }

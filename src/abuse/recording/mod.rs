@@ -1,8 +1,8 @@
-//! What workers note of denied requests, and how it reaches the registry of limited clients.
+//! How workers record denied requests, and how the records reach the registry of limited clients.
 
 mod collector;
 pub(super) mod denial;
-pub(super) mod prepare;
+pub(super) mod masking;
 mod recorder;
 
 pub use collector::Collector;

@@ -1,4 +1,4 @@
-//! A worker's notes of denials. On the way of a request: what is here has to be cheap, most of all where
+//! A worker's record of denials. It is on the path of a request: everything here has to be cheap, most of all where
 //! the same address is denied again and again.
 
 use std::{
@@ -13,31 +13,31 @@ use indexmap::IndexMap;
 use super::{
     super::{UserNaming, address, clients::policies::RecordPolicies, names::truncate},
     Denial,
-    denial::{Batch, Evidence, RecordCounts, TalliedLimit, Tally, UserTally},
+    denial::{Evidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
 };
 use crate::{limit::algorithm::metadata_list::Entry, telemetry::metrics::Metrics};
 
-/// Addresses noted a tick; denials of more are dropped.
+/// Addresses recorded a tick; denials of more are dropped.
 const ADDRESSES: usize = 4_096;
-/// Different limits noted of an address a tick.
+/// Different limits recorded of an address a tick.
 const LIMITS: usize = 16;
-/// Users noted and requests written down a tick, of all addresses: more than a worker denies in one.
+/// Users and requests recorded a tick, of all addresses: more than a worker denies in one.
 const CAPACITY: usize = 8_192;
-/// Denied requests written down of an address a tick once its policies' share of the second is used up, and of one
-/// user among them: a user who floods leaves room for the others behind the address.
-const OVER_SHARE: u32 = 16;
-const OVER_SHARE_PER_USER: u32 = 2;
-/// Ticks in which a policy keeps `record.keep` requests of an address: a second. More would push each other out.
-const SHARE_TICKS: u32 = 10;
+/// Denied requests recorded of an address a tick once `record.keep` of its policies is used up for the second, and of
+/// one user among them: a user who floods leaves space for the others behind the address.
+const EXTRA_RECORDS: u32 = 16;
+const EXTRA_RECORDS_PER_USER: u32 = 2;
+/// A policy records `record.keep` requests of an address a second: more would evict each other.
+const TICKS_PER_SECOND: u32 = 10;
 /// How often evidence is asked for a tick, since it is copied from the store.
 const EVIDENCE: usize = 32;
 
-/// Notes denials. Belongs to one thread.
+/// Records denials. Belongs to one thread.
 #[derive(Debug)]
 pub struct Recorder {
     pending: RefCell<TickBuffer>,
-    queue: SyncSender<Batch>,
-    /// Those whose indexes denials name.
+    queue: SyncSender<TickDenials>,
+    /// The policies that denials' indexes refer to.
     policies: Arc<RecordPolicies>,
     metrics: Arc<Metrics>,
     names: Arc<UserNaming>,
@@ -46,16 +46,16 @@ pub struct Recorder {
 #[derive(Debug, Default)]
 struct TickBuffer {
     tallies: IndexMap<CompactString, Tally, foldhash::fast::RandomState>,
-    /// The place of the address that was denied last: a flood is of one, and need not be looked up.
+    /// The index of the address that was denied last: a flood comes from one, and needs no lookup.
     last: usize,
     evidence: Vec<Evidence>,
-    room: TickCapacity,
-    /// What was written down of each address in the ticks of this second before.
-    written: HashMap<CompactString, RecordCounts, foldhash::fast::RandomState>,
+    capacity: TickCapacity,
+    /// What was recorded of each address in the earlier ticks of this second.
+    record_counts: HashMap<CompactString, RecordCounts, foldhash::fast::RandomState>,
     ticks: u32,
 }
 
-/// What fits into a tick, and what did not.
+/// What still fits into a tick, and what did not fit.
 #[derive(Debug)]
 struct TickCapacity {
     users: usize,
@@ -71,7 +71,7 @@ impl Default for TickCapacity {
 
 impl Recorder {
     pub(super) fn new(
-        queue: SyncSender<Batch>,
+        queue: SyncSender<TickDenials>,
         policies: Arc<RecordPolicies>,
         names: Arc<UserNaming>,
         metrics: Arc<Metrics>,
@@ -79,58 +79,58 @@ impl Recorder {
         Self { pending: RefCell::default(), queue, policies, names, metrics }
     }
 
-    /// How users are written down.
+    /// How users are recorded.
     pub fn names(&self) -> &UserNaming {
         &self.names
     }
 
-    /// Notes that a request was held back, once a request. `entry` is called only where it is written
-    /// down.
+    /// Records that a request was denied, once a request. `entry` is called only where the request itself is recorded.
     ///
-    /// True where this limit of the address is new in this tick: whoever knows that its policy is a
-    /// `metadata_list` asks the store for its entries, and gives them to [`Recorder::record_evidence`].
+    /// True where this limit of the address is new in this tick: for a `metadata_list` policy, the caller then reads
+    /// the limit's entries from the store and passes them to [`Recorder::record_evidence`].
     pub fn record(&self, denial: &Denial<'_>, entry: impl FnOnce() -> Arc<Entry>) -> bool {
         let user = denial.user.filter(|_| self.names.is_enabled()).map(truncate);
         let keep = self.policies.keep(denial.policy);
-        self.note(denial, |tally, room| {
-            if tally.count(denial, user, keep, room) {
+        self.note(denial, |tally, capacity| {
+            if tally.count_denial(denial, user, keep, capacity) {
                 tally.records.push((denial.policy, entry()));
             }
         })
     }
 
-    /// Notes another limit that held the same request back: the request is counted and written down once,
-    /// by [`Recorder::record`], whose answer this gives, too.
-    pub fn record_also(&self, denial: &Denial<'_>) -> bool {
+    /// Records another limit that denied the same request: the request is counted once, by [`Recorder::record`].
+    /// Returns the same as that.
+    pub fn record_further_limit(&self, denial: &Denial<'_>) -> bool {
         self.note(denial, |_, _| {})
     }
 
     fn note(&self, denial: &Denial<'_>, count: impl FnOnce(&mut Tally, &mut TickCapacity)) -> bool {
-        let TickBuffer { tallies, last, evidence, room, written, .. } = &mut *self.pending.borrow_mut();
+        let TickBuffer { tallies, last, evidence, capacity, record_counts, .. } =
+            &mut *self.pending.borrow_mut();
         let is_last = tallies.get_index(*last).is_some_and(|(address, _)| address == denial.address);
         let place = if is_last { Some(*last) } else { tallies.get_index_of(denial.address) };
         let place = place.or_else(|| {
             (tallies.len() < ADDRESSES).then(|| {
                 let address = CompactString::from(denial.address);
-                let written = written.get(&address).cloned().unwrap_or_default();
-                tallies.insert_full(address, Tally::new(denial, written)).0
+                let counts = record_counts.get(&address).cloned().unwrap_or_default();
+                tallies.insert_full(address, Tally::new(denial, counts)).0
             })
         });
         let tally = place.and_then(|place| tallies.get_index_mut(place));
         let Some(((_, tally), place)) = tally.zip(place) else {
-            room.dropped += 1;
+            capacity.dropped += 1;
             return false;
         };
         *last = place;
-        count(tally, room);
-        let new = tally.limit(denial);
-        new && evidence.len() < EVIDENCE && address::is_identifier_of(denial.identifier, denial.address)
+        count(tally, capacity);
+        let is_new = tally.add_limit(denial);
+        is_new && evidence.len() < EVIDENCE && address::is_identifier_of(denial.identifier, denial.address)
     }
 
-    /// Notes who filled the limit that `denial` was about; `entries` as the store gives them, oldest first.
+    /// Records the requests that filled the limit of `denial`; `entries` as the store returns them, oldest first.
     pub fn record_evidence(&self, denial: &Denial<'_>, entries: Vec<Arc<Entry>>) {
         let pending = &mut *self.pending.borrow_mut();
-        // Asked for before, and answered after others were.
+        // The store may answer after other limits' evidence has filled the tick.
         if pending.evidence.len() < EVIDENCE && !entries.is_empty() {
             pending.evidence.push(Evidence {
                 address: denial.address.into(),
@@ -141,18 +141,18 @@ impl Recorder {
         }
     }
 
-    /// Hands over what was noted. To be called every 100 ms; never waits.
+    /// Hands over what was recorded. To be called every 100 ms; never waits.
     pub fn flush(&self) {
         let pending = &mut *self.pending.borrow_mut();
-        let mut dropped = std::mem::take(&mut pending.room).dropped;
+        let mut dropped = std::mem::take(&mut pending.capacity).dropped;
         pending.remember();
         if !pending.tallies.is_empty() || !pending.evidence.is_empty() {
-            let batch = Batch {
+            let batch = TickDenials {
                 tallies: pending.tallies.drain(..).collect(),
                 evidence: std::mem::take(&mut pending.evidence),
                 policies: Arc::clone(&self.policies),
             };
-            let denied = batch.record();
+            let denied = batch.denials();
             if self.queue.try_send(batch).is_err() {
                 dropped += denied;
             }
@@ -170,42 +170,42 @@ impl Drop for Recorder {
 }
 
 impl TickBuffer {
-    /// Remembers what was written down until the second is over.
+    /// Remembers the numbers of records until the second is over.
     fn remember(&mut self) {
         self.ticks += 1;
-        if self.ticks >= SHARE_TICKS {
-            (self.ticks, self.written) = (0, HashMap::default());
+        if self.ticks >= TICKS_PER_SECOND {
+            (self.ticks, self.record_counts) = (0, HashMap::default());
             return;
         }
         for (address, tally) in self.tallies.iter().filter(|(_, tally)| !tally.records.is_empty()) {
-            if self.written.len() >= ADDRESSES {
+            if self.record_counts.len() >= ADDRESSES {
                 return;
             }
-            self.written.insert(address.clone(), tally.written.clone());
+            self.record_counts.insert(address.clone(), tally.record_counts.clone());
         }
     }
 }
 
 impl Tally {
-    /// Whether the request is to be written down, of which the policy keeps `keep`.
+    /// Counts a denial. True where the request is to be recorded; the policy keeps `keep` of them.
     ///
-    /// Of an address that was denied no more than that, every request is; of one that floods, those that may stay.
-    fn count(
+    /// Up to that number every request of an address is recorded; of a flood only a few more a tick.
+    fn count_denial(
         &mut self,
         denial: &Denial<'_>,
         user: Option<&str>,
         keep: usize,
-        room: &mut TickCapacity,
+        capacity: &mut TickCapacity,
     ) -> bool {
         self.denied += 1;
         let place = user.and_then(|user| self.users.get_index_of(user));
         let place = place.or_else(|| {
             let user = user?;
-            if room.users == 0 {
-                room.dropped += 1;
+            if capacity.users == 0 {
+                capacity.dropped += 1;
                 return None;
             }
-            room.users -= 1;
+            capacity.users -= 1;
             Some(self.users.insert_full(user.into(), UserTally::default()).0)
         });
         let asked = place.and_then(|place| self.users.get_index_mut(place));
@@ -215,24 +215,25 @@ impl Tally {
         if keep == 0 {
             return false;
         }
-        let written = written(&mut self.written, denial.policy);
-        let is_beyond = *written >= keep;
-        if is_beyond && (self.over_share >= OVER_SHARE || asked.over_share >= OVER_SHARE_PER_USER) {
+        let recorded = record_count(&mut self.record_counts, denial.policy);
+        let is_beyond = *recorded >= keep;
+        if is_beyond && (self.extra_records >= EXTRA_RECORDS || asked.extra_records >= EXTRA_RECORDS_PER_USER)
+        {
             return false;
         }
-        if room.records == 0 {
-            room.dropped += u64::from(!is_beyond);
+        if capacity.records == 0 {
+            capacity.dropped += u64::from(!is_beyond);
             return false;
         }
-        self.over_share += u32::from(is_beyond);
-        asked.over_share += u32::from(is_beyond);
-        *written += 1;
-        room.records -= 1;
+        self.extra_records += u32::from(is_beyond);
+        asked.extra_records += u32::from(is_beyond);
+        *recorded += 1;
+        capacity.records -= 1;
         true
     }
 
     /// True where the limit is new.
-    fn limit(&mut self, denial: &Denial<'_>) -> bool {
+    fn add_limit(&mut self, denial: &Denial<'_>) -> bool {
         self.last = self.last.max(denial.now);
         self.until = self.until.max(denial.until);
         let same = |limit: &&mut TalliedLimit| {
@@ -242,7 +243,7 @@ impl Tally {
             limit.until = limit.until.max(denial.until);
             return false;
         }
-        // However many users are held back behind the address, its own limits find room.
+        // Reserve half of the limits for those of the address itself.
         let own = address::is_identifier_of(denial.identifier, denial.address);
         if self.limits.len() >= if own { LIMITS } else { LIMITS / 2 } {
             return false;
@@ -253,13 +254,13 @@ impl Tally {
     }
 }
 
-/// How many requests of a policy were written down.
-fn written(written: &mut RecordCounts, policy: usize) -> &mut usize {
-    let place = written.iter().position(|&(of, _)| of == policy).unwrap_or_else(|| {
-        written.push((policy, 0));
-        written.len() - 1
+/// The number of recorded requests of a policy.
+fn record_count(counts: &mut RecordCounts, policy: usize) -> &mut usize {
+    let index = counts.iter().position(|&(known, _)| known == policy).unwrap_or_else(|| {
+        counts.push((policy, 0));
+        counts.len() - 1
     });
-    &mut written[place].1
+    &mut counts[index].1
 }
 
 #[cfg(test)]
@@ -275,7 +276,7 @@ mod tests {
     /// Of the one policy.
     const KEEP: usize = 5;
 
-    fn recorder() -> (Recorder, Receiver<Batch>, Arc<Metrics>) {
+    fn recorder() -> (Recorder, Receiver<TickDenials>, Arc<Metrics>) {
         let metrics = Metrics::new(&testing::config(), 1);
         let (queue, batches) = sync_channel(1);
         let names = Arc::new(UserNaming::default());
@@ -289,8 +290,8 @@ mod tests {
         Denial { address, policy: 0, identifier, user: Some(user), now: 5, until: 9 }
     }
 
-    /// A tick in which each of `users` is denied at one address: what is handed over of it.
-    fn tick(recorder: &Recorder, batches: &Receiver<Batch>, users: &[&str]) -> Tally {
+    /// What is handed over of a tick in which each of `users` is denied at one address.
+    fn tick(recorder: &Recorder, batches: &Receiver<TickDenials>, users: &[&str]) -> Tally {
         for user in users {
             recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", user), || entry(5, user));
         }
@@ -298,7 +299,7 @@ mod tests {
         batches.try_recv().unwrap().tallies.remove(0).1
     }
 
-    fn written(tally: &Tally) -> Vec<&str> {
+    fn recorded_users(tally: &Tally) -> Vec<&str> {
         tally.records.iter().filter_map(|(_, entry)| entry.user.as_deref()).collect()
     }
 
@@ -314,42 +315,42 @@ mod tests {
                 entry(5, "acme")
             }));
         }
-        assert_eq!((built, asked), (KEEP + OVER_SHARE_PER_USER as usize, 1));
+        assert_eq!((built, asked), (KEEP + EXTRA_RECORDS_PER_USER as usize, 1));
         recorder.flush();
         let batch = batches.try_recv().unwrap();
-        assert_eq!(batch.record(), 100);
+        assert_eq!(batch.denials(), 100);
         let tally = &batch.tallies[0].1;
         assert_eq!((tally.limits.len(), tally.users["acme"].denied), (1, 100));
         assert_eq!(metrics.abuse_dropped(), 0);
     }
 
     #[test]
-    fn of_an_address_that_is_denied_no_more_than_is_kept_everything_is_written_down() {
+    fn every_request_up_to_keep_is_recorded() {
         let (recorder, batches, _) = recorder();
         let first = tick(&recorder, &batches, &["acme", "acme"]);
-        assert_eq!(written(&first), ["acme", "acme"]);
+        assert_eq!(recorded_users(&first), ["acme", "acme"]);
         let second = tick(&recorder, &batches, &["acme", "bob", "acme"]);
-        assert_eq!(written(&second), ["acme", "bob", "acme"]);
+        assert_eq!(recorded_users(&second), ["acme", "bob", "acme"]);
     }
 
     #[test]
-    fn a_flood_is_written_down_once_a_second_and_leaves_room_for_others() {
+    fn a_flood_is_recorded_up_to_keep_a_second_and_leaves_space_for_others() {
         let (recorder, batches, _) = recorder();
         let flood: Vec<_> = ["acme"; 1_000].into_iter().chain(["bob"]).collect();
         let first = tick(&recorder, &batches, &flood);
-        assert_eq!(written(&first), ["acme", "acme", "acme", "acme", "acme", "acme", "acme", "bob"]);
-        for _ in 2..SHARE_TICKS {
-            assert_eq!(written(&tick(&recorder, &batches, &flood)), ["acme", "acme", "bob"]);
+        assert_eq!(recorded_users(&first), ["acme", "acme", "acme", "acme", "acme", "acme", "acme", "bob"]);
+        for _ in 2..TICKS_PER_SECOND {
+            assert_eq!(recorded_users(&tick(&recorder, &batches, &flood)), ["acme", "acme", "bob"]);
         }
         tick(&recorder, &batches, &flood);
-        assert_eq!(written(&tick(&recorder, &batches, &flood)).len(), 8, "a new second");
+        assert_eq!(recorded_users(&tick(&recorder, &batches, &flood)).len(), 8, "a new second");
         let crowd: Vec<_> = (0..1_000).map(|user| user.to_string()).collect();
         let crowd: Vec<_> = crowd.iter().map(String::as_str).collect();
-        assert_eq!(written(&tick(&recorder, &batches, &crowd)).len(), OVER_SHARE as usize);
+        assert_eq!(recorded_users(&tick(&recorder, &batches, &crowd)).len(), EXTRA_RECORDS as usize);
     }
 
     #[test]
-    fn everybody_is_counted_and_none_beyond_what_there_is_room_for() {
+    fn users_are_counted_up_to_the_capacity() {
         let (recorder, batches, metrics) = recorder();
         let crowd: Vec<_> = (0..CAPACITY + 3).map(|user| user.to_string()).collect();
         let crowd: Vec<_> = crowd.iter().map(String::as_str).collect();
@@ -376,11 +377,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_two_limits_hold_back_counts_once() {
+    fn a_request_denied_by_two_limits_counts_once() {
         let (recorder, batches, _) = recorder();
         recorder.record(&denial("203.0.113.7", "user:acme", "acme"), || entry(5, "acme"));
         let own = denial("203.0.113.7", "ip:203.0.113.7", "acme");
-        assert!(recorder.record_also(&own) && !recorder.record_also(&own));
+        assert!(recorder.record_further_limit(&own) && !recorder.record_further_limit(&own));
         recorder.flush();
         let batch = batches.try_recv().unwrap();
         let tally = &batch.tallies[0].1;
@@ -388,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn many_users_held_back_leave_room_for_the_address_s_own_limit() {
+    fn many_denied_users_leave_space_for_the_address_s_own_limit() {
         let (recorder, _batches, _) = recorder();
         for user in 0..1_000 {
             let user = user.to_string();
@@ -399,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_counted() {
+    fn denials_beyond_the_capacity_are_counted_as_dropped() {
         let (recorder, batches, metrics) = recorder();
         let addresses: Vec<_> = (0..ADDRESSES + 5).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
         for address in &addresses {
@@ -407,7 +408,7 @@ mod tests {
         }
         recorder.flush();
         assert_eq!(metrics.abuse_dropped(), 5);
-        // Nobody took the batch: the next finds the queue full.
+        // The first hand-over is still queued: the next finds the queue full.
         recorder.record(&denial("10.0.0.1", "user:acme", "acme"), || entry(5, "acme"));
         recorder.flush();
         assert_eq!(metrics.abuse_dropped(), 6);

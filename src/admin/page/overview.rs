@@ -43,7 +43,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let query = BlockedQuery { sort: Sort::Last, limit: Some(TOP_ADDRESSES), ..BlockedQuery::default() };
     let top = blocked::page(context, &query).await?;
     let now = context.state.clock.now();
-    let blocked = context.state.registry.limited(now);
+    let blocked = context.state.registry.active_count(now);
     let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))

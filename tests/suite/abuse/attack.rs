@@ -1,5 +1,5 @@
-//! An attack whose truth is known: an office behind one address, one address that tries names, one user on many
-//! addresses, a plain flood. The admin port names each for what it is, whether one instance saw it or two together.
+//! An attack with known counts: an office behind one address, one address that tries user names, one user on many
+//! addresses, and a plain flood. The admin port tells them apart, whether one instance saw them or two together.
 
 use std::{collections::BTreeSet, net::IpAddr, thread};
 
@@ -14,13 +14,13 @@ const EACH: usize = 3;
 /// Names that one address tries, each once.
 const STUFFER: &str = "127.1.0.2";
 const NAMES: usize = 5_000;
-/// One user, from addresses that are hers for a moment.
+/// One user, from addresses that change all the time.
 const WANDERER: &str = "mallory";
 const ADDRESSES: usize = 300;
-/// No name at all, as fast as it goes.
+/// Requests without a user, as fast as possible.
 const FLOODER: &str = "127.1.0.3";
 const FLOOD: usize = 6_000;
-/// Fewer denied requests than evidence is kept.
+/// Number of records kept of an address; the small office has fewer denials.
 const SMALL: &str = "127.1.0.4";
 const KEPT: usize = 50;
 
@@ -36,7 +36,7 @@ routes:
   - { path: /*, upstream: origin, policies: [per-ip] }
 ";
 
-/// Sends one request for each of `users` from `source`, over one connection. Says how many were held back.
+/// Sends one request for each of `users` from `source`, over one connection. Returns how many were denied.
 fn ask(tollgate: &Tollgate, source: &str, path: &str, users: impl IntoIterator<Item = String>) -> usize {
     let mut client = Client::connect_from(source.parse::<IpAddr>().unwrap(), tollgate.address);
     let statuses = users.into_iter().map(|user| match user.is_empty() {
@@ -46,7 +46,7 @@ fn ask(tollgate: &Tollgate, source: &str, path: &str, users: impl IntoIterator<I
     statuses.filter(|&status| status == 429).count()
 }
 
-/// What was held back of each.
+/// The number of denials of each.
 struct Truth {
     office: usize,
     stuffer: usize,
@@ -76,7 +76,7 @@ fn attack(instances: &[&Tollgate]) -> Truth {
             let waves = (0..2).map(|wave| ask(of(wave), FLOODER, "/", vec![String::new(); FLOOD / 2]));
             waves.sum::<usize>()
         });
-        // Her own limit is used up before she begins to wander.
+        // Use up the user's own limit before the address changes.
         let again = |times| vec![WANDERER.to_owned(); times];
         assert_eq!(ask(of(0), "127.2.9.9", "/orders", again(10)), 0);
         for n in 0..ADDRESSES {
@@ -117,9 +117,9 @@ fn assert_distinct(evidence: &Value, truth: usize) {
     assert!(off <= 0.02, "{shown} users are shown, {truth} there were: {:.1} % off", off * 100.0);
 }
 
-/// What `instance` tells of the attack.
+/// Checks what `instance` shows of the attack.
 fn examine(instance: &Tollgate, truth: &Truth) {
-    // The office: many users, none of them alone to blame.
+    // The office: many users, each with few denials.
     assert_eq!(truth.office, COLLEAGUES * EACH - 100);
     let office = evidence(instance, OFFICE, truth.office);
     assert_eq!(office["policies"], serde_json::json!(["per-ip"]));
@@ -128,12 +128,12 @@ fn examine(instance: &Tollgate, truth: &Truth) {
     let named = users(&office);
     assert!(named.len() >= KEPT && named.iter().all(|user| user.starts_with("colleague-")), "{named:?}");
 
-    // Names are tried: far more of them than an office has, and by the policy that is about that.
+    // Tried names: far more than an office has users, denied by the policy made for that.
     assert_eq!(truth.stuffer, NAMES - 20);
     let stuffer = evidence(instance, STUFFER, truth.stuffer);
     assert_eq!(stuffer["policies"], serde_json::json!(["names"]));
     assert_eq!(stuffer["hint"], "many users: shared address or stuffing");
-    // The first 20 were let through.
+    // The first 20 were admitted.
     assert_distinct(&stuffer, NAMES - 20);
 
     // A flood without a name.
@@ -145,7 +145,7 @@ fn examine(instance: &Tollgate, truth: &Truth) {
     let most = instance.admin("GET", "/v1/blocked?sort=users&limit=1").json();
     assert_eq!(most["blocked"][0]["address"], STUFFER);
 
-    // Fewer than are kept: every one of them is there.
+    // Fewer than are kept: every one is listed.
     assert_eq!(truth.small, KEPT - 10);
     let small = evidence(instance, SMALL, truth.small);
     let all: BTreeSet<String> = (0..KEPT - 10).map(|n| format!("small-{n}")).collect();
@@ -153,7 +153,7 @@ fn examine(instance: &Tollgate, truth: &Truth) {
     assert_eq!(small["records"].as_array().unwrap().len(), KEPT - 10);
     assert_distinct(&small, KEPT - 10);
 
-    // One user, wherever she came from.
+    // One user, at all addresses.
     let mut wanderer = Value::Null;
     eventually("all her addresses are known", || {
         wanderer = instance.admin("GET", &format!("/v1/users/{WANDERER}")).json();
@@ -173,7 +173,7 @@ fn examine(instance: &Tollgate, truth: &Truth) {
 }
 
 #[test]
-fn an_instance_names_each_for_what_it_is() {
+fn one_instance_tells_the_attackers_apart() {
     let origin = Origin::ok();
     let configuration =
         format!("upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\n{CONFIGURATION}", origin.address);
@@ -183,7 +183,7 @@ fn an_instance_names_each_for_what_it_is() {
 }
 
 #[test]
-fn two_instances_tell_together_what_neither_saw_alone() {
+fn two_instances_together_show_the_whole_attack() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let instance = || {
         Tollgate::start(Config::yaml(format!(

@@ -1,4 +1,4 @@
-//! Who is shut out: by hand and by rules, in one process and on instances that share a Redis.
+//! Bans, by operators and by rules, in one process and on instances that share a Redis.
 
 use std::{
     thread,
@@ -89,7 +89,7 @@ fn hammer(tollgate: &Tollgate, address: &str) -> u64 {
 }
 
 #[test]
-fn addresses_prefixes_and_users_are_shut_out_by_hand() {
+fn operators_ban_addresses_prefixes_and_users() {
     let origin = Origin::ok();
     let tollgate = instance(&origin, "");
     assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 200);
@@ -180,12 +180,12 @@ fn a_banned_address_that_was_never_denied_is_shown() {
 }
 
 #[test]
-fn a_ban_that_only_others_know_is_lifted_and_said_to_be() {
+fn a_ban_known_only_to_other_instances_is_lifted_and_reported() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let tollgate = sharing(&origin, &redis, "");
     ban(&tollgate, "user:first");
     eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
-    // Written down, and nobody was told yet.
+    // Stored in Redis, but not published yet.
     for key in ["user:ann", "ip:203.0.113.7"] {
         let id = format!("e {key}");
         redis.cli(&["zadd", "ratelimit:{bans}:ends", "4000000000000000", &id]);
@@ -201,7 +201,7 @@ fn a_ban_that_only_others_know_is_lifted_and_said_to_be() {
 }
 
 #[test]
-fn what_can_t_be_meant_is_refused() {
+fn invalid_bans_are_refused() {
     let origin = Origin::ok();
     let tollgate = instance(&origin, "");
     let good = json!({"key": "ip:203.0.113.7", "for": "1h", "reason": "abuse"});
@@ -322,7 +322,7 @@ fn exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long() {
 
 /// While an instance says that it lives, which takes as long as Redis is far, it goes on to count with the others.
 #[test]
-fn a_redis_that_is_far_counts_no_less() {
+fn a_slow_redis_counts_no_less() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let relay = Relay::to(redis.port);
     let rest = format!("{STRICT}store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}\n", relay.url());
@@ -339,7 +339,7 @@ fn a_redis_that_is_far_counts_no_less() {
 }
 
 #[test]
-fn exempt_clients_are_not_banned_and_shadow_bans_refuse_nobody() {
+fn exempt_clients_are_not_banned_and_shadow_bans_refuse_no_request() {
     let origin = Origin::ok();
     let tollgate = instance(&origin, WATCHED);
     for _ in 0..40 {
@@ -386,7 +386,7 @@ fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
     let issued = |tollgate: &Tollgate| tollgate.metric("tollgate_bans_issued_total{ban=\"bans.hammering\"}");
     assert_eq!(issued(&one) + issued(&other), 1.0, "it was given once");
     let mut expected = actions(&one);
-    eventually("both tell of all changes", || {
+    eventually("both show all changes", || {
         expected = actions(&one);
         expected.len() >= 5 && actions(&other) == expected
     });
@@ -394,7 +394,7 @@ fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
 
 /// Changes are published on one connection and answered on another: which of two comes first does not matter.
 #[test]
-fn changes_that_come_out_of_turn_have_nobody_read_everything_anew() {
+fn changes_out_of_order_cause_no_resync() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     let tollgate = sharing(&origin, &redis, "");
     ban(&tollgate, "user:first");
@@ -445,7 +445,7 @@ fn bans_outlast_instances_and_redis() {
     assert_eq!(one.admin("DELETE", "/v1/bans?key=ip:203.0.113.7").status, 200);
     // It comes back empty.
     redis.restart();
-    eventually("what was done meanwhile is told", || {
+    eventually("changes made meanwhile are published", || {
         keys(&other).contains(&"ip:203.0.113.8".to_owned())
             && keys(&one).contains(&"ip:203.0.113.8".to_owned())
     });
@@ -453,7 +453,7 @@ fn bans_outlast_instances_and_redis() {
 }
 
 #[test]
-fn what_was_counted_while_redis_was_away_counts_when_it_is_back() {
+fn denials_counted_without_redis_count_when_it_is_back() {
     let (origin, mut redis) = (Origin::ok(), Redis::start());
     let rest = format!("{STRICT}store: {{ redis: {{ url: \"{}\" }} }}\n", redis.url());
     let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("strict"));
@@ -477,7 +477,7 @@ fn what_was_counted_while_redis_was_away_counts_when_it_is_back() {
 }
 
 #[test]
-fn what_others_wrote_into_redis_does_no_harm() {
+fn invalid_data_in_redis_does_no_harm() {
     let (origin, redis) = (Origin::ok(), Redis::start());
     for command in [
         ["set", "ratelimit:{bans}:ends", "x"].as_slice(),

@@ -1,4 +1,4 @@
-//! Who was behind a limited address: what is listed, the evidence of one address, and unblocking it.
+//! Limited addresses: the list, the evidence of one address, and unblocking it.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ routes:
     )))
 }
 
-/// What is listed now.
+/// The addresses that are listed now.
 fn blocked(tollgate: &Tollgate) -> Vec<Value> {
     tollgate.admin("GET", "/v1/blocked").json()["blocked"].as_array().unwrap().clone()
 }
@@ -57,7 +57,7 @@ fn ask_as(tollgate: &Tollgate, source: &str, users: &[&str]) -> Vec<u16> {
 }
 
 #[test]
-fn a_limited_address_tells_who_filled_its_limit_and_who_was_denied() {
+fn a_limited_address_shows_who_filled_its_limit_and_who_was_denied() {
     let origin = Origin::ok();
     let tollgate = limited(&origin, "  inspect: { algorithm: metadata_list, key: ip, limit: 3/1h }");
     let statuses = ask_as(&tollgate, "127.0.0.5", &["ann", "bob", "ann", "eve", "eve"]);
@@ -146,7 +146,7 @@ fn an_unblock_clears_composites_that_begin_with_the_address() {
 }
 
 #[test]
-fn an_unblock_frees_nobody_else() {
+fn an_unblock_affects_no_other_address() {
     let origin = Origin::ok();
     let tollgate = limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h }");
     for source in ["127.0.0.5", "127.0.0.50"] {
@@ -158,7 +158,7 @@ fn an_unblock_frees_nobody_else() {
 }
 
 #[test]
-fn an_ipv6_client_is_its_prefix_in_the_list_in_the_evidence_and_when_it_is_let_go() {
+fn an_ipv6_client_is_its_prefix_in_the_list_the_evidence_and_the_unblock() {
     let origin = Origin::ok();
     let tollgate = Tollgate::start(
         Config::new(
@@ -265,7 +265,7 @@ fn listed(tollgate: &Tollgate) -> usize {
 }
 
 #[test]
-fn what_clients_call_themselves_reaches_neither_terminal_nor_json_as_it_is() {
+fn user_names_are_escaped_on_terminals_and_in_json() {
     let origin = Origin::ok();
     let tollgate = limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h }");
     let hostile = "a\"}\\ \u{9b}2J \u{202e}x";
@@ -286,7 +286,7 @@ fn what_clients_call_themselves_reaches_neither_terminal_nor_json_as_it_is() {
 }
 
 #[test]
-fn of_an_address_that_is_denied_no_more_than_is_kept_every_request_is_shown() {
+fn every_denied_request_up_to_keep_is_shown() {
     let origin = Origin::ok();
     let tollgate =
         limited(&origin, "  one: { algorithm: single_counter, key: ip, limit: 1/1h, record: { keep: 100 } }");
@@ -303,7 +303,7 @@ fn of_an_address_that_is_denied_no_more_than_is_kept_every_request_is_shown() {
 }
 
 #[test]
-fn a_user_is_found_at_every_address_he_was_denied_from() {
+fn a_user_is_found_at_every_address_with_denials() {
     const ADDRESSES: usize = 300;
     for redis in [None, Some(Redis::start())] {
         let origin = Origin::ok();
@@ -328,7 +328,7 @@ fn a_user_is_found_at_every_address_he_was_denied_from() {
             assert_eq!(found["user"], "o/brien");
             let addresses = found["addresses"].as_array().unwrap();
             assert!(addresses.iter().all(|address| address["denied"] == 1), "{found}");
-            // Instances tell each other times by Redis' clock, as exact as their way there is long.
+            // Instances share times by Redis' clock, off by up to the round trip.
             let first = addresses[0]["address"].as_str().unwrap();
             assert!(first >= "10.0.1.30" && first.len() == 9, "the last come first: {first}");
             assert_eq!(instance.admin("GET", "/v1/users/nobody").status, 404);
@@ -357,7 +357,7 @@ fn memory_and_redis_count_as_many_users() {
 }
 
 #[test]
-fn hashed_users_are_written_down_nowhere() {
+fn plain_names_of_hashed_users_are_stored_nowhere() {
     let origin = Origin::ok();
     let policies = "  list: { algorithm: metadata_list, key: ip, limit: 2/1h }
   each: { algorithm: single_counter, key: user, limit: 1/1h }
@@ -386,7 +386,7 @@ fn hashed_users_are_written_down_nowhere() {
 }
 
 #[test]
-fn users_that_are_off_are_neither_counted_nor_written_down() {
+fn users_that_are_off_are_neither_counted_nor_stored() {
     let origin = Origin::ok();
     let policies = "  list: { algorithm: metadata_list, key: ip, limit: 1/1h }
   each: { algorithm: single_counter, key: user, limit: 1/1h }";

@@ -1,4 +1,4 @@
-//! The ladder of bans here and in Redis: the same strikes at the same times must ban alike, whatever the rule changes to.
+//! The ladder of bans here and in Redis: the same offenses at the same times must ban alike, whatever the rule changes to.
 
 use bb8_redis::redis::{self, Connection, Script};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
@@ -65,7 +65,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     )
 }
 
-/// As it is, but for the clock: the time is the last argument.
+/// The production script with its clock replaced: the time is the last argument.
 fn script() -> Script {
     const CLOCK: &str = "local time = redis.call('TIME')\nlocal now = time[1] * 1000000 + time[2]\n";
     let prelude =
@@ -76,7 +76,7 @@ fn script() -> Script {
 }
 
 /// How long it bans, and on which level.
-fn strike(
+fn offend(
     connection: &mut Connection,
     script: &Script,
     terms: &LadderTerms,
@@ -123,7 +123,7 @@ fn a_ladder_here_and_one_in_redis_ban_alike() {
                             (ladder, expires) = (Ladder::default(), i64::MIN);
                         }
                         let there =
-                            strike(&mut connection, &script, &terms, (ago, until, count, jitter), now);
+                            offend(&mut connection, &script, &terms, (ago, until, count, jitter), now);
                         prop_assert_eq!(here, there, "step {} of {:?}", nth, steps);
                     }
                 }

@@ -1,4 +1,4 @@
-//! Limited clients: who was behind an address, the evidence kept of it, and bans.
+//! Limited clients: the users behind an address, its evidence, and bans.
 
 mod attack;
 mod bans;

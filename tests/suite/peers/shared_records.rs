@@ -35,7 +35,7 @@ routes:
   - { path: /*, upstream: origin }
 ";
 
-/// What an instance has for its limited clients, with an admin port, and publishing when a test says so.
+/// An instance's record keeping with an admin port; it publishes when a test says so.
 struct Instance {
     registry: Arc<ClientRegistry>,
     recorder: Recorder,
@@ -51,7 +51,7 @@ impl Instance {
         Self::start_as(&redis.url(), id, 0)
     }
 
-    /// `ahead`: microseconds that its clock goes wrong.
+    /// `ahead`: microseconds that its clock is ahead.
     fn start_as(url: &str, id: &str, ahead: i64) -> Self {
         let config = config::parse("proxy.yaml", CONFIG, &Environment).unwrap_or_else(|e| panic!("{e}"));
         let policies: Arc<[Policy]> =
@@ -101,7 +101,7 @@ impl Instance {
         Self { registry, recorder, clock, client, scope, admin, _collector: collector }
     }
 
-    /// A request of `user` was held back by the policy with this index, and the registry knows.
+    /// Records a denial of `user` by the policy with this index, and waits until the registry has it.
     fn deny(&self, address: &str, user: &str, policy: usize) {
         let now = self.clock.now();
         let identifier = if policy == 0 { format!("ip:{address}") } else { format!("user:{user}") };
@@ -114,15 +114,15 @@ impl Instance {
             until: now + 60_000_000,
         };
         let client = abuse::parse(address).unwrap();
-        let denied = || self.registry.client(client, now).map_or(0, |(client, ..)| client.denied);
+        let denied = || self.registry.find(client, now).map_or(0, |(client, ..)| client.denied);
         let before = denied();
         self.recorder.record(&denial, || entry(now, user));
         self.recorder.flush();
-        eventually("it is noted", || denied() > before);
+        eventually("it is recorded", || denied() > before);
     }
 
-    /// A list of who filled the limit of an address: the same for every instance.
-    fn filled_by(&self, address: &str, entries: &[Arc<Entry>]) {
+    /// Records the requests that filled the limit of an address.
+    fn record_evidence(&self, address: &str, entries: &[Arc<Entry>]) {
         let (now, identifier) = (self.clock.now(), format!("ip:{address}"));
         let denial =
             Denial { address, policy: 0, identifier: &identifier, user: None, now, until: now + 60_000_000 };
@@ -221,7 +221,7 @@ fn all_expire(redis: &Redis) {
 }
 
 #[test]
-fn one_connection_serves_for_many_questions_and_another_in_its_place() {
+fn one_connection_serves_many_queries_and_is_replaced() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     a.deny("203.0.113.7", "ann", 0);
@@ -245,7 +245,7 @@ fn one_connection_serves_for_many_questions_and_another_in_its_place() {
 }
 
 #[test]
-fn every_instance_shows_what_all_of_them_saw() {
+fn every_instance_shows_the_records_of_all() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     a.deny("203.0.113.7", "ann", 0);
@@ -281,15 +281,15 @@ fn every_instance_shows_what_all_of_them_saw() {
 }
 
 #[test]
-fn what_both_instances_saw_is_shown_once_and_no_more_than_is_kept() {
+fn shared_records_are_shown_once_and_up_to_keep() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     let now = a.clock.now();
     let filled = [entry(now - 3, "ann"), entry(now - 2, "bob"), entry(now - 1, "ann")];
     for (instance, user) in [(&a, "ann"), (&b, "eve")] {
         instance.deny("203.0.113.7", user, 0);
-        instance.filled_by("203.0.113.7", &filled);
-        eventually("the list is noted", || users(&instance.evidence("203.0.113.7")).len() == 4);
+        instance.record_evidence("203.0.113.7", &filled);
+        eventually("the list is recorded", || users(&instance.evidence("203.0.113.7")).len() == 4);
         instance.publish(1);
     }
     for instance in [&a, &b] {
@@ -313,7 +313,7 @@ fn an_unblock_on_one_instance_is_one_on_all() {
         instance.deny("203.0.113.8", user, 1);
         instance.publish(2);
     }
-    // It is known to none of those that were denied there.
+    // The instance that unblocks has no denial of its own.
     let unblocked = c.ask("DELETE", "/v1/blocked/203.0.113.7");
     assert_eq!(unblocked.status, 200, "{}", unblocked.text());
     assert_eq!(unblocked.json()["other_keys"], json!(["user:ann", "user:bob"]));
@@ -321,7 +321,7 @@ fn an_unblock_on_one_instance_is_one_on_all() {
         assert_eq!(instance.ask("GET", "/v1/blocked/203.0.113.7").status, 404);
         instance.lists(&[("203.0.113.8", 2)]);
     }
-    // Nobody told these two but the mark in Redis; they have nothing left to tell.
+    // These two know of it by the mark in Redis alone; they have nothing left to publish.
     assert_eq!(a.try_publish().unwrap() + b.try_publish().unwrap(), 0);
     assert_eq!(c.ask("DELETE", "/v1/blocked/203.0.113.7").status, 404);
     all_expire(&redis);
@@ -335,7 +335,7 @@ fn an_unblock_on_one_instance_is_one_on_all() {
 }
 
 #[test]
-fn users_of_all_instances_are_united_each_once() {
+fn users_of_all_instances_are_counted_once_each() {
     let redis = Redis::start();
     let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
     for (instance, names) in [(&a, 0..60), (&b, 40..100)] {
@@ -360,7 +360,7 @@ fn users_of_all_instances_are_united_each_once() {
 }
 
 #[test]
-fn a_user_is_found_wherever_he_was_denied_and_not_where_he_was_let_go() {
+fn a_user_is_found_at_all_addresses_but_unblocked_ones() {
     let redis = Redis::start();
     let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
     let behind = Instance::start_as(&redis.url(), "behind", -50_000_000);
@@ -390,7 +390,7 @@ fn a_user_is_found_wherever_he_was_denied_and_not_where_he_was_let_go() {
         assert_eq!(of(instance, "ann"), expected);
     }
     all_expire(&redis);
-    // Told twice, it counts once.
+    // Published twice, it counts once.
     a.registry.republish_all(a.clock.now());
     a.try_publish().unwrap();
     assert_eq!(of(&c, "ann"), seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]));
@@ -412,7 +412,7 @@ fn an_instance_that_missed_an_unblock_does_not_undo_it() {
     a.publish(1);
     b.deny("203.0.113.7", "bob", 0);
     assert_eq!(a.ask("DELETE", "/v1/blocked/203.0.113.7").status, 200);
-    // Noted before, published after.
+    // Denied before, published after.
     b.publish(1);
     assert!(b.registry.clients(b.clock.now(), |_| true).is_empty(), "it has learned by it");
     assert_eq!(a.listed(), []);
@@ -463,7 +463,7 @@ fn clocks_that_differ_make_no_difference_to_an_unblock() {
 }
 
 #[test]
-fn a_restarted_instance_shows_what_it_saw_before() {
+fn a_restarted_instance_shows_its_earlier_records() {
     let redis = Redis::start();
     let before = Instance::start(&redis, "a1");
     before.deny("203.0.113.7", "ann", 0);
@@ -474,13 +474,13 @@ fn a_restarted_instance_shows_what_it_saw_before() {
     after.deny("203.0.113.7", "bob", 0);
     after.publish(1);
     assert_eq!(users(&after.evidence("203.0.113.7")), ["ann", "bob"]);
-    // At once, though nobody has asked for the list.
+    // At once, even before the list is requested.
     let other = Instance::start(&redis, "b");
     assert_eq!(other.evidence("203.0.113.7")["denied"], 2);
 }
 
 #[test]
-fn what_no_instance_wrote_is_passed_over() {
+fn invalid_records_are_skipped() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     a.deny("203.0.113.7", "ann", 0);
@@ -511,7 +511,7 @@ fn what_no_instance_wrote_is_passed_over() {
     assert_eq!(users(&b.evidence("203.0.113.7")), ["ann"], "both report the same request");
     assert_eq!(b.ask("GET", "/v1/blocked/203.0.113.9").status, 404);
 
-    // Nor is it in the way for ever.
+    // Nor does it stay for ever.
     a.deny("203.0.113.9", "ann", 0);
     a.publish(1);
     eventually("it is listed", || b.listed().len() == 2);
@@ -523,7 +523,7 @@ fn what_no_instance_wrote_is_passed_over() {
 }
 
 #[test]
-fn what_could_not_be_published_is_published_later() {
+fn a_failed_publication_is_repeated() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     a.deny("203.0.113.7", "ann", 0);
@@ -547,7 +547,7 @@ fn what_could_not_be_published_is_published_later() {
 }
 
 #[test]
-fn while_redis_is_down_this_instance_s_knowledge_is_shown() {
+fn while_redis_is_down_an_instance_shows_its_own_records() {
     let redis = Redis::start();
     let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
     a.deny("203.0.113.7", "ann", 0);
@@ -580,7 +580,7 @@ fn many_clients_are_read_in_pages() {
 }
 
 #[test]
-fn as_many_instances_and_clients_as_there_may_be_redis_holds_a_bounded_number() {
+fn redis_holds_a_bounded_number_of_instances_and_clients() {
     let redis = Redis::start();
     let a = Instance::start(&redis, "a");
     let fill = "for n = 1, 100005 do

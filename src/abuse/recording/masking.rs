@@ -1,5 +1,5 @@
-//! What workers hand over, made ready to be written down: with users as they may be, each with the hash by which he is
-//! counted. That takes a while, and no lock.
+//! Masks users' names in what workers hand over, and hashes each user for the distinct count. This takes a while, and
+//! is done without a lock.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use super::{
     super::{UserNaming, address, names::NamedUser},
-    denial::{Batch, Evidence, Tally, UserTally},
+    denial::{Evidence, Tally, TickDenials, UserTally},
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
@@ -20,7 +20,7 @@ pub(in crate::abuse) struct AddressDenials {
     pub(in crate::abuse) users: Vec<DeniedUser>,
 }
 
-/// A user, and what was denied him.
+/// A user and their denials.
 #[derive(Debug)]
 pub(in crate::abuse) struct DeniedUser {
     pub(in crate::abuse) named: NamedUser,
@@ -28,7 +28,7 @@ pub(in crate::abuse) struct DeniedUser {
     pub(in crate::abuse) last: i64,
 }
 
-/// Who filled a limit of an address.
+/// The requests that filled a limit of an address.
 #[derive(Debug)]
 pub(in crate::abuse) struct LimitEvidence {
     pub(in crate::abuse) address: IpNet,
@@ -38,9 +38,9 @@ pub(in crate::abuse) struct LimitEvidence {
     pub(in crate::abuse) entries: Vec<(Arc<Entry>, Option<NamedUser>)>,
 }
 
-/// All of a batch, and how many denials of it belong to no address.
-pub(in crate::abuse) fn prepare(
-    batch: Batch,
+/// All of a worker's tick, and the number of its denials whose address is invalid.
+pub(in crate::abuse) fn mask_denials(
+    batch: TickDenials,
     names: &UserNaming,
 ) -> (Vec<AddressDenials>, Vec<LimitEvidence>, u64) {
     let mut lost = 0;
