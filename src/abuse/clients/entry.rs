@@ -73,13 +73,13 @@ impl ClientEntry {
         &mut self,
         tally: Tally,
         users: &[DeniedUser],
-        shown: &str,
+        address_text: &str,
         policies: &RecordPolicies,
         now: i64,
     ) {
         let publication = &mut self.publication;
         let own = self.own.get_or_insert_with(|| Box::new(DenialHistory::new(tally.first)));
-        own.add(tally, users, shown, policies, now, |hash, slice| {
+        own.add(tally, users, address_text, policies, now, |hash, slice| {
             if let Some(publication) = publication {
                 publication.users.add(hash, slice);
             }
@@ -201,11 +201,11 @@ impl ClientEntry {
     /// Its records, newest first, and the limits that denied it.
     pub(super) fn evidence(
         &self,
-        shown: &str,
+        address_text: &str,
         policies: &RecordPolicies,
         now: i64,
     ) -> (Vec<RequestRecord>, Vec<DenyingLimit>) {
-        let merged = self.merged_history(shown, policies, now);
+        let merged = self.merged_history(address_text, policies, now);
         merged.map_or_else(Default::default, |merged| (records(&merged), limits(&merged)))
     }
 
@@ -216,14 +216,14 @@ impl ClientEntry {
     /// Both histories as one.
     fn merged_history(
         &self,
-        shown: &str,
+        address_text: &str,
         policies: &RecordPolicies,
         now: i64,
     ) -> Option<Cow<'_, DenialHistory>> {
         match (&self.own, &self.others) {
             (Some(own), Some(others)) => {
                 let mut merged = DenialHistory::clone(own);
-                merged.merge(others, shown, policies, now);
+                merged.merge(others, address_text, policies, now);
                 Some(Cow::Owned(merged))
             }
             (own, others) => own.as_deref().or(others.as_deref()).map(Cow::Borrowed),

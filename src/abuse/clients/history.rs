@@ -64,13 +64,13 @@ impl DenialHistory {
         }
     }
 
-    /// Adds what a worker counted. `shown`: the client's address. `on_new_user` receives the
-    /// hash and the slice of each user who may be new.
+    /// Adds what a worker counted. `address_text`: the client's address. `on_new_user` receives the hash
+    /// and the slice of each user who may be new.
     pub(super) fn add(
         &mut self,
         tally: Tally,
         users: &[DeniedUser],
-        shown: &str,
+        address_text: &str,
         policies: &RecordPolicies,
         now: i64,
         mut on_new_user: impl FnMut(u64, u32),
@@ -80,7 +80,7 @@ impl DenialHistory {
             let Some(policy) = policies.name(policy) else { continue };
             self.add_policy(policy);
             let policy = Arc::clone(policy);
-            self.add_limit(HistoryLimit::new(policy, identifier, until), shown);
+            self.add_limit(HistoryLimit::new(policy, identifier, until), address_text);
         }
         for (policy, entry) in &tally.records {
             self.add_record(*policy, entry, policies, now);
@@ -127,9 +127,9 @@ impl DenialHistory {
     }
 
     /// Adds another history of the same client, but for the identity of its users.
-    pub(super) fn merge(&mut self, other: &Self, shown: &str, policies: &RecordPolicies, now: i64) {
+    pub(super) fn merge(&mut self, other: &Self, address_text: &str, policies: &RecordPolicies, now: i64) {
         self.span(other.first, other.last, other.until, other.denied);
-        other.limits.iter().for_each(|limit| self.add_limit(limit.clone(), shown));
+        other.limits.iter().for_each(|limit| self.add_limit(limit.clone(), address_text));
         self.users.remember_count(other.users.len(), policies.slice(now));
         for (policy, records) in &other.policies {
             if let Some(buffer) = self.records_mut(policy) {
@@ -177,7 +177,7 @@ impl DenialHistory {
         let _records = self.records_mut(policy);
     }
 
-    pub(super) fn add_limit(&mut self, limit: HistoryLimit, shown: &str) {
+    pub(super) fn add_limit(&mut self, limit: HistoryLimit, address_text: &str) {
         let same =
             |known: &&mut HistoryLimit| known.policy == limit.policy && known.identifier == limit.identifier;
         if let Some(known) = self.limits.iter_mut().find(same) {
@@ -186,8 +186,9 @@ impl DenialHistory {
         }
         if self.limits.len() >= LIMITS {
             // Limits of the address itself stay: they are few, and an unblock resets them.
-            let order =
-                |known: &HistoryLimit| (address::is_identifier_of(&known.identifier, shown), known.until);
+            let order = |known: &HistoryLimit| {
+                (address::is_identifier_of(&known.identifier, address_text), known.until)
+            };
             let least = (0..self.limits.len()).min_by_key(|&index| order(&self.limits[index]));
             if let Some(least) = least {
                 self.limits.swap_remove(least);

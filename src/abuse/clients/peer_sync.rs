@@ -100,15 +100,15 @@ impl ClientRegistry {
         let (mut at, mut rest) = (None, SHARED_CLIENTS);
         while rest > 0 {
             let mut clients = self.clients.lock();
-            let places: Vec<_> = clients.orders().after(Sort::Last, at).take(CHUNK.min(rest)).collect();
-            for place in &places {
-                clients.change(place.address(), |entry| {
+            let positions: Vec<_> = clients.orders().after(Sort::Last, at).take(CHUNK.min(rest)).collect();
+            for position in &positions {
+                clients.change(position.address(), |entry| {
                     let is_own = entry.own().is_some();
                     entry.publication.as_mut().filter(|_| is_own).map(|publication| publication.change(now))
                 });
             }
-            rest -= places.len();
-            at = match places.last() {
+            rest -= positions.len();
+            at = match positions.last() {
                 Some(&last) => Some(last),
                 None => return,
             };
@@ -126,11 +126,11 @@ impl ClientRegistry {
     /// known. `now`: when it was read.
     pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
         let PeerView { forgotten, snapshots, users } = found;
-        let shown = address::shown(address);
+        let address_text = address::shown(address);
         let Settings { policies, names, .. } = self.settings.read().clone();
-        let into_history = |found: ClientSnapshot| found.into_history(&shown, &policies, &names, now);
+        let into_history = |found: ClientSnapshot| found.into_history(&address_text, &policies, &names, now);
         let others = snapshots.into_iter().map(into_history).reduce(|mut all: DenialHistory, history| {
-            all.merge(&history, &shown, &policies, now);
+            all.merge(&history, &address_text, &policies, now);
             all
         });
         let forgotten = forgotten.map(|ago| now.saturating_sub(ago));

@@ -92,10 +92,10 @@ impl ClientSnapshot {
     }
 
     /// The history that it describes. It comes from outside: anything that no instance writes is left out.
-    /// `shown`: the client's address.
+    /// `address_text`: the client's address.
     pub(super) fn into_history(
         self,
-        shown: &str,
+        address_text: &str,
         policies: &RecordPolicies,
         names: &UserNaming,
         now: i64,
@@ -111,7 +111,7 @@ impl ClientSnapshot {
                 let policy = policies.intern(&limit.policy);
                 history.add_limit(
                     HistoryLimit::new(policy, names.mask_key(&limit.identifier).into(), limit.until),
-                    shown,
+                    address_text,
                 );
             }
         }

@@ -45,8 +45,8 @@ pub(in crate::abuse) fn mask_denials(
 ) -> (Vec<AddressDenials>, Vec<LimitEvidence>, u64) {
     let mut lost = 0;
     let mut all = Vec::with_capacity(batch.tallies.len());
-    for (shown, mut tally) in batch.tallies {
-        let Some(address) = address::parse(&shown) else {
+    for (address_text, mut tally) in batch.tallies {
+        let Some(address) = address::parse(&address_text) else {
             lost += tally.denied;
             continue;
         };

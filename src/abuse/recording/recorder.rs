@@ -108,20 +108,20 @@ impl Recorder {
         let TickBuffer { tallies, last, evidence, capacity, record_counts, .. } =
             &mut *self.pending.borrow_mut();
         let is_last = tallies.get_index(*last).is_some_and(|(address, _)| address == denial.address);
-        let place = if is_last { Some(*last) } else { tallies.get_index_of(denial.address) };
-        let place = place.or_else(|| {
+        let index = if is_last { Some(*last) } else { tallies.get_index_of(denial.address) };
+        let index = index.or_else(|| {
             (tallies.len() < ADDRESSES).then(|| {
                 let address = CompactString::from(denial.address);
                 let counts = record_counts.get(&address).cloned().unwrap_or_default();
                 tallies.insert_full(address, Tally::new(denial, counts)).0
             })
         });
-        let tally = place.and_then(|place| tallies.get_index_mut(place));
-        let Some(((_, tally), place)) = tally.zip(place) else {
+        let tally = index.and_then(|index| tallies.get_index_mut(index));
+        let Some(((_, tally), index)) = tally.zip(index) else {
             capacity.dropped += 1;
             return false;
         };
-        *last = place;
+        *last = index;
         count(tally, capacity);
         let is_new = tally.add_limit(denial);
         is_new && evidence.len() < EVIDENCE && address::is_identifier_of(denial.identifier, denial.address)
@@ -198,8 +198,8 @@ impl Tally {
         capacity: &mut TickCapacity,
     ) -> bool {
         self.denied += 1;
-        let place = user.and_then(|user| self.users.get_index_of(user));
-        let place = place.or_else(|| {
+        let index = user.and_then(|user| self.users.get_index_of(user));
+        let index = index.or_else(|| {
             let user = user?;
             if capacity.users == 0 {
                 capacity.dropped += 1;
@@ -208,16 +208,17 @@ impl Tally {
             capacity.users -= 1;
             Some(self.users.insert_full(user.into(), UserTally::default()).0)
         });
-        let asked = place.and_then(|place| self.users.get_index_mut(place));
-        let asked = asked.map_or(&mut self.others, |(_, asked)| asked);
-        asked.denied += 1;
-        asked.last = asked.last.max(denial.now);
+        let user_tally = index.and_then(|index| self.users.get_index_mut(index));
+        let user_tally = user_tally.map_or(&mut self.others, |(_, tally)| tally);
+        user_tally.denied += 1;
+        user_tally.last = user_tally.last.max(denial.now);
         if keep == 0 {
             return false;
         }
         let recorded = record_count(&mut self.record_counts, denial.policy);
         let is_beyond = *recorded >= keep;
-        if is_beyond && (self.extra_records >= EXTRA_RECORDS || asked.extra_records >= EXTRA_RECORDS_PER_USER)
+        if is_beyond
+            && (self.extra_records >= EXTRA_RECORDS || user_tally.extra_records >= EXTRA_RECORDS_PER_USER)
         {
             return false;
         }
@@ -226,7 +227,7 @@ impl Tally {
             return false;
         }
         self.extra_records += u32::from(is_beyond);
-        asked.extra_records += u32::from(is_beyond);
+        user_tally.extra_records += u32::from(is_beyond);
         *recorded += 1;
         capacity.records -= 1;
         true
@@ -307,15 +308,15 @@ mod tests {
     fn repeats_are_counted_and_cost_no_record() {
         let (recorder, batches, metrics) = recorder();
         let mut built = 0;
-        let mut asked = 0;
+        let mut evidence_requests = 0;
         for _ in 0..100 {
             let denial = denial("203.0.113.7", "ip:203.0.113.7", "acme");
-            asked += usize::from(recorder.record(&denial, || {
+            evidence_requests += usize::from(recorder.record(&denial, || {
                 built += 1;
                 entry(5, "acme")
             }));
         }
-        assert_eq!((built, asked), (KEEP + EXTRA_RECORDS_PER_USER as usize, 1));
+        assert_eq!((built, evidence_requests), (KEEP + EXTRA_RECORDS_PER_USER as usize, 1));
         recorder.flush();
         let batch = batches.try_recv().unwrap();
         assert_eq!(batch.denials(), 100);
