@@ -118,7 +118,7 @@ fn resolve(inner: &str, lookup: &dyn Lookup) -> Result<String, Unresolved> {
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || !name.chars().all(word) || name.starts_with(|c: char| c.is_ascii_digit()) {
         return Err(Unresolved {
-            message: format!("`${{{inner}}}` names no environment variable"),
+            message: format!("`${{{inner}}}` is not the name of an environment variable"),
             help: Some("write ${NAME}, ${NAME:-fallback} or ${file:/path}; $${ is a plain ${"),
         });
     }
@@ -129,7 +129,7 @@ fn resolve(inner: &str, lookup: &dyn Lookup) -> Result<String, Unresolved> {
         (_, Some(fallback)) => Ok(fallback.to_owned()),
         (None, None) => Err(Unresolved {
             message: format!("the environment variable `{name}` is not set"),
-            help: Some("set it, or write a fallback: ${NAME:-fallback}"),
+            help: Some("set it, or give a fallback: ${NAME:-fallback}"),
         }),
     }
 }

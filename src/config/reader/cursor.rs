@@ -102,13 +102,13 @@ impl<'t> Cursor<'t> {
             .ok()?;
         parse(&text.value)
             .map_err(|invalid| {
-                let shown = match text.inserted {
-                    _ if secret && !is_all_interpolated(written) => "this value".to_owned(),
-                    true => format!("the value of `{written}`"),
-                    false => format!("`{written}`"),
+                let message = match text.inserted {
+                    _ if secret && !is_all_interpolated(written) => invalid.about("this value"),
+                    true => invalid.about(&format!("the value of `{written}`")),
+                    false => invalid.about_written(written),
                 };
                 let unspoken = secret || text.inserted || !has_no_credentials(written);
-                self.report(format!("{shown} {}", invalid.reason), invalid.help(unspoken));
+                self.report(message, invalid.help(unspoken));
             })
             .ok()
     }
@@ -120,11 +120,11 @@ impl<'t> Cursor<'t> {
             NodeKind::Mapping { braces: true, entries }
                 if entries.iter().all(|(_, value)| value.is_null()) =>
             {
-                Some("a value that begins with { wants quotes: \"{…}\"".to_owned())
+                Some("quote a value that begins with {: \"{…}\"".to_owned())
             }
             _ => None,
         };
-        self.report(format!("expected a word, not {}", self.kind_name()), help);
+        self.report(format!("expected a single value, not {}", self.kind_name()), help);
         None
     }
 
@@ -142,7 +142,7 @@ impl<'t> Cursor<'t> {
             items
                 .filter(|item| {
                     if item.is_null() {
-                        item.report("an item without a value", None);
+                        item.report("this item has no value", None);
                     }
                     !item.is_null()
                 })
@@ -165,7 +165,7 @@ impl<'t> Cursor<'t> {
             let Some(value) = read(item) else { continue };
             if all.contains(&value) {
                 let word = item.scalar().map_or("this".to_owned(), |word| format!("`{word}`"));
-                item.report(format!("{word} stands twice in this list"), None);
+                item.report(format!("{word} is in this list twice"), None);
             } else {
                 all.push(value);
             }
@@ -188,7 +188,7 @@ impl<'t> Cursor<'t> {
     /// left out.
     pub(in crate::config) fn named_entries(self) -> Option<Vec<(Location, &'t str, Cursor<'t>)>> {
         let NodeKind::Mapping { entries, .. } = &self.node.kind else {
-            self.report(format!("expected a mapping of names, not {}", self.kind_name()), None);
+            self.report(format!("expected a mapping with names as its keys, not {}", self.kind_name()), None);
             return None;
         };
         let entries = entries.iter().map(|(key, node)| (key, Cursor { node, ..self }));
@@ -212,7 +212,7 @@ impl<'t> Cursor<'t> {
     fn kind_name(self) -> &'static str {
         match &self.node.kind {
             NodeKind::Null => "nothing",
-            NodeKind::Scalar(_) => "a word",
+            NodeKind::Scalar(_) => "a single value",
             NodeKind::List(_) => "a list",
             NodeKind::Mapping { .. } => "a mapping",
         }

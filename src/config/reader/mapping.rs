@@ -47,7 +47,7 @@ impl<'t> MappingCursor<'t> {
         let (found, node) = self.entries.iter().find(|(k, _)| k.name == key)?;
         let value = self.cursor.child(node);
         if value.is_null() {
-            let help = "write one, or leave the line out".to_owned();
+            let help = "set one, or remove the line".to_owned();
             value.report_at(found.location, format!("`{key}` has no value"), help);
             return None;
         }
@@ -115,7 +115,7 @@ impl<'t> MappingCursor<'t> {
     pub(in crate::config) fn finish_allowing(self, allowed: impl Fn(&str) -> bool) {
         for (Key { location, name }, _) in self.entries {
             if !self.known.contains(&name.as_str()) && !allowed(name) {
-                let help = suggestion(name, self.known.iter().copied(), "known here:");
+                let help = suggestion(name, self.known.iter().copied(), "known keys:");
                 self.report_at(*location, format!("unknown key `{name}`"), help);
             }
         }
@@ -140,8 +140,8 @@ impl<'t> NameTable<'t> {
     pub(in crate::config) fn resolve(&self, cursor: Cursor<'_>) -> Option<usize> {
         cursor.parse(|name| {
             self.names.iter().position(|known| *known == name).ok_or_else(|| {
-                let invalid = Invalid::new(format!("is the name of no {}", self.kind));
-                match suggestion(name, self.names.iter().copied(), "there are:") {
+                let invalid = Invalid::unknown_name(self.kind);
+                match suggestion(name, self.names.iter().copied(), "known names:") {
                     Some(help) => invalid.suggestion(help),
                     None => invalid,
                 }

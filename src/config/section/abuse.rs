@@ -21,8 +21,8 @@ const DEFAULT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_FACTOR: f64 = 2.0;
 const DEFAULT_JITTER: f64 = 0.1;
 
-const KEY: &str = "who is shut out: `key: ip`, or `key: user`";
-const AFTER: &str = "how many denied requests in how long, such as `after: 20/1m`";
+const KEY: &str = "what to ban: `key: ip` or `key: user`";
+const AFTER: &str = "the number of denied requests that triggers a ban, such as `after: 20/1m`";
 const FOR: &str = "how long the first ban lasts, such as `for: 5m`";
 
 /// Reads all rules. `None` if one is invalid.
@@ -68,8 +68,8 @@ fn rule(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -
 fn key(value: Cursor<'_>, identity: IdentitySources) -> Option<BanKey> {
     let key = value.parse(choice(&[("ip", BanKey::Ip), ("user", BanKey::User)]))?;
     if key == BanKey::User && !identity.has_users {
-        let help = "say where the user ID comes from, in `user` at the top level";
-        value.report("no request has a user as long as `user` is not configured", help.to_owned());
+        let help = "set where the user ID comes from: `user` at the top level";
+        value.report("no request has a user ID, because `user` is not configured", help.to_owned());
     }
     Some(key)
 }
@@ -88,7 +88,7 @@ fn max(mapping: &mut MappingCursor<'_>, first_duration: Option<Duration>) -> Dur
     let Some(value) = mapping.take("max") else { return default };
     let Some(max) = value.parse(duration(MIN_BAN..=MAX_DURATION)) else { return default };
     if first_duration.is_some_and(|first_duration| max < first_duration) {
-        value.report("no ban would last as long as `for` says", "`max` is at least `for`".to_owned());
+        value.report("`max` is shorter than `for`", "set `max` to at least `for`".to_owned());
     }
     max
 }
@@ -105,8 +105,8 @@ pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {
     // An invalid secret was reported. Do not report it as missing as well.
     let is_missing = secret.as_ref().is_none_or(|secret| secret.as_deref() == Some(""));
     if let Some(value) = users_value.filter(|_| users == Users::Hashed && is_missing) {
-        let help = "set `secret`, to the same on every instance".to_owned();
-        value.report("there is no secret to hash users by", help);
+        let help = "set `secret`, to the same value on every instance".to_owned();
+        value.report("hashing user IDs needs a secret", help);
     }
     let secret = secret.flatten().filter(|secret| !secret.is_empty()).map(Secret::new);
     Abuse { retain, users, secret }

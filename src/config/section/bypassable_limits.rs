@@ -28,8 +28,8 @@ pub(super) fn warn(drafts: &[DraftRoute<'_>], policies: &[Arc<Policy>], identity
         let more = if names.len() > MAX_NAMED { ", …" } else { "" };
         names.truncate(MAX_NAMED);
         let message = format!(
-            "all limits of route `{}` count by what its clients choose ({}{more}): with a new value in each request a \
-             client is never limited",
+            "every limit of route `{}` counts by values that clients choose ({}{more}): a client that changes \
+                them in each request is never limited",
             route.name,
             names.join(", ")
         );

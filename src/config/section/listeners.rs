@@ -15,7 +15,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>) -> Vec<Listener> {
     let mut listeners: Vec<Listener> = Vec::new();
     let items = list.list();
     if items.as_ref().is_some_and(Vec::is_empty) {
-        list.report("there is no listener, so nobody would be served", None);
+        list.report("no listener is configured, so nothing would be served", None);
     }
     for item in items.unwrap_or_default() {
         let Some(mut mapping) = item.mapping() else { continue };
@@ -26,7 +26,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>) -> Vec<Listener> {
             continue;
         };
         if listeners.iter().any(|other| same_socket(other.address, address)) {
-            value.report("another listener has this address already", None);
+            value.report("another listener already uses this address", None);
         }
         listeners.push(Listener { address });
     }
@@ -47,11 +47,11 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
     mapping.finish();
     let address_or_admin = address_value.unwrap_or(value);
     if missing && !address.ip().is_loopback() {
-        let help = "set `token`, or listen at 127.0.0.1".to_owned();
-        address_or_admin.report("an admin port that others can reach needs a token", help);
+        let help = "set `token`, or listen on 127.0.0.1".to_owned();
+        address_or_admin.report("an admin port that is reachable from other machines needs a token", help);
     }
     if listeners.iter().any(|listener| same_socket(listener.address, address)) {
-        address_or_admin.report("a listener has this address already", None);
+        address_or_admin.report("a listener already uses this address", None);
     }
     Admin { address, token: token.flatten().flatten().map(Secret::new) }
 }

@@ -36,7 +36,7 @@ pub(super) fn routes(
     let list = value?;
     let items = list.list()?;
     if items.is_empty() {
-        list.report("there is no route, so nothing would be served", None);
+        list.report("no route is configured, so nothing would be served", None);
     }
     let mut drafts = Vec::new();
     let mut complete = true;
@@ -109,7 +109,7 @@ fn conditions<'t, T: PartialEq>(
 ) -> Option<Vec<T>> {
     let count = list.list()?.len();
     if count == 0 {
-        list.report("an empty list matches no request", "leave it out to match any".to_owned());
+        list.report("an empty list matches no request", "remove it to match any".to_owned());
         return None;
     }
     let all = list.unique_items(read);
@@ -128,7 +128,11 @@ fn headers(value: Cursor<'_>) -> Option<Vec<(HeaderName, HeaderValue)>> {
                 value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
             }
             Ok(name) if all.iter().any(|(other, _)| *other == name) => {
-                value.report_at(location, format!("`{name}` stands twice; case doesn't matter"), None);
+                value.report_at(
+                    location,
+                    format!("`{name}` is set twice; header names are case-insensitive"),
+                    None,
+                );
             }
             Ok(name) => all.extend(content.map(|content| (name, content))),
         }
@@ -143,7 +147,9 @@ fn with_unique_names(drafts: Vec<DraftRoute<'_>>) -> Vec<Route> {
     for draft in &drafts {
         let Some(cursor) = draft.name else { continue };
         if let Some(line) = lines.get(&draft.route.name) {
-            let help = format!("the route in line {line} has it already; metrics tell routes apart by name");
+            let help = format!(
+                "the route in line {line} already has it; route names must be unique, since metrics use them"
+            );
             cursor.report(format!("the name `{}` is taken", cursor.scalar().unwrap_or_default()), help);
         } else {
             lines.insert(draft.route.name.clone(), cursor.location().line);

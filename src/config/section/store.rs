@@ -20,7 +20,7 @@ pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
     let Some(value) = value else { return default };
     if let Some(word) = value.scalar() {
         if word == "redis" || word.contains("://") {
-            value.report("a store in Redis is a mapping that holds the URL", SMALLEST_REDIS.to_owned());
+            value.report("`redis` needs a URL", SMALLEST_REDIS.to_owned());
         } else {
             value.parse(choice(&[("memory", ())]));
         }
@@ -47,7 +47,7 @@ const UNSUPPORTED: [&str; 2] = ["sentinel", "cluster"];
 
 fn redis(value: Cursor<'_>) -> Option<Redis> {
     if value.scalar().is_some() {
-        value.report("expected a mapping, not a word", SMALLEST_REDIS.to_owned());
+        value.report("expected a mapping, not a single value", SMALLEST_REDIS.to_owned());
         return None;
     }
     let mut mapping = value.mapping()?;
@@ -55,10 +55,10 @@ fn redis(value: Cursor<'_>) -> Option<Redis> {
     if let (Some(location), Some(url)) = (mapping.key_location("tls"), &url)
         && url.scheme() != "rediss"
     {
-        let help = "write rediss:// to speak TLS, or leave `tls` out";
+        let help = "write rediss:// to use TLS, or remove `tls`";
         mapping.report_at(
             location,
-            format!("`tls` is for rediss://, not for {}://", url.scheme()),
+            format!("`tls` works only with rediss://, not with {}://", url.scheme()),
             help.to_owned(),
         );
     }
@@ -77,7 +77,7 @@ fn url<'t>(mapping: &mut MappingCursor<'t>) -> Option<Cursor<'t>> {
     let mut others = false;
     for later in UNSUPPORTED {
         if let Some(location) = mapping.key_location(later) {
-            let help = "give the URL of one Redis: `url: redis://HOST:PORT`".to_owned();
+            let help = "set the URL of a single Redis: `url: redis://HOST:PORT`".to_owned();
             mapping.report_at(location, format!("`{later}` is not supported yet"), help);
             others = true;
         }
@@ -91,8 +91,8 @@ fn tls(value: Cursor<'_>) -> RedisTls {
     let (cert, key) = (mapping.take("cert"), mapping.take("key"));
     for (one, other) in [("cert", "key"), ("key", "cert")] {
         if let Some(location) = mapping.key_location(one).filter(|_| !mapping.has_or_misspells(other)) {
-            let help = format!("the certificate and its key come together: `{other}: FILE`");
-            mapping.report_at(location, format!("`{one}` stands without `{other}`"), help);
+            let help = format!("a certificate and its key go together: add `{other}: FILE`");
+            mapping.report_at(location, format!("`{one}` is set without `{other}`"), help);
         }
     }
     mapping.finish();

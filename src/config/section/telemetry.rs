@@ -35,12 +35,12 @@ fn destination(text: &str) -> Result<Destination, Invalid> {
     let expected = "stdout, or the path of a file";
     match text {
         "stdout" => Ok(Destination::Stdout),
-        "" => Err(Invalid::new("is no file").expected(expected)),
+        "" => Err(Invalid::new("is not a file").expected(expected)),
         // A misspelling would otherwise become a file of that name.
         _ if !text.contains(['/', '.']) && damerau_levenshtein(text, "stdout") <= 3 => {
-            Err(Invalid::new("is not a choice here")
+            Err(Invalid::new("is not valid here")
                 .expected(expected)
-                .suggestion(format!("did you mean `stdout`? A file of this name is written ./{text}")))
+                .suggestion(format!("did you mean `stdout`? For a file of this name, write ./{text}")))
         }
         _ => Ok(Destination::File(PathBuf::from(text))),
     }
@@ -70,8 +70,8 @@ const DEFAULT_TRACE_SAMPLE: f64 = 0.01;
 
 pub(super) fn tracing(value: Cursor<'_>) -> Option<Tracing> {
     if value.scalar().is_some() {
-        let help = "such as `tracing: { otlp: http://127.0.0.1:4318 }`; to trace nothing, leave it out";
-        value.report("expected a mapping, not a word", help.to_owned());
+        let help = "such as `tracing: { otlp: http://127.0.0.1:4318 }`; to turn tracing off, remove it";
+        value.report("expected a mapping, not a single value", help.to_owned());
         return None;
     }
     let mut mapping = value.mapping()?;

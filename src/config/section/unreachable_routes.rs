@@ -8,7 +8,9 @@ pub(super) fn report(drafts: &[DraftRoute<'_>]) {
     for (index, later) in drafts.iter().enumerate() {
         if let Some(earlier) = drafts[..index].iter().find(|earlier| covers(&earlier.route, &later.route)) {
             let line = earlier.cursor.location().line;
-            let help = format!("the route in line {line} takes all that it matches; put this one before it");
+            let help = format!(
+                "the route in line {line} matches all of its requests first; move this route before it"
+            );
             later.cursor.report("no request ever reaches this route", help);
         }
     }

@@ -35,7 +35,7 @@ pub(super) fn upstreams<'t>(value: Option<Cursor<'t>>, policies: &NameTable<'_>)
     let entries = value.and_then(|value| {
         let entries = value.named_entries()?;
         if entries.is_empty() {
-            value.report("there is no upstream, so nothing could be forwarded", None);
+            value.report("no upstream is configured, so nothing could be forwarded", None);
         }
         Some(entries)
     });

@@ -38,7 +38,7 @@ const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
     ("EdDSA", JwtAlgorithm::EdDsa),
 ];
 
-const FORM: &str = "one of `jwt: {…}`, `header: NAME`, `cookie: NAME`, or the word `basic`";
+const FORM: &str = "one of `jwt: {…}`, `header: NAME`, `cookie: NAME` or `basic`";
 
 /// The sources of user IDs in the order in which they are tried, and the identities that requests can have.
 pub(super) fn user_sources(
@@ -67,7 +67,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     if item.scalar().is_some() {
         return item.parse(|text| match text {
             "basic" => Ok(UserSource::Basic),
-            _ => Err(Invalid::new("is no source of user IDs").expected(FORM)),
+            _ => Err(Invalid::new("is not a source of user IDs").expected(FORM)),
         });
     }
     let mut mapping = item.mapping()?;
@@ -78,8 +78,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     identity.has_verified_users |= mapping.has_or_misspells("jwt")
         || mapping.has_or_misspells("header") && from.and_then(Cursor::scalar) != Some("anyone");
     if several || !["jwt", "header", "cookie"].into_iter().any(|key| mapping.has_or_misspells(key)) {
-        mapping
-            .report("a source of user IDs is exactly one token, one header or one cookie", FORM.to_owned());
+        mapping.report("each source of user IDs is exactly one token, header or cookie", FORM.to_owned());
         mapping.finish();
         return None;
     }
@@ -91,7 +90,7 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
         return cookie.parse(cookie_name).map(UserSource::Cookie);
     }
     if let Some(jwt) = jwt {
-        report_from(&mapping, "a token counts if it is verified, whoever sends it");
+        report_from(&mapping, "a token is verified, no matter where it comes from");
         mapping.finish();
         return read_jwt(jwt.mapping()?).map(UserSource::Jwt);
     }
@@ -99,15 +98,15 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
     let name = header?.parse(field_name)?;
     let from = believed?;
     if from == HeaderFrom::TrustedProxies && !identity.has_trusted_proxies {
-        let help = "list the gateway that sets it in `trusted_proxies`, or write `from: anyone`";
-        item.report("there are no trusted_proxies, so this header is never believed", help.to_owned());
+        let help = "add the gateway that sets it to `trusted_proxies`, or write `from: anyone`";
+        item.report("no trusted_proxies are configured, so this header is never trusted", help.to_owned());
     }
     Some(UserSource::Header { name, from })
 }
 
 fn report_from(mapping: &MappingCursor<'_>, why: &str) {
     if let Some(location) = mapping.key_location("from") {
-        mapping.report_at(location, format!("`from` is for headers: {why}"), None);
+        mapping.report_at(location, format!("`from` works only for headers: {why}"), None);
     }
 }
 
@@ -121,16 +120,18 @@ fn read_jwt(mut mapping: MappingCursor<'_>) -> Option<Jwt> {
     let algorithm = mapping.take("algorithm").map(|value| value.parse(choice(&ALGORITHMS)));
     let issuer = mapping.take("issuer").map(|value| value.parse(printable_text));
     let audience = mapping.take("audience").map(|value| value.parse(printable_text));
-    let key = mapping.require("key", "by what tokens are verified: `key: { file: keys/jwt.pem }`");
+    let key = mapping.require("key", "the key that verifies tokens: `key: { file: keys/jwt.pem }`");
     mapping.finish();
     let key = key?;
     if key.scalar().is_some() {
-        key.report("expected a mapping, not a word", "write `key: { file: FILE }`".to_owned());
+        key.report("expected a mapping, not a single value", "write `key: { file: FILE }`".to_owned());
         return None;
     }
     let mut key = key.mapping()?;
-    let file =
-        key.require("file", "a public key or certificate in PEM, a JSON Web Key set, or the secret of HS");
+    let file = key.require(
+        "file",
+        "a public key or certificate in PEM, a JSON Web Key set, or the secret for HS256, HS384 or HS512",
+    );
     key.finish();
     let algorithm = ok_if_absent(algorithm)?;
     let (key, ()) = file?.file(token_key(algorithm))?;

@@ -12,7 +12,7 @@ pub(in crate::config) fn choice<T: Copy>(
             return Ok(*value);
         }
         let words: Vec<_> = options.iter().map(|(word, _)| *word).collect();
-        let invalid = Invalid::new("is not a choice here").expected(format!("one of {}", words.join(", ")));
+        let invalid = Invalid::new("is not valid here").expected(format!("one of {}", words.join(", ")));
         Err(match nearest(text, words) {
             Some(word) => invalid.suggestion(format!("did you mean `{word}`?")),
             None => invalid,

@@ -14,7 +14,7 @@ const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "
 
 /// Reads the name of a header field, in any case.
 pub(in crate::config) fn field_name(text: &str) -> Result<HeaderName, Invalid> {
-    text.parse().map_err(|_| Invalid::new("is not the name of a header field"))
+    text.parse().map_err(|_| Invalid::new("is not a valid header name"))
 }
 
 /// Fields that frame a message, belong to one connection, or carry credentials. They cannot have another use.
@@ -76,7 +76,8 @@ pub(in crate::config) fn request_id_field_name(text: &str) -> Result<HeaderName,
     let name = unreserved_field_name(text)?;
     let known = name.as_str();
     if STANDARD_FIELDS.contains(&known) || STANDARD_PREFIXES.iter().any(|family| known.starts_with(family)) {
-        return Err(Invalid::new("is a field with another use").expected("a field of its own: x-request-id"));
+        return Err(Invalid::new("is a header with another purpose")
+            .expected("use a header for this alone, such as x-request-id"));
     }
     Ok(name)
 }
@@ -85,7 +86,9 @@ pub(in crate::config) fn request_id_field_name(text: &str) -> Result<HeaderName,
 pub(in crate::config) fn unreserved_field_name(text: &str) -> Result<HeaderName, Invalid> {
     let name = field_name(text)?;
     if RESERVED_FIELDS.contains(&name.as_str()) {
-        return Err(Invalid::new("is a field that HTTP itself needs").expected("another one, such as x-NAME"));
+        return Err(
+            Invalid::new("is a header that HTTP itself needs").expected("use another header, such as x-NAME")
+        );
     }
     Ok(name)
 }
@@ -112,12 +115,12 @@ pub(in crate::config) fn reply_field_name(text: &str) -> Result<HeaderName, Inva
     let name = field_name(text)?;
     match name.as_str() {
         "content-type" => {
-            Err(Invalid::new("has a setting of its own")
-                .expected("beside `headers`: `content_type: text/html`"))
+            Err(Invalid::new("has its own setting")
+                .expected("set `content_type: text/html` next to `headers`"))
         }
         known if GENERATED_FIELDS.contains(&known) || known.starts_with("x-ratelimit-") => {
-            Err(Invalid::new("is a field that every such reply has already")
-                .expected("another one, such as x-NAME"))
+            Err(Invalid::new("is a header that Tollgate sets in every such response")
+                .expected("use another header, such as x-NAME"))
         }
         _ => Ok(name),
     }
@@ -128,14 +131,14 @@ pub(in crate::config) fn field_value(text: &str) -> Result<HeaderValue, Invalid>
     let trimmed = text.trim_matches([' ', '\t']) == text;
     match HeaderValue::from_str(text) {
         Ok(value) if trimmed => Ok(value),
-        _ => Err(Invalid::new("is not a value that a header field can have")),
+        _ => Err(Invalid::new("is not a valid header value")),
     }
 }
 
 /// Reads a method; they are case-sensitive (RFC 9110, 9.1).
 pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
     let upper = text.to_ascii_uppercase();
-    let invalid = || Invalid::new("is not a method");
+    let invalid = || Invalid::new("is not an HTTP method");
     if METHODS.contains(&text) {
         return Method::from_bytes(text.as_bytes()).map_err(|_| invalid());
     }
@@ -152,12 +155,13 @@ pub(in crate::config) fn method(text: &str) -> Result<Method, Invalid> {
 
 /// Reads the name of a cookie (RFC 6265, 4.1.1).
 pub(in crate::config) fn cookie_name(text: &str) -> Result<String, Invalid> {
-    is_token(text).then(|| text.to_owned()).ok_or_else(|| Invalid::new("is not the name of a cookie"))
+    is_token(text).then(|| text.to_owned()).ok_or_else(|| Invalid::new("is not a valid cookie name"))
 }
 
 /// Reads a pseudonym for `Via` (RFC 9110, 7.6.3).
 pub(in crate::config) fn pseudonym(text: &str) -> Result<String, Invalid> {
-    let invalid = || Invalid::new("cannot stand in Via").expected("a word without spaces, such as tollgate");
+    let invalid =
+        || Invalid::new("cannot be used in Via").expected("write a word without spaces, such as tollgate");
     is_token(text).then(|| text.to_owned()).ok_or_else(invalid)
 }
 
@@ -166,9 +170,8 @@ pub(in crate::config) fn bearer_token(text: &str) -> Result<Option<String>, Inva
     match text {
         "" => Ok(None),
         _ if text.bytes().all(|b| b.is_ascii_graphic()) => Ok(Some(text.to_owned())),
-        _ => {
-            Err(Invalid::new("cannot be a bearer token").expected("visible ASCII characters, without spaces"))
-        }
+        _ => Err(Invalid::new("is not a valid bearer token")
+            .expected("use visible ASCII characters without spaces")),
     }
 }
 
@@ -179,8 +182,10 @@ fn is_token(text: &str) -> bool {
 
 /// Reads `401`, or a whole class: `4xx`.
 pub(in crate::config) fn status_range(text: &str) -> Result<RangeInclusive<u16>, Invalid> {
-    let invalid =
-        || Invalid::new("is neither a status nor a class of them").expected("401, or 4xx: 1xx to 5xx");
+    let invalid = || {
+        Invalid::new("is not a status code or a class of them")
+            .expected("write a status such as 401, or a class from 1xx to 5xx")
+    };
     if let Some(class) = text.strip_suffix("xx") {
         let class = whole_number(class).filter(|class| (1..=5).contains(class) && text.len() == 3);
         let first = class.and_then(|class| u16::try_from(class * 100).ok()).ok_or_else(invalid)?;
@@ -188,7 +193,7 @@ pub(in crate::config) fn status_range(text: &str) -> Result<RangeInclusive<u16>,
     }
     let status = u16::try_from(whole_number(text).ok_or_else(invalid)?).unwrap_or(u16::MAX);
     if !(100..=599).contains(&status) {
-        return Err(Invalid::new("is no status").expected("from 100 to 599"));
+        return Err(Invalid::new("is not a status code").expected("from 100 to 599"));
     }
     Ok(status..=status)
 }
@@ -196,10 +201,10 @@ pub(in crate::config) fn status_range(text: &str) -> Result<RangeInclusive<u16>,
 /// Reads the status of a reply to a denied client.
 pub(in crate::config) fn denial_status(text: &str) -> Result<StatusCode, Invalid> {
     let status = number(400..=599)(text).map_err(|_| {
-        Invalid::new("is no status that denies something").expected("from 400 to 599, such as 429 or 503")
+        Invalid::new("is not an error status").expected("from 400 to 599, such as 429 or 503")
     })?;
     let status = u16::try_from(status).ok().and_then(|status| StatusCode::from_u16(status).ok());
-    status.ok_or_else(|| Invalid::new("is no status"))
+    status.ok_or_else(|| Invalid::new("is not a status code"))
 }
 
 #[cfg(test)]

@@ -8,13 +8,36 @@ use std::borrow::Cow;
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::config) struct Invalid {
     pub(in crate::config) reason: Cow<'static, str>,
+    /// The beginning of a sentence that ends with the scalar: `no upstream is named`.
+    unknown_name: Option<String>,
     expected: Option<Cow<'static, str>>,
     suggestion: Option<String>,
 }
 
 impl Invalid {
     pub(in crate::config) fn new(reason: impl Into<Cow<'static, str>>) -> Self {
-        Self { reason: reason.into(), expected: None, suggestion: None }
+        Self { reason: reason.into(), unknown_name: None, expected: None, suggestion: None }
+    }
+
+    /// The scalar should be the name of a `kind`, such as `upstream`, but none has this name.
+    pub(in crate::config) fn unknown_name(kind: &str) -> Self {
+        Self {
+            unknown_name: Some(format!("no {kind} is named")),
+            ..Self::new(format!("does not name any {kind}"))
+        }
+    }
+
+    /// The whole sentence about a scalar that is `written` so in the file.
+    pub(in crate::config) fn about_written(&self, written: &str) -> String {
+        match &self.unknown_name {
+            Some(beginning) => format!("{beginning} `{written}`"),
+            None => self.about(&format!("`{written}`")),
+        }
+    }
+
+    /// The whole sentence about a scalar that must not be shown. `stand_in`: what to call it.
+    pub(in crate::config) fn about(&self, stand_in: &str) -> String {
+        format!("{stand_in} {}", self.reason)
     }
 
     /// Adds the expected form.

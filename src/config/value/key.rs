@@ -34,7 +34,7 @@ pub(in crate::config) fn key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
     for word in text.split('+') {
         let part = key_part(word)?;
         if parts.contains(&part) {
-            return Err(Invalid::new("has a part twice"));
+            return Err(Invalid::new("names the same part twice"));
         }
         parts.push(part);
     }
@@ -61,16 +61,18 @@ fn key_part(word: &str) -> Result<KeyPart, Invalid> {
         },
     }
     .map_err(|invalid| match named {
-        Some(("header" | "cookie", _)) => {
-            Invalid::new("has a name in it that no header field or cookie can have")
+        Some((kind @ ("header" | "cookie"), name)) if name.starts_with(' ') => {
+            let suggestion = format!("write `{kind}:{}`", name.trim());
+            Invalid::new(format!("has a space after `{kind}:`")).suggestion(suggestion)
         }
+        Some((kind @ ("header" | "cookie"), _)) => Invalid::new(format!("has an invalid {kind} name")),
         _ => invalid,
     })
 }
 
 fn unknown_key(kind: &str) -> Invalid {
     let invalid = Invalid::new("is not a key")
-        .expected(format!("one of {}, or several: ip+path", KEY_FORMS.join(", ")));
+        .expected(format!("one of {}, or several joined by +, such as ip+path", KEY_FORMS.join(", ")));
     let bare = KEY_FORMS.map(|kind| kind.split(':').next().unwrap_or(kind));
     let near = nearest(kind, bare).and_then(|near| KEY_FORMS.into_iter().find(|kind| kind.starts_with(near)));
     match near {
@@ -93,10 +95,12 @@ pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
         kind => network(text).map(Condition::Address).map_err(|invalid| {
             let near = kind.and_then(|(kind, _)| nearest(kind, ["user", "jwt", "header"]));
             match near.and_then(|near| CONDITION_FORMS.into_iter().find(|kind| kind.starts_with(near))) {
-                Some(near) => Invalid::new("is no condition").suggestion(format!("did you mean `{near}`?")),
+                Some(near) => {
+                    Invalid::new("is not a valid condition").suggestion(format!("did you mean `{near}`?"))
+                }
                 None if text.parse::<ipnet::IpNet>().is_ok() => invalid,
-                None => Invalid::new("is no condition")
-                    .expected(format!("an address or a network, or one of {}", CONDITION_FORMS.join(", "))),
+                None => Invalid::new("is not a valid condition")
+                    .expected(format!("an address, a network, or one of {}", CONDITION_FORMS.join(", "))),
             }
         }),
     }

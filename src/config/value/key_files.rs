@@ -18,28 +18,28 @@ use crate::{config::model::JwtAlgorithm, identity::keys::Keys};
 pub(in crate::config) fn authorities(bytes: &[u8]) -> Result<(), Invalid> {
     let mut trusted = RootCertStore::empty();
     for certificate in certificates(bytes)? {
-        trusted.add(certificate).map_err(|_| Invalid::new("holds a certificate that is damaged"))?;
+        trusted.add(certificate).map_err(|_| Invalid::new("contains a damaged certificate"))?;
     }
     Ok(())
 }
 
 /// Reads a chain of at least one certificate.
 pub(in crate::config) fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Invalid> {
-    let expected = "a file in PEM, with -----BEGIN CERTIFICATE-----";
+    let expected = "use a PEM file with -----BEGIN CERTIFICATE-----";
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
     match chain {
-        Ok(chain) if chain.is_empty() => Err(Invalid::new("holds no certificate").expected(expected)),
+        Ok(chain) if chain.is_empty() => Err(Invalid::new("contains no certificate").expected(expected)),
         Ok(chain) => Ok(chain),
-        Err(_) => Err(Invalid::new("is damaged: it is not PEM throughout").expected(expected)),
+        Err(_) => Err(Invalid::new("is damaged: not all of it is valid PEM").expected(expected)),
     }
 }
 
 /// Reads the first private key.
 pub(in crate::config) fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, Invalid> {
-    let expected = "a file in PEM, with -----BEGIN PRIVATE KEY-----, and not encrypted";
+    let expected = "use an unencrypted PEM file with -----BEGIN PRIVATE KEY-----";
     PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
-        Error::NoItemsFound => Invalid::new("holds no private key").expected(expected),
-        _ => Invalid::new("is damaged: it is not PEM throughout").expected(expected),
+        Error::NoItemsFound => Invalid::new("contains no private key").expected(expected),
+        _ => Invalid::new("is damaged: not all of it is valid PEM").expected(expected),
     })
 }
 
@@ -50,12 +50,12 @@ pub(in crate::config) fn check_key_matches(
 ) -> Result<(), Invalid> {
     match CertifiedKey::from_der(chain, key, &default_provider()) {
         Ok(_) => Ok(()),
-        Err(rustls::Error::InconsistentKeys(_)) => Err(Invalid::new("is not the key of `cert`")),
-        Err(rustls::Error::InvalidCertificate(_)) => Err(Invalid::new("has a `cert` that is damaged")),
-        Err(_) => {
-            Err(Invalid::new("holds a private key of a kind that is not known")
-                .expected("RSA, ECDSA, Ed25519"))
+        Err(rustls::Error::InconsistentKeys(_)) => Err(Invalid::new("is not the private key of `cert`")),
+        Err(rustls::Error::InvalidCertificate(_)) => {
+            Err(Invalid::new("cannot be checked, because `cert` is damaged"))
         }
+        Err(_) => Err(Invalid::new("contains a private key of an unsupported type")
+            .expected("supported types: RSA, ECDSA, Ed25519")),
     }
 }
 

@@ -4,18 +4,18 @@ use super::Invalid;
 
 /// Reads a name that something outside has given: a claim, an issuer.
 pub(in crate::config) fn printable_text(text: &str) -> Result<String, Invalid> {
-    checked_name(text, |c| !c.is_control(), "any characters that can be printed")
+    checked_name(text, |c| !c.is_control(), "use printable characters")
 }
 
 /// Reads the name of a policy, an upstream or a ban. They become parts of keys, metrics and header fields.
 pub(in crate::config) fn resource_name(text: &str) -> Result<String, Invalid> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-    checked_name(text, |c| u8::try_from(c).is_ok_and(allowed), "letters, digits, and . _ -")
+    checked_name(text, |c| u8::try_from(c).is_ok_and(allowed), "use letters, digits, and . _ -")
 }
 
 /// Reads the name of a route, which is a label in metrics and in logs.
 pub(in crate::config) fn route_name(text: &str) -> Result<String, Invalid> {
-    checked_name(text, |c| !c.is_control(), "any characters that can be printed")
+    checked_name(text, |c| !c.is_control(), "use printable characters")
 }
 
 /// Reads the prefix of all keys in Redis. A brace in it would begin a hash tag, which decides the slot of a key in a
@@ -24,7 +24,10 @@ pub(in crate::config) fn key_prefix(text: &str) -> Result<String, Invalid> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b':');
     match (1..=64).contains(&text.len()) && text.bytes().all(allowed) {
         true => Ok(text.to_owned()),
-        false => Err(Invalid::new("cannot begin a key").expected("1 to 64 letters, digits, and _ - . :")),
+        false => {
+            Err(Invalid::new("is not a valid key prefix")
+                .expected("use 1 to 64 letters, digits, and _ - . :"))
+        }
     }
 }
 
@@ -35,11 +38,11 @@ fn checked_name(
     expected: &'static str,
 ) -> Result<String, Invalid> {
     if text.is_empty() || text.chars().count() > 128 {
-        return Err(Invalid::new("is too short or too long for a name").expected("from 1 to 128 characters"));
+        return Err(Invalid::new("is not a valid length for a name").expected("from 1 to 128 characters"));
     }
     match text.trim() == text && text.chars().all(allowed) {
         true => Ok(text.to_owned()),
-        false => Err(Invalid::new("cannot be a name").expected(expected)),
+        false => Err(Invalid::new("is not a valid name").expected(expected)),
     }
 }
 

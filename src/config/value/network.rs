@@ -8,12 +8,13 @@ use super::Invalid;
 
 /// Reads `0.0.0.0:8080` or `[::]:8080`.
 pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invalid> {
-    let expected = "an IP address and a port: 0.0.0.0:8080 for every address, 127.0.0.1:8080, \"[::]:8080\"";
+    let expected =
+        "write an IP address and a port: 127.0.0.1:8080, \"[::]:8080\", or 0.0.0.0:8080 for every address";
     if text.starts_with("unix:") {
         return Err(Invalid::new("is a Unix socket, which is not supported yet").expected(expected));
     }
     text.parse().map_err(|_| {
-        let invalid = Invalid::new("is not an address to listen at").expected(expected);
+        let invalid = Invalid::new("is not an address to listen on").expected(expected);
         let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
         match (host, port.parse::<u16>()) {
             ("localhost", Ok(port)) => invalid.suggestion(format!("did you mean `127.0.0.1:{port}`?")),
@@ -29,7 +30,8 @@ pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invali
 /// Reads `203.0.113.7`, `10.0.0.0/8`, `2001:db8::/32`. An IPv4-mapped address (`::ffff:10.0.0.1`) becomes IPv4.
 pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
     let invalid = || {
-        Invalid::new("is not an address or a network").expected("203.0.113.7, 10.0.0.0/8, \"2001:db8::/32\"")
+        Invalid::new("is not an address or a network")
+            .expected("such as 203.0.113.7, 10.0.0.0/8, \"2001:db8::/32\"")
     };
     let network: IpNet = match text.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().into(),
@@ -46,8 +48,8 @@ pub(in crate::config) fn network(text: &str) -> Result<IpNet, Invalid> {
         return Ok(network);
     }
     let (whole, one) = (network.trunc(), network.addr());
-    Err(Invalid::new("has an address that goes on behind its prefix")
-        .suggestion(format!("`{whole}` for the network, or `{one}` for the address alone")))
+    Err(Invalid::new("has bits set beyond its prefix length")
+        .suggestion(format!("write `{whole}` for the network, or `{one}` for the single address")))
 }
 
 /// Whether `text` is the host of a URL: a name, or an address, IPv6 in brackets.
@@ -98,7 +100,7 @@ mod tests {
         assert_eq!(shown("0.0.0.0/0"), Ok("0.0.0.0/0".to_owned()));
         assert_eq!(
             shown("10.0.0.1/8"),
-            Err("`10.0.0.0/8` for the network, or `10.0.0.1` for the address alone".to_owned())
+            Err("write `10.0.0.0/8` for the network, or `10.0.0.1` for the single address".to_owned())
         );
         for text in ["", "10.0.0.0/33", "10/8", "example.com", "10.0.0.0/"] {
             assert!(network(text).is_err(), "{text}");

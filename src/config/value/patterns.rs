@@ -10,26 +10,26 @@ use crate::config::model::{HostPattern, PathPattern, Segment};
 /// A template that ends in `/` has an empty last segment: `/users/{id}/` is not `/users/{id}`.
 pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid> {
     let invalid = |reason: &'static str| {
-        Invalid::new(reason).expected("paths are written /login, /files/* or \"/users/{id}/posts\"")
+        Invalid::new(reason).expected("write paths such as /login, /files/* or \"/users/{id}/posts\"")
     };
     let Some(path) = text.strip_prefix('/') else {
         return Err(invalid("does not begin with /").suggestion(format!("did you mean `/{text}`?")));
     };
     if text.contains(['?', '#']) {
-        return Err(invalid("has a query or a fragment, which no path has"));
+        return Err(invalid("has a query or a fragment, which is not part of a path"));
     }
     if !text.bytes().all(|b| b.is_ascii_graphic()) || !is_percent_encoded(text) {
-        return Err(invalid("has characters that a path has only percent-encoded (%20)"));
+        return Err(invalid("has characters that must be percent-encoded in a path, such as %20"));
     }
     if path.split('/').any(|segment| matches!(segment, "." | "..")) {
-        return Err(invalid("has a . or .. segment, which no request has once it is normalised"));
+        return Err(invalid("has a . or .. segment, which no normalised request has"));
     }
     let (prefix, wildcard) = match text.strip_suffix("/*") {
         Some(prefix) => (prefix, true),
         None => (text, false),
     };
     if prefix.contains('*') {
-        return Err(invalid("has a * that is not its whole last segment"));
+        return Err(invalid("has a * that is not the whole of its last segment"));
     }
     if !text.contains(['{', '}']) {
         return Ok(match wildcard {
@@ -38,7 +38,7 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
         });
     }
     if wildcard {
-        return Err(invalid("has both a {parameter} and a *; a path has one of them"));
+        return Err(invalid("has both a {parameter} and a *; a path takes only one of them"));
     }
     path_template(path)
 }
@@ -55,12 +55,14 @@ fn path_template(path: &str) -> Result<PathPattern, Invalid> {
             None => Segment::Literal(segment.to_owned()),
             Some(name) if is_word(name) => Segment::Parameter(name.to_owned()),
             Some(_) => {
-                return Err(Invalid::new("has a parameter whose name is not of letters, digits and _")
-                    .expected(expected));
+                return Err(Invalid::new(
+                    "has a parameter name with characters other than letters, digits and _",
+                )
+                .expected(expected));
             }
         };
         if matches!(segment, Segment::Parameter(_)) && segments.contains(&segment) {
-            return Err(Invalid::new("has two parameters of the same name"));
+            return Err(Invalid::new("has two parameters with the same name"));
         }
         segments.push(segment);
     }
@@ -79,7 +81,7 @@ fn is_percent_encoded(text: &str) -> bool {
 /// Reads `api.example.com`, `*.example.org` or an address. Case and a trailing dot don't matter.
 pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid> {
     let invalid = |reason: &'static str| {
-        Invalid::new(reason).expected("hosts are written api.example.com or \"*.example.org\"")
+        Invalid::new(reason).expected("write hosts such as api.example.com or \"*.example.org\"")
     };
     let host = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     if let Some(literal) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -93,7 +95,7 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
         return Err(invalid("is a URL, not a host"));
     }
     if host.contains(':') {
-        return Err(invalid("has a port; a route is for a host on every port"));
+        return Err(invalid("has a port; routes match a host on every port"));
     }
     match host.strip_prefix('*') {
         None if is_domain(&host) => Ok(HostPattern::Exact(host)),
@@ -101,9 +103,9 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
             Ok(HostPattern::Suffix(suffix.to_owned()))
         }
         Some("") => {
-            Err(invalid("is any host").expected("leave `hosts` out: the route is then for every host"))
+            Err(invalid("would match any host").expected("remove `hosts`: the route then matches every host"))
         }
-        _ if host.contains('*') => Err(invalid("has a * that is not its whole first part")),
+        _ if host.contains('*') => Err(invalid("has a * that is not the whole of its first label")),
         _ => Err(invalid("is not a host")),
     }
 }

@@ -21,11 +21,11 @@ pub(in crate::config) fn duration(
     allowed: RangeInclusive<Duration>,
 ) -> impl Fn(&str) -> Result<Duration, Invalid> {
     move |text| {
-        let expected = "durations are written 250ms, 1s, 5m, 1h, 30d";
+        let expected = "write durations such as 250ms, 1s, 5m, 1h, 30d";
         let invalid = || Invalid::new("is not a duration").expected(expected);
         let (number, unit) = split_number(text);
         if unit.is_empty() && !number.is_empty() {
-            return Err(invalid().suggestion(format!("a duration has a unit: {number}s, {number}ms")));
+            return Err(invalid().suggestion(format!("add a unit: {number}s, {number}ms")));
         }
         let length = duration_of(number, unit).ok_or_else(invalid)?;
         within_range(length, &allowed, |duration| format_duration(*duration))
@@ -47,7 +47,7 @@ pub(super) fn split_number(text: &str) -> (&str, &str) {
 pub(in crate::config) fn size(allowed: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, Invalid> {
     move |text| {
         let invalid =
-            || Invalid::new("is not a size").expected("sizes are written 16KiB, 10MiB, 1GiB, or in bytes");
+            || Invalid::new("is not a size").expected("write sizes such as 16KiB, 10MiB, 1GiB, or in bytes");
         let (number, unit) = split_number(text);
         let factor = match SIZE_UNITS.iter().find(|(name, _)| *name == unit) {
             Some((_, factor)) => *factor,
@@ -87,7 +87,7 @@ pub(in crate::config) fn number(allowed: RangeInclusive<u64>) -> impl Fn(&str) -
 
 /// Reads `1%`, `0.5%`, 0 to 100, as a share of 1.
 pub(in crate::config) fn percentage(text: &str) -> Result<f64, Invalid> {
-    let invalid = || Invalid::new("is not a percentage").expected("percentages are written 1%, 0.5%, 100%");
+    let invalid = || Invalid::new("is not a percentage").expected("write percentages such as 1%, 0.5%, 100%");
     let number = text.strip_suffix('%').ok_or_else(invalid)?;
     if !number.chars().all(|c| c.is_ascii_digit() || c == '.') {
         return Err(invalid());
@@ -120,7 +120,7 @@ const MAX_FACTOR: f64 = 1_000.0;
 
 /// Reads `2`, `1.5`: 1 to 1000.
 pub(in crate::config) fn factor(text: &str) -> Result<f64, Invalid> {
-    let invalid = || Invalid::new("is not a factor").expected("factors are written 2, 1.5");
+    let invalid = || Invalid::new("is not a factor").expected("write factors such as 2 or 1.5");
     let (whole_number, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     if !is_number(whole_number) || !is_number(fraction) {
@@ -139,7 +139,7 @@ pub(in crate::config) const MAX_LIMIT: u64 = 1_000_000_000;
 /// Reads `100/1s`; `10/m` is `10/1m`.
 pub(in crate::config) fn rate(text: &str) -> Result<Rate, Invalid> {
     let invalid =
-        || Invalid::new("is not a rate").expected("rates are written 100/1s, 10/m: how many in how long");
+        || Invalid::new("is not a rate").expected("a rate is a number per window, such as 100/1s or 10/m");
     let (limit, window) = text.split_once('/').ok_or_else(invalid)?;
     let limit = whole_number(limit).ok_or_else(invalid)?;
     let (number, unit) = split_number(window);
@@ -173,7 +173,7 @@ mod tests {
         for text in ["", "s", "1.5s", "-1s", "1 s", "1S", "1h30m", "1w", "5", "٣s"] {
             assert_eq!(read(text).unwrap_err().reason, "is not a duration", "{text}");
         }
-        assert_eq!(read("30").unwrap_err().help(false).unwrap(), "a duration has a unit: 30s, 30ms");
+        assert_eq!(read("30").unwrap_err().help(false).unwrap(), "add a unit: 30s, 30ms");
         let short = duration(Duration::from_millis(1)..=MAX_DURATION);
         assert_eq!(short("0s").unwrap_err().help(false).unwrap(), "from 1ms to 366d");
         assert_eq!(short("99999999999999999999d").unwrap_err().reason, "is too large");

@@ -14,7 +14,8 @@ pub(in crate::config) fn template(text: &str) -> Result<Vec<TemplatePart>, Inval
             parts.push(TemplatePart::Text(before.to_owned()));
         }
         let (name, after) = from.split_once("}}").ok_or_else(|| {
-            Invalid::new("has a {{ that is never closed").expected("{{retry_after}}, {{policy}} or {{limit}}")
+            Invalid::new("has a {{ that is never closed")
+                .expected("known names: {{retry_after}}, {{policy}}, {{limit}}")
         })?;
         parts.push(placeholder(name.trim())?);
         rest = after;
@@ -31,9 +32,9 @@ fn placeholder(name: &str) -> Result<TemplatePart, Invalid> {
         "policy" => Ok(TemplatePart::Policy),
         "limit" => Ok(TemplatePart::Limit),
         _ => {
-            let invalid = Invalid::new("has a {{name}} in it that stands for nothing")
-                .expected("{{retry_after}}, {{policy}} or {{limit}}");
-            Err(match suggestion(name, PLACEHOLDERS, "there are:") {
+            let invalid = Invalid::new("has an unknown {{name}} in it")
+                .expected("known names: {{retry_after}}, {{policy}}, {{limit}}");
+            Err(match suggestion(name, PLACEHOLDERS, "known names:") {
                 Some(help) => invalid.suggestion(help),
                 None => invalid,
             })
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(template("{{polcy}}").unwrap_err().help(false).unwrap(), "did you mean `policy`?");
         assert_eq!(
             template("{{user}}").unwrap_err().help(false).unwrap(),
-            "there are: retry_after, policy, limit"
+            "known names: retry_after, policy, limit"
         );
         for text in ["{{", "{{limit}", "{{limit}} {{", "{{}}", "{{{limit}}}"] {
             assert!(template(text).is_err(), "{text}");

@@ -12,10 +12,11 @@ use crate::config::model::Endpoint;
 
 /// The expected form.
 pub(in crate::config) const REDIS_URL: &str =
-    "redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH, such as redis://127.0.0.1:6379";
+    "write redis://HOST:PORT/DATABASE, rediss:// for TLS, or unix:///PATH, such as redis://127.0.0.1:6379";
 
 /// The expected form with a password, which often contains characters that must be encoded.
-const REDIS_URL_WITH_PASSWORD: &str = "redis://USER:PASSWORD@HOST:PORT, or redis://:PASSWORD@HOST:PORT; in a password write % as %25, @ as %40, : as %3A, / as %2F, ? as %3F, # as %23";
+const REDIS_URL_WITH_PASSWORD: &str = "write redis://USER:PASSWORD@HOST:PORT or redis://:PASSWORD@HOST:PORT; in a password, write % as \
+    %25, @ as %40, : as %3A, / as %2F, ? as %3F, # as %23";
 
 /// The highest number that Redis takes for a database.
 const MAX_DATABASE: u64 = i32::MAX as u64;
@@ -35,14 +36,14 @@ pub(in crate::config) fn redis_url(text: &str) -> Result<Url, Invalid> {
     }
     let url = Url::parse(text).map_err(|error| match error {
         ParseError::EmptyHost => invalid("has no host"),
-        ParseError::InvalidPort => invalid("has a port that is not one"),
+        ParseError::InvalidPort => invalid("has an invalid port"),
         ParseError::InvalidIpv6Address | ParseError::InvalidDomainCharacter => invalid(INVALID_HOST),
         _ => invalid("is not a URL"),
     })?;
     let wrong = match url.scheme() {
         "redis" | "rediss" => host_url_error(&url),
         "unix" => socket_url_error(&url),
-        _ => Some("has another scheme than redis, rediss or unix"),
+        _ => Some("has a scheme other than redis, rediss or unix"),
     };
     wrong.map_or(Ok(url), |reason| Err(invalid(reason)))
 }
@@ -58,8 +59,8 @@ fn host_url_error(url: &Url) -> Option<&'static str> {
     Some(match () {
         () if host.is_empty() => "has no host",
         () if !is_host(host) => INVALID_HOST,
-        () if matches!(host, "0.0.0.0" | "[::]") => "has a host that nobody answers at",
-        () if url.port() == Some(0) => "has a port that is not one",
+        () if matches!(host, "0.0.0.0" | "[::]") => "has a host that is for listening, not for connecting",
+        () if url.port() == Some(0) => "has an invalid port",
         () if encoded.iter().any(|part| percent_decode_str(part).decode_utf8().is_err()) => {
             "has a user or a password that is not UTF-8"
         }
@@ -68,11 +69,12 @@ fn host_url_error(url: &Url) -> Option<&'static str> {
             "has a user without a password, or a password without the colon before it"
         }
         () if !database.is_empty() && !is_database(database) => INVALID_DATABASE,
-        () if url.query().is_some() => "has a query, which says nothing here",
+        () if url.query().is_some() => "has a query, which is not supported",
         () if url.fragment() == Some("insecure") => {
-            "turns verification off, which is not supported: name the authority in `tls.ca`"
+            "turns certificate verification off, which is not supported: set `tls.ca` to your certificate \
+                authority"
         }
-        () if url.fragment().is_some() => "has a fragment, which says nothing here",
+        () if url.fragment().is_some() => "has a fragment, which is not supported",
         () => return None,
     })
 }
@@ -82,13 +84,15 @@ fn socket_url_error(url: &Url) -> Option<&'static str> {
     let query = || url.query_pairs();
     let has = |key: &str| query().any(|(name, value)| name == key && !value.is_empty());
     Some(match () {
-        () if url.host().is_some() => "has a host: the path of a socket begins behind unix://, with /",
-        () if url.path().len() < 2 || url.to_file_path().is_err() => "has no path of a socket",
-        () if url.fragment().is_some() => "has a fragment, which says nothing here",
-        () if query().any(|(name, _)| !matches!(&*name, "db" | "user" | "pass")) => {
-            "has a query with more than db, user and pass"
+        () if url.host().is_some() => {
+            "has a host: write the socket's path, which begins with /, right after unix://"
         }
-        () if has("user") && !has("pass") => "has a user without a password: `pass` is missing",
+        () if url.path().len() < 2 || url.to_file_path().is_err() => "has no socket path",
+        () if url.fragment().is_some() => "has a fragment, which is not supported",
+        () if query().any(|(name, _)| !matches!(&*name, "db" | "user" | "pass")) => {
+            "has a query with parameters other than db, user and pass"
+        }
+        () if has("user") && !has("pass") => "has a user without a password: add `pass`",
         () if query().any(|(name, value)| name == "db" && !is_database(&value)) => INVALID_DATABASE,
         () => return None,
     })
@@ -100,7 +104,7 @@ fn is_database(text: &str) -> bool {
 
 /// Reads `http://HOST[:PORT]`, as an endpoint of weight 1.
 pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
-    let expected = "http://HOST or http://HOST:PORT, such as http://127.0.0.1:3000";
+    let expected = "write http://HOST or http://HOST:PORT, such as http://127.0.0.1:3000";
     let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
     if !text.contains("://") {
         return Err(invalid("is not a URL").suggestion(format!("did you mean `http://{text}`?")));
@@ -111,10 +115,10 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
         Some(scheme) if *scheme == Scheme::HTTPS => {
             return Err(invalid("asks for TLS to the upstream, which is not supported yet"));
         }
-        _ => return Err(invalid("has another scheme than http")),
+        _ => return Err(invalid("has a scheme other than http")),
     }
     if url.path() != "/" || url.query().is_some() || text.contains('#') {
-        return Err(invalid("has more than a host and a port: an endpoint takes the request's own path"));
+        return Err(invalid("has more than a host and a port: the path always comes from the request"));
     }
     let authority = url.authority().ok_or_else(|| invalid("has no host"))?.clone();
     if authority.as_str().contains('@') {
@@ -128,7 +132,7 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
         "" => 80,
         port => match port.strip_prefix(':').map(str::parse::<u16>) {
             Some(Ok(port)) if port > 0 => port,
-            _ => return Err(invalid("has a port that is not one")),
+            _ => return Err(invalid("has an invalid port")),
         },
     };
     Ok(Endpoint { url, authority, port, weight: 1 })
@@ -140,7 +144,7 @@ const TRACES_PATH: &str = "/v1/traces";
 /// Reads `http://HOST:PORT`, or the same with a path, as the URL that spans are sent to: with `/v1/traces` at its
 /// end (OpenTelemetry Protocol Exporter, "Endpoint URLs for OTLP/HTTP").
 pub(in crate::config) fn collector_url(text: &str) -> Result<Uri, Invalid> {
-    let expected = "http://HOST:PORT, such as http://127.0.0.1:4318";
+    let expected = "write http://HOST:PORT, such as http://127.0.0.1:4318";
     let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
     if !text.contains("://") {
         return Err(invalid("is not a URL").suggestion(format!("did you mean `http://{text}`?")));
@@ -150,21 +154,24 @@ pub(in crate::config) fn collector_url(text: &str) -> Result<Uri, Invalid> {
         Some(scheme) if *scheme == Scheme::HTTP => {}
         Some(scheme) if *scheme == Scheme::HTTPS => {
             return Err(invalid(
-                "asks for TLS to the collector, which is not supported: a collector beside Tollgate may pass spans on by TLS",
+                "asks for TLS to the collector, which is not supported: run a collector next to Tollgate and let it \
+                    forward spans over TLS",
             ));
         }
         Some(scheme) if scheme.as_str().eq_ignore_ascii_case("grpc") => {
-            return Err(invalid("is for gRPC: spans are sent by HTTP, mostly to port 4318"));
+            return Err(invalid(
+                "is the port for gRPC: Tollgate sends spans over HTTP, usually to port 4318",
+            ));
         }
-        _ => return Err(invalid("has another scheme than http")),
+        _ => return Err(invalid("has a scheme other than http")),
     }
     if url.query().is_some() || text.contains('#') {
-        return Err(invalid("has more than a host, a port and a path"));
+        return Err(invalid("has something other than a host, a port and a path"));
     }
     let authority = url.authority().ok_or_else(|| invalid("has no host"))?;
     if authority.as_str().contains('@') {
         return Err(invalid(
-            "has a user name: fields for the collector are set by OTEL_EXPORTER_OTLP_HEADERS",
+            "has a user name: set headers for the collector with OTEL_EXPORTER_OTLP_HEADERS",
         ));
     }
     if !is_host(authority.host()) {
@@ -172,7 +179,7 @@ pub(in crate::config) fn collector_url(text: &str) -> Result<Uri, Invalid> {
     }
     let port = authority.as_str().get(authority.host().len()..).unwrap_or_default();
     if !port.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
-        return Err(invalid("has a port that is not one"));
+        return Err(invalid("has an invalid port"));
     }
     traces_url(url).ok_or_else(|| invalid("is not a URL"))
 }
@@ -231,8 +238,8 @@ mod tests {
             ("redis://[::x]", "neither"),
             ("redis://[::1", "neither"),
             ("redis://é.fr", "neither"),
-            ("redis://0.0.0.0", "nobody"),
-            ("redis://[::]:1", "nobody"),
+            ("redis://0.0.0.0", "for listening"),
+            ("redis://[::]:1", "for listening"),
             ("redis://h:0", "port"),
             ("redis://h:65536", "port"),
             ("redis://h:x", "port"),
@@ -252,7 +259,7 @@ mod tests {
             ("unix://run/redis.sock", "host"),
             ("unix://", "path"),
             ("unix:///", "path"),
-            ("unix:///s?database=1", "more than"),
+            ("unix:///s?database=1", "other than"),
             ("unix:///s?db=x", "database"),
             ("unix:///s?user=u", "pass"),
             ("unix:///s#x", "fragment"),
@@ -338,8 +345,8 @@ mod tests {
             ("grpc://collector:4317", "gRPC"),
             ("ftp://collector", "scheme"),
             ("http://", "not a URL"),
-            ("http://collector?x", "more than"),
-            ("http://collector#x", "more than"),
+            ("http://collector?x", "other than"),
+            ("http://collector#x", "other than"),
             ("http://user:word@collector", "user name"),
             ("http://collector:0", "port"),
             ("http://collector:", "port"),

@@ -56,8 +56,8 @@ fn node(open: &mut [OpenCollection], word: Option<(&str, &Span)>) -> Option<Prob
             None
         }
         Some(first) => {
-            let help = format!("it stands in line {} already", first.line);
-            Some(Problem::new(location, format!("the key `{word}` stands twice")).help(help))
+            let help = format!("it is already in line {}", first.line);
+            Some(Problem::new(location, format!("the key `{word}` appears twice")).help(help))
         }
     }
 }

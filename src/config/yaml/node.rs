@@ -102,7 +102,7 @@ impl<'de> Visitor<'de> for RawValueVisitor {
     type Value = RawValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a word, a list or a mapping")
+        f.write_str("a single value, a list or a mapping")
     }
 
     fn visit_unit<E>(self) -> Result<RawValue, E> {

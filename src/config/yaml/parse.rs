@@ -62,11 +62,11 @@ fn problem(error: &Error, text: &str) -> Problem {
     let too_much = "this is too large or too deeply nested for a configuration";
     let mut help = quoting::help(text, location);
     let message = match without_alias(error) {
-        Error::UnknownAnchor { .. } => "this refers to an anchor that does not stand before it".to_owned(),
+        Error::UnknownAnchor { .. } => "this refers to an anchor that is not defined before it".to_owned(),
         Error::RecursiveReferencesRequireWeakTypes { .. } => "this anchor refers to itself".to_owned(),
         Error::MultipleDocuments { .. } => {
-            help = Some("a configuration is one document: leave `---` out".to_owned());
-            "a second document begins before this".to_owned()
+            help = Some("a configuration is a single document: remove `---`".to_owned());
+            "a second YAML document begins before this".to_owned()
         }
         Error::Budget { .. }
         | Error::AliasReplayLimitExceeded { .. }
@@ -74,15 +74,15 @@ fn problem(error: &Error, text: &str) -> Problem {
             help = None;
             too_much.to_owned()
         }
-        Error::Unexpected { .. } | Error::NullIntoString { .. } => "a key must be a word".to_owned(),
-        Error::DuplicateMappingKey { .. } => "this key stands twice".to_owned(),
+        Error::Unexpected { .. } | Error::NullIntoString { .. } => "a key must be a single value".to_owned(),
+        Error::DuplicateMappingKey { .. } => "this key appears twice".to_owned(),
         other => {
             let message = UserMessageFormatter.format_message(other);
             if message.contains("recursion limit") {
                 return Problem::new(location, too_much);
             }
             if help.is_none() && message.contains("did not find expected key") {
-                help = Some("this line may stand further in or out than those it belongs to".to_owned());
+                help = Some("check the indentation of this line against the lines around it".to_owned());
             }
             format!("not YAML: {message}")
         }

@@ -15,9 +15,9 @@ pub(super) fn help(text: &str, location: Location) -> Option<String> {
     let before = line.char_indices().nth(location.column).map_or(line.len(), |(at, _)| at);
     let (_, value) = values(line).into_iter().take_while(|(at, _)| *at < before).last()?;
     if !has_no_credentials(line) {
-        return Some("this value wants quotes".to_owned());
+        return Some("put quotes around this value".to_owned());
     }
-    Some(format!("this value wants quotes: \"{value}\""))
+    Some(format!("put quotes around this value: \"{value}\""))
 }
 
 /// The unquoted values of `line` that YAML does not read as scalars, each with its byte offset.

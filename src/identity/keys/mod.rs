@@ -28,29 +28,29 @@ pub struct Keys {
 pub enum KeyError {
     #[error("is empty")]
     Empty,
-    #[error("holds a private key, which belongs to whoever signs, and to nobody who verifies")]
+    #[error("contains a private key, but only the signer may have that: use the public key")]
     Private,
-    #[error("is not a JSON Web Key set, so that `algorithm` must say how tokens are signed")]
+    #[error("is not a JSON Web Key set: set `algorithm` to how tokens are signed")]
     NoAlgorithm,
-    #[error("holds neither a public key or certificate in PEM nor a JSON Web Key set")]
+    #[error("contains neither a public key or certificate in PEM nor a JSON Web Key set")]
     Unknown,
-    #[error("holds a key that is damaged")]
+    #[error("contains a damaged key")]
     Damaged,
-    #[error("holds a key of a kind that is not known")]
+    #[error("contains a key of an unsupported type")]
     Kind,
-    #[error("holds a key that is not for {0}")]
+    #[error("contains a key that does not fit {0}")]
     NotFor(&'static str),
-    #[error("holds an RSA key of less than 2048 bits")]
+    #[error("contains an RSA key of less than 2048 bits")]
     ShortRsa,
-    #[error("is too short for a secret of {0}")]
+    #[error("is too short as a secret for {0}")]
     ShortSecret(&'static str),
-    #[error("is PEM, which is no secret, but {0} has a secret alone")]
+    #[error("is a PEM file, but {0} needs a shared secret")]
     NoSecret(&'static str),
     #[error("is not a JSON Web Key set")]
     NoSet,
-    #[error("holds a key without `alg`, so that `algorithm` must say how tokens are signed")]
+    #[error("contains a key without `alg`: set `algorithm` to how tokens are signed")]
     NoKeyAlgorithm,
-    #[error("holds no key by which a token could be verified")]
+    #[error("contains no key that could verify a token")]
     NoneUsable,
 }
 
@@ -58,18 +58,18 @@ impl KeyError {
     /// What would be right.
     pub fn form(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Private => "the public half: -----BEGIN PUBLIC KEY-----",
+            Self::Private => "a public key begins with -----BEGIN PUBLIC KEY-----",
             Self::NoAlgorithm | Self::NoKeyAlgorithm => "such as `algorithm: RS256`",
             Self::Empty | Self::Unknown => {
-                "-----BEGIN PUBLIC KEY-----, -----BEGIN CERTIFICATE-----, or {\"keys\": […]}"
+                "use a file with -----BEGIN PUBLIC KEY-----, -----BEGIN CERTIFICATE-----, or {\"keys\": […]}"
             }
             Self::Kind | Self::NotFor(_) => {
                 "RS and PS: RSA; ES256: EC on P-256; ES384: EC on P-384; EdDSA: Ed25519"
             }
-            Self::ShortSecret(_) => "at least as many bytes as the hash has: 32, 48 or 64",
-            Self::NoSecret(_) => "the secret itself, or the algorithm that goes with the key",
-            Self::NoSet => "{\"keys\": […]}",
-            Self::NoneUsable => "keys of the `algorithm`, for signatures: see `alg`, `kty` and `use` of each",
+            Self::ShortSecret(_) => "use at least 32 bytes for HS256, 48 for HS384, 64 for HS512",
+            Self::NoSecret(_) => "use the secret itself, or the algorithm that fits the key",
+            Self::NoSet => "use {\"keys\": […]}",
+            Self::NoneUsable => "use signing keys that fit `algorithm`: check `alg`, `kty` and `use` of each",
             Self::Damaged | Self::ShortRsa => return None,
         })
     }

@@ -96,6 +96,6 @@ pub(super) fn report_foreign_setting(
     let (Some(location), Some(kind)) = (mapping.key_location(key), kind) else { return };
     if algorithm_name(kind) != owner {
         let message = format!("`{key}` is a setting of {owner}, not of {}", algorithm_name(kind));
-        mapping.report_at(location, message, format!("leave it out, or write `algorithm: {owner}`"));
+        mapping.report_at(location, message, format!("remove it, or set `algorithm: {owner}`"));
     }
 }

@@ -54,10 +54,10 @@ pub(super) fn cost_settings(
 fn report_unit_setting(mapping: &MappingCursor<'_>, key: &str, kind: Option<Algorithm>) {
     let (Some(location), Some(kind)) = (mapping.key_location(key), kind) else { return };
     let why = match kind {
-        Algorithm::Distinct => "it counts different values, however many requests have them",
-        _ => "it counts what is under way, and a request is under way once",
+        Algorithm::Distinct => "it counts distinct values, however many requests carry them",
+        _ => "it counts requests in flight, each of them once",
     };
-    mapping.report_at(location, format!("{} takes no `{key}`", algorithm_name(kind)), why.to_owned());
+    mapping.report_at(location, format!("{} does not take `{key}`", algorithm_name(kind)), why.to_owned());
 }
 
 fn report_contradictions(
@@ -77,34 +77,35 @@ fn report_contradictions(
         if count_denied {
             report(
                 "count_denied",
-                "`count_denied` contradicts `count`",
-                "a denied request never reaches the upstream whose answers count; leave one of them out",
+                "`count_denied` cannot be combined with `count`",
+                "a denied request never gets the upstream response that `count` needs; remove one of the two",
             );
         }
         if delay {
             report(
                 "delay",
-                "`delay` contradicts `count`",
-                "nobody knows yet whether the answers of those before will count; leave one of them out",
+                "`delay` cannot be combined with `count`",
+                "while a request is delayed, the responses that `count` needs are still unknown; remove one of the \
+                    two",
             );
         }
         if slice {
             report(
                 "slice",
-                "`slice` contradicts `count`",
-                "an instance cannot give back to others what it took for itself; leave one of them out",
+                "`slice` cannot be combined with `count`",
+                "an instance cannot return what it took in its slice; remove one of the two",
             );
         }
     }
     if slice && count_denied {
         report(
             "slice",
-            "`slice` contradicts `count_denied`",
-            "what an instance denies on its own it counts nowhere; leave one of them out",
+            "`slice` cannot be combined with `count_denied`",
+            "requests that an instance denies without the store are not counted; remove one of the two",
         );
     }
     if slice && limits.is_some_and(|(_, tiers)| tiers.len() > 1) {
-        report("slice", "`slice` is for a policy with one limit", "write a policy for each limit");
+        report("slice", "`slice` works only for a policy with a single limit", "write one policy per limit");
     } else if slice
         && !count_denied
         && mapping.key_location("count").is_none()
@@ -114,19 +115,22 @@ fn report_contradictions(
     {
         report(
             "slice",
-            "a slice of this limit is less than two units, and spares nothing",
-            "take a larger share of a limit that is as small, or leave it out",
+            "a slice of this limit is less than two units and saves no round trips",
+            "set a larger slice, or remove it",
         );
     }
 }
 
 fn counted_statuses(value: Cursor<'_>) -> Option<Statuses> {
     let mut mapping = value.mapping()?;
-    let list = mapping.require("statuses", "the answers that count, such as `statuses: [401, 403]`");
+    let list = mapping.require("statuses", "the responses that count, such as `statuses: [401, 403]`");
     mapping.finish();
     let list = list?;
     if list.is_empty_list() {
-        list.report("an empty list counts no answer", "leave `count` out to count every request".to_owned());
+        list.report(
+            "an empty list would count no responses",
+            "remove `count` to count every request".to_owned(),
+        );
     }
     Some(Statuses(list.unique_items(|item| item.parse(status_range))))
 }
@@ -153,8 +157,8 @@ fn request_cost(
     let units = |text: &str| {
         let units = number(1..=MAX_LIMIT)(text)?;
         if units > MAX_LOGGED_UNITS && kind == Some(Algorithm::SlidingLog) {
-            return Err(Invalid::new("is more than sliding_log writes down at once")
-                .expected("from 1 to 1000; the other algorithms take more"));
+            return Err(Invalid::new("is more than sliding_log can record at once")
+                .expected("from 1 to 1000; other algorithms allow more"));
         }
         Ok(units)
     };
@@ -172,25 +176,25 @@ fn request_cost(
     }
     let mut mapping = value.mapping()?;
     let header =
-        mapping.require("header", "the field in which trusted_proxies tell the cost, such as x-cost");
+        mapping.require("header", "the header in which trusted proxies send the cost, such as x-cost");
     let default = mapping.take("default");
     let default = default.map_or(Some((None, 1)), |value| Some((Some(value), value.parse(admitted)?)));
-    let max = mapping.require("max", "the largest cost that counts, such as `max: 100`");
+    let max = mapping.require("max", "the highest cost to accept, such as `max: 100`");
     mapping.finish();
     let name = header?.parse(field_name);
     if !identity.has_trusted_proxies {
-        let help = "list the gateway that sets it in `trusted_proxies`, or write a number";
-        value.report("there are no trusted_proxies, so this header is never believed", help.to_owned());
+        let help = "add the gateway that sets it to `trusted_proxies`, or write a number";
+        value.report("no trusted_proxies are configured, so this header is never trusted", help.to_owned());
     }
     let (max, (default_value, default)) = (max?.parse(units)?, default?);
     if default > max {
-        default_value.unwrap_or(value).report("the default is larger than `max`", None);
+        default_value.unwrap_or(value).report("`default` is larger than `max`", None);
     }
     Some(Cost::Header { name: name?, default, max })
 }
 
 /// The error for a cost of more than `most` units, which no request could ever pay.
 pub(super) fn never_admitted(most: u64) -> Invalid {
-    Invalid::new("is more than the limit, so that no request would ever be admitted")
-        .expected(format!("at most {most}, or a higher limit"))
+    Invalid::new("is more than the limit, so no request would ever be admitted")
+        .expected(format!("set at most {most}, or raise the limit"))
 }

@@ -46,18 +46,21 @@ pub(super) fn overrides(
             continue;
         };
         if all.iter().any(|earlier| earlier.condition == other.condition) {
-            item.report("an earlier override has the same condition, so that nobody gets these limits", None);
+            item.report("an earlier override has the same condition, so this one never applies", None);
         }
         let most = max_admissible(other.algorithm, &other.tiers);
         if default_cost(cost) > most {
             let help = never_admitted(most).help(false);
             item.report(
-                "the policy's cost is more than these limits, so that nothing would ever be admitted",
+                "the policy's cost is more than these limits allow, so no request would ever be admitted",
                 help,
             );
         }
         if sliced && other.tiers.len() > 1 {
-            item.report("`slice` is for a policy with one limit", "write one here as well".to_owned());
+            item.report(
+                "`slice` works only for a policy with a single limit",
+                "set a single limit here as well".to_owned(),
+            );
         }
         all.push(other);
     }
@@ -89,11 +92,9 @@ fn read_override(
     let tiers = tiers(&mut mapping, kind, settings);
     let [(key, value)] = conditions.as_slice() else {
         if !conditions.is_empty() || !mapping.has_or_misspells("ip") && !mapping.has_or_misspells("user") {
-            let help = "such as `{ user: acme, limit: 1000/1m }`; the first override that matches holds";
-            mapping.report(
-                "an override is for exactly one of ip, user, jwt:CLAIM, header:NAME",
-                help.to_owned(),
-            );
+            let help = "such as `{ user: acme, limit: 1000/1m }`; the first override that matches applies";
+            mapping
+                .report("an override needs exactly one of ip, user, jwt:CLAIM, header:NAME", help.to_owned());
         }
         mapping.finish_allowing(has_condition_prefix);
         return None;
@@ -121,16 +122,16 @@ fn has_condition_prefix(key: &str) -> bool {
 fn report_unverifiable(item: Cursor<'_>, condition: &Condition, identity: IdentitySources) {
     let (message, help) = match condition {
         Condition::User(_) if !identity.has_verified_users => (
-            "no user is verified, so this could never apply",
-            "in `user`, name a `jwt`, or a header from trusted_proxies",
+            "no user ID is verified, so this would never apply",
+            "under `user`, configure a `jwt`, or a header from trusted_proxies",
         ),
         Condition::Jwt { .. } if !identity.has_tokens => (
-            "no token is verified, so this could never apply",
-            "name the token and its key in `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`",
+            "no token is verified, so this would never apply",
+            "configure the token and its key under `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`",
         ),
         Condition::Header { .. } if !identity.has_trusted_proxies => (
-            "there are no trusted_proxies, so this could never apply",
-            "list the gateway that sets this header in `trusted_proxies`",
+            "no trusted_proxies are configured, so this would never apply",
+            "add the gateway that sets this header to `trusted_proxies`",
         ),
         _ => return,
     };

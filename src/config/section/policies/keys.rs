@@ -14,7 +14,8 @@ pub(super) fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecip
     }
     let keys = value.unique_items(|item| key(item, identity));
     if value.is_empty_list() {
-        value.report("a policy needs a key", "to limit all requests together write `key: global`".to_owned());
+        value
+            .report("a policy needs a key", "to limit all requests together, write `key: global`".to_owned());
     }
     keys
 }
@@ -23,12 +24,12 @@ pub(super) fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecip
 pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
     let key = item.parse(key_recipe)?;
     if !identity.has_users && key.0.contains(&KeyPart::User) {
-        let help = "say where the user ID comes from, in `user` at the top level";
-        item.report("no request has a user as long as `user` is not configured", help.to_owned());
+        let help = "set where the user ID comes from: `user` at the top level";
+        item.report("no request has a user ID, because `user` is not configured", help.to_owned());
     }
     if !identity.has_tokens && key.0.iter().any(|part| matches!(part, KeyPart::Jwt(_))) {
-        let help = "name the token and its key in `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`";
-        item.report("no request has claims as long as no token is verified", help.to_owned());
+        let help = "configure the token and its key under `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`";
+        item.report("no request has claims, because no token is verified", help.to_owned());
     }
     Some(key)
 }
@@ -45,13 +46,13 @@ pub(super) fn distinct_value(
         return Some(None);
     }
     let value = match kind {
-        Some(_) => mapping.require("value", "what of a request is counted, such as `value: user`"),
+        Some(_) => mapping.require("value", "the part of a request to count, such as `value: user`"),
         None => mapping.take("value"),
     }?;
     let recipe = key(value, identity)?;
     if keys.is_some_and(|keys| keys.contains(&recipe)) {
         let help = "with `key: ip`, `value: user` counts the users behind an address".to_owned();
-        value.report("this is the key as well, so there would never be but one value", help);
+        value.report("this is also the key, so there would only ever be one value", help);
     }
     Some(Some(recipe))
 }

@@ -19,13 +19,13 @@ pub(super) fn tiers(
     let (limit, limits) = (mapping.take("limit"), mapping.take("limits"));
     match (mapping.key_location("limit"), mapping.key_location("limits")) {
         (Some(_), Some(location)) => {
-            mapping.report_at(location, "a policy has either `limit` or `limits`", None);
+            mapping.report_at(location, "a policy takes either `limit` or `limits`", None);
             None
         }
         (None, None) => {
             if !mapping.has_or_misspells("limit") && !mapping.has_or_misspells("limits") {
                 let expected = match kind {
-                    Some(Algorithm::Concurrency) => "such as `limit: 8`: how many at the same time",
+                    Some(Algorithm::Concurrency) => "such as `limit: 8`, for 8 requests at the same time",
                     _ => "such as `limit: 100/1s`",
                 };
                 mapping.report("`limit` is missing", expected.to_owned());
@@ -48,15 +48,15 @@ fn several_tiers(
     }
     let takes_several = matches!(kind, None | Some(Algorithm::FixedWindow | Algorithm::SlidingWindow { .. }));
     if items.len() > 1 && !takes_several {
-        let help = "`fixed_window` and `sliding_window` take several; or write a policy for each";
-        value.report("this algorithm takes one limit only", help.to_owned());
+        let help = "`fixed_window` and `sliding_window` take several; otherwise write one policy per limit";
+        value.report("this algorithm takes only one limit", help.to_owned());
     }
     let mut tiers: Vec<Rate> = Vec::new();
     for item in items {
         let tier = item.parse(|text| {
             let tier = tier(text, kind, settings)?;
             if takes_several && tiers.iter().any(|other| other.window == tier.window) {
-                return Err(Invalid::new("has the window of another limit of this policy"));
+                return Err(Invalid::new("has the same window as another limit of this policy"));
             }
             Ok(tier)
         });
@@ -70,22 +70,22 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Res
     let is_count = number(0..=u64::MAX)(text).is_ok();
     match kind {
         Some(Algorithm::Concurrency) if text.contains('/') => {
-            Err(Invalid::new("is a rate, but concurrency counts what is under way at the same time")
-                .expected("a bare count, such as `limit: 8`"))
+            Err(Invalid::new("is a rate, but concurrency limits requests in flight")
+                .expected("write a plain number, such as `limit: 8`"))
         }
         Some(Algorithm::Concurrency) => {
             number(1..=MAX_LIMIT)(text).map(|limit| Rate { limit, window: settings.lease })
         }
         Some(kind) if is_count => Err(Invalid::new(format!(
-            "is a bare count, which concurrency takes, and not {}",
+            "has no window: a plain number is for concurrency, not for {}",
             algorithm_name(kind)
         ))
-        .expected("rates are written 100/1s, 10/m: how many in how long")),
+        .expected("a rate is a number per window, such as 100/1s or 10/m")),
         Some(Algorithm::Distinct) => {
             let tier = rate(text)?;
             if tier.limit > MAX_DISTINCT_VALUES {
                 return Err(Invalid::new("has a limit that is out of range")
-                    .expected("from 1 to 10000: every value is remembered"));
+                    .expected("from 1 to 10000, because every value is stored"));
             }
             Ok(tier)
         }

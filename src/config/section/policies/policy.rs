@@ -47,7 +47,7 @@ pub(in crate::config::section) fn policies(
 fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -> Option<Policy> {
     let kind = algorithm::kind(&mut mapping);
     let keys = mapping
-        .require("key", "what is limited, such as `key: ip` or `key: [ip, user]`")
+        .require("key", "what to limit by, such as `key: ip` or `key: [ip, user]`")
         .map(|value| keys::keys(value, identity));
     let missing = choice(&[("skip", Missing::Skip), ("ip", Missing::Ip), ("deny", Missing::Deny)]);
     let missing = mapping.parse_or("missing", Missing::Skip, missing);

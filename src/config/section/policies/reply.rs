@@ -17,7 +17,7 @@ pub(in crate::config::section) fn reply(value: Cursor<'_>, default: StatusCode) 
     let body = mapping.take("body");
     if let Some(location) = mapping.key_location("content_type").filter(|_| !mapping.has_or_misspells("body"))
     {
-        mapping.report_at(location, "`content_type` is that of a `body`, and there is none", None);
+        mapping.report_at(location, "`content_type` is set without a `body`", None);
     }
     mapping.finish();
     let body = match body {
@@ -50,7 +50,11 @@ fn headers(value: Cursor<'_>) -> Vec<(HeaderName, HeaderValue)> {
                 value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
             }
             Ok(name) if all.iter().any(|(other, _)| *other == name) => {
-                value.report_at(location, format!("`{name}` stands twice; case doesn't matter"), None);
+                value.report_at(
+                    location,
+                    format!("`{name}` is set twice; header names are case-insensitive"),
+                    None,
+                );
             }
             Ok(name) => all.extend(content.map(|content| (name, content))),
         }
