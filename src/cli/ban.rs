@@ -10,15 +10,15 @@ use super::{
 };
 use crate::admin::dto::{Ban, NewBan};
 
-/// Shut out an address, a prefix or a user
+/// Ban an address, a prefix or a user
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
-    /// 203.0.113.7, 10.0.0.0/8, 2001:db8::/32 or user:acme
+    /// What to ban: 203.0.113.7, 10.0.0.0/8, 2001:db8::/32 or user:acme
     pub key: String,
-    /// How long, 1s to 366d: 30m, 12h, 7d
+    /// How long to ban it, 1s to 366d: 30m, 12h, 7d
     #[arg(long = "for", value_name = "DURATION")]
     pub lasts: String,
-    /// Why, for readers of the list; 256 characters at most
+    /// A note for the list of bans, up to 256 characters
     #[arg(long, default_value = "")]
     pub reason: String,
     #[command(flatten)]
@@ -37,7 +37,7 @@ fn output(args: &Args) -> Result<String, AdminError> {
 }
 
 fn describe(ban: &Ban) -> String {
-    format!("{} is shut out until {} UTC.\n", printable(&ban.key), printable(&moment(&ban.until)))
+    format!("{} is banned until {} UTC.\n", printable(&ban.key), printable(&moment(&ban.until)))
 }
 
 #[cfg(test)]
@@ -53,9 +53,9 @@ mod tests {
             let args = Args { key: key.into(), lasts: lasts.into(), reason: "abuse".into(), options };
             output(&args).map_err(|failure| failure.to_string())
         };
-        let reported = "ip:2001:db8::/64 is shut out until 2026-07-03 13:00:01 UTC.\n";
+        let reported = "ip:2001:db8::/64 is banned until 2026-07-03 13:00:01 UTC.\n";
         assert_eq!(ban("2001:db8::1", "1h").as_deref(), Ok(reported));
-        assert_eq!(ban("ip:0.0.0.0/0", "1h").unwrap_err(), "ip:0.0.0.0/0 would shut out everybody");
+        assert_eq!(ban("ip:0.0.0.0/0", "1h").unwrap_err(), "ip:0.0.0.0/0 would ban every client");
         assert_eq!(ban("x", "1h").unwrap_err(), "a key is ip:203.0.113.7, ip:10.0.0.0/8 or user:acme, not x");
         assert!(ban("user:acme", "367d").unwrap_err().contains("1s to 366d, not 367d"));
     }

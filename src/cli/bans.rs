@@ -11,19 +11,19 @@ use super::{
 };
 use crate::admin::dto::{Ban, Bans};
 
-/// List who is shut out
+/// List bans
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
-    /// Only bans by this key, such as 203.0.113.7 or user:acme
+    /// Only bans of this key, such as 203.0.113.7 or user:acme
     #[arg(long)]
     pub key: Option<String>,
     /// Only addresses and prefixes within this prefix, such as 203.0.113.0/24
     #[arg(long)]
     pub prefix: Option<String>,
-    /// How many bans, 1 to 1000 [default: 100]
+    /// The number of bans to list, 1 to 1000 [default: 100]
     #[arg(long)]
     pub limit: Option<usize>,
-    /// Go on where the last page ended
+    /// Continue where the previous page ended
     #[arg(long)]
     pub cursor: Option<String>,
     #[command(flatten)]
@@ -51,7 +51,7 @@ fn output(args: &Args, now: Timestamp) -> Result<String, AdminError> {
 
 fn list(bans: &Bans, now: Timestamp) -> String {
     if bans.bans.is_empty() {
-        return "Nobody is shut out.\n".to_owned();
+        return "There are no bans.\n".to_owned();
     }
     let row = |ban: &Ban| {
         let in_a_row = if ban.level == 0 { "-".to_owned() } else { ban.level.to_string() };
@@ -68,7 +68,7 @@ fn list(bans: &Bans, now: Timestamp) -> String {
     let head = ["KEY", "MODE", "UNTIL (UTC)", "TIME LEFT", "IN A ROW", "BY", "REASON"];
     let mut text = table(head, bans.bans.iter().map(row));
     if let Some(cursor) = &bans.cursor {
-        text += &format!("\nThere are more: --cursor {}\n", printable(cursor));
+        text += &format!("\nFor the next page, add --cursor {}\n", printable(cursor));
     }
     text
 }
@@ -89,7 +89,7 @@ mod tests {
             Args { key: None, prefix: None, limit, cursor, options }
         };
         let now = Timestamp::from_microsecond(NOW).unwrap();
-        assert_eq!(output(&args(None, None), now).unwrap(), "Nobody is shut out.\n");
+        assert_eq!(output(&args(None, None), now).unwrap(), "There are no bans.\n");
         for (key, minutes) in [("ip:203.0.113.7", 90), ("user:acme", 5)] {
             let lasts = minutes * 60_000_000;
             harness.bans.ban(

@@ -12,24 +12,24 @@ use super::{
 };
 use crate::admin::dto::{Blocked, BlockedAddress, Evidence, Record};
 
-/// Which addresses were limited, and who was behind one
+/// List limited addresses, or show which users were behind one
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
-    /// Show who was behind this address
+    /// Show which users were behind this address
     pub ip: Option<String>,
-    /// Only addresses that this policy held back
+    /// Only addresses that this policy limited
     #[arg(long, conflicts_with = "ip")]
     pub policy: Option<String>,
     /// Only addresses within this prefix, such as 203.0.113.0/24
     #[arg(long, conflicts_with = "ip")]
     pub prefix: Option<String>,
-    /// last, first, denied or users (the greatest first), or address
+    /// Sort by last, first, denied or users (highest first), or by address
     #[arg(long, conflicts_with = "ip")]
     pub sort: Option<String>,
-    /// How many addresses, 1 to 1000 [default: 100]
+    /// The number of addresses to list, 1 to 1000 [default: 100]
     #[arg(long, conflicts_with = "ip")]
     pub limit: Option<usize>,
-    /// Go on where the last page ended
+    /// Continue where the previous page ended
     #[arg(long, conflicts_with = "ip")]
     pub cursor: Option<String>,
     #[command(flatten)]
@@ -90,7 +90,7 @@ fn target(args: &Args) -> String {
 
 fn list(blocked: &Blocked, now: Timestamp) -> String {
     if blocked.blocked.is_empty() {
-        return "No address was limited lately.\n".to_owned();
+        return "No address was limited recently.\n".to_owned();
     }
     let row = |blocked: &BlockedAddress| {
         [
@@ -106,7 +106,7 @@ fn list(blocked: &Blocked, now: Timestamp) -> String {
     let head = ["ADDRESS", "DENIED", "USERS", "HINT", "POLICIES", "LAST (UTC)", "TIME LEFT"];
     let mut text = table(head, blocked.blocked.iter().map(row));
     if let Some(cursor) = &blocked.cursor {
-        text += &format!("\nThere are more: --cursor {}\n", printable(cursor));
+        text += &format!("\nFor the next page, add --cursor {}\n", printable(cursor));
     }
     text
 }
@@ -197,7 +197,7 @@ ADDRESS      DENIED  USERS  HINT                                    POLICIES    
 "
         );
         let none = blocked(&harness, &["--prefix", "10.0.0.0/8", "--sort", "denied", "--policy", "per-ip"]);
-        assert_eq!(none.unwrap(), "No address was limited lately.\n");
+        assert_eq!(none.unwrap(), "No address was limited recently.\n");
     }
 
     #[test]
@@ -265,15 +265,15 @@ LAST (UTC)           TIMES  USER  METHOD  PATH  POLICY
         assert_eq!(page.blocked[0].address, "10.0.0.1");
         let cursor = page.cursor.unwrap();
         let text = blocked(&harness, &["--limit", "1"]).unwrap();
-        assert!(text.ends_with(&format!("There are more: --cursor {cursor}\n")), "{text}");
+        assert!(text.ends_with(&format!("For the next page, add --cursor {cursor}\n")), "{text}");
         assert!(blocked(&harness, &["--cursor", &cursor]).unwrap().contains("\n203.0.113.7 "));
     }
 
     #[test]
     fn mistakes_are_reported_in_the_admin_port_s_words() {
         let harness = Harness::start(None);
-        assert_eq!(blocked(&harness, &["10.0.0.1"]).unwrap_err(), "10.0.0.1 was not limited lately");
-        assert_eq!(blocked(&harness, &["--policy", "x"]).unwrap_err(), "there is no policy x");
+        assert_eq!(blocked(&harness, &["10.0.0.1"]).unwrap_err(), "10.0.0.1 was not limited recently");
+        assert_eq!(blocked(&harness, &["--policy", "x"]).unwrap_err(), "no policy is named x");
         assert!(
             blocked(&harness, &["no address/at all"]).unwrap_err().starts_with("not the address of a client")
         );

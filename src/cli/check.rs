@@ -12,7 +12,7 @@ use crate::config;
 /// Arguments of `tollgate check`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The configuration
+    /// The configuration file
     #[arg(default_value = "proxy.yaml")]
     file: PathBuf,
 }

@@ -35,13 +35,13 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 /// The admin port, and how its answer is shown.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Options {
-    /// Where the admin port listens
+    /// The URL of the admin port
     #[arg(long, value_name = "URL", env = "TOLLGATE_ADMIN", default_value = "http://127.0.0.1:9900")]
     pub admin: String,
-    /// The token that proxy.yaml sets under `admin`
+    /// The token set under `admin` in proxy.yaml
     #[arg(long, env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// Print the answer as it came, in JSON
+    /// Print the admin API's response as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -51,24 +51,24 @@ pub struct Options {
 pub(super) enum AdminError {
     #[error("--admin must be a URL such as http://127.0.0.1:9900, not {0}")]
     Url(String),
-    #[error("the token holds characters that no header may")]
+    #[error("the token contains characters that are not allowed in a header")]
     Token,
-    #[error("cannot connect to the admin port at {authority}: {source}; is tollgate running there?")]
+    #[error("cannot connect to the admin port at {authority}: {source}; is Tollgate running there?")]
     Connect { authority: String, source: io::Error },
-    #[error("the admin port at {authority} gave no answer within {within:?}")]
+    #[error("the admin port at {authority} did not respond within {within:?}")]
     Timeout { authority: String, within: Duration },
-    #[error("the admin port at {authority} broke off: {reason}")]
+    #[error("the connection to the admin port at {authority} failed: {reason}")]
     Broken { authority: String, reason: String },
-    #[error("the admin port at {0} wants its token: give --token, or set TOLLGATE_ADMIN_TOKEN")]
+    #[error("the admin port at {0} requires a token: pass --token or set TOLLGATE_ADMIN_TOKEN")]
     Unauthorized(String),
-    #[error("the admin port at {0} has another token than the one given by --token or TOLLGATE_ADMIN_TOKEN")]
+    #[error("the admin port at {0} rejects the token from --token or TOLLGATE_ADMIN_TOKEN")]
     WrongToken(String),
     #[error("{0}")]
     Refused(String),
     /// The configuration to be read has errors. `problem`: the answer's body, in JSON.
     #[error("the configuration has errors")]
     Misconfigured { errors: Vec<ConfigurationError>, problem: String },
-    #[error("what answers at {authority} is not Tollgate's admin port: {reason}")]
+    #[error("{authority} is not Tollgate's admin port: {reason}")]
     NotTollgate { authority: String, reason: String },
     #[error("{0}")]
     Local(#[from] io::Error),
@@ -249,7 +249,7 @@ fn check_status(
                 problem: String::from_utf8_lossy(&body).into_owned(),
             }),
             Ok(problem) if !problem.detail.is_empty() => Err(AdminError::Refused(problem.detail)),
-            _ => Err(unexpected(authority, &format_args!("it said {status}"))),
+            _ => Err(unexpected(authority, &format_args!("it responded with {status}"))),
         },
     }
 }
@@ -282,9 +282,9 @@ mod tests {
     fn a_token_is_required_and_sent() {
         let harness = Harness::start(Some("s3cret"));
         let wants = status(&options(harness.address, None)).unwrap_err();
-        assert!(wants.contains("wants its token: give --token"), "{wants}");
+        assert!(wants.contains("requires a token: pass --token"), "{wants}");
         let wrong = status(&options(harness.address, Some("wrong"))).unwrap_err();
-        assert!(wrong.contains("has another token than the one given"), "{wrong}");
+        assert!(wrong.contains("rejects the token from --token"), "{wrong}");
         let version = status(&options(harness.address, Some("s3cret")));
         assert_eq!(version, Ok(format!("\"{}\"", env!("CARGO_PKG_VERSION"))));
     }

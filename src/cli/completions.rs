@@ -7,10 +7,10 @@ use std::{
 
 use clap_complete::{Shell, generate};
 
-/// Print what a shell needs to complete command lines
+/// Print a shell's completion script
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "Such as: tollgate completions bash > /usr/share/bash-completion/completions/tollgate"
+    after_help = "For example: tollgate completions bash > /usr/share/bash-completion/completions/tollgate"
 )]
 pub(super) struct Args {
     /// The shell

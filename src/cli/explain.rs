@@ -18,17 +18,17 @@ use crate::admin::dto::{
 
 /// What would become of a request, and why; nothing is consumed
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = "Exit code: 0 if it would be allowed, 1 if not, 2 if there is no answer.")]
+#[command(after_help = "Exit code: 0 if the request would be allowed, 1 if not, 2 if there is no answer.")]
 pub(super) struct Args {
-    /// What the request is for, such as http://api.example.com/orders?page=2
+    /// The URL of the request, such as http://api.example.com/orders?page=2
     pub url: String,
-    /// Its method
+    /// The method of the request
     #[arg(short = 'X', long = "request", value_name = "METHOD", default_value = "GET")]
     pub method: String,
-    /// A header that it has, such as 'x-api-key: k1'; may be given several times
+    /// A header of the request, such as 'x-api-key: k1'; repeat it for more
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
     pub headers: Vec<(String, String)>,
-    /// The address that it comes from, as the listener sees it [default: 127.0.0.1]
+    /// The address that the connection comes from [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS")]
     pub peer: Option<String>,
     #[command(flatten)]
@@ -177,7 +177,7 @@ mod tests {
             retry_after: Some("2s".into()),
             verdict: verdict.into(),
             mode: mode.into(),
-            because: "by the override for user:\x1bacme".into(),
+            because: "override for user:\x1bacme".into(),
         }
     }
 
@@ -185,21 +185,21 @@ mod tests {
         Explanation {
             client_address: crate::admin::dto::ExplainedAddress {
                 address: "203.0.113.7".into(),
-                because: "said in x-forwarded-for by the trusted proxy 10.0.0.1".into(),
+                because: "from x-forwarded-for, sent by the trusted proxy 10.0.0.1".into(),
             },
-            user: ExplainedUser { user: None, because: "cookie session: it is not there".into() },
+            user: ExplainedUser { user: None, because: "cookie session: not sent".into() },
             route: Some(ExplainedRoute {
                 name: Some("all".into()),
                 because: "the path matches /*".into(),
                 passed_over: vec![crate::admin::dto::PassedOver {
                     name: "login".into(),
-                    because: "the method is none of POST".into(),
+                    because: "the method is not one of POST".into(),
                 }],
             }),
             upstream: Some("api".into()),
             verdict: "denied".into(),
             status: Some(429),
-            because: "denied by per-ip: its limit is reached".into(),
+            because: "denied by per-ip: the limit is reached".into(),
             checks: vec![check("denied", "enforce"), check("denied", "shadow")],
             bans: Vec::new(),
         }
@@ -210,17 +210,17 @@ mod tests {
         assert_eq!(
             page(&explanation(), false),
             "\
-address   203.0.113.7: said in x-forwarded-for by the trusted proxy 10.0.0.1
-user      -: cookie session: it is not there
+address   203.0.113.7: from x-forwarded-for, sent by the trusted proxy 10.0.0.1
+user      -: cookie session: not sent
 route     all: the path matches /*
-          not login: the method is none of POST
+          not login: the method is not one of POST
 upstream  api
 
 POLICY  KEY             ALGORITHM  COST  USED  LIMIT  REMAINING  RETRY AFTER  VERDICT          NOTE
-per-ip  ip:203.0.113.7  gcra       1     5     5      0          2s           denied           by the override for user:\\u{1b}acme
-per-ip  ip:203.0.113.7  gcra       1     5     5      0          2s           denied (shadow)  by the override for user:\\u{1b}acme
+per-ip  ip:203.0.113.7  gcra       1     5     5      0          2s           denied           override for user:\\u{1b}acme
+per-ip  ip:203.0.113.7  gcra       1     5     5      0          2s           denied (shadow)  override for user:\\u{1b}acme
 
-denied with 429: denied by per-ip: its limit is reached
+denied with 429: denied by per-ip: the limit is reached
 "
         );
     }

@@ -11,13 +11,11 @@ use clap_mangen::{Man, generate_to};
 
 use super::print_error;
 
-/// Write the pages of the manual, one a command
+/// Write the man pages, one per command
 #[derive(Debug, Clone, clap::Args)]
-#[command(
-    after_help = "Without a directory, the page of tollgate itself is printed: tollgate man | man -l -"
-)]
+#[command(after_help = "Without a directory, the main page is printed: tollgate man | man -l -")]
 pub(super) struct Args {
-    /// Where to write them, such as /usr/local/share/man/man1
+    /// The directory to write to, such as /usr/local/share/man/man1
     pub directory: Option<PathBuf>,
 }
 
@@ -26,7 +24,7 @@ pub(super) fn run(args: &Args, command: clap::Command) -> ExitCode {
     match write(args, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            print_error(format_args!("tollgate: the manual can't be written: {error}\n"));
+            print_error(format_args!("tollgate: can't write the man pages: {error}\n"));
             ExitCode::FAILURE
         }
     }

@@ -30,7 +30,7 @@ use crate::config;
 /// EX_CONFIG of sysexits.h: the configuration is wrong.
 const CONFIG_ERROR: u8 = 78;
 
-/// A reverse proxy with built-in throttling.
+/// A reverse proxy with built-in rate limiting.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, about, args_conflicts_with_subcommands = true)]
 struct Arguments {
@@ -42,31 +42,31 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve requests; what is done where no command is given
+    /// Serve requests (the default without a command)
     Run(run::Args),
-    /// Check a configuration: exit code 0, or 78 with every error and its line
+    /// Check a configuration and print every error with its line; exit code 78 if there are errors
     Check(check::Args),
-    /// Start an origin, the proxy in front of it and some traffic, and show who was limited
+    /// Start an origin, the proxy and some traffic, and show which clients are limited
     Demo(demo::Args),
-    /// List the addresses that are or were limited, or show who was behind one
+    /// List limited addresses, or show which users were behind one
     Blocked(blocked::Args),
-    /// Take back what limits an address
+    /// Clear the limits and bans of an address
     Unblock(unblock::Args),
-    /// Shut out an address, a prefix or a user for a while
+    /// Ban an address, a prefix or a user for some time
     Ban(ban::Args),
-    /// List who is shut out
+    /// List bans
     Bans(bans::Args),
     /// Lift a ban
     Unban(unban::Args),
-    /// Watch traffic, limits and limited addresses live
+    /// Show traffic, limits and limited addresses live
     Top(top::Args),
-    /// Say what would become of a request, and why: exit code 0 if it would be allowed, 1 if not
+    /// Explain what would happen to a request, and why; exit code 0 if it would be allowed, 1 if not
     Explain(explain::Args),
-    /// Print what a shell needs to complete command lines
+    /// Print a shell's completion script
     Completions(completions::Args),
-    /// Write the pages of the manual
+    /// Write the man pages
     Man(man::Args),
-    /// Have a running Tollgate read its configuration again, and show what has changed
+    /// Reload the configuration of a running Tollgate, and show what has changed
     Reload(reload::Args),
 }
 

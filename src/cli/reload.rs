@@ -33,13 +33,12 @@ pub(super) fn run(args: &Args) -> ExitCode {
 
 fn describe(reloaded: &Reloaded) -> String {
     let mut text = match reloaded.changed.as_slice() {
-        [] => "The configuration was read again; nothing has changed.\n".to_owned(),
+        [] => "The configuration was reloaded; nothing has changed.\n".to_owned(),
         changed => format!("Changed:\n{}", bullet_list(changed)),
     };
-    for (heading, lines) in [
-        ("Needs a restart, and is as it was until then", &reloaded.needs_restart),
-        ("Warnings", &reloaded.warnings),
-    ] {
+    for (heading, lines) in
+        [("Takes effect after a restart", &reloaded.needs_restart), ("Warnings", &reloaded.warnings)]
+    {
         if !lines.is_empty() {
             text += &format!("\n{heading}:\n{}", bullet_list(lines));
         }
@@ -57,7 +56,7 @@ fn report_errors(options: &Options, errors: &[ConfigurationError], problem: &str
         let _ = writeln!(stdout(), "{}", printable_json(problem.trim_end()));
     } else {
         let all: Vec<_> = errors.iter().map(|error| printable_lines(error.text.trim_end())).collect();
-        print_error(format_args!("{}\n\nThe configuration in force stays.\n", all.join("\n\n")));
+        print_error(format_args!("{}\n\nThe running configuration was not changed.\n", all.join("\n\n")));
     }
     ExitCode::from(CONFIG_ERROR)
 }

@@ -22,7 +22,7 @@ use crate::{
 /// Arguments of `tollgate run`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The configuration
+    /// The configuration file
     #[arg(long, value_name = "FILE", default_value = "proxy.yaml")]
     config: PathBuf,
 }
@@ -96,12 +96,12 @@ async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> Exi
     loop {
         tokio::select! {
             name = end.recv() => {
-                tracing::info!("{name}: finishing what runs");
+                tracing::info!("{name}: finishing open requests");
                 break;
             }
             _ = reopen.recv() => app.reopen_access_log(),
             _ = reload.recv() => {
-                tracing::info!("SIGHUP: reading the configuration again");
+                tracing::info!("SIGHUP: reloading the configuration");
                 manager.reloading();
                 // What is wrong with it is in the log.
                 let _outcome = app.reload(load(), "SIGHUP").await;
@@ -115,7 +115,7 @@ async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> Exi
             }
             working = app.housekeeping() => {
                 if !working {
-                    tracing::error!("all workers have ended");
+                    tracing::error!("all workers have stopped");
                     return ExitCode::FAILURE;
                 }
                 manager.notify_watchdog(&mut app);
@@ -127,12 +127,12 @@ async fn serve(mut app: App, signals: Signals, load: impl Fn() -> Loaded) -> Exi
     tokio::select! {
         finished = app.drained() => {
             if !finished {
-                tracing::warn!(connections = app.connections(), "shutdown.drain is over: closing what still runs");
+                tracing::warn!(connections = app.connections(), "shutdown.drain is over: closing the remaining connections");
                 app.break_off().await;
             }
         }
         name = end.recv() => {
-            tracing::warn!("{name} again: ending at once");
+            tracing::warn!("{name} again: exiting immediately");
             app.break_off().await;
             return ExitCode::FAILURE;
         }

@@ -52,7 +52,7 @@ impl ServiceManager {
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => notify(&[NotifyState::Reloading, now]),
-            Err(error) => tracing::warn!("can't tell the service manager of a reload: {error}"),
+            Err(error) => tracing::warn!("can't notify the service manager of a reload: {error}"),
         }
     }
 
@@ -61,7 +61,7 @@ impl ServiceManager {
     pub(super) fn draining(&self, app: &App) {
         let timeout = app.drain_limit().saturating_add(AFTER_DRAIN).as_micros();
         let timeout = u32::try_from(timeout).unwrap_or(u32::MAX);
-        let status = format!("finishing what runs on {} connections", app.connections());
+        let status = format!("finishing open requests on {} connections", app.connections());
         notify(&[
             NotifyState::Stopping,
             NotifyState::ExtendTimeoutUsec(timeout),
@@ -83,13 +83,13 @@ impl ServiceManager {
             notify(&[NotifyState::Watchdog]);
         } else if now > watchdog.due + watchdog.interval / 2 && !watchdog.complained {
             watchdog.complained = true;
-            tracing::error!("a worker hangs or has ended: the watchdog will restart the process");
+            tracing::error!("a worker hangs or has stopped: the watchdog will restart the process");
         }
     }
 }
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("can't tell the service manager ({}): {error}", states[0]);
+        tracing::warn!("can't notify the service manager ({}): {error}", states[0]);
     }
 }

@@ -27,7 +27,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
 fn output(args: &Args) -> Result<String, AdminError> {
     let target = format!("/v1/bans?key={}", client::percent_encoded(&args.key));
     client::request(&args.options, Method::DELETE, &target, |lifted: &Lifted| {
-        format!("{} is not shut out any more.\n", printable(&lifted.key))
+        format!("{} is no longer banned.\n", printable(&lifted.key))
     })
 }
 
@@ -42,8 +42,8 @@ mod tests {
         let key = Key::from_canonical("user:a%3Ab").unwrap();
         harness.bans.ban(key, 60_000_000, String::new(), "operator".into());
         let args = Args { key: "user:a:b".into(), options: options(harness.address, None) };
-        assert_eq!(output(&args).unwrap(), "user:a%3Ab is not shut out any more.\n");
-        assert_eq!(output(&args).unwrap_err().to_string(), "nobody is banned by user:a%3Ab");
+        assert_eq!(output(&args).unwrap(), "user:a%3Ab is no longer banned.\n");
+        assert_eq!(output(&args).unwrap_err().to_string(), "there is no ban of user:a%3Ab");
         assert_eq!(harness.get("/v1/audit").json()["entries"][0]["action"], "lift");
     }
 }

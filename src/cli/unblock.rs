@@ -13,7 +13,7 @@ use crate::admin::dto::Unblocked;
 /// Clear the limits of an address
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Args {
-    /// The address to let go
+    /// The address to unblock
     pub ip: String,
     #[command(flatten)]
     pub options: Options,
@@ -32,10 +32,10 @@ fn output(args: &Args) -> Result<String, AdminError> {
 fn describe(unblocked: &Unblocked) -> String {
     let address = printable(&unblocked.address);
     let mut text = match unblocked.cleared.as_slice() {
-        [] => format!("{address} is not listed any more; no limit of its own was left.\n"),
+        [] => format!("{address} is no longer listed as blocked; there was no limit of its own to clear.\n"),
         cleared => {
             let rows = cleared.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]);
-            format!("{address} is free again. Cleared:\n\n{}", table(["POLICY", "KEY"], rows))
+            format!("{address} is unblocked. Cleared limits:\n\n{}", table(["POLICY", "KEY"], rows))
         }
     };
     if unblocked.bans_lifted > 0 {
@@ -43,7 +43,7 @@ fn describe(unblocked: &Unblocked) -> String {
     }
     if !unblocked.other_keys.is_empty() {
         let others: Vec<_> = unblocked.other_keys.iter().map(|key| printable(key)).collect();
-        text += &format!("\nAlso limited behind it, and not cleared: {}\n", others.join(", "));
+        text += &format!("\nNot cleared, but limited behind this address: {}\n", others.join(", "));
     }
     text
 }
@@ -60,16 +60,16 @@ mod tests {
         assert_eq!(
             output(&args).unwrap(),
             "\
-203.0.113.7 is free again. Cleared:
+203.0.113.7 is unblocked. Cleared limits:
 
 POLICY  KEY
 per-ip  ip:203.0.113.7
 per-ip  ip:203.0.113.7+path:/a
 
-Also limited behind it, and not cleared: user:acme
+Not cleared, but limited behind this address: user:acme
 "
         );
         let again = output(&args).unwrap_err().to_string();
-        assert_eq!(again, "203.0.113.7 was not limited lately, and no limit is kept of it");
+        assert_eq!(again, "203.0.113.7 was not limited recently and has no limits to clear");
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn start() -> io::Result<SocketAddr> {
     let serve = move || {
         LocalSet::new().block_on(&runtime, async {
             if let Err(error) = accept(listener).await {
-                tracing::error!("the origin of the demo ended: {error}");
+                tracing::error!("the demo's origin stopped: {error}");
             }
         });
     };

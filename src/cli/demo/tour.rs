@@ -45,7 +45,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Arguments of `tollgate demo`.
 #[derive(Debug, clap::Args)]
 pub(in crate::cli) struct Args {
-    /// End after the tour instead of serving on until Ctrl-C
+    /// Exit after the tour instead of serving until Ctrl-C
     #[arg(long)]
     once: bool,
 }
@@ -126,8 +126,8 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
         Err(DemoError::Configuration(errors)) => report_config_errors(&errors),
         Err(DemoError::Start(error)) => {
             print_error(format_args!(
-                "tollgate demo: {error}\n\
-                 LISTEN and ADMIN choose other ports: LISTEN=127.0.0.1:8081 ADMIN=127.0.0.1:9901 tollgate demo\n"
+                "tollgate demo: {error}\nTo use other ports: LISTEN=127.0.0.1:8081 ADMIN=127.0.0.1:9901 tollgate \
+                    demo\n"
             ));
             ExitCode::FAILURE
         }
@@ -158,8 +158,8 @@ fn tour() -> Result<(app::App, SocketAddr), DemoError> {
     let (proxy, admin) = (app.addresses[0], app.admin());
 
     print_line(format_args!(
-        "An API answers at http://{origin}; Tollgate stands in front of it at http://{proxy}, \
-         with the proxy.yaml of this release.\n"
+        "An API is running at http://{origin}. Tollgate is in front of it at http://{proxy}, with the \
+            proxy.yaml of this release.\n"
     ))?;
     print_line(format_args!(
         "{:<20} {:<12} {:>5} {:>9} {:>8}",
@@ -178,16 +178,14 @@ fn tour() -> Result<(app::App, SocketAddr), DemoError> {
     wait_until_listed(admin, &limited);
 
     show(admin, None, "Which addresses are limited?")?;
-    show(admin, Some(ABUSER), "Who was behind the scraper's?")?;
-    show(admin, Some(GUESSER), "And who behind the password guesser's?")?;
+    show(admin, Some(ABUSER), "Which users were behind the scraper's address?")?;
+    show(admin, Some(GUESSER), "And behind the password guesser's?")?;
     let admin_option = admin_option(admin);
     print_line(format_args!(
-        "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\n\
-         Look:     http://{admin}/ in a browser shows all of this, live\n\
-         Ban:      tollgate ban {ABUSER} --for 10m --reason scraping{admin_option}\n\
-         Unblock:  tollgate unblock {ABUSER}{admin_option}\n\
-         Metrics:  curl http://{admin}/metrics\n\
-         The clients go on until Ctrl-C ends the demo."
+        "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\nLook:     open http://{admin}/ \
+            in a browser to see all of this live\nBan:      tollgate ban {ABUSER} --for 10m --reason \
+            scraping{admin_option}\nUnblock:  tollgate unblock {ABUSER}{admin_option}\nMetrics:  curl \
+            http://{admin}/metrics\nThe clients keep sending requests. Press Ctrl-C to end the demo."
     ))?;
     Ok((app, origin))
 }
@@ -204,7 +202,7 @@ fn keep_sending(proxy: SocketAddr) {
     // It ends with the proxy. Without it the demo shows what was before.
     let spawned = std::thread::Builder::new().name("traffic".into()).spawn(send);
     if let Err(error) = spawned {
-        tracing::warn!(%error, "the clients of the demo don't go on");
+        tracing::warn!(%error, "the demo's clients could not be restarted");
     }
 }
 

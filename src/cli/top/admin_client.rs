@@ -129,10 +129,9 @@ async fn unblock(connection: &mut Connection, address: &str) -> Result<AdminResp
     let unblocked: Unblocked =
         connection.request(Method::DELETE, &blocked_path(address), Bytes::new()).await?;
     let (limits, bans) = (unblocked.cleared.len(), unblocked.bans_lifted);
-    let mut text =
-        format!("{} is free again: {limits} limits cleared, {bans} bans lifted", unblocked.address);
+    let mut text = format!("{} is unblocked: {limits} limits cleared, {bans} bans lifted", unblocked.address);
     if !unblocked.other_keys.is_empty() {
-        text += &format!("; still held: {}", unblocked.other_keys.join(", "));
+        text += &format!("; still limited: {}", unblocked.other_keys.join(", "));
     }
     Ok(AdminResponse::Changed(text))
 }
@@ -141,11 +140,11 @@ async fn ban(connection: &mut Connection, address: &str) -> Result<AdminResponse
     let ban = NewBan {
         key: format!("ip:{address}"),
         lasts: BAN_DURATION.to_owned(),
-        reason: "by hand, in tollgate top".to_owned(),
+        reason: "manually, in tollgate top".to_owned(),
     };
     let body = serde_json::to_vec(&ban).map_err(std::io::Error::from)?;
     let ban: Ban = connection.request(Method::POST, "/v1/bans", body.into()).await?;
-    Ok(AdminResponse::Changed(format!("{} is shut out for {BAN_DURATION}", ban.key)))
+    Ok(AdminResponse::Changed(format!("{} is banned for {BAN_DURATION}", ban.key)))
 }
 
 fn blocked_path(address: &str) -> String {

@@ -18,14 +18,14 @@ pub(super) enum Action {
 /// The keys and what they do, for the help.
 pub(super) const HELP: [(&str, &str); 9] = [
     ("Up, Down, Tab", "select an address"),
-    ("Enter", "show who was behind it"),
-    ("u", "unblock it, everywhere"),
-    ("b", "ban it for an hour, everywhere"),
+    ("Enter", "show the users behind it"),
+    ("u", "unblock it on all instances"),
+    ("b", "ban it for an hour on all instances"),
     ("s", "sort by denied, last, users, address"),
-    ("p", "pause, and go on"),
+    ("p", "pause or resume"),
     ("?", "this help"),
-    ("Esc", "back; from the list: leave"),
-    ("q, Ctrl-C", "leave"),
+    ("Esc", "back; in the list: quit"),
+    ("q, Ctrl-C", "quit"),
 ];
 
 impl App {

@@ -73,14 +73,14 @@ async fn event_loop(options: &Options) -> Result<Exit, AdminError> {
             },
             response = responses.recv() => match response {
                 Some(response) => app.handle(response, Instant::now())?,
-                None => return Err(io::Error::other("the client of the admin port has ended").into()),
+                None => return Err(io::Error::other("the connection to the admin port has ended").into()),
             },
             _ = ticks.tick() => app.tick(),
         };
         if let Some(request) = request
             && requests.try_send(request).is_err()
         {
-            app.notice = Some("the admin port is slow: that key was not heeded".to_owned());
+            app.notice = Some("the admin port is slow: that key press was ignored".to_owned());
         }
     }
 }

@@ -57,7 +57,7 @@ fn text(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
     }
     text += &format!("\n{}", routes(snapshot, rates));
     if snapshot.blocked.is_empty() {
-        return text + "\nNo address was limited lately.\n";
+        return text + "\nNo address was limited recently.\n";
     }
     text + "\n" + &blocked(snapshot, rates, now)
 }

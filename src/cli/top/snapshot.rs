@@ -56,7 +56,7 @@ impl Snapshot {
         let StoreStatus { topology, keys, shared, .. } = &self.status.store;
         let Some(shared) = shared else { return format!("{topology}, {keys} keys") };
         let latency = shared.latency.as_deref().unwrap_or("no answer");
-        let role = shared.role.as_deref().unwrap_or("not reached");
+        let role = shared.role.as_deref().unwrap_or("unreachable");
         let plural = if shared.instances == 1 { "" } else { "s" };
         let (breaker, instances) = (&shared.breaker, shared.instances);
         format!("{topology}, {role}, {latency}, breaker {breaker}, {instances} instance{plural}")

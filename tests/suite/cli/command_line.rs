@@ -62,17 +62,17 @@ fn check_and_run_warn_of_what_is_right_and_may_not_be_meant() {
     let directory = directory_with("doubtful.yaml", DOUBTFUL);
     let ended = tollgate_in(directory.path(), &[], &["check", "doubtful.yaml"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.stderr.starts_with("doubtful.yaml:5:5: warning: all limits of route `/*`"), "{ended:?}");
+    assert!(ended.stderr.starts_with("doubtful.yaml:5:5: warning: every limit of route `/*`"), "{ended:?}");
     assert_eq!(ended.stdout, "doubtful.yaml: valid (1 route, 1 upstream, 1 policy)\n");
 
     let tollgate = Tollgate::start(Config::yaml(DOUBTFUL));
     let log = tollgate.log();
     let warnings: Vec<_> = log.iter().filter(|line| line.contains("WARN")).collect();
-    assert!(warnings.iter().any(|line| line.contains("all limits of route `/*`")), "{log:#?}");
+    assert!(warnings.iter().any(|line| line.contains("every limit of route `/*`")), "{log:#?}");
     assert!(warnings.iter().any(|line| line.contains("; add `ip`")), "{log:#?}");
     let status = tollgate.admin("GET", "/v1/status").json();
     let told = status["warnings"][0].as_str().unwrap_or_default();
-    assert!(told.contains("all limits of route `/*`"), "{status}");
+    assert!(told.contains("every limit of route `/*`"), "{status}");
 }
 
 #[test]
@@ -289,5 +289,5 @@ fn each_command_has_a_page_of_the_manual() {
     std::fs::write(&file, "").unwrap();
     let refused = tollgate(&["man", file.to_str().unwrap()]);
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.starts_with("tollgate: the manual can't be written: "), "{}", refused.stderr);
+    assert!(refused.stderr.starts_with("tollgate: can't write the man pages: "), "{}", refused.stderr);
 }

@@ -67,9 +67,9 @@ fn unblock_says_what_it_cleared_and_the_address_is_served() {
     let ended = tollgate.command(&["unblock", "127.0.0.5"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(
-        ended.stdout.starts_with("127.0.0.5 is free again.") && ended.stdout.contains("once    ip:127.0.0.5")
+        ended.stdout.starts_with("127.0.0.5 is unblocked.") && ended.stdout.contains("once    ip:127.0.0.5")
     );
-    assert_eq!(tollgate.command(&["blocked"]).stdout, "No address was limited lately.\n");
+    assert_eq!(tollgate.command(&["blocked"]).stdout, "No address was limited recently.\n");
     assert_eq!(get_from("127.0.0.5", tollgate.address, "/", &[]).status, 200);
 }
 
@@ -79,7 +79,11 @@ fn what_is_not_listed_is_an_error_on_stderr() {
     for command in ["blocked", "unblock"] {
         let ended = tollgate.command(&[command, "127.0.0.99"]);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
-        assert!(ended.stderr.starts_with("tollgate: 127.0.0.99 was not limited lately"), "{}", ended.stderr);
+        assert!(
+            ended.stderr.starts_with("tollgate: 127.0.0.99 was not limited recently"),
+            "{}",
+            ended.stderr
+        );
     }
 }
 

@@ -80,7 +80,7 @@ fn a_taken_port_is_reported_with_the_way_out() {
     let ended = tollgate_in(Path::new("."), &[("LISTEN", &address), FREE_PORTS[1]], &["demo", "--once"]);
     assert_eq!(ended.code, Some(1));
     assert!(
-        ended.stderr.contains(&address) && ended.stderr.contains("LISTEN and ADMIN choose"),
+        ended.stderr.contains(&address) && ended.stderr.contains("To use other ports: "),
         "{}",
         ended.stderr
     );

@@ -67,7 +67,7 @@ fn it_shows_who_is_limited_unblocks_by_keys_and_leaves_the_terminal_as_it_was() 
     terminal.press("n");
     assert_eq!(get_from("127.0.0.5", instance.address, "/", &[]).status, 429);
     terminal.press("uy");
-    shows(&terminal, "127.0.0.5 is free again");
+    shows(&terminal, "127.0.0.5 is unblocked");
     assert_eq!(get_from("127.0.0.5", instance.address, "/", &[]).status, 200);
 
     terminal.press("q");
@@ -84,7 +84,7 @@ fn a_ban_by_keys_holds() {
     terminal.press("b");
     shows(&terminal, "Ban 127.0.0.5 on every instance for 1 h?");
     terminal.press("y");
-    shows(&terminal, "is shut out for 1h");
+    shows(&terminal, "is banned for 1h");
     let bans = instance.admin("GET", "/v1/bans").json();
     assert_eq!(bans["bans"][0]["key"], "ip:127.0.0.5");
 }
@@ -113,7 +113,7 @@ fn whatever_ends_it_leaves_the_terminal_as_it_was() {
 fn a_wrong_token_ends_it_with_a_word() {
     let (_origin, instance) = limited("admin: { address: \"127.0.0.1:0\", token: s3cret }\n");
     for (arguments, said) in
-        [(["--token", "wrong"].as_slice(), "has another token"), (&[], "wants its token")]
+        [(["--token", "wrong"].as_slice(), "rejects the token"), (&[], "requires a token")]
     {
         let terminal = Terminal::open(24, 200);
         let mut top = terminal.run(top(instance.admin).args(arguments));
@@ -128,7 +128,7 @@ fn an_admin_port_that_is_away_is_tried_again() {
     let admin = format!("127.0.0.1:{}", free_port());
     let terminal = Terminal::open(24, 80);
     let _top = terminal.run(top(&admin).env("NO_COLOR", "1"));
-    shows(&terminal, "no answer, trying again");
+    shows(&terminal, "no answer, retrying");
     shows(&terminal, "cannot connect to the admin port");
     {
         let (_origin, _instance) = limited(&format!("admin: {{ address: \"{admin}\" }}\n"));
@@ -136,7 +136,7 @@ fn an_admin_port_that_is_away_is_tried_again() {
         assert!(!terminal.text().contains("no answer"), "{}", terminal.text());
         assert!(!terminal.has_colours());
     }
-    shows(&terminal, "no answer, trying again");
+    shows(&terminal, "no answer, retrying");
     assert!(terminal.text().contains("127.0.0.5"), "the last figures stay: {}", terminal.text());
 }
 

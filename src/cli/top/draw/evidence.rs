@@ -23,7 +23,7 @@ use crate::admin::dto::{Ban, Evidence, LimitUsage, Record};
 
 const USERS: [Column; 2] = [words("USER", Constraint::Max(40), 0), figures("RECORDS", 8, 0)];
 const LIMITS: [Column; 5] = [
-    words("HELD BY", Constraint::Fill(3), 0),
+    words("LIMITED BY", Constraint::Fill(3), 0),
     words("KEY", Constraint::Fill(3), 40),
     figures("USED", 8, 0),
     figures("LIMIT", 8, 50),
@@ -43,7 +43,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, opened: &OpenAddress, them
     let title = |text: String| Line::styled(text, Style::new().add_modifier(Modifier::BOLD));
     let address = printable(&opened.address);
     match &opened.evidence {
-        None => frame.render_widget(Paragraph::new(title(format!("{address}: asking"))), head),
+        None => frame.render_widget(Paragraph::new(title(format!("{address}: loading"))), head),
         Some(Err(reason)) => frame.render_widget(Paragraph::new(title(printable(reason).into_owned())), head),
         Some(Ok(evidence)) => {
             let address_entry = &evidence.address;

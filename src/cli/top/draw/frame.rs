@@ -61,8 +61,8 @@ fn process_line(app: &App, theme: Theme) -> Line<'static> {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let mut spans = vec![Span::styled("tollgate", bold)];
     match (&app.latest, &app.refresh_error) {
-        (_, Some(_)) => spans.push(Span::styled("  no answer, trying again", theme.bad())),
-        (None, None) => spans.push(Span::raw("  asking")),
+        (_, Some(_)) => spans.push(Span::styled("  no answer, retrying", theme.bad())),
+        (None, None) => spans.push(Span::raw("  connecting")),
         (Some(latest), None) => {
             let (version, up) = (printable(&latest.status.version), uptime(&latest.status.uptime));
             spans.push(Span::raw(format!(" {version}  up {}  ", printable(&up))));
@@ -113,7 +113,7 @@ fn draw_footer(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
             Line::from("Esc back  u unblock  b ban 1h  Up/Down records  p pause  q quit  ? help")
         }
         (None, None) => Line::from(format!(
-            "q quit  s sort: {}  Enter who  u unblock  b ban 1h  p pause  ? help",
+            "q quit  s sort: {}  Enter users  u unblock  b ban 1h  p pause  ? help",
             app.sort.name()
         )),
     };

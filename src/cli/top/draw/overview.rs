@@ -133,7 +133,7 @@ fn draw_blocked(
 ) {
     let area = below_gap(area);
     if latest.blocked.is_empty() {
-        frame.render_widget(Paragraph::new("No address was limited lately."), area);
+        frame.render_widget(Paragraph::new("No address was limited recently."), area);
         return;
     }
     let rows = latest.blocked.iter().map(|blocked| {

@@ -78,7 +78,7 @@ ADDRESS                 DENIED    +/S  USERS  HINT           POLICIES       LEFT
 
 
 
-q quit  s sort: denied  Enter who  u unblock  b ban 1h  p pause  ? help";
+q quit  s sort: denied  Enter users  u unblock  b ban 1h  p pause  ? help";
     assert_eq!(lines(&app(), 80, 21).join("\n"), expected);
 }
 
@@ -118,7 +118,7 @@ fn an_admin_port_that_is_away_is_reported_above_the_last_figures() {
     let away = "cannot connect to the admin port at 127.0.0.1:9900";
     let failed = with(|app| app.refresh_error = Some(away.to_owned()));
     let text = lines(&failed, 80, 24).join("\n");
-    assert!(text.contains("no answer, trying again") && text.contains(away), "{text}");
+    assert!(text.contains("no answer, retrying") && text.contains(away), "{text}");
     assert!(text.contains("203.0.113.7"), "{text}");
     let mut never = App::new("http://127.0.0.1:9900".into());
     never.refresh_error = Some(away.to_owned());
