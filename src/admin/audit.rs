@@ -20,22 +20,22 @@ use crate::{abuse::AuditEntry, telemetry::time::rfc3339};
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuditQuery {
-    /// Entries a page, 100 unless asked otherwise.
+    /// Entries per page; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// Where the page begins, as the one before it said.
+    /// The `cursor` of the previous page.
     #[param(value_type = Option<schema::Cursor>)]
     pub(super) cursor: Option<String>,
 }
 
-/// Who changed what, on all instances, the newest first: the last thousand changes.
+/// Lists who changed what on all instances, newest first: the last thousand changes.
 #[utoipa::path(
     get,
     path = "/v1/audit",
     operation_id = "audit",
     tag = "in force",
     params(AuditQuery),
-    responses((status = 200, body = dto::Audit, description = "a page of the list"), ReadErrors)
+    responses((status = 200, body = dto::Audit, description = "one page of entries"), ReadErrors)
 )]
 pub(super) async fn list(
     State(context): State<Arc<HandlerContext>>,

@@ -60,7 +60,8 @@ async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Opti
             Err(refused) => return Some(*refused),
         },
         None if !is_local(&head.uri, headers) => {
-            let detail = "without a token only loopback may ask: Host and Origin must be 127.0.0.1, [::1] or localhost";
+            let detail = "without a token, only requests to loopback are allowed: Host and Origin must be 127.0.0.1, [::1] \
+                or localhost";
             return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
         }
         None => false,
@@ -68,11 +69,11 @@ async fn refusal(context: &HandlerContext, head: &Parts, is_empty: bool) -> Opti
     // A browser sends its cookie along, or comes from loopback, whichever site's page it shows.
     let has_token = context.state.token.is_some();
     if !bears_token && (is_cross_site(head) || has_token && !is_same_origin(headers)) {
-        let detail = "a page from elsewhere may not ask: Origin must be the same as Host";
+        let detail = "requests from other sites are not allowed: Origin must be the same as Host";
         return Some(Problem::new(StatusCode::FORBIDDEN, detail).into_response());
     }
     if is_change(&head.method) && !is_json(headers, is_empty) {
-        let detail = "what changes something takes application/json only";
+        let detail = "requests that change something must be application/json";
         return Some(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail).into_response());
     }
     None
@@ -95,7 +96,7 @@ async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) ->
         Attempt::Throttled => Err(Box::new(too_many_attempts())),
         Attempt::Wrong { is_first } => {
             if is_first {
-                tracing::warn!(%peer, "somebody asked the admin port with a wrong token");
+                tracing::warn!(%peer, "a request to the admin port had a wrong token");
             }
             let is_look = matches!(head.method, Method::GET | Method::HEAD);
             let asks_for_page = is_look && page::is_page(path);
@@ -106,13 +107,16 @@ async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) ->
 
 /// To a client that guesses the token.
 pub(super) fn too_many_attempts() -> Response {
-    let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in a second");
+    let problem =
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too many wrong tokens: try again in one second");
     ([(RETRY_AFTER, "1")], problem).into_response()
 }
 
 fn unauthorized() -> Response {
-    let problem =
-        Problem::new(StatusCode::UNAUTHORIZED, "this needs Authorization: Bearer with the admin token");
+    let problem = Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "this requires the admin token: send Authorization: Bearer TOKEN",
+    );
     let mut response = problem.into_response();
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
     response

@@ -33,21 +33,21 @@ const MAX_REASON: usize = 256;
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BansQuery {
-    /// Of this key alone.
+    /// Only bans of this key.
     #[param(value_type = Option<schema::BanKey>)]
     pub(super) key: Option<String>,
-    /// Of addresses and prefixes within this prefix.
+    /// Only bans of addresses and prefixes within this prefix.
     #[param(value_type = Option<schema::Prefix>)]
     pub(super) prefix: Option<String>,
-    /// Bans a page, 100 unless asked otherwise.
+    /// Bans per page; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     pub(super) limit: Option<usize>,
-    /// Where the page begins, as the one before it said.
+    /// The `cursor` of the previous page.
     #[param(value_type = Option<schema::Cursor>)]
     pub(super) cursor: Option<String>,
 }
 
-/// Who is shut out, a page of them: the one that ends last first.
+/// Lists active bans, one page at a time, the one that ends last first.
 #[utoipa::path(
     get,
     path = "/v1/bans",
@@ -58,7 +58,7 @@ pub(super) struct BansQuery {
         (
             status = 200,
             body = dto::Bans,
-            description = "a page of those that hold",
+            description = "one page of active bans",
             links(("lift" = (operation_id = "lift", parameters(("key" = "$response.body#/bans/0/key")))))
         ),
         ReadErrors
@@ -94,7 +94,7 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
     Ok(dto::Bans { bans: found.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(), cursor })
 }
 
-/// Shuts out an address, a prefix or a user on every instance, in the place of what ban there is for the key.
+/// Bans an address, a prefix or a user on every instance. Replaces any ban of the same key.
 #[utoipa::path(
     post,
     path = "/v1/bans",
@@ -102,20 +102,20 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
     tag = "bans",
     request_body(
         content = dto::NewBan,
-        description = "who is shut out, for how long, and why",
+        description = "what to ban, for how long, and why",
         example = json!({"key": "ip:203.0.113.7", "for": "1h", "reason": "scraping"})
     ),
     responses(
         (
             status = 201,
             body = dto::Ban,
-            description = "nobody was banned by this key before",
+            description = "the key is now banned; it was not banned before",
             links(
                 ("lift" = (operation_id = "lift", parameters(("key" = "$response.body#/key")))),
                 ("find" = (operation_id = "bans", parameters(("key" = "$response.body#/key"))))
             )
         ),
-        (status = 200, body = dto::Ban, description = "it takes the place of another"),
+        (status = 200, body = dto::Ban, description = "the key is now banned; the new ban replaced an earlier one"),
         WriteErrors,
         BodyErrors
     )
@@ -129,11 +129,11 @@ pub(super) async fn create(
     let duration =
         time::parse_duration(&new.lasts).filter(|lasts| DURATIONS.contains(lasts)).ok_or_else(|| {
             let text = new.lasts.escape_debug();
-            Problem::bad_request(format!("for is how long the ban lasts, 1s to 366d, not {text}"))
+            Problem::bad_request(format!("for must be a duration from 1s to 366d, not {text}"))
         })?;
     let reason = new.reason;
     if reason.chars().any(char::is_control) || reason.chars().count() > MAX_REASON {
-        let detail = format!("a reason has {MAX_REASON} characters at most, and no control characters");
+        let detail = format!("a reason must have at most {MAX_REASON} characters and no control characters");
         return Err(Problem::bad_request(detail));
     }
     let (ban, replaced) = context.state.bans.ban(key, duration, reason.clone(), by.0.clone());
@@ -150,19 +150,19 @@ pub(super) async fn create(
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LiftQuery {
-    /// Who is let in: `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
+    /// The banned key: `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
     #[param(value_type = schema::BanKey)]
     key: String,
 }
 
-/// Lifts the bans by exactly this key on every instance, and forgets how often in a row it was banned.
+/// Lifts the bans of exactly this key on every instance, and resets its level for automatic bans.
 #[utoipa::path(
     delete,
     path = "/v1/bans",
     operation_id = "lift",
     tag = "bans",
     params(LiftQuery),
-    responses((status = 200, body = dto::Lifted, description = "it is lifted"), WriteErrors, NotFoundError)
+    responses((status = 200, body = dto::Lifted, description = "the bans were lifted"), WriteErrors, NotFoundError)
 )]
 pub(super) async fn lift(
     State(context): State<Arc<HandlerContext>>,
@@ -173,7 +173,7 @@ pub(super) async fn lift(
         let key = parse_key(&context, &query.key)?;
         let bans_lifted = lift_all(&context, &key).await;
         if bans_lifted == 0 {
-            return Err(Problem::not_found(format!("nobody is banned by {key}")));
+            return Err(Problem::not_found(format!("there is no ban of {key}")));
         }
         context.audit(&by, "lift", &key.to_string(), "");
         Ok(Json(dto::Lifted { key: key.to_string(), bans_lifted }))

@@ -24,25 +24,25 @@ use crate::{
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BlockedQuery {
-    /// Held back by this policy; `ban` is one by hand, `bans.NAME` one by a ladder.
+    /// Only addresses that this policy limited; `ban` stands for bans by operators, `bans.NAME` for an automatic ban.
     #[param(min_length = 1, example = "per-ip")]
     pub(super) policy: Option<String>,
-    /// Within this prefix.
+    /// Only addresses within this prefix.
     #[param(value_type = Option<schema::Prefix>)]
     pub(super) prefix: Option<String>,
-    /// Limited still, or no longer.
+    /// Only addresses that are still limited, or only those that no longer are.
     pub(super) active: Option<bool>,
-    /// How many users were behind it.
+    /// Only addresses with this number of users behind them.
     #[param(inline)]
     pub(super) hint: Option<Hint>,
-    /// By what they are sorted: the greatest first, or by address.
+    /// What to sort by: highest first, or by address.
     #[serde(default)]
     #[param(inline)]
     pub(super) sort: Sort,
-    /// Addresses a page, 100 unless asked otherwise.
+    /// Addresses per page; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     pub(super) limit: Option<usize>,
-    /// Where the page begins, as the one before it said.
+    /// The `cursor` of the previous page.
     #[param(value_type = Option<schema::Cursor>)]
     pub(super) cursor: Option<String>,
 }
@@ -57,7 +57,7 @@ pub(super) enum Hint {
     Many,
 }
 
-/// Addresses limited now or lately, a page of them.
+/// Lists addresses that are or were recently limited, one page at a time.
 #[utoipa::path(
     get,
     path = "/v1/blocked",
@@ -68,7 +68,7 @@ pub(super) enum Hint {
         (
             status = 200,
             body = dto::Blocked,
-            description = "a page of them",
+            description = "one page of addresses",
             links(
                 ("evidence" = (operation_id = "evidence", parameters(("ip" = "$response.body#/blocked/0/address")))),
                 ("unblock" = (operation_id = "unblock", parameters(("ip" = "$response.body#/blocked/0/address")))),
@@ -106,7 +106,7 @@ impl BlockedQuery {
     /// What to look for.
     fn filter(&self, config: &ConfigSnapshot) -> Result<abuse::ClientQuery, Problem> {
         let policy = self.policy.as_deref().map(|name| {
-            let unknown = || Problem::bad_request(format!("there is no policy {}", name.escape_debug()));
+            let unknown = || Problem::bad_request(format!("no policy is named {}", name.escape_debug()));
             // What bans deny is listed by their rules' names.
             let is_ban = name == MANUAL || name.starts_with("bans.");
             let is_known = is_ban || config.policy_named(name).is_some();
@@ -121,7 +121,7 @@ impl BlockedQuery {
                 Some((sort, ClientPosition::new(number, abuse::parse(&address)?)))
             })?;
         if after.as_ref().is_some_and(|(sort, _)| *sort != self.sort.name()) {
-            return Err(Problem::bad_request("the cursor was given for another sort"));
+            return Err(Problem::bad_request("the cursor belongs to a list with another sort"));
         }
         Ok(abuse::ClientQuery {
             sort: self.sort,

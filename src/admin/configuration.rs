@@ -16,13 +16,13 @@ use super::{
 };
 use crate::{config::model::Config, telemetry::time::rfc3339};
 
-/// The routes in the order in which they are tried, and what came of their requests.
+/// Lists the routes in the order in which they are tried, and the outcomes of their requests.
 #[utoipa::path(
     get,
     path = "/v1/routes",
     operation_id = "routes",
     tag = "in force",
-    responses((status = 200, body = Routes, description = "the routes, with what they counted since the start"), ReadErrors)
+    responses((status = 200, body = Routes, description = "the routes, with their counters since the start"), ReadErrors)
 )]
 pub(super) async fn routes(State(context): State<Arc<HandlerContext>>, _: Query<NoParams>) -> Json<Routes> {
     Json(routes_dto(&context))
@@ -49,13 +49,13 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
     Routes { routes: routes.collect() }
 }
 
-/// The upstreams, how their endpoints are, and how the attempts at them ended.
+/// Lists the upstreams, the health of their endpoints, and the outcomes of requests to them.
 #[utoipa::path(
     get,
     path = "/v1/upstreams",
     operation_id = "upstreams",
     tag = "in force",
-    responses((status = 200, body = Upstreams, description = "the upstreams, with what they counted since the start"), ReadErrors)
+    responses((status = 200, body = Upstreams, description = "the upstreams, with their counters since the start"), ReadErrors)
 )]
 pub(super) async fn upstreams(
     State(context): State<Arc<HandlerContext>>,
@@ -89,13 +89,13 @@ pub(super) fn upstreams_dto(context: &HandlerContext) -> Upstreams {
     Upstreams { upstreams: upstreams.collect() }
 }
 
-/// The policies in the configuration's order, and what they said.
+/// Lists the policies in the configuration's order, and their decisions.
 #[utoipa::path(
     get,
     path = "/v1/policies",
     operation_id = "policies",
     tag = "in force",
-    responses((status = 200, body = Policies, description = "the policies, with what they counted since the start"), ReadErrors)
+    responses((status = 200, body = Policies, description = "the policies, with their counters since the start"), ReadErrors)
 )]
 pub(super) async fn policies(
     State(context): State<Arc<HandlerContext>>,
@@ -127,13 +127,13 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
     Policies { policies: policies.collect() }
 }
 
-/// The configuration in force as it was written, with its secrets masked. What `${…}` inserts is not told.
+/// Shows the running configuration as it was written. Secrets are masked, and `${…}` is not expanded.
 #[utoipa::path(
     get,
     path = "/v1/config",
     operation_id = "config",
     tag = "in force",
-    responses((status = 200, body = ActiveConfiguration, description = "its text, and when it was read"), ReadErrors)
+    responses((status = 200, body = ActiveConfiguration, description = "its text, and when it was loaded"), ReadErrors)
 )]
 pub(super) async fn config(
     State(context): State<Arc<HandlerContext>>,

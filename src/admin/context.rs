@@ -67,6 +67,7 @@ impl HandlerContext {
 pub(super) async fn to_completion<T: Send + 'static>(
     change: impl Future<Output = Result<T, Problem>> + 'static,
 ) -> Result<T, Problem> {
-    let crashed = |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change crashed: see the log");
+    let crashed =
+        |_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed unexpectedly: see the log");
     task::spawn_local(change).await.map_err(crashed)?
 }

@@ -36,9 +36,9 @@ pub(super) const STREAMS: usize = 32;
 /// A comment is sent after this long without an event, so that no proxy on the way closes the connection as idle.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// What happens, as server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `reloaded`, `not_reloaded`, `health`,
-/// `warning`, and every two seconds how things stand as `tick`. Whoever reads too slowly is told how many passed by as
-/// `missed`.
+/// Streams server-sent events: `limited`, `unblocked`, `banned`, `lifted`, `reloaded`, `not_reloaded`, `health`,
+/// `warning`, and every two seconds the current rates as `tick`. A client that reads too slowly gets the number of
+/// events that it missed as `missed`.
 #[utoipa::path(
     get,
     path = "/v1/events",
@@ -49,8 +49,8 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
             status = 200,
             body = String,
             content_type = "text/event-stream",
-            description = "a stream that does not end: the name of each event, its time in microseconds as `id`, and \
-                one line of JSON; the data of `tick` is a `Tick`",
+            description = "an endless stream of events, each with its name, its time in microseconds as `id`, and one line of \
+                JSON; the data of `tick` is a `Tick`",
             example = "event: unblocked\nid: 1783080001250000\ndata: {\"address\":\"203.0.113.7\"}\n\n"
         ),
         ReadErrors,
@@ -63,7 +63,7 @@ pub(super) async fn events(
     _: Query<NoParams>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Problem> {
     let Ok(permit) = Arc::clone(&context.streams).try_acquire_owned() else {
-        let detail = format!("{STREAMS} listen already: end one of them, or try again later");
+        let detail = format!("there are already {STREAMS} event streams: close one, or try again later");
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let heartbeat = KeepAlive::new().interval(HEARTBEAT).text("heartbeat");

@@ -22,18 +22,18 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// Who was behind an address: the last records, the limits that hold it, its bans.
+/// Shows who was behind an address: its last records, its limits and its bans.
 #[utoipa::path(
     get,
     path = "/v1/blocked/{ip}",
     operation_id = "evidence",
     tag = "limited clients",
-    params(("ip" = schema::Client, Path, description = "an address, or the prefix that a client is known by")),
+    params(("ip" = schema::Client, Path, description = "an address, or the prefix that identifies a client")),
     responses(
         (
             status = 200,
             body = dto::Evidence,
-            description = "what is known of it",
+            description = "the records, limits and bans of the address",
             links(
                 ("user" = (operation_id = "user", parameters(("user" = "$response.body#/records/0/user")))),
                 ("limit" = (operation_id = "peek", parameters(("key" = "$response.body#/limits/0/key")))),
@@ -88,7 +88,7 @@ pub(super) async fn evidence_of(
     context.peers.look_up(address).await;
     let known = state.registry.find(address, state.clock.now());
     let (client, records, limited) = known
-        .ok_or_else(|| Problem::not_found(format!("{} was not limited lately", abuse::shown(address))))?;
+        .ok_or_else(|| Problem::not_found(format!("{} was not limited recently", abuse::shown(address))))?;
     let mut limits = Vec::new();
     for (policy, key) in limit_keys(&config, &state.registry.names(), &client.shown, &limited) {
         let Some(policy) = config.policies().get(policy) else { continue };

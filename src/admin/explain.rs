@@ -21,7 +21,7 @@ use crate::{
     telemetry::time::format_duration,
 };
 
-/// What would become of a request, and why; nothing is consumed or noted.
+/// Explains what would happen to a request, and why. Nothing is consumed, counted or recorded.
 #[utoipa::path(
     post,
     path = "/v1/explain",
@@ -29,7 +29,7 @@ use crate::{
     tag = "in force",
     request_body(
         content = dto::ExplainedRequest,
-        description = "a request as it would come",
+        description = "the request to explain",
         example = json!({
             "method": "GET",
             "url": "https://api.example.com/login",
@@ -38,7 +38,7 @@ use crate::{
         })
     ),
     responses(
-        (status = 200, body = dto::Explanation, description = "what would become of it"),
+        (status = 200, body = dto::Explanation, description = "what would happen to the request"),
         WriteErrors,
         BodyErrors
     )
@@ -76,17 +76,18 @@ fn peer(text: Option<&str>) -> Result<IpAddr, Problem> {
 fn request_parts(request: dto::ExplainedRequest) -> Result<request::Parts, Problem> {
     let dto::ExplainedRequest { method, url, headers: fields, .. } = request;
     let wrong = |what: &str, text: &str| Problem::bad_request(format!("{what}: {}", text.escape_debug()));
-    let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("this is no method", &method))?;
-    let uri: Uri = url.parse().map_err(|_| wrong("this is no URL that a request can be for", &url))?;
+    let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("this is not a method", &method))?;
+    let uri: Uri = url.parse().map_err(|_| wrong("this is not a URL that can be requested", &url))?;
     let mut headers = HeaderMap::new();
     for (name, values) in &fields {
         let lines = match values {
             HeaderValues::One(line) => std::slice::from_ref(line),
             HeaderValues::Many(lines) => lines,
         };
-        let field: HeaderName = name.parse().map_err(|_| wrong("this is no header's name", name))?;
+        let field: HeaderName = name.parse().map_err(|_| wrong("this is not a valid header name", name))?;
         for line in lines {
-            let line: HeaderValue = line.parse().map_err(|_| wrong("this is no header's value", line))?;
+            let line: HeaderValue =
+                line.parse().map_err(|_| wrong("this is not a valid header value", line))?;
             headers.append(&field, line);
         }
     }
@@ -99,7 +100,7 @@ fn request_parts(request: dto::ExplainedRequest) -> Result<request::Parts, Probl
             }
             origin_form(&uri)
         }
-        Some(_) => return Err(wrong("the URL is not of http or https", &url)),
+        Some(_) => return Err(wrong("the URL must begin with http:// or https://", &url)),
     };
     let mut request = Request::new(());
     (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (method, uri, headers);

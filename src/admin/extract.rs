@@ -61,7 +61,7 @@ impl ClientParam {
         }
         let net = abuse::parse(&self.0).filter(|&net| abuse::masked(net.addr(), ipv6_prefix) == net);
         net.ok_or_else(|| {
-            let what = format!("not the address of a client: {}", self.0.escape_debug());
+            let what = format!("not a client's address: {}", self.0.escape_debug());
             Problem::bad_request(format!("{what}; write 203.0.113.7, or 2001:db8::/{ipv6_prefix}"))
         })
     }
@@ -87,12 +87,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for JsonBody<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
         let body = time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY).collect()).await;
-        let too_slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body came too slowly");
-        let too_long = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body broke off, or is too long");
+        let too_slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body was sent too slowly");
+        let too_long = |_| Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "the body is incomplete or too long");
         let body: Bytes = body.map_err(too_slow)?.map_err(too_long)?.to_bytes();
         serde_json::from_slice(&body)
             .map(Self)
-            .map_err(|error| Problem::bad_request(format!("the body can't be read: {error}")))
+            .map_err(|error| Problem::bad_request(format!("can't parse the body: {error}")))
     }
 }
 

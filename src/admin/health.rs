@@ -53,20 +53,20 @@ impl Readiness {
     }
 }
 
-/// The process lives.
+/// Succeeds while the process is alive.
 #[utoipa::path(
     get,
     path = "/healthz",
     operation_id = "healthz",
     tag = "health",
     security(()),
-    responses((status = 200, body = Health, description = "it lives"))
+    responses((status = 200, body = Health, description = "the process is alive"))
 )]
 pub(super) async fn alive() -> Json<Health> {
     Json(Health { status: "alive".to_owned() })
 }
 
-/// The configuration is loaded, listeners are bound, and it is not draining.
+/// Succeeds once the configuration is loaded and listeners are bound, until the process drains.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -74,8 +74,8 @@ pub(super) async fn alive() -> Json<Health> {
     tag = "health",
     security(()),
     responses(
-        (status = 200, body = Health, description = "it takes requests"),
-        (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "starting, or draining"),
+        (status = 200, body = Health, description = "the process serves requests"),
+        (status = 503, body = ProblemDetails, content_type = "application/problem+json", description = "the process is starting or draining"),
     )
 )]
 pub(super) async fn ready(State(context): State<Arc<HandlerContext>>) -> Result<Json<Health>, Problem> {
@@ -87,14 +87,14 @@ pub(super) async fn ready(State(context): State<Arc<HandlerContext>>) -> Result<
     }
 }
 
-/// Everything that is counted, for Prometheus.
+/// Exposes all metrics for Prometheus.
 #[utoipa::path(
     get,
     path = "/metrics",
     operation_id = "metrics",
     tag = "health",
     responses(
-        (status = 200, description = "OpenMetrics to whoever accepts it, else Prometheus' own text", content(
+        (status = 200, description = "OpenMetrics if the client accepts it, otherwise the Prometheus text format", content(
             (String = "text/plain"),
             (String = "application/openmetrics-text")
         )),

@@ -123,7 +123,8 @@ fn split(text: &str) -> Vec<&str> {
 }
 
 fn read_part(part: &str, ipv6_prefix: u8) -> Result<String, String> {
-    const FORM: &str = "write it as the store does: ip:203.0.113.7, user:acme, header:x-api-key=VALUE, ip:203.0.113.7+path:/a";
+    const FORM: &str = "write it as the store does, such as ip:203.0.113.7, user:acme, header:x-api-key=VALUE or \
+        ip:203.0.113.7+path:/a";
     if part == "global" {
         return Ok(part.to_owned());
     }
@@ -136,14 +137,14 @@ fn read_part(part: &str, ipv6_prefix: u8) -> Result<String, String> {
                 Err(_) => abuse::parse(address).filter(|net| abuse::masked(net.addr(), ipv6_prefix) == *net),
             };
             net.map(|net| format!("ip:{}", abuse::shown(net)))
-                .ok_or_else(|| wrong("names no client's address"))
+                .ok_or_else(|| wrong("is not a client's address"))
         }
         Some((kind, _)) if PLAIN.contains(&kind) => Ok(part.to_owned()),
         Some((kind, value)) if NAMED.contains(&kind) => match value.split_once('=') {
             Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok(part.to_owned()),
-            _ => Err(wrong("has no name with a value")),
+            _ => Err(wrong("needs a name and a value")),
         },
-        _ => Err(wrong("is no part of a key")),
+        _ => Err(wrong("is not a valid part of a key")),
     }
 }
 

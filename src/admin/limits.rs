@@ -24,22 +24,22 @@ use crate::{
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsQuery {
-    /// Of this policy; of every one that can have the key, where it is left out.
+    /// Only this policy. Without it, every policy that can have the key.
     #[param(min_length = 1, example = "per-ip")]
     policy: Option<String>,
-    /// As in the store: `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/a`.
+    /// The key as in the store: `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/a`.
     #[param(value_type = schema::LimitKey)]
     key: String,
 }
 
-/// How the limits of a key stand: of each policy, by each of its limits that counts apart.
+/// Shows the usage of a key's limits: for each policy, every limit that is counted separately.
 #[utoipa::path(
     get,
     path = "/v1/limits",
     operation_id = "peek",
     tag = "limits",
     params(LimitsQuery),
-    responses((status = 200, body = dto::Limits, description = "how they stand"), LookupErrors, UnavailableError)
+    responses((status = 200, body = dto::Limits, description = "the current usage of the limits"), LookupErrors, UnavailableError)
 )]
 pub(super) async fn peek(
     State(context): State<Arc<HandlerContext>>,
@@ -66,8 +66,8 @@ async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Li
     Ok(dto::Limits { limits })
 }
 
-/// Clears the limits of exactly this key, on every instance, and says which there were. Composites that begin with it
-/// stay; an address stays listed.
+/// Resets the limits of exactly this key on every instance, and lists them. Composites that begin with the key are not
+/// reset, and an address stays listed as blocked.
 #[utoipa::path(
     delete,
     path = "/v1/limits",
@@ -75,7 +75,7 @@ async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Li
     tag = "limits",
     params(LimitsQuery),
     responses(
-        (status = 200, body = dto::ResetLimits, description = "which limits there were"),
+        (status = 200, body = dto::ResetLimits, description = "the limits that were reset"),
         WriteErrors,
         NotFoundError,
         UnavailableError
@@ -94,7 +94,7 @@ pub(super) async fn clear(
         let cleared = context.store.clear(&policies, &key.text).await?;
         let names: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
         context.audit(&by, "reset", &key.text, &names.into_iter().collect::<Vec<_>>().join(", "));
-        tracing::info!(key = %key.text, cleared = cleared.len(), "limits were cleared");
+        tracing::info!(key = %key.text, cleared = cleared.len(), "limits were reset");
         Ok(Json(dto::ResetLimits { cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect() }))
     })
     .await
@@ -110,16 +110,16 @@ fn policies_with_key(
     if let Some(name) = &query.policy {
         let index = config
             .policy_named(name)
-            .ok_or_else(|| Problem::bad_request(format!("there is no policy {}", name.escape_debug())))?;
+            .ok_or_else(|| Problem::bad_request(format!("no policy is named {}", name.escape_debug())))?;
         let may = policies.get(index).is_some_and(|policy| key.may_be_of(policy));
         return match may {
             true => Ok((key, vec![index], true)),
-            false => Err(Problem::not_found(format!("{name} has no key such as {}", key.text))),
+            false => Err(Problem::not_found(format!("policy {name} has no key of the form {}", key.text))),
         };
     }
     let may: Vec<usize> = (0..policies.len()).filter(|&index| key.may_be_of(&policies[index])).collect();
     match may.is_empty() {
-        true => Err(Problem::not_found(format!("no policy has a key such as {}", key.text))),
+        true => Err(Problem::not_found(format!("no policy has a key of the form {}", key.text))),
         false => Ok((key, may, false)),
     }
 }

@@ -16,9 +16,10 @@ use super::dto::{ProblemDetails, Tick, schema};
 #[derive(OpenApi)]
 #[openapi(
     info(
-        title = "Tollgate's admin port",
-        description = "Who is limited, who is behind it, and what an operator can do about it. Times are RFC 3339 in UTC, \
-            durations as in proxy.yaml (`250ms`, `1s`, `5m`, `1h`, `30d`), keys as in the store (`ip:203.0.113.7`, `user:acme`)."
+        title = "Tollgate admin API",
+        description = "Shows which clients are limited and who is behind them, and lets operators act on it. Times are \
+            RFC 3339 in UTC, durations are written as in proxy.yaml (`250ms`, `1s`, `5m`, `1h`, `30d`), keys \
+            as in the store (`ip:203.0.113.7`, `user:acme`)."
     ),
     // Those that only parameters are, or that no answer is.
     components(schemas(
@@ -31,12 +32,12 @@ use super::dto::{ProblemDetails, Tick, schema};
         schema::Cursor
     )),
     tags(
-        (name = "health", description = "Alive, ready, and everything that is counted"),
-        (name = "in force", description = "The configuration, what it makes of a request, and who changed what"),
-        (name = "limited clients", description = "Who was limited, and who was behind it"),
-        (name = "limits", description = "One limit: how it stands, and taking back what was used of it"),
-        (name = "bans", description = "Who is shut out"),
-        (name = "events", description = "What happens, as it happens")
+        (name = "health", description = "Liveness, readiness and metrics"),
+        (name = "in force", description = "The running configuration, its effect on a request, and who changed what"),
+        (name = "limited clients", description = "Which clients were limited, and who was behind them"),
+        (name = "limits", description = "The usage of a single limit, and resetting it"),
+        (name = "bans", description = "Bans of addresses, prefixes and users"),
+        (name = "events", description = "Live events")
     ),
     modifiers(&BearerScheme),
     security(("bearer" = []), ())
@@ -88,22 +89,25 @@ problems! {
 
 fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {
     let description = match status {
-        "400" => "a parameter or the body can't be read",
+        "400" => "a parameter or the body is invalid",
         "401" => "the token is missing or wrong",
-        "403" => "there is no token, and Host or Origin is not loopback's",
-        "404" => "there is no such thing",
-        "408" => "the body came too slowly",
-        "413" => "the body is longer than 64 KiB, or broke off",
-        "415" => "what changes something takes application/json only",
-        "422" => "it can be read, and can't be done",
-        "429" => "too many wrong tokens were shown",
-        _ => "it can't be done at the moment, the store is away, say",
+        "403" => {
+            "no token is configured, and Host or Origin is not a loopback address; or Origin is not the same as \
+            Host"
+        }
+        "404" => "it does not exist",
+        "408" => "the body was sent too slowly",
+        "413" => "the body is longer than 64 KiB, or incomplete",
+        "415" => "requests that change something must be application/json",
+        "422" => "the request is valid but cannot be carried out",
+        "429" => "too many wrong tokens were sent",
+        _ => "it is not possible right now, for example because the store is unavailable",
     };
     let content = Content::new(Some(Ref::from_schema_name("ProblemDetails")));
     let mut response =
         ResponseBuilder::new().description(description).content("application/problem+json", content);
     let header = match status {
-        "401" => Some(("WWW-Authenticate", "how to ask: as whoever bears the token", Type::String)),
+        "401" => Some(("WWW-Authenticate", "the authentication scheme: a bearer token", Type::String)),
         "429" => Some(("Retry-After", "seconds", Type::Integer)),
         _ => None,
     };

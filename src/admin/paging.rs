@@ -40,7 +40,7 @@ pub(super) fn decode_cursor<E: DeserializeOwned, P>(
     let Some(cursor) = cursor else { return Ok(None) };
     let json = URL_SAFE_NO_PAD.decode(cursor).ok();
     let encoded = json.and_then(|json| serde_json::from_slice(&json).ok());
-    let malformed = || Problem::bad_request("the cursor is not one that this list gave");
+    let malformed = || Problem::bad_request("the cursor is not from this list");
     encoded.and_then(position).map(Some).ok_or_else(malformed)
 }
 

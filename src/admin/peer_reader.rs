@@ -98,7 +98,7 @@ impl Progress {
     /// Without the others, an operator is shown what this instance knows.
     fn or_default<T: Default>(&mut self, result: Result<T, Unavailable>) -> T {
         result.unwrap_or_else(|error| {
-            tracing::debug!(%error, "what other instances know can't be read");
+            tracing::debug!(%error, "can't read what other instances have recorded");
             self.failed = Some(Instant::now());
             T::default()
         })
@@ -110,6 +110,6 @@ fn is_recent(at: Option<Instant>) -> bool {
 }
 
 async fn with_timeout<T>(answer: impl Future<Output = Result<T, Unavailable>>) -> Result<T, Unavailable> {
-    let late = || Unavailable::Abandoned("the archive of limited clients did not answer in time");
+    let late = || Unavailable::Abandoned("reading the records of other instances timed out");
     time::timeout(TIMEOUT, answer).await.unwrap_or_else(|_| Err(late()))
 }

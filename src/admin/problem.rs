@@ -33,7 +33,7 @@ impl Problem {
 
     /// A configuration can't be used: the one in force stays.
     pub(super) fn misconfigured(errors: Vec<ConfigurationError>) -> Self {
-        let detail = "the configuration has errors; the one in force stays";
+        let detail = "the configuration has errors, so the running one was not changed";
         Self { errors, ..Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail) }
     }
 }

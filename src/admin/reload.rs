@@ -58,14 +58,14 @@ impl ReloadRequest {
     }
 }
 
-/// Reads the configuration again, and puts it into force: what has changed. Where it has errors, they are told each with its
-/// place, and the one in force stays.
+/// Reloads the configuration, and lists what has changed. If it has errors, they are listed with their places, and the
+/// running configuration stays.
 #[utoipa::path(
     post,
     path = "/v1/reload",
     operation_id = "reload",
     tag = "in force",
-    responses((status = 200, body = Reloaded, description = "what has changed"), WriteErrors, UnavailableError, ConfigErrors)
+    responses((status = 200, body = Reloaded, description = "what was changed"), WriteErrors, UnavailableError, ConfigErrors)
 )]
 pub(super) async fn reload(
     State(context): State<Arc<HandlerContext>>,
@@ -75,6 +75,6 @@ pub(super) async fn reload(
     match context.state.reloads.request(by.0).await {
         Some(Ok(reloaded)) => Ok(Json(reloaded)),
         Some(Err(errors)) => Err(Problem::misconfigured(errors)),
-        None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Tollgate is ending")),
+        None => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "Tollgate is shutting down")),
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
         .split_for_parts();
     // Written once: the router is copied for each connection.
     let described = described.to_json().map(Bytes::from).map_err(|error| {
-        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("it can't be written: {error}"))
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, format!("can't write the response: {error}"))
     });
     let description = async move || described.map(|json| ([(CONTENT_TYPE, "application/json")], json));
     router
@@ -56,7 +56,7 @@ pub(super) fn router(context: Arc<HandlerContext>) -> Router {
 
 /// An HTML page to browsers, a problem document to others.
 async fn unknown_path(frame: page::PageFrame, uri: Uri, headers: HeaderMap) -> Response {
-    let problem = Problem::not_found(format!("there is nothing at {}", uri.path().escape_debug()));
+    let problem = Problem::not_found(format!("there is no resource at {}", uri.path().escape_debug()));
     let accepts = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     match accepts {
         Some(accept) if accept.contains("text/html") => frame.not_found(&problem),
@@ -66,5 +66,5 @@ async fn unknown_path(frame: page::PageFrame, uri: Uri, headers: HeaderMap) -> R
 
 /// The router adds Allow (RFC 9110, 15.5.6).
 async fn wrong_method(method: Method) -> Problem {
-    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not for this path"))
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not supported for this path"))
 }

@@ -70,7 +70,7 @@ impl AdminHandle {
     pub fn stop(self) {
         self.stop.send_replace(true);
         if self.thread.join().is_err() {
-            tracing::error!("the admin port had crashed");
+            tracing::error!("the admin port crashed");
         }
     }
 }
@@ -134,7 +134,7 @@ where
             io::Result::Ok(())
         });
         if let Err(error) = result {
-            tracing::error!(%error, "the admin port can't listen");
+            tracing::error!(%error, "can't listen on the admin port");
         }
         // A name that is still looked up for the store must not keep the process.
         runtime.shutdown_background();
@@ -151,7 +151,7 @@ async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Recei
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
                 Err(error) => {
-                    tracing::warn!(%error, "the admin port can't accept a connection");
+                    tracing::warn!(%error, "can't accept a connection to the admin port");
                     time::sleep(AFTER_ERROR).await;
                     continue;
                 }
@@ -199,6 +199,6 @@ async fn serve(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection to the admin port broke off");
+        tracing::debug!(%error, "a connection to the admin port failed");
     }
 }

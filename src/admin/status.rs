@@ -16,13 +16,13 @@ use crate::telemetry::{
     time::{format_duration, rfc3339},
 };
 
-/// How the process stands: version, configuration, store, and what an operator should know.
+/// Shows the status of the process: version, configuration, store and warnings.
 #[utoipa::path(
     get,
     path = "/v1/status",
     operation_id = "status",
     tag = "in force",
-    responses((status = 200, body = Status, description = "how it stands"), ReadErrors)
+    responses((status = 200, body = Status, description = "the status of the process"), ReadErrors)
 )]
 pub(super) async fn status(State(context): State<Arc<HandlerContext>>, _: Query<NoParams>) -> Json<Status> {
     Json(status_dto(&context.state))

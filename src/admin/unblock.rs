@@ -18,14 +18,14 @@ use crate::{
     telemetry::Event,
 };
 
-/// Clears every limit whose key is the address, and forgets it, here and on all other instances. An address
-/// that is not listed any more may have limits all the same: those are cleared too.
+/// Clears every limit whose key is the address and removes it from the list, on every instance. An address that is no
+/// longer listed may still have limits: they are cleared, too.
 #[utoipa::path(
     delete,
     path = "/v1/blocked/{ip}",
     operation_id = "unblock",
     tag = "limited clients",
-    params(("ip" = schema::Client, Path, description = "an address, or the prefix that a client is known by")),
+    params(("ip" = schema::Client, Path, description = "an address, or the prefix that identifies a client")),
     responses((status = 200, body = dto::Unblocked, description = "what was cleared"), WriteErrors, NotFoundError, UnavailableError)
 )]
 pub(super) async fn unblock(
@@ -58,7 +58,7 @@ async fn unblocked(
     let bans_lifted = bans::lift_all(context, &Key::Address(address)).await;
     if known.is_none() && cleared.is_empty() && bans_lifted == 0 {
         return Err(Problem::not_found(format!(
-            "{shown} was not limited lately, and no limit is kept of it"
+            "{shown} was not limited recently and has no limits to clear"
         )));
     }
     let limited = known.unwrap_or_default();

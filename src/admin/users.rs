@@ -16,7 +16,7 @@ use crate::{
     telemetry::time::rfc3339,
 };
 
-/// The addresses that a user was limited from, by his name or, where names are hashed, by the hash.
+/// Lists the addresses that a user was limited from. The user is given by its ID or, if IDs are hashed, by the hash.
 #[utoipa::path(
     get,
     path = "/v1/users/{user}",
@@ -33,7 +33,7 @@ use crate::{
         (
             status = 200,
             body = dto::User,
-            description = "the addresses",
+            description = "the addresses that the user was limited from",
             links(("evidence" = (operation_id = "evidence", parameters(("ip" = "$response.body#/addresses/0/address")))))
         ),
         LookupErrors
@@ -51,12 +51,12 @@ pub(super) async fn user(
 pub(super) async fn addresses_of(context: &HandlerContext, user: &str) -> Result<dto::User, Problem> {
     let state = &context.state;
     let Some(written) = state.registry.names().stored_name_of_input(user) else {
-        return Err(Problem::not_found("no users are written down: abuse.users is off"));
+        return Err(Problem::not_found("users are not recorded, because abuse.users is off"));
     };
     let others = context.peers.user(&written).await;
     let found = state.registry.addresses_of_user(&written, &others, state.clock.now());
     if found.is_empty() {
-        return Err(Problem::not_found(format!("{} was not limited lately", user.escape_debug())));
+        return Err(Problem::not_found(format!("{} was not limited recently", user.escape_debug())));
     }
     let address_dto = |UserAddress { address, denied, last }: UserAddress| dto::UserAddress {
         address: abuse::shown(address).to_string(),

@@ -13,19 +13,19 @@ pub struct Audit {
     pub cursor: Option<String>,
 }
 
-/// Something that was changed.
+/// A change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditEntry {
     #[schema(value_type = schema::Time)]
     pub time: String,
-    /// Who: `operator at 127.0.0.1`, `bans.hammering`.
+    /// Who made it: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
     /// `unblock`, `ban`, `lift`, `reset`, `reload`
     #[schema(value_type = schema::Action)]
     pub action: String,
-    /// What: an address, a key, a policy with a key, a configuration.
+    /// What was changed: an address, a key, a policy with a key, a configuration.
     pub target: String,
     pub detail: String,
-    /// The instance that did it.
+    /// The instance that made it.
     pub instance: String,
 }

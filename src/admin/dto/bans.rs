@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::schema;
 
-/// Somebody who is shut out.
+/// A ban.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ban {
     /// `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`
@@ -16,11 +16,11 @@ pub struct Ban {
     #[schema(value_type = schema::Time)]
     pub until: String,
     pub reason: String,
-    /// The operator, or the ladder of `bans` that it comes from.
+    /// The operator, or the rule under `bans` that issued it.
     pub by: String,
-    /// How often the ladder has banned this key in a row; 0 where an operator did.
+    /// How often in a row the rule has banned this key; 0 for a ban by an operator.
     pub level: u32,
-    /// `enforce`, or `shadow`: nobody is shut out.
+    /// `enforce`, or `shadow`: no request is denied.
     #[schema(value_type = schema::Mode)]
     pub mode: String,
 }
@@ -28,7 +28,7 @@ pub struct Ban {
 /// `GET /v1/bans`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Bans {
-    /// Those that hold, the one that ends last first.
+    /// The active bans, the one that ends last first.
     pub bans: Vec<Ban>,
     #[schema(value_type = Option<schema::Cursor>)]
     pub cursor: Option<String>,

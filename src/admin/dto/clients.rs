@@ -23,7 +23,7 @@ pub struct BlockedAddress {
     pub first: String,
     #[schema(value_type = schema::Time)]
     pub last: String,
-    /// When its last limit frees. May be past: addresses stay listed for a while.
+    /// When its last limit is free again. It may be in the past: addresses stay listed for some time.
     #[schema(value_type = schema::Time)]
     pub until: String,
     pub denied: u64,
@@ -43,7 +43,7 @@ pub struct Evidence {
     pub bans: Vec<Ban>,
 }
 
-/// A request that filled a limit, or one that was held back.
+/// A request that used up a limit, or one that was denied.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Record {
     #[schema(value_type = schema::Time)]
@@ -58,7 +58,7 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct User {
     pub user: String,
-    /// Most lately denied first.
+    /// The most recently denied first.
     pub addresses: Vec<UserAddress>,
 }
 
@@ -67,7 +67,7 @@ pub struct User {
 pub struct UserAddress {
     #[schema(value_type = schema::Client)]
     pub address: String,
-    /// Requests of this user from there.
+    /// Denied requests of this user from this address.
     pub denied: u64,
     #[schema(value_type = schema::Time)]
     pub last: String,
@@ -80,6 +80,6 @@ pub struct Unblocked {
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
     pub bans_lifted: u64,
-    /// Denied behind the address, and not cleared: users, API keys.
+    /// Other keys that were denied behind the address and are not cleared: users, API keys.
     pub other_keys: Vec<String>,
 }

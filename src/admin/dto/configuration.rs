@@ -11,7 +11,7 @@ pub struct Routes {
     pub routes: Vec<Route>,
 }
 
-/// A route, and what came of its requests since the start of this instance.
+/// A route, and the outcomes of its requests since the start of this instance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Route {
     pub name: String,
@@ -19,11 +19,11 @@ pub struct Route {
     pub path: String,
     pub methods: Vec<String>,
     pub upstream: String,
-    /// All that hold for it, those of its upstream among them.
+    /// All policies that apply to it, including those of its upstream.
     pub policies: Vec<String>,
     pub requests: u64,
     pub denied: u64,
-    /// By class, 1xx first.
+    /// Responses by status class, 1xx first.
     pub statuses: [u64; 5],
     /// Seconds, estimated from the histogram; `null` without requests.
     pub latency: Option<Latency>,
@@ -43,7 +43,7 @@ pub struct Upstreams {
     pub upstreams: Vec<Upstream>,
 }
 
-/// An upstream, and how the attempts at it ended since the start of this instance.
+/// An upstream, and the outcomes of requests to it since the start of this instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Upstream {
     pub name: String,
@@ -58,13 +58,13 @@ pub struct Upstream {
 pub struct Endpoint {
     pub url: String,
     pub weight: u32,
-    /// `false`: when it was last tried, no connection could be made.
+    /// `false`: the last attempt to connect failed.
     pub healthy: bool,
-    /// Requests that it has under way, all workers' together.
+    /// Requests in flight, over all workers.
     pub active: u64,
 }
 
-/// Open connections to an upstream, all workers' together.
+/// Open connections to an upstream, over all workers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Connections {
     pub active: u64,
@@ -77,7 +77,7 @@ pub struct Policies {
     pub policies: Vec<Policy>,
 }
 
-/// A policy, and what it said since the start of this instance.
+/// A policy, and its decisions since the start of this instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Policy {
     pub name: String,
@@ -91,7 +91,7 @@ pub struct Policy {
     #[schema(value_type = schema::Mode)]
     pub mode: String,
     pub overrides: usize,
-    /// The routes that it holds for.
+    /// The routes that it applies to.
     pub routes: Vec<String>,
     pub allowed: u64,
     pub denied: u64,
@@ -106,9 +106,9 @@ pub struct ActiveConfiguration {
     pub hash: String,
     #[schema(value_type = schema::Time)]
     pub loaded: String,
-    /// Where it was read.
+    /// The file that it was read from.
     pub path: String,
-    /// As it was written, with what is secret as `***`.
+    /// The text as it was written, with secrets as `***`.
     pub yaml: String,
 }
 
@@ -116,9 +116,9 @@ pub struct ActiveConfiguration {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Reloaded {
     pub configuration: Configuration,
-    /// What is in force now and was not before, in words.
+    /// The changes that took effect, in words.
     pub changed: Vec<String>,
-    /// What has changed in the file and needs a restart.
+    /// The changes that take effect after a restart.
     pub needs_restart: Vec<String>,
     pub warnings: Vec<String>,
 }

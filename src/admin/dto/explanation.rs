@@ -5,25 +5,25 @@ use utoipa::ToSchema;
 
 use super::{Ban, schema};
 
-/// What `POST /v1/explain` takes: a request as it would come.
+/// What `POST /v1/explain` takes: the request to explain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExplainedRequest {
     #[serde(default = "get")]
     #[schema(value_type = schema::Method)]
     pub method: String,
-    /// Absolute, or a path with the host in `headers`.
+    /// An absolute URL, or a path with the host in `headers`.
     #[schema(example = "https://api.example.com/login", min_length = 1)]
     pub url: String,
     #[serde(default)]
     pub headers: std::collections::BTreeMap<String, HeaderValues>,
-    /// The address that the connection comes from; 127.0.0.1 where it is left out.
+    /// The address that the connection comes from; 127.0.0.1 by default.
     #[serde(default)]
     #[schema(value_type = Option<schema::Peer>)]
     pub peer: Option<String>,
 }
 
-/// One value, or several lines of one field.
+/// One value, or several values of one header.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum HeaderValues {
@@ -35,22 +35,22 @@ fn get() -> String {
     "GET".to_owned()
 }
 
-/// What would become of a request.
+/// What would happen to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
     pub client_address: ExplainedAddress,
-    /// Who is asking, where that is known, and from which source.
+    /// The user, if it is known, and the source of the user ID.
     pub user: ExplainedUser,
-    /// `null`: it can't be read what the request is for.
+    /// `null` if the request target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
-    /// `allowed`, `denied`, `banned`, `undecided` (the store can't be asked), `refused` (no route, or no request that
-    /// would be forwarded).
+    /// `allowed`, `denied`, `banned`, `undecided` (the store is unavailable), `refused` (no route matches, or the request is
+    /// malformed).
     #[schema(value_type = schema::Verdict)]
     pub verdict: String,
-    /// What the proxy would answer itself; `null` where it would ask the upstream.
+    /// The status of the proxy's own response; `null` if the request would be forwarded.
     pub status: Option<u16>,
-    /// In words: which policy, or what is wrong with the request.
+    /// The reason: which policy, or what is wrong with the request.
     pub because: String,
     pub checks: Vec<ExplainedCheck>,
     pub bans: Vec<Ban>,
@@ -64,14 +64,14 @@ pub struct ExplainedAddress {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedUser {
-    /// `null`: nobody says; `because` tells why.
+    /// `null` if there is none; `because` says why.
     pub user: Option<String>,
     pub because: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainedRoute {
-    /// `null`: there is none for the request.
+    /// `null` if no route matches.
     pub name: Option<String>,
     pub because: String,
     /// The routes before it, and why each did not match.
@@ -92,19 +92,19 @@ pub struct ExplainedCheck {
     pub algorithm: String,
     pub cost: u64,
     pub limit: u64,
-    /// Counting this request, where it is admitted; `null` where nobody was asked.
+    /// Includes this request if it is admitted; `null` if the store was not asked.
     pub used: Option<u64>,
     pub remaining: Option<u64>,
-    /// `null` where it would admit, or never will.
+    /// `null` if the request is admitted, or never will be.
     #[schema(value_type = Option<schema::Duration>)]
     pub retry_after: Option<String>,
-    /// `allowed` or `denied`; of an exempt request `exempt`, of one that lacks the key `skipped`; `unknown` where the
-    /// store can't be asked.
+    /// `allowed` or `denied`; `exempt` for an exempt request, `skipped` if the request lacks the key, `unknown` if the
+    /// store is unavailable.
     #[schema(value_type = schema::CheckVerdict)]
     pub verdict: String,
     /// `enforce` or `shadow`
     #[schema(value_type = schema::Mode)]
     pub mode: String,
-    /// What else there is to know: the override that applies, the tightest of several limits, why it is exempt.
+    /// More details: the override that applies, the tightest of several limits, why the request is exempt.
     pub because: String,
 }

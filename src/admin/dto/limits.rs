@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 use super::schema;
 
-/// How a limit of the address stands: its tightest tier.
+/// The usage of a limit: its tightest tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Limit)]
 pub struct LimitUsage {
@@ -18,7 +18,7 @@ pub struct LimitUsage {
     pub reset: String,
 }
 
-/// `GET /v1/limits?policy=&key=`: one limit, by each variant of its policy that counts apart.
+/// `GET /v1/limits?policy=&key=`: one limit, by each variant of its policy that is counted separately.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Limits {
     pub limits: Vec<LimitUsage>,

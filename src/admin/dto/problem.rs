@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is wrong with a configuration.
+/// An error in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ConfigurationError {
-    /// From 1, as the column; `null` where the file as a whole is meant.
+    /// Lines and columns begin at 1; `null` for an error of the whole file.
     pub line: Option<usize>,
     pub column: Option<usize>,
     pub message: String,
@@ -20,16 +20,16 @@ impl ConfigurationError {
         Self { line: None, column: None, text: message.clone(), message }
     }
 
-    /// Its place and what is wrong there, in one line.
+    /// Its place and message, in one line.
     pub fn summary(&self) -> &str {
         self.text.lines().next().unwrap_or(&self.message)
     }
 }
 
-/// What went wrong (RFC 9457).
+/// Problem details (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
-    /// `about:blank`: nothing more than the status says.
+    /// `about:blank`: no more specific than the status.
     #[serde(rename = "type", default)]
     pub kind: String,
     #[serde(default)]
@@ -39,7 +39,7 @@ pub struct ProblemDetails {
     /// What went wrong, in words.
     #[serde(default)]
     pub detail: String,
-    /// Of a configuration that can't be used; else left out.
+    /// The errors of a rejected configuration; otherwise left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ConfigurationError>,
 }

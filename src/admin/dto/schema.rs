@@ -26,10 +26,10 @@ texts! {
     /// As in proxy.yaml: a whole number and a unit.
     #[schema(pattern = r"^[0-9]+(ms|s|m|h|d)$", example = "90m")]
     Duration;
-    /// How long something is to last.
+    /// A duration.
     #[schema(pattern = r"^0*[1-9][0-9]*(ms|s|m|h|d)$", example = "1h")]
     Lasts;
-    /// One client: an address, or the prefix that clients with IPv6 are known by.
+    /// A client: an address, or for IPv6 the prefix that identifies it.
     #[schema(
         pattern = r"^((25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}(/32)?|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*(/[0-9]{1,3})?)$",
         example = "203.0.113.7"
@@ -38,19 +38,19 @@ texts! {
     /// An address or a prefix.
     #[schema(pattern = r"^[0-9A-Fa-f:.]+(/[0-9]{1,3})?$", example = "203.0.113.0/24")]
     Prefix;
-    /// Whom a ban is about: an address, a prefix or a user.
+    /// What is banned: an address, a prefix or a user.
     #[schema(
         pattern = r"^(user:[^\x00-\x1f\x7f-\x9f]+|(ip:)?[0-9A-Fa-f:.]+(/[0-9]{1,3})?)$",
         example = "ip:203.0.113.7"
     )]
     BanKey;
-    /// What a limit is kept by, as in the store.
+    /// The key of a limit, as in the store.
     #[schema(
         pattern = r"^(global|(ip|user|path|route|host|method|header|cookie|query|jwt):)",
         example = "ip:203.0.113.7+path:/a"
     )]
     LimitKey;
-    /// A place in a list, as the page before it said.
+    /// A position in a list, from the previous page.
     #[schema(pattern = r"^[A-Za-z0-9_-]+$")]
     Cursor;
     /// A line of text.
@@ -78,11 +78,11 @@ macro_rules! vocabulary {
 }
 
 vocabulary! {
-    /// Whether it lives, or is ready.
+    /// Whether the process is alive, or ready.
     HealthWord { Alive = "alive", Ready = "ready", }
-    /// Where limits are kept.
+    /// The store of the limits.
     Topology { Memory = "memory", Redis = "redis", }
-    /// Whether the store is asked.
+    /// The state of the store's circuit breaker.
     Breaker { Closed = "closed", Open = "open", }
     /// How many users were behind an address.
     UsersBehind {
@@ -90,11 +90,11 @@ vocabulary! {
         One = "one user",
         Many = "many users: shared address or stuffing",
     }
-    /// Whether it denies, or only counts what it would deny.
+    /// Whether it denies requests, or only counts those that it would deny.
     Mode { Enforce = "enforce", Shadow = "shadow", }
-    /// What was changed.
+    /// The kind of a change.
     Action { Unblock = "unblock", Ban = "ban", Lift = "lift", Reset = "reset", Reload = "reload", }
-    /// What would become of a request.
+    /// What would happen to a request.
     Verdict {
         Allowed = "allowed",
         Denied = "denied",
@@ -102,7 +102,7 @@ vocabulary! {
         Undecided = "undecided",
         Refused = "refused",
     }
-    /// What a policy says of a request.
+    /// A policy's decision on a request.
     CheckVerdict {
         Allowed = "allowed",
         Denied = "denied",

@@ -34,22 +34,22 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Configuration {
     pub hash: String,
-    /// The hash of what decides over requests, which instances compare: of all but listeners, `admin`, `workers`, `log`,
+    /// A hash of all settings that affect decisions, which instances compare: everything but listeners, `admin`, `workers`, `log`,
     /// `access_log`, `tracing` and `shutdown`.
     #[serde(default)]
     pub decides: String,
     #[schema(value_type = schema::Time)]
     pub loaded: String,
-    /// `null`: it was read at the start, and not since.
+    /// `null` if it was not reloaded since the start.
     pub last_reload: Option<LastReload>,
 }
 
-/// What became of reading the configuration again.
+/// The result of a reload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LastReload {
     #[schema(value_type = schema::Time)]
     pub time: String,
-    /// `null`: it is in force. Else the first error; the configuration before it is.
+    /// `null` if it took effect; otherwise the first error, and the previous configuration is still running.
     pub error: Option<String>,
 }
 
@@ -58,7 +58,7 @@ pub struct StoreStatus {
     /// `memory` or `redis`.
     #[schema(value_type = schema::Topology)]
     pub topology: String,
-    /// Of the memory store, which stands in where another one is away.
+    /// Of the memory store, which is also the fallback while Redis is unavailable.
     pub keys: u64,
     pub evicted: u64,
     #[serde(flatten)]
@@ -66,34 +66,34 @@ pub struct StoreStatus {
     pub shared: Option<SharedStore>,
 }
 
-/// The store that instances share, as this one sees it. None of it is told where limits are kept in memory.
+/// The store that instances share, as this instance sees it. Left out if limits are kept in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SharedStore {
-    /// `master` or `slave`; `null`, like the version, until it was reached.
+    /// `master` or `slave`; `null`, like the version, until the store was first reached.
     #[schema(required = false)]
     pub role: Option<String>,
     #[schema(required = false)]
     pub version: Option<String>,
-    /// Of the last heartbeat; `null` if that was not answered.
+    /// The round trip of the last heartbeat; `null` if it failed.
     #[schema(required = false, value_type = Option<schema::Duration>)]
     pub latency: Option<String>,
-    /// `closed`, or `open`: it is not asked.
+    /// `closed`, or `open` while the store is not used.
     #[schema(required = false, value_type = schema::Breaker)]
     pub breaker: String,
-    /// Those alive, this one among them.
+    /// Live instances, including this one.
     #[schema(required = false)]
     pub instances: u32,
 }
 
-/// How things stand: the data of the event `tick` of `GET /v1/events`.
+/// Current rates: the data of the event `tick` of `GET /v1/events`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Tick {
     #[schema(value_type = schema::Time)]
     pub time: String,
-    /// By this instance, in the last seconds.
+    /// Of this instance, over the last seconds.
     pub requests_per_second: f64,
     pub denied_per_second: f64,
-    /// Addresses with a limit that is not over.
+    /// Addresses that are limited now.
     pub blocked: usize,
     pub ready: bool,
     pub draining: bool,

@@ -75,7 +75,7 @@ fn unlimited_body(shown: &str, bans: &[Ban], now: i64) -> Markup {
             (dialogs::open_button("ban", "Ban …", "danger"))
         }))
         (active_bans(bans, now))
-        div.card { (components::empty_state("It was not limited lately", "No policy has held this address back as far as is remembered.")) }
+        div.card { (components::empty_state("Not limited recently", "There is no record of a policy limiting this address.")) }
     }
 }
 
@@ -87,7 +87,7 @@ fn active_bans(bans: &[Ban], now: i64) -> Markup {
     html! {
         @if !bans.is_empty() {
             section aria-labelledby="bans" {
-                div.bar-head { h2 #bans { "Bans that hold" } }
+                div.bar-head { h2 #bans { "Active bans" } }
                 div.card { (bans::table(bans, now, true)) }
             }
             (dialogs::lift())
@@ -114,7 +114,7 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
         (limits_table(&evidence.limits, &address.policies))
         section aria-labelledby="timeline" {
             div.bar-head { h2 #timeline { "Timeline" span.faint { " of the last " (format_count(evidence.records.len() as u64)) " records" } } }
-            div.card.pad { (timeline::timeline(&evidence.records)) @if evidence.records.is_empty() { (components::empty_state("No records", "What it asked for is not remembered any more.")) } }
+            div.card.pad { (timeline::timeline(&evidence.records)) @if evidence.records.is_empty() { (components::empty_state("No records", "The records of its requests have expired.")) } }
         }
         div.columns {
             (records_table(&evidence.records))
@@ -126,9 +126,9 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
 fn limits_table(limits: &[LimitUsage], policies: &[String]) -> Markup {
     html! {
         section aria-labelledby="limits" {
-            div.bar-head { h2 #limits { "Limits" } span.meta { "Held back by " (components::chips(policies)) } }
+            div.bar-head { h2 #limits { "Limits" } span.meta { "Limited by " (components::chips(policies)) } }
             div.card {
-                @if limits.is_empty() { (components::empty_state("No limit is kept of this address itself", "What held it back counts something else, such as its users.")) }
+                @if limits.is_empty() { (components::empty_state("No limit has this address as its key", "The limits that denied its requests use other keys, such as users.")) }
                 @else {
                     table.cards {
                         thead { tr {

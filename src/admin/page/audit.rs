@@ -38,12 +38,12 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
             }
         }
         div.card {
-            @if audit.entries.is_empty() { (components::empty_state("Nothing was changed", "Unblocks, bans, resets and reloads are listed here.")) }
+            @if audit.entries.is_empty() { (components::empty_state("No changes yet", "Unblocks, bans, resets and reloads are listed here.")) }
             @else {
                 table.cards {
-                    caption.hidden { "What was changed" }
+                    caption.hidden { "Changes" }
                     thead { tr {
-                        th scope="col" { "When" } th scope="col" { "What" } th scope="col" { "Whom or which" }
+                        th scope="col" { "When" } th scope="col" { "What" } th scope="col" { "Key" }
                         th scope="col" { "Detail" } th scope="col" { "By" } th scope="col" { "Instance" }
                     } }
                     tbody {
@@ -51,7 +51,7 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
                             tr {
                                 td data-label="When" { (components::time_ago(&entry.time, now)) }
                                 td data-label="What" { span.chip { (entry.action) } }
-                                td.mono data-label="Whom or which" { (components::untrusted(&entry.target)) }
+                                td.mono data-label="Key" { (components::untrusted(&entry.target)) }
                                 td.wrap data-label="Detail" { (components::untrusted(&entry.detail)) }
                                 td data-label="By" { (components::untrusted(&entry.by)) }
                                 td.mono data-label="Instance" { (components::untrusted(&entry.instance)) }

@@ -36,7 +36,7 @@ fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
         div.head {
             div {
                 h1 { "Bans" }
-                p.meta { "Who is shut out, on all instances, by an operator or by the ladders under bans in proxy.yaml." }
+                p.meta { "Clients that are denied on all instances, by an operator or by the automatic bans in proxy.yaml." }
             }
         }
         section.js aria-labelledby="new" {
@@ -44,9 +44,9 @@ fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
             (new_ban_form())
         }
         section aria-labelledby="holding" {
-            div.bar-head { h2 #holding { "In force" } }
+            div.bar-head { h2 #holding { "Active bans" } }
             div.card {
-                @if bans.bans.is_empty() { (components::empty_state("Nobody is banned", "Bans by hand and those of ladders are listed here until they end.")) }
+                @if bans.bans.is_empty() { (components::empty_state("No active bans", "Bans by operators and automatic bans are listed here until they end.")) }
                 @else { (table(&bans.bans, now, true)) }
             }
             (pagination(is_first, bans.cursor.as_deref()))
@@ -70,7 +70,7 @@ pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
                 @for ban in bans {
                     tr data-key=(ban.key) {
                         th scope="row" { (key_link(&ban.key)) @if ban.mode == "shadow" { " " span.badge.quiet { "shadow" } } }
-                        td.wrap data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none given" } } @else { (components::untrusted(&ban.reason)) } }
+                        td.wrap data-label="Reason" { @if ban.reason.is_empty() { span.faint { "none" } } @else { (components::untrusted(&ban.reason)) } }
                         td data-label="By" { (components::untrusted(&ban.by)) @if ban.level > 0 { span.faint { " level " (ban.level) } } }
                         td.num data-label="Since" { (components::time_ago(&ban.since, now)) }
                         td.num data-label="Time left" { (components::time_left(&ban.until, now)) }

@@ -43,15 +43,15 @@ async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<Page, Pr
         div.head {
             div {
                 h1 { "Blocked addresses" }
-                p.meta { "Held back by a policy now or lately, on any instance." }
+                p.meta { "Addresses that a policy limits or recently limited, on any instance." }
             }
         }
         (filter(context, query))
         div.card {
             @if found.blocked.is_empty() && (is_filtered || query.cursor.is_some()) {
-                (components::empty_state("Nothing matches", "No address that was limited lately is within this filter."))
+                (components::empty_state("No matches", "No recently limited address matches this filter."))
             } @else if found.blocked.is_empty() {
-                (components::empty_state("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
+                (components::empty_state("No blocked addresses", "Addresses that a policy limits are listed here, with the users behind them."))
             } @else {
                 (table(query, &found.blocked, now))
             }
@@ -91,8 +91,8 @@ fn table(query: &BlockedQuery, found: &[BlockedAddress], now: i64) -> Markup {
             caption.hidden { "Blocked addresses" }
             thead { tr {
                 (heading(query, Sort::Address, "Address", "ascending", ""))
-                th scope="col" { "Behind it" }
-                th scope="col" { "Held back by" }
+                th scope="col" { "Hint" }
+                th scope="col" { "Limited by" }
                 (heading(query, Sort::Denied, "Denied", "descending", "num"))
                 th.num scope="col" { "Users" }
                 (heading(query, Sort::First, "First", "descending", "num"))
@@ -103,8 +103,8 @@ fn table(query: &BlockedQuery, found: &[BlockedAddress], now: i64) -> Markup {
                 @for found in found {
                     tr data-key=(found.address) {
                         th scope="row" { (components::address_link(&found.address)) }
-                        td data-label="Behind it" { (components::hint_badge(&found.hint)) }
-                        td data-label="Held back by" { (components::chips(&found.policies)) }
+                        td data-label="Hint" { (components::hint_badge(&found.hint)) }
+                        td data-label="Limited by" { (components::chips(&found.policies)) }
                         td.num data-label="Denied" { (format_count(found.denied)) }
                         td.num data-label="Users" { (format_count(found.distinct_users as u64)) }
                         td.num data-label="First" { (components::time_ago(&found.first, now)) }

@@ -56,7 +56,7 @@ pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Mar
         id: format!("latency-{id}"),
         title: format!("Latency of {name}"),
         description: format!(
-            "99 of 100 answers took no longer than {} at worst",
+            "99 % of responses took at most {} at the worst time",
             format_latency(maximum(&p99))
         ),
         top: format_latency(max_latency),
@@ -125,8 +125,8 @@ fn table(name: &str, samples: &[Sample], end: i64) -> Markup {
     }
     html! {
         details.numbers {
-            summary { "In numbers" span.hidden { ": " (name) } }
-            div.scroll tabindex="0" role="region" aria-label={ (name) " in numbers" } {
+            summary { "As a table" span.hidden { ": " (name) } }
+            div.scroll tabindex="0" role="region" aria-label={ (name) " as a table" } {
                 table {
                     thead { tr {
                         th scope="col" { "From" } th scope="col" { "To (UTC)" }

@@ -33,7 +33,7 @@ pub(super) fn user_link(user: Option<&str>) -> Markup {
     html! {
         @match user {
             Some(user) => a.plain href={ "/users/" (percent_encode(user)) } { (untrusted(user)) },
-            None => span.faint { "not known" },
+            None => span.faint { "unknown" },
         }
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn time_left(time: &str, now: i64) -> Markup {
     let left = parse_micros(time) - now;
     html! {
         time datetime=(time) title=(time) data-left {
-            @if left > 0 { (format_duration(left)) } @else { "over" }
+            @if left > 0 { (format_duration(left)) } @else { "ended" }
         }
     }
 }

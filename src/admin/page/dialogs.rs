@@ -25,7 +25,8 @@ pub(super) fn unblock(address: &str) -> Markup {
         dialog #unblock aria-labelledby="unblock-title" data-keep {
             form data-api="DELETE" action={ "/v1/blocked/" (percent_encode(address)) } data-said="unblock" {
                 h2 #unblock-title { "Unblock " span.mono { (address) } "?" }
-                p { "Clears every limit of this address and lifts its bans, on all instances at once. Limits of users behind it stay." }
+                p { "This clears every limit of the address and lifts its bans on all instances. Limits of the users \
+                    behind it are kept." }
                 (buttons("Unblock", "primary"))
             }
         }
@@ -38,7 +39,7 @@ pub(super) fn ban(key: &str) -> Markup {
         dialog #ban aria-labelledby="ban-title" data-keep {
             form data-api="POST" action="/v1/bans" data-said="ban" {
                 h2 #ban-title { "Ban " span.mono { (key) } "?" }
-                p { "Every request of it is denied until the ban ends or is lifted, on all instances." }
+                p { "All its requests are denied on all instances until the ban ends or is lifted." }
                 input type="hidden" name="key" value=(key);
                 (duration_and_reason())
                 (buttons("Ban", "danger"))
@@ -53,7 +54,7 @@ pub(super) fn lift() -> Markup {
         dialog #lift aria-labelledby="lift-title" data-keep {
             form data-api="DELETE" data-path="/v1/bans?key=" data-said="lift" {
                 h2 #lift-title { "Lift the ban of " span.mono data-about-here {} "?" }
-                p { "Its requests are let through again, on all instances, as far as limits allow." }
+                p { "Its requests are allowed again on all instances, within the limits." }
                 (buttons("Lift", "primary"))
             }
         }
@@ -67,7 +68,7 @@ pub(super) fn duration_and_reason() -> Markup {
             select name="for" { @for (value, words) in DURATIONS { option value=(value) selected[value == "1h"] { (words) } } }
         }
         label { span { "Reason" }
-            input type="text" name="reason" maxlength="200" autocomplete="off" placeholder="For the audit list";
+            input type="text" name="reason" maxlength="200" autocomplete="off" placeholder="Shown in the audit log";
         }
     }
 }

@@ -73,7 +73,7 @@ fn parse_headers(text: &str) -> Result<BTreeMap<String, HeaderValues>, Problem> 
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':').ok_or_else(|| {
             Problem::bad_request(format!(
-                "a header is written as name: value, and this is not: {}",
+                "write headers as name: value; this line is not: {}",
                 line.escape_debug()
             ))
         })?;
@@ -87,7 +87,7 @@ fn view(form: &ExplainForm, result: Option<Result<Explanation, Problem>>, now: i
         div.head {
             div {
                 h1 { "Explain" }
-                p.meta { "What would become of a request. Nothing is counted, and nothing is forwarded." }
+                p.meta { "See what would happen to a request. Nothing is counted or forwarded." }
             }
         }
         div.columns.turned {
@@ -98,7 +98,7 @@ fn view(form: &ExplainForm, result: Option<Result<Explanation, Problem>>, now: i
             section aria-labelledby="answer" {
                 div.bar-head { h2 #answer { "Answer" } }
                 @match result {
-                    None => div.card { (components::empty_state("Nothing is asked yet", "The address, the route, and every limit that would be asked are told here.")) },
+                    None => div.card { (components::empty_state("No request yet", "The client address, the route and every limit that is checked are shown here.")) },
                     Some(Err(problem)) => div.card.pad role="alert" { p.error { (problem.detail()) } },
                     Some(Ok(explanation)) => (answer(&explanation, now)),
                 }
@@ -118,14 +118,14 @@ fn request_form(form: &ExplainForm) -> Markup {
                 label { span { "Method" }
                     select name="method" { @for method in METHODS { option selected[form.method == method] { (method) } } }
                 }
-                label { span { "Connection from" }
+                label { span { "Peer address" }
                     input type="text" name="peer" value=(form.peer) placeholder="127.0.0.1" autocomplete="off" spellcheck="false";
                 }
             }
-            label { span { "Headers, one a line" }
+            label { span { "Headers, one per line" }
                 textarea name="headers" spellcheck="false" autocomplete="off" placeholder="x-user-id: alice" { (form.headers) }
             }
-            p.faint.small #seen { "What is asked stands in the address of the page: leave secrets out." }
+            p.faint.small #seen { "The request is part of this page's URL; do not paste secrets." }
             div.buttons { button.primary type="submit" { "Explain" } }
         }
     }
@@ -137,7 +137,7 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
             div.verdict {
                 (verdict_badge(&explanation.verdict))
                 p { (components::untrusted(&explanation.because)) }
-                @if let Some(status) = explanation.status { span.faint { "answered " (status) } }
+                @if let Some(status) = explanation.status { span.faint { "status " (status) } }
             }
             dl.facts.reasons {
                 (fact("Client address", &html! { (components::address_link(&explanation.client_address.address)) }, &explanation.client_address.because))
@@ -150,11 +150,11 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
         }
         @if let Some(route) = &explanation.route { (skipped_routes(route)) }
         @if !explanation.checks.is_empty() {
-            h3.above { "Limits that are asked" }
+            h3.above { "Limits checked" }
             div.card { (checks_table(&explanation.checks)) }
         }
         @if !explanation.bans.is_empty() {
-            h3.above { "Bans that hold" }
+            h3.above { "Active bans" }
             div.card { (bans::table(&explanation.bans, now, false)) }
         }
     }
@@ -170,7 +170,7 @@ fn skipped_routes(route: &ExplainedRoute) -> Markup {
     html! {
         @if !route.passed_over.is_empty() {
             details.passed {
-                summary { "Passed over: " (route.passed_over.len()) @if route.passed_over.len() == 1 { " route" } @else { " routes" } }
+                summary { "Not matched: " (route.passed_over.len()) @if route.passed_over.len() == 1 { " route" } @else { " routes" } }
                 dl.card.facts.reasons { @for other in &route.passed_over { (fact(&other.name, &html! {}, &other.because)) } }
             }
         }
@@ -199,7 +199,7 @@ fn checks_table(checks: &[ExplainedCheck]) -> Markup {
                                     (components::bar(used, check.limit, if remaining == 0 { "fill bad" } else { "fill" }))
                                     span.num { (format_count(used)) " of " (format_count(check.limit)) }
                                 }
-                            } @else { span.faint { "not asked, of " (format_count(check.limit)) } }
+                            } @else { span.faint { "not checked, of " (format_count(check.limit)) } }
                         }
                         td.num data-label="Retry in" { (check.retry_after.as_deref().map_or("–".to_owned(), humanize_duration)) }
                         td data-label="Verdict" {

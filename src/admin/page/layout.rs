@@ -117,7 +117,7 @@ impl PageFrame {
 
     fn with_navigation(self, current: Option<NavItem>, page: &Page) -> Markup {
         let body = html! {
-            a.skip href="#main" { "Skip to the content" }
+            a.skip href="#main" { "Skip to content" }
             header.side {
                 a.brand href="/" {
                     img src=(assets::url("icon.svg")) alt="" width="26" height="26";
@@ -187,9 +187,9 @@ pub(super) fn with_security_headers(mut response: Response) -> Response {
 fn problem_page(problem: &Problem) -> Page {
     let title = match problem.status() {
         StatusCode::NOT_FOUND => "Not found",
-        StatusCode::BAD_REQUEST => "That can't be read",
-        StatusCode::SERVICE_UNAVAILABLE => "Not available now",
-        _ => "That did not work",
+        StatusCode::BAD_REQUEST => "Invalid request",
+        StatusCode::SERVICE_UNAVAILABLE => "Temporarily unavailable",
+        _ => "Something went wrong",
     };
     let body = html! {
         div.head { h1 { (title) } }

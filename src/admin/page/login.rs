@@ -48,8 +48,8 @@ fn form() -> Page {
         div.card.login {
             img src=(assets::url("icon.svg")) alt="" width="40" height="40";
             h1 { "Sign in to Tollgate" }
-            p { "This port asks for its token: " code { "admin.token" } " in proxy.yaml." }
-            noscript { p.error { "Signing in needs JavaScript. Everything else can be read without." } }
+            p { "Enter the admin token: " code { "admin.token" } " in proxy.yaml." }
+            noscript { p.error { "Signing in needs JavaScript. All other pages can be read without it." } }
             form #login action="/login" {
                 // Password managers store the token under this user name.
                 input type="text" name="username" value="tollgate" autocomplete="username" hidden;
@@ -79,7 +79,7 @@ pub(super) async fn log_in(
     JsonBody(Login { token: submitted }): JsonBody<Login>,
 ) -> Result<Response, Problem> {
     let Some(token) = &context.state.token else {
-        return Err(Problem::not_found("there is no token, so nobody has to sign in"));
+        return Err(Problem::not_found("no token is configured, so there is no sign-in"));
     };
     let is_correct = || submitted.as_bytes().ct_eq(token.reveal().as_bytes()).into();
     match context.login_throttle.attempt(peer, is_correct).await {
@@ -87,9 +87,9 @@ pub(super) async fn log_in(
         Attempt::Throttled => return Ok(auth::too_many_attempts()),
         Attempt::Wrong { is_first } => {
             if is_first {
-                tracing::warn!(%peer, "somebody tried to sign in to the admin port with a wrong token");
+                tracing::warn!(%peer, "a sign-in to the admin port used a wrong token");
             }
-            return Err(Problem::new(StatusCode::FORBIDDEN, "this is not the token"));
+            return Err(Problem::new(StatusCode::FORBIDDEN, "wrong token"));
         }
     }
     let cookie = session::issue(token, context.state.clock.now(), is_tls(&headers));

@@ -136,9 +136,9 @@ fn routes(routes: &[Route], history: &History) -> Markup {
                 }
                 // Requests that match no route are shown only if there were any.
                 @if unmatched.iter().any(|sample| sample.requests > 0) {
-                    (route_card(routes.len(), "no route", "what no route matches", &unmatched, history.last_recorded()))
+                    (route_card(routes.len(), "no route", "requests that match no route", &unmatched, history.last_recorded()))
                 }
-                @if routes.is_empty() { (components::empty_state("There are no routes", "Without one, every request is answered with 404.")) }
+                @if routes.is_empty() { (components::empty_state("No routes are configured", "Every request gets a 404 response.")) }
             }
         }
     }
@@ -176,7 +176,7 @@ fn upstreams(upstreams: &[Upstream]) -> Markup {
             div.card {
                 table.cards {
                     thead { tr {
-                        th scope="col" { "Endpoint" } th scope="col" { "Upstream" } th scope="col" { "Health" } th.num scope="col" { "Under way" }
+                        th scope="col" { "Endpoint" } th scope="col" { "Upstream" } th scope="col" { "Health" } th.num scope="col" { "In flight" }
                     } }
                     tbody {
                         @for upstream in upstreams {
@@ -185,9 +185,9 @@ fn upstreams(upstreams: &[Upstream]) -> Markup {
                                     th.mono scope="row" { (components::untrusted(&endpoint.url)) }
                                     td data-label="Upstream" { (upstream.name) }
                                     td data-label="Health" {
-                                        @if endpoint.healthy { span.badge.good { "healthy" } } @else { span.badge.bad { "can't be reached" } }
+                                        @if endpoint.healthy { span.badge.good { "healthy" } } @else { span.badge.bad { "unreachable" } }
                                     }
-                                    td.num data-label="Under way" { (format_count(endpoint.active)) }
+                                    td.num data-label="In flight" { (format_count(endpoint.active)) }
                                 }
                             }
                         }
@@ -201,21 +201,21 @@ fn upstreams(upstreams: &[Upstream]) -> Markup {
 fn addresses(top: &Blocked, now: i64) -> Markup {
     html! {
         section aria-labelledby="top" {
-            div.bar-head { h2 #top { "Blocked lately" } a href="/blocked" { "All" span.hidden { " blocked addresses" } } }
+            div.bar-head { h2 #top { "Recently blocked" } a href="/blocked" { "All" span.hidden { " blocked addresses" } } }
             div.card {
                 @if top.blocked.is_empty() {
-                    (components::empty_state("Nobody is blocked", "Addresses that a policy holds back are listed here, with the users behind them."))
+                    (components::empty_state("No blocked addresses", "Addresses that a policy limits are listed here, with the users behind them."))
                 } @else {
                     table.cards {
                         thead { tr {
-                            th scope="col" { "Address" } th scope="col" { "Behind it" }
+                            th scope="col" { "Address" } th scope="col" { "Hint" }
                             th.num scope="col" { "Denied" } th.num scope="col" { "Time left" }
                         } }
                         tbody {
                             @for found in &top.blocked {
                                 tr data-key=(found.address) {
                                     th scope="row" { (components::address_link(&found.address)) }
-                                    td data-label="Behind it" { (components::hint_badge(&found.hint)) }
+                                    td data-label="Hint" { (components::hint_badge(&found.hint)) }
                                     td.num data-label="Denied" { (format_count(found.denied)) }
                                     td.num data-label="Time left" { (components::time_left(&found.until, now)) }
                                 }
@@ -233,11 +233,11 @@ fn store(store: &StoreStatus) -> Markup {
         section aria-labelledby="store" {
             div.bar-head { h2 #store { "Store" } (store_badge(store)) }
             dl.card.facts {
-                div { dt { "Limits are kept in" } dd { @if store.shared.is_some() { "Redis" } @else { "memory" } } }
+                div { dt { "Type" } dd { @if store.shared.is_some() { "Redis" } @else { "memory" } } }
                 @if let Some(shared) = &store.shared {
-                    div { dt { "Role" } dd { (shared.role.as_deref().unwrap_or("not known yet")) } }
-                    div { dt { "Version" } dd { (shared.version.as_deref().unwrap_or("not known yet")) } }
-                    div { dt { "Round trip" } dd { (shared.latency.as_deref().map_or("not answered".to_owned(), humanize_duration)) } }
+                    div { dt { "Role" } dd { (shared.role.as_deref().unwrap_or("unknown")) } }
+                    div { dt { "Version" } dd { (shared.version.as_deref().unwrap_or("unknown")) } }
+                    div { dt { "Round trip" } dd { (shared.latency.as_deref().map_or("no answer".to_owned(), humanize_duration)) } }
                     div { dt { "Breaker" } dd { (shared.breaker) } }
                     div { dt { "Instances" } dd { (shared.instances) } }
                 }
@@ -252,6 +252,6 @@ fn store_badge(store: &StoreStatus) -> Markup {
     let is_healthy =
         store.shared.as_ref().is_none_or(|shared| shared.breaker == "closed" && shared.latency.is_some());
     html! {
-        @if is_healthy { span.badge.good { "Healthy" } } @else { span.badge.bad { "Away" } }
+        @if is_healthy { span.badge.good { "Healthy" } } @else { span.badge.bad { "Unavailable" } }
     }
 }

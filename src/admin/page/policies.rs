@@ -31,11 +31,11 @@ fn view(policies: &Policies) -> Page {
         div.head {
             div {
                 h1 { "Policies" }
-                p.meta { "As they are in force, and what they said since the start of this instance." }
+                p.meta { "The running policies, and their decisions since the start of this instance." }
             }
         }
         @if policies.policies.is_empty() {
-            div.card { (components::empty_state("There are no policies", "Without one, every request is forwarded.")) }
+            div.card { (components::empty_state("No policies are configured", "Every request is forwarded.")) }
         }
         div.grid-cards { @for policy in &policies.policies { (card(policy)) } }
     };
@@ -48,13 +48,13 @@ fn card(policy: &Policy) -> Markup {
         article.card.policy data-key=(policy.name) {
             div.bar-head {
                 h2 { (policy.name) }
-                @if policy.mode == "shadow" { span.badge.warn { "shadow: denies nobody" } } @else { span.badge.good { "enforced" } }
+                @if policy.mode == "shadow" { span.badge.warn { "shadow: never denies" } } @else { span.badge.good { "enforced" } }
             }
             dl.facts {
                 div { dt { "Algorithm" } dd.mono { (policy.algorithm) } }
                 div { dt { "Key" } dd { (components::chips(&policy.keys)) } }
-                div { dt { "Limits" } dd { (components::chips(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " exceptions" } } } }
-                div { dt { "Holds for" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::chips(&policy.routes)) } } }
+                div { dt { "Limits" } dd { (components::chips(&policy.limits)) @if policy.overrides > 0 { span.faint { " and " (policy.overrides) " overrides" } } } }
+                div { dt { "Applies to" } dd { @if policy.routes.is_empty() { span.faint { "no route" } } @else { (components::chips(&policy.routes)) } } }
             }
             div.share {
                 (share_bar(policy, decisions))

@@ -79,7 +79,7 @@ fn a_list_is_filtered_sorted_and_paged_by_links() {
     assert!(second.contains("203.0.113.9") && second.contains("First page") && !second.contains("Next page"));
     let searched = harness.get("/blocked?prefix=203.0.113.0%2F24&policy=per-user").body;
     assert!(searched.contains("/blocked/203.0.113.9") && !searched.contains("198.51.100."));
-    assert!(harness.get("/blocked?prefix=10.0.0.0%2F8").body.contains("Nothing matches"));
+    assert!(harness.get("/blocked?prefix=10.0.0.0%2F8").body.contains("No matches"));
     let wrong = harness.get("/blocked?prefix=%3Cb%3E");
     assert_eq!(wrong.status, 400);
     assert!(wrong.head.contains("text/html") && wrong.body.contains("not an address or a prefix: &lt;b&gt;"));
@@ -91,7 +91,7 @@ fn an_address_that_is_not_limited_has_a_page_too() {
     let harness = Harness::start(None);
     let page = harness.get("/blocked/10.0.0.1");
     assert_eq!(page.status, 200);
-    assert!(page.body.contains("It was not limited lately"));
+    assert!(page.body.contains("Not limited recently"));
     assert_eq!(harness.get("/blocked/nonsense").status, 400);
     let body = r#"{"key":"ip:10.0.0.0/8","for":"1h","reason":"<i>"}"#;
     let head =
@@ -117,7 +117,7 @@ fn a_user_page_lists_the_addresses_it_was_limited_from() {
     assert!(page.body.contains("/blocked/203.0.113.7"), "{}", page.body);
     let unknown = harness.get("/users/nobody");
     assert_eq!(unknown.status, 200);
-    assert!(unknown.body.contains("Not limited lately"), "{}", unknown.body);
+    assert!(unknown.body.contains("Not limited recently"), "{}", unknown.body);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn unknown_paths_are_answered_in_the_accepted_format() {
     assert!(
         page.head.contains("text/html") && page.head.contains("content-security-policy: default-src 'none'")
     );
-    assert!(page.body.contains("there is nothing at /%3Ci%3E"), "{page:?}");
+    assert!(page.body.contains("there is no resource at /%3Ci%3E"), "{page:?}");
 }
 
 #[test]

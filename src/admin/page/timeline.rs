@@ -42,7 +42,7 @@ pub(super) fn timeline(records: &[Record]) -> Markup {
     };
     let other_positions: Vec<f64> = others.iter().flat_map(|&(user, _)| positions_of(user)).collect();
     html! {
-        div.timeline role="group" aria-label={ "Records over " (format_duration(last - first)) ", by user; the table below tells the same" } {
+        div.timeline role="group" aria-label={ "Records over " (format_duration(last - first)) ", by user; the table below has the same data" } {
             @for &(user, records) in shown {
                 (lane(&html! { (components::user_link(user)) }, records, &positions_of(user)))
             }

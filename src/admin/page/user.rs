@@ -64,16 +64,17 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
         }
         @match key {
             Some(key) => (dialogs::ban(key)),
-            None => p.faint { "The name itself is not kept, for it is hashed or too long. Whoever knows it can ban the user by it, under Bans." },
+            None => p.faint { "The full user ID is not stored, because it is hashed or too long. If you know it, you can ban the \
+                user under Bans." },
         }
         dl.tiles {
             div { dt { "Addresses" } dd { (format_count(user.addresses.len() as u64)) } }
             div { dt { "Denied" } dd.denied { (format_count(denied)) } }
         }
         section aria-labelledby="addresses" {
-            div.bar-head { h2 #addresses { "Limited from" span.faint { " latest first" } } }
+            div.bar-head { h2 #addresses { "Limited from" span.faint { " most recent first" } } }
             div.card {
-                @if user.addresses.is_empty() { (components::empty_state("Not limited lately", "No address that this user came from was held back, as far as is remembered.")) }
+                @if user.addresses.is_empty() { (components::empty_state("Not limited recently", "There is no record of a limited address that this user came from.")) }
                 @else {
                     table.cards {
                         thead { tr { th scope="col" { "Address" } th.num scope="col" { "Denied" } th.num scope="col" { "Last" } } }

@@ -256,7 +256,7 @@ fn the_address_is_explained() {
         explain(&tollgate, &request)["client_address"].clone()
     };
     for (peer, chain, address, because) in [
-        ("203.0.113.9", "192.0.2.1", "203.0.113.9", "the peer itself; its x-forwarded-for does not count"),
+        ("203.0.113.9", "192.0.2.1", "203.0.113.9", "the peer's own address; its x-forwarded-for is ignored"),
         (
             "127.0.0.1",
             "192.0.2.1, 203.0.113.7",
@@ -272,7 +272,7 @@ fn the_address_is_explained() {
     let malformed = explained("127.0.0.1", "1.1.1.1, unknown");
     assert_eq!(malformed["address"], "127.0.0.1");
     assert!(
-        malformed["because"].as_str().unwrap().contains("`unknown` before it, which is no address"),
+        malformed["because"].as_str().unwrap().contains("`unknown` before it is not an address"),
         "{malformed}"
     );
 }
@@ -289,10 +289,10 @@ fn a_missing_user_is_explained() {
     let foreign = Issuer::new(Algorithm::ES256).token("acme");
     for (headers, because) in [
         (json!({ "authorization": format!("Bearer {expired}") }), "the token has expired"),
-        (json!({ "authorization": format!("Bearer {foreign}") }), "the token's signature is wrong"),
+        (json!({ "authorization": format!("Bearer {foreign}") }), "the token's signature is invalid"),
         (json!({ "authorization": "Bearer x" }), "the token is malformed"),
-        (json!({ "x-user-id": "acme" }), "it comes from a peer that is no trusted proxy"),
-        (json!({}), "cookie session: it is not there"),
+        (json!({ "x-user-id": "acme" }), "the peer is not a trusted proxy"),
+        (json!({}), "cookie session: not sent"),
     ] {
         let explained = explained("203.0.113.9", headers);
         assert_eq!(explained["user"], Value::Null, "{explained}");
@@ -305,7 +305,7 @@ fn a_missing_user_is_explained() {
     );
     let said = explained("127.0.0.1", json!({ "x-user-id": "acme" }));
     assert!(
-        said["because"].as_str().unwrap().starts_with("header x-user-id of a trusted proxy, verified"),
+        said["because"].as_str().unwrap().starts_with("header x-user-id from a trusted proxy, verified"),
         "{said}"
     );
 }
@@ -320,8 +320,8 @@ fn routes_are_explained_with_those_passed_over() {
     assert_eq!(
         because,
         [
-            "the host is none of api.example.com",
-            "the method is none of POST",
+            "the host is not one of api.example.com",
+            "the method is not one of POST",
             "x-version is not 2",
             "the path does not match /keyed",
             "the path does not match /members",
@@ -350,10 +350,7 @@ fn exempt_skipped_shadow_and_override_are_shown() {
     let gold = checks(
         json!({ "method": "POST", "url": "http://h/", "headers": { "authorization": issuer.bearer("acme") } }),
     );
-    assert_eq!(
-        (&gold[0]["limit"], &gold[0]["because"]),
-        (&json!(5), &json!("by the override for user:acme"))
-    );
+    assert_eq!((&gold[0]["limit"], &gold[0]["because"]), (&json!(5), &json!("override for user:acme")));
     let lacks = explain(&tollgate, &json!({ "url": "http://h/keyed" }));
     assert_eq!((&lacks["verdict"], &lacks["status"]), (&json!("denied"), &json!(429)));
 }

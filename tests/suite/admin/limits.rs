@@ -74,13 +74,13 @@ fn a_malformed_or_unknown_key_is_reported_in_words() {
     let tollgate = Tollgate::start(config(&origin, ""));
     for (query, status, words) in [
         ("", 400, "key"),
-        ("key=", 400, "is no part of a key"),
-        ("key=127.0.0.1", 400, "is no part of a key"),
-        ("key=ip:localhost", 400, "names no client's address"),
-        ("key=ip:127.0.0.1&policy=none", 400, "there is no policy none"),
+        ("key=", 400, "is not a valid part of a key"),
+        ("key=127.0.0.1", 400, "is not a valid part of a key"),
+        ("key=ip:localhost", 400, "is not a client's address"),
+        ("key=ip:127.0.0.1&policy=none", 400, "no policy is named none"),
         ("key=ip:127.0.0.1&x=1", 400, "x"),
-        ("key=cookie:a=b", 404, "no policy has a key such as cookie:a=b"),
-        ("key=user:acme&policy=one", 404, "one has no key such as user:acme"),
+        ("key=cookie:a=b", 404, "no policy has a key of the form cookie:a=b"),
+        ("key=user:acme&policy=one", 404, "policy one has no key of the form user:acme"),
     ] {
         for method in ["GET", "DELETE"] {
             let reply = tollgate.admin(method, &format!("/v1/limits?{query}"));

@@ -34,7 +34,7 @@ function tellTimes() {
   }
   for (const time of all("time[data-left]")) {
     const left = Date.parse(time.dateTime) - now();
-    write(time, left > 0 ? span(left) : "over");
+    write(time, left > 0 ? span(left) : "ended");
   }
 }
 
@@ -68,11 +68,11 @@ async function ask(method, path, body) {
   try {
     reply = await fetch(path, options);
   } catch {
-    throw new Error("Tollgate can't be reached.");
+    throw new Error("Tollgate is unreachable.");
   }
   const answer = reply.status === 204 ? {} : await reply.json().catch(() => ({}));
   if (reply.status === 401) location.reload();
-  if (!reply.ok) throw new Error(answer.detail ?? `That did not work: ${reply.status}`);
+  if (!reply.ok) throw new Error(answer.detail ?? `Something went wrong: ${reply.status}`);
   return answer;
 }
 

@@ -12,7 +12,7 @@ fn a_wrong_token_is_reported_and_the_right_one_leads_to_the_page_asked_for() {
     is_content(&browser);
     browser.write("[name=token]", "s3cret-tokem");
     browser.click("button[type=submit]");
-    browser.shows("#wrong", "this is not the token");
+    browser.shows("#wrong", "wrong token");
     // The browser itself complains about the answer 403.
     assert!(browser.logged().iter().all(|line| line.contains("403")));
     browser.write("[name=token]", "s3cret-token");

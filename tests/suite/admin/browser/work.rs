@@ -37,7 +37,7 @@ fn an_address_is_found_looked_into_and_let_go_on_every_instance() {
     browser.click("[data-dialog=unblock]");
     browser.click("#unblock [type=submit]");
     browser.shows("#said", "127.0.0.5 is unblocked: 1 limit cleared");
-    browser.shows("main", "It was not limited lately");
+    browser.shows("main", "Not limited recently");
     is_content(&browser);
     eventually("the other instance lets it through", || ask_as(&other, "127.0.0.5", &["ann"]) == [200]);
 }
@@ -47,7 +47,7 @@ fn a_new_denial_shows_by_itself_and_keeps_what_the_operator_does() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "");
     let browser = Browser::open(tollgate.admin, "/blocked");
-    browser.shows("main", "Nobody is blocked");
+    browser.shows("main", "No blocked addresses");
     browser.shows("#live", "Live");
     browser.write("[name=prefix]", "127.");
     browser.script("window.same = true");
@@ -133,7 +133,7 @@ fn a_client_is_banned_and_unbanned() {
     let origin = Origin::ok();
     let tollgate = start(&origin, "");
     let browser = Browser::open(tollgate.admin, "/blocked/127.0.0.5");
-    browser.shows("main", "It was not limited lately");
+    browser.shows("main", "Not limited recently");
     browser.click("[data-dialog=ban]");
     browser.shows("#ban", "Ban ip:127.0.0.5?");
     browser.write("#ban [name=reason]", "scrapes <prices>");
@@ -183,7 +183,7 @@ fn a_request_is_explained_and_nothing_is_counted() {
     }
     browser.write("[name=headers]", "no colon");
     browser.click("form.stack [type=submit]");
-    browser.shows("[role=alert]", "a header is written as name: value");
+    browser.shows("[role=alert]", "write headers as name: value");
     is_content(&browser);
     assert_eq!(ask_as(&tollgate, "127.0.0.6", &["ann"]), [200]);
 }
@@ -196,7 +196,7 @@ fn policies_tell_what_they_said() {
     let browser = Browser::open(tollgate.admin, "/policies");
     browser.shows("[data-key=inspect]", "metadata_list");
     browser.shows("[data-key=inspect]", "Denied\n1");
-    browser.shows("[data-key=trial]", "shadow: denies nobody");
+    browser.shows("[data-key=trial]", "shadow: never denies");
     browser.go("/");
     browser.shows("main", &format!("http://{}", origin.address));
     is_content(&browser);
@@ -215,6 +215,6 @@ fn a_user_leads_to_all_addresses_that_were_limited_with_it() {
     browser.shows("table", "127.0.0.5");
     browser.shows("table", "127.0.0.6");
     browser.go("/users/nobody");
-    browser.shows("main", "Not limited lately");
+    browser.shows("main", "Not limited recently");
     is_content(&browser);
 }
