@@ -65,7 +65,7 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
         compare_named(noun, items(&old_values, list), items(&new_values, list), &mut lines);
     }
     if kept_names(&old_values, &new_values) != kept_names(&new_values, &old_values) {
-        lines.push("routes: tried in another order".to_owned());
+        lines.push("routes: order changed".to_owned());
     }
     let secrets = changed_secrets(old, new).filter(|path| look_the_same(path, &old_values, &new_values));
     let secrets: Vec<_> = secrets.map(|path| format!("{path}: changed")).collect();
@@ -408,6 +408,6 @@ mod tests {
         old.routes.push(second);
         let mut new = old.clone();
         new.routes.reverse();
-        assert_eq!(Difference::between(&old, &new, true).changed, ["routes: tried in another order"]);
+        assert_eq!(Difference::between(&old, &new, true).changed, ["routes: order changed"]);
     }
 }

@@ -50,7 +50,7 @@ pub enum StartError {
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
     /// A name can't be sent in a field.
-    #[error("a policy or reply_headers.via has a name that no field may hold: {0}")]
+    #[error("the name of a policy or reply_headers.via is not a valid header value: {0}")]
     Name(#[from] http::header::InvalidHeaderValue),
     /// The system has no thread or runtime left.
     #[error("can't start a thread: {0}")]
@@ -166,7 +166,7 @@ impl Sockets {
         let clients =
             addresses.map(|address| inherited.or_bind(address, workers)).collect::<Result<_, _>>()?;
         let only = admin.sockets.into_iter().next();
-        let admin = only.ok_or_else(|| io::Error::other("no socket was bound"))?;
+        let admin = only.ok_or_else(|| io::Error::other("no listening socket was bound"))?;
         Ok(Self { clients, admin })
     }
 

@@ -139,7 +139,7 @@ impl Reloader {
     fn announce(&self, reloaded: &Reloaded, by: &str) {
         let Reloaded { configuration, changed, needs_restart, warnings } = reloaded;
         let what = if changed.is_empty() { "nothing has changed".to_owned() } else { changed.join("; ") };
-        let detail = format!("the configuration was read again: {what}");
+        let detail = format!("configuration reloaded: {what}");
         self.shared.audit.write(by, "reload", &format!("configuration {}", configuration.hash), &detail);
         for line in needs_restart {
             tracing::warn!("needs a restart: {line}");
@@ -155,7 +155,7 @@ impl Reloader {
 
     fn refuse(&self, errors: Vec<ConfigurationError>) -> Vec<ConfigurationError> {
         for error in &errors {
-            tracing::error!("the configuration stays as it was: {}", error.summary());
+            tracing::error!("the configuration was not reloaded: {}", error.summary());
         }
         self.shared.events.publish(|| Event::NotReloaded {
             errors: errors.iter().map(|error| error.summary().to_owned()).collect(),

@@ -88,17 +88,17 @@ impl App {
     pub async fn break_off(&mut self) {
         self.workers.enter(Lifecycle::Ending);
         if tokio::time::timeout(BREAK_OFF, self.workers.ended()).await.is_err() {
-            tracing::warn!("some workers do not end");
+            tracing::warn!("some workers did not stop in time");
         }
     }
 
     /// Writes the last lines of the access log and the last spans, then stops the admin port and the monitor.
     pub fn close(self) {
         if !self.access_log.close(LAST_LINES) {
-            tracing::warn!("the last lines of the access log could not be written");
+            tracing::warn!("the last lines of the access log were not written");
         }
         if !self.traces.is_none_or(Traces::close) {
-            tracing::warn!("the last spans could not be sent");
+            tracing::warn!("the last trace spans were not sent");
         }
         self.admin.stop();
         if let Some(monitor) = self.monitor {

@@ -110,7 +110,7 @@ impl Workers {
         }
         let all = futures_util::future::join_all(waiting);
         if timeout(HANDOVER, all).await.is_err() {
-            tracing::warn!("a worker is late to go by the new configuration");
+            tracing::warn!("a worker is slow to apply the new configuration");
         }
     }
 }
@@ -155,10 +155,10 @@ fn spawn<S: StoreAdmin + 'static>(
         let ListenerContext { sockets, connection_limit, lifecycle, liveness } = context;
         let run = listener::run(parts, updates, sockets, connection_limit, lifecycle, liveness);
         if let Err(error) = runtime.block_on(run) {
-            tracing::error!("worker {index} can't listen: {error}");
+            tracing::error!("worker {index} can't start listening: {error}");
         }
         drop(working);
     };
     thread::Builder::new().name(format!("worker-{index}")).spawn(work)?;
-    started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended at once")))
+    started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended right away")))
 }

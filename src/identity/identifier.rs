@@ -167,7 +167,7 @@ pub type Identifiers = SmallVec<[CompactString; 2]>;
 
 /// The request lacks what a policy with `missing: deny` limits by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the request lacks what it is limited by")]
+#[error("the request has none of the policy's keys")]
 pub struct MissingIdentifier;
 
 /// The identifiers that a policy's `keys` make of a request. A composite that lacks a part is missing.

@@ -108,21 +108,21 @@ pub fn explain_failure(
         Some(UserSource::Header { name, from: HeaderFrom::TrustedProxies })
             if !peer_is_trusted && lines(name) > 0 =>
         {
-            format!("header {name}: it comes from a peer that is no trusted proxy")
+            format!("header {name}: the peer is not a trusted proxy")
         }
         Some(UserSource::Header { name, .. }) => match lines(name) {
-            0 => format!("header {name}: it is not there"),
-            1 => format!("header {name}: it is empty, or no name"),
-            _ => format!("header {name}: it is there several times"),
+            0 => format!("header {name}: not sent"),
+            1 => format!("header {name}: empty or not a valid user ID"),
+            _ => format!("header {name}: sent more than once"),
         },
         Some(UserSource::Cookie(name)) => match cookies(headers, name).count() {
-            0 => format!("cookie {name}: it is not there"),
-            1 => format!("cookie {name}: it is empty, or no name"),
-            _ => format!("cookie {name}: there are several that differ, or none is a name"),
+            0 => format!("cookie {name}: not sent"),
+            1 => format!("cookie {name}: empty or not a valid user ID"),
+            _ => format!("cookie {name}: sent with different values, or without a valid user ID"),
         },
         Some(UserSource::Basic) => match single_value(headers, &AUTHORIZATION) {
-            None => "basic: there is no Authorization, or several".to_owned(),
-            Some(_) => "basic: Authorization holds no Basic credentials with a name".to_owned(),
+            None => "basic: Authorization is missing, or sent more than once".to_owned(),
+            Some(_) => "basic: Authorization has no Basic credentials with a user name".to_owned(),
         },
         Some(UserSource::Jwt(jwt)) => {
             let before = sources.iter().take(index);

@@ -206,9 +206,9 @@ impl Unavailable {
     /// The reason, as text.
     pub fn reason(&self) -> &str {
         match self {
-            Self::BreakerOpen => "the breaker is open",
-            Self::Timeout => "it took longer than store.redis.timeout",
-            Self::Overdue => "it waited longer than store.redis.timeout to be sent",
+            Self::BreakerOpen => "the circuit breaker is open",
+            Self::Timeout => "no reply within store.redis.timeout",
+            Self::Overdue => "the request was not sent within store.redis.timeout",
             Self::Connection(reason) | Self::Refused(reason) | Self::Protocol(reason) => reason,
             Self::Abandoned(reason) => reason,
         }
@@ -222,8 +222,8 @@ mod tests {
     #[test]
     fn an_unavailable_store_says_why() {
         for (unavailable, words) in [
-            (Unavailable::BreakerOpen, "the store is unavailable: the breaker is open"),
-            (Unavailable::Timeout, "the store is unavailable: it took longer than store.redis.timeout"),
+            (Unavailable::BreakerOpen, "the store is unavailable: the circuit breaker is open"),
+            (Unavailable::Timeout, "the store is unavailable: no reply within store.redis.timeout"),
             (Unavailable::Connection("refused".into()), "the store is unavailable: refused"),
             (Unavailable::Abandoned("it ended"), "the store is unavailable: it ended"),
         ] {

@@ -172,7 +172,7 @@ where
         let still_sending = match result {
             Ok(()) => self.timer.is_body_unread(),
             Err(error) => {
-                tracing::debug!("connection ended: {error}");
+                tracing::debug!("connection closed: {error}");
                 // hyper has answered a malformed head; its rest may still come.
                 if error.is_parse() {
                     self.metrics.bad_requests().inc();

@@ -45,12 +45,12 @@ impl InheritedSockets {
     /// clients wait there for nothing.
     pub fn retain(&mut self, addresses: &[SocketAddr]) {
         for reason in self.unusable.drain(..) {
-            tracing::warn!("an inherited descriptor is of no use: {reason}");
+            tracing::warn!("ignoring an inherited descriptor: {reason}");
         }
         self.sockets.retain(|(address, _)| {
             let kept = addresses.contains(address);
             if !kept {
-                tracing::warn!(%address, "an inherited socket is closed: no listener has its address");
+                tracing::warn!(%address, "closing an inherited socket: no listener is configured for its address");
             }
             kept
         });
@@ -92,7 +92,7 @@ fn take(descriptors: &mut ListenFd, index: usize) -> io::Result<(SocketAddr, Tcp
         }
     };
     if !SockRef::from(&socket).is_listener()? {
-        return Err(io::Error::other("a connection, not a listener (`Accept=yes` does not fit)"));
+        return Err(io::Error::other("it is a connection, not a listening socket (set `Accept=no`)"));
     }
     socket.set_nonblocking(true)?;
     // Accepted sockets have it from their listener.

@@ -24,8 +24,8 @@ impl BindError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::AddrInUse => " (another program, or another Tollgate, has it)",
-        io::ErrorKind::PermissionDenied => " (ports below 1024 want CAP_NET_BIND_SERVICE)",
+        io::ErrorKind::AddrInUse => " (another program, or another Tollgate, is using it)",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need CAP_NET_BIND_SERVICE)",
         _ => "",
     }
 }

@@ -74,7 +74,7 @@ impl<'a> Heartbeat<'a> {
         }
     }
 
-    /// Waits until the next heartbeat is due. While the breaker is open that is the probe, which comes `retry_after`
+    /// Waits until the next heartbeat is due. While the circuit breaker is open that is the probe, which comes `retry_after`
     /// after the breaker was seen to be open.
     async fn wait_for_next(&self) {
         let MonitorConfig { breaker, redis, .. } = self.config;
@@ -167,19 +167,19 @@ impl<'a> Heartbeat<'a> {
             Ok(latency) => {
                 status.latency = u64::try_from(latency.as_micros()).ok();
                 if status.failure.take().is_some() | breaker.close() {
-                    tracing::info!("Redis answers");
+                    tracing::info!("Redis is available again");
                 }
             }
             Err(failure) => {
                 if status.failure.is_none() {
-                    tracing::warn!(error = %failure.reason(), "Redis can't be asked");
+                    tracing::warn!(error = %failure.reason(), "Redis check failed");
                 }
                 status.latency = None;
                 status.failure = Some(failure.reason().to_owned());
                 if !failure.trips_the_breaker() {
                     breaker.close();
                 } else if breaker.failed() {
-                    tracing::warn!("Redis is away: policies do what on_store_error says");
+                    tracing::warn!("Redis is unavailable: policies follow their on_store_error");
                 }
             }
         }

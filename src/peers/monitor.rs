@@ -118,7 +118,7 @@ impl Monitor {
     pub fn stop(self) {
         self.stop.send_replace(true);
         if self.thread.join().is_err() {
-            tracing::error!("the monitor of Redis had crashed");
+            tracing::error!("the Redis monitor crashed");
         }
     }
 }
@@ -160,8 +160,8 @@ async fn publish_records(config: &MonitorConfig, heartbeat: &Heartbeat<'_>) {
         let round = records::publish_round(&mut connection, scope, registry, clock.now());
         match timeout(PUBLISH_TIMEOUT, round).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "limited clients can't be published"),
-            Err(_) => tracing::debug!("limited clients can't be published in time"),
+            Ok(Err(error)) => tracing::debug!(%error, "can't publish limited clients"),
+            Err(_) => tracing::debug!("publishing limited clients timed out"),
         }
     }
 }

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use super::introduction::Peers;
 use crate::store::redis::ServerCheck;
 
-const EVICTION_WARNING: &str = "Redis evicts keys: limits forget what they counted, and begin anew; it needs more memory, or fewer other keys";
+const EVICTION_WARNING: &str = "Redis evicts keys, so limits lose their counts and start over: give it more memory, or store fewer \
+    other keys";
 
 /// What is known of the server, and of the instances that share it.
 #[derive(Debug, Default)]
@@ -41,13 +42,13 @@ impl ServerStatus {
             tracing::warn!("Redis: {warning}");
         }
         for warning in last.warnings.iter().filter(|warning| !warnings.contains(warning)) {
-            tracing::info!("Redis, no longer: {warning}");
+            tracing::info!("Redis, resolved: {warning}");
         }
     }
 
     /// All that an operator should know, where a decision may take `timeout`.
     pub(super) fn warnings(&self, timeout: Duration) -> Vec<String> {
-        let failure = self.failure.iter().map(|why| format!("Redis can't be asked: {why}"));
+        let failure = self.failure.iter().map(|why| format!("Redis check failed: {why}"));
         let latency = self.latency.and_then(|latency| latency_warning(latency, timeout));
         let eviction = self.is_evicting().then(|| EVICTION_WARNING.to_owned());
         failure.chain(latency).chain(eviction).chain(self.check.warnings.iter().cloned()).collect()
@@ -62,7 +63,8 @@ impl ServerStatus {
 fn latency_warning(latency: u64, timeout: Duration) -> Option<String> {
     let latency = Duration::from_micros(latency);
     (latency * 3 > timeout).then(|| {
-        format!("a round trip takes {latency:.1?}: under load decisions will be late; store.redis.timeout should be three times that, and is {timeout:?}")
+        format!("a round trip takes {latency:.1?}, so decisions will time out under load: set store.redis.timeout \
+            to at least three times that; it is {timeout:?}")
     })
 }
 

@@ -25,7 +25,7 @@ pub(super) async fn listen(server: &Server, prefix: &str, on_message: impl Fn(Op
             && !was_reported
         {
             was_reported = true;
-            tracing::warn!(%why, "can't hear what other instances unblock: local denials end by themselves, after a second");
+            tracing::warn!(%why, "can't receive unblocks from other instances: local denials still expire after a second");
         }
         sleep(jittered(RETRY_AFTER)).await;
     }
@@ -43,7 +43,7 @@ async fn listen_once(
         connection.subscribe(channel).await?;
         Ok::<_, RedisError>(connection)
     };
-    let too_late = |_| "it takes too long".to_owned();
+    let too_late = |_| "it timed out".to_owned();
     let connection = timeout(CONNECT_TIMEOUT, subscribe).await.map_err(too_late)?;
     let connection = connection.map_err(|error| error_hint::describe(&error))?;
     *was_reported = false;

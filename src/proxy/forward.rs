@@ -159,7 +159,7 @@ impl<'a> Forwarder<'a> {
                     (is_retry, fresh, avoid) = (true, true, Some(endpoint));
                 }
                 _ => {
-                    self.warn(format_args!("endpoint {endpoint} gave no answer: {error}"));
+                    self.warn(format_args!("endpoint {endpoint} did not respond: {error}"));
                     return Err(Reply::bad_gateway());
                 }
             }

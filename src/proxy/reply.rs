@@ -38,25 +38,23 @@ impl Reply {
 
     /// The client broke its body off, or sent what is not a body.
     pub fn broken_body() -> Self {
-        Self::problem(StatusCode::BAD_REQUEST, "The request's body broke off or is malformed.").closing()
+        Self::problem(StatusCode::BAD_REQUEST, "The request body is incomplete or malformed.").closing()
     }
 
     /// The client took too long to send its body.
     pub fn slow_body() -> Self {
-        Self::problem(StatusCode::REQUEST_TIMEOUT, "The request's body did not come in time.").closing()
+        Self::problem(StatusCode::REQUEST_TIMEOUT, "The request body was not received in time.").closing()
     }
 
     /// The upstream can't be reached, or broke off before its answer.
     pub fn bad_gateway() -> Self {
-        Self::problem(StatusCode::BAD_GATEWAY, "The service behind this proxy gave no valid answer.")
+        Self::problem(StatusCode::BAD_GATEWAY, "The service behind this proxy did not send a valid response.")
     }
 
     /// All connections to the upstream are in use, and its queue is full.
     pub fn overloaded() -> Self {
-        let mut reply = Self::problem(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "The service behind this proxy is at its capacity.",
-        );
+        let mut reply =
+            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "The service behind this proxy is at capacity.");
         reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         reply
     }
@@ -64,14 +62,14 @@ impl Reply {
     /// The limits could not be checked.
     pub fn undecided() -> Self {
         let mut reply =
-            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "Limits can't be checked at the moment.");
+            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "Rate limits can't be checked at the moment.");
         reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         reply
     }
 
     /// The upstream did not answer in time.
     pub fn gateway_timeout() -> Self {
-        Self::problem(StatusCode::GATEWAY_TIMEOUT, "The service behind this proxy did not answer in time.")
+        Self::problem(StatusCode::GATEWAY_TIMEOUT, "The service behind this proxy did not respond in time.")
     }
 
     /// The connection ends after this answer.

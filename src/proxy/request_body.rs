@@ -98,10 +98,10 @@ impl BodyProgress {
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyError {
     /// The client broke it off or sent what is not a body.
-    #[error("the request's body broke off: {0}")]
+    #[error("reading the request body failed: {0}")]
     Client(#[from] hyper::Error),
     /// It ended before its announced length, or before its last chunk.
-    #[error("the request's body ended early")]
+    #[error("the request body ended early")]
     Incomplete,
 }
 

@@ -92,10 +92,10 @@ impl CheckedOutConnection {
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseBodyError {
     /// The upstream broke it off or sent what is not a body.
-    #[error("the upstream's answer broke off: {0}")]
+    #[error("reading the upstream's response failed: {0}")]
     Upstream(#[from] hyper::Error),
     /// The upstream's next bytes did not come in time.
-    #[error("the upstream's answer stalled")]
+    #[error("the upstream's response stalled")]
     Stalled,
 }
 

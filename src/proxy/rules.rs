@@ -109,7 +109,7 @@ fn check_framing(headers: &HeaderMap) -> Result<(), Rejection> {
         false => Ok(()),
         true => Err(Rejection {
             status: StatusCode::NOT_IMPLEMENTED,
-            detail: "No transfer coding but chunked is supported.",
+            detail: "The only supported transfer coding is chunked.",
         }),
     }
 }

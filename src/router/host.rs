@@ -61,15 +61,15 @@ fn field(version: Version, headers: &HeaderMap) -> Result<Option<Host>, Rejectio
     let Some(field) = headers.get(HOST) else {
         // HTTP/1.0 knows no Host, HTTP/2 has :authority.
         return match version {
-            Version::HTTP_11 => Err(Rejection::bad_request("The Host field is missing.")),
+            Version::HTTP_11 => Err(Rejection::bad_request("The Host header is missing.")),
             _ => Ok(None),
         };
     };
     // More fields than names: some name is repeated.
     if headers.len() > headers.keys_len() && headers.get_all(HOST).iter().nth(1).is_some() {
-        return Err(Rejection::bad_request("There is more than one Host field."));
+        return Err(Rejection::bad_request("There is more than one Host header."));
     }
-    Host::parse(field.clone()).map(Some).ok_or(Rejection::bad_request("The Host field is malformed."))
+    Host::parse(field.clone()).map(Some).ok_or(Rejection::bad_request("The Host header is malformed."))
 }
 
 /// Where the name ends in a well-formed authority without userinfo.
@@ -193,17 +193,17 @@ mod tests {
         for sent in bad {
             for version in [Version::HTTP_10, Version::HTTP_11] {
                 let found = parse("/", version, &[sent]);
-                assert_eq!(found, Err("The Host field is malformed."), "{}", sent.escape_ascii());
+                assert_eq!(found, Err("The Host header is malformed."), "{}", sent.escape_ascii());
             }
         }
     }
 
     #[test]
     fn there_is_exactly_one_host_field() {
-        assert_eq!(parse("/", Version::HTTP_11, &[]), Err("The Host field is missing."));
+        assert_eq!(parse("/", Version::HTTP_11, &[]), Err("The Host header is missing."));
         assert_eq!(parse("/", Version::HTTP_10, &[]), Ok(None));
         for version in [Version::HTTP_10, Version::HTTP_11] {
-            assert_eq!(parse("/", version, &[b"a", b"a"]), Err("There is more than one Host field."));
+            assert_eq!(parse("/", version, &[b"a", b"a"]), Err("There is more than one Host header."));
         }
     }
 
@@ -213,8 +213,8 @@ mod tests {
         assert_eq!(wins, Ok(Some(("A.example".to_owned(), "A.example:81".to_owned()))));
         assert!(parse("https://a.example", Version::HTTP_10, &[]).is_ok());
 
-        assert_eq!(parse("http://a/", Version::HTTP_11, &[]), Err("The Host field is missing."));
-        assert_eq!(parse("http://a/", Version::HTTP_11, &[b"a b"]), Err("The Host field is malformed."));
+        assert_eq!(parse("http://a/", Version::HTTP_11, &[]), Err("The Host header is missing."));
+        assert_eq!(parse("http://a/", Version::HTTP_11, &[b"a b"]), Err("The Host header is malformed."));
         let malformed = Err("The host in the request target is malformed.");
         assert_eq!(parse("http://user@a/", Version::HTTP_11, &[b"a"]), malformed);
         assert_eq!(parse("http://a,b/", Version::HTTP_11, &[b"a"]), malformed);

@@ -119,7 +119,7 @@ impl PathInterpretation {
 
 fn reject_dot_segment(segment: &str) -> Result<(), Rejection> {
     match is_dot_segment(segment) {
-        true => Err(Rejection::bad_request("The path hides a dot segment.")),
+        true => Err(Rejection::bad_request("The path contains a disguised dot segment.")),
         false => Ok(()),
     }
 }

@@ -51,7 +51,7 @@ impl Router {
         for interpretation in ambiguities.subsets() {
             if self.first(&request, &interpretation.interpret(target.path())?) != Some(found) {
                 return Err(Rejection::bad_request(
-                    "The path is ambiguous: spelled plainly it takes another route.",
+                    "The path is ambiguous: read in another way, it matches another route.",
                 ));
             }
         }

@@ -37,7 +37,7 @@ impl Target {
             // RFC 9110, 9.1: a method that no resource here could support.
             return Err(Rejection {
                 status: StatusCode::NOT_IMPLEMENTED,
-                detail: "This is a reverse proxy: it opens no tunnels.",
+                detail: "This is a reverse proxy and does not open tunnels.",
             });
         }
         let host = Host::from_request(uri, version, headers)?;
@@ -46,7 +46,9 @@ impl Target {
             // RFC 9110, 9.3.7: it asks about the server as a whole, but there may be many behind this
             // one.
             Some(_) if method == Method::OPTIONS => {
-                return Err(Rejection::not_found("No route is for the server as a whole."));
+                return Err(Rejection::not_found(
+                    "Requests for the server as a whole (*) are not supported.",
+                ));
             }
             _ => return Err(Rejection::bad_request("The request target has no path.")),
         };
@@ -69,7 +71,7 @@ impl Target {
         if ambiguities != PathInterpretation::LITERAL && path.len() > MAX_AMBIGUOUS_PATH {
             return Err(Rejection {
                 status: StatusCode::URI_TOO_LONG,
-                detail: "The path is long and can be read in more than one way.",
+                detail: "The path is ambiguous and too long.",
             });
         }
         let literal = PathInterpretation::LITERAL.interpret(&path)?;

@@ -26,7 +26,7 @@ pub(super) async fn connect(endpoint: &Endpoint, within: Duration) -> io::Result
     if let Ok(ip) = literal.parse() {
         return open(SocketAddr::new(ip, endpoint.port)).await;
     }
-    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host name resolves to no address");
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, endpoint.port)).await?.collect();
     let share = within / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     for address in addresses {

@@ -55,7 +55,7 @@ struct Idle<B: RequestBody> {
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// All connections are in use, and the queue of waiting requests is full.
-    #[error("all {0} connections to the upstream are taken")]
+    #[error("all {0} connections to the upstream are in use")]
     Full(usize),
     /// The endpoint of this index could not be reached.
     #[error("endpoint {endpoint}: {error}")]

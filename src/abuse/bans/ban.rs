@@ -5,7 +5,7 @@ use super::Key;
 /// What bans by hand are called where those of rules have their rule's name.
 pub const MANUAL: &str = "ban";
 
-/// Somebody is shut out. Times are microseconds since the Unix epoch.
+/// A ban. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ban {
     pub key: Key,
@@ -16,7 +16,7 @@ pub struct Ban {
     pub by: String,
     /// How often in a row the rule has banned this key, this time included; 0 where an operator did.
     pub level: u32,
-    /// Recorded and counted; nobody is shut out.
+    /// Recorded and counted; no request is denied.
     pub is_shadow: bool,
 }
 

@@ -24,9 +24,9 @@ pub enum Key {
 pub enum UnusableKey {
     #[error("a key is ip:203.0.113.7, ip:10.0.0.0/8 or user:acme, not {0}")]
     Malformed(String),
-    #[error("{0} has an address that goes on behind its prefix; write ip:{1} for all of the prefix")]
+    #[error("{0} has bits set beyond its prefix length; write ip:{1} to ban the whole prefix")]
     TooLong(String, IpNet),
-    #[error("{0} would shut out everybody")]
+    #[error("{0} would ban every client")]
     Everybody(String),
 }
 
@@ -35,7 +35,7 @@ impl Key {
     /// an IPv6 address for its first `ipv6_prefix` bits.
     ///
     /// # Errors
-    /// It is no key, or one that would shut out everybody.
+    /// It is no key, or one that would ban every client.
     pub fn parse(text: &str, ipv6_prefix: u8) -> Result<Self, UnusableKey> {
         let shown = || text.escape_debug().to_string();
         let malformed = || UnusableKey::Malformed(shown());
@@ -141,10 +141,10 @@ mod tests {
             assert!(parsed(text).unwrap_err().starts_with("a key is ip:"), "{text}");
         }
         for text in ["ip:0.0.0.0/0", "::/0", "ip:::ffff:0.0.0.0/96"] {
-            assert!(parsed(text).unwrap_err().ends_with("would shut out everybody"), "{text}");
+            assert!(parsed(text).unwrap_err().ends_with("would ban every client"), "{text}");
         }
         let said = parsed("ip:10.0.0.1/8").unwrap_err();
-        assert!(said.ends_with("write ip:10.0.0.0/8 for all of the prefix"), "{said}");
+        assert!(said.ends_with("write ip:10.0.0.0/8 to ban the whole prefix"), "{said}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Who is shut out: bans that an operator gives, and those that rules give, longer each time in a row.
+//! Bans: those that an operator gives, and those that rules give, longer each time in a row.
 //!
 //! A worker looks into [`BanTable`] on the way of a request, and notes what policies denied in [`OffenseRecorder`], which it hands over
 //! every tick. Off the way of requests these are counted by key, and whoever has too many within the window of a

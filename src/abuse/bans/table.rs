@@ -401,7 +401,7 @@ impl BanTable {
         self.metrics.add_ban_dropped();
         if !self.was_full.swap(true, Relaxed) {
             tracing::warn!(
-                "there are {MOST} bans, and no more are held: those that end first go, or are not given"
+                "the limit of {MOST} bans is reached: bans that end soonest are dropped or not issued"
             );
         }
     }

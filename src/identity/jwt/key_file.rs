@@ -120,7 +120,7 @@ impl KeyFile {
                     self.replace(keys.map_err(KeyFileError::from), &mut last);
                 } else if last.logged_error.is_some() && Keys::read(&last.bytes, self.algorithm).is_ok() {
                     last.logged_error = None;
-                    tracing::info!(file = %self.path.display(), "the keys of tokens can be read again");
+                    tracing::info!(file = %self.path.display(), "the JWT key file is readable again");
                 }
             }
             Err(error) => {
@@ -137,13 +137,13 @@ impl KeyFile {
                 current.keys = Arc::new(keys);
                 current.generation += 1;
                 last.logged_error = None;
-                tracing::info!(file = %self.path.display(), "the keys of tokens were read anew");
+                tracing::info!(file = %self.path.display(), "JWT keys reloaded");
             }
             Err(reason) => {
                 let logged_error = reason.to_string();
                 if last.logged_error.as_ref() != Some(&logged_error) {
                     let file = self.path.display();
-                    tracing::warn!(%file, "the keys of tokens stay as they were, since the file {logged_error}");
+                    tracing::warn!(%file, "keeping the previous JWT keys: the file {logged_error}");
                     last.logged_error = Some(logged_error);
                 }
             }

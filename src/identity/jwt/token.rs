@@ -49,19 +49,19 @@ pub enum TokenError {
     Absent,
     #[error("the token is malformed")]
     Malformed,
-    #[error("the token demands something that is not known here (crit)")]
+    #[error("the token requires an extension that is not supported (crit)")]
     UnknownCritical,
-    #[error("no key is of the token's kid and algorithm")]
+    #[error("no key matches the token's kid and algorithm")]
     NoKey,
-    #[error("the token's signature is wrong")]
+    #[error("the token's signature is invalid")]
     Signature,
     #[error("the token has expired")]
     Expired,
-    #[error("the token's time has not come")]
+    #[error("the token is not valid yet")]
     NotYetValid,
-    #[error("the token is of another issuer")]
+    #[error("the token has another issuer")]
     Issuer,
-    #[error("the token is meant for another audience")]
+    #[error("the token is for another audience")]
     Audience,
     #[error("the token lacks the claim {0}")]
     MissingClaim(String),

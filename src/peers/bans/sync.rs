@@ -83,7 +83,7 @@ impl<'a> BanSync<'a> {
             }
             let round = self.round(&mut connection, is_check_due).await;
             if let Err(failure) = &round {
-                tracing::debug!(error = %failure.reason(), "bans can't be shared with other instances");
+                tracing::debug!(error = %failure.reason(), "can't share bans with other instances");
                 retry_at = Instant::now() + RETRY_AFTER;
             }
             bans.set_shared_counting(round.is_ok());
@@ -111,7 +111,7 @@ impl<'a> BanSync<'a> {
         let observation = self.log.borrow_mut().observe(&newest, before.as_ref(), now);
         // Where there are none, the number is forgotten a day after the last.
         if observation == Observation::Lost && !self.config.bans.is_empty() {
-            tracing::warn!("Redis has lost its bans: it is told of those that are known here");
+            tracing::warn!("Redis has lost its bans: restoring those that this instance knows");
             self.config.bans.resend_all();
         }
         Ok(())

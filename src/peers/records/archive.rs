@@ -72,7 +72,7 @@ where
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it stands where a function of errors is wanted")]
+#[expect(clippy::needless_pass_by_value, reason = "used where an error function is expected")]
 fn unavailable(error: redis::RedisError) -> Unavailable {
     Unavailable::Connection(error.to_string().into())
 }

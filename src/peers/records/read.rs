@@ -100,7 +100,7 @@ fn parse_snapshot(field: &[u8], value: &[u8]) -> Option<ClientSnapshot> {
     let current = known.filter(ClientSnapshot::is_current);
     if current.is_none() {
         let instance = String::from_utf8_lossy(field);
-        tracing::debug!(%instance, bytes = value.len(), "a record of another instance can't be read");
+        tracing::debug!(%instance, bytes = value.len(), "can't read a record of another instance");
     }
     current
 }

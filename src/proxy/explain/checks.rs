@@ -93,27 +93,27 @@ pub(super) async fn explain<S: Store>(
     rows.extend(skipped_keys(rules, &checks, &attributes));
     explained.checks = in_order(rows, context);
     match decided {
-        None => "no policy holds for it".clone_into(&mut explained.because),
+        None => "no policy applies".clone_into(&mut explained.because),
         Some(Err(_)) => explained.set_undecided(),
         Some(Ok(decision)) => conclude(rules, &checks, &decision, explained),
     }
 }
 
-const LACKS: &str = "the request lacks what the policy demands (missing: deny)";
+const LACKS: &str = "the request has none of the policy's keys (missing: deny)";
 
 fn conclude(rules: &Rules, checks: &Checks<'_>, decision: &Decision, explained: &mut Explanation) {
     let away = match decision.source {
-        DecisionSource::Fallback => ", without the store, which is away",
+        DecisionSource::Fallback => "; the store is unavailable, so it was not asked",
         DecisionSource::Store | DecisionSource::Slice | DecisionSource::LocalDenial => "",
     };
     if decision.admitted {
-        explained.because = format!("every policy that is enforced admits it{away}");
+        explained.because = format!("every enforced policy admits the request{away}");
         return;
     }
     let outcomes: Vec<PolicyOutcome> = checks.enforced_outcomes(decision).collect();
     let (index, reply) = rules.quotas.denial(&outcomes, false);
     let by = rules.policies.get(index).map_or("", |policy| policy.name.as_str());
-    explained.set_denied(by, reply.status, &format!("its limit is reached{away}"));
+    explained.set_denied(by, reply.status, &format!("the limit is reached{away}"));
 }
 
 /// In the order in which the route names its policies.
@@ -135,10 +135,10 @@ fn checked(
     let nth = variant.variant.checked_sub(1);
     let configured = rules.policies.get(variant.policy);
     if let Some((of, _)) = nth.and_then(|nth| configured?.overrides.get(nth)) {
-        why.push(format!("by the override for {of}"));
+        why.push(format!("override for {of}"));
     }
     if let Some(absent) = absent_keys(policy, &check.identifier, attributes) {
-        why.push(format!("in place of {absent}, which the request lacks"));
+        why.push(format!("used because the request has no {absent}"));
     }
     let verdict = match decided {
         None | Some(Verdict::UNKNOWN) => CheckVerdict::Unknown,
@@ -148,16 +148,16 @@ fn checked(
     let known = decided.filter(|_| verdict != CheckVerdict::Unknown);
     if let Some(verdict) = known {
         if let Some(rate) = policy.rates().nth(verdict.tier).filter(|_| policy.tiers.len() > 1) {
-            why.push(format!("the tightest is {rate}"));
+            why.push(format!("tightest limit: {rate}"));
         }
         if verdict.delay > 0 {
-            why.push(format!("it waits {}ms for its place", (verdict.delay + 999) / 1_000));
+            why.push(format!("delayed by {}ms", (verdict.delay + 999) / 1_000));
         }
         if !verdict.admitted && verdict.retry_after.is_none() {
-            why.push("its cost is above the limit: it never fits".to_owned());
+            why.push("its cost is above the limit, so it is never admitted".to_owned());
         }
         if verdict.admitted && policy.count.is_some() {
-            why.push("given back unless the answer counts".to_owned());
+            why.push("refunded unless the response counts".to_owned());
         }
     }
     ExplainedCheck {
@@ -205,7 +205,7 @@ fn skipped(
     attributes: &RequestAttributes<'_>,
 ) -> ExplainedCheck {
     let (verdict, because) = match why {
-        SkipReason::Preflight => (CheckVerdict::Exempt, "CORS preflights are not counted".to_owned()),
+        SkipReason::Preflight => (CheckVerdict::Exempt, "CORS preflight requests are not counted".to_owned()),
         SkipReason::Exempt(of) => (CheckVerdict::Exempt, format!("exempt: {of}")),
         SkipReason::NoValue => {
             let value = policy.value.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -231,7 +231,7 @@ fn skipped_keys<'a>(
     policies.filter(|(_, policy)| policy.missing == Missing::Skip).flat_map(move |(index, policy)| {
         let lacks = policy.keys.iter().filter(move |recipe| identifier(recipe, attributes).is_none());
         lacks.map(move |recipe| {
-            let why = "the request lacks it".to_owned();
+            let why = "not in the request".to_owned();
             ExplainedCheck { key: recipe.to_string(), ..row(index, policy, why) }
         })
     })

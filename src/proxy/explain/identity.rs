@@ -23,34 +23,34 @@ pub(super) fn address(
     let peer = peer.to_canonical();
     if !is_peer_trusted {
         let ignored = match headers.contains_key(field) {
-            true => format!("; its {field} does not count, since it is no trusted proxy"),
+            true => format!("; its {field} is ignored, because it is not a trusted proxy"),
             false => String::new(),
         };
-        return (address, format!("the peer itself{ignored}"));
+        return (address, format!("the peer's own address{ignored}"));
     }
     let mut by = format!("the trusted proxy {peer}");
     for hop in &hops {
         match hop {
             ForwardedHop::Proxy(proxy) => by += &format!(", and the trusted proxy {proxy} before it"),
-            ForwardedHop::Client(_) => return (address, format!("said in {field} by {by}")),
+            ForwardedHop::Client(_) => return (address, format!("from {field}, sent by {by}")),
             ForwardedHop::Malformed(part) => {
                 let part = String::from_utf8_lossy(part);
                 let part = part.trim().escape_debug();
                 return (
                     address,
                     format!(
-                        "the last that {by} names: {field} holds `{part}` before it, which is no address"
+                        "the last valid address in {field}, sent by {by}: `{part}` before it is not an address"
                     ),
                 );
             }
             ForwardedHop::Repeated => {
-                return (address, format!("{by} itself: {field} stands there several times"));
+                return (address, format!("{by} itself: it sent {field} more than once"));
             }
         }
     }
     let why = match hops.as_slice() {
         [] => format!("{by} itself: it sent no {field}"),
-        _ => format!("the first in {field}, though a trusted proxy: {by}"),
+        _ => format!("the first address in {field}, although it is a trusted proxy: {by}"),
     };
     (address, why)
 }
@@ -70,7 +70,7 @@ pub(super) fn user(rules: &Rules, is_peer_trusted: bool, headers: &HeaderMap) ->
         named_by.map(|source| describe_source(source, &identity)).into_iter().collect();
     why.extend(failures);
     if why.is_empty() {
-        why.push("the configuration names no source of users".to_owned());
+        why.push("no source of user IDs is configured".to_owned());
     }
     (identity, why.join("; "))
 }
@@ -78,15 +78,15 @@ pub(super) fn user(rules: &Rules, is_peer_trusted: bool, headers: &HeaderMap) ->
 fn describe_source(source: &UserSource, identity: &Identity) -> String {
     let source = match source {
         UserSource::Header { name, .. } if identity.is_verified => {
-            format!("header {name} of a trusted proxy")
+            format!("header {name} from a trusted proxy")
         }
         UserSource::Header { name, .. } => format!("header {name}"),
         UserSource::Cookie(name) => format!("cookie {name}"),
-        UserSource::Basic => "basic credentials".to_owned(),
+        UserSource::Basic => "Basic credentials".to_owned(),
         UserSource::Jwt(jwt) => format!("claim {} of the token in {}", jwt.claim, jwt.header),
     };
     match identity.is_verified {
         true => format!("{source}, verified"),
-        false => format!("{source}, not verified: it chooses no limits"),
+        false => format!("{source}, not verified, so overrides and exemptions ignore it"),
     }
 }

@@ -157,7 +157,7 @@ fn destination<'r>(
     let route = found.ok().and_then(named);
     explained.route = Some(ExplainedRoute {
         name: route.map(|route| route.name.clone()),
-        because: route.map(describe_match).unwrap_or_else(|| "no route is for it".to_owned()),
+        because: route.map(describe_match).unwrap_or_else(|| "no route matches".to_owned()),
         passed_over: passed_over.collect(),
     });
     found?;
@@ -175,7 +175,7 @@ fn describe_match(route: &Route) -> String {
         }
     }
     for (name, _) in &route.headers {
-        why += &format!(", {name} is as it asks");
+        why += &format!(", {name} matches");
     }
     why
 }
@@ -183,8 +183,8 @@ fn describe_match(route: &Route) -> String {
 fn describe_mismatch(route: &Route, mismatch: Mismatch) -> String {
     match mismatch {
         Mismatch::Path => format!("the path does not match {}", route.path),
-        Mismatch::Host => format!("the host is none of {}", hosts(route)),
-        Mismatch::Method => format!("the method is none of {}", methods(route)),
+        Mismatch::Host => format!("the host is not one of {}", hosts(route)),
+        Mismatch::Method => format!("the method is not one of {}", methods(route)),
         Mismatch::Header(index) => match route.headers.get(index) {
             Some((name, value)) => format!("{name} is not {}", String::from_utf8_lossy(value.as_bytes())),
             None => "a header differs".to_owned(),
@@ -203,7 +203,7 @@ fn methods(route: &Route) -> String {
 impl Explanation {
     pub(super) fn set_undecided(&mut self) {
         (self.verdict, self.status) = (ExplainedVerdict::Undecided, Some(Reply::undecided().status));
-        "the store can't be asked, and a policy says on_store_error: deny".clone_into(&mut self.because);
+        "the store is unavailable, and a policy has on_store_error: deny".clone_into(&mut self.because);
     }
 
     pub(super) fn set_denied(&mut self, by: &str, status: StatusCode, because: &str) {

@@ -93,7 +93,7 @@ pub(in crate::proxy) fn banned(rule: Option<&BanRule>, ban: &Ban, now: i64, cros
             reply.headers.insert(header::CONTENT_TYPE, body.content_type.clone());
             reply
         }
-        _ => Reply::problem(status, &format!("This client is shut out until {}.", rfc3339(ban.until))),
+        _ => Reply::problem(status, &format!("This client is banned until {}.", rfc3339(ban.until))),
     };
     for (name, value) in custom.iter().flat_map(|custom| &custom.headers) {
         reply.headers.append(name, value.clone());

@@ -85,9 +85,9 @@ impl QuotaTexts {
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 /// The detail for a client that may come back.
-pub(super) const USED_UP: &str = "The quota of this policy is used up.";
+pub(super) const USED_UP: &str = "The rate limit of this policy is exceeded.";
 /// The detail for a client that need not: its cost is above the limit, or it lacks what the policy identifies it by.
-pub(super) const NEVER: &str = "This policy never admits such a request.";
+pub(super) const NEVER: &str = "This policy never admits a request like this one.";
 
 /// The texts about one policy.
 #[derive(Debug)]

@@ -60,7 +60,7 @@ pub(in crate::proxy) async fn reserve<S: Store + 'static>(
     let checks = checks.iter().map(OwnedCheck::new).collect();
     let (sender, reserved) = oneshot::channel();
     task::spawn_local(hold(Rc::clone(worker), checks, sender));
-    reserved.await.unwrap_or_else(|_| (Err(Unavailable::Abandoned("the decision was given up")), None))
+    reserved.await.unwrap_or_else(|_| (Err(Unavailable::Abandoned("the decision was abandoned")), None))
 }
 
 async fn hold<S: Store + 'static>(

@@ -136,7 +136,7 @@ impl<'a, S: Store> Reservation<'a, S> {
         if !free.is_empty()
             && let Err(error) = self.worker.store.refund(&free, self.receipt).await
         {
-            tracing::debug!(%error, "units are left to expire");
+            tracing::debug!(%error, "can't refund units: they expire instead");
         }
     }
 

@@ -31,7 +31,7 @@ impl PendingReservations {
         if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
             tracing::warn!(
                 requests = self.count.get(),
-                "leases are left to expire: the store can't be asked"
+                "can't release concurrency leases, because the store is unavailable: they expire instead"
             );
         }
     }

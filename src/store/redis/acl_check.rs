@@ -39,13 +39,16 @@ fn no_scripts_warning(error: RedisError, prefix: &str) -> Result<String, RedisEr
         // The command stands in quotes, such as 'script|load'; servers before version 7 leave out its second word.
         Some(command) if refused => {
             let (name, right) = (command.to_uppercase().replace('|', " "), command.to_lowercase());
-            Ok(format!("the user may not run {name} (ACL: +{right}): nothing can be decided"))
+            Ok(format!(
+                "the user is not allowed to run {name}, so no limit can be checked (add to its ACL: +{right})"
+            ))
         }
-        _ if refused => {
-            Ok(format!("the user may not use keys {prefix}:* (ACL: ~{prefix}:*): nothing can be decided"))
-        }
+        _ if refused => Ok(format!(
+            "the user is not allowed to use keys {prefix}:*, so no limit can be checked (add to its ACL: \
+                ~{prefix}:*)"
+        )),
         _ if is_refusal(&error) => {
-            Ok(format!("the server runs no scripts, so nothing can be decided ({error})"))
+            Ok(format!("the server does not run scripts, so no limit can be checked ({error})"))
         }
         _ => Err(error),
     }
@@ -61,18 +64,27 @@ fn to_warnings(found: &[String], prefix: &str) -> Vec<String> {
         (!names.is_empty()).then(|| (names.join(", "), rights.join(" ")))
     };
     let keys = refused("keys").map(|(names, rights)| {
-        format!("the user may not run {names} on keys {prefix}:* (ACL: {rights} ~{prefix}:*): limits fail, or records of them")
+        format!("the user is not allowed to run {names} on keys {prefix}:*, so limits or their records fail (add to \
+            its ACL: {rights} ~{prefix}:*)")
     });
     let server = refused("server").map(|(names, rights)| {
-        format!("the user may not run {names} (ACL: {rights}): limits fail, or unblocking does")
+        format!(
+            "the user is not allowed to run {names}, so limits or unblocking fail (add to its ACL: {rights})"
+        )
     });
     let channel_rights = refused("channel").map(|(names, rights)| {
-        format!("the user may not run {names} on the channel {channel} (ACL: {rights} &{channel}): instances don't learn what others unblock")
+        format!(
+            "the user is not allowed to run {names} on the channel {channel}, so instances do not learn of \
+            unblocks (add to its ACL: {rights} &{channel})"
+        )
     });
     let unknown: Vec<_> =
         ["keys", "server", "channel"].iter().flat_map(|on| commands_with(found, "unknown", on)).collect();
     let unknown = (!unknown.is_empty()).then(|| {
-        format!("the server does not know {}, which limits take: it may be renamed there", unknown.join(", "))
+        format!(
+            "the server does not know {}, which limits need: the command may have been renamed",
+            unknown.join(", ")
+        )
     });
     [keys, server, channel_rights, unknown].into_iter().flatten().collect()
 }
@@ -103,12 +115,12 @@ mod tests {
         ]);
         assert_eq!(warnings.len(), 3, "{warnings:?}");
         assert!(
-            warnings[0].contains("may not run SET, GET on keys app:* (ACL: +set +get ~app:*)"),
+            warnings[0].contains("is not allowed to run SET, GET on keys app:*, so limits or their records fail (add to its ACL: +set +get ~app:*)"),
             "{warnings:?}"
         );
-        assert!(warnings[1].contains("may not run SCRIPT LOAD (ACL: +script|load)"), "{warnings:?}");
+        assert!(warnings[1].contains("is not allowed to run SCRIPT LOAD, so limits or unblocking fail (add to its ACL: +script|load)"), "{warnings:?}");
         assert!(
-            warnings[2].contains("on the channel app:unblock (ACL: +publish &app:unblock)"),
+            warnings[2].contains("on the channel app:unblock, so instances do not learn of unblocks (add to its ACL: +publish &app:unblock)"),
             "{warnings:?}"
         );
     }

@@ -234,7 +234,7 @@ impl Batch {
         let numbers = match numbers {
             Ok(numbers) if numbers.len() == expected_len => numbers,
             other => {
-                let failure = other.err().unwrap_or_else(|| Failure::protocol("a reply of another length"));
+                let failure = other.err().unwrap_or_else(|| Failure::protocol("a reply of the wrong length"));
                 let waiters = self.waiters.into_iter().map(|waiter| waiter.answer);
                 for answer in waiters.chain(self.refund_waiters) {
                     let _gone = answer.send(Err(failure.clone()));
@@ -266,11 +266,11 @@ impl Batch {
 fn numbers(reply: &Value) -> Result<Vec<i64>, Failure> {
     let number = |value: &Value| match value {
         Value::Int(number) => Ok(*number),
-        _ => Err(Failure::protocol("a reply that is no number")),
+        _ => Err(Failure::protocol("a reply that is not a number")),
     };
     match reply {
         Value::Array(values) => values.iter().map(number).collect(),
-        _ => Err(Failure::protocol("a reply that is no list")),
+        _ => Err(Failure::protocol("a reply that is not a list")),
     }
 }
 

@@ -83,7 +83,7 @@ impl Server {
     /// A server that waits for the end of a line, as Redis without TLS does, says nothing to the beginning of a
     /// handshake.
     fn timed_out(&self) -> RedisError {
-        let also = if self.is_encrypted() { ": if the port takes no TLS, write redis://" } else { "" };
+        let also = if self.is_encrypted() { ": if the port does not use TLS, write redis://" } else { "" };
         let words = format!("no connection within {CONNECT_TIMEOUT:?}{also}");
         io::Error::new(io::ErrorKind::TimedOut, words).into()
     }

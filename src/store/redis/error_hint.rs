@@ -25,7 +25,8 @@ fn one_line(error: &RedisError) -> String {
 pub(super) fn describe_first(error: &RedisError) -> String {
     if is_closed(error) {
         return format!(
-            "it ended the connection at the first word: for a port that takes TLS, write rediss:// ({})",
+            "the server closed the connection after the first command: if the port uses TLS, write rediss:// \
+                ({})",
             one_line(error)
         );
     }
@@ -38,16 +39,16 @@ fn hint(error: &RedisError) -> Option<String> {
     }
     let hint = match (error.kind(), error.code()) {
         (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS")) => {
-            "it refuses the user or the password in store.redis.url"
+            "the server rejects the user or password in store.redis.url"
         }
-        (_, Some("NOAUTH")) => "it wants a password: store.redis.url has none",
-        (_, Some("NOPERM")) => "the user in store.redis.url may not do what limits take",
+        (_, Some("NOAUTH")) => "the server requires a password: add it to store.redis.url",
+        (_, Some("NOPERM")) => "the user in store.redis.url lacks permissions that limits need",
         (_, Some("DENIED")) => {
-            "it takes only its own machine, since it has no password and is in protected mode"
+            "the server is in protected mode without a password, so it accepts only local connections"
         }
         // What it says is not the protocol of Redis: it may be the beginning of a TLS alert.
         (ErrorKind::Parse, _) => {
-            "it does not speak as Redis does: for a port that takes TLS, write rediss://"
+            "the server does not speak the Redis protocol: if the port uses TLS, write rediss://"
         }
         _ => return None,
     };
@@ -60,23 +61,25 @@ fn handshake_hint(error: &rustls::Error) -> Option<String> {
     let hint = match error {
         // An authority of the same name, but with another key, makes a bad signature.
         rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature) => {
-            "its certificate comes from an authority that is not trusted: store.redis.tls.ca names the one that is"
+            "the server's certificate is not from a trusted authority: set store.redis.tls.ca to the one that \
+                issued it"
         }
         rustls::Error::InvalidCertificate(Wrong::Expired | Wrong::ExpiredContext { .. }) => {
-            "its certificate has expired"
+            "the server's certificate has expired"
         }
         rustls::Error::InvalidCertificate(Wrong::NotValidYet | Wrong::NotValidYetContext { .. }) => {
-            "its certificate is not valid yet, or the clock of this machine is slow"
+            "the server's certificate is not valid yet, or the clock of this machine is behind"
         }
         rustls::Error::InvalidCertificate(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. }) => {
-            "its certificate is for another name than the host in store.redis.url"
+            "the server's certificate does not match the host in store.redis.url"
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
-            "it wants a certificate of the client: store.redis.tls.cert and key"
+            "the server requires a client certificate: set store.redis.tls.cert and key"
         }
         // Before TLS 1.3 the lack of a certificate has no alert of its own.
         rustls::Error::AlertReceived(AlertDescription::HandshakeFailure) => {
-            "it refuses the handshake: it may want a certificate of the client (store.redis.tls.cert and key)"
+            "the server rejects the TLS handshake: it may require a client certificate (store.redis.tls.cert \
+                and key)"
         }
         rustls::Error::AlertReceived(
             AlertDescription::UnknownCA
@@ -85,9 +88,9 @@ fn handshake_hint(error: &rustls::Error) -> Option<String> {
             | AlertDescription::CertificateRevoked
             | AlertDescription::CertificateUnknown
             | AlertDescription::DecryptError,
-        ) => "it refuses the certificate in store.redis.tls.cert",
+        ) => "the server rejects the certificate in store.redis.tls.cert",
         rustls::Error::InvalidMessage(_) => {
-            "it does not speak TLS at this port: write redis://, or its tls-port"
+            "the server does not use TLS on this port: write redis://, or use its tls-port"
         }
         _ => return None,
     };

@@ -25,7 +25,7 @@ impl Failure {
 
     /// The server did not report its version and role in time.
     pub(crate) fn silent() -> Self {
-        let reason = CompactString::const_new("it does not tell in time what it is");
+        let reason = CompactString::const_new("the server did not answer INFO in time");
         Self { kind: StoreFailure::Timeout, cause: Unavailable::Connection(reason) }
     }
 
@@ -35,7 +35,7 @@ impl Failure {
 
     /// The script's reply 2 to one request.
     pub(super) fn out_of_memory() -> Self {
-        let reason = CompactString::const_new("OOM: Redis has no memory left to count in");
+        let reason = CompactString::const_new("OOM: Redis has no memory left to count requests");
         Self { kind: StoreFailure::OutOfMemory, cause: Unavailable::Refused(reason) }
     }
 
@@ -46,7 +46,7 @@ impl Failure {
 
     /// The task that was to answer has ended.
     pub(super) fn abandoned() -> Self {
-        Self { kind: StoreFailure::Protocol, cause: Unavailable::Abandoned("the link has ended") }
+        Self { kind: StoreFailure::Protocol, cause: Unavailable::Abandoned("the connection task has ended") }
     }
 
     /// The failure of the first command on a connection without TLS.

@@ -220,7 +220,7 @@ impl Inner {
                 if failure.kind == StoreFailure::OutOfMemory {
                     breaker.succeeded();
                 } else if failure.trips_the_breaker() && breaker.failed() {
-                    tracing::warn!(error = %failure.reason(), "Redis is away: policies do what on_store_error says");
+                    tracing::warn!(error = %failure.reason(), "Redis is unavailable: policies follow their on_store_error");
                 }
             }
         }

@@ -47,10 +47,10 @@ pub(crate) async fn check_server(
 
 fn refused_info_warning(error: &RedisError) -> String {
     let why = match error.code() {
-        Some("NOPERM") => "the user may not run INFO (ACL: +info)".to_owned(),
-        _ => format!("the server does not tell what it is ({error})"),
+        Some("NOPERM") => "the user is not allowed to run INFO (add to its ACL: +info)".to_owned(),
+        _ => format!("the server rejects INFO ({error})"),
     };
-    format!("{why}: neither role, version nor memory is known")
+    format!("{why}: its role, version and memory settings are unknown")
 }
 
 /// Parses the answer to INFO.
@@ -65,19 +65,20 @@ fn parse_info(info: &str) -> ServerCheck {
     let mut warnings = Vec::new();
     if !version.is_empty() && parse_version(&version) < OLDEST_TESTED {
         let (major, minor) = OLDEST_TESTED;
-        warnings.push(format!("Redis {version} is older than {major}.{minor}, the oldest that is tested"));
+        warnings.push(format!(
+            "Redis {version} is older than {major}.{minor}, the oldest version that is tested"
+        ));
     }
     if role == "slave" {
-        warnings.push(
-            "the server is a replica and takes no writes: point store.redis.url to its master".to_owned(),
-        );
+        warnings.push("the server is a read-only replica: point store.redis.url to its master".to_owned());
     }
     match mode.as_str() {
         "cluster" => warnings.push(
-            "the server is part of a cluster, of which store.redis.url reaches one node only".to_owned(),
+            "the server is a node of a Redis Cluster, which is not supported: store.redis.url reaches only this \
+                node".to_owned(),
         ),
         "sentinel" => warnings.push(
-            "the server is a Sentinel, which keeps no limits: point store.redis.url to the master".to_owned(),
+            "the server is a Sentinel, which stores no data: point store.redis.url to the master".to_owned(),
         ),
         _ => {}
     }
@@ -92,7 +93,7 @@ fn memory_use_warning(used: &str, limit: &str) -> Option<String> {
     let (used, limit): (u64, u64) = (used.parse().ok()?, limit.parse().ok()?);
     // In words that stay the same, lest each percent be another warning.
     (limit > 0 && used / 9 >= limit / 10).then(|| {
-        "more than nine tenths of maxmemory are in use: once it is full, limits forget what they counted, or can't be counted"
+        "more than 90 % of maxmemory is in use: once it is full, limits lose their counts or can't be counted"
             .to_owned()
     })
 }
@@ -102,19 +103,23 @@ fn eviction_policy_warning(limit: &str, policy: &str) -> Option<String> {
         // Old or foreign servers may not say.
         "" => None,
         _ if limit == "0" => Some(
-            "maxmemory is not set: Redis grows until the system ends it; set maxmemory, and maxmemory-policy to volatile-ttl"
+            "maxmemory is not set, so Redis may grow until the system kills it: set maxmemory, and \
+                maxmemory-policy to volatile-ttl"
                 .to_owned(),
         ),
         "volatile-ttl" => None,
         "noeviction" => Some(
-            "maxmemory-policy is noeviction: once memory is full no limit can be counted, and on_store_error holds; volatile-ttl gives up what ends first"
+            "maxmemory-policy is noeviction: once memory is full, no limit can be counted and on_store_error \
+                applies; set volatile-ttl, which evicts what expires first"
                 .to_owned(),
         ),
         _ if policy.starts_with("allkeys-") => Some(format!(
-            "maxmemory-policy is {policy}: a limit that holds may be evicted, and starts anew; volatile-ttl gives up what ends first"
+            "maxmemory-policy is {policy}: limits in use may be evicted and start over; set volatile-ttl, which \
+                evicts what expires first"
         )),
         _ => Some(format!(
-            "maxmemory-policy is {policy}: limits are evicted whenever they end; volatile-ttl gives up what ends first"
+            "maxmemory-policy is {policy}: limits are evicted no matter when they expire; set volatile-ttl, \
+                which evicts what expires first"
         )),
     }
 }
@@ -150,8 +155,8 @@ mod tests {
             (info("7.0.15", "master", "1", "noeviction"), "noeviction"),
             (info("7.0.15", "master", "1", "allkeys-lru"), "may be evicted"),
             (info("7.0.15", "master", "1", "volatile-lru"), "volatile-lru"),
-            ("redis_version:7.0.15\r\nredis_mode:cluster\r\n".to_owned(), "part of a cluster"),
-            ("redis_version:7.2.4\r\nserver_mode:cluster\r\n".to_owned(), "part of a cluster"),
+            ("redis_version:7.0.15\r\nredis_mode:cluster\r\n".to_owned(), "a node of a Redis Cluster"),
+            ("redis_version:7.2.4\r\nserver_mode:cluster\r\n".to_owned(), "a node of a Redis Cluster"),
             ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n".to_owned(), "a Sentinel"),
         ] {
             let warnings = parse_info(&info).warnings;
@@ -167,7 +172,7 @@ mod tests {
             )
         };
         assert_eq!(check_using(899_990).warnings, [""; 0]);
-        assert!(check_using(900_001).warnings[0].contains("nine tenths"));
+        assert!(check_using(900_001).warnings[0].contains("more than 90 %"));
         let unlimited = parse_info(&(info("7.0.15", "master", "0", "volatile-ttl") + "used_memory:5\r\n"));
         assert_eq!(unlimited.warnings.len(), 1, "{:?}", unlimited.warnings);
     }

@@ -29,7 +29,7 @@ const QUEUE: usize = 64;
 pub enum OpenError {
     #[error("cannot open the access log {}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("cannot start the thread of the access log: {0}")]
+    #[error("cannot start the access log thread: {0}")]
     Thread(#[source] io::Error),
 }
 

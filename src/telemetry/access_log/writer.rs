@@ -90,7 +90,7 @@ impl Writer {
     fn complain(&mut self, error: &io::Error) {
         if self.last_complaint.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
             self.last_complaint = Some(Instant::now());
-            tracing::error!(%error, "the access log can't be written; its lines are dropped");
+            tracing::error!(%error, "can't write the access log: lines are dropped");
         }
     }
 
@@ -103,7 +103,7 @@ impl Writer {
             match append(path) {
                 Ok(new) => *file = new,
                 Err(error) => {
-                    tracing::error!(%error, path = %path.display(), "the access log can't be reopened");
+                    tracing::error!(%error, path = %path.display(), "can't reopen the access log");
                 }
             }
         }

@@ -16,11 +16,11 @@ impl HealthTracker {
     /// Takes the health of all, and returns an event for each change.
     pub(super) fn update(&mut self, store: &Option<StoreFacts>, endpoints: Vec<EndpointFacts>) -> Vec<Event> {
         let store = store.iter().map(|store| {
-            let why = if store.breaker_open { "it is not asked: it failed too often" } else { "it answers" };
+            let why = if store.breaker_open { "its circuit breaker is open" } else { "it responds" };
             ("store".to_owned(), !store.breaker_open, why)
         });
         let endpoints = endpoints.into_iter().map(|endpoint| {
-            let why = if endpoint.is_healthy { "it can be reached" } else { "it can't be reached" };
+            let why = if endpoint.is_healthy { "it is reachable" } else { "it is unreachable" };
             (format!("upstream {} {}", endpoint.upstream, endpoint.url), endpoint.is_healthy, why)
         });
         let changed = store.chain(endpoints).filter_map(|(what, is_healthy, why)| {

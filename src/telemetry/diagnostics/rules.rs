@@ -77,9 +77,11 @@ fn heaviest_client(input: &RuleInput) -> Option<Finding> {
         return None;
     }
     let share = requests * 100 / traffic.requests;
-    let client = if address.is_ipv6() { format!("{address} (its prefix)") } else { address.to_string() };
+    let client = if address.is_ipv6() { format!("the prefix of {address}") } else { address.to_string() };
     let text = format!(
-        "at least {share} % of all requests of the last minute come from {client}: either one client hammers, or it is a proxy that trusted_proxies does not name, and then limits by address hold back everybody behind it at once"
+        "{client} sent at least {share} % of all requests in the last minute: it is either one very busy \
+            client, or a proxy that is missing from trusted_proxies, in which case limits by address treat \
+            everybody behind it as one client"
     );
     Some(Finding { subject: Subject::HeaviestClient(address), text })
 }
@@ -94,7 +96,9 @@ fn untrusted_forwarding(input: &RuleInput) -> Option<Finding> {
     }
     let (count, requests) = (traffic.untrusted_forwarding, traffic.requests);
     let text = format!(
-        "{count} of {requests} requests of the last minute came with {header} or Forwarded from peers that are not trusted, {peer} among them, and it was not heeded: if {peer} is a proxy of yours, add it to trusted_proxies"
+        "{count} of {requests} requests in the last minute had a {header} or Forwarded header that was \
+            ignored, because their peers, such as {peer}, are not trusted: if {peer} is your proxy, add it to \
+            trusted_proxies"
     );
     Some(Finding { subject: Subject::UntrustedForwarding, text })
 }
@@ -109,11 +113,12 @@ fn private_clients(input: &RuleInput) -> Option<Finding> {
     }
     let remedy = match (traffic.untrusted_peer, settings.trusts_proxies) {
         (Some(peer), _) => format!("add {peer} to trusted_proxies"),
-        (None, true) => "add every proxy on the way to trusted_proxies".to_owned(),
-        (None, false) => "add the proxy in front to trusted_proxies".to_owned(),
+        (None, true) => "add every proxy in front of Tollgate to trusted_proxies".to_owned(),
+        (None, false) => "add the proxy in front of Tollgate to trusted_proxies".to_owned(),
     };
     let text = format!(
-        "all clients of the last minute have private addresses, and policies limit by address: unless they are all in your own network, the real addresses are probably in {}: {remedy}",
+        "all clients in the last minute had private addresses, and policies limit by address: unless all \
+            clients are in your own network, their real addresses are probably in {}: {remedy}",
         settings.header
     );
     Some(Finding { subject: Subject::PrivateClients, text })
@@ -132,7 +137,8 @@ fn own_clock(store: &StoreFacts) -> Option<Finding> {
     let offset = store.clock_offset.filter(|offset| offset.abs() > MAX_CLOCK_OFFSET)?;
     let (seconds, direction) = (seconds(offset), if offset > 0 { "ahead of" } else { "behind" });
     let text = format!(
-        "the clock of this machine is {seconds} {direction} Redis': limits go by Redis' clock, but times in logs, records and bans are wrong here; does NTP run on both?"
+        "the clock of this machine is {seconds} {direction} the clock of Redis: limits use the clock of \
+            Redis, but times in logs, records and bans are wrong here; check NTP on both machines"
     );
     Some(Finding { subject: Subject::OwnClock, text })
 }
@@ -143,7 +149,8 @@ fn other_clocks(store: &StoreFacts) -> Option<Finding> {
     let off: Vec<_> = store.others.iter().filter(is_off).collect();
     let most = off.iter().map(|other| (other.clock_offset - own).abs()).max()?;
     let text = format!(
-        "the clocks of {} differ from this one's by up to {}: records of theirs have wrong times here; does NTP run on all?",
+        "the clocks of {} differ from the clock of this machine by up to {}: their records have wrong times \
+            here; check NTP on all machines",
         instances(off.len()),
         seconds(most)
     );
@@ -157,7 +164,7 @@ fn differences(store: &StoreFacts) -> impl Iterator<Item = Finding> {
         .and_then(|own| describe_difference(store, &own.configuration, |other| &other.configuration))
         .map(|text| {
             let text =
-                format!("configuration differs: {text}; limits that differ are counted apart or twice");
+                format!("configuration differs: {text}; limits that differ are counted separately or twice");
             Finding { subject: Subject::Configurations, text }
         });
     let versions = own
@@ -228,7 +235,7 @@ mod tests {
     fn one_client_that_makes_most_requests_is_named_with_its_share() {
         assert_findings(
             &input(traffic(1_000, 830)),
-            &["at least 83 % of all requests of the last minute come from 203.0.113.7:"],
+            &["203.0.113.7 sent at least 83 % of all requests in the last minute:"],
         );
         assert_findings(&input(traffic(1_000, 500)), &[]);
         assert_findings(&input(traffic(999, 999)), &[]);
@@ -238,7 +245,10 @@ mod tests {
     #[test]
     fn private_addresses_alone_are_found_where_policies_limit_by_address() {
         let private = TrafficSample { requests: 1_000, private_clients: 1_000, ..TrafficSample::default() };
-        assert_findings(&input(private.clone()), &["in X-Forwarded-For: add the proxy in front"]);
+        assert_findings(
+            &input(private.clone()),
+            &["in X-Forwarded-For: add the proxy in front of Tollgate to trusted_proxies"],
+        );
         assert_findings(&input(TrafficSample { private_clients: 999, ..private.clone() }), &[]);
         let mut other = input(private);
         other.settings.limits_addresses = false;
@@ -278,13 +288,13 @@ mod tests {
     fn a_wrong_clock_is_found_and_its_owner_named() {
         assert_findings(
             &store_facts(3_250_000, vec![instance(0, "3c4d", "0.1.0")]),
-            &["is 3.2 s ahead of Redis'"],
+            &["is 3.2 s ahead of the clock of Redis"],
         );
-        assert_findings(&store_facts(-1_100_000, vec![]), &["is 1.1 s behind Redis'"]);
+        assert_findings(&store_facts(-1_100_000, vec![]), &["is 1.1 s behind the clock of Redis"]);
         let others = vec![instance(2_000_000, "3c4d", "0.1.0"), instance(0, "3c4d", "0.1.0")];
         assert_findings(
             &store_facts(-300_000, others),
-            &["the clocks of 1 instance differ from this one's by up to 2.3 s"],
+            &["the clocks of 1 instance differ from the clock of this machine by up to 2.3 s"],
         );
         assert_findings(&store_facts(900_000, vec![instance(0, "3c4d", "0.1.0")]), &[]);
     }

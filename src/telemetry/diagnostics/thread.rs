@@ -153,7 +153,7 @@ impl DiagnosticsThread {
             // The store's monitor has logged it.
             (Subject::Store(_), _) => {}
             (_, true) => tracing::warn!("{text}"),
-            (_, false) => tracing::info!("no longer: {text}"),
+            (_, false) => tracing::info!("resolved: {text}"),
         }
         self.events.publish(|| Event::Warning { text, is_raised });
     }

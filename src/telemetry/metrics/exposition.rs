@@ -39,7 +39,7 @@ impl Metrics {
     }
 
     fn upstream_connections_of(&self, totals: &Totals, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let (name, help) = ("tollgate_upstream_connections", "Connections to upstreams, by what they do");
+        let (name, help) = ("tollgate_upstream_connections", "Connections to upstreams, by state");
         let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for upstream in totals.upstreams.keys() {
             for (state, name) in PoolState::ALL {
@@ -59,16 +59,16 @@ impl Metrics {
                 count(&mut family, [("ban", ban.as_str()), ("verdict", name)], value)?;
             }
         }
-        let mut family = counter(out, "tollgate_bans_issued", "Bans that this instance gave, by rule")?;
+        let mut family = counter(out, "tollgate_bans_issued", "Bans issued by this instance, by rule")?;
         for (ban, issued) in self.bans.issued() {
             count(&mut family, [("ban", &ban)], issued)?;
         }
         let dropped = self.bans.dropped.load(std::sync::atomic::Ordering::Relaxed);
-        let help = "Bans not given or given up for being too many";
+        let help = "Bans not issued or dropped because there were too many";
         counter(out, "tollgate_bans_dropped", help)?.encode_counter::<NoLabelSet, _, u64>(&dropped, None)?;
         let facts = self.bans.facts();
         let mut family =
-            out.encode_descriptor("tollgate_bans", "Bans that hold, by mode", None, MetricType::Gauge)?;
+            out.encode_descriptor("tollgate_bans", "Active bans, by mode", None, MetricType::Gauge)?;
         for (mode, value) in [("enforce", facts.enforced), ("shadow", facts.shadow)] {
             family.encode_family(&[("mode", mode)])?.encode_gauge(&value)?;
         }
@@ -77,14 +77,16 @@ impl Metrics {
 
     fn upstream_endpoints(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let endpoints = self.endpoints();
-        let (name, help) =
-            ("tollgate_upstream_endpoint_healthy", "Whether an endpoint could be reached the last time");
+        let (name, help) = (
+            "tollgate_upstream_endpoint_healthy",
+            "Whether the last attempt to reach the endpoint succeeded",
+        );
         let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for endpoint in &endpoints {
             let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
             family.encode_family(&labels)?.encode_gauge(&u64::from(endpoint.is_healthy))?;
         }
-        let help = "How often an endpoint was put to rest because it could not be reached";
+        let help = "Times an endpoint was taken out of rotation because it could not be reached";
         let mut family = counter(out, "tollgate_upstream_ejections", help)?;
         for endpoint in &endpoints {
             let labels = [("upstream", endpoint.upstream.as_str()), ("endpoint", endpoint.url.as_str())];
@@ -105,8 +107,8 @@ impl Metrics {
         let batches =
             HistogramTotal::from_histograms(store_connections.iter().map(|connection| &connection.batches));
         for (name, help, total) in [
-            ("tollgate_store_latency_seconds", "From a batch's sending to its answer", latency),
-            ("tollgate_store_batch_size", "Decisions that were sent together", batches),
+            ("tollgate_store_latency_seconds", "Time from sending a batch to its reply", latency),
+            ("tollgate_store_batch_size", "Decisions per batch", batches),
         ] {
             out.encode_descriptor(name, help, None, MetricType::Histogram)?.encode_histogram::<NoLabelSet>(
                 total.sum,
@@ -115,18 +117,21 @@ impl Metrics {
                 None,
             )?;
         }
-        let mut family =
-            counter(out, "tollgate_store_errors", "Batches that were not answered, by what failed")?;
+        let mut family = counter(out, "tollgate_store_errors", "Batches without a reply, by cause")?;
         for (failure, name) in StoreFailure::ALL {
             let value = sum(&|connection| connection.failures[failure as usize].value());
             count(&mut family, [("kind", name)], value)?;
         }
         let discarded = sum(&|connection| connection.discarded.value());
-        let help = "Limits forgotten because they lay in the future";
+        let help = "Limits dropped because their times were in the future";
         counter(out, "tollgate_store_discarded", help)?
             .encode_counter::<NoLabelSet, _, u64>(&discarded, None)?;
         let gauges = [
-            ("tollgate_store_breaker_open", "Whether the store is not asked", u64::from(facts.breaker_open)),
+            (
+                "tollgate_store_breaker_open",
+                "Whether the circuit breaker of the store is open",
+                u64::from(facts.breaker_open),
+            ),
             ("tollgate_instances", "Instances that share the store", u64::from(facts.instances)),
         ];
         for (name, help, value) in gauges {
@@ -139,9 +144,9 @@ impl Metrics {
     fn process(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let memory = self.memory();
         let gauges = [
-            ("tollgate_connections", "Client connections open", self.sum(|w| w.connections().value())),
-            ("tollgate_leases", "Places under concurrency policies in use", self.sum(|w| w.leases().value())),
-            ("tollgate_memory_keys", "Limits with state in the memory store", memory.keys),
+            ("tollgate_connections", "Open client connections", self.sum(|w| w.connections().value())),
+            ("tollgate_leases", "Slots of concurrency policies in use", self.sum(|w| w.leases().value())),
+            ("tollgate_memory_keys", "Limits held in the memory store", memory.keys),
         ];
         for (name, help, value) in gauges {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
@@ -149,29 +154,33 @@ impl Metrics {
         let refused = self.sum(|worker| worker.connections_refused().value());
         let bad = self.sum(|worker| worker.bad_requests().value());
         let counters = [
-            ("tollgate_connections_refused", "Client connections closed for being too many", refused),
-            ("tollgate_bad_requests", "Heads refused because they are no request, or too large", bad),
-            ("tollgate_memory_evicted", "Limits forgotten because the memory store was full", memory.evicted),
+            (
+                "tollgate_connections_refused",
+                "Client connections closed because there were too many",
+                refused,
+            ),
+            ("tollgate_bad_requests", "Request heads rejected as malformed or too large", bad),
+            ("tollgate_memory_evicted", "Limits dropped because the memory store was full", memory.evicted),
             (
                 "tollgate_memory_discarded",
-                "Limits forgotten because they lay in the future",
+                "Limits dropped because their times were in the future",
                 memory.discarded,
             ),
             ("tollgate_abuse_records_dropped", "Denials that were not recorded", self.abuse_dropped()),
             (
                 "tollgate_abuse_addresses_evicted",
-                "Limited clients forgotten for others",
+                "Limited clients dropped to make room for others",
                 self.abuse_evicted(),
             ),
-            ("tollgate_access_log_dropped", "Lines of the access log not written", self.access_log_dropped()),
-            ("tollgate_spans_exported", "Spans of traces taken by the collector", self.spans_exported()),
-            ("tollgate_spans_dropped", "Spans of traces not taken by it", self.spans_dropped()),
+            ("tollgate_access_log_dropped", "Access log lines not written", self.access_log_dropped()),
+            ("tollgate_spans_exported", "Trace spans accepted by the collector", self.spans_exported()),
+            ("tollgate_spans_dropped", "Trace spans not accepted by the collector", self.spans_dropped()),
         ];
         for (name, help, value) in counters {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        out.encode_descriptor("tollgate_build_info", "What runs", None, MetricType::Gauge)?
+        out.encode_descriptor("tollgate_build_info", "Version of this build", None, MetricType::Gauge)?
             .encode_family(&version)?
             .encode_gauge(&1_u64)?;
         let (name, help) = ("process_start_time_seconds", "When the process started, since the Unix epoch");
@@ -182,7 +191,8 @@ impl Metrics {
 
 impl Totals {
     fn requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = counter(out, "tollgate_requests", "Requests answered, by route and status class")?;
+        let mut family =
+            counter(out, "tollgate_requests", "Requests responded to, by route and status class")?;
         for (route, row) in &self.routes {
             for (status, counted) in ["1xx", "2xx", "3xx", "4xx", "5xx"].into_iter().zip(&row.requests) {
                 count(&mut family, [("route", route), ("status", status)], counted.value())?;
@@ -193,7 +203,7 @@ impl Totals {
 
     fn denied(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let mut family =
-            counter(out, "tollgate_requests_denied", "Requests that a policy or a ban held back, by route")?;
+            counter(out, "tollgate_requests_denied", "Requests denied by a policy or a ban, by route")?;
         for (route, row) in &self.routes {
             count(&mut family, [("route", route)], row.denied.value())?;
         }
@@ -202,7 +212,7 @@ impl Totals {
 
     fn durations(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let name = "tollgate_request_duration_seconds";
-        let help = "From the head of a request to the end of its answer, by route";
+        let help = "Time from the head of a request to the end of its response, by route";
         let mut family = out.encode_descriptor(name, help, None, MetricType::Histogram)?;
         for (route, row) in &self.routes {
             let total = HistogramTotal::from_histograms(std::iter::once(&row.duration));
@@ -214,7 +224,7 @@ impl Totals {
     }
 
     fn decisions(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "What policies said, by where it was decided";
+        let help = "Decisions of policies, by where they were made";
         let mut family = counter(out, "tollgate_decisions", help)?;
         for (policy, row) in &self.policies {
             for (verdict, name) in VerdictLabel::ALL {
@@ -229,7 +239,7 @@ impl Totals {
     }
 
     fn upstream_requests(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Attempts at upstreams, by how they ended";
+        let help = "Requests to upstreams, by outcome";
         let mut family = counter(out, "tollgate_upstream_requests", help)?;
         for (upstream, row) in &self.upstreams {
             for (outcome, name) in Outcome::ALL {
@@ -241,7 +251,7 @@ impl Totals {
     }
 
     fn upstream_retries(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = counter(out, "tollgate_upstream_retries", "Requests tried again")?;
+        let mut family = counter(out, "tollgate_upstream_retries", "Requests retried")?;
         for (upstream, row) in &self.upstreams {
             count(&mut family, [("upstream", upstream.as_str())], row.retries.value())?;
         }

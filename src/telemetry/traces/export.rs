@@ -38,7 +38,7 @@ const LAST_SPANS: Duration = Duration::from_secs(1);
 pub enum OpenError {
     #[error("cannot send traces: {0}")]
     Exporter(#[from] ExporterBuildError),
-    #[error("cannot start what sends traces: {0}")]
+    #[error("cannot start the trace exporter: {0}")]
     Runtime(#[from] std::io::Error),
 }
 
@@ -158,14 +158,14 @@ impl opentelemetry_sdk::trace::SpanExporter for MonitoredExporter {
             Ok(()) => {
                 self.metrics.add_spans_exported(spans as u64);
                 if self.failing.swap(false, Relaxed) {
-                    tracing::info!(collector = %self.collector, "traces can be sent again");
+                    tracing::info!(collector = %self.collector, "sending traces works again");
                 }
             }
             Err(error) => {
                 self.metrics.add_spans_dropped(spans as u64);
                 // Once until it works again: it will go on for a while.
                 if !self.failing.swap(true, Relaxed) {
-                    tracing::warn!(collector = %self.collector, "traces can't be sent: {error}");
+                    tracing::warn!(collector = %self.collector, "can't send traces: {error}");
                 }
             }
         }

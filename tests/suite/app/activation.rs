@@ -71,7 +71,11 @@ fn many_clients_at_once_share_an_inherited_socket() {
     }
     assert!(clients.iter_mut().all(|client| client.reply().status == 200));
     assert!(!says(&tollgate, "can't accept"), "{:#?}", tollgate.log());
-    assert!(says(&tollgate, "is of no use"), "the second descriptor is no socket: {:#?}", tollgate.log());
+    assert!(
+        says(&tollgate, "ignoring an inherited descriptor"),
+        "the second descriptor is no socket: {:#?}",
+        tollgate.log()
+    );
 }
 
 #[test]
@@ -259,6 +263,6 @@ fn a_service_manager_that_is_gone_stops_nothing() {
     let manager = Manager::new();
     std::fs::remove_file(manager.directory.path().join("notify")).unwrap();
     let tollgate = manager.start(&[], Config::new(&[origin.address], ""));
-    eventually("it says so", || says(&tollgate, "can't tell the service manager (READY=1)"));
+    eventually("it says so", || says(&tollgate, "can't notify the service manager (READY=1)"));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
 }

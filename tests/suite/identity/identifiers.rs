@@ -229,7 +229,7 @@ fn what_is_missing_is_denied_without_a_time_to_come_back() {
     assert_eq!(denied.header("retry-after"), None, "waiting does not help");
     assert_eq!(denied.header("ratelimit"), None, "no quota was asked, so that none is there to come back");
     assert_eq!(denied.header("ratelimit-policy"), None);
-    assert_eq!(denied.json()["detail"], "This policy never admits such a request.");
+    assert_eq!(denied.json()["detail"], "This policy never admits a request like this one.");
     assert_eq!(denied.json()["violated-policies"], serde_json::json!(["one"]));
     assert_eq!(origin.heads().len(), 0);
     assert_eq!(get(tollgate.address, "/", &[("x-user-id", "acme")]).status, 200, "the address lost nothing");

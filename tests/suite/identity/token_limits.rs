@@ -86,9 +86,9 @@ fn keys_that_change_count_at_once_and_broken_ones_change_nothing() {
 
     let said = |what: &str| tollgate.log().iter().filter(|line| line.contains(what)).count();
     for broken in ["", "nonsense", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
-        let before = said("the keys of tokens stay as they were");
+        let before = said("keeping the previous JWT keys");
         fs::write(&file, broken).unwrap();
-        eventually("the broken file is noticed", || said("the keys of tokens stay as they were") > before);
+        eventually("the broken file is noticed", || said("keeping the previous JWT keys") > before);
         assert_eq!(ask(&tollgate, &of_old), 200);
         assert_ne!(ask(&tollgate, &of_new), 200);
     }
@@ -108,7 +108,7 @@ fn keys_that_change_count_at_once_and_broken_ones_change_nothing() {
     eventually("the old key is back", || ask(&tollgate, &of_old) == 200);
     assert_ne!(ask(&tollgate, &of_new), 200);
     assert_eq!(said("since the file holds neither"), 1, "it is said once");
-    assert_eq!(said("the keys of tokens were read anew"), 2);
+    assert_eq!(said("JWT keys reloaded"), 2);
 }
 
 #[test]

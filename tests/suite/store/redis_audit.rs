@@ -78,7 +78,7 @@ impl Watched {
     /// What is said of the server now, but for whether it answers.
     fn said(&self) -> Vec<String> {
         let said = (self.facts)().warnings.into_iter();
-        said.filter(|warning| !warning.starts_with("Redis can't be asked")).collect()
+        said.filter(|warning| !warning.starts_with("Redis check failed")).collect()
     }
 
     /// What is said once it was looked at.
@@ -178,7 +178,7 @@ fn warnings_are_in_the_status_and_once_in_the_log() {
     redis.cli(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     reconnect();
     eventually("it is told no longer", || warnings(&tollgate).is_empty());
-    assert_eq!(logged("INFO Redis, no longer: maxmemory is not set"), 1, "{:#?}", tollgate.log());
+    assert_eq!(logged("INFO Redis, resolved: maxmemory is not set"), 1, "{:#?}", tollgate.log());
     assert_eq!(logged("WARN Redis: maxmemory is not set"), 1);
     assert_eq!(logged("rediss://"), 0, "a connection that broke says nothing of TLS");
 }
@@ -200,7 +200,7 @@ fn a_server_that_is_made_a_replica_is_named_and_nothing_waits_for_it() {
 fn a_server_that_hides_what_it_is_serves_all_the_same() {
     let origin = Origin::ok();
     for (arguments, said) in [
-        (["--rename-command", "INFO", ""].as_slice(), "does not tell what it is"),
+        (["--rename-command", "INFO", ""].as_slice(), "the server rejects INFO"),
         (&["--rename-command", "SCAN", "hidden"], "does not know SCAN"),
         (&["--rename-command", "CONFIG", "", "--rename-command", "KEYS", ""], ""),
     ] {
@@ -220,7 +220,7 @@ fn a_server_that_hides_what_it_is_serves_all_the_same() {
 #[test]
 fn a_node_of_a_cluster_is_named() {
     let redis = Redis::with(&[AS_IT_SHOULD_BE.as_slice(), &["--cluster-enabled", "yes"]].concat());
-    Watched::start(&redis.url(), "app").says(&["part of a cluster"]);
+    Watched::start(&redis.url(), "app").says(&["a node of a Redis Cluster"]);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn a_server_that_evicts_is_reported_as_long_as_it_does() {
     let used = redis.cli(&["eval", "return redis.call('INFO', 'memory'):match('used_memory:(%d+)')", "0"]);
     let used: u64 = used.trim_matches('"').parse().unwrap();
     redis.cli(&["config", "set", "maxmemory", &(used - 1_000_000).to_string()]);
-    watched.says(&["Redis evicts keys", "nine tenths of maxmemory"]);
+    watched.says(&["Redis evicts keys", "90 % of maxmemory"]);
     redis.cli(&["config", "set", "maxmemory", "64mb"]);
     watched.says(&[]);
 }

@@ -144,7 +144,9 @@ fn a_command_that_is_missing_is_named() {
             allow(&redis, &[format!("-{command}")]);
             let said = look();
             let is_named = said.len() == 1
-                && said[0].starts_with(&format!("the user may not run {name} "))
+                && [", so ", " on "]
+                    .iter()
+                    .any(|then| said[0].starts_with(&format!("the user is not allowed to run {name}{then}")))
                 && said[0].contains(&format!("+{command}"));
             assert!(is_named, "{name}: {said:?}");
             allow(&redis, &[format!("+{command}")]);
@@ -161,7 +163,7 @@ fn keys_and_channels_that_are_missing_are_named() {
     allow(&redis, &["resetkeys", "~other:*"]);
     let said = look();
     assert!(
-        said.len() == 1 && said[0].contains("may not use keys ratelimit:* (ACL: ~ratelimit:*)"),
+        said.len() == 1 && said[0].contains("is not allowed to use keys ratelimit:*, so no limit can be checked (add to its ACL: ~ratelimit:*)"),
         "{said:?}"
     );
     if !tells_by_itself(&redis) {
@@ -170,7 +172,10 @@ fn keys_and_channels_that_are_missing_are_named() {
     allow(&redis, &["~ratelimit:*", "resetchannels", "&other:unblock"]);
     let said = look();
     assert_eq!(said.len(), 1, "{said:?}");
-    assert!(said[0].contains("may not run PUBLISH, SUBSCRIBE on the channel ratelimit:unblock"), "{said:?}");
+    assert!(
+        said[0].contains("is not allowed to run PUBLISH, SUBSCRIBE on the channel ratelimit:unblock"),
+        "{said:?}"
+    );
     allow(&redis, &["resetkeys", "%R~ratelimit:*", "&ratelimit:unblock"]);
     let said = look();
     assert!(said.len() == 1 && said[0].contains("ratelimit:*"), "{said:?}");
@@ -212,7 +217,7 @@ fn a_wrong_password_is_reported_and_taken_once_it_is_right() {
     let origin = Origin::ok();
     let redis = restricted();
     redis.cli(&["acl", "setuser", "tollgate", "resetpass", ">another"]);
-    let told = "it refuses the user or the password in store.redis.url";
+    let told = "the server rejects the user or password in store.redis.url";
     let wrong = limited(&origin, &url(&redis, "hunter2"));
     let unknown = limited(&origin, &url(&redis, "hunter2").replace("tollgate:", "nobody:"));
     for tollgate in [&wrong, &unknown] {
@@ -239,7 +244,7 @@ fn a_missing_password_is_reported() {
     let (origin, redis) = (Origin::ok(), restricted());
     redis.cli(&["acl", "setuser", "default", "off"]);
     let tollgate = limited(&origin, &redis.url());
-    let told = "it wants a password: store.redis.url has none";
+    let told = "the server requires a password: add it to store.redis.url";
     eventually("it is told", || warnings(&tollgate).iter().any(|warning| warning.contains(told)));
     assert_eq!(ask(&tollgate), 200);
 }

@@ -60,10 +60,10 @@ fn status(tollgate: &Tollgate) -> u16 {
     get(tollgate.address, "/", &[]).status
 }
 
-/// Redis can't be asked, for this reason: that is said once, and requests are served all the same.
+/// The check of Redis fails for this reason: that is said once, and requests are served all the same.
 #[track_caller]
 fn is_told(tollgate: &Tollgate, why: &str) {
-    let names_cause = |line: &String| line.contains("Redis can't be asked") && line.contains(why);
+    let names_cause = |line: &String| line.contains("Redis check failed") && line.contains(why);
     eventually(&format!("`{why}` is told"), || warnings(tollgate).iter().any(names_cause));
     assert_eq!(status(tollgate), 200);
     let log = tollgate.log();
@@ -78,7 +78,7 @@ fn recovers(tollgate: &Tollgate, redis: &Redis) {
         status(tollgate);
         redis.keys().iter().any(|key| key.contains("{ip:127.0.0.1}"))
     });
-    assert_eq!(tollgate.log().iter().filter(|line| line.contains("Redis can't be asked")).count(), 1);
+    assert_eq!(tollgate.log().iter().filter(|line| line.contains("Redis check failed")).count(), 1);
 }
 
 /// Both count in one Redis, and hear of each other.
@@ -134,7 +134,7 @@ fn a_certificate_of_the_client_that_the_server_does_not_trust_is_named_as_such()
     let secure = Secure::start(&authority, &authority.issue("server", &["localhost"]), &[]);
     let identity = stranger.issue("tollgate", &[]);
     let tollgate = limited(&origin, &secure.url(), &tls(&authority, Some(&identity)));
-    is_told(&tollgate, "it refuses the certificate in store.redis.tls.cert");
+    is_told(&tollgate, "the server rejects the certificate in store.redis.tls.cert");
     secure.redis.cli(&["config", "set", "tls-ca-cert-file", file_name(&stranger.file())]);
     recovers(&tollgate, &secure.redis);
 }
@@ -145,10 +145,10 @@ fn an_untrusted_server_is_not_asked_and_the_reason_is_reported() {
     let (stranger, namesake) = (Authority::new("stranger"), Authority::new("redis"));
     let good = authority.issue("good", &["localhost"]);
     for (server, why) in [
-        (stranger.issue("server", &["localhost"]), "authority that is not trusted"),
-        (namesake.issue("server", &["localhost"]), "authority that is not trusted"),
-        (authority.issue("server", &["redis.example"]), "another name than the host"),
-        (authority.issue_expired("expired", &["localhost"]), "its certificate has expired"),
+        (stranger.issue("server", &["localhost"]), "is not from a trusted authority"),
+        (namesake.issue("server", &["localhost"]), "is not from a trusted authority"),
+        (authority.issue("server", &["redis.example"]), "does not match the host"),
+        (authority.issue_expired("expired", &["localhost"]), "the server's certificate has expired"),
     ] {
         let secure = Secure::start(&authority, &server, &["--tls-auth-clients", "no"]);
         let tollgate = limited(&origin, &secure.url(), &tls(&authority, None));

@@ -69,7 +69,7 @@ fn the_command_tells_what_changed_or_every_error() {
     let ended = command(&[]);
     assert_eq!(
         (ended.code, ended.stdout.as_str()),
-        (Some(0), "The configuration was read again; nothing has changed.\n")
+        (Some(0), "The configuration was reloaded; nothing has changed.\n")
     );
     fs::write(file(&tollgate), yaml("3/1h")).unwrap();
     let ended = command(&[]);
@@ -85,7 +85,7 @@ fn the_command_tells_what_changed_or_every_error() {
     assert_eq!(ended.code, Some(78));
     let name = file(&tollgate).display().to_string();
     assert!(ended.stderr.contains(&format!("{name}:")) && ended.stderr.contains("many"), "{}", ended.stderr);
-    assert!(ended.stderr.ends_with("\n\nThe configuration in force stays.\n"), "{}", ended.stderr);
+    assert!(ended.stderr.ends_with("\n\nThe running configuration was not changed.\n"), "{}", ended.stderr);
     let ended = command(&["--json"]);
     assert_eq!(ended.code, Some(78));
     let problem: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -102,7 +102,7 @@ fn a_signal_does_the_same() {
     fs::write(file(&tollgate), yaml("2/1h")).unwrap();
     tollgate.signal("HUP");
     let logged = |what: &str| tollgate.log().iter().any(|line| line.contains(what));
-    eventually("it was read again", || logged("the configuration was read again"));
+    eventually("it was read again", || logged("configuration reloaded"));
     let statuses: Vec<_> = (0..3).map(|_| get(tollgate.address, "/", &[]).status).collect();
     assert_eq!(statuses, [200, 200, 429]);
     reload(&tollgate, &yaml("3/1h"));
@@ -111,11 +111,11 @@ fn a_signal_does_the_same() {
     assert_eq!((entry(0, "by"), entry(0, "action")), ("operator at 127.0.0.1".into(), "reload".into()));
     assert_eq!(
         (entry(1, "by"), entry(1, "detail")),
-        ("SIGHUP".into(), "the configuration was read again: policy p: limits 1/1h → 2/1h".into())
+        ("SIGHUP".into(), "configuration reloaded: policy p: limits 1/1h → 2/1h".into())
     );
     fs::write(file(&tollgate), "routes: 7").unwrap();
     tollgate.signal("HUP");
-    eventually("it was refused", || logged("the configuration stays as it was"));
+    eventually("it was refused", || logged("the configuration was not reloaded"));
     let status = tollgate.admin("GET", "/v1/status").json();
     assert!(status["configuration"]["last_reload"]["error"].is_string());
 }

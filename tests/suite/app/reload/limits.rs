@@ -155,7 +155,7 @@ fn while_redis_is_away_a_reload_holds_all_the_same() {
     };
     let tollgate = start(&yaml(2, "local"));
     redis.kill();
-    eventually("the breaker is open", || {
+    eventually("the circuit breaker is open", || {
         get(tollgate.address, "/elsewhere", &[]);
         tollgate.metric("tollgate_store_breaker_open") == 1.0
     });

@@ -58,9 +58,9 @@ fn an_exhausted_quota_differs_from_a_request_that_never_fits() {
     let policy = "p: { algorithm: single_counter, key: ip, limit: 1/1h, cost: { header: x-cost, max: 9 } }";
     let tollgate = start(&origin, None, &[policy], super::TRUSTED);
     let ask = |cost| get(tollgate.address, "/", &[("x-cost", cost)]);
-    assert_eq!(ask("2").json()["detail"], "This policy never admits such a request.");
+    assert_eq!(ask("2").json()["detail"], "This policy never admits a request like this one.");
     assert_eq!(ask("1").status, 200, "the first took nothing");
-    assert_eq!(ask("1").json()["detail"], "The quota of this policy is used up.");
+    assert_eq!(ask("1").json()["detail"], "The rate limit of this policy is exceeded.");
 }
 
 #[test]
