@@ -96,9 +96,8 @@ fn untrusted_forwarding(input: &RuleInput) -> Option<Finding> {
     }
     let (count, requests) = (traffic.untrusted_forwarding, traffic.requests);
     let text = format!(
-        "{count} of {requests} requests in the last minute had a {header} or Forwarded header that was \
-            ignored, because their peers, such as {peer}, are not trusted: if {peer} is your proxy, add it to \
-            trusted_proxies"
+        "{count} of {requests} requests in the last minute carried {header} or Forwarded, which was ignored because their \
+         peers, such as {peer}, are not trusted: if {peer} is your proxy, add it to trusted_proxies"
     );
     Some(Finding { subject: Subject::UntrustedForwarding, text })
 }
