@@ -113,7 +113,7 @@ fn operators_ban_addresses_prefixes_and_users() {
     let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
     assert!((3_500..=3_600).contains(&retry_after), "{retry_after}");
     assert!(
-        denied.text().contains("shut out until 20") && !denied.text().contains("abuse"),
+        denied.text().contains("banned until 20") && !denied.text().contains("abuse"),
         "{}",
         denied.text()
     );
@@ -460,7 +460,7 @@ fn denials_counted_without_redis_count_when_it_is_back() {
     ban(&tollgate, "user:first");
     eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
     redis.kill();
-    let away = || tollgate.log().iter().any(|line| line.contains("Redis can't be asked"));
+    let away = || tollgate.log().iter().any(|line| line.contains("Redis check failed"));
     eventually("it is away", away);
     // Denied by the instance's own count.
     (0..1 + 4).for_each(|_| drop(ask(&tollgate, "203.0.113.7", "")));
