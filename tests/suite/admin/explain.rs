@@ -261,7 +261,7 @@ fn the_address_is_explained() {
             "127.0.0.1",
             "192.0.2.1, 203.0.113.7",
             "203.0.113.7",
-            "said in x-forwarded-for by the trusted proxy 127.0.0.1",
+            "from x-forwarded-for, sent by the trusted proxy 127.0.0.1",
         ),
         ("127.0.0.1", "203.0.113.7, 127.0.0.1", "203.0.113.7", "and the trusted proxy 127.0.0.1 before it"),
     ] {
@@ -438,7 +438,8 @@ fn the_command_line_asks_as_curl_does() {
     assert_eq!(allowed.code, Some(0), "{allowed:?}");
     assert!(allowed.stdout.contains("route     user: the path matches /users/{id}"), "{}", allowed.stdout);
     assert!(
-        allowed.stdout.contains("user:acme") && allowed.stdout.ends_with("admits it\n"),
+        allowed.stdout.contains("user:acme")
+            && allowed.stdout.ends_with("allowed: every enforced policy admits the request\n"),
         "{}",
         allowed.stdout
     );

@@ -164,7 +164,7 @@ fn a_connection_is_no_listener() {
     let (connection, _) = listener.accept().unwrap();
     drop(listener);
     let tollgate = hand_on(connection, "", Config::new(&[origin.address], ""));
-    assert!(says(&tollgate, "a connection, not a listener"), "{:#?}", tollgate.log());
+    assert!(says(&tollgate, "it is a connection, not a listening socket"), "{:#?}", tollgate.log());
 }
 
 /// What Tollgate tells the service manager, with the socket on which it does.

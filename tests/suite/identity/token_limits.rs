@@ -107,7 +107,7 @@ fn keys_that_change_count_at_once_and_broken_ones_change_nothing() {
     fs::write(&file, old.public()).unwrap();
     eventually("the old key is back", || ask(&tollgate, &of_old) == 200);
     assert_ne!(ask(&tollgate, &of_new), 200);
-    assert_eq!(said("since the file holds neither"), 1, "it is said once");
+    assert_eq!(said("the file contains neither"), 1, "it is said once");
     assert_eq!(said("JWT keys reloaded"), 2);
 }
 
