@@ -1,120 +1,122 @@
-//! What was changed, by whom.
+//! The audit log: what was changed, and by whom.
 
-use std::{cmp::Reverse, collections::VecDeque, sync::Arc};
+use std::{cmp::Reverse, sync::Arc};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use super::outbox::{Outbox, Pending};
 use crate::limit::Clock;
 
-/// Entries kept; the oldest go first.
+/// Entries at most, and entries that wait to be sent at most; the oldest are dropped first.
 pub const MAX_AUDIT_ENTRIES: usize = 1_000;
-/// Bytes of a text in an entry.
-const LONGEST: usize = 1_024;
+/// Longest text in an entry, in bytes.
+const MAX_TEXT_BYTES: usize = 1_024;
 
-/// Something that was changed.
+/// A change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// What tells entries apart that are alike.
+    /// Distinguishes entries that are alike.
     pub id: u64,
     /// Microseconds since the Unix epoch, by the clock of the instance.
     pub time: i64,
-    /// Who: `operator at 127.0.0.1`, `bans.hammering`.
+    /// Who changed it: `operator at 127.0.0.1`, `bans.hammering`.
     pub by: String,
     /// `unblock`, `ban`, `lift`, `reset`, `reload`
     pub action: String,
     /// What was changed: an address, a key, a policy with a key, a configuration.
     pub target: String,
     pub detail: String,
-    /// The instance that did it.
+    /// The instance that changed it.
     pub instance: String,
 }
 
-/// The last changes, newest first: this instance's, and those of the others where they share a list.
+/// The last changes: those of this instance, and those of others that append to the same shared list.
 pub struct AuditLog {
     clock: Arc<dyn Clock>,
     instance: String,
-    /// Whether pending entries are written to that list.
+    /// Whether there is a shared list, to which [pending](AuditLog::pending) entries are appended.
     is_shared: bool,
-    held: Mutex<Entries>,
+    entries: Mutex<Entries>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entries {
-    entries: Vec<AuditEntry>,
-    /// Of this instance, and not in the shared list yet; oldest first.
-    untold: VecDeque<AuditEntry>,
+    /// Newest first.
+    all: Vec<AuditEntry>,
+    /// Those of this instance that are not in the shared list yet.
+    outbox: Outbox<AuditEntry>,
 }
 
 impl AuditLog {
-    /// An empty log of this instance. `is_shared`: whether there is a list that others write to as well.
+    /// An empty log of this instance. `is_shared`: whether instances share a list.
     pub fn new(clock: Arc<dyn Clock>, instance: impl Into<String>, is_shared: bool) -> Self {
-        Self { clock, instance: instance.into(), is_shared, held: Mutex::default() }
+        let entries = Entries { all: Vec::new(), outbox: Outbox::new(MAX_AUDIT_ENTRIES) };
+        Self { clock, instance: instance.into(), is_shared, entries: Mutex::new(entries) }
     }
 
-    /// Writes down that `by` has done this, here and in the messages of the process.
+    /// Adds an entry, and logs it.
     pub fn write(&self, by: &str, action: &str, target: &str, detail: &str) {
-        let [by, action, target, detail] = [by, action, target, detail].map(cut);
+        let [by, action, target, detail] = [by, action, target, detail].map(truncate);
         tracing::info!(by, action, target, "{detail}");
         let [by, action, target, detail] = [by, action, target, detail].map(str::to_owned);
         let (time, instance) = (self.clock.now(), self.instance.clone());
         let entry = AuditEntry { id: fastrand::u64(..), time, by, action, target, detail, instance };
-        let mut held = self.held.lock();
+        let mut entries = self.entries.lock();
         if self.is_shared {
-            held.untold.push_back(entry.clone());
-            if held.untold.len() > MAX_AUDIT_ENTRIES {
-                held.untold.pop_front();
-            }
+            entries.outbox.push(entry.clone());
         }
-        held.add([entry]);
+        entries.add([entry]);
     }
 
-    /// The newest first, behind `after` where that is given: time and id of an entry.
-    pub fn entries(&self, after: Option<(i64, u64)>, most: usize) -> Vec<AuditEntry> {
-        let held = self.held.lock();
-        let behind = |entry: &&AuditEntry| after.is_none_or(|after| (entry.time, entry.id) < after);
-        held.entries.iter().filter(behind).take(most).cloned().collect()
+    /// Up to `max` entries, newest first. `after`: the time and id of the entry behind which they begin.
+    pub fn entries(&self, after: Option<(i64, u64)>, max: usize) -> Vec<AuditEntry> {
+        let is_behind = |entry: &&AuditEntry| after.is_none_or(|after| (entry.time, entry.id) < after);
+        self.entries.lock().all.iter().filter(is_behind).take(max).cloned().collect()
     }
 
-    /// What is still to be written to the shared list, oldest first: some of it.
-    pub fn pending(&self, most: usize) -> Vec<AuditEntry> {
-        self.held.lock().untold.iter().take(most).cloned().collect()
+    /// Up to `max` entries that are not in the shared list yet, oldest first.
+    pub fn pending(&self, max: usize) -> Vec<Pending<AuditEntry>> {
+        self.entries.lock().outbox.pending(max)
     }
 
-    /// These are in the shared list.
-    pub fn ack(&self, told: &[AuditEntry]) {
-        self.held.lock().untold.retain(|entry| !told.iter().any(|told| told.id == entry.id));
+    /// These entries were appended to the shared list.
+    pub fn ack(&self, sent: &[Pending<AuditEntry>]) {
+        self.entries.lock().outbox.ack(sent);
     }
 
-    /// The shared list was lost: what this instance has done is to be written again.
+    /// The shared list was lost: the entries of this instance are appended again.
     pub fn resend_all(&self) {
-        let mut held = self.held.lock();
-        let own = held.entries.iter().rev().filter(|entry| entry.instance == self.instance);
-        held.untold = own.cloned().collect();
+        let mut entries = self.entries.lock();
+        let Entries { all, outbox } = &mut *entries;
+        outbox.clear();
+        for entry in all.iter().rev().filter(|entry| entry.instance == self.instance) {
+            outbox.push(entry.clone());
+        }
     }
 
-    /// This is what the shared list holds, in any order.
+    /// Adds the entries of the shared list, in any order.
     pub fn merge(&self, found: impl IntoIterator<Item = AuditEntry>) {
         let is_short = |entry: &AuditEntry| {
             [&entry.by, &entry.action, &entry.target, &entry.detail, &entry.instance]
                 .into_iter()
-                .all(|text| text.len() <= LONGEST)
+                .all(|text| text.len() <= MAX_TEXT_BYTES)
         };
-        self.held.lock().add(found.into_iter().filter(is_short));
+        self.entries.lock().add(found.into_iter().filter(is_short));
     }
 }
 
 impl Entries {
     fn add(&mut self, entries: impl IntoIterator<Item = AuditEntry>) {
-        self.entries.extend(entries);
-        self.entries.sort_by_key(|entry| Reverse((entry.time, entry.id)));
-        self.entries.dedup_by_key(|entry| (entry.time, entry.id));
-        self.entries.truncate(MAX_AUDIT_ENTRIES);
+        self.all.extend(entries);
+        self.all.sort_by_key(|entry| Reverse((entry.time, entry.id)));
+        self.all.dedup_by_key(|entry| (entry.time, entry.id));
+        self.all.truncate(MAX_AUDIT_ENTRIES);
     }
 }
 
-fn cut(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST)]
+fn truncate(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_TEXT_BYTES)]
 }
 
 impl std::fmt::Debug for AuditLog {
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_come_first_and_the_oldest_go() {
+    fn entries_are_listed_newest_first_and_the_oldest_are_dropped() {
         let clock = Arc::new(ManualClock::new(0));
         let log = AuditLog::new(Arc::clone(&clock) as Arc<dyn Clock>, "one", true);
         for n in 0..MAX_AUDIT_ENTRIES + 2 {
@@ -151,19 +153,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_others_did_is_told_once() {
+    fn entries_of_others_are_merged_once() {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(5));
         let (one, other) =
             (AuditLog::new(Arc::clone(&clock), "one", true), AuditLog::new(clock, "other", true));
         one.write("operator at 127.0.0.1", "lift", "ip:203.0.113.7", "");
-        let told = one.pending(9);
-        one.ack(&told);
+        let sent = one.pending(9);
+        one.ack(&sent);
         assert_eq!(one.pending(9), []);
-        other.merge(told.clone());
-        other.merge(told);
+        for _ in 0..2 {
+            other.merge(sent.iter().map(|sent| sent.item.clone()));
+        }
         assert_eq!(targets(&other), ["ip:203.0.113.7"]);
         one.resend_all();
         other.resend_all();
-        assert_eq!((one.pending(9).len(), other.pending(9).len()), (1, 0), "each tells its own");
+        assert_eq!((one.pending(9).len(), other.pending(9).len()), (1, 0), "each sends its own");
     }
 }

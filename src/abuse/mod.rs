@@ -13,6 +13,7 @@ mod audit_log;
 pub mod bans;
 mod clients;
 mod names;
+mod outbox;
 mod recording;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -26,4 +27,5 @@ pub use clients::{
     UserAddress, UserAddresses, slices,
 };
 pub use names::UserNaming;
+pub use outbox::Pending;
 pub use recording::{Collector, Denial, Recorder};

@@ -86,7 +86,7 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
         key.as_ref().is_none_or(|key| ban.key == *key)
             && prefix.is_none_or(|prefix| matches!(&ban.key, Key::Address(net) if prefix.contains(net)))
     });
-    let last = found.bans.last().filter(|_| found.goes_on);
+    let last = found.bans.last().filter(|_| found.has_more);
     let cursor = last.map(|last| {
         let (until, key, is_shadow) = BanTable::position(last);
         encode_cursor(&(until, key.to_string(), is_shadow))

@@ -56,7 +56,7 @@ fn registry(config: &Config, policies: &[Policy], metrics: &Arc<Metrics>, events
 
 /// The names of bans, in the order of their indexes in records.
 pub(super) fn ban_names(config: &Config) -> Vec<String> {
-    let rules = Rule::all(config.bans.iter().map(Arc::as_ref));
+    let rules = Rule::from_config(config.bans.iter().map(Arc::as_ref));
     rules.iter().map(|rule| &*rule.name).chain([MANUAL]).map(str::to_owned).collect()
 }
 

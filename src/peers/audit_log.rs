@@ -4,9 +4,9 @@ use std::{cell::RefCell, sync::LazyLock};
 
 use bb8_redis::redis::{self, RedisResult, Script, aio::MultiplexedConnection};
 
-use crate::abuse::{AuditEntry, AuditLog, MAX_AUDIT_ENTRIES};
+use crate::abuse::{AuditEntry, AuditLog, MAX_AUDIT_ENTRIES, Pending};
 
-static NOTE: LazyLock<Script> = LazyLock::new(|| {
+static APPEND: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/audit_log.lua")))
 });
 
@@ -15,11 +15,11 @@ const BATCH: usize = 64;
 /// How long the list stays after the last entry: 366 days, in milliseconds.
 const EXPIRE_AFTER: u64 = 366 * 86_400_000;
 
-/// The list, as far as it is known.
+/// The shared list.
 #[derive(Debug)]
 pub(super) struct SharedAuditLog {
     key: String,
-    /// Its newest entry when it was read last.
+    /// The newest entry when the list was read last.
     newest: RefCell<Option<Vec<u8>>>,
 }
 
@@ -28,7 +28,7 @@ impl SharedAuditLog {
         Self { key: format!("{prefix}:{{audit}}"), newest: RefCell::default() }
     }
 
-    /// Appends what was done here.
+    /// Appends the pending entries of this instance.
     pub(super) async fn push(
         &self,
         connection: &mut MultiplexedConnection,
@@ -38,10 +38,10 @@ impl SharedAuditLog {
         if entries.is_empty() {
             return Ok(());
         }
-        let mut call = NOTE.key(&self.key);
+        let mut call = APPEND.key(&self.key);
         call.arg(MAX_AUDIT_ENTRIES).arg(EXPIRE_AFTER);
-        for entry in &entries {
-            // Strings and numbers: there is nothing in it that JSON could not say.
+        for Pending { item: entry, .. } in &entries {
+            // Strings and numbers: this can't fail.
             call.arg(serde_json::to_string(entry).unwrap_or_default());
         }
         let _count: u64 = call.invoke_async(connection).await?;
@@ -49,7 +49,7 @@ impl SharedAuditLog {
         Ok(())
     }
 
-    /// Reads what others have done, where there is something new.
+    /// Reads the entries of other instances, if there are new ones.
     pub(super) async fn pull(
         &self,
         connection: &mut MultiplexedConnection,

@@ -60,7 +60,7 @@ impl Rules {
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
             claims: forwarding_headers::configured_claims(&config),
-            bans: bans::Rule::all(config.bans.iter().map(Arc::as_ref)),
+            bans: bans::Rule::from_config(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,
         })

@@ -1,8 +1,8 @@
-//! A ban.
+//! A ban, by hand or by a rule.
 
 use super::Key;
 
-/// What bans by hand are called where those of rules have their rule's name.
+/// The name of bans by hand, where others have the name of their rule.
 pub const MANUAL: &str = "ban";
 
 /// A ban. Times are microseconds since the Unix epoch.
@@ -14,25 +14,25 @@ pub struct Ban {
     pub reason: String,
     /// `operator at 127.0.0.1`, or the rule: `bans.hammering`.
     pub by: String,
-    /// How often in a row the rule has banned this key, this time included; 0 where an operator did.
+    /// How often in a row the rule has banned this key, this time included; 0 for a ban by hand.
     pub level: u32,
     /// Recorded and counted; no request is denied.
     pub is_shadow: bool,
 }
 
 impl Ban {
-    /// Whether an operator gave it.
+    /// Whether an operator issued it.
     pub fn is_manual(&self) -> bool {
         self.level == 0
     }
 
-    /// What denials by it are listed under: the rule, or [`MANUAL`].
+    /// The name that its denials are listed under: the rule, or [`MANUAL`].
     pub fn name(&self) -> &str {
         if self.is_manual() { MANUAL } else { &self.by }
     }
 
-    /// Whether it shuts anybody out at this time.
-    pub fn holds(&self, now: i64) -> bool {
+    /// Whether it has not ended yet.
+    pub fn is_active(&self, now: i64) -> bool {
         now < self.until
     }
 }

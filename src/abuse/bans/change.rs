@@ -1,36 +1,37 @@
-//! What instances tell one another of bans.
+//! The messages that replicate bans between instances.
 
 use std::sync::Arc;
 
 use super::{Ban, Key};
 
-/// What the others are to be told.
+/// What happened at this instance and is sent to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BanUpdate {
-    /// An operator's ban: it takes the place of what there is for its key.
-    Put(Arc<Ban>),
-    /// One that this instance gave by itself, or knows when others have lost it: one that ends later stays.
+    /// A ban by hand: it replaces the ban of its key.
+    Replace(Arc<Ban>),
+    /// A ban that this instance issued by itself, or still knows when the others have lost theirs: a ban of the key that
+    /// ends later stays.
     Merge(Arc<Ban>),
-    /// Nobody is banned by this key any more, and its ladders are forgotten.
+    /// The bans of this key are lifted, and its ladders forgotten.
     Lift(Key),
 }
 
 impl BanUpdate {
-    /// Whom it is about.
+    /// The key whose bans change.
     pub fn key(&self) -> &Key {
         match self {
-            Self::Put(ban) | Self::Merge(ban) => &ban.key,
+            Self::Replace(ban) | Self::Merge(ban) => &ban.key,
             Self::Lift(key) => key,
         }
     }
 }
 
-/// What has changed for all of them.
+/// What has changed for all instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BanChange {
-    /// Somebody is banned; it takes the place of what there is for its key and mode.
+    /// A ban that replaces the one of its key and mode.
     Banned(Ban),
-    /// Nobody is banned by this key any more.
+    /// The bans of this key are lifted.
     Lifted(Key),
     /// This ban had to make room for others.
     Dropped { key: Key, is_shadow: bool },

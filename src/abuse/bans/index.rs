@@ -1,4 +1,4 @@
-//! The bans, by whom they are of.
+//! Bans by key, and by their ends.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -11,7 +11,8 @@ use ipnet::IpNet;
 
 use super::{Ban, Key, prefix_lengths::PrefixLengths};
 
-/// The place of a ban among all: these are in ascending order of their ends. The mode, since a key may have one of each.
+/// The position of a ban among all, in ascending order: its end, its key, and whether it is a shadow ban, since a key may
+/// have one of each mode.
 pub type BanPosition = (i64, Key, bool);
 
 /// A key has one ban of each mode at most.
@@ -22,7 +23,7 @@ pub(super) struct BanIndex {
     v4: PrefixLengths,
     v6: PrefixLengths,
     users: usize,
-    /// Of each mode.
+    /// Bans of each mode.
     modes: [u64; 2],
 }
 
@@ -31,7 +32,7 @@ impl BanIndex {
         self.by_end.len()
     }
 
-    /// How many hold, those that are enforced first. Looks at none but those that have ended.
+    /// How many are in force: first the enforced, then the shadow bans. Looks only at bans that have ended.
     pub(super) fn totals(&self, now: i64) -> [u64; 2] {
         let mut totals = self.modes;
         for (.., is_shadow) in self.by_end.iter().take_while(|(until, ..)| *until <= now) {
@@ -40,11 +41,11 @@ impl BanIndex {
         totals
     }
 
-    /// Puts a ban in the place of what there is for its key and mode, and gives that.
-    pub(super) fn put(&mut self, ban: Arc<Ban>) -> Option<Arc<Ban>> {
+    /// Inserts a ban, and returns the one of its key and mode that it replaces.
+    pub(super) fn insert(&mut self, ban: Arc<Ban>) -> Option<Arc<Ban>> {
         let replaced = self.remove(&ban.key, ban.is_shadow);
         self.by_end.insert(position(&ban));
-        let held = self.by_key.entry(ban.key.clone()).or_insert_with(|| {
+        let modes = self.by_key.entry(ban.key.clone()).or_insert_with(|| {
             match &ban.key {
                 Key::Address(IpNet::V4(net)) => self.v4.add(net.prefix_len()),
                 Key::Address(IpNet::V6(net)) => self.v6.add(net.prefix_len()),
@@ -53,17 +54,17 @@ impl BanIndex {
             [None, None]
         });
         let mode = usize::from(ban.is_shadow);
-        held[mode] = Some(ban);
+        modes[mode] = Some(ban);
         self.modes[mode] += 1;
         replaced
     }
 
     pub(super) fn remove(&mut self, key: &Key, is_shadow: bool) -> Option<Arc<Ban>> {
-        let held = self.by_key.get_mut(key)?;
-        let ban = held[usize::from(is_shadow)].take()?;
+        let modes = self.by_key.get_mut(key)?;
+        let ban = modes[usize::from(is_shadow)].take()?;
         self.by_end.remove(&position(&ban));
         self.modes[usize::from(is_shadow)] -= 1;
-        if held.iter().all(Option::is_none) {
+        if modes.iter().all(Option::is_none) {
             self.by_key.remove(key);
             match key {
                 Key::Address(IpNet::V4(net)) => self.v4.remove(net.prefix_len()),
@@ -74,14 +75,14 @@ impl BanIndex {
         Some(ban)
     }
 
-    /// Removes those of either mode, and gives how many there were.
-    pub(super) fn lift(&mut self, key: &Key) -> u64 {
+    /// Removes the bans of a key in either mode, and returns how many there were.
+    pub(super) fn remove_all(&mut self, key: &Key) -> u64 {
         [false, true].into_iter().filter_map(|is_shadow| self.remove(key, is_shadow)).count() as u64
     }
 
-    /// Removes some of those that have ended. Says whether there may be more.
-    pub(super) fn expire(&mut self, now: i64, most: usize) -> bool {
-        for _ in 0..most {
+    /// Removes up to `max` bans that have ended. Returns whether there may be more.
+    pub(super) fn expire(&mut self, now: i64, max: usize) -> bool {
+        for _ in 0..max {
             match self.by_end.first() {
                 Some((until, ..)) if *until <= now => {}
                 _ => return false,
@@ -97,50 +98,54 @@ impl BanIndex {
         self.by_key.get(key)?[usize::from(is_shadow)].as_ref()
     }
 
-    /// The one that ends first.
-    pub(super) fn first(&self) -> Option<&Arc<Ban>> {
+    /// The ban that ends first.
+    pub(super) fn earliest(&self) -> Option<&Arc<Ban>> {
         let (_, key, is_shadow) = self.by_end.first()?;
         self.get(key, *is_shadow)
     }
 
-    /// Calls `found` for each that is of this address or user: longest prefix first. `user` is asked for only where users
-    /// are banned.
+    /// Calls `found` for each ban of this address or user, the longest prefix first. `user` is called only where users are
+    /// banned.
     pub(super) fn for_each_match(
         &self,
         address: IpAddr,
         user: impl FnOnce() -> Option<Key>,
         mut found: impl FnMut(&Arc<Ban>),
     ) {
-        let mut look = |key: &Key| {
+        let mut visit = |key: &Key| {
             self.by_key.get(key).into_iter().flatten().flatten().for_each(&mut found);
         };
         let address = address.to_canonical();
         let lengths = if address.is_ipv4() { &self.v4 } else { &self.v6 };
         for length in lengths.iter() {
             if let Ok(net) = IpNet::new(address, length) {
-                look(&Key::Address(net.trunc()));
+                visit(&Key::Address(net.trunc()));
             }
         }
         if self.users > 0
             && let Some(user) = user()
         {
-            look(&user);
+            visit(&user);
         }
     }
 
-    /// Those whose prefix holds all of `client`.
+    /// The bans whose prefix contains all of `client`.
     pub(super) fn covering(&self, client: IpNet) -> Vec<Arc<Ban>> {
         let mut found = Vec::new();
-        let wanted = |ban: &Arc<Ban>| matches!(&ban.key, Key::Address(net) if net.contains(&client));
-        self.for_each_match(client.addr(), || None, |ban| found.extend(wanted(ban).then(|| Arc::clone(ban))));
+        let contains = |ban: &Arc<Ban>| matches!(&ban.key, Key::Address(net) if net.contains(&client));
+        self.for_each_match(
+            client.addr(),
+            || None,
+            |ban| found.extend(contains(ban).then(|| Arc::clone(ban))),
+        );
         found
     }
 
-    /// From the one that ends last, or the one behind `after`.
-    pub(super) fn from(&self, after: Option<BanPosition>) -> impl Iterator<Item = &Arc<Ban>> {
+    /// All bans from the one that ends last, or from the next behind `after`.
+    pub(super) fn latest_first(&self, after: Option<BanPosition>) -> impl Iterator<Item = &Arc<Ban>> {
         let end = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let places = self.by_end.range((Bound::Unbounded, end)).rev();
-        places.filter_map(|(_, key, is_shadow)| self.get(key, *is_shadow))
+        let positions = self.by_end.range((Bound::Unbounded, end)).rev();
+        positions.filter_map(|(_, key, is_shadow)| self.get(key, *is_shadow))
     }
 }
 
@@ -176,16 +181,19 @@ mod tests {
         let mut index = BanIndex::default();
         for key in ["ip:203.0.113.7", "ip:203.0.0.0/16", "ip:2001:db8::/32", "ip:2001:db8::/64", "user:acme"]
         {
-            index.put(ban(key, 9, false));
+            index.insert(ban(key, 9, false));
         }
         assert_eq!(found(&index, "203.0.113.7", "bob"), ["ip:203.0.113.7", "ip:203.0.0.0/16"]);
         assert_eq!(found(&index, "::ffff:203.0.9.9", "acme"), ["ip:203.0.0.0/16", "user:acme"]);
         assert_eq!(found(&index, "2001:db8::9", ""), ["ip:2001:db8::/64", "ip:2001:db8::/32"]);
         assert_eq!(found(&index, "203.1.0.1", ""), [""; 0]);
-        let over = |client: &str| index.covering(client.parse().unwrap()).len();
-        assert_eq!([over("203.0.113.7/32"), over("203.0.113.0/24"), over("2001:db8::/64")], [2, 1, 2]);
+        let covering = |client: &str| index.covering(client.parse().unwrap()).len();
+        assert_eq!(
+            [covering("203.0.113.7/32"), covering("203.0.113.0/24"), covering("2001:db8::/64")],
+            [2, 1, 2]
+        );
         for key in ["ip:203.0.113.7", "user:acme"] {
-            assert_eq!(index.lift(&Key::from_canonical(key).unwrap()), 1);
+            assert_eq!(index.remove_all(&Key::from_canonical(key).unwrap()), 1);
         }
         assert_eq!(found(&index, "203.0.113.7", "acme"), ["ip:203.0.0.0/16"]);
     }
@@ -193,12 +201,12 @@ mod tests {
     #[test]
     fn a_key_has_one_ban_of_each_mode() {
         let mut index = BanIndex::default();
-        assert_eq!(index.put(ban("user:acme", 5, false)), None);
-        assert_eq!(index.put(ban("user:acme", 7, true)), None);
-        assert_eq!(index.put(ban("user:acme", 9, false)).map(|ban| ban.until), Some(5));
+        assert_eq!(index.insert(ban("user:acme", 5, false)), None);
+        assert_eq!(index.insert(ban("user:acme", 7, true)), None);
+        assert_eq!(index.insert(ban("user:acme", 9, false)).map(|ban| ban.until), Some(5));
         assert_eq!((index.len(), index.users), (2, 1));
         assert_eq!([6, 7, 9].map(|now| index.totals(now)), [[1, 1], [1, 0], [0, 0]]);
-        assert_eq!(index.first().map(|ban| ban.until), Some(7));
+        assert_eq!(index.earliest().map(|ban| ban.until), Some(7));
         index.expire(8, 9);
         assert_eq!((index.len(), index.users), (1, 1));
         index.expire(9, 9);

@@ -1,4 +1,4 @@
-//! Who is banned: a client's address, a prefix, a user.
+//! What a ban names: the address of a client, a prefix, a user.
 
 use std::{fmt, net::IpAddr};
 
@@ -7,27 +7,27 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::{super::address, user_name};
 
-/// Bytes of a user that an operator names.
-const LONGEST: usize = 1_024;
+/// Longest name of a user that an operator may write, in bytes.
+const MAX_USER_BYTES: usize = 1_024;
 
 /// Written `ip:203.0.113.7`, `ip:10.0.0.0/8`, `user:acme`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Key {
-    /// Without bits behind the prefix; never everybody.
+    /// Without bits behind the prefix, and never the prefix of all addresses.
     Address(IpNet),
-    /// As identifiers of limits write it.
+    /// Encoded as in identifiers of limits.
     User(CompactString),
 }
 
-/// Why nobody can be banned by a key. For operators.
+/// Why a key cannot be banned. For operators.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusableKey {
     #[error("a key is ip:203.0.113.7, ip:10.0.0.0/8 or user:acme, not {0}")]
     Malformed(String),
     #[error("{0} has bits set beyond its prefix length; write ip:{1} to ban the whole prefix")]
-    TooLong(String, IpNet),
+    HostBits(String, IpNet),
     #[error("{0} would ban every client")]
-    Everybody(String),
+    AllAddresses(String),
 }
 
 impl Key {
@@ -40,8 +40,9 @@ impl Key {
         let shown = || text.escape_debug().to_string();
         let malformed = || UnusableKey::Malformed(shown());
         if let Some(user) = text.strip_prefix("user:") {
-            let is_name = !user.is_empty() && user.len() <= LONGEST && !user.chars().any(char::is_control);
-            return if is_name { Ok(Self::User(user_name::user(user))) } else { Err(malformed()) };
+            let is_name =
+                !user.is_empty() && user.len() <= MAX_USER_BYTES && !user.chars().any(char::is_control);
+            return if is_name { Ok(Self::User(user_name::normalize(user))) } else { Err(malformed()) };
         }
         let written = text.strip_prefix("ip:").unwrap_or(text);
         if let Ok(address) = written.parse::<IpAddr>() {
@@ -49,20 +50,20 @@ impl Key {
         }
         let net = written.parse::<IpNet>().map_err(|_| malformed())?;
         if net.trunc() != net {
-            return Err(UnusableKey::TooLong(shown(), canonical(net.trunc())));
+            return Err(UnusableKey::HostBits(shown(), canonical(net.trunc())));
         }
         match canonical(net) {
-            net if net.prefix_len() == 0 => Err(UnusableKey::Everybody(shown())),
+            net if net.prefix_len() == 0 => Err(UnusableKey::AllAddresses(shown())),
             net => Ok(Self::Address(net)),
         }
     }
 
-    /// The key of a user by the name that requests bear, whatever it looks like.
+    /// The key of a user by the name that requests carry, whatever it looks like.
     pub fn from_user_name(name: &str) -> Self {
-        Self::User(user_name::written(name))
+        Self::User(user_name::encode(name))
     }
 
-    /// Reads what [`Key`] writes, and nothing else.
+    /// Parses a key as [`Key`] displays it, and nothing else.
     pub fn from_canonical(text: &str) -> Option<Self> {
         if let Some(user) = text.strip_prefix("user:") {
             let is_name = !user.is_empty() && user_name::is_encoded(user);
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_shut_out_by_the_name_that_he_bears() {
+    fn a_user_is_banned_by_the_name_in_its_requests() {
         for (name, key) in [
             ("acme", "user:acme"),
             ("a+b", "user:a%2Bb"),
@@ -136,19 +137,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_means_nobody_or_everybody_is_refused() {
+    fn malformed_keys_and_all_addresses_are_refused() {
         for text in ["", "ip:", "user:", "acme", "ip:acme", "user:a\nb", "host:a", "ip:10.0.0.0/33"] {
             assert!(parsed(text).unwrap_err().starts_with("a key is ip:"), "{text}");
         }
         for text in ["ip:0.0.0.0/0", "::/0", "ip:::ffff:0.0.0.0/96"] {
             assert!(parsed(text).unwrap_err().ends_with("would ban every client"), "{text}");
         }
-        let said = parsed("ip:10.0.0.1/8").unwrap_err();
-        assert!(said.ends_with("write ip:10.0.0.0/8 to ban the whole prefix"), "{said}");
+        let error = parsed("ip:10.0.0.1/8").unwrap_err();
+        assert!(error.ends_with("write ip:10.0.0.0/8 to ban the whole prefix"), "{error}");
     }
 
     #[test]
-    fn only_what_is_written_so_is_read_back() {
+    fn only_canonical_keys_are_parsed_as_such() {
         for text in
             ["203.0.113.7", "ip:10.0.0.1/8", "ip:0.0.0.0/0", "user:", "user:a:b", "ip:1.2.3.4/32", "x"]
         {

@@ -2,53 +2,53 @@
 
 use super::window::Window;
 
-/// Steps that are told apart.
-const HIGHEST: u32 = 1_000_000;
-/// How long a step is remembered at most, in microseconds: 366 days.
-const REMEMBERED: i64 = 366 * 86_400 * 1_000_000;
+/// The highest level of a ban.
+const MAX_LEVEL: u32 = 1_000_000;
+/// How long a level is remembered at most, in microseconds: 366 days.
+const MAX_MEMORY: i64 = 366 * 86_400 * 1_000_000;
 
-/// What a rule says of a ladder. Microseconds.
+/// The terms of a rule. Times are microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LadderTerms {
-    /// Denials within the window that ban.
+    /// Denials within the window after which a key is banned.
     pub limit: u64,
     pub window: i64,
     /// How long the first ban lasts.
-    pub lasts: i64,
-    /// How much longer each further one is.
+    pub first_duration: i64,
+    /// By what each further ban in a row is longer.
     pub factor: f64,
-    /// How long any lasts at most.
-    pub max: i64,
+    /// How long any ban lasts at most.
+    pub max_duration: i64,
 }
 
-/// Where a key stands.
+/// Where a key stands under one rule.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ladder {
     window: Window,
     /// Bans in a row, as of the end of the last.
     level: u32,
-    /// How long the last ban was, and when it ends.
-    length: i64,
-    ends: i64,
+    /// How long the last ban is, and when it ends.
+    duration: i64,
+    until: i64,
 }
 
-/// A ban is given.
+/// A ban to be issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LadderStep {
     /// Microseconds.
-    pub lasts: i64,
-    /// How often in a row, this time included.
+    pub duration: i64,
+    /// How often in a row the key is banned, this time included.
     pub level: u32,
 }
 
 impl Ladder {
-    /// A ladder on which this ban was given elsewhere.
-    pub fn after(level: u32, length: i64, ends: i64) -> Self {
-        Self { window: Window::default(), level, length, ends }
+    /// The ladder of a key whose last ban is this one.
+    pub fn from_ban(level: u32, duration: i64, until: i64) -> Self {
+        Self { window: Window::default(), level, duration, until }
     }
 
-    /// Counts denials that fell between `first` and `last`. What was denied before the last ban had ended has no weight
-    /// any more. `jitter`: by what this ban's length is multiplied, in millionths.
+    /// Counts denials that fell between `first` and `last`. Those of before the end of the last ban do not count.
+    /// `jitter`: by what the duration of a ban is multiplied, in millionths.
     pub fn count(
         &mut self,
         (first, last, count): (i64, i64, u64),
@@ -56,31 +56,32 @@ impl Ladder {
         jitter: u32,
         now: i64,
     ) -> Option<LadderStep> {
-        if self.ends.saturating_sub(now) > self.length {
+        if self.until.saturating_sub(now) > self.duration {
             // The clock was set back.
             *self = Self::default();
         }
-        if first < self.ends || self.window.add(first, last, count, terms.window, now) < terms.limit {
+        if first < self.until || self.window.add(first, last, count, terms.window, now) < terms.limit {
             return None;
         }
         let level = self.level_at(now);
-        let length = terms.lasts as f64 * terms.factor.powf(f64::from(level)) * f64::from(jitter) / 1e6;
-        let lasts = length.min(terms.max as f64).max(1.0) as i64;
-        let level = (level + 1).min(HIGHEST);
-        *self = Self::after(level, lasts, now.saturating_add(lasts));
-        Some(LadderStep { lasts, level })
+        let duration =
+            terms.first_duration as f64 * terms.factor.powf(f64::from(level)) * f64::from(jitter) / 1e6;
+        let duration = duration.min(terms.max_duration as f64).max(1.0) as i64;
+        let level = (level + 1).min(MAX_LEVEL);
+        *self = Self::from_ban(level, duration, now.saturating_add(duration));
+        Some(LadderStep { duration, level })
     }
 
-    /// Bans in a row as of now: one fewer for each length of the last one that has passed since its end.
+    /// Bans in a row as of now: one fewer each time that the duration of the last ban has passed since its end.
     fn level_at(&self, now: i64) -> u32 {
-        let passed = now.saturating_sub(self.ends).max(0) / self.length.max(1);
+        let passed = now.saturating_sub(self.until).max(0) / self.duration.max(1);
         self.level.saturating_sub(u32::try_from(passed).unwrap_or(u32::MAX))
     }
 
-    /// When nothing of it is of any weight any more.
+    /// When it makes no difference any more.
     pub fn expires(&self, window: i64) -> i64 {
-        let decayed = self.length.saturating_mul(i64::from(self.level)).min(REMEMBERED);
-        self.window.ends(window).max(self.ends.saturating_add(decayed))
+        let decayed = self.duration.saturating_mul(i64::from(self.level)).min(MAX_MEMORY);
+        self.window.expires(window).max(self.until.saturating_add(decayed))
     }
 }
 
@@ -92,27 +93,32 @@ mod tests {
 
     const SECOND: i64 = 1_000_000;
     const NOW: i64 = 1_783_080_001 * SECOND;
-    const TERMS: LadderTerms =
-        LadderTerms { limit: 3, window: 60 * SECOND, lasts: 10 * SECOND, factor: 2.0, max: 50 * SECOND };
+    const TERMS: LadderTerms = LadderTerms {
+        limit: 3,
+        window: 60 * SECOND,
+        first_duration: 10 * SECOND,
+        factor: 2.0,
+        max_duration: 50 * SECOND,
+    };
 
     fn offense(ladder: &mut Ladder, at: i64, count: u64) -> Option<(i64, u32)> {
         let step = ladder.count((at, at, count), &TERMS, 1_000_000, at);
-        step.map(|step| (step.lasts / SECOND, step.level))
+        step.map(|step| (step.duration / SECOND, step.level))
     }
 
     #[test]
     fn each_ban_in_a_row_is_longer_up_to_the_most() {
         let (mut ladder, mut now) = (Ladder::default(), NOW);
-        for (lasts, level) in [(10, 1), (20, 2), (40, 3), (50, 4), (50, 5)] {
+        for (duration, level) in [(10, 1), (20, 2), (40, 3), (50, 4), (50, 5)] {
             assert_eq!(offense(&mut ladder, now, 2), None);
-            assert_eq!(offense(&mut ladder, now, 1), Some((lasts, level)));
+            assert_eq!(offense(&mut ladder, now, 1), Some((duration, level)));
             assert_eq!(offense(&mut ladder, now + 1, 99), None, "it is banned");
-            now += lasts * SECOND;
+            now += duration * SECOND;
         }
     }
 
     #[test]
-    fn a_step_is_lost_for_each_length_of_the_last_ban_without_a_new_one() {
+    fn a_level_is_lost_each_time_the_last_bans_duration_passes_without_a_new_one() {
         let mut climbed = Ladder::default();
         for (at, level) in [(0, 1), (10, 2), (30, 3)] {
             assert_eq!(offense(&mut climbed, NOW + at * SECOND, 3).map(|(_, level)| level), Some(level));
@@ -138,19 +144,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_length_leaves_its_bounds(
-            lasts in SECOND..REMEMBERED,
-            more in 0..REMEMBERED,
+        fn no_duration_leaves_its_bounds(
+            first_duration in SECOND..MAX_MEMORY,
+            more in 0..MAX_MEMORY,
             factor in 1.0..1_000.0_f64,
             jitter in 500_000..1_500_000_u32,
-            level in 0..HIGHEST,
+            level in 0..MAX_LEVEL,
         ) {
-            let max = lasts.saturating_add(more).min(REMEMBERED);
-            let terms = LadderTerms { limit: 1, window: SECOND, lasts, factor, max };
-            let mut ladder = Ladder::after(level, SECOND, NOW);
+            let max_duration = first_duration.saturating_add(more).min(MAX_MEMORY);
+            let terms =
+                LadderTerms { limit: 1, window: SECOND, first_duration, factor, max_duration };
+            let mut ladder = Ladder::from_ban(level, SECOND, NOW);
             let step = ladder.count((NOW, NOW, 1), &terms, jitter, NOW).unwrap();
-            prop_assert!(step.lasts <= max);
-            prop_assert!(step.lasts >= (lasts as f64 * f64::from(jitter) / 1e6) as i64 - 1 || step.lasts == max);
+            prop_assert!(step.duration <= max_duration);
+            prop_assert!(step.duration >= (first_duration as f64 * f64::from(jitter) / 1e6) as i64 - 1 || step.duration == max_duration);
             prop_assert_eq!(step.level, level + 1);
         }
     }

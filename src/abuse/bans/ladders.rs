@@ -1,4 +1,4 @@
-//! The ladders of all keys, where this instance counts by itself.
+//! The ladders of all keys that this instance counts by itself.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -7,9 +7,9 @@ use std::{
 
 use smallvec::SmallVec;
 
-use super::{Key, Ladder, LadderStep, MOST, Offense};
+use super::{Key, Ladder, LadderStep, MAX_BANS, Offense};
 
-/// Ladders by key and rule. The key that is forgotten first anyway goes where there are too many.
+/// Ladders by key and rule. Of too many, those of the key that expires first are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Ladders {
     by_key: HashMap<Key, KeyLadders>,
@@ -24,7 +24,7 @@ struct KeyLadders {
 }
 
 impl Ladders {
-    /// See [`Ladder::count`]. `level`: on which step the key stands where nothing is known of it.
+    /// See [`Ladder::count`]. `known`: where the key stands if it has no ladder of this rule yet.
     pub(super) fn count(
         &mut self,
         offense: &Offense,
@@ -45,22 +45,22 @@ impl Ladders {
         self.by_expiry.remove(&(counted.expires, key.clone()));
         self.by_expiry.insert((expires, key.clone()));
         counted.expires = expires;
-        self.shrink(now);
+        self.expire(now);
         step
     }
 
-    /// Whoever was counted as this is not known any more.
+    /// Forgets the ladders of a key.
     pub(super) fn forget(&mut self, key: &Key) {
         if let Some(counted) = self.by_key.remove(key) {
             self.by_expiry.remove(&(counted.expires, key.clone()));
         }
     }
 
-    /// Forgets some of what has expired, and what is too much.
-    pub(super) fn shrink(&mut self, now: i64) {
+    /// Forgets some of the keys that have expired, and of too many those that expire first.
+    pub(super) fn expire(&mut self, now: i64) {
         for _ in 0..2 {
             match self.by_expiry.first() {
-                Some((expires, _)) if *expires <= now || self.by_key.len() > MOST => {}
+                Some((expires, _)) if *expires <= now || self.by_key.len() > MAX_BANS => {}
                 _ => return,
             }
             if let Some((_, key)) = self.by_expiry.pop_first() {
@@ -85,17 +85,17 @@ mod tests {
     }
 
     #[test]
-    fn there_are_never_too_many_and_the_oldest_go_first() {
+    fn of_too_many_keys_the_one_that_expires_first_is_dropped() {
         let mut ladders = Ladders::default();
-        for user in 0..MOST + 10 {
+        for user in 0..MAX_BANS + 10 {
             ladders.count(&offense(user, user as i64), 1_000_000, 0, Ladder::default());
         }
-        assert_eq!((ladders.by_key.len(), ladders.by_expiry.len()), (MOST, MOST));
+        assert_eq!((ladders.by_key.len(), ladders.by_expiry.len()), (MAX_BANS, MAX_BANS));
         assert!(!ladders.by_key.contains_key(&Key::User("9".into())));
         assert!(ladders.by_key.contains_key(&Key::User("10".into())));
         ladders.forget(&Key::User("10".into()));
-        for _ in 0..MOST {
-            ladders.shrink(i64::MAX);
+        for _ in 0..MAX_BANS {
+            ladders.expire(i64::MAX);
         }
         assert_eq!((ladders.by_key.len(), ladders.by_expiry.len()), (0, 0));
     }

@@ -1,18 +1,22 @@
 //! Bans: those that an operator gives, and those that rules give, longer each time in a row.
 //!
-//! A worker looks into [`BanTable`] on the way of a request, and notes what policies denied in [`OffenseRecorder`], which it hands over
-//! every tick. Off the way of requests these are counted by key, and whoever has too many within the window of a
-//! [`Rule`] climbs a step of its [ladder](ladder::Ladder). Where instances share a store they are counted there, so that
-//! all count together and ban once; while it is away each counts alone, and tells of its bans afterwards.
+//! A worker looks into the [`BanTable`] on the way of a request, and notes what policies denied in its
+//! [`OffenseRecorder`], which it hands over every tick. Off the way of requests the offenses are counted by key: a key that
+//! has too many within the window of a [`Rule`] is banned, and climbs a step of its [ladder](Ladder). Instances that share
+//! a store count there, so that all count together and ban once. While the store is away each counts by itself, and sends
+//! its bans afterwards.
 
+mod announcements;
 mod ban;
 mod change;
 mod index;
 mod key;
 mod ladder;
 mod ladders;
+mod offense_counter;
 mod offenses;
 mod prefix_lengths;
+mod replication;
 mod rule;
 mod table;
 mod user_name;
@@ -27,5 +31,5 @@ pub use offenses::{Offense, OffenseRecorder};
 pub use rule::Rule;
 pub use table::{BanPage, BanTable};
 
-/// Bans held, and keys counted, at most.
-pub const MOST: usize = 100_000;
+/// Bans at most, and keys with ladders at most.
+pub const MAX_BANS: usize = 100_000;

@@ -1,4 +1,4 @@
-//! A worker's notes of denied requests that rules count. On the way of a request: what is here has to be cheap.
+//! Denied requests that rules count, as a worker notes them. On the way of a request: what is here has to be cheap.
 
 use std::{
     cell::{Cell, RefCell},
@@ -10,16 +10,16 @@ use compact_str::CompactString;
 
 use super::{BanTable, Key, Rule};
 
-/// Keys noted a tick; denials of more count for nobody.
-const KEYS: usize = 1_024;
+/// Keys noted a tick; denials of more are dropped.
+const MAX_KEYS: usize = 1_024;
 
-/// Denied requests of one key, as one rule counts them.
+/// Denied requests of one key that one rule counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offense {
     pub rule: Arc<Rule>,
     pub key: Key,
     pub count: u64,
-    /// When the first and the last of them were, in microseconds since the Unix epoch.
+    /// The times of the first and the last of them, in microseconds since the Unix epoch.
     pub first: i64,
     pub last: i64,
 }
@@ -31,13 +31,18 @@ impl Offense {
         self.first = self.first.min(other.first);
         self.last = self.last.max(other.last);
     }
+
+    /// Whether the last of them still counts at `now`.
+    pub(super) fn is_within_window(&self, now: i64) -> bool {
+        self.last.saturating_add(self.rule.terms.window) > now
+    }
 }
 
 /// Notes denied requests. Belongs to one thread.
 #[derive(Debug)]
 pub struct OffenseRecorder {
     bans: Arc<BanTable>,
-    /// By the rule's address in memory, which it has for as long as it is noted here, and the identifier.
+    /// By the rule's address in memory, which stays the same while the rule is held here, and the identifier.
     pending: RefCell<HashMap<(usize, CompactString), PendingOffense, foldhash::fast::RandomState>>,
     dropped: Cell<u64>,
 }
@@ -51,12 +56,12 @@ struct PendingOffense {
 }
 
 impl OffenseRecorder {
-    /// Notes that are handed over to `bans`.
+    /// An empty recorder that hands over to `bans`.
     pub fn new(bans: Arc<BanTable>) -> Self {
         Self { bans, pending: RefCell::default(), dropped: Cell::new(0) }
     }
 
-    /// Notes that a policy denied a request of `identifier` (`ip:203.0.113.7`), which is what the rule counts by. `now`:
+    /// Notes that a policy denied a request. `identifier`: what the rule counts by, such as `ip:203.0.113.7`. `now`:
     /// microseconds since the Unix epoch.
     pub fn note(&self, rule: &Arc<Rule>, identifier: CompactString, now: i64) {
         let mut pending = self.pending.borrow_mut();
@@ -64,14 +69,14 @@ impl OffenseRecorder {
         if let Some(noted) = pending.get_mut(&key) {
             noted.count += 1;
             noted.last = noted.last.max(now);
-        } else if pending.len() < KEYS {
+        } else if pending.len() < MAX_KEYS {
             pending.insert(key, PendingOffense { rule: Arc::clone(rule), count: 1, first: now, last: now });
         } else {
             self.dropped.set(self.dropped.get() + 1);
         }
     }
 
-    /// Hands over what was noted. To be called every 100 ms.
+    /// Hands over the notes. To be called every 100 ms.
     pub fn flush(&self) {
         let mut pending = self.pending.borrow_mut();
         let dropped = self.dropped.take();

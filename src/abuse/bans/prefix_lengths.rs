@@ -1,8 +1,8 @@
-//! Which lengths prefixes have: an address is looked up once for each.
+//! The lengths of banned prefixes: an address is looked up once for each length.
 
 use smallvec::SmallVec;
 
-/// Lengths of prefixes, and how many have each.
+/// Lengths of prefixes, the longest first, and how many prefixes have each.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PrefixLengths(SmallVec<[(u8, usize); 4]>);
 

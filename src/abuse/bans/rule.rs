@@ -1,18 +1,18 @@
-//! A rule by which somebody is banned.
+//! A rule of the configuration that bans keys.
 
 use std::{sync::Arc, time::Duration};
 
 use super::LadderTerms;
 use crate::config::model::{BanKey, BanRule, Mode};
 
-/// What the configuration says, in the units of the ladder.
+/// A configured rule, in the units of the ladder.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
     /// `bans.hammering`
     pub name: Arc<str>,
     pub key: BanKey,
     pub terms: LadderTerms,
-    /// By what share each ban is longer or shorter at random.
+    /// By what share a ban is longer or shorter at most, at random.
     pub jitter: f64,
     pub is_shadow: bool,
     /// `20 denied requests within 1m`
@@ -20,8 +20,8 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// All rules, in the configuration's order.
-    pub fn all<'a>(rules: impl IntoIterator<Item = &'a BanRule>) -> Vec<Arc<Self>> {
+    /// All rules, in the order of the configuration.
+    pub fn from_config<'a>(rules: impl IntoIterator<Item = &'a BanRule>) -> Vec<Arc<Self>> {
         rules.into_iter().map(|rule| Arc::new(Self::new(rule))).collect()
     }
 
@@ -34,9 +34,9 @@ impl Rule {
             terms: LadderTerms {
                 limit: rule.after.limit,
                 window,
-                lasts: micros(rule.first_duration),
+                first_duration: micros(rule.first_duration),
                 factor: rule.factor,
-                max: micros(rule.max),
+                max_duration: micros(rule.max),
             },
             jitter: rule.jitter,
             is_shadow: rule.mode == Mode::Shadow,
@@ -48,8 +48,8 @@ impl Rule {
         }
     }
 
-    /// By what the next ban is longer or shorter, drawn at random, in millionths.
-    pub fn draw(&self) -> u32 {
+    /// By what the duration of the next ban is multiplied, drawn at random, in millionths.
+    pub fn draw_jitter(&self) -> u32 {
         let share = self.jitter * (fastrand::f64() * 2.0 - 1.0);
         ((1.0 + share) * 1e6) as u32
     }
@@ -97,11 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn no_draw_leaves_the_jitter() {
+    fn no_draw_exceeds_the_jitter() {
         let rule = Rule::new(&BanRule { jitter: 0.1, ..testing::configured() });
-        let draws: Vec<u32> = (0..10_000).map(|_| rule.draw()).collect();
+        let draws: Vec<u32> = (0..10_000).map(|_| rule.draw_jitter()).collect();
         assert!(draws.iter().all(|draw| (899_999..=1_100_000).contains(draw)));
         assert!(draws.iter().any(|draw| *draw < 950_000) && draws.iter().any(|draw| *draw > 1_050_000));
-        assert_eq!(testing::rule().draw(), 1_000_000);
+        assert_eq!(testing::rule().draw_jitter(), 1_000_000);
     }
 }

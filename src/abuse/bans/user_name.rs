@@ -1,4 +1,4 @@
-//! Users as keys write them: the same that identifiers of limits do.
+//! The encoding of users in keys of bans, the same as in identifiers of limits.
 
 use std::fmt::Write;
 
@@ -6,19 +6,19 @@ use compact_str::CompactString;
 use percent_encoding::percent_encode_byte;
 use sha2::{Digest, Sha256};
 
-/// Bytes of a name that is written out. Of a longer one, only a hash is.
-const LONGEST: usize = 128;
+/// Longest name that is encoded, in bytes. A longer one is replaced by its hash.
+const MAX_NAME_BYTES: usize = 128;
 
-/// What an operator calls a user, as keys write it. What is written so already, as the admin port shows it, stays as it
-/// is; of any other name `{ } + : %` and control characters are percent-encoded.
-pub(super) fn user(name: &str) -> CompactString {
-    if is_encoded(name) { name.into() } else { written(name) }
+/// Encodes the name of a user as an operator writes it. A name that is encoded already, as the admin API shows it, stays
+/// as it is.
+pub(super) fn normalize(name: &str) -> CompactString {
+    if is_encoded(name) { name.into() } else { encode(name) }
 }
 
-/// A user's name as it is, as keys write it.
-pub(super) fn written(name: &str) -> CompactString {
+/// Encodes the name of a user as requests carry it: `{ } + : %` and control characters are percent-encoded.
+pub(super) fn encode(name: &str) -> CompactString {
     let mut out = CompactString::const_new("");
-    if name.len() > LONGEST {
+    if name.len() > MAX_NAME_BYTES {
         out.push_str("%sha256-");
         for byte in &Sha256::digest(name)[..16] {
             // Writing to a string cannot fail.
@@ -38,7 +38,7 @@ pub(super) fn written(name: &str) -> CompactString {
     out
 }
 
-/// Whether keys may write a user so.
+/// Whether this may be the encoding of a name.
 pub(super) fn is_encoded(name: &str) -> bool {
     if let Some(hash) = name.strip_prefix("%sha256-") {
         return hash.len() == 32 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -47,8 +47,8 @@ pub(super) fn is_encoded(name: &str) -> bool {
         let digits = rest.as_bytes().get(..2).unwrap_or_default();
         digits.len() == 2 && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'F'))
     });
-    // Each of at most as many bytes was written as three.
-    escapes && name.len() <= LONGEST * 3 && !name.chars().any(is_special)
+    // An escape writes a byte as three.
+    escapes && name.len() <= MAX_NAME_BYTES * 3 && !name.chars().any(is_special)
 }
 
 fn is_special(character: char) -> bool {
@@ -60,8 +60,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_written_as_in_keys_and_what_is_written_so_stays() {
-        for (name, written) in [
+    fn names_are_encoded_and_encoded_names_stay() {
+        for (name, encoded) in [
             ("acme", "acme"),
             ("a+b@example.com", "a%2Bb@example.com"),
             ("a:b", "a%3Ab"),
@@ -70,12 +70,12 @@ mod tests {
             ("a%3Ab", "a%3Ab"),
             ("\u{85}", "%C2%85"),
         ] {
-            assert_eq!(user(name), written);
-            assert_eq!(user(&user(name)), written);
+            assert_eq!(normalize(name), encoded);
+            assert_eq!(normalize(&normalize(name)), encoded);
         }
-        let long = user(&"u".repeat(LONGEST + 300));
+        let long = normalize(&"u".repeat(MAX_NAME_BYTES + 300));
         assert!(long.starts_with("%sha256-") && is_encoded(&long), "{long}");
-        assert_eq!(user(&long), long);
+        assert_eq!(normalize(&long), long);
         for foreign in ["%", "%4", "%sha256-", "a:b", "%c2"] {
             assert!(!is_encoded(foreign), "{foreign}");
         }

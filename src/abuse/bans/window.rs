@@ -1,9 +1,9 @@
-//! How many denials fell into the last window. Pure.
+//! Counts the denials of a sliding window in buckets. Pure.
 
-/// Into which a window is cut: what is summed spans no more than the window, and no less than seven eighths of it.
+/// Buckets of a window: the sum spans no more than the window, and no less than seven eighths of it.
 pub const BUCKETS: usize = 8;
 
-/// Counts of a window. Times and windows in microseconds.
+/// The counts of a window. Times and windows are microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Window {
     /// When the last denial was.
@@ -14,22 +14,22 @@ pub struct Window {
 }
 
 impl Window {
-    /// Counts denials that fell between `first` and `last`, and gives how many there were in the window that ends with the
-    /// last of all: never one too many, since all of them count as of `first`.
+    /// Counts denials that fell between `first` and `last`, and returns how many there were in the window that ends with
+    /// the last of all: never too many, since all of them count as of `first`.
     pub fn add(&mut self, first: i64, last: i64, count: u64, window: i64, now: i64) -> u64 {
         let (width, latest) = (width(window), now.saturating_add(window));
         if self.latest > latest || self.newest > latest.div_euclid(width) {
             // The clock was set back; or the window was shorter, and its buckets had other numbers.
             *self = Self::default();
         }
-        let bucket = part(first, window);
+        let bucket = bucket(first, window);
         for passed in (self.newest.saturating_add(1)..=bucket).rev().take(BUCKETS) {
             self.counts[slot(passed)] = 0;
         }
         self.newest = self.newest.max(bucket);
         if bucket > self.newest - BUCKETS as i64 {
-            let held = &mut self.counts[slot(bucket)];
-            *held = held.saturating_add(count);
+            let counted = &mut self.counts[slot(bucket)];
+            *counted = counted.saturating_add(count);
         }
         self.latest = self.latest.max(last);
         let begins = self.latest.saturating_sub(window);
@@ -38,14 +38,14 @@ impl Window {
         inside.fold(0, |sum, bucket| sum.saturating_add(self.counts[slot(bucket)]))
     }
 
-    /// When nothing of it counts any more.
-    pub fn ends(&self, window: i64) -> i64 {
+    /// When none of the denials counts any more.
+    pub fn expires(&self, window: i64) -> i64 {
         self.latest.saturating_add(window)
     }
 }
 
-/// The number of the part of a window in which a time is.
-pub(super) fn part(time: i64, window: i64) -> i64 {
+/// The number of the bucket that a time falls into, counted from the epoch.
+pub(super) fn bucket(time: i64, window: i64) -> i64 {
     time.div_euclid(width(window))
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_window_is_said_to_hold_more_than_it_does_nor_much_less(
+        fn a_sum_is_never_too_large_and_little_too_small(
             window in 1_000..10_000_000_i64,
             steps in prop::collection::vec((0..2_000_000_i64, 0..200_000_i64, 1..20_u64), 1..40),
         ) {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_late_counts_where_it_fell() {
+    fn late_denials_count_in_their_own_bucket() {
         let mut window = Window::default();
         assert_eq!(window.add(NOW, NOW, 3, 8_000, NOW), 3);
         assert_eq!(window.add(NOW - 3_000, NOW - 3_000, 2, 8_000, NOW), 5);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn another_window_counts_anew() {
+    fn a_changed_window_starts_anew() {
         for (before, after) in [(1_000_000, 60_000_000), (60_000_000, 1_000_000), (1_000_000, 1_001_000)] {
             let mut window = Window::default();
             window.add(NOW, NOW, 3, before, NOW);
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_back_freezes_nothing() {
+    fn a_clock_set_back_starts_anew() {
         let mut window = Window::default();
         window.add(NOW, NOW, 3, 1_000, NOW);
         let earlier = NOW - 1_000_000;

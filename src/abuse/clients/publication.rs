@@ -1,4 +1,8 @@
-//! What the archive is still to be told of an address.
+//! What of a client is still to be published in the archive, and when.
+//!
+//! This is no [`Outbox`](super::super::outbox::Outbox): clients are due by time, not in the order of their changes. A client
+//! that changes again within [`PublishState::INTERVAL`] waits until that has passed, behind clients that change later but
+//! were not published lately; and one acknowledgement may leave it due, since its users are sent a slice of time at a time.
 
 use std::collections::HashSet;
 

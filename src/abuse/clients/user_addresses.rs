@@ -7,9 +7,12 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::super::recording::masking::DeniedUser;
+use super::super::{
+    outbox::{Outbox, Pending},
+    recording::masking::DeniedUser,
+};
 
-/// Users at addresses; those of the user who was denied longest ago go first.
+/// Pairs of a user and an address at most; those of the user whose last denial is longest ago are dropped first.
 pub const USER_ADDRESSES: usize = 200_000;
 /// Addresses of one user; the one with the oldest denial is evicted first.
 pub const ADDRESSES_PER_USER: usize = 2_048;
@@ -24,24 +27,24 @@ pub struct UserAddress {
     pub last: i64,
 }
 
-/// One that the archive is to be told of.
+/// A user at an address as it is to be written to the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingUpdate {
+    /// Its number in the outbox, by which it is acknowledged.
+    sequence: u64,
     /// The user's name as stored.
     pub user: Arc<str>,
     pub user_address: UserAddress,
 }
 
-/// All that this instance saw.
-#[derive(Debug, Default)]
+/// The denials of this instance by user, then by address.
+#[derive(Debug)]
 pub(super) struct UserAddressIndex {
     by_user: HashMap<Arc<str>, UserEntry, foldhash::fast::RandomState>,
     by_last: BTreeSet<(i64, Arc<str>)>,
     by_address: BTreeSet<(IpNet, Arc<str>)>,
-    /// Those that the archive is to be told of, the one that waits longest first.
-    due: BTreeMap<u64, (Arc<str>, IpNet)>,
-    /// What the next one that is due is numbered.
-    next: u64,
+    /// Which of them are to be written to the archive. What is written is read from here when it is sent.
+    outbox: Outbox<(Arc<str>, IpNet)>,
     /// Whether there is an archive.
     pub(super) is_shared: bool,
 }
@@ -56,12 +59,20 @@ struct UserEntry {
 struct AddressStats {
     denied: u64,
     last: i64,
-    due: Option<u64>,
+    /// Its number in the outbox, where it waits at most once.
+    queued: Option<u64>,
 }
 
 impl UserAddressIndex {
     pub(super) fn new() -> Self {
-        Self { is_shared: true, ..Self::default() }
+        Self {
+            by_user: HashMap::default(),
+            by_last: BTreeSet::new(),
+            by_address: BTreeSet::new(),
+            // Each pair waits at most once and leaves with its entry: the bound, one above that of the entries, drops none.
+            outbox: Outbox::new(USER_ADDRESSES + 1),
+            is_shared: true,
+        }
     }
 
     pub(super) fn add(&mut self, address: IpNet, who: &DeniedUser) {
@@ -75,14 +86,15 @@ impl UserAddressIndex {
             known.last = who.last;
             self.by_last.insert((who.last, Arc::clone(&user)));
         }
-        let seen =
-            known.addresses.entry(address).or_insert(AddressStats { denied: 0, last: who.last, due: None });
+        let seen = known.addresses.entry(address).or_insert(AddressStats {
+            denied: 0,
+            last: who.last,
+            queued: None,
+        });
         seen.denied = seen.denied.saturating_add(who.denied);
         seen.last = seen.last.max(who.last);
-        if seen.due.is_none() && self.is_shared {
-            seen.due = Some(self.next);
-            self.due.insert(self.next, (Arc::clone(&user), address));
-            self.next += 1;
+        if seen.queued.is_none() && self.is_shared {
+            seen.queued = Some(self.outbox.push((Arc::clone(&user), address)).0);
         }
         let is_crowded = known.addresses.len() > ADDRESSES_PER_USER;
         self.by_address.insert((address, Arc::clone(&user)));
@@ -95,7 +107,7 @@ impl UserAddressIndex {
         }
     }
 
-    /// From where a user was denied, but for what is `retain` microseconds ago.
+    /// From which addresses a user was denied in the last `retain` microseconds.
     pub(super) fn addresses_of(&self, user: &str, retain: i64, now: i64) -> Vec<UserAddress> {
         let seen = self.by_user.get(user).into_iter().flat_map(|user| &user.addresses);
         let lately = seen.filter(|(_, seen)| seen.last.saturating_add(retain) > now);
@@ -109,7 +121,7 @@ impl UserAddressIndex {
         users.iter().for_each(|user| self.remove_one(user, address));
     }
 
-    /// Forgets `max` users who were denied last at `until` or before.
+    /// Forgets up to `max` users whose last denial was at `until` or before.
     pub(super) fn expire(&mut self, until: i64, max: usize) {
         for _ in 0..max {
             match self.by_last.first().filter(|(last, _)| *last <= until).cloned() {
@@ -119,46 +131,38 @@ impl UserAddressIndex {
         }
     }
 
-    /// What the archive is to be told of, `max` of it: until [`UserAddressIndex::ack`].
+    /// Up to `max` updates to be written to the archive, the one that waits longest first. They stay until
+    /// [`UserAddressIndex::ack`].
     pub(super) fn pending(&self, max: usize) -> Vec<PendingUpdate> {
-        let untold = self.due.values().take(max).filter_map(|(user, address)| {
-            let AddressStats { denied, last, .. } = *self.by_user.get(user)?.addresses.get(address)?;
-            Some(PendingUpdate {
-                user: Arc::clone(user),
-                user_address: UserAddress { address: *address, denied, last },
-            })
+        let pending = self.outbox.pending(max).into_iter().filter_map(|Pending { sequence, item }| {
+            let (user, address) = item;
+            let AddressStats { denied, last, .. } = *self.by_user.get(&user)?.addresses.get(&address)?;
+            Some(PendingUpdate { sequence, user, user_address: UserAddress { address, denied, last } })
         });
-        untold.collect()
+        pending.collect()
     }
 
-    pub(super) fn ack(&mut self, given: &[PendingUpdate]) {
-        for PendingUpdate { user, user_address } in given {
+    /// These updates were written. What has changed since waits behind the others.
+    pub(super) fn ack(&mut self, written: &[PendingUpdate]) {
+        for PendingUpdate { sequence, user, user_address } in written {
+            let Some(key) = self.outbox.remove(*sequence) else { continue };
             let known = self.by_user.get_mut(user);
             let Some(seen) = known.and_then(|known| known.addresses.get_mut(&user_address.address)) else {
                 continue;
             };
-            let Some((_, due)) = seen.due.take().and_then(|due| self.due.remove_entry(&due)) else {
-                continue;
-            };
-            // What has changed since waits behind the others.
-            if seen.denied != user_address.denied {
-                seen.due = Some(self.next);
-                self.due.insert(self.next, due);
-                self.next += 1;
-            }
+            let is_changed = seen.denied != user_address.denied;
+            seen.queued = is_changed.then(|| self.outbox.push(key).0);
         }
     }
 
-    /// All is to be told anew: the archive has lost it.
+    /// The archive was lost: all is written again.
     pub(super) fn resend_all(&mut self) {
         if !self.is_shared {
             return;
         }
         for (user, known) in &mut self.by_user {
-            for (&address, seen) in known.addresses.iter_mut().filter(|(_, seen)| seen.due.is_none()) {
-                seen.due = Some(self.next);
-                self.due.insert(self.next, (Arc::clone(user), address));
-                self.next += 1;
+            for (&address, seen) in known.addresses.iter_mut().filter(|(_, seen)| seen.queued.is_none()) {
+                seen.queued = Some(self.outbox.push((Arc::clone(user), address)).0);
             }
         }
     }
@@ -183,8 +187,8 @@ impl UserAddressIndex {
 
     fn remove_one(&mut self, user: &Arc<str>, address: IpNet) {
         let Some(known) = self.by_user.get_mut(user) else { return };
-        if let Some(due) = known.addresses.remove(&address).and_then(|seen| seen.due) {
-            self.due.remove(&due);
+        if let Some(sequence) = known.addresses.remove(&address).and_then(|seen| seen.queued) {
+            self.outbox.remove(sequence);
         }
         let is_gone = known.addresses.is_empty();
         self.by_address.remove(&(address, Arc::clone(user)));
@@ -198,7 +202,7 @@ impl UserAddressIndex {
         self.by_last.remove(&(known.last, Arc::clone(user)));
         for (address, seen) in known.addresses {
             self.by_address.remove(&(address, Arc::clone(user)));
-            seen.due.map(|due| self.due.remove(&due));
+            seen.queued.and_then(|sequence| self.outbox.remove(sequence));
         }
     }
 
@@ -207,7 +211,7 @@ impl UserAddressIndex {
         let seen = || self.by_user.values().flat_map(|user| user.addresses.values());
         self.by_address.len() == seen().count()
             && self.by_last.len() == self.by_user.len()
-            && self.due.len() == seen().filter(|seen| seen.due.is_some()).count()
+            && self.outbox.len() == seen().filter(|seen| seen.queued.is_some()).count()
     }
 }
 
@@ -272,14 +276,14 @@ mod tests {
     }
 
     #[test]
-    fn each_is_told_until_it_was() {
+    fn an_update_is_pending_until_it_is_acknowledged() {
         let mut user_addresses = user_addresses();
         (0..5).for_each(|n| user_addresses.add(client(n), &who("acme", 1)));
-        let given = user_addresses.pending(3);
-        assert_eq!((given.len(), user_addresses.pending(3)), (3, given.clone()));
+        let sent = user_addresses.pending(3);
+        assert_eq!((sent.len(), user_addresses.pending(3)), (3, sent.clone()));
         user_addresses.add(client(0), &who("acme", 2));
-        user_addresses.ack(&given);
-        let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|untold| untold.user_address).collect();
+        user_addresses.ack(&sent);
+        let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
         assert_eq!(
             rest.iter().map(|seen| seen.address).collect::<Vec<_>>(),
             [client(3), client(4), client(0)]
@@ -288,7 +292,13 @@ mod tests {
         user_addresses.ack(&user_addresses.pending(9));
         assert_eq!(user_addresses.pending(9), []);
         user_addresses.resend_all();
-        assert_eq!(user_addresses.pending(9).len(), 5);
+        let sent = user_addresses.pending(9);
+        assert_eq!(sent.len(), 5);
+        user_addresses.forget(client(2));
+        user_addresses.add(client(2), &who("acme", 3));
+        user_addresses.ack(&sent);
+        let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
+        assert_eq!(rest, [UserAddress { address: client(2), denied: 1, last: 3 }], "it is new since");
         assert!(user_addresses.add_up());
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     store::redis::Failure,
 };
 
-/// How often offenses are counted and orders sent, where there are any.
+/// How often offenses are counted and updates sent, where there are any.
 const ROUND: Duration = Duration::from_millis(50);
 /// How often the version in Redis is read, to find out what was missed.
 const VERSION_CHECK: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ const VERSION_CHECK: Duration = Duration::from_millis(500);
 const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 /// After a call that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Offenses or orders sent by one call of a script: Redis does nothing else meanwhile.
+/// Offenses or updates sent by one call of a script: Redis does nothing else meanwhile.
 const BATCH: usize = 32;
 /// Calls a round.
 const MAX_CALLS: usize = 32;
@@ -95,7 +95,7 @@ impl<'a> BanSync<'a> {
             self.check_version(connection).await?;
             self.bounded(self.audit_log.pull(connection, &self.config.audit)).await?;
         }
-        self.send_orders(connection).await?;
+        self.send_updates(connection).await?;
         if self.log.borrow_mut().needs_snapshot(Instant::now().into_std()) {
             self.resync(connection).await?;
         }
@@ -117,17 +117,17 @@ impl<'a> BanSync<'a> {
         Ok(())
     }
 
-    /// Sends what operators have banned and lifted here.
-    async fn send_orders(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+    /// Sends the bans that were issued and lifted at this instance.
+    async fn send_updates(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
         let MonitorConfig { bans, clock, .. } = self.config;
         for _ in 0..MAX_CALLS {
-            let (orders, mark) = bans.orders(BATCH);
-            if orders.is_empty() {
+            let updates = bans.pending_updates(BATCH);
+            if updates.is_empty() {
                 break;
             }
-            let sent = write::send_orders(connection, &self.keys, &orders, clock.now());
+            let sent = write::send_updates(connection, &self.keys, &updates, clock.now());
             let outcome = self.bounded(sent).await?;
-            bans.told(orders.len(), mark);
+            bans.ack_updates(&updates);
             self.apply(&outcome);
         }
         Ok(())
@@ -160,7 +160,7 @@ impl<'a> BanSync<'a> {
 
     fn apply(&self, outcome: &Outcome) {
         outcome.changes.iter().for_each(|change| self.receive(change));
-        (0..outcome.refused).for_each(|_| self.config.bans.count_dropped());
+        (0..outcome.refused).for_each(|_| self.config.bans.record_dropped());
     }
 
     fn report_issued(&self, outcome: &Outcome, now: i64) {

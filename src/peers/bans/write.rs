@@ -1,4 +1,4 @@
-//! Has offenses counted, and gives and lifts bans.
+//! Writes bans and counts offenses in Redis.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,10 @@ use super::{
     codec::{describe, mode},
     keys::BanKeys,
 };
-use crate::abuse::bans::{Ban, BanUpdate, MOST, Offense};
+use crate::abuse::{
+    Pending,
+    bans::{Ban, BanUpdate, MAX_BANS, Offense},
+};
 
 static OFFENSE: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
@@ -26,12 +29,12 @@ static BAN: LazyLock<Script> = LazyLock::new(|| {
     ))
 });
 
-/// What came of a call: messages as they were published.
+/// The result of a call: messages as they were published.
 pub(super) struct Outcome {
     pub(super) changes: Vec<Vec<u8>>,
     /// Bans for which there was no room.
     pub(super) refused: usize,
-    /// Those of the changes that are bans which rules gave for what was denied here.
+    /// The changes that are bans by rules for what was denied at this instance.
     pub(super) issued: Vec<Vec<u8>>,
 }
 
@@ -39,32 +42,36 @@ pub(super) struct Outcome {
 pub(super) async fn count_offenses(
     connection: &mut MultiplexedConnection,
     keys: &BanKeys,
-    strikes: &[Offense],
+    offenses: &[Offense],
     now: i64,
 ) -> RedisResult<Outcome> {
     let mut call = prepare(&OFFENSE, keys);
-    for Offense { rule, key, count, first, last } in strikes {
+    for Offense { rule, key, count, first, last } in offenses {
         let terms = &rule.terms;
         call.arg(&*rule.name).arg(key.to_string()).arg(*count);
         call.arg(now.saturating_sub(*first).max(0)).arg(now.saturating_sub(*last).max(0));
-        call.arg(terms.limit).arg(terms.window).arg(terms.lasts).arg(terms.factor).arg(terms.max);
-        call.arg(rule.draw()).arg(mode(rule.is_shadow)).arg(describe(&rule.reason, &rule.name));
+        call.arg(terms.limit)
+            .arg(terms.window)
+            .arg(terms.first_duration)
+            .arg(terms.factor)
+            .arg(terms.max_duration);
+        call.arg(rule.draw_jitter()).arg(mode(rule.is_shadow)).arg(describe(&rule.reason, &rule.name));
     }
     let (changes, refused, issued) = call.invoke_async(connection).await?;
     Ok(Outcome { changes, refused, issued })
 }
 
-/// Gives and lifts bans for all instances. `now`: by this instance's clock.
-pub(super) async fn send_orders(
+/// Issues and lifts bans for all instances. `now`: by this instance's clock.
+pub(super) async fn send_updates(
     connection: &mut MultiplexedConnection,
     keys: &BanKeys,
-    orders: &[BanUpdate],
+    updates: &[Pending<BanUpdate>],
     now: i64,
 ) -> RedisResult<Outcome> {
     let mut call = prepare(&BAN, keys);
-    for order in orders {
-        match order {
-            BanUpdate::Put(ban) => push_ban(&mut call, "give", ban, now),
+    for Pending { item: update, .. } in updates {
+        match update {
+            BanUpdate::Replace(ban) => push_ban(&mut call, "give", ban, now),
             BanUpdate::Merge(ban) => push_ban(&mut call, "merge", ban, now),
             BanUpdate::Lift(key) => {
                 call.arg("lift").arg(key.to_string()).arg("").arg(0).arg(0).arg(0).arg("").arg("");
@@ -86,6 +93,6 @@ fn prepare<'a>(script: &'a Script, keys: &BanKeys) -> ScriptInvocation<'a> {
     for key in &keys.all {
         call.key(key);
     }
-    call.arg(&keys.channel).arg(format!("{:016x}", fastrand::u64(..))).arg(MOST);
+    call.arg(&keys.channel).arg(format!("{:016x}", fastrand::u64(..))).arg(MAX_BANS);
     call
 }

@@ -50,7 +50,7 @@ async fn publish(
 ) -> RedisResult<()> {
     let mut call = USERS.key(scope.user_index_key());
     call.arg(&scope.instance).arg(scope.retain_millis()).arg(USER_ADDRESSES).arg(ADDRESSES_PER_USER).arg(now);
-    for PendingUpdate { user, user_address } in chunk {
+    for PendingUpdate { user, user_address, .. } in chunk {
         call.key(scope.user_key(user));
         let address = abuse::shown(user_address.address);
         call.arg(address.as_str()).arg(&**user).arg(user_address.denied).arg(user_address.last);
@@ -96,9 +96,9 @@ pub(super) async fn read_addresses(
     let found: Vec<(IpNet, Vec<u8>)> = found
         .filter_map(|(field, value)| Some((abuse::parse(str::from_utf8(&field).ok()?)?, value)))
         .collect();
-    let mut whereabouts = UserAddresses::default();
+    let mut addresses = UserAddresses::default();
     if found.is_empty() {
-        return Ok(whereabouts);
+        return Ok(addresses);
     }
     let mut pipeline = redis::pipe();
     pipeline.ignore_errors();
@@ -115,14 +115,14 @@ pub(super) async fn read_addresses(
                 continue;
             }
             let side = match instance == scope.instance {
-                true => &mut whereabouts.own,
-                false => &mut whereabouts.others,
+                true => &mut addresses.own,
+                false => &mut addresses.others,
             };
             // By Redis' clock until here.
             side.push(UserAddress { address, denied, last: last.saturating_add(behind).min(now) });
         }
     }
-    Ok(whereabouts)
+    Ok(addresses)
 }
 
 /// What one instance wrote: `ID DENIED LAST`.

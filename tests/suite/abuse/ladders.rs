@@ -25,12 +25,12 @@ enum Step {
 }
 
 fn rules() -> [LadderTerms; 5] {
-    let terms = |limit, window, lasts, factor, max| LadderTerms {
+    let terms = |limit, window, first_duration, factor, max_duration| LadderTerms {
         limit,
         window: window * SECOND,
-        lasts: lasts * SECOND,
+        first_duration: first_duration * SECOND,
         factor,
-        max: max * SECOND,
+        max_duration: max_duration * SECOND,
     };
     [
         terms(5, 10, 2, 2.0, 3_600),
@@ -89,7 +89,11 @@ fn offend(
     }
     call.arg("channel").arg("epoch").arg(1_000);
     call.arg("bans.t").arg("ip:203.0.113.7").arg(count).arg(ago).arg(until);
-    call.arg(terms.limit).arg(terms.window).arg(terms.lasts).arg(terms.factor).arg(terms.max);
+    call.arg(terms.limit)
+        .arg(terms.window)
+        .arg(terms.first_duration)
+        .arg(terms.factor)
+        .arg(terms.max_duration);
     call.arg(jitter).arg("e").arg("{}").arg(now);
     let (_, _, given): (Vec<String>, u64, Vec<String>) = call.invoke(connection).unwrap();
     // A ban that ends later by a clock that went wrong would stay; the ladder is what is compared.
@@ -116,7 +120,7 @@ fn a_ladder_here_and_one_in_redis_ban_alike() {
                     Step::Offense { ago, lasted, count, jitter } => {
                         let until = ago - lasted;
                         let here = ladder.count((now - ago, now - until, count), &terms, jitter, now);
-                        let here = here.map(|step| (step.lasts, step.level));
+                        let here = here.map(|step| (step.duration, step.level));
                         // What is of no weight any more is forgotten at once.
                         expires = ladder.expires(terms.window).max(expires);
                         if expires <= now {

@@ -1,0 +1,150 @@
+//! What instances that share their limits send each other of bans.
+
+use std::sync::Arc;
+
+use super::{Ban, BanChange, BanTable, BanUpdate, MAX_BANS, index::BanIndex};
+use crate::abuse::outbox::Pending;
+
+impl BanTable {
+    /// Updates that the other instances have not been sent yet, up to `max` of them, oldest first.
+    pub fn pending_updates(&self, max: usize) -> Vec<Pending<BanUpdate>> {
+        self.outbox.lock().pending(max)
+    }
+
+    /// These updates were sent.
+    pub fn ack_updates(&self, sent: &[Pending<BanUpdate>]) {
+        self.outbox.lock().ack(sent);
+    }
+
+    /// The others have lost their bans: all that are known here are sent again.
+    pub fn resend_all(&self) {
+        self.all().into_iter().for_each(|ban| self.queue_update(BanUpdate::Merge(ban)));
+    }
+
+    /// Queues an update for the other instances, if there are any.
+    pub(super) fn queue_update(&self, update: BanUpdate) {
+        if self.is_shared {
+            self.outbox.lock().push(update);
+        }
+    }
+
+    /// Applies a change that holds for all instances.
+    pub fn apply(&self, change: BanChange) {
+        match change {
+            BanChange::Banned(ban) => {
+                let ban = Arc::new(ban);
+                let replaced = self.change_index(|index| index.insert(Arc::clone(&ban)));
+                if replaced.is_none_or(|replaced| !is_same(&replaced, &ban)) {
+                    self.announcements.publish_banned(&ban);
+                }
+            }
+            BanChange::Lifted(key) => {
+                self.remove(&key);
+            }
+            BanChange::Dropped { key, is_shadow } => {
+                self.change_index(|index| index.remove(&key, is_shadow));
+                self.announcements.record_dropped();
+            }
+        }
+    }
+
+    /// Replaces all bans by `bans`, to which updates that were not sent yet are applied. `is_first`: nothing was known
+    /// before, so that no differences are announced.
+    pub fn replace_all(&self, bans: impl IntoIterator<Item = Ban>, is_first: bool) {
+        let mut fresh = BanIndex::default();
+        for ban in bans {
+            if fresh.len() < MAX_BANS || fresh.get(&ban.key, ban.is_shadow).is_some() {
+                fresh.insert(Arc::new(ban));
+            }
+        }
+        for update in self.outbox.lock().iter() {
+            match update {
+                BanUpdate::Replace(ban) => drop(fresh.insert(Arc::clone(ban))),
+                BanUpdate::Merge(ban) => {
+                    let ends_first =
+                        fresh.get(&ban.key, ban.is_shadow).is_none_or(|known| known.until < ban.until);
+                    if ends_first {
+                        fresh.insert(Arc::clone(ban));
+                    }
+                }
+                BanUpdate::Lift(key) => drop(fresh.remove_all(key)),
+            }
+        }
+        let before = self.change_index(|index| std::mem::replace(index, fresh));
+        if !is_first && self.announcements.has_subscribers() {
+            self.announce_differences(&before);
+        }
+    }
+
+    fn announce_differences(&self, before: &BanIndex) {
+        let all = self.all();
+        let is_new =
+            |ban: &&Arc<Ban>| before.get(&ban.key, ban.is_shadow).is_none_or(|known| !is_same(known, ban));
+        all.iter().filter(is_new).for_each(|ban| self.announcements.publish_banned(ban));
+        let now = self.clock.now();
+        let is_known = |ban: &Ban| self.index.read().get(&ban.key, ban.is_shadow).is_some();
+        let gone = before.latest_first(None).filter(|ban| ban.is_active(now) && !is_known(ban));
+        gone.for_each(|ban| self.announcements.publish_lifted(&ban.key));
+    }
+}
+
+/// Whether two bans of a key are the same, as far as clocks tell: what is read back has gone through another clock.
+fn is_same(one: &Ban, other: &Ban) -> bool {
+    const TOLERANCE: u64 = 5_000_000;
+    one.by == other.by
+        && one.level == other.level
+        && one.reason == other.reason
+        && one.until.abs_diff(other.until) < TOLERANCE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{
+            Key,
+            table::testing::{NOW, SECOND, active_keys, ban_user, ban_users, bans, user},
+        },
+        *,
+    };
+
+    #[test]
+    fn updates_are_sent_in_order_and_once() {
+        let (bans, _) = bans(true);
+        ban_users(&bans, 3, 60);
+        let sent = bans.pending_updates(2);
+        bans.lift(&user(0));
+        bans.ack_updates(&sent);
+        let keys = |sent: &[Pending<BanUpdate>]| -> Vec<String> {
+            sent.iter().map(|sent| sent.item.key().to_string()).collect()
+        };
+        let sent = bans.pending_updates(9);
+        assert_eq!(keys(&sent), ["user:2", "user:0"]);
+        bans.ack_updates(&sent);
+        bans.ack_updates(&sent);
+        assert_eq!(bans.pending_updates(9), []);
+    }
+
+    #[test]
+    fn a_snapshot_replaces_all_but_updates_not_sent_yet() {
+        let (bans, _) = bans(true);
+        ban_users(&bans, 3, 60);
+        let known = |n: usize, until| Ban {
+            key: user(n),
+            since: NOW,
+            until: NOW + until * SECOND,
+            reason: String::new(),
+            by: "operator".into(),
+            level: 0,
+            is_shadow: false,
+        };
+        bans.ack_updates(&bans.pending_updates(9));
+        ban_user(&bans, user(3), 50);
+        bans.lift(&user(4));
+        bans.replace_all([known(1, 70), known(4, 80)], false);
+        assert_eq!(active_keys(&bans), ["user:1", "user:3"]);
+        bans.apply(BanChange::Lifted(user(1)));
+        bans.apply(BanChange::Dropped { key: user(3), is_shadow: false });
+        assert!(bans.is_empty());
+        assert_eq!(bans.by_key(&Key::User("1".into())), []);
+    }
+}

@@ -1,0 +1,215 @@
+//! What waits to be sent to other instances. Pure.
+
+use std::collections::BTreeMap;
+
+/// A bounded queue. An item leaves it when it is acknowledged or removed, or when it is the oldest of too many.
+///
+/// Every push takes a new sequence number, and an acknowledgement names the numbers that were sent: it never removes what
+/// was pushed meanwhile, whatever was dropped or removed in between.
+#[derive(Debug)]
+pub(super) struct Outbox<T> {
+    items: BTreeMap<u64, T>,
+    next_sequence: u64,
+    capacity: usize,
+}
+
+/// An item that waits to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pending<T> {
+    /// Its number in the outbox, by which it is acknowledged.
+    pub(super) sequence: u64,
+    pub item: T,
+}
+
+impl<T> Outbox<T> {
+    /// An empty outbox for `capacity` items.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { items: BTreeMap::new(), next_sequence: 0, capacity }
+    }
+
+    /// Adds an item behind all others. Returns its sequence number, and the oldest item where that had to make room.
+    pub(super) fn push(&mut self, item: T) -> (u64, Option<T>) {
+        let is_full = self.items.len() >= self.capacity;
+        let dropped = if is_full { self.items.pop_first() } else { None };
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.items.insert(sequence, item);
+        (sequence, dropped.map(|(_, item)| item))
+    }
+
+    /// Up to `max` items, oldest first. They stay until they are acknowledged.
+    pub(super) fn pending(&self, max: usize) -> Vec<Pending<T>>
+    where
+        T: Clone,
+    {
+        let oldest = self.items.iter().take(max);
+        oldest.map(|(&sequence, item)| Pending { sequence, item: item.clone() }).collect()
+    }
+
+    /// Removes what was sent. Items that are gone already are passed over.
+    pub(super) fn ack(&mut self, sent: &[Pending<T>]) {
+        for Pending { sequence, .. } in sent {
+            self.remove(*sequence);
+        }
+    }
+
+    /// Removes one item, wherever it stands.
+    pub(super) fn remove(&mut self, sequence: u64) -> Option<T> {
+        self.items.remove(&sequence)
+    }
+
+    /// Removes all items. Sequence numbers go on: an acknowledgement of before removes nothing that is pushed afterwards.
+    pub(super) fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    /// All items, oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.values()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashSet, VecDeque};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn items(sent: &[Pending<u32>]) -> Vec<u32> {
+        sent.iter().map(|sent| sent.item).collect()
+    }
+
+    fn outbox(capacity: usize, items: std::ops::Range<u32>) -> Outbox<u32> {
+        let mut outbox = Outbox::new(capacity);
+        for item in items {
+            outbox.push(item);
+        }
+        outbox
+    }
+
+    #[test]
+    fn items_stay_until_they_are_acknowledged() {
+        let mut outbox = outbox(9, 0..4);
+        let sent = outbox.pending(2);
+        assert_eq!((items(&sent), items(&outbox.pending(9))), (vec![0, 1], vec![0, 1, 2, 3]));
+        outbox.push(4);
+        outbox.ack(&sent);
+        outbox.ack(&sent);
+        assert_eq!(items(&outbox.pending(9)), [2, 3, 4]);
+    }
+
+    #[test]
+    fn a_full_outbox_drops_its_oldest_item() {
+        let mut outbox = outbox(3, 0..3);
+        let sent = outbox.pending(2);
+        assert_eq!(outbox.push(3), (3, Some(0)));
+        outbox.ack(&sent);
+        assert_eq!(items(&outbox.pending(9)), [2, 3]);
+        assert_eq!(outbox.push(4), (4, None));
+    }
+
+    #[test]
+    fn a_removed_item_is_not_sent_and_numbers_are_never_used_again() {
+        let mut outbox = outbox(9, 0..3);
+        let sent = outbox.pending(9);
+        assert_eq!((outbox.remove(1), outbox.remove(1)), (Some(1), None));
+        assert_eq!(items(&outbox.pending(9)), [0, 2]);
+        outbox.clear();
+        outbox.push(0);
+        outbox.ack(&sent);
+        assert_eq!(items(&outbox.pending(9)), [0]);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Operation {
+        Push,
+        /// Reads so many, and remembers them as in flight.
+        Send(usize),
+        /// The oldest batch in flight has arrived.
+        Ack,
+        /// The oldest batch in flight is lost.
+        Lose,
+        /// The item in this place.
+        Remove(usize),
+        /// All are cleared, and pushed again.
+        ResendAll,
+    }
+
+    fn operation() -> impl Strategy<Value = Operation> {
+        prop_oneof![
+            4 => Just(Operation::Push),
+            3 => (0..6_usize).prop_map(Operation::Send),
+            2 => Just(Operation::Ack),
+            1 => Just(Operation::Lose),
+            1 => (0..8_usize).prop_map(Operation::Remove),
+            1 => Just(Operation::ResendAll),
+        ]
+    }
+
+    proptest! {
+        /// Against a plain list: nothing acknowledged is sent again unless it is pushed again, nothing is lost but what
+        /// the bound drops or a caller removes, and the order is that of the pushes.
+        #[test]
+        fn items_leave_only_by_an_acknowledgement_a_removal_or_the_bound(
+            capacity in 1..8_usize,
+            operations in prop::collection::vec(operation(), 0..200),
+        ) {
+            let mut outbox = Outbox::new(capacity);
+            // Number of the push, and item, oldest first.
+            let mut waiting: VecDeque<(u64, u32)> = VecDeque::new();
+            let mut in_flight: VecDeque<Vec<Pending<u32>>> = VecDeque::new();
+            let mut acked = HashSet::new();
+            let (mut pushes, mut next_item) = (0_u64, 0_u32);
+            for operation in operations {
+                let mut push = |outbox: &mut Outbox<u32>, waiting: &mut VecDeque<(u64, u32)>, item| {
+                    let expected = if waiting.len() == capacity { waiting.pop_front() } else { None };
+                    waiting.push_back((pushes, item));
+                    let (sequence, dropped) = outbox.push(item);
+                    assert_eq!((sequence, dropped), (pushes, expected.map(|(_, item)| item)));
+                    pushes += 1;
+                };
+                match operation {
+                    Operation::Push => {
+                        push(&mut outbox, &mut waiting, next_item);
+                        next_item += 1;
+                    }
+                    Operation::Send(max) => {
+                        let sent = outbox.pending(max);
+                        let expected: Vec<_> = waiting.iter().take(max).copied().collect();
+                        let found: Vec<_> = sent.iter().map(|sent| (sent.sequence, sent.item)).collect();
+                        prop_assert!(found.iter().all(|(sequence, _)| !acked.contains(sequence)));
+                        prop_assert_eq!(found, expected);
+                        in_flight.push_back(sent);
+                    }
+                    Operation::Ack => {
+                        let Some(sent) = in_flight.pop_front() else { continue };
+                        outbox.ack(&sent);
+                        acked.extend(sent.iter().map(|sent| sent.sequence));
+                        waiting.retain(|(sequence, _)| !acked.contains(sequence));
+                    }
+                    Operation::Lose => drop(in_flight.pop_front()),
+                    Operation::Remove(place) => {
+                        if let Some((sequence, item)) = waiting.remove(place) {
+                            prop_assert_eq!(outbox.remove(sequence), Some(item));
+                        }
+                    }
+                    Operation::ResendAll => {
+                        outbox.clear();
+                        for (_, item) in std::mem::take(&mut waiting) {
+                            push(&mut outbox, &mut waiting, item);
+                        }
+                    }
+                }
+                prop_assert!(outbox.len() <= capacity);
+                prop_assert!(outbox.iter().eq(waiting.iter().map(|(_, item)| item)));
+            }
+        }
+    }
+}
