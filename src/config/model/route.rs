@@ -18,9 +18,9 @@ pub struct Route {
     /// A request must have each field with exactly this value.
     #[serde(serialize_with = "serialize::headers")]
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// Index into [`Config::upstreams`].
+    /// Index into [`Config::upstreams`](super::Config::upstreams).
     pub upstream: usize,
-    /// Indexes into [`Config::policies`]: the upstream's first, then the route's own, each once.
+    /// Indexes into [`Config::policies`](super::Config::policies): the upstream's first, then the route's own, each once.
     pub policies: Vec<usize>,
     /// Those of the upstream, unless the route has its own.
     pub timeouts: Timeouts,
