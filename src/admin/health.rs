@@ -32,7 +32,7 @@ pub enum ProcessPhase {
     Draining,
 }
 
-/// The phase, as the process tells it to whoever balances load over it. Begins with
+/// The phase, as the process reports it to load balancers. Begins with
 /// [`ProcessPhase::Starting`].
 #[derive(Debug, Default)]
 pub struct Readiness(AtomicU8);

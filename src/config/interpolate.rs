@@ -199,8 +199,8 @@ mod tests {
             ["the environment variable `B` is not set", "the environment variable `C` is not set"]
         );
         assert_eq!(messages("${A"), ["this `${` is never closed"]);
-        assert_eq!(messages("${A-B}"), ["`${A-B}` names no environment variable"]);
-        assert_eq!(messages("${}"), ["`${}` names no environment variable"]);
+        assert_eq!(messages("${A-B}"), ["`${A-B}` is not the name of an environment variable"]);
+        assert_eq!(messages("${}"), ["`${}` is not the name of an environment variable"]);
         assert!(messages("${file:/none}")[0].starts_with("the file `/none` cannot be read: "));
     }
 }

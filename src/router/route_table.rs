@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn partial_readings_count_too() {
         // With all liberties this is /p/q/r, literally it is /p%2Fq//r: both take the last route.
-        // Whoever merges slashes without decoding them reads /p%2Fq/r, which is the first route's.
+        // An origin that merges slashes without decoding them reads /p%2Fq/r, which is the first route's.
         let routes = ["/{a}/{b}", "/*"].map(route);
         assert_eq!(get(&routes, "/p%2Fq//r"), Err(400));
         assert_eq!(get(&routes, "/p/q//r"), Ok(1));

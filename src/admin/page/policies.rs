@@ -123,6 +123,6 @@ mod tests {
             html.contains("per-&lt;ip&gt;") && html.contains("75,000") && html.contains("Would be denied")
         );
         assert!(html.contains("width=\"75.00%\"") && html.contains("x=\"75.00%\" width=\"25.00%\""));
-        assert!(html.contains("no route") && html.contains("and 2 exceptions"));
+        assert!(html.contains("no route") && html.contains("and 2 overrides"));
     }
 }

@@ -365,7 +365,7 @@ mod tests {
                 all.sort_by_key(|(version, _)| version.number.wrapping_mul(order | 1));
                 all.into_iter().for_each(|message| follower.hear(message));
             }
-            // Whoever has seen nothing of a loss finds it out by looking.
+            // An instance that saw nothing of a loss finds out by reading the version.
             follower.look(&server);
             follower.now += PATIENCE;
             if follower.log.needs_snapshot(follower.now) {

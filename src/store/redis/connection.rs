@@ -54,7 +54,7 @@ impl Server {
         if !url.starts_with("rediss:") {
             return Self::of_client(Client::open(server)?);
         }
-        // The first one that is installed holds; whoever installed another meant it.
+        // A provider that is installed already stays.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let root_cert = config.tls.ca.as_deref().map(read).transpose()?;
         let client_tls = match &config.tls.identity {
