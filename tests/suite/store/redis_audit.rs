@@ -145,7 +145,7 @@ fn what_is_set_while_it_runs_is_noticed() {
         watched.says(said);
     }
     assert_eq!(redis.cli(&["replicaof", "127.0.0.1", "1"]), "OK");
-    watched.says(&["is a replica"]);
+    watched.says(&["the server is a read-only replica"]);
     assert_eq!(redis.cli(&["replicaof", "no", "one"]), "OK");
     watched.says(&[]);
     assert_eq!(
@@ -190,7 +190,9 @@ fn a_server_that_is_made_a_replica_is_named_and_nothing_waits_for_it() {
     counts_in(&redis, &tollgate);
     eventually("there is nothing to say", || warnings(&tollgate).is_empty());
     redis.cli(&["replicaof", "127.0.0.1", "1"]);
-    eventually("it is told", || warnings(&tollgate).iter().any(|warning| warning.contains("is a replica")));
+    eventually("it is told", || {
+        warnings(&tollgate).iter().any(|warning| warning.contains("the server is a read-only replica"))
+    });
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     redis.cli(&["replicaof", "no", "one"]);
     eventually("it is told no longer", || warnings(&tollgate).is_empty());

@@ -144,7 +144,7 @@ fn a_command_that_is_missing_is_named() {
             allow(&redis, &[format!("-{command}")]);
             let said = look();
             let is_named = said.len() == 1
-                && [", so ", " on "]
+                && [", so ", " on ", " (add to its ACL: "]
                     .iter()
                     .any(|then| said[0].starts_with(&format!("the user is not allowed to run {name}{then}")))
                 && said[0].contains(&format!("+{command}"));
