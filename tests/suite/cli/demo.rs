@@ -55,7 +55,7 @@ fn it_serves_on_until_it_is_interrupted() {
     let lines: Vec<_> = BufReader::new(child.stdout.take().unwrap())
         .lines()
         .map_while(Result::ok)
-        .take_while(|line| !line.contains("Ctrl-C ends the demo"))
+        .take_while(|line| !line.contains("Ctrl-C to end the demo"))
         .collect();
     let proxy = lines.iter().find_map(|line| line.split_once("in front of it at http://"));
     let proxy = proxy.and_then(|(_, rest)| rest.split(',').next()?.parse().ok());
