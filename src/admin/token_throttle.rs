@@ -52,7 +52,7 @@ impl TokenThrottle {
         Self { store, policies: ids.policies([&per_address, &overall]) }
     }
 
-    /// Has the token of a client at `address` looked at by `is_right`, unless too many were wrong of late. Only wrong ones
+    /// Has the token of a client at `address` looked at by `is_right`, unless too many were wrong recently. Only wrong ones
     /// count.
     pub(super) async fn attempt(&self, address: IpAddr, is_right: impl FnOnce() -> bool) -> Attempt {
         let identifiers = [format!("ip:{}", abuse::masked(address, IPV6_PREFIX)), "global".to_owned()];

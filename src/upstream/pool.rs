@@ -88,7 +88,7 @@ impl<B: RequestBody> UpstreamPool<B> {
         })
     }
 
-    /// The endpoint for the next request: not `avoid`, nor one that could not be reached of late, where
+    /// The endpoint for the next request: not `avoid`, nor one that could not be reached recently, where
     /// there is another.
     pub fn pick(&self, avoid: Option<usize>, now: Instant) -> usize {
         self.balancer.pick(&self.shared, avoid, now)
