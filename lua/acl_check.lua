@@ -6,6 +6,7 @@
 --
 -- KEYS[1] a key that nothing else uses
 -- ARGV[1] the channel on which instances publish invalidations
+-- ARGV[2] `cluster`, `sentinel` or empty: how the server was found
 -- reply   for each of those commands: `refused` or `unknown`; what it is run on: `keys`, `channel` or `server`; its name;
 --         parted by spaces
 
@@ -50,7 +51,16 @@ local commands = {
   { 'channel', 'PUBLISH', channel, '' },
   { 'channel', 'SUBSCRIBE', channel },
 }
-local not_tried = { SCRIPT = true, MULTI = true, EXEC = true, PUBLISH = true, SUBSCRIBE = true }
+if ARGV[2] == 'cluster' then
+  commands[#commands + 1] = { 'keys', 'GET', key }
+  commands[#commands + 1] = { 'server', 'CLUSTER', 'SLOTS' }
+  commands[#commands + 1] = { 'server', 'CLUSTER', 'KEYSLOT', key }
+  commands[#commands + 1] = { 'server', 'ASKING' }
+elseif ARGV[2] == 'sentinel' then
+  commands[#commands + 1] = { 'server', 'ROLE' }
+end
+local two_words = { SCRIPT = true, CLUSTER = true }
+local not_tried = { SCRIPT = true, CLUSTER = true, ASKING = true, ROLE = true, MULTI = true, EXEC = true, PUBLISH = true, SUBSCRIBE = true }
 
 -- Whether a command is `refused`, `unknown` or neither; and whether it had an effect.
 local function check(command)
@@ -73,7 +83,7 @@ local found = {}
 for _, command in ipairs(commands) do
   local problem, effect = check(command)
   if problem then
-    local name = command[2] == 'SCRIPT' and 'SCRIPT LOAD' or command[2]
+    local name = two_words[command[2]] and command[2] .. ' ' .. command[3] or command[2]
     found[#found + 1] = problem .. ' ' .. command[1] .. ' ' .. name
   end
   -- Without its string, other commands would leave a key behind.

@@ -37,13 +37,13 @@ algorithms[8] = {
   refund = remove_member,
   save = function(key, state, policy, now)
     local others = state[3]
-    if not others then
-      call('DEL', key)
-    elseif others > 0 then
+    if not others then call('DEL', key) end
+    -- First, so that the set is never empty: a key that is gone can't be written while its slot is moved.
+    add_members(key, state[5], now + policy[2])
+    if others and others > 0 then
       call('ZREMRANGEBYSCORE', key, '-inf', format(integer, now))
       if call('ZREMRANGEBYSCORE', key, '(' .. format(integer, state[7]), '+inf') > 0 then discarded = discarded + 1 end
     end
-    add_members(key, state[5], now + policy[2])
     call('PEXPIRE', key, lifetime_text(2 * policy[2]))
   end,
 }

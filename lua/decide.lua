@@ -3,7 +3,8 @@
 -- the rest of the batch and written once at its end, so that a hot key costs one read and one write.
 -- src/store/redis/batch.rs encodes the batch; src/store/redis/reply.rs decodes the status of each limit.
 --
--- KEYS    the limits, each once. Those whose state is a string come first: one MGET reads them.
+-- KEYS    the limits, each once. Those whose state is a string come first: one MGET reads them. Of a cluster, limits in
+--         several slots can't be keys: then there are none, and the limits follow ARGV[3].
 -- ARGV[1] the time in microseconds since the Unix epoch. Empty: Redis' own time. Tests set it.
 -- ARGV[2] the batch, a MessagePack array:
 --           the number of keys that are strings;
@@ -14,11 +15,14 @@
 --           for each request: the number of its checks; for each: its limit (at most once in a request), its policy
 --           (from 1), its cost, and its detail if its algorithm has one. The limits that are strings are numbered 1, 2,
 --           3 …; the others, which follow them in KEYS, -1, -2, -3 …
--- ARGV[3] if it is given, nothing is written: the reply is the same, except that a lack of memory does not show
+-- ARGV[3] `read_only`: nothing is written; the reply is the same, except that a lack of memory does not show. It may be
+--         left out, and is empty before limits
+-- ARGV[4…] the limits, if there are no keys. If the node does not serve one of them, nothing is written
 -- reply   integers: the number of states discarded since they lay too far in the future; the time; for each request: 1 if
 --         it is admitted, 0 if it is denied, 2 if it would be admitted but Redis has no memory to write that; then for each
 --         check the limit's status as its algorithm replies it (see the `reply` of each file; times are relative to now).
 --         A cost of 0 only reads.
+-- error   `PARTIAL` and the cause, if only some of the limits were written
 
 local now = ARGV[1]
 if now == '' then
@@ -30,7 +34,18 @@ end
 
 local batch = cmsgpack.unpack(ARGV[2])
 local string_count = batch[1]
-local values = string_count > 0 and call('MGET', unpack(KEYS, 1, string_count))
+local KEYS, values = KEYS, nil
+if ARGV[4] then
+  -- One MGET takes keys of one slot alone.
+  KEYS, values = { unpack(ARGV, 4) }, {}
+  for i = 1, string_count do
+    local value = try_call('GET', KEYS[i])
+    if type(value) == 'table' then value = not is_wrong_type(value) and value end
+    values[i] = value
+  end
+else
+  values = string_count > 0 and call('MGET', unpack(KEYS, 1, string_count))
+end
 -- For each policy: its numbers, its flags, and the functions of its algorithm. Lists, since their access is faster than a
 -- field's.
 local policies, flags, loads, reads, takes, denials, refunds, saves = {}, {}, {}, {}, {}, {}, {}, {}
@@ -47,7 +62,7 @@ for i = 1, batch[2] do
   at = at + 3 + numbers
 end
 
-local KEYS, size = KEYS, #batch
+local size = #batch
 -- By limit: its state, and its policy if the state has changed. `changes` lists the changed limits.
 local states, changed, changes, change_count = {}, {}, {}, 0
 local reply, n = { 0, now }, 2
@@ -154,21 +169,21 @@ while at <= size do
   end
 end
 
-if ARGV[3] then change_count = 0 end
-for i = 1, change_count do
-  local limit = changes[i]
-  local index, key = changed[limit], KEYS[limit > 0 and limit or string_count - limit]
-  if i > 1 then
-    saves[index](key, states[limit], policies[index], now)
-  else
-    local saved, why = pcall(saves[index], key, states[limit], policies[index], now)
-    if not saved then
-      if not is_oom(why) then error(why, 0) end
-      -- Nothing was written. Denials stand.
-      for k = 1, admitted_count do reply[admitted_positions[k]] = 2 end
-      break
-    end
+if ARGV[3] == 'read_only' then change_count = 0 end
+local saved_count = 0
+local is_saved, why = pcall(function()
+  for i = 1, change_count do
+    local limit = changes[i]
+    local index = changed[limit]
+    saves[index](KEYS[limit > 0 and limit or string_count - limit], states[limit], policies[index], now)
+    saved_count = i
   end
+end)
+if not is_saved then
+  if saved_count > 0 then return redis.error_reply('PARTIAL ' .. (type(why) == 'table' and why.err or tostring(why))) end
+  if not is_oom(why) then error(why, 0) end
+  -- Nothing was written. Denials stand.
+  for k = 1, admitted_count do reply[admitted_positions[k]] = 2 end
 end
 reply[1] = discarded
 return reply

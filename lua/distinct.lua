@@ -101,8 +101,9 @@ algorithms[9] = {
   save = function(key, state, policy, now)
     local at, window = state[TIME], policy[2]
     if state[STALE] then call('DEL', key) end
-    if state[CUTOFF] then call('ZREMRANGEBYSCORE', key, '-inf', format(integer, state[CUTOFF])) end
+    -- In this order, so that the set is never empty: a key that is gone can't be written while its slot is moved.
     add_members(key, state[LIST], at)
+    if state[CUTOFF] then call('ZREMRANGEBYSCORE', key, '-inf', format(integer, state[CUTOFF])) end
     call('PEXPIRE', key, lifetime_text(at + window - now))
   end,
 }

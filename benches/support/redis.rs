@@ -9,10 +9,10 @@ use std::{
 };
 
 use bb8_redis::redis::{Client, aio::MultiplexedConnection};
+use tempfile::TempDir;
 use tollgate::{
     config::model,
-    limit::Breaker,
-    store::redis::{RedisStore, Server},
+    store::redis::{RedisStore, Topology},
     telemetry::metrics::StoreMetrics,
 };
 
@@ -21,25 +21,70 @@ pub(crate) struct Redis {
     child: Child,
     port: u16,
     mark: std::cell::Cell<f64>,
+    _directory: TempDir,
 }
 
 impl Redis {
     pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// The primaries of a cluster, without replicas.
+    pub(crate) fn cluster(count: usize) -> Vec<Self> {
+        let start = || {
+            let bus = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+            Self::with(&["--cluster-enabled", "yes", "--cluster-port", &bus])
+        };
+        let nodes: Vec<Self> = (0..count).map(|_| start()).collect();
+        let cli = |node: &Self, arguments: &[&str]| {
+            let port = node.port.to_string();
+            let output = Command::new("redis-cli").args(["-p", &port]).args(arguments).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        for (index, node) in nodes.iter().enumerate() {
+            let (first, last) = (16_384 * index / count, 16_384 * (index + 1) / count - 1);
+            cli(node, &["cluster", "addslotsrange", &first.to_string(), &last.to_string()]);
+            cli(node, &["cluster", "set-config-epoch", &(index + 1).to_string()]);
+            let info = cli(&nodes[0], &["info", "cluster"]);
+            assert!(info.contains("cluster_enabled:1"), "{info}");
+            let bus = cli(&nodes[0], &["config", "get", "cluster-port"]);
+            let bus = bus.lines().nth(1).unwrap_or_default().to_owned();
+            cli(node, &["cluster", "meet", "127.0.0.1", &nodes[0].port.to_string(), &bus]);
+        }
+        let is_ready = |node: &Self| {
+            let slots = cli(node, &["cluster", "info"]);
+            slots.contains("cluster_state:ok") && slots.contains(&format!("cluster_size:{count}"))
+        };
+        while !nodes.iter().all(is_ready) {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        nodes
+    }
+
+    fn with(arguments: &[&str]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let directory = TempDir::new().unwrap();
         let child = Command::new("redis-server")
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .arg("--dir")
+            .arg(directory.path())
+            .args(arguments)
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let redis = Self { child, port, mark: std::cell::Cell::new(0.0) };
+        let redis = Self { child, port, mark: std::cell::Cell::new(0.0), _directory: directory };
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             std::thread::sleep(Duration::from_millis(10));
         }
         redis
     }
 
-    fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
     }
 
     pub(crate) async fn connect(&self) -> MultiplexedConnection {
@@ -48,16 +93,12 @@ impl Redis {
 
     pub(crate) fn store(&self) -> RedisStore {
         let config = model::Redis {
-            url: model::Secret::new(self.url()),
-            tls: model::RedisTls::default(),
             timeout: Duration::from_secs(5),
-            connections: 2,
-            prefix: "ratelimit".to_owned(),
-            breaker: model::Breaker { failures: 5, retry_after: Duration::from_secs(1) },
+            ..model::Redis::at(model::Secret::new(self.url()))
         };
-        let server = Server::new(&config).unwrap();
+        let topology = Topology::open(&config).unwrap();
         let metrics = Arc::new(StoreMetrics::default());
-        RedisStore::new(server, &config, Arc::new(Breaker::new(5)), metrics, None)
+        RedisStore::new(topology, &config, metrics, None)
     }
 
     /// CPU time so far, in microseconds.

@@ -47,7 +47,7 @@ pub struct ProcessFacts {
     pub started: i64,
 }
 
-type FactsSource<T> = Box<dyn Fn() -> T + Send + Sync>;
+pub(super) type FactsSource<T> = Box<dyn Fn() -> T + Send + Sync>;
 
 /// Read the state of the stores.
 pub struct StoreFactsSources {

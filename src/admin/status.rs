@@ -7,12 +7,12 @@ use axum::{Json, extract::State};
 use super::{
     AdminState, ProcessFacts, ProcessPhase, StoreFactsSources,
     context::HandlerContext,
-    dto::{Configuration, SharedStore, Status, StoreStatus},
+    dto::{Configuration, SharedStore, Status, StoreNode, StoreStatus},
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
 use crate::telemetry::{
-    metrics::{MemoryFacts, StoreFacts},
+    metrics::{MemoryFacts, NodeFacts, StoreFacts},
     time::{format_duration, rfc3339},
 };
 
@@ -52,7 +52,7 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
             last_reload: state.active_config.last_reload(),
         },
         store: StoreStatus {
-            topology: if shared.is_some() { "redis" } else { "memory" }.to_owned(),
+            topology: shared.as_ref().map_or("memory", |shared| shared.topology.name()).to_owned(),
             keys: memory.keys,
             evicted: memory.evicted,
             shared: shared.map(SharedStore::from),
@@ -71,13 +71,38 @@ impl StoreFactsSources {
 
 impl From<StoreFacts> for SharedStore {
     fn from(facts: StoreFacts) -> Self {
-        let known = |text: String| Some(text).filter(|text| !text.is_empty());
         Self {
             role: known(facts.role),
             version: known(facts.version),
             latency: facts.latency.map(|micros| format_duration(i64::try_from(micros).unwrap_or(i64::MAX))),
             breaker: if facts.breaker_open { "open" } else { "closed" }.to_owned(),
             instances: facts.instances,
+            nodes: facts.nodes.into_iter().map(StoreNode::from).collect(),
         }
     }
+}
+
+impl From<NodeFacts> for StoreNode {
+    fn from(facts: NodeFacts) -> Self {
+        let range =
+            |(first, last)| if first == last { format!("{first}") } else { format!("{first}-{last}") };
+        Self {
+            address: facts.address,
+            role: facts.role.map(|role| role.name().to_owned()),
+            primary: facts.primary,
+            slots: facts.slots.into_iter().map(range).collect(),
+            state: facts.state.name().to_owned(),
+            failure: facts.failure,
+            latency_us: facts.latency,
+            lag_bytes: facts.lag,
+            decisions: facts.decisions,
+            decisions_per_second: facts.decisions_per_second,
+            version: known(facts.version),
+        }
+    }
+}
+
+/// What is empty is not known yet.
+fn known(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
 }

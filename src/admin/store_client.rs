@@ -6,7 +6,7 @@ use futures_util::future::LocalBoxFuture;
 use send_wrapper::SendWrapper;
 
 use crate::limit::{
-    Check, ClearedLimit, Decision, LimitUsage, Policy, Receipt, Store, StoreAdmin, Unavailable,
+    Check, ClearedLimit, Decision, LimitUsage, Policy, Store, StoreAdmin, Taken, Unavailable,
     algorithm::metadata_list::Entry,
 };
 
@@ -34,8 +34,8 @@ impl Store for StoreClient {
         SendWrapper::new(self.0.look(checks)).await
     }
 
-    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        SendWrapper::new(self.0.refund(checks, receipt)).await
+    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        SendWrapper::new(self.0.refund(taken)).await
     }
 }
 
@@ -61,7 +61,7 @@ impl StoreAdmin for StoreClient {
 trait ObjectStore {
     fn decide<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision>;
     fn look<'a>(&'a self, checks: &'a [Check<'a>]) -> Answer<'a, Decision>;
-    fn refund<'a>(&'a self, checks: &'a [Check<'a>], receipt: Receipt) -> Answer<'a, ()>;
+    fn refund<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ()>;
     fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, LimitUsage>;
     fn entries<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, Vec<Arc<Entry>>>;
     fn reset<'a>(&'a self, policies: &'a [Policy], identifier: &'a str) -> Answer<'a, Vec<ClearedLimit>>;
@@ -77,8 +77,8 @@ impl<S: StoreAdmin> ObjectStore for S {
         Box::pin(Store::look(self, checks))
     }
 
-    fn refund<'a>(&'a self, checks: &'a [Check<'a>], receipt: Receipt) -> Answer<'a, ()> {
-        Box::pin(Store::refund(self, checks, receipt))
+    fn refund<'a>(&'a self, taken: &'a [Taken<'a>]) -> Answer<'a, ()> {
+        Box::pin(Store::refund(self, taken))
     }
 
     fn peek<'a>(&'a self, policy: &'a Policy, identifier: &'a str) -> Answer<'a, LimitUsage> {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::{
     ActiveConfig, AdminHandle, AdminState, Backends, ConfigSnapshot, ProcessFacts, ProcessPhase, Readiness,
-    StoreFactsSources, spawn,
+    StoreFactsSources, spawn, state::FactsSource,
 };
 use crate::{
     abuse::{
@@ -25,8 +25,8 @@ use crate::{
     config::model::{KeyPart, KeyRecipe, Secret},
     identity::Verifier,
     limit::{
-        Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Receipt, Store, StoreAdmin,
-        SystemClock, Unavailable,
+        Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Store, StoreAdmin,
+        SystemClock, Taken, Unavailable,
         algorithm::{Verdict, metadata_list::Entry},
     },
     proxy::Rules,
@@ -34,7 +34,7 @@ use crate::{
     telemetry::{
         Events,
         diagnostics::Warnings,
-        metrics::{MemoryFacts, Metrics},
+        metrics::{MemoryFacts, Metrics, StoreFacts},
         testing::config,
     },
 };
@@ -93,7 +93,7 @@ impl Store for Lists {
         self.decide(checks).await
     }
 
-    async fn refund(&self, _: &[Check<'_>], _: Receipt) -> Result<(), Unavailable> {
+    async fn refund(&self, _: &[Taken<'_>]) -> Result<(), Unavailable> {
         Err(Unavailable::Abandoned("nothing was taken here"))
     }
 }
@@ -110,6 +110,7 @@ impl StoreAdmin for Lists {
             reset: if used > 0 { 41_000_000 } else { 0 },
             retry_after: Some(0),
             delay: 0,
+            renews: false,
         };
         Ok(LimitUsage { used, verdict })
     }
@@ -164,6 +165,19 @@ impl Harness {
     }
 
     pub(crate) fn with_archive(token: Option<&str>, archive: impl Archive + Send + 'static) -> Self {
+        Self::launch(token, archive, None)
+    }
+
+    /// Of an instance whose store stands so.
+    pub(crate) fn with_store(facts: StoreFacts) -> Self {
+        Self::launch(None, (), Some(Box::new(move || facts.clone())))
+    }
+
+    fn launch(
+        token: Option<&str>,
+        archive: impl Archive + Send + 'static,
+        shared: Option<FactsSource<StoreFacts>>,
+    ) -> Self {
         let metrics = Metrics::new(&config(), 1);
         let per_user = Policy {
             id: PolicyId(1),
@@ -211,7 +225,7 @@ impl Harness {
                 workers: 1,
                 started: NOW,
             },
-            store_facts: StoreFactsSources { memory: Box::new(MemoryFacts::default), shared: None },
+            store_facts: StoreFactsSources { memory: Box::new(MemoryFacts::default), shared },
         };
         let store = Arc::new(Lists::default());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

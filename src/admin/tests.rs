@@ -17,6 +17,10 @@ use super::{ProcessPhase, server::CONNECTIONS, testing::Harness};
 use crate::{
     abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
     limit::Unavailable,
+    telemetry::{
+        metrics::{StoreFacts, StoreTopology},
+        testing::cluster,
+    },
 };
 
 #[test]
@@ -270,6 +274,32 @@ fn status_and_metrics_are_told() {
     assert!(metrics.head.contains("content-type: text/plain; version=0.0.4"));
     assert!(metrics.body.contains("tollgate_build_info{version="));
     assert_eq!(harness.send("HEAD", "/metrics", "").body, "");
+}
+
+#[test]
+fn status_shows_each_redis_server() {
+    let store = &Harness::with_store(cluster()).get("/v1/status").json()["store"];
+    assert_eq!((&store["topology"], &store["latency"]), (&json!("cluster"), &json!("1ms")));
+    let nodes = store["nodes"].as_array().unwrap();
+    assert_eq!(
+        nodes[0],
+        json!({
+            "address": "10.0.0.1:6379", "role": "primary", "primary": null, "slots": ["0-8192"], "state": "up",
+            "failure": null, "latency_us": 310, "lag_bytes": null, "decisions": 1200, "decisions_per_second": 40,
+            "version": "7.2.4",
+        })
+    );
+    assert_eq!(
+        (&nodes[1]["state"], &nodes[1]["failure"]),
+        (&json!("breaker_open"), &json!("Connection refused"))
+    );
+    assert_eq!(nodes[1]["slots"], json!(["8193-16382", "16383"]));
+    assert_eq!((&nodes[2]["role"], &nodes[2]["state"]), (&json!(null), &json!("unknown")));
+    assert_eq!((&nodes[3]["primary"], &nodes[3]["lag_bytes"]), (&json!("10.0.0.1:6379"), &json!(4096)));
+    for (topology, name) in [(StoreTopology::Single, "redis"), (StoreTopology::Sentinel, "sentinel")] {
+        let harness = Harness::with_store(StoreFacts { topology, ..cluster() });
+        assert_eq!(harness.get("/v1/status").json()["store"]["topology"], name);
+    }
 }
 
 #[test]

@@ -204,8 +204,8 @@ mod tests {
     use super::*;
     use crate::{
         config::model::{
-            AccessLogFormat, Algorithm, BanKey, BanRule, Breaker, Condition, DenialReply, HeaderFrom,
-            KeyPart, KeyRecipe, Mode, Policy, Rate, Redis, RedisTls, Secret, UserSource, Workers,
+            AccessLogFormat, Algorithm, BanKey, BanRule, Condition, DenialReply, HeaderFrom, KeyPart,
+            KeyRecipe, Mode, Policy, Rate, Redis, Secret, UserSource, Workers,
         },
         telemetry::testing,
     };
@@ -366,14 +366,7 @@ mod tests {
     }
 
     fn redis(url: &str) -> Redis {
-        Redis {
-            url: Secret::new(url),
-            tls: RedisTls::default(),
-            timeout: Duration::from_millis(50),
-            connections: 2,
-            prefix: "ratelimit".to_owned(),
-            breaker: Breaker { failures: 5, retry_after: Duration::from_secs(1) },
-        }
+        Redis::at(Secret::new(url))
     }
 
     #[test]

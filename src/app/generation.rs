@@ -101,8 +101,20 @@ fn watching_verifier(sources: &[UserSource]) -> Result<Arc<Verifier>, StartError
 
 /// Settings that do not affect requests: where this instance listens, how it reaches Redis, what it logs. They may differ
 /// between instances that share their limits.
-const OF_THE_INSTANCE: [&str; 8] =
-    ["listeners", "admin", "workers", "access_log", "log", "tracing", "shutdown", "store.redis.url"];
+const OF_THE_INSTANCE: [&str; 12] = [
+    "listeners",
+    "admin",
+    "workers",
+    "access_log",
+    "log",
+    "tracing",
+    "shutdown",
+    "store.redis.url",
+    "store.redis.sentinel",
+    "store.redis.cluster.nodes",
+    "store.redis.user",
+    "store.redis.password",
+];
 
 /// A hash of all settings that affect requests. It is equal on instances that decide alike.
 fn decisive_fingerprint(mut values: Value) -> String {

@@ -7,14 +7,14 @@ use crate::{
     abuse::{self, Archive},
     admin::StoreFactsSources,
     config::model::{Config, Redis},
-    limit::{Breaker, Clock, GuardShared, GuardedStore, Instances, SlicedStore, Slices, StoreAdmin},
+    limit::{Clock, GuardShared, GuardedStore, Instances, ShardedStore, SlicedStore, Slices, StoreAdmin},
     peers::{
         Monitor, MonitorConfig,
         records::{RecordArchive, Scope},
     },
     store::{
         memory::MemoryStore,
-        redis::{RedisStore, Server},
+        redis::{RedisStore, Topology},
     },
     telemetry::{
         Event,
@@ -109,7 +109,7 @@ fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + S
 
 /// The store that instances share, from which each thread gets its own connection.
 pub(super) struct SharedStore {
-    server: Server,
+    topology: Arc<Topology>,
     config: Redis,
     scope: Scope,
     memory: Arc<MemoryStore>,
@@ -130,16 +130,12 @@ impl SharedStore {
         memory: &Arc<MemoryStore>,
         shared: &Shared,
     ) -> Result<(Self, Monitor), StartError> {
-        let server = Server::new(config)?;
-        let guard = GuardShared {
-            breaker: Arc::new(Breaker::new(config.breaker.failures)),
-            instances: Arc::new(Instances::default()),
-            clock: shared.clock.clone(),
-        };
+        let topology = Topology::open(config)?;
+        let guard = GuardShared { instances: Arc::new(Instances::default()), clock: shared.clock.clone() };
         let instance = shared.instance.clone();
-        let scope = Scope::new(&config.prefix, &instance, retain);
+        let scope = Scope::new(&config.key_prefix(), &instance, retain);
         let monitor = Monitor::spawn(MonitorConfig {
-            server: server.clone(),
+            topology: Arc::clone(&topology),
             redis: config.clone(),
             check_every: CHECK_EVERY,
             instance,
@@ -148,7 +144,6 @@ impl SharedStore {
             bans: Arc::clone(&shared.bans),
             audit: Arc::clone(&shared.audit),
             clock: shared.clock.clone(),
-            breaker: Arc::clone(&guard.breaker),
             instances: Arc::clone(&guard.instances),
             configuration: Box::new({
                 let in_force = Arc::clone(&shared.in_force);
@@ -159,14 +154,14 @@ impl SharedStore {
         })?;
         let (config, memory, metrics) = (config.clone(), Arc::clone(memory), Arc::clone(&shared.metrics));
         let slices = Arc::new(Slices::new(Arc::clone(&guard.instances)));
-        let store = Self { server, config, scope, memory, guard, slices, metrics };
+        let store = Self { topology, config, scope, memory, guard, slices, metrics };
         store.metrics.watch_store(store.facts(&monitor));
         Ok((store, monitor))
     }
 
     /// The state of the shared store.
     fn facts(&self, monitor: &Monitor) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
-        monitor.facts(Arc::clone(&self.guard.breaker), Arc::clone(&self.guard.instances))
+        monitor.facts(Arc::clone(&self.guard.instances))
     }
 
     fn reload_handles(&self) -> ReloadHandles {
@@ -175,24 +170,19 @@ impl SharedStore {
 }
 
 impl StoreFactory for Arc<SharedStore> {
-    type Store = GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>;
+    type Store = ShardedStore<GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>>;
 
     fn store(&self) -> Self::Store {
-        let breaker = Arc::clone(&self.guard.breaker);
-        let store = RedisStore::new(
-            self.server.clone(),
-            &self.config,
-            breaker,
-            self.metrics.store_connection(),
-            None,
-        );
+        let metrics = self.metrics.store_connection();
+        let store = RedisStore::new(Arc::clone(&self.topology), &self.config, metrics, None);
+        store.warm_up();
         let slicing = SlicedStore::new(store, Arc::clone(&self.slices), Arc::new(self.guard.clock.clone()));
-        GuardedStore::new(slicing, Arc::clone(&self.memory), self.guard.clone())
+        ShardedStore::new(GuardedStore::new(slicing, Arc::clone(&self.memory), self.guard.clone()))
     }
 
     fn archive(self) -> impl Archive + 'static {
-        let server = self.server.clone();
-        RecordArchive::new(self.scope.clone(), async move || server.open_connection().await)
+        let topology = Arc::clone(&self.topology);
+        RecordArchive::new(self.scope.clone(), async move |key: &str| topology.connect(key).await)
     }
 }
 

@@ -8,10 +8,12 @@ mod client;
 mod completions;
 mod demo;
 mod explain;
+mod format;
 mod man;
 mod reload;
 mod run;
 mod service_manager;
+mod status;
 mod terminal;
 mod top;
 mod unban;
@@ -58,6 +60,8 @@ enum Command {
     Bans(bans::Args),
     /// Lift a ban
     Unban(unban::Args),
+    /// Show the version, configuration, store and warnings of a running Tollgate
+    Status(status::Args),
     /// Show traffic, limits and limited addresses live
     Top(top::Args),
     /// Explain what would happen to a request, and why; exit code 0 if it would be allowed, 1 if not
@@ -82,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Ban(args) => ban::run(&args),
         Command::Bans(args) => bans::run(&args),
         Command::Unban(args) => unban::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Completions(args) => completions::run(&args, Arguments::command()),

@@ -12,13 +12,15 @@ use super::{
 };
 
 /// How long a denial is cached at most, in microseconds. It bounds the effect of a lost invalidation message.
-const MAX_AGE: i64 = 1_000_000;
+pub(super) const MAX_AGE: i64 = 1_000_000;
 /// The most denials that are cached. A new one replaces the oldest.
 const MAX_DENIALS: usize = 10_000;
 
 /// The denials of the last second. Belongs to one worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LocalDenials {
+    /// How long a denial is cached at most, in microseconds.
+    max_age: i64,
     by_limit: IndexMap<DeniedLimit, Denial, foldhash::fast::RandomState>,
     /// When each was inserted, oldest first. A denial that was inserted twice is listed twice.
     insertions: VecDeque<(i64, DeniedLimit)>,
@@ -72,6 +74,12 @@ struct Denial {
 }
 
 impl LocalDenials {
+    /// `max_age`: how long a denial is cached at most, in microseconds; [`MAX_AGE`] or less.
+    pub(super) fn new(max_age: i64) -> Self {
+        let (by_limit, insertions) = (IndexMap::default(), VecDeque::new());
+        Self { max_age, by_limit, insertions, epoch: Epoch::default() }
+    }
+
     /// The cached denial of `check`, as the store would answer it at the time `now`. `epoch`: see
     /// [`Instances::epoch`](super::Instances::epoch).
     pub(super) fn find(&mut self, check: &Check<'_>, epoch: Epoch, now: i64) -> Option<Verdict> {
@@ -117,7 +125,7 @@ impl LocalDenials {
             self.epoch = epoch;
         }
         self.expire(asked);
-        let lasts = verdict.retry_after.unwrap_or(MAX_AGE).min(MAX_AGE);
+        let lasts = verdict.retry_after.unwrap_or(MAX_AGE).min(self.max_age);
         let DeniedLimitRef { policy, member, .. } = DeniedLimitRef::new(check);
         let limit = DeniedLimit { policy, identifier: check.identifier.clone(), member };
         let (kind, tiers) = (check.policy.kind, SmallVec::from_slice(&check.policy.tiers));
@@ -174,14 +182,23 @@ mod tests {
     }
 
     fn denied(retry_after: Option<i64>) -> Verdict {
-        Verdict { admitted: false, tier: 0, limit: 5, remaining: 1, reset: 3_000_000, retry_after, delay: 0 }
+        Verdict {
+            admitted: false,
+            tier: 0,
+            limit: 5,
+            remaining: 1,
+            reset: 3_000_000,
+            retry_after,
+            delay: 0,
+            renews: false,
+        }
     }
 
     #[test]
     fn a_denial_holds_for_the_same_limit_and_as_much_until_its_time() {
         let policy = policy();
         let other = Policy { id: PolicyId(8), ..policy.clone() };
-        let mut denials = LocalDenials::default();
+        let mut denials = LocalDenials::new(MAX_AGE);
         denials.insert(&check(&policy, "ip:1", 2), 2, denied(Some(400_000)), 1_000, Epoch(0));
 
         let found = denials.find(&check(&policy, "ip:1", 3), Epoch(0), 101_000).unwrap();
@@ -204,7 +221,7 @@ mod tests {
     fn no_denial_holds_for_longer_than_a_second() {
         let policy = policy();
         for retry_after in [None, Some(60_000_000)] {
-            let mut denials = LocalDenials::default();
+            let mut denials = LocalDenials::new(MAX_AGE);
             denials.insert(&check(&policy, "ip:1", 1), 1, denied(retry_after), 0, Epoch(0));
             assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 999_999).is_some());
             assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1_000_000).is_none());
@@ -214,7 +231,7 @@ mod tests {
     #[test]
     fn an_invalidation_clears_them_all() {
         let policy = policy();
-        let mut denials = LocalDenials::default();
+        let mut denials = LocalDenials::new(MAX_AGE);
         denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(1), 1).is_none());
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(1), 1).is_none(), "for good");
@@ -225,7 +242,7 @@ mod tests {
     #[test]
     fn however_many_addresses_there_are_memory_is_bounded() {
         let policy = policy();
-        let mut denials = LocalDenials::default();
+        let mut denials = LocalDenials::new(MAX_AGE);
         for i in 0..3 * MAX_DENIALS as i64 {
             denials.insert(&check(&policy, &format!("ip:{i}"), 1), 1, denied(None), i, Epoch(0));
         }
@@ -248,7 +265,7 @@ mod tests {
             ("count_denied", Policy { count_denied: true, ..plain.clone() }, false),
             ("concurrency", Policy { kind: Kind::Concurrency, ..plain.clone() }, false),
         ] {
-            let mut denials = LocalDenials::default();
+            let mut denials = LocalDenials::new(MAX_AGE);
             denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
             assert_eq!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some(), remembered, "{what}");
             // Nor is a check denied by the denial of another check on the same limit.
@@ -262,7 +279,7 @@ mod tests {
     fn a_denial_holds_for_the_same_limits_only() {
         let policy = policy();
         let generous = Policy { tiers: vec![Tier { limit: 50, window: 60_000_000 }], ..policy.clone() };
-        let mut denials = LocalDenials::default();
+        let mut denials = LocalDenials::new(MAX_AGE);
         denials.insert(&check(&policy, "ip:1", 1), 1, denied(None), 0, Epoch(0));
         assert_eq!(denials.find(&check(&generous, "ip:1", 1), Epoch(0), 1), None);
         assert!(denials.find(&check(&policy, "ip:1", 1), Epoch(0), 1).is_some());
@@ -272,7 +289,7 @@ mod tests {
     fn a_denied_value_says_nothing_of_others() {
         let policy = Policy { kind: Kind::Distinct, ..policy() };
         let of = |member| Check { detail: Detail::Member(member), ..check(&policy, "ip:1", 1) };
-        let mut denials = LocalDenials::default();
+        let mut denials = LocalDenials::new(MAX_AGE);
         denials.insert(&of(21), 1, denied(None), 0, Epoch(0));
         assert!(denials.find(&of(21), Epoch(0), 1).is_some());
         assert_eq!(denials.find(&of(20), Epoch(0), 1), None);

@@ -1,14 +1,14 @@
-//! The outer layer of a worker's store: local denials, the breaker, and the fallback while the shared store can't be asked.
+//! The layer of a worker's store that has local denials, and the fallback while the shared store can't be asked.
 
 use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use smallvec::SmallVec;
 
 use super::{
-    Breaker, Check, ClearedLimit, Clock, Decision, DecisionSource, Epoch, Instances, LimitUsage, Policy,
-    PolicyId, Receipt, Store, StoreAdmin, SystemClock, Unavailable,
+    Check, ClearedLimit, Clock, Decision, DecisionSource, Epoch, Instances, LimitUsage, Policy, PolicyId,
+    Store, StoreAdmin, SystemClock, Taken, Unavailable,
     algorithm::{Kind, Tier, Verdict, metadata_list::Entry},
-    denials::LocalDenials,
+    denials::{LocalDenials, MAX_AGE},
 };
 use crate::config::model::OnStoreError;
 
@@ -23,10 +23,13 @@ pub struct GuardedStore<S, L> {
     shares: RefCell<InstanceShares>,
 }
 
+/// For how long a denial is remembered where stores are sharded, in microseconds: what another request took, and denied this
+/// one, may be refunded a moment later.
+const MAX_AGE_SHARDED: i64 = 200_000;
+
 /// The parts of a [`GuardedStore`] that all workers of a process share.
 #[derive(Debug, Clone)]
 pub struct GuardShared {
-    pub breaker: Arc<Breaker>,
     pub instances: Arc<Instances>,
     pub clock: SystemClock,
 }
@@ -62,7 +65,9 @@ impl ShareKey {
 impl<S: Store, L: Store> GuardedStore<S, L> {
     /// Guards `store`. `local` decides while it is away.
     pub fn new(store: S, local: L, shared: GuardShared) -> Self {
-        Self { store, local, shared, denials: RefCell::default(), shares: RefCell::default() }
+        let max_age = if store.is_sharded() { MAX_AGE_SHARDED } else { MAX_AGE };
+        let denials = RefCell::new(LocalDenials::new(max_age));
+        Self { store, local, shared, denials, shares: RefCell::default() }
     }
 
     /// A denial from the cache, if one of the checks was denied a moment ago. The other checks are not held against their
@@ -82,6 +87,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
             source: DecisionSource::LocalDenial,
             time: now,
             verdicts,
+            parts: None,
         })
     }
 
@@ -130,6 +136,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
             source: DecisionSource::Fallback,
             time: decision.time,
             verdicts: verdicts.collect(),
+            parts: None,
         })
     }
 
@@ -186,9 +193,6 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
         if let Some(decision) = self.local_denial(checks, asked) {
             return Ok(decision);
         }
-        if self.shared.breaker.is_open() {
-            return self.fall_back(checks, Unavailable::BreakerOpen, L::decide).await;
-        }
         let epoch = self.shared.instances.epoch();
         match self.store.decide(checks).await {
             Ok(decision) => {
@@ -197,51 +201,71 @@ impl<S: Store, L: Store> Store for GuardedStore<S, L> {
                 }
                 Ok(decision)
             }
+            Err(Unavailable::Moving) if checks.len() > 1 => Err(Unavailable::Moving),
             Err(unavailable) => self.fall_back(checks, unavailable, L::decide).await,
         }
     }
 
     /// Ignores the workers' cached denials: answers what the store itself would.
     async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
-        if self.shared.breaker.is_open() {
-            return self.fall_back(checks, Unavailable::BreakerOpen, L::look).await;
-        }
         match self.store.look(checks).await {
+            Err(Unavailable::Moving) if checks.len() > 1 => Err(Unavailable::Moving),
             Err(unavailable) => self.fall_back(checks, unavailable, L::look).await,
             decided => decided,
         }
     }
 
-    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        match receipt.source {
-            DecisionSource::Store => self.store.refund(checks, receipt).await,
-            DecisionSource::Fallback => {
-                let policies: SmallVec<[Arc<Policy>; 2]> =
-                    checks.iter().map(|check| self.instance_share(check.policy)).collect();
-                let local: SmallVec<[Check<'_>; 2]> =
-                    checks.iter().zip(&policies).map(|(check, policy)| with_policy(check, policy)).collect();
-                self.local.refund(&local, receipt).await
-            }
-            // A denial took nothing, and units of a slice are not refunded.
-            DecisionSource::LocalDenial | DecisionSource::Slice => Ok(()),
+    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        // Decisions of one request may have come from both, if its checks were decided apart.
+        let is_local = |taken: &&Taken<'_>| taken.receipt.source == DecisionSource::Fallback;
+        if taken.iter().any(|taken| is_local(&taken)) {
+            let local: SmallVec<[&Taken<'_>; 2]> = taken.iter().filter(is_local).collect();
+            let policies: SmallVec<[Arc<Policy>; 2]> =
+                local.iter().map(|taken| self.instance_share(taken.check.policy)).collect();
+            let local: SmallVec<[Taken<'_>; 2]> = local
+                .iter()
+                .zip(&policies)
+                .map(|(taken, policy)| Taken {
+                    check: with_policy(&taken.check, policy),
+                    receipt: taken.receipt,
+                })
+                .collect();
+            self.local.refund(&local).await?;
         }
+        // A local denial took nothing.
+        let is_shared =
+            |taken: &Taken<'_>| matches!(taken.receipt.source, DecisionSource::Store | DecisionSource::Slice);
+        if taken.iter().all(is_shared) {
+            return self.store.refund(taken).await;
+        }
+        let shared: SmallVec<[Taken<'_>; 2]> =
+            taken.iter().filter(|taken| is_shared(taken)).cloned().collect();
+        if shared.is_empty() { Ok(()) } else { self.store.refund(&shared).await }
+    }
+
+    fn shard(&self, check: &Check<'_>) -> u32 {
+        self.store.shard(check)
+    }
+
+    fn is_sharded(&self) -> bool {
+        self.store.is_sharded()
+    }
+
+    fn known_denial(&self, checks: &[Check<'_>]) -> Option<Decision> {
+        self.local_denial(checks, self.shared.clock.now())
     }
 }
 
 impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for GuardedStore<S, L> {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
-        if !self.shared.breaker.is_open()
-            && let Ok(peek) = self.store.peek(policy, identifier).await
-        {
+        if let Ok(peek) = self.store.peek(policy, identifier).await {
             return Ok(peek);
         }
         self.local.peek(&self.instance_share(policy), identifier).await
     }
 
     async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
-        if !self.shared.breaker.is_open()
-            && let Ok(entries) = self.store.entries(policy, identifier).await
-        {
+        if let Ok(entries) = self.store.entries(policy, identifier).await {
             return Ok(entries);
         }
         self.local.entries(policy, identifier).await
@@ -260,7 +284,7 @@ impl<S: StoreAdmin, L: StoreAdmin> StoreAdmin for GuardedStore<S, L> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{cell::Cell, time::Duration};
 
     use super::*;
     use crate::{
@@ -283,15 +307,37 @@ mod tests {
         Policy::all([&config]).remove(0)
     }
 
-    fn guard(instances: u32) -> GuardedStore<MemoryStore, MemoryStore> {
+    /// A store that can be away.
+    struct Switched {
+        store: MemoryStore,
+        is_away: Cell<bool>,
+    }
+
+    impl Switched {
+        fn check(&self) -> Result<&MemoryStore, Unavailable> {
+            if self.is_away.get() { Err(Unavailable::BreakerOpen) } else { Ok(&self.store) }
+        }
+    }
+
+    impl Store for Switched {
+        async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+            self.check()?.decide(checks).await
+        }
+
+        async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+            self.check()?.look(checks).await
+        }
+
+        async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+            self.check()?.refund(taken).await
+        }
+    }
+
+    fn guard(instances: u32) -> GuardedStore<Switched, MemoryStore> {
         let store = || MemoryStore::new(100, Arc::new(SystemClock::new()));
-        let shared = GuardShared {
-            breaker: Arc::new(Breaker::new(1)),
-            instances: Arc::default(),
-            clock: SystemClock::new(),
-        };
+        let shared = GuardShared { instances: Arc::default(), clock: SystemClock::new() };
         shared.instances.set_count(instances);
-        GuardedStore::new(store(), store(), shared)
+        GuardedStore::new(Switched { store: store(), is_away: Cell::new(false) }, store(), shared)
     }
 
     #[test]
@@ -328,7 +374,7 @@ mod tests {
     fn what_stands_in_for_the_store_takes_back_what_it_gave() {
         let policy = policy(Algorithm::Concurrency, 4, 8);
         let guard = guard(2);
-        assert!(guard.shared.breaker.failed(), "the store is away");
+        guard.store.is_away.set(true);
         let check = |token| Check {
             policy: &policy,
             identifier: "ip:1".into(),
@@ -339,7 +385,7 @@ mod tests {
         assert_eq!([1, 2, 3].map(|token| decide(token).admitted), [true, true, false]);
         let taken = decide(1);
         assert_eq!((taken.admitted, taken.source), (true, DecisionSource::Fallback), "it is renewed");
-        now(guard.refund(&[check(1)], taken.receipt())).unwrap();
+        now(guard.refund(&Taken::all(&[check(1)], taken.receipt(0)))).unwrap();
         assert!(decide(3).admitted);
     }
 
@@ -352,7 +398,7 @@ mod tests {
         };
         let real = Policy { is_shadow: false, id: PolicyId(9), ..watched.clone() };
         let guard = guard(1);
-        assert!(guard.shared.breaker.failed(), "the store is away");
+        guard.store.is_away.set(true);
         let check = |policy| Check { policy, identifier: "ip:1".into(), cost: 1, detail: Detail::None };
         for _ in 0..3 {
             let decision = now(guard.decide(&[check(&watched)])).unwrap();

@@ -6,14 +6,15 @@
 //! A worker's store is a stack. Each layer implements [`Store`]:
 //!
 //! ```text
-//! GuardedStore               guarded_store.rs: local denials (denials.rs), the breaker (breaker.rs), on_store_error
-//! ├── SlicedStore            sliced_store.rs: spends quota slices (slices.rs) before it asks
-//! │   └── RedisStore         store/redis/store.rs: one batch for many decisions, decided by a Lua script
-//! │       └── lua/decide.lua with lua/<algorithm>.lua, the twins of algorithm/*.rs
-//! └── Arc<MemoryStore>       store/memory/store.rs: decides by algorithm/*.rs while Redis is away
+//! ShardedStore               sharded_store.rs: takes a request apart whose limits are with several nodes of a cluster
+//! └── GuardedStore           guarded_store.rs: local denials (denials.rs), on_store_error
+//!     ├── SlicedStore        sliced_store.rs: spends quota slices (slices.rs) before it asks
+//!     │   └── RedisStore     store/redis/store.rs: one batch for many decisions, decided by a Lua script
+//!     │       └── lua/decide.lua with lua/<algorithm>.lua, the twins of algorithm/*.rs
+//!     └── Arc<MemoryStore>   store/memory/store.rs: decides by algorithm/*.rs while Redis is away
 //! ```
 //!
-//! That is `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>`, put together in `app/stores.rs`. Without Redis the
+//! That is `ShardedStore<GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>>`, put together in `app/stores.rs`. Without Redis the
 //! workers share the `MemoryStore` alone.
 
 pub mod algorithm;
@@ -24,6 +25,7 @@ mod denials;
 mod guarded_store;
 mod instances;
 mod policy;
+mod sharded_store;
 mod sliced_store;
 mod slices;
 mod store;
@@ -34,8 +36,9 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use guarded_store::{GuardShared, GuardedStore};
 pub use instances::{Epoch, Instances};
 pub use policy::{Policy, PolicyId, PolicyIds};
+pub use sharded_store::ShardedStore;
 pub use sliced_store::SlicedStore;
 pub use slices::Slices;
 pub use store::{
-    ClearedLimit, Decision, DecisionSource, LimitUsage, Receipt, Store, StoreAdmin, Unavailable,
+    ClearedLimit, Decision, DecisionSource, LimitUsage, Receipt, Store, StoreAdmin, Taken, Unavailable,
 };

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    Check, ClearedLimit, Clock, Decision, DecisionSource, Epoch, LimitUsage, Policy, Receipt, Store,
-    StoreAdmin, Unavailable,
+    Check, ClearedLimit, Clock, Decision, DecisionSource, Epoch, LimitUsage, Policy, Store, StoreAdmin,
+    Taken, Unavailable,
     algorithm::{Verdict, metadata_list::Entry},
     slices::{Slices, SpendOutcome},
 };
@@ -97,7 +97,13 @@ impl<S: Store> SlicedStore<S> {
                 checks.iter().zip(&plans).filter_map(|(check, plan)| plan.store_check(check)).collect();
             if asked.is_empty() {
                 let verdicts = plans.iter().filter_map(CheckPlan::slice_verdict).collect();
-                return Ok(Decision { admitted: true, source: DecisionSource::Slice, time: now, verdicts });
+                return Ok(Decision {
+                    admitted: true,
+                    source: DecisionSource::Slice,
+                    time: now,
+                    verdicts,
+                    parts: None,
+                });
             }
             let decision = match self.store.decide(&asked).await {
                 Ok(decision) => decision,
@@ -207,7 +213,13 @@ impl<S: Store> Store for SlicedStore<S> {
             .collect();
         if asked.is_empty() && !checks.is_empty() {
             let verdicts = spent.into_iter().flatten().collect();
-            return Ok(Decision { admitted: true, source: DecisionSource::Slice, time: now, verdicts });
+            return Ok(Decision {
+                admitted: true,
+                source: DecisionSource::Slice,
+                time: now,
+                verdicts,
+                parts: None,
+            });
         }
         let decision = self.store.look(&asked).await?;
         let mut store_verdicts = decision.verdicts.iter().copied();
@@ -218,8 +230,27 @@ impl<S: Store> Store for SlicedStore<S> {
         Ok(Decision { verdicts, ..decision })
     }
 
-    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        self.store.refund(checks, receipt).await
+    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        let now = self.clock.now();
+        // Units of a limit with a slice go back to the slice, wherever they came from: the store counts them as taken.
+        let is_put_back = |taken: &Taken<'_>| {
+            is_sliced(&taken.check) && self.slices.give_back(&taken.check, taken.receipt.time, now)
+        };
+        if !taken.iter().any(|taken| taken.check.policy.slice > 0) {
+            return self.store.refund(taken).await;
+        }
+        let of_store =
+            |taken: &&Taken<'_>| !is_put_back(taken) && taken.receipt.source != DecisionSource::Slice;
+        let rest: SmallVec<[Taken<'_>; 2]> = taken.iter().filter(of_store).cloned().collect();
+        if rest.is_empty() { Ok(()) } else { self.store.refund(&rest).await }
+    }
+
+    fn shard(&self, check: &Check<'_>) -> u32 {
+        self.store.shard(check)
+    }
+
+    fn is_sharded(&self) -> bool {
+        self.store.is_sharded()
     }
 }
 

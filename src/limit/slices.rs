@@ -186,6 +186,22 @@ impl Slices {
         }
     }
 
+    /// Gives back what a check took of a limit at the time `at`, wherever from. Returns false if the slice of that window is
+    /// gone.
+    pub(super) fn give_back(&self, check: &Check<'_>, at: i64, now: i64) -> bool {
+        let limit = SlicedLimit::new(check);
+        let mut shard = self.shard(&limit);
+        let begins = |slice: &Slice| slice.end.saturating_sub(check.policy.tiers[0].window);
+        let slice = shard.slices.get_mut(&limit);
+        let Some(slice) =
+            slice.filter(|slice| slice.end != i64::MAX && slice.end > now && begins(slice) <= at)
+        else {
+            return false;
+        };
+        slice.units = slice.units.saturating_add(check.cost);
+        true
+    }
+
     fn shard(&self, limit: &SlicedLimit) -> parking_lot::MutexGuard<'_, Shard> {
         let index = self.hasher.hash_one(limit) as usize & (SHARDS - 1);
         let mut shard = self.shards[index].lock();
@@ -220,6 +236,7 @@ impl Slice {
             reset: self.end.saturating_sub(now).max(0),
             retry_after: Some(0),
             delay: 0,
+            renews: false,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The traits of a store of limits, and what it answers.
 //!
-//! Two stores keep state: `store::memory::MemoryStore` and `store::redis::RedisStore`. Two wrap another one:
-//! [`SlicedStore`](super::SlicedStore) and [`GuardedStore`](super::GuardedStore). The [module](super) shows how a worker
+//! Two stores keep state: `store::memory::MemoryStore` and `store::redis::RedisStore`. Three wrap another one:
+//! [`SlicedStore`](super::SlicedStore), [`GuardedStore`](super::GuardedStore) and
+//! [`ShardedStore`](super::ShardedStore). The [module](super) shows how a worker
 //! stacks them.
 
 use std::sync::Arc;
@@ -33,14 +34,34 @@ pub trait Store {
     /// As [`Store::decide`].
     fn look(&self, checks: &[Check<'_>]) -> impl Future<Output = Result<Decision, Unavailable>>;
 
-    /// Refunds what a decision took for these checks. Pass each check that was taken, and no other, in one call. What no
-    /// longer counts is left alone. A lease is found by its token, so that refunding it again is harmless; everything else
-    /// must be refunded only once.
+    /// Refunds what decisions took. Pass each check that was taken, and no other, in one call. What no longer counts is left
+    /// alone. A lease is found by its token, so that refunding it again is harmless; everything else must be refunded only
+    /// once.
     ///
     /// # Errors
     /// As [`Store::decide`]. Whether the refund was done is not known.
-    fn refund(&self, checks: &[Check<'_>], receipt: Receipt)
-    -> impl Future<Output = Result<(), Unavailable>>;
+    fn refund(&self, taken: &[Taken<'_>]) -> impl Future<Output = Result<(), Unavailable>>;
+
+    /// Where the limit of this check is: the store decides together over checks of one shard alone.
+    fn shard(&self, _check: &Check<'_>) -> u32 {
+        0
+    }
+
+    /// Whether there may be several shards.
+    fn is_sharded(&self) -> bool {
+        false
+    }
+
+    /// A denial that the store answers by itself, since one of the checks was denied a moment ago.
+    fn known_denial(&self, _checks: &[Check<'_>]) -> Option<Decision> {
+        None
+    }
+
+    /// Whether the future of [`Store::decide`] must be awaited to its end, since it may have to refund what some of these
+    /// checks took.
+    fn must_finish(&self, _checks: &[Check<'_>]) -> bool {
+        false
+    }
 }
 
 /// What operators do with a store: look limits up and reset them. The evidence of a denial is read through it, too.
@@ -100,8 +121,8 @@ impl<S: Store> Store for Arc<S> {
         S::look(self, checks).await
     }
 
-    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        S::refund(self, checks, receipt).await
+    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        S::refund(self, taken).await
     }
 }
 
@@ -146,21 +167,37 @@ pub struct Decision {
     /// One verdict per check, in the order of the checks. If the request was admitted, `remaining` and `reset` are those
     /// after it; else the current ones.
     pub verdicts: SmallVec<[Verdict; 2]>,
+    /// If the checks were decided apart, who decided each, and when. `None`: all were decided together.
+    pub parts: Option<Box<[Receipt]>>,
 }
 
-/// What [`Store::refund`] needs to know of the decision.
+/// Who decided over a check, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Who took it.
     pub source: DecisionSource,
-    /// When, by the clock of `source`.
+    /// By the clock of `source`.
     pub time: i64,
 }
 
+/// A check that was taken, with what its refund needs.
+#[derive(Debug, Clone)]
+pub struct Taken<'a> {
+    pub check: Check<'a>,
+    pub receipt: Receipt,
+}
+
+impl<'a> Taken<'a> {
+    /// Checks that were all taken by one decision.
+    pub fn all(checks: &[Check<'a>], receipt: Receipt) -> SmallVec<[Self; 2]> {
+        checks.iter().map(|check| Self { check: check.clone(), receipt }).collect()
+    }
+}
+
 impl Decision {
-    /// The receipt for refunding what this decision took.
-    pub fn receipt(&self) -> Receipt {
-        Receipt { source: self.source, time: self.time }
+    /// The receipt for refunding what this decision took for the check with this index.
+    pub fn receipt(&self, check: usize) -> Receipt {
+        let part = self.parts.as_ref().and_then(|parts| parts.get(check)).copied();
+        part.unwrap_or(Receipt { source: self.source, time: self.time })
     }
 }
 
@@ -196,6 +233,8 @@ pub enum Unavailable {
     Connection(CompactString),
     /// The store answers but does not serve: it is a replica, is still loading, has no memory left, or lacks rights.
     Refused(CompactString),
+    /// The keys of the request are with several nodes at the moment, and nothing was taken: ask for each check by itself.
+    Moving,
     /// The store's answer can't be understood.
     Protocol(CompactString),
     /// The task that asks the store, or passes its answer on, has ended or was too slow.
@@ -208,6 +247,7 @@ impl Unavailable {
         match self {
             Self::BreakerOpen => "the circuit breaker is open",
             Self::Timeout => "no reply within store.redis.timeout",
+            Self::Moving => "the slot is being moved to another node",
             Self::Overdue => "the request was not sent within store.redis.timeout",
             Self::Connection(reason) | Self::Refused(reason) | Self::Protocol(reason) => reason,
             Self::Abandoned(reason) => reason,

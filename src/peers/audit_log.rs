@@ -1,15 +1,28 @@
 //! Replicates the audit log: a list in Redis, which all instances append to and read.
 
-use std::{cell::RefCell, sync::LazyLock};
+use std::{cell::RefCell, sync::LazyLock, time::Duration};
 
-use bb8_redis::redis::{self, RedisResult, Script, aio::MultiplexedConnection};
+use bb8_redis::redis::{self, RedisResult, Script};
+use tokio::time::{Instant, interval, timeout};
 
-use crate::abuse::{AuditEntry, AuditLog, MAX_AUDIT_ENTRIES, Pending};
+use super::{probe::Probes, time::jittered};
+use crate::{
+    abuse::{AuditEntry, AuditLog, MAX_AUDIT_ENTRIES, Pending},
+    store::redis::RoutedConnection,
+};
 
 static APPEND: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(include_str!("../../lua/key_prelude.lua"), include_str!("../../lua/audit_log.lua")))
 });
 
+/// How often entries are written, where there are any.
+const PUSH_EVERY: Duration = Duration::from_millis(50);
+/// How often the entries of others are read.
+const PULL_EVERY: Duration = Duration::from_millis(500);
+/// For one round.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
+/// After a round that failed.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Entries written by one call of the script.
 const BATCH: usize = 64;
 /// How long the list stays after the last entry: 366 days, in milliseconds.
@@ -28,12 +41,35 @@ impl SharedAuditLog {
         Self { key: format!("{prefix}:{{audit}}"), newest: RefCell::default() }
     }
 
+    /// Replicates `log` for as long as it is polled.
+    pub(super) async fn run(&self, probes: &Probes<'_>, log: &AuditLog) {
+        let (mut rounds, mut pull_at, mut retry_at) = (interval(PUSH_EVERY), Instant::now(), Instant::now());
+        loop {
+            rounds.tick().await;
+            let connection = probes.connection(&self.key).filter(|_| retry_at <= Instant::now());
+            let Some(mut connection) = connection else { continue };
+            let is_pull_due = pull_at <= Instant::now();
+            if is_pull_due {
+                pull_at = Instant::now() + jittered(PULL_EVERY);
+            }
+            let round = async {
+                if is_pull_due {
+                    self.pull(&mut connection, log).await?;
+                }
+                self.push(&mut connection, log).await
+            };
+            let why = match timeout(ROUND_TIMEOUT, round).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "it timed out".to_owned(),
+            };
+            tracing::debug!(%why, "can't share the audit log with other instances");
+            retry_at = Instant::now() + RETRY_AFTER;
+        }
+    }
+
     /// Appends the pending entries of this instance.
-    pub(super) async fn push(
-        &self,
-        connection: &mut MultiplexedConnection,
-        log: &AuditLog,
-    ) -> RedisResult<()> {
+    async fn push(&self, connection: &mut RoutedConnection, log: &AuditLog) -> RedisResult<()> {
         let entries = log.pending(BATCH);
         if entries.is_empty() {
             return Ok(());
@@ -50,11 +86,7 @@ impl SharedAuditLog {
     }
 
     /// Reads the entries of other instances, if there are new ones.
-    pub(super) async fn pull(
-        &self,
-        connection: &mut MultiplexedConnection,
-        log: &AuditLog,
-    ) -> RedisResult<()> {
+    async fn pull(&self, connection: &mut RoutedConnection, log: &AuditLog) -> RedisResult<()> {
         let newest: RedisResult<Option<Vec<u8>>> =
             redis::cmd("LINDEX").arg(&self.key).arg(-1).query_async(connection).await;
         let newest = match newest {

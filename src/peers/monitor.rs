@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    sync::Arc,
+    sync::{Arc, mpsc},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -12,26 +12,31 @@ use parking_lot::Mutex;
 use tokio::{
     runtime,
     sync::watch,
-    time::{interval, timeout},
+    time::{Instant, interval, timeout},
 };
 
 use super::{
+    audit_log::SharedAuditLog,
     bans::BanSync,
     heartbeat::Heartbeat,
+    introduction::Peers,
+    lost_nodes::LostNodes,
+    probe::Probes,
     records::{self, Scope},
-    server_status::ServerStatus,
-    subscription,
+    server_status, subscription,
 };
 use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
     config::model,
-    limit::{Breaker, Clock, Instances, SystemClock},
-    store::redis::{Server, ServerCheck, channel::Message},
-    telemetry::metrics::StoreFacts,
+    limit::{Clock, Instances, SystemClock},
+    store::redis::{Address, Node, NodeSeen, ReplicaSeen, Topology, channel::Message},
+    telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
 
 /// How often records of limited clients are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
+/// For finding out which servers there are, before clients are served.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(2);
 /// For publishing them once.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -40,7 +45,7 @@ type OnLimit = Box<dyn Fn(&str, &str) + Send>;
 
 /// What the monitor works with.
 pub struct MonitorConfig {
-    pub server: Server,
+    pub topology: Arc<Topology>,
     pub redis: model::Redis,
     /// How this instance is told from others, and whose records it publishes.
     pub instance: String,
@@ -51,7 +56,6 @@ pub struct MonitorConfig {
     pub bans: Arc<BanTable>,
     pub audit: Arc<AuditLog>,
     pub clock: SystemClock,
-    pub breaker: Arc<Breaker>,
     pub instances: Arc<Instances>,
     /// The hash of the configuration, which may change.
     pub configuration: Box<dyn Fn() -> String + Send>,
@@ -66,51 +70,48 @@ pub struct MonitorConfig {
 pub struct Monitor {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
-    status: Arc<Mutex<ServerStatus>>,
+    topology: Arc<Topology>,
+    peers: Arc<Mutex<Peers>>,
     /// For a decision.
     timeout: Duration,
 }
 
 impl Monitor {
-    /// Starts the thread.
+    /// Starts the thread, and waits a moment until it has found out which servers there are.
     ///
     /// # Errors
     /// There is no thread or runtime left.
     pub fn spawn(config: MonitorConfig) -> io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
-        let status = Arc::new(Mutex::new(ServerStatus::default()));
-        let (updated, timeout) = (Arc::clone(&status), config.redis.timeout);
+        let peers = Arc::new(Mutex::new(Peers::default()));
+        let (updated, timeout, topology) =
+            (Arc::clone(&peers), config.redis.timeout, Arc::clone(&config.topology));
+        let (learned, is_learned) = mpsc::channel();
         let run = move || {
-            runtime.block_on(keep_in_touch(&config, &updated, stopped));
+            runtime.block_on(async {
+                learn_first(&config.topology).await;
+                // If that took too long, the caller has gone on.
+                let _late = learned.send(());
+                keep_in_touch(&config, &updated, stopped).await;
+            });
             // A name that is still looked up must not keep the process.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
-        Ok(Self { stop, thread, status, timeout })
+        // Until then, and if no server can be reached, policies follow their on_store_error.
+        let _late = is_learned.recv_timeout(LEARN_TIMEOUT);
+        Ok(Self { stop, thread, topology, peers, timeout })
     }
 
-    /// What is known of the server, to be asked at any time.
-    pub fn facts(
-        &self,
-        breaker: Arc<Breaker>,
-        instances: Arc<Instances>,
-    ) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
-        let (status, timeout) = (Arc::clone(&self.status), self.timeout);
+    /// What is known of the servers, to be asked at any time.
+    pub fn facts(&self, instances: Arc<Instances>) -> impl Fn() -> StoreFacts + Send + Sync + use<> {
+        let (topology, peers, timeout) = (Arc::clone(&self.topology), Arc::clone(&self.peers), self.timeout);
+        let lost = Mutex::new(LostNodes::default());
         move || {
-            let status = status.lock();
-            let ServerCheck { role, version, .. } = status.check.clone();
-            StoreFacts {
-                breaker_open: breaker.is_open(),
-                instances: instances.count(),
-                role,
-                version,
-                latency: status.latency,
-                warnings: status.warnings(timeout),
-                clock_offset: status.peers.own.as_ref().map(|own| own.clock_offset),
-                own: status.peers.own.clone(),
-                others: status.peers.others.clone(),
-            }
+            let mut facts = store_facts(&topology, &peers.lock(), instances.count(), timeout);
+            lost.lock().append_to(&mut facts.nodes, Instant::now());
+            facts
         }
     }
 
@@ -123,13 +124,106 @@ impl Monitor {
     }
 }
 
-async fn keep_in_touch(
-    config: &MonitorConfig,
-    status: &Mutex<ServerStatus>,
-    mut stopped: watch::Receiver<bool>,
-) {
-    let MonitorConfig { server, redis, instances, on_unblocked, on_cleared, .. } = config;
-    let ban_sync = BanSync::new(config);
+/// Finds out which servers there are, for the first time.
+async fn learn_first(topology: &Topology) {
+    if let Err(failure) = topology.learn().await {
+        tracing::warn!(error = %failure.reason(), "can't learn which Redis servers there are: policies follow their on_store_error");
+        return;
+    }
+    if let Err(failure) = topology.test_slots().await {
+        tracing::warn!(error = %failure.reason(), "can't compare slots with the cluster's");
+    }
+}
+
+fn store_facts(topology: &Topology, peers: &Peers, instances: u32, timeout: Duration) -> StoreFacts {
+    let map = topology.map();
+    let (mut nodes, mut warnings) = (Vec::new(), topology.warnings());
+    for node in &map.nodes {
+        let seen = node.seen.lock().clone();
+        let own = server_status::warnings(&seen, timeout).into_iter();
+        match topology.is_cluster() {
+            true => warnings.extend(own.map(|warning| format!("{}: {warning}", node.address))),
+            false => warnings.extend(own),
+        }
+        let primary = primary_facts(node, &seen, map.slot_ranges(node));
+        let mut replicas: Vec<_> =
+            seen.replicas.iter().map(|seen| replica_facts(&seen.address, &primary, Some(seen))).collect();
+        for (replica, _) in map.replicas.iter().filter(|(_, its_primary)| *its_primary == node.address) {
+            if !seen.replicas.iter().any(|seen| seen.address == *replica) {
+                replicas.push(replica_facts(replica, &primary, None));
+            }
+        }
+        nodes.push(primary);
+        nodes.append(&mut replicas);
+    }
+    let first = map.nodes.first().map(|node| node.seen.lock().clone()).unwrap_or_default();
+    StoreFacts {
+        topology: match () {
+            () if topology.is_cluster() => StoreTopology::Cluster,
+            () if topology.has_sentinels() => StoreTopology::Sentinel,
+            () => StoreTopology::Single,
+        },
+        nodes,
+        breaker_open: map.nodes.iter().any(|node| node.breaker.is_open()),
+        instances,
+        role: first.check.role,
+        version: first.check.version,
+        latency: map.nodes.iter().filter_map(|node| node.seen.lock().latency).max(),
+        warnings,
+        clock_offset: peers.own.as_ref().map(|own| own.clock_offset),
+        own: peers.own.clone(),
+        others: peers.others.clone(),
+    }
+}
+
+fn primary_facts(node: &Node, seen: &NodeSeen, slots: Vec<(u16, u16)>) -> NodeFacts {
+    NodeFacts {
+        address: node.address.to_string(),
+        role: match seen.check.role.as_str() {
+            "master" => Some(NodeRole::Primary),
+            "slave" => Some(NodeRole::Replica),
+            _ => None,
+        },
+        primary: None,
+        slots,
+        state: match () {
+            () if node.breaker.is_open() => NodeState::BreakerOpen,
+            () if seen.failure.is_some() => NodeState::Down,
+            () if seen.latency.is_some() => NodeState::Up,
+            () => NodeState::Unknown,
+        },
+        failure: seen.failure.clone(),
+        latency: seen.latency,
+        lag: None,
+        decisions: node.decisions(),
+        decisions_per_second: seen.rate,
+        version: seen.check.version.clone(),
+    }
+}
+
+/// A replica, which only its primary is asked about. `seen`: as the primary sees it, if it does.
+fn replica_facts(address: &Address, primary: &NodeFacts, seen: Option<&ReplicaSeen>) -> NodeFacts {
+    let (state, failure) = match seen {
+        // What was seen last may be out of date; and without a role, the primary does not say what it sees.
+        _ if primary.state != NodeState::Up || primary.role.is_none() => (NodeState::Unknown, None),
+        Some(seen) if seen.is_online => (NodeState::Up, None),
+        Some(_) => (NodeState::Down, Some("it is still copying its primary")),
+        None => (NodeState::Down, Some("it is not connected to its primary")),
+    };
+    NodeFacts {
+        address: address.to_string(),
+        role: Some(NodeRole::Replica),
+        primary: Some(primary.address.clone()),
+        state,
+        failure: failure.map(str::to_owned),
+        lag: seen.and_then(|seen| seen.lag),
+        ..NodeFacts::default()
+    }
+}
+
+async fn keep_in_touch(config: &MonitorConfig, peers: &Mutex<Peers>, mut stopped: watch::Receiver<bool>) {
+    let MonitorConfig { topology, redis, instances, on_unblocked, on_cleared, .. } = config;
+    let (ban_sync, prefix) = (BanSync::new(config), redis.key_prefix());
     let on_message = |message: Option<&str>| {
         match message.map(Message::parse) {
             Some(Message::Array(change)) => return ban_sync.receive(change.as_bytes()),
@@ -139,24 +233,27 @@ async fn keep_in_touch(
         }
         instances.invalidate();
     };
-    let heartbeat = Heartbeat::new(config, status);
+    let probes = Probes::new(config, Heartbeat::new(config, peers));
+    let audit_log = SharedAuditLog::new(&prefix);
     tokio::select! {
-        () = subscription::listen(server, &redis.prefix, on_message) => {}
-        () = heartbeat.run() => {}
-        () = publish_records(config, &heartbeat) => {}
-        () = ban_sync.run(&heartbeat) => {}
+        () = topology.keep_current() => {}
+        () = subscription::listen(topology, &prefix, on_message) => {}
+        () = probes.run() => {}
+        () = publish_records(config, &probes) => {}
+        () = ban_sync.run(&probes) => {}
+        () = audit_log.run(&probes, &config.audit) => {}
         _ = stopped.changed() => {}
     }
-    heartbeat.say_goodbye().await;
+    probes.say_goodbye().await;
 }
 
 /// Publishes records of limited clients for as long as it is polled. What can't be published now stays due.
-async fn publish_records(config: &MonitorConfig, heartbeat: &Heartbeat<'_>) {
-    let MonitorConfig { breaker, scope, registry, clock, .. } = config;
+async fn publish_records(config: &MonitorConfig, probes: &Probes<'_>) {
+    let MonitorConfig { scope, registry, clock, .. } = config;
     let mut rounds = interval(PUBLISH_EVERY);
     loop {
         rounds.tick().await;
-        let Some(mut connection) = heartbeat.connection().filter(|_| !breaker.is_open()) else { continue };
+        let Some(mut connection) = probes.connection(&scope.changed_key()) else { continue };
         let round = records::publish_round(&mut connection, scope, registry, clock.now());
         match timeout(PUBLISH_TIMEOUT, round).await {
             Ok(Ok(_)) => {}

@@ -1,13 +1,13 @@
 //! Listens on the store's channel.
 
-use std::{pin::pin, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use bb8_redis::redis::{RedisError, Value};
 use futures_util::StreamExt;
 use tokio::time::{interval, sleep, timeout};
 
 use super::time::jittered;
-use crate::store::redis::{Server, channel, error_hint};
+use crate::store::redis::{Node, Server, Topology, channel, error_hint};
 
 /// For a new subscription, from its first packet to its confirmation.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -17,10 +17,29 @@ const PING: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Listens for as long as it is polled. `on_message` gets each message; `None` whenever some may have been missed.
-pub(super) async fn listen(server: &Server, prefix: &str, on_message: impl Fn(Option<&str>)) {
-    let mut was_reported = false;
+///
+/// Each node of a cluster passes on what any of them was told, so one is enough.
+pub(super) async fn listen(topology: &Topology, prefix: &str, on_message: impl Fn(Option<&str>)) {
+    let (mut was_reported, mut changes) = (false, topology.changes());
     loop {
-        let ended = listen_once(server, &channel::name(prefix), &on_message, &mut was_reported).await;
+        changes.borrow_and_update();
+        let Some(node) = choose(topology) else {
+            let _changed = timeout(RETRY_AFTER, changes.changed()).await;
+            continue;
+        };
+        let gone = async {
+            while topology.map().nodes.iter().any(|known| Arc::ptr_eq(known, &node)) {
+                if changes.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let channel = channel::name(prefix);
+        let ended = tokio::select! {
+            ended = listen_once(&node.server, &channel, &on_message, &mut was_reported) => ended,
+            // Another server is the primary, or the node has left the cluster.
+            () = gone => continue,
+        };
         if let Err(why) = ended
             && !was_reported
         {
@@ -29,6 +48,14 @@ pub(super) async fn listen(server: &Server, prefix: &str, on_message: impl Fn(Op
         }
         sleep(jittered(RETRY_AFTER)).await;
     }
+}
+
+/// Any node that serves.
+fn choose(topology: &Topology) -> Option<Arc<Node>> {
+    let map = topology.map();
+    let serving: Vec<_> = map.nodes.iter().filter(|node| !node.breaker.is_open()).collect();
+    let nodes = if serving.is_empty() { map.nodes.iter().collect() } else { serving };
+    fastrand::choice(nodes).cloned()
 }
 
 /// One subscription, to its end. `was_reported`: whether the failure of the last one was; cleared once this one is confirmed.

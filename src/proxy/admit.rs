@@ -75,7 +75,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     }
 
     exchange.decision_started(checks.as_slice().len());
-    let decided = if checks.may_refund() {
+    let decided = if checks.may_refund() || worker.store.must_finish(checks.as_slice()) {
         let (decided, reservation) = reserve(worker, &checks).await;
         exchange.set_reservation(reservation);
         decided

@@ -46,6 +46,7 @@ impl PolicyOutcome {
             reset: 0,
             retry_after: None,
             delay: 0,
+            renews: false,
         };
         Self { variant: VariantRef { policy: index, variant: 0 }, cost: 0, verdict }
     }

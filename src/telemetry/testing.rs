@@ -4,11 +4,14 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use http::{HeaderName, Uri};
 
-use crate::config::model::{
-    Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress, ClientLimits,
-    Config, ConfigSource, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe, Log, LogFormat,
-    LogLevel, MemoryStore, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Store,
-    Timeouts, Upstream, Users, Workers,
+use crate::{
+    config::model::{
+        Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
+        ClientLimits, Config, ConfigSource, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe,
+        Log, LogFormat, LogLevel, MemoryStore, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders,
+        Route, Shutdown, Store, Timeouts, Upstream, Users, Workers,
+    },
+    telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
 
 /// One route `all`, one upstream `api`, one policy `per-ip`.
@@ -76,5 +79,44 @@ pub(crate) fn config() -> Config {
         tracing: None,
         shutdown: Shutdown { drain: Duration::from_secs(1) },
         source: ConfigSource::default(),
+    }
+}
+
+/// A cluster of which one server is up, one failed too often, one was not asked yet, and one is down.
+pub(crate) fn cluster() -> StoreFacts {
+    let node = |last: u8, role, state| NodeFacts {
+        address: format!("10.0.0.{last}:6379"),
+        role,
+        state,
+        ..NodeFacts::default()
+    };
+    let up = NodeFacts {
+        slots: vec![(0, 8192)],
+        latency: Some(310),
+        decisions: 1200,
+        decisions_per_second: 40,
+        version: "7.2.4".to_owned(),
+        ..node(1, Some(NodeRole::Primary), NodeState::Up)
+    };
+    let failing = NodeFacts {
+        slots: vec![(8193, 16382), (16383, 16383)],
+        failure: Some("Connection refused".to_owned()),
+        decisions: 900,
+        ..node(2, Some(NodeRole::Primary), NodeState::BreakerOpen)
+    };
+    let down = NodeFacts {
+        primary: Some("10.0.0.1:6379".to_owned()),
+        failure: Some("no connection within 1s".to_owned()),
+        lag: Some(4096),
+        ..node(4, Some(NodeRole::Replica), NodeState::Down)
+    };
+    StoreFacts {
+        topology: StoreTopology::Cluster,
+        nodes: vec![up, failing, node(3, None, NodeState::Unknown), down],
+        role: "master".to_owned(),
+        version: "7.2.4".to_owned(),
+        latency: Some(310),
+        instances: 2,
+        ..StoreFacts::default()
     }
 }

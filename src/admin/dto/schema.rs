@@ -81,7 +81,11 @@ vocabulary! {
     /// Whether the process is alive, or ready.
     HealthWord { Alive = "alive", Ready = "ready", }
     /// The store of the limits.
-    Topology { Memory = "memory", Redis = "redis", }
+    Topology { Memory = "memory", Redis = "redis", Sentinel = "sentinel", Cluster = "cluster", }
+    /// Whether a Redis server takes writes.
+    NodeRole { Primary = "primary", Replica = "replica", }
+    /// Whether a Redis server answers.
+    NodeState { Unknown = "unknown", Up = "up", Down = "down", BreakerOpen = "breaker_open", }
     /// The state of the store's circuit breaker.
     Breaker { Closed = "closed", Open = "open", }
     /// How many users were behind an address.

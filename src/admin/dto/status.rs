@@ -55,7 +55,7 @@ pub struct LastReload {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StoreStatus {
-    /// `memory` or `redis`.
+    /// `memory`; `redis` for one server, `sentinel`, or `cluster`.
     #[schema(value_type = schema::Topology)]
     pub topology: String,
     /// Of the memory store, which is also the fallback while Redis is unavailable.
@@ -64,6 +64,30 @@ pub struct StoreStatus {
     #[serde(flatten)]
     #[schema(value_type = SharedStore)]
     pub shared: Option<SharedStore>,
+}
+
+impl StoreStatus {
+    /// Its Redis servers; none if limits are kept in memory.
+    pub fn nodes(&self) -> &[StoreNode] {
+        self.shared.as_ref().map_or(&[], |shared| &shared.nodes)
+    }
+
+    /// How many of its servers are up.
+    pub fn nodes_up(&self) -> usize {
+        self.nodes().iter().filter(|node| node.state == "up").count()
+    }
+
+    /// Whether it answers and is asked: of a cluster, a primary at least.
+    pub fn is_available(&self) -> bool {
+        let is_up = |node: &StoreNode| node.role.as_deref() == Some("primary") && node.state == "up";
+        let is_asked = |shared: &SharedStore| shared.breaker == "closed" || shared.nodes.iter().any(is_up);
+        self.shared.as_ref().is_none_or(|shared| is_asked(shared) && shared.latency.is_some())
+    }
+
+    /// Whether it is available, and so is each of its servers.
+    pub fn is_healthy(&self) -> bool {
+        self.is_available() && !self.nodes().iter().any(StoreNode::is_failing)
+    }
 }
 
 /// The store that instances share, as this instance sees it. Left out if limits are kept in memory.
@@ -77,12 +101,69 @@ pub struct SharedStore {
     /// The round trip of the last heartbeat; `null` if it failed.
     #[schema(required = false, value_type = Option<schema::Duration>)]
     pub latency: Option<String>,
-    /// `closed`, or `open` while the store is not used.
+    /// `closed`, or `open` while the store, or one of its nodes, is not used.
     #[schema(required = false, value_type = schema::Breaker)]
     pub breaker: String,
     /// Live instances, including this one.
     #[schema(required = false)]
     pub instances: u32,
+    /// Its Redis servers; with Sentinel and in a cluster there are several.
+    #[serde(default)]
+    pub nodes: Vec<StoreNode>,
+}
+
+/// One Redis server, as this instance saw it last.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StoreNode {
+    /// `HOST:PORT`, or the path of a socket.
+    #[schema(example = "10.0.0.1:6379")]
+    pub address: String,
+    /// `primary` or `replica`; `null` until it is known.
+    #[schema(required, value_type = Option<schema::NodeRole>)]
+    pub role: Option<String>,
+    /// Of a replica: the address of its primary.
+    #[schema(required)]
+    pub primary: Option<String>,
+    /// Of a primary of a cluster: `7`, or the first and last slot of a range.
+    #[schema(example = json!(["0-5460"]))]
+    pub slots: Vec<String>,
+    /// `breaker_open`: it failed so often that no decision is sent to it at the moment.
+    #[schema(value_type = schema::NodeState)]
+    pub state: String,
+    /// Why it is not up.
+    #[schema(required)]
+    pub failure: Option<String>,
+    /// Of the last round trip, in microseconds; `null` if that failed.
+    #[schema(required)]
+    pub latency_us: Option<u64>,
+    /// Of a replica: how much its primary has written that it has not acknowledged.
+    #[schema(required)]
+    pub lag_bytes: Option<u64>,
+    /// Decisions of this instance that it has answered since the start.
+    pub decisions: u64,
+    /// Likewise, in the last second.
+    pub decisions_per_second: u64,
+    /// `null` until it was first reached.
+    #[schema(required)]
+    pub version: Option<String>,
+}
+
+impl StoreNode {
+    /// Whether it is known to fail.
+    pub fn is_failing(&self) -> bool {
+        matches!(self.state.as_str(), "down" | "breaker_open")
+    }
+
+    /// Its slots in a line: `0-5460, 7000`. The resharding of a cluster may leave many ranges: those after the
+    /// third are only counted.
+    pub fn slots_in_short(&self) -> String {
+        const SHOWN: usize = 3;
+        let shown = self.slots.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+        match self.slots.len().saturating_sub(SHOWN) {
+            0 => shown,
+            more => format!("{shown} and {more} more"),
+        }
+    }
 }
 
 /// Current rates: the data of the event `tick` of `GET /v1/events`.

@@ -15,6 +15,7 @@ mod layout;
 mod login;
 mod overview;
 mod policies;
+mod store;
 #[cfg(test)]
 mod tests;
 mod timeline;

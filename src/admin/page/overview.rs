@@ -10,14 +10,15 @@ use super::{
         blocked::{self, BlockedQuery},
         configuration,
         context::HandlerContext,
-        dto::{Blocked, Route, Status, StoreStatus, Upstream},
+        dto::{Blocked, Route, Status, Upstream},
         extract::{NoParams, Query},
         problem::Problem,
         status,
     },
     chart, components,
-    format::{format_count, format_duration, format_latency, format_rate, humanize_duration, parse_micros},
+    format::{format_count, format_duration, format_latency, format_rate, parse_micros},
     layout::{NavItem, Page, PageFrame},
+    store,
 };
 use crate::{
     abuse::Sort,
@@ -55,8 +56,9 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
                 (addresses(&top, now))
                 (upstreams(&configuration::upstreams_dto(context).upstreams))
             }
-            (store(&status.store))
+            (store::store(&status.store))
         }
+        (store::nodes(&status.store))
     };
     Ok(Page { title: "Overview".to_owned(), body })
 }
@@ -225,33 +227,5 @@ fn addresses(top: &Blocked, now: i64) -> Markup {
                 }
             }
         }
-    }
-}
-
-fn store(store: &StoreStatus) -> Markup {
-    html! {
-        section aria-labelledby="store" {
-            div.bar-head { h2 #store { "Store" } (store_badge(store)) }
-            dl.card.facts {
-                div { dt { "Type" } dd { @if store.shared.is_some() { "Redis" } @else { "memory" } } }
-                @if let Some(shared) = &store.shared {
-                    div { dt { "Role" } dd { (shared.role.as_deref().unwrap_or("unknown")) } }
-                    div { dt { "Version" } dd { (shared.version.as_deref().unwrap_or("unknown")) } }
-                    div { dt { "Round trip" } dd { (shared.latency.as_deref().map_or("no answer".to_owned(), humanize_duration)) } }
-                    div { dt { "Breaker" } dd { (shared.breaker) } }
-                    div { dt { "Instances" } dd { (shared.instances) } }
-                }
-                div { dt { "Limits in memory" } dd { (format_count(store.keys)) } }
-                div { dt { "Evicted" } dd { (format_count(store.evicted)) } }
-            }
-        }
-    }
-}
-
-fn store_badge(store: &StoreStatus) -> Markup {
-    let is_healthy =
-        store.shared.as_ref().is_none_or(|shared| shared.breaker == "closed" && shared.latency.is_some());
-    html! {
-        @if is_healthy { span.badge.good { "Healthy" } } @else { span.badge.bad { "Unavailable" } }
     }
 }

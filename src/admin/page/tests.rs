@@ -1,6 +1,10 @@
 //! The pages as browsers request them.
 
 use super::super::testing::Harness;
+use crate::telemetry::{
+    metrics::{StoreFacts, StoreTopology},
+    testing::cluster,
+};
 
 #[test]
 fn pages_load_nothing_from_elsewhere_and_have_no_inline_code() {
@@ -105,6 +109,28 @@ fn an_address_that_is_not_limited_has_a_page_too() {
     assert!(harness.get("/bans").body.contains("ip:10.0.0.0/8"));
     let audit = harness.get("/audit").body;
     assert!(audit.contains("ip:10.0.0.0/8") && audit.contains("operator at 127.0.0.1"), "{audit}");
+}
+
+#[test]
+fn each_redis_server_of_several_has_a_row() {
+    let page = Harness::with_store(cluster()).get("/").body;
+    let (_, table) = page.split_once("id=\"nodes\"").unwrap();
+    let rows: Vec<_> = table.split("<tr data-key=").skip(1).collect();
+    assert_eq!(rows.len(), 4, "{table}");
+    for text in ["primary", "0-8192", "badge good", ">up<", "0.3 ms", "40/s"] {
+        assert!(rows[0].contains(text), "no {text} in {}", rows[0]);
+    }
+    for text in ["8193-16382, 16383", "badge bad", "breaker open", "Connection refused"] {
+        assert!(rows[1].contains(text), "no {text} in {}", rows[1]);
+    }
+    assert!(rows[2].contains("unknown") && rows[3].contains("4,096 B"), "{table}");
+    assert!(rows[3].contains("10.0.0.1:6379"), "whose replica: {}", rows[3]);
+    assert!(page.contains("Redis Cluster") && page.contains("Degraded") && page.contains("1 of 4"), "{page}");
+
+    let alone =
+        StoreFacts { topology: StoreTopology::Single, nodes: cluster().nodes[..1].into(), ..cluster() };
+    let page = Harness::with_store(alone).get("/").body;
+    assert!(!page.contains("id=\"nodes\"") && page.contains("Healthy"), "{page}");
 }
 
 #[test]

@@ -5,7 +5,6 @@
 mod admin_client;
 mod app;
 mod draw;
-mod format;
 mod keys;
 mod live;
 mod rates;

@@ -8,9 +8,10 @@ use tokio::{runtime, time};
 use super::{
     super::{
         client::{self, AdminError, Connection, Options},
+        format::{latency, rate, uptime},
+        status::{failing_nodes, phase, store},
         terminal::{moment, printable, printable_json, table, time_left},
     },
-    format::{latency, rate, uptime},
     rates::Rates,
     snapshot::{Snapshot, short_hint},
 };
@@ -45,9 +46,12 @@ fn text(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
         "tollgate {}, up {}, {}\nstore      {}\nendpoints  {healthy} of {endpoints} healthy\n",
         printable(&status.version),
         printable(&uptime(&status.uptime)),
-        snapshot.phase(),
-        printable(&snapshot.store()),
+        phase(status),
+        printable(&store(&status.store)),
     );
+    if let Some(nodes) = failing_nodes(&status.store) {
+        let _infallible = writeln!(text, "not up     {}", printable(&nodes));
+    }
     if let Some(total) = rates.total {
         let [requests, denied] = [total.requests, total.denied].map(|value| rate(Some(value)));
         let _infallible = writeln!(text, "requests   {requests}/s, of which {denied}/s denied");
@@ -98,7 +102,7 @@ mod tests {
         },
         *,
     };
-    use crate::admin::testing::Harness;
+    use crate::{admin::testing::Harness, telemetry::testing::cluster};
 
     #[test]
     fn the_report_is_text() {
@@ -126,6 +130,14 @@ ADDRESS        DENIED  +/S  USERS  HINT           POLICIES    LAST (UTC)        
 2001:db8::/64  5       0    0      no user known  per-ip      2026-07-03 12:00:00  59s
 "
         );
+    }
+
+    #[test]
+    fn redis_servers_that_fail_are_named() {
+        let mut snapshot = snapshot();
+        snapshot.status.store.shared = Some(cluster().into());
+        let text = text(&snapshot, &Rates::default(), NOW.parse().unwrap());
+        assert!(text.contains("\nnot up     10.0.0.2:6379 (breaker open), 10.0.0.4:6379 (down)\n"), "{text}");
     }
 
     #[test]

@@ -7,9 +7,7 @@ use serde::Serialize;
 use super::super::client::{AdminError, Connection};
 use crate::{
     abuse::Sort,
-    admin::dto::{
-        Blocked, BlockedAddress, Policies, Policy, Route, Routes, Status, StoreStatus, Upstream, Upstreams,
-    },
+    admin::dto::{Blocked, BlockedAddress, Policies, Policy, Route, Routes, Status, Upstream, Upstreams},
 };
 
 /// Addresses that are fetched: more than any screen shows.
@@ -49,32 +47,6 @@ impl Snapshot {
     pub(super) fn endpoints(&self) -> (usize, usize) {
         let endpoints = || self.upstreams.iter().flat_map(|upstream| &upstream.endpoints);
         (endpoints().filter(|endpoint| endpoint.healthy).count(), endpoints().count())
-    }
-
-    /// The store in words: `redis, master, 250ms, breaker closed, 2 instances`.
-    pub(super) fn store(&self) -> String {
-        let StoreStatus { topology, keys, shared, .. } = &self.status.store;
-        let Some(shared) = shared else { return format!("{topology}, {keys} keys") };
-        let latency = shared.latency.as_deref().unwrap_or("no answer");
-        let role = shared.role.as_deref().unwrap_or("unreachable");
-        let plural = if shared.instances == 1 { "" } else { "s" };
-        let (breaker, instances) = (&shared.breaker, shared.instances);
-        format!("{topology}, {role}, {latency}, breaker {breaker}, {instances} instance{plural}")
-    }
-
-    /// Whether the configured store answers and its breaker is closed.
-    pub(super) fn is_store_healthy(&self) -> bool {
-        let shared = self.status.store.shared.as_ref();
-        shared.is_none_or(|shared| shared.breaker == "closed" && shared.latency.is_some())
-    }
-
-    /// `ready`, `draining` or `not ready`.
-    pub(super) fn phase(&self) -> &'static str {
-        match &self.status {
-            status if status.draining => "draining",
-            status if status.ready => "ready",
-            _ => "not ready",
-        }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::{
     Abuse, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, Forwarded, Listener, Log, Policy,
-    ReplyHeaders, Route, Secret, Store, Tracing, Upstream, UserSource, serialize,
+    RedisTopology, ReplyHeaders, Route, Secret, Store, Tracing, Upstream, UserSource, serialize,
 };
 
 /// The contents of `proxy.yaml`, checked and resolved.
@@ -50,13 +50,22 @@ pub struct Config {
 impl Config {
     /// All secrets, each with the path of its setting.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &Secret)> {
-        let redis = self.store.redis.as_ref().map(|redis| &redis.url);
-        let secrets = [
-            ("admin.token", self.admin.token.as_ref()),
-            ("store.redis.url", redis),
-            ("abuse.secret", self.abuse.secret.as_ref()),
-        ];
-        secrets.into_iter().filter_map(|(path, secret)| Some((path, secret?)))
+        let redis = self.store.redis.iter().flat_map(|redis| {
+            let (path, urls) = redis.urls();
+            let sentinel = match &redis.topology {
+                RedisTopology::Sentinel(sentinel) => sentinel.password.as_ref(),
+                _ => None,
+            };
+            let passwords = [
+                ("store.redis.sentinel.password", sentinel),
+                ("store.redis.password", redis.password.as_ref()),
+            ];
+            let passwords = passwords.into_iter().filter_map(|(path, secret)| Some((path, secret?)));
+            urls.iter().map(move |url| (path, url)).chain(passwords)
+        });
+        let others =
+            [("admin.token", self.admin.token.as_ref()), ("abuse.secret", self.abuse.secret.as_ref())];
+        redis.chain(others.into_iter().filter_map(|(path, secret)| Some((path, secret?))))
     }
 }
 

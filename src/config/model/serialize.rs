@@ -103,9 +103,20 @@ pub(super) fn headers<S: Serializer>(
     to.collect_map(headers.iter().map(|(name, value)| (name.as_str(), text(value))))
 }
 
+/// A number that means the same as the setting left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "that is how serde asks")]
+pub(super) fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 /// A URL with `***` in place of the user info and of the query.
 pub(super) fn url_without_credentials<S: Serializer>(url: &Secret, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&without_credentials(url.reveal()))
+}
+
+/// [`url_without_credentials`] for each of these.
+pub(super) fn urls_without_credentials<S: Serializer>(urls: &[Secret], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(urls.iter().map(|url| without_credentials(url.reveal())))
 }
 
 fn without_credentials(url: &str) -> String {

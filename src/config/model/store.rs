@@ -25,9 +25,17 @@ pub struct MemoryStore {
 /// Redis, in which instances share their limits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Redis {
-    /// `redis://`, `rediss://` or `unix://`, with user, password and database, if any.
-    #[serde(serialize_with = "serialize::url_without_credentials")]
-    pub url: Secret,
+    #[serde(flatten)]
+    pub topology: RedisTopology,
+    /// The user of the servers that Sentinel names, or of a cluster. A `url` has its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Likewise, the password. `None`: that of the first URL of a cluster, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+    /// The database of the servers that Sentinel names. A `url` has its own, and a cluster has only 0.
+    #[serde(skip_serializing_if = "serialize::is_zero")]
+    pub database: u32,
     /// For `rediss://`.
     pub tls: RedisTls,
     /// For a whole decision, including the wait for a connection.
@@ -38,6 +46,84 @@ pub struct Redis {
     /// The prefix of every key.
     pub prefix: String,
     pub breaker: Breaker,
+}
+
+impl Redis {
+    /// With the default of every other setting.
+    pub fn new(topology: RedisTopology) -> Self {
+        Self {
+            topology,
+            user: None,
+            password: None,
+            database: 0,
+            tls: RedisTls::default(),
+            timeout: Duration::from_millis(50),
+            connections: 2,
+            prefix: "ratelimit".to_owned(),
+            breaker: Breaker { failures: 5, retry_after: Duration::from_secs(1) },
+        }
+    }
+
+    /// A single server, with the default of every other setting.
+    pub fn at(url: Secret) -> Self {
+        Self::new(RedisTopology::Url(url))
+    }
+
+    /// The prefix of every key. `cluster.strict` makes it a hash tag, so that all keys are in one slot.
+    pub fn key_prefix(&self) -> String {
+        match &self.topology {
+            RedisTopology::Cluster(Cluster { is_strict: true, .. }) => format!("{{{}}}", self.prefix),
+            _ => self.prefix.clone(),
+        }
+    }
+
+    /// All URLs, each with the path of its setting.
+    pub fn urls(&self) -> (&'static str, &[Secret]) {
+        match &self.topology {
+            RedisTopology::Url(url) => ("store.redis.url", std::slice::from_ref(url)),
+            RedisTopology::Sentinel(sentinel) => ("store.redis.sentinel.nodes", &sentinel.nodes),
+            RedisTopology::Cluster(cluster) => ("store.redis.cluster.nodes", &cluster.nodes),
+        }
+    }
+}
+
+/// Which servers there are, and who knows that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RedisTopology {
+    /// One server: `redis://`, `rediss://` or `unix://`, with user, password and database, if any.
+    #[serde(serialize_with = "serialize::url_without_credentials")]
+    Url(Secret),
+    /// Sentinels name the primary.
+    Sentinel(Sentinel),
+    /// A Redis Cluster.
+    Cluster(Cluster),
+}
+
+/// Sentinels, and the primary that they watch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Sentinel {
+    /// The name under which the Sentinels watch it.
+    pub master: String,
+    /// URLs of Sentinels, at least one, all `redis://` or all `rediss://`.
+    #[serde(serialize_with = "serialize::urls_without_credentials")]
+    pub nodes: Vec<Secret>,
+    /// Who we are to Sentinels whose URL does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<Secret>,
+}
+
+/// A Redis Cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cluster {
+    /// URLs of some nodes, at least one, all `redis://` or all `rediss://`. They name the others.
+    #[serde(serialize_with = "serialize::urls_without_credentials")]
+    pub nodes: Vec<Secret>,
+    /// All keys are in one slot.
+    #[serde(rename = "strict")]
+    pub is_strict: bool,
 }
 
 /// Which authorities to trust, and our own certificate. Files in PEM.

@@ -4,11 +4,11 @@ use std::{ops::RangeInclusive, time::Duration};
 
 use super::MIN_DURATION;
 use crate::config::{
-    model::{Breaker, MemoryStore, Redis, RedisTls, Secret, Store},
+    model::{Breaker, Cluster, MemoryStore, Redis, RedisTls, RedisTopology, Secret, Sentinel, Store},
     reader::{Cursor, MappingCursor},
     value::{
-        Invalid, REDIS_URL, authorities, certificates, check_key_matches, choice, count, duration,
-        key_prefix, private_key, redis_url,
+        Invalid, REDIS_URL, authorities, boolean, certificates, check_key_matches, choice, count, database,
+        duration, key_prefix, printable_text, private_key, redis_node_url, redis_url,
     },
 };
 
@@ -42,47 +42,152 @@ fn memory(value: Cursor<'_>) -> MemoryStore {
 
 const SMALLEST_REDIS: &str = "such as `store: { redis: { url: redis://127.0.0.1:6379 } }`";
 
-/// Ways to connect to Redis that are not supported.
-const UNSUPPORTED: [&str; 2] = ["sentinel", "cluster"];
-
 fn redis(value: Cursor<'_>) -> Option<Redis> {
     if value.scalar().is_some() {
         value.report("expected a mapping, not a single value", SMALLEST_REDIS.to_owned());
         return None;
     }
     let mut mapping = value.mapping()?;
-    let url = url(&mut mapping).and_then(|value| value.parse_secret(redis_url));
-    if let (Some(location), Some(url)) = (mapping.key_location("tls"), &url)
-        && url.scheme() != "rediss"
+    let topology = topology(&mut mapping);
+    let scheme = topology.as_ref().map(|(_, scheme)| *scheme);
+    if let (Some(location), Some(scheme)) = (mapping.key_location("tls"), scheme)
+        && scheme != "rediss"
     {
         let help = "write rediss:// to use TLS, or remove `tls`";
-        mapping.report_at(
-            location,
-            format!("`tls` works only with rediss://, not with {}://", url.scheme()),
-            help.to_owned(),
-        );
+        let message = format!("`tls` works only with rediss://, not with {scheme}://");
+        mapping.report_at(location, message, help.to_owned());
     }
-    let tls = mapping.take("tls").map(tls).unwrap_or_default();
-    let time = duration(MIN_DURATION..=Duration::from_secs(10));
-    let timeout = mapping.parse_or("timeout", Duration::from_millis(50), time);
-    let connections = mapping.parse_or("connections", 2, count_u32(1..=64));
-    let prefix = mapping.parse_or("prefix", "ratelimit".to_owned(), key_prefix);
-    let breaker = breaker(mapping.take("breaker"));
-    mapping.finish_allowing(|key| UNSUPPORTED.contains(&key));
-    Some(Redis { url: Secret::new(url?), tls, timeout, connections, prefix, breaker })
-}
-
-/// The URL. It is not required if an unsupported setting, which is reported, stands in its place.
-fn url<'t>(mapping: &mut MappingCursor<'t>) -> Option<Cursor<'t>> {
-    let mut others = false;
-    for later in UNSUPPORTED {
-        if let Some(location) = mapping.key_location(later) {
-            let help = "set the URL of a single Redis: `url: redis://HOST:PORT`".to_owned();
-            mapping.report_at(location, format!("`{later}` is not supported yet"), help);
-            others = true;
+    let topology = topology.map(|(topology, _)| topology);
+    for (key, is_taken) in [
+        ("user", !matches!(topology, Some(RedisTopology::Url(_)))),
+        ("password", !matches!(topology, Some(RedisTopology::Url(_)))),
+        ("database", !matches!(topology, Some(RedisTopology::Url(_) | RedisTopology::Cluster(_)))),
+    ] {
+        if let Some(location) = mapping.key_location(key).filter(|_| !is_taken) {
+            let help = match topology {
+                Some(RedisTopology::Cluster(_)) => "remove it: a cluster has only database 0",
+                _ => "write it in the URL: redis://USER:PASSWORD@HOST:PORT/DATABASE",
+            };
+            mapping.report_at(location, format!("`{key}` does not apply here"), help.to_owned());
         }
     }
-    if others { mapping.take("url") } else { mapping.require("url", REDIS_URL) }
+    let (user, password) = credentials(&mut mapping);
+    let database = mapping.parse_or("database", 0, database);
+    let default = Redis::new(topology.clone().unwrap_or(RedisTopology::Url(Secret::new(""))));
+    let tls = mapping.take("tls").map(tls).unwrap_or_default();
+    let time = duration(MIN_DURATION..=Duration::from_secs(10));
+    let timeout = mapping.parse_or("timeout", default.timeout, time);
+    let connections = mapping.parse_or("connections", default.connections, count_u32(1..=64));
+    let prefix = mapping.parse_or("prefix", default.prefix.clone(), key_prefix);
+    let breaker = breaker(mapping.take("breaker"), default.breaker);
+    mapping.finish();
+    topology?;
+    Some(Redis { user, password, database, tls, timeout, connections, prefix, breaker, ..default })
+}
+
+/// The ways to say where Redis is.
+const TOPOLOGIES: [&str; 3] = ["url", "sentinel", "cluster"];
+
+/// Exactly one of `url`, `sentinel` and `cluster`, and the scheme of its URLs.
+fn topology(mapping: &mut MappingCursor<'_>) -> Option<(RedisTopology, &'static str)> {
+    let given: Vec<_> =
+        TOPOLOGIES.iter().filter_map(|key| Some((*key, mapping.key_location(key)?))).collect();
+    if let [(first, _), others @ ..] = &given[..] {
+        for (key, location) in others {
+            let help = format!("keep one of them: Redis is found by `{first}` or by `{key}`");
+            mapping.report_at(*location, format!("`{key}` and `{first}` exclude each other"), help);
+        }
+    }
+    let sentinel = mapping.take("sentinel");
+    let cluster = mapping.take("cluster");
+    if sentinel.is_none() && cluster.is_none() {
+        let url = mapping.require("url", REDIS_URL)?.parse_secret(redis_url)?;
+        let scheme = match url.scheme() {
+            "rediss" => "rediss",
+            "unix" => "unix",
+            _ => "redis",
+        };
+        return Some((RedisTopology::Url(Secret::new(url)), scheme));
+    }
+    let is_alone = given.len() == 1;
+    // All of them are read, for their errors.
+    let url = mapping.take("url").and_then(|value| value.parse_secret(redis_url));
+    let sentinel = sentinel.map(self::sentinel);
+    let cluster = cluster.map(self::cluster);
+    if !is_alone || url.is_some() {
+        return None;
+    }
+    sentinel.or(cluster)?
+}
+
+fn sentinel(value: Cursor<'_>) -> Option<(RedisTopology, &'static str)> {
+    let mut mapping = value.mapping()?;
+    let master = mapping.require("master", "the name of the primary in sentinel.conf, such as mymaster");
+    let master = master.and_then(|value| value.parse(printable_text));
+    let nodes = nodes(&mut mapping, SENTINEL_PORT, "nodes: [redis://10.0.0.1:26379, redis://10.0.0.2:26379]");
+    let (user, password) = credentials(&mut mapping);
+    mapping.finish();
+    let (nodes, scheme) = nodes?;
+    Some((RedisTopology::Sentinel(Sentinel { master: master?, nodes, user, password }), scheme))
+}
+
+fn cluster(value: Cursor<'_>) -> Option<(RedisTopology, &'static str)> {
+    let mut mapping = value.mapping()?;
+    let nodes = nodes(&mut mapping, REDIS_PORT, "nodes: [redis://10.0.0.1:6379, redis://10.0.0.2:6379]");
+    let is_strict = mapping.parse_or("strict", false, boolean);
+    mapping.finish();
+    let (nodes, scheme) = nodes?;
+    Some((RedisTopology::Cluster(Cluster { nodes, is_strict }), scheme))
+}
+
+const REDIS_PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26379;
+
+/// URLs of nodes, all with the same scheme, and that scheme.
+fn nodes(
+    mapping: &mut MappingCursor<'_>,
+    default_port: u16,
+    example: &str,
+) -> Option<(Vec<Secret>, &'static str)> {
+    let value = mapping.require("nodes", example)?;
+    if value.is_empty_list() {
+        value.report("this list is empty", format!("name at least one: {example}"));
+        return None;
+    }
+    let items = value.list()?;
+    let count = items.len();
+    let mut scheme = None;
+    let urls: Vec<Secret> = items
+        .into_iter()
+        .filter_map(|item| {
+            let mut url = item.parse_secret(redis_node_url)?;
+            let own = if url.scheme() == "rediss" { "rediss" } else { "redis" };
+            if *scheme.get_or_insert(own) != own {
+                item.report(
+                    "this node and the first have different schemes",
+                    "use redis:// for all nodes, or rediss:// for all".to_owned(),
+                );
+                return None;
+            }
+            if url.port().is_none() {
+                // This fails only for URLs without a host.
+                let _has_host = url.set_port(Some(default_port));
+            }
+            Some(Secret::new(url))
+        })
+        .collect();
+    (urls.len() == count).then_some((urls, scheme?))
+}
+
+/// User and password. A user needs a password.
+fn credentials(mapping: &mut MappingCursor<'_>) -> (Option<String>, Option<Secret>) {
+    if let Some(location) = mapping.key_location("user").filter(|_| !mapping.has_or_misspells("password")) {
+        mapping.report_at(location, "`user` is set without `password`", "add `password`".to_owned());
+    }
+    let not_empty = |text: &str| Ok::<_, Invalid>((!text.is_empty()).then(|| text.to_owned()));
+    let user = mapping.take("user").and_then(|value| value.parse(not_empty)).flatten();
+    let password = mapping.take("password").and_then(|value| value.parse_secret(not_empty)).flatten();
+    (user, password.map(Secret::new))
 }
 
 fn tls(value: Cursor<'_>) -> RedisTls {
@@ -108,8 +213,7 @@ fn tls(value: Cursor<'_>) -> RedisTls {
     RedisTls { ca: ca.map(|(path, ())| path), identity }
 }
 
-fn breaker(value: Option<Cursor<'_>>) -> Breaker {
-    let default = Breaker { failures: 5, retry_after: Duration::from_secs(1) };
+fn breaker(value: Option<Cursor<'_>>, default: Breaker) -> Breaker {
     let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let time = duration(Duration::from_millis(10)..=Duration::from_secs(60 * 60));
     let breaker = Breaker {

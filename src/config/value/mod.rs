@@ -25,4 +25,4 @@ pub(super) use network::{network, socket_address};
 pub(super) use patterns::{host_pattern, path_pattern};
 pub(super) use quantity::{MAX_DURATION, MAX_LIMIT, count, duration, factor, number, percentage, rate, size};
 pub(super) use template::template;
-pub(super) use urls::{REDIS_URL, collector_url, endpoint_url, redis_url};
+pub(super) use urls::{REDIS_URL, collector_url, database, endpoint_url, redis_node_url, redis_url};

@@ -48,6 +48,29 @@ pub(in crate::config) fn redis_url(text: &str) -> Result<Url, Invalid> {
     wrong.map_or(Ok(url), |reason| Err(invalid(reason)))
 }
 
+/// Reads the URL of a Sentinel or of a node of a cluster: `redis://[[USER]:PASSWORD@]HOST[:PORT]`, or the same with
+/// `rediss`.
+pub(in crate::config) fn redis_node_url(text: &str) -> Result<Url, Invalid> {
+    let url = redis_url(text)?;
+    let invalid = |reason: &'static str| {
+        Err(Invalid::new(reason).expected("write redis://HOST:PORT, or rediss:// for TLS"))
+    };
+    match url.scheme() {
+        "unix" => invalid("is the path of a socket, not a host"),
+        _ if !url.path().trim_start_matches('/').is_empty() => {
+            invalid("has a database, which does not apply here")
+        }
+        _ => Ok(url),
+    }
+}
+
+/// Reads the number of a database.
+pub(in crate::config) fn database(text: &str) -> Result<u32, Invalid> {
+    let number = whole_number(text).filter(|number| *number <= MAX_DATABASE);
+    let number = number.and_then(|number| u32::try_from(number).ok());
+    number.ok_or_else(|| Invalid::new("is not a number from 0 to 2147483647"))
+}
+
 const INVALID_HOST: &str = "has a host that is neither a name nor an address";
 const INVALID_DATABASE: &str = "has a database that is not a number from 0 to 2147483647";
 

@@ -26,6 +26,8 @@ pub struct Verdict {
     pub retry_after: Option<i64>,
     /// Microseconds by which an admitted request is to be delayed.
     pub delay: i64,
+    /// The request's member is counted already: it takes nothing new.
+    pub renews: bool,
 }
 
 /// The status of one tier for one request.
@@ -62,6 +64,7 @@ impl TierStatus {
                 wait.map(|wait| wait.saturating_sub(self.max_delay))
             },
             delay: if admitted { wait.unwrap_or(0) } else { 0 },
+            renews: false,
         }
     }
 }
@@ -81,7 +84,7 @@ impl Verdict {
     /// admitted even if the limit was lowered below what is used.
     pub fn from_member(status: TierStatus, now: i64, cost: u64, known: bool) -> Self {
         let verdict = status.verdict(0, now, u64::from(cost > 0 && !known));
-        if known { Self { admitted: true, retry_after: Some(0), ..verdict } } else { verdict }
+        if known { Self { admitted: true, retry_after: Some(0), renews: true, ..verdict } } else { verdict }
     }
 
     /// The verdict that clients are shown: a denial before an admission. Of two denials, the one that frees up last. Of two
@@ -109,6 +112,7 @@ impl Verdict {
         reset: 0,
         retry_after: Some(0),
         delay: 0,
+        renews: false,
     };
 }
 

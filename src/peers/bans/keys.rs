@@ -13,4 +13,14 @@ impl BanKeys {
         let all = ["ends", "told", "version", "ladders", "expiries"];
         Self { all: all.map(|name| format!("{prefix}:{{bans}}:{name}")), channel: channel::name(prefix) }
     }
+
+    /// One of them.
+    pub(super) fn version(&self) -> &str {
+        &self.all[2]
+    }
+}
+
+/// A key of those where bans are kept.
+pub(in crate::peers) fn key(prefix: &str) -> String {
+    BanKeys::new(prefix).version().to_owned()
 }

@@ -11,5 +11,6 @@ mod read;
 mod sync;
 mod write;
 
+pub(super) use keys::key;
 pub(super) use read::count_bans;
 pub(super) use sync::BanSync;

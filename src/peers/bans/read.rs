@@ -2,10 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bb8_redis::redis::{
-    self, FromRedisValue, RedisResult, Script, Value,
-    aio::{ConnectionLike, MultiplexedConnection},
-};
+use bb8_redis::redis::{self, FromRedisValue, RedisResult, Script, Value, aio::ConnectionLike};
 
 use super::{
     change_log::Version,
@@ -15,6 +12,7 @@ use super::{
 use crate::{
     abuse::bans::{Ban, Key},
     peers::time::unix_micros,
+    store::redis::RoutedConnection,
 };
 
 static BANS: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("../../../lua/bans.lua")));
@@ -51,16 +49,13 @@ pub(in crate::peers) async fn count_bans(
 }
 
 /// Reads the version alone.
-pub(super) async fn read_version(
-    connection: &mut MultiplexedConnection,
-    keys: &BanKeys,
-) -> RedisResult<Version> {
+pub(super) async fn read_version(connection: &mut RoutedConnection, keys: &BanKeys) -> RedisResult<Version> {
     Ok(read_page(connection, keys, "", 0, 0).await?.version)
 }
 
 /// Reads a page of `most` bans, those that end `from` then on; empty: from now on. `now`: by this instance's clock.
 pub(super) async fn read_page(
-    connection: &mut MultiplexedConnection,
+    connection: &mut RoutedConnection,
     keys: &BanKeys,
     from: &str,
     most: usize,

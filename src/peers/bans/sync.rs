@@ -2,11 +2,11 @@
 
 use std::{cell::RefCell, time::Duration};
 
-use bb8_redis::redis::{RedisResult, aio::MultiplexedConnection};
+use bb8_redis::redis::RedisResult;
 use tokio::time::{Instant, interval, timeout};
 
 use super::{
-    super::{MonitorConfig, audit_log::SharedAuditLog, heartbeat::Heartbeat, time::jittered},
+    super::{MonitorConfig, probe::Probes, time::jittered},
     change_log::{ChangeLog, Observation, Step, Version},
     codec,
     keys::BanKeys,
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     abuse::bans::{Ban, BanChange},
     limit::Clock,
-    store::redis::Failure,
+    store::redis::{Failure, RoutedConnection},
 };
 
 /// How often offenses are counted and updates sent, where there are any.
@@ -32,19 +32,17 @@ const BATCH: usize = 32;
 /// Calls a round.
 const MAX_CALLS: usize = 32;
 
-/// Replicates bans, and the audit log beside them. Lives on the monitor's thread.
+/// Replicates bans. Lives on the monitor's thread.
 pub(in crate::peers) struct BanSync<'a> {
     config: &'a MonitorConfig,
     keys: BanKeys,
-    audit_log: SharedAuditLog,
     log: RefCell<ChangeLog<BanChange>>,
 }
 
 impl<'a> BanSync<'a> {
     pub(in crate::peers) fn new(config: &'a MonitorConfig) -> Self {
-        let prefix = &config.redis.prefix;
-        let (keys, audit_log) = (BanKeys::new(prefix), SharedAuditLog::new(prefix));
-        Self { config, keys, audit_log, log: RefCell::new(ChangeLog::new()) }
+        let prefix = config.redis.key_prefix();
+        Self { config, keys: BanKeys::new(&prefix), log: RefCell::new(ChangeLog::new()) }
     }
 
     /// Messages may have been missed.
@@ -66,13 +64,12 @@ impl<'a> BanSync<'a> {
     }
 
     /// Goes on for as long as it is polled.
-    pub(in crate::peers) async fn run(&self, heartbeat: &Heartbeat<'_>) {
-        let MonitorConfig { breaker, bans, .. } = self.config;
+    pub(in crate::peers) async fn run(&self, probes: &Probes<'_>) {
+        let MonitorConfig { bans, .. } = self.config;
         let (mut rounds, mut check_at, mut retry_at) = (interval(ROUND), Instant::now(), Instant::now());
         loop {
             rounds.tick().await;
-            let connection =
-                heartbeat.connection().filter(|_| !breaker.is_open() && retry_at <= Instant::now());
+            let connection = probes.connection(self.keys.version()).filter(|_| retry_at <= Instant::now());
             let Some(mut connection) = connection else {
                 bans.set_shared_counting(false);
                 continue;
@@ -90,21 +87,19 @@ impl<'a> BanSync<'a> {
         }
     }
 
-    async fn round(&self, connection: &mut MultiplexedConnection, is_check_due: bool) -> Result<(), Failure> {
+    async fn round(&self, connection: &mut RoutedConnection, is_check_due: bool) -> Result<(), Failure> {
         if is_check_due {
             self.check_version(connection).await?;
-            self.bounded(self.audit_log.pull(connection, &self.config.audit)).await?;
         }
         self.send_updates(connection).await?;
         if self.log.borrow_mut().needs_snapshot(Instant::now().into_std()) {
             self.resync(connection).await?;
         }
-        self.count_offenses(connection).await?;
-        self.bounded(self.audit_log.push(connection, &self.config.audit)).await
+        self.count_offenses(connection).await
     }
 
     /// Finds out whether changes were missed, or lost.
-    async fn check_version(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+    async fn check_version(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let before = self.log.borrow().applied().cloned();
         let newest = self.bounded(read::read_version(connection, &self.keys)).await?;
         let now = Instant::now().into_std();
@@ -118,7 +113,7 @@ impl<'a> BanSync<'a> {
     }
 
     /// Sends the bans that were issued and lifted at this instance.
-    async fn send_updates(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+    async fn send_updates(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let MonitorConfig { bans, clock, .. } = self.config;
         for _ in 0..MAX_CALLS {
             let updates = bans.pending_updates(BATCH);
@@ -134,7 +129,7 @@ impl<'a> BanSync<'a> {
     }
 
     /// Has Redis count what was denied here, together with what was denied elsewhere.
-    async fn count_offenses(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+    async fn count_offenses(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         let MonitorConfig { bans, clock, .. } = self.config;
         for _ in 0..MAX_CALLS {
             let mut offenses = bans.take_backlog(BATCH);
@@ -172,7 +167,7 @@ impl<'a> BanSync<'a> {
     }
 
     /// Reads all bans anew.
-    async fn resync(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+    async fn resync(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
         self.log.borrow_mut().begin_snapshot();
         let snapshot = self.read_snapshot(connection).await;
         let mut log = self.log.borrow_mut();
@@ -184,10 +179,7 @@ impl<'a> BanSync<'a> {
         Ok(())
     }
 
-    async fn read_snapshot(
-        &self,
-        connection: &mut MultiplexedConnection,
-    ) -> Result<(Version, Vec<Ban>), Failure> {
+    async fn read_snapshot(&self, connection: &mut RoutedConnection) -> Result<(Version, Vec<Ban>), Failure> {
         let clock = &self.config.clock;
         let mut page =
             self.bounded(read::read_page(connection, &self.keys, "", PAGE_SIZE, clock.now())).await?;

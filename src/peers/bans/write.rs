@@ -2,15 +2,18 @@
 
 use std::sync::LazyLock;
 
-use bb8_redis::redis::{RedisResult, Script, ScriptInvocation, aio::MultiplexedConnection};
+use bb8_redis::redis::{RedisResult, Script, ScriptInvocation};
 
 use super::{
     codec::{describe, mode},
     keys::BanKeys,
 };
-use crate::abuse::{
-    Pending,
-    bans::{Ban, BanUpdate, MAX_BANS, Offense},
+use crate::{
+    abuse::{
+        Pending,
+        bans::{Ban, BanUpdate, MAX_BANS, Offense},
+    },
+    store::redis::RoutedConnection,
 };
 
 static OFFENSE: LazyLock<Script> = LazyLock::new(|| {
@@ -40,7 +43,7 @@ pub(super) struct Outcome {
 
 /// Counts offenses of this instance together with those of the others. `now`: by the clock that stamped them.
 pub(super) async fn count_offenses(
-    connection: &mut MultiplexedConnection,
+    connection: &mut RoutedConnection,
     keys: &BanKeys,
     offenses: &[Offense],
     now: i64,
@@ -63,7 +66,7 @@ pub(super) async fn count_offenses(
 
 /// Issues and lifts bans for all instances. `now`: by this instance's clock.
 pub(super) async fn send_updates(
-    connection: &mut MultiplexedConnection,
+    connection: &mut RoutedConnection,
     keys: &BanKeys,
     updates: &[Pending<BanUpdate>],
     now: i64,

@@ -1,6 +1,6 @@
 //! The records as the admin port asks for them.
 
-use std::cell::RefCell;
+use std::{cell::RefCell, collections::HashMap};
 
 use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
@@ -16,59 +16,77 @@ use crate::{
 pub struct RecordArchive<F, C> {
     scope: Scope,
     connect: F,
-    /// The connection of the last request, if that was answered.
-    idle: RefCell<Option<C>>,
+    /// The connections of the last requests on records and on bans, if those were answered. In a cluster they may be to
+    /// different nodes.
+    idle: RefCell<HashMap<String, C>>,
 }
 
 impl<F, C> RecordArchive<F, C>
 where
-    F: AsyncFn() -> Result<C, Unavailable>,
+    F: AsyncFn(&str) -> Result<C, Unavailable>,
 {
-    /// The records of `scope`, by the connections that `connect` gives.
+    /// The records of `scope`, by the connections that `connect` gives to the server that has a key.
     pub fn new(scope: Scope, connect: F) -> Self {
-        Self { scope, connect, idle: RefCell::new(None) }
+        Self { scope, connect, idle: RefCell::default() }
     }
 
     /// Runs a request on the idle connection, and, since that may have ended meanwhile, once more on a new one. Every
     /// request may be run twice.
-    async fn run<T>(&self, request: impl AsyncFn(&mut C) -> RedisResult<T>) -> Result<T, Unavailable> {
-        let idle = self.idle.take();
+    async fn run<T>(
+        &self,
+        key: String,
+        request: impl AsyncFn(&mut C) -> RedisResult<T>,
+    ) -> Result<T, Unavailable> {
+        let idle = self.idle.borrow_mut().remove(&key);
         if let Some(mut connection) = idle
             && let Ok(reply) = request(&mut connection).await
         {
-            self.idle.replace(Some(connection));
+            self.idle.borrow_mut().insert(key, connection);
             return Ok(reply);
         }
-        let mut connection = (self.connect)().await?;
+        let mut connection = (self.connect)(&key).await?;
         let reply = request(&mut connection).await.map_err(unavailable)?;
-        self.idle.replace(Some(connection));
+        self.idle.borrow_mut().insert(key, connection);
         Ok(reply)
     }
 }
 
 impl<F, C> Archive for RecordArchive<F, C>
 where
-    F: AsyncFn() -> Result<C, Unavailable>,
+    F: AsyncFn(&str) -> Result<C, Unavailable>,
     C: ConnectionLike,
 {
     async fn changed(&self, since: i64) -> Result<ChangesPage, Unavailable> {
-        self.run(async |connection| read::read_changed(connection, &self.scope, since).await).await
+        self.run(self.scope.changed_key(), async |connection| {
+            read::read_changed(connection, &self.scope, since).await
+        })
+        .await
     }
 
     async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<PeerView>, Unavailable> {
-        self.run(async |connection| read::read_clients(connection, &self.scope, addresses, now).await).await
+        self.run(self.scope.changed_key(), async |connection| {
+            read::read_clients(connection, &self.scope, addresses, now).await
+        })
+        .await
     }
 
     async fn user(&self, written: &str, now: i64) -> Result<UserAddresses, Unavailable> {
-        self.run(async |connection| users::read_addresses(connection, &self.scope, written, now).await).await
+        self.run(self.scope.changed_key(), async |connection| {
+            users::read_addresses(connection, &self.scope, written, now).await
+        })
+        .await
     }
 
     async fn forget(&self, address: IpNet, now: i64) -> Result<(), Unavailable> {
-        self.run(async |connection| write::forget(connection, &self.scope, address, now).await).await
+        self.run(self.scope.changed_key(), async |connection| {
+            write::forget(connection, &self.scope, address, now).await
+        })
+        .await
     }
 
     async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
-        self.run(async |connection| bans::count_bans(connection, self.scope.prefix(), key).await).await
+        let place = bans::key(self.scope.prefix());
+        self.run(place, async |connection| bans::count_bans(connection, self.scope.prefix(), key).await).await
     }
 }
 

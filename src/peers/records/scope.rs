@@ -53,7 +53,7 @@ impl Scope {
     }
 
     /// The key of the index.
-    pub(super) fn changed_key(&self) -> String {
+    pub(in crate::peers) fn changed_key(&self) -> String {
         format!("{}:{{abuse}}:changed", self.prefix)
     }
 

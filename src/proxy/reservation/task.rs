@@ -13,7 +13,7 @@ use tokio::{
 use super::guard::RequestStage;
 use crate::{
     limit::{
-        Check, Decision, DecisionSource, Receipt, Store, Unavailable,
+        Check, Decision, DecisionSource, Receipt, Store, Taken, Unavailable,
         algorithm::{Kind, Verdict},
     },
     proxy::worker::Worker,
@@ -28,8 +28,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Reservation<'a, S> {
     worker: &'a Worker<S>,
     /// The checks whose units only some answers cost.
-    units: SmallVec<[Check<'a>; 2]>,
-    receipt: Receipt,
+    units: SmallVec<[Taken<'a>; 2]>,
     /// The checks that hold a lease.
     leases: SmallVec<[Check<'a>; 2]>,
     in_store: InStore,
@@ -60,7 +59,6 @@ impl<'a, S: Store> Reservation<'a, S> {
         let mut reservation = Self {
             worker,
             units: SmallVec::new(),
-            receipt: Receipt { source: DecisionSource::Store, time: 0 },
             leases: SmallVec::new(),
             in_store: InStore::No,
             in_fallback: false,
@@ -70,25 +68,27 @@ impl<'a, S: Store> Reservation<'a, S> {
         let leases = || checks.iter().filter(|check| check.policy.kind == Kind::Concurrency).cloned();
         match decided {
             Ok(decision) if decision.admitted => {
-                reservation.receipt = decision.receipt();
-                for (check, verdict) in checks.iter().zip(&decision.verdicts) {
+                for (index, (check, verdict)) in checks.iter().zip(&decision.verdicts).enumerate() {
+                    let receipt = decision.receipt(index);
                     match check.policy.kind {
                         // A lease that was not decided on is asked for again when the store is back.
-                        Kind::Concurrency if verdict.admitted => reservation.leases.push(check.clone()),
+                        Kind::Concurrency if verdict.admitted => {
+                            reservation.leases.push(check.clone());
+                            reservation.renewed(receipt.source);
+                        }
                         Kind::Concurrency => {}
                         _ if check.policy.count.is_some() && is_taken(verdict) => {
-                            reservation.units.push(check.clone());
+                            reservation.units.push(Taken { check: check.clone(), receipt });
                         }
                         _ => {}
                     }
                 }
-                reservation.renewed(decision.source);
                 reservation.gauge = Some(LeaseGauge::new(worker.metrics(), reservation.leases.len()));
             }
-            Ok(decision) if decision.source != DecisionSource::Fallback => {}
+            Ok(decision) if !has_fallback(decision, checks) => {}
             _ => reservation.leases.extend(leases()),
         }
-        let is_answered = decided.as_ref().is_ok_and(|decision| decision.source != DecisionSource::Fallback);
+        let is_answered = decided.as_ref().is_ok_and(|decision| !has_fallback(decision, checks));
         if !is_answered && !reservation.leases.is_empty() {
             reservation.in_store = InStore::Unknown;
         }
@@ -131,10 +131,11 @@ impl<'a, S: Store> Reservation<'a, S> {
     /// Refunds the units that an answer with `status` does not cost. Tried once: what was not confirmed may have been done.
     async fn refund_units(&mut self, status: Option<StatusCode>) {
         let units = std::mem::take(&mut self.units);
-        let is_free = |check: &Check<'_>| status.is_none_or(|status| !check.policy.counts(status.as_u16()));
-        let free: SmallVec<[Check<'_>; 2]> = units.into_iter().filter(is_free).collect();
+        let is_free =
+            |taken: &Taken<'_>| status.is_none_or(|status| !taken.check.policy.counts(status.as_u16()));
+        let free: SmallVec<[Taken<'_>; 2]> = units.into_iter().filter(is_free).collect();
         if !free.is_empty()
-            && let Err(error) = self.worker.store.refund(&free, self.receipt).await
+            && let Err(error) = self.worker.store.refund(&free).await
         {
             tracing::debug!(%error, "can't refund units: they expire instead");
         }
@@ -169,16 +170,17 @@ impl<'a, S: Store> Reservation<'a, S> {
         if self.leases.is_empty() {
             return;
         }
-        let receipt = |source| Receipt { source, ..self.receipt };
+        // A lease is found by its token, so that the time does not matter.
+        let held_in = |source| Taken::all(&self.leases, Receipt { source, time: 0 });
         if self.in_fallback {
             // The fallback is memory, which is always available.
-            let _available = self.worker.store.refund(&self.leases, receipt(DecisionSource::Fallback)).await;
+            let _available = self.worker.store.refund(&held_in(DecisionSource::Fallback)).await;
         }
         if self.in_store == InStore::No {
             return;
         }
         let mut pause = FIRST_PAUSE;
-        while self.worker.store.refund(&self.leases, receipt(DecisionSource::Store)).await.is_err() {
+        while self.worker.store.refund(&held_in(DecisionSource::Store)).await.is_err() {
             // While the store is away, the leases of every request are unknown: they can't all be kept in memory.
             if self.in_store == InStore::Unknown || Instant::now() + pause >= self.expire {
                 break;
@@ -195,6 +197,15 @@ impl<'a, S: Store> Reservation<'a, S> {
     fn longest_lease(&self) -> Duration {
         self.leases.iter().map(lease_duration).max().unwrap_or_default()
     }
+}
+
+/// Whether `on_store_error` has decided over a lease.
+fn has_fallback(decision: &Decision, checks: &[Check<'_>]) -> bool {
+    let is_fallback = |index| decision.receipt(index).source == DecisionSource::Fallback;
+    checks
+        .iter()
+        .enumerate()
+        .any(|(index, check)| check.policy.kind == Kind::Concurrency && is_fallback(index))
 }
 
 /// Whether something was taken: nothing is where a check was not held against its limit.

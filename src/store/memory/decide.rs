@@ -10,7 +10,7 @@ use super::{
     shard::{LimitName, Shard},
 };
 use crate::limit::{
-    Check, Decision, DecisionSource, Receipt,
+    Check, Decision, DecisionSource, Taken,
     algorithm::{LimitState, Verdict},
 };
 
@@ -91,7 +91,13 @@ impl MemoryStore {
         } else {
             pending.settle_denied(&mut shard, now);
         }
-        Decision { admitted, source: DecisionSource::Store, time: now, verdicts: smallvec![pending.verdict] }
+        Decision {
+            admitted,
+            source: DecisionSource::Store,
+            time: now,
+            verdicts: smallvec![pending.verdict],
+            parts: None,
+        }
     }
 
     fn decide_many(&self, checks: &[Check<'_>]) -> Decision {
@@ -130,9 +136,9 @@ impl MemoryStore {
     }
 
     /// [`Store::refund`](crate::limit::Store::refund), which never has to wait here.
-    pub fn refund_now(&self, checks: &[Check<'_>], receipt: Receipt) {
+    pub fn refund_now(&self, taken: &[Taken<'_>]) {
         let now = self.clock.now();
-        for check in checks {
+        for Taken { check, receipt } in taken {
             let name = self.name(check.policy.id, &check.identifier);
             self.shards[self.shard_of(&name)].lock().refund(&name, check, now, receipt.time);
         }
@@ -174,7 +180,7 @@ fn decide<S: DerefMut<Target = Shard>>(
         }
     }
     let verdicts = pending_checks.into_iter().map(|pending| pending.verdict).collect();
-    Decision { admitted, source: DecisionSource::Store, time: now, verdicts }
+    Decision { admitted, source: DecisionSource::Store, time: now, verdicts, parts: None }
 }
 
 /// The units of all checks on the limit of check `i`, and whether one of them comes before it.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::shard::{LimitName, Shard, SlotKey};
 use crate::limit::{
-    Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Receipt, Store, StoreAdmin,
+    Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Store, StoreAdmin, Taken,
     Unavailable,
     algorithm::{Detail, LimitState, metadata_list::Entry},
 };
@@ -201,8 +201,8 @@ impl Store for MemoryStore {
         Ok(self.look_now(checks))
     }
 
-    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        self.refund_now(checks, receipt);
+    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        self.refund_now(taken);
         Ok(())
     }
 }

@@ -4,22 +4,29 @@ use std::sync::LazyLock;
 
 use bb8_redis::redis::{RedisError, Script, aio::MultiplexedConnection};
 
-use super::channel;
+use super::{channel, topology::Topology};
 
 static ACL_CHECK: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../../../lua/acl_check.lua")));
 
 /// A warning for each kind of right that is missing. Writes nothing to a server that can tell
-/// by itself (Redis 7), and leaves nothing behind on others.
+/// by itself (Redis 7), and leaves nothing behind on others. `key`: one that the server has, and nothing else uses.
 ///
 /// # Errors
 /// It does not answer, or can't at the moment.
 pub(super) async fn missing_rights(
     connection: &mut MultiplexedConnection,
     prefix: &str,
+    key: &str,
+    topology: &Topology,
 ) -> Result<Vec<String>, RedisError> {
-    let mut call = ACL_CHECK.key(format!("{prefix}:audit"));
+    let mut call = ACL_CHECK.key(key);
     call.arg(channel::name(prefix));
+    call.arg(match () {
+        () if topology.is_cluster() => "cluster",
+        () if topology.has_sentinels() => "sentinel",
+        () => "",
+    });
     match call.invoke_async::<Vec<String>>(connection).await {
         Ok(found) => Ok(to_warnings(&found, prefix)),
         Err(error) => no_scripts_warning(error, prefix).map(|warning| vec![warning]),

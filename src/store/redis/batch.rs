@@ -9,7 +9,7 @@ use tokio::{sync::oneshot, time::Instant};
 
 use super::{description::PolicyDescription, entry, failure::Failure, key, key_set::KeySet, reply};
 use crate::limit::{
-    Check, Policy,
+    Check, Policy, Taken,
     algorithm::{AlgorithmDescription, DetailKind},
 };
 
@@ -29,9 +29,25 @@ pub(super) struct RequestReply {
     pub(super) numbers: SmallVec<[i64; 8]>,
 }
 
+/// Which requests go in one call together, and how the call names their keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// All: there is one server.
+    AllKeys,
+    /// All whose keys one node of a cluster has: in several slots, so that they can't be keys of the call.
+    AnySlots,
+    /// Those whose keys are in this slot.
+    Slot(u16),
+    /// One request.
+    Alone,
+    /// One request, to a node that is about to get its slot.
+    Importing,
+}
+
 /// Requests that wait for one call. Each is encoded when it is added.
 #[derive(Debug)]
 pub(super) struct Batch {
+    pub(super) scope: Scope,
     /// The deadline of the first of them.
     pub(super) deadline: Instant,
     /// The keys whose state is a string, which the script reads with one MGET, and the others.
@@ -85,8 +101,9 @@ struct Waiter {
 }
 
 impl Batch {
-    pub(super) fn new(deadline: Instant) -> Self {
+    pub(super) fn new(scope: Scope, deadline: Instant) -> Self {
         Self {
+            scope,
             deadline,
             string_keys: KeySet::default(),
             other_keys: KeySet::default(),
@@ -105,7 +122,11 @@ impl Batch {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.is_read_only || self.len() >= MAX_REQUESTS
+        self.is_read_only
+            || match self.scope {
+                Scope::Alone | Scope::Importing => self.len() > 0,
+                Scope::AllKeys | Scope::AnySlots | Scope::Slot(_) => self.len() >= MAX_REQUESTS,
+            }
     }
 
     /// Adds a request. At most one of its checks may be on the same limit.
@@ -129,20 +150,15 @@ impl Batch {
         self.add(prefix, checks)
     }
 
-    /// Adds a refund of what checks took at the time `at`.
-    pub(super) fn refund(
-        &mut self,
-        prefix: &str,
-        checks: &[Check<'_>],
-        at: i64,
-    ) -> oneshot::Receiver<DecisionReply> {
+    /// Adds a refund of what was taken.
+    pub(super) fn refund(&mut self, prefix: &str, taken: &[Taken<'_>]) -> oneshot::Receiver<DecisionReply> {
         let mut packed = std::mem::take(&mut self.refunds);
-        for check in checks {
+        for Taken { check, receipt } in taken {
             self.pack_check(&mut packed, prefix, check);
-            packed.put_signed(at);
+            packed.put_signed(receipt.time);
         }
         self.refunds = packed;
-        self.refund_count += checks.len() as u64;
+        self.refund_count += taken.len() as u64;
         let (answer, answered) = oneshot::channel();
         self.refund_waiters.push(answer);
         answered
@@ -170,7 +186,7 @@ impl Batch {
     /// The policy's index in the batch.
     fn describe(&mut self, policy: &Policy) -> usize {
         self.policies.iter().position(|known| known.matches(policy)).unwrap_or_else(|| {
-            self.policies.push(PolicyDescription::new(policy));
+            self.policies.push(PolicyDescription::new(policy, self.scope != Scope::AllKeys));
             self.policies.len() - 1
         })
     }
@@ -182,9 +198,13 @@ impl Batch {
         let bytes =
             string_keys.bytes() + other_keys.bytes() + self.requests.bytes.len() + self.refunds.bytes.len();
         let mut command = Cmd::with_capacity(count + 5, bytes + 128);
-        command.arg("EVALSHA").arg(hash).arg(count);
-        for key in string_keys.iter().chain(other_keys.iter()) {
-            command.arg(key);
+        let are_keys = self.scope != Scope::AnySlots;
+        command.arg("EVALSHA").arg(hash).arg(if are_keys { count } else { 0 });
+        let limits = || string_keys.iter().chain(other_keys.iter());
+        if are_keys {
+            for key in limits() {
+                command.arg(key);
+            }
         }
         match now {
             Some(now) => command.arg(now),
@@ -193,6 +213,13 @@ impl Batch {
         command.arg(self.pack());
         if self.is_read_only {
             command.arg("read_only");
+        } else if !are_keys {
+            command.arg("");
+        }
+        if !are_keys {
+            for key in limits() {
+                command.arg(key);
+            }
         }
         command
     }

@@ -1,21 +1,21 @@
 //! Connections to one Redis server, for a pool.
 
-use std::{fs, io, path::Path, time::Duration};
+use std::{cell::Cell, fmt, fs, io, path::Path, time::Duration};
 
 use bb8_redis::{
     RedisConnectionManager,
     bb8::ManageConnection,
     redis::{
-        self, Client, ClientTlsConfig, Cmd, ConnectionAddr, IntoConnectionInfo, RedisError, Script,
-        TlsCertificates, Value,
+        self, Client, ClientTlsConfig, Cmd, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisError,
+        Script, ServerErrorKind, TlsCertificates, Value,
         aio::{ConnectionLike, MultiplexedConnection},
         io::tcp::TcpSettings,
     },
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::failure;
-use crate::{config::model, limit::Unavailable};
+use crate::config::model::{self, Secret};
 
 /// For a new connection, from its first packet to the end of the greeting: the crate's own.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,23 +31,43 @@ pub enum ServerError {
     Settings(#[from] RedisError),
 }
 
-/// Where Redis is, and who we are to it.
+/// Where a server is, and who we are to it.
 #[derive(Debug, Clone)]
 pub struct Server {
     client: Client,
     manager: RedisConnectionManager,
+    /// A connection is only good if the server is a primary now. Sentinels may have named one that is none any more.
+    must_be_primary: bool,
+}
+
+/// Credentials that are not in a URL.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Credentials<'a> {
+    pub(super) user: Option<&'a str>,
+    pub(super) password: Option<&'a Secret>,
 }
 
 impl Server {
-    /// Reads the certificates, and connects to nothing.
+    /// The server at `url`. `credentials` hold if the URL has none. Reads the certificates, and connects to nothing.
     ///
     /// # Errors
     /// A file can't be read, or what it holds is no certificate or key.
-    pub fn new(config: &model::Redis) -> Result<Self, ServerError> {
-        let url = config.url.reveal();
+    pub(super) fn open(
+        url: &str,
+        credentials: Credentials<'_>,
+        tls: &model::RedisTls,
+    ) -> Result<Self, ServerError> {
         let server = url.into_connection_info()?;
         // It would say which library it is: a right of its own, that nothing else needs.
-        let settings = server.redis_settings().clone().set_skip_set_lib_name();
+        let mut settings = server.redis_settings().clone().set_skip_set_lib_name();
+        if settings.password().is_none() {
+            if let Some(user) = credentials.user {
+                settings = settings.set_username(user);
+            }
+            if let Some(password) = credentials.password {
+                settings = settings.set_password(password.reveal());
+            }
+        }
         // The end of a large batch must not wait until the server has acknowledged its beginning.
         let tcp = TcpSettings::default().set_nodelay(true);
         let server = server.set_redis_settings(settings).set_tcp_settings(tcp);
@@ -56,8 +76,8 @@ impl Server {
         }
         // A provider that is installed already stays.
         let _already = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let root_cert = config.tls.ca.as_deref().map(read).transpose()?;
-        let client_tls = match &config.tls.identity {
+        let root_cert = tls.ca.as_deref().map(read).transpose()?;
+        let client_tls = match &tls.identity {
             Some((cert, key)) => Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
             None => None,
         };
@@ -67,7 +87,45 @@ impl Server {
     fn of_client(client: Client) -> Result<Self, ServerError> {
         // What the client was told of TLS is part of this.
         let manager = RedisConnectionManager::new(client.get_connection_info().clone())?;
-        Ok(Self { client, manager })
+        Ok(Self { client, manager, must_be_primary: false })
+    }
+
+    /// The server at another address, to which we are the same.
+    pub(super) fn at(&self, address: &Address) -> Result<Self, ServerError> {
+        let info = self.client.get_connection_info();
+        let Address { host, port } = address.clone();
+        let address = match info.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let server = Self::of_client(Client::open(info.clone().set_addr(address))?)?;
+        Ok(Self { must_be_primary: self.must_be_primary, ..server })
+    }
+
+    /// The same server, whose connections are only good while it is a primary.
+    pub(super) fn into_primary(self, database: u32) -> Result<Self, ServerError> {
+        let info = self.client.get_connection_info().clone();
+        let settings = info.redis_settings().clone().set_db(i64::from(database));
+        let server = Self::of_client(Client::open(info.set_redis_settings(settings))?)?;
+        Ok(Self { must_be_primary: true, ..server })
+    }
+
+    /// `HOST:PORT`, or the path of a socket.
+    pub(super) fn address(&self) -> Address {
+        match self.client.get_connection_info().addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Address { host: host.clone(), port: *port }
+            }
+            ConnectionAddr::Unix(path) => Address { host: path.display().to_string(), port: 0 },
+            _ => Address { host: String::new(), port: 0 },
+        }
+    }
+
+    /// Whether URLs have a password for it.
+    pub(super) fn has_password(&self) -> bool {
+        self.client.get_connection_info().redis_settings().password().is_some()
     }
 
     /// Opens a connection. Only its making is bounded in time: callers have timeouts of their own for what they ask.
@@ -77,6 +135,15 @@ impl Server {
             made.map_err(|error| if error.is_timeout() { self.timed_out() } else { error })?;
         // Half a second unless it is told otherwise, which store.redis.timeout may exceed.
         connection.set_response_timeout(Duration::MAX);
+        if self.must_be_primary {
+            let ask = redis::cmd("ROLE");
+            let role = timeout(CONNECT_TIMEOUT, ask.query_async::<Vec<Value>>(&mut connection)).await;
+            let role = role.map_err(|_| self.timed_out())??;
+            if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master") {
+                let words = "the server is no primary any more";
+                return Err((ErrorKind::Server(ServerErrorKind::ReadOnly), words).into());
+            }
+        }
         Ok(connection)
     }
 
@@ -93,16 +160,41 @@ impl Server {
         matches!(self.client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. })
     }
 
-    /// Opens a connection for more than decisions.
-    ///
-    /// # Errors
-    /// The server can't be reached.
-    pub async fn open_connection(&self) -> Result<impl ConnectionLike + use<>, Unavailable> {
-        self.connect().await.map_err(|error| Unavailable::Connection(error.to_string().into()))
-    }
-
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+}
+
+/// The host and the port of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Address {
+    pub(crate) host: String,
+    /// 0: the host is the path of a socket.
+    pub(crate) port: u16,
+}
+
+impl Address {
+    /// Parses `HOST:PORT` as Redis writes it: an IPv6 address has no brackets. Where a server does not say its host, that is
+    /// the one that was asked.
+    pub(super) fn parse(text: &str, asked: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        Some(Self::new(host, port.parse().ok()?, asked))
+    }
+
+    pub(super) fn new(host: &str, port: u16, asked: &str) -> Self {
+        // Since version 7 a server may have no preferred endpoint, and then says nothing or `?`.
+        let host = if matches!(host, "" | "?") { asked } else { host };
+        Self { host: host.to_owned(), port }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            0 => f.write_str(&self.host),
+            port if self.host.contains(':') => write!(f, "[{}]:{port}", self.host.trim_matches(['[', ']'])),
+            port => write!(f, "{}:{port}", self.host),
+        }
     }
 }
 
@@ -111,45 +203,85 @@ fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
 }
 
 /// A connection of a pool, or why there is none: a pool does not tell waiting tasks that a connection could not be made.
+/// Several tasks may ask on it at once: the server answers them in order.
 pub(super) struct Connection {
     inner: Result<MultiplexedConnection, RedisError>,
     /// When it was made, or was found to answer.
-    known_good: Instant,
-    /// Whether nothing is to be asked on it any more. True while an answer is awaited: a future that is dropped before
-    /// leaves it so.
-    broken: bool,
+    known_good: Cell<Instant>,
+    /// Whether nothing is to be asked on it any more.
+    broken: Cell<bool>,
+}
+
+/// An answer that is awaited. If that is given up, nothing is to be asked on the connection any more.
+struct Awaited<'a> {
+    connection: &'a Connection,
+    is_answered: bool,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.connection.broken.set(true);
+        }
+    }
+}
+
+impl Awaited<'_> {
+    fn answered<T>(mut self, reply: &Result<T, RedisError>) {
+        self.is_answered = true;
+        self.connection.known_good.set(Instant::now());
+        if reply.as_ref().is_err_and(failure::breaks_the_connection) {
+            self.connection.broken.set(true);
+        }
+    }
 }
 
 impl Connection {
-    pub(super) async fn ask(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        let inner = self.inner.as_mut().map_err(|error| error.clone())?;
-        self.broken = true;
+    /// Runs a command.
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let mut inner = self.inner.clone()?;
+        let awaited = Awaited { connection: self, is_answered: false };
         let reply = match inner.req_packed_command(command).await {
             Ok(Value::ServerError(error)) => Err(error.into()),
             reply => reply,
         };
-        self.broken = reply.as_ref().is_err_and(failure::breaks_the_connection);
-        self.known_good = Instant::now();
+        awaited.answered(&reply);
+        reply
+    }
+
+    /// Runs a command on a node that is about to get the command's slot.
+    pub(super) async fn ask_importing(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let mut inner = self.inner.clone()?;
+        let awaited = Awaited { connection: self, is_answered: false };
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("ASKING").add_command(command.clone());
+        let reply =
+            inner.req_packed_commands(&pipeline, 0, 2).await.and_then(|mut replies| match replies.pop() {
+                Some(Value::ServerError(error)) => Err(error.into()),
+                Some(reply) => Ok(reply),
+                None => Err((ErrorKind::UnexpectedReturnType, "no reply to a command after ASKING").into()),
+            });
+        awaited.answered(&reply);
         reply
     }
 
     /// Makes a script known to the server.
-    pub(super) async fn load(&mut self, script: &Script) -> Result<(), RedisError> {
-        let inner = self.inner.as_mut().map_err(|error| error.clone())?;
-        self.broken = true;
-        let loaded = script.load_async(inner).await;
-        self.broken = loaded.as_ref().is_err_and(failure::breaks_the_connection);
+    pub(super) async fn load(&self, script: &Script) -> Result<(), RedisError> {
+        let mut inner = self.inner.clone()?;
+        let awaited = Awaited { connection: self, is_answered: false };
+        let loaded = script.load_async(&mut inner).await;
+        awaited.answered(&loaded);
         loaded.map(drop)
     }
 
     /// Whether it is to be given up.
     pub(super) fn is_broken(&self) -> bool {
-        self.broken
+        self.broken.get()
     }
 
     /// Whether it could not be made, and that was before this.
     pub(super) fn failed_before(&self, moment: Instant) -> bool {
-        self.inner.is_err() && self.known_good < moment
+        self.inner.is_err() && self.known_good.get() < moment
     }
 }
 
@@ -162,27 +294,29 @@ impl ManageConnection for Manager {
 
     async fn connect(&self) -> Result<Connection, RedisError> {
         let inner = self.0.connect().await;
-        Ok(Connection { broken: inner.is_err(), inner, known_good: Instant::now() })
+        let (broken, known_good) = (Cell::new(inner.is_err()), Cell::new(Instant::now()));
+        Ok(Connection { inner, known_good, broken })
     }
 
     /// Tests one that was idle for a while: servers, and what stands before them, close idle connections, and to
     /// ask in vain would cost a decision.
     async fn is_valid(&self, connection: &mut Connection) -> Result<(), RedisError> {
-        if connection.inner.is_err() || connection.known_good.elapsed() < TEST_AFTER {
+        let Ok(inner) = &mut connection.inner else { return Ok(()) };
+        if connection.known_good.get().elapsed() < TEST_AFTER {
             return Ok(());
         }
-        match connection.ask(&redis::cmd("PING")).await {
+        match inner.req_packed_command(&redis::cmd("PING")).await {
             Err(error) if error.is_unrecoverable_error() => Err(error),
             // Whatever it says, it answers.
             _ => {
-                connection.broken = false;
+                connection.known_good.set(Instant::now());
                 Ok(())
             }
         }
     }
 
     fn has_broken(&self, connection: &mut Connection) -> bool {
-        connection.broken
+        connection.broken.get()
     }
 }
 
@@ -193,16 +327,40 @@ mod tests {
     #[test]
     fn no_end_of_a_batch_waits_for_an_acknowledgement_of_its_beginning() {
         for url in ["redis://127.0.0.1", "rediss://127.0.0.1"] {
-            let config = model::Redis {
-                url: model::Secret::new(url.to_owned()),
-                tls: model::RedisTls::default(),
-                timeout: Duration::from_millis(50),
-                connections: 2,
-                prefix: "ratelimit".to_owned(),
-                breaker: model::Breaker { failures: 5, retry_after: Duration::from_secs(1) },
-            };
-            let server = Server::new(&config).unwrap();
-            assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
+            let server = Server::open(url, Credentials::default(), &model::RedisTls::default()).unwrap();
+            let other = server.at(&Address { host: "10.0.0.1".to_owned(), port: 7000 }).unwrap();
+            for server in [server, other] {
+                assert!(server.client().get_connection_info().tcp_settings().nodelay(), "{url}");
+            }
         }
+    }
+
+    #[test]
+    fn a_server_at_another_address_is_reached_in_the_same_way() {
+        let password = Secret::new("hunter2");
+        let credentials = Credentials { user: Some("app"), password: Some(&password) };
+        let server =
+            Server::open("rediss://10.0.0.1:6380", credentials, &model::RedisTls::default()).unwrap();
+        let other = server.at(&Address::parse("redis-2.internal:6381", "").unwrap()).unwrap();
+        assert!(other.is_encrypted() && other.has_password());
+        assert_eq!(other.address().to_string(), "redis-2.internal:6381");
+        let primary = other.into_primary(3).unwrap();
+        let settings = primary.client().get_connection_info().redis_settings();
+        assert_eq!((settings.db(), settings.username(), primary.must_be_primary), (3, Some("app"), true));
+        let own = Server::open("redis://me:word@h", credentials, &model::RedisTls::default()).unwrap();
+        assert_eq!(own.client().get_connection_info().redis_settings().username(), Some("me"));
+    }
+
+    #[test]
+    fn addresses_are_read_as_servers_write_them() {
+        for (text, address) in [
+            ("127.0.0.1:7000", "127.0.0.1:7000"),
+            ("::1:7000", "[::1]:7000"),
+            (":7000", "10.0.0.9:7000"),
+            ("?:7000", "10.0.0.9:7000"),
+        ] {
+            assert_eq!(Address::parse(text, "10.0.0.9").unwrap().to_string(), address);
+        }
+        assert_eq!(Address::parse("127.0.0.1", ""), None);
     }
 }

@@ -19,13 +19,14 @@ pub(super) struct PolicyDescription {
 }
 
 impl PolicyDescription {
-    pub(super) fn new(policy: &Policy) -> Self {
+    /// `is_cluster`: whatever a policy took may be refunded, since another node may deny.
+    pub(super) fn new(policy: &Policy, is_cluster: bool) -> Self {
         Self {
             id: policy.id,
             kind: policy.kind,
             tiers: policy.tiers.iter().copied().collect(),
             keep: policy.record.keep,
-            flags: flags(policy),
+            flags: if is_cluster { flags(policy) | REFUNDABLE } else { flags(policy) },
             slowest_tier: policy.slowest_tier(),
         }
     }
@@ -35,7 +36,7 @@ impl PolicyDescription {
             && self.kind == policy.kind
             && self.tiers[..] == policy.tiers[..]
             && self.keep == policy.record.keep
-            && self.flags == flags(policy)
+            && self.flags == flags(policy) | self.flags & REFUNDABLE
             && self.slowest_tier == policy.slowest_tier()
     }
 
@@ -75,7 +76,11 @@ impl PolicyDescription {
     }
 }
 
-/// The driver's flags, and bit 4: what was taken may be refunded.
+/// What was taken may be refunded.
+const REFUNDABLE: u64 = 4;
+
+/// The driver's flags, and [`REFUNDABLE`].
 fn flags(policy: &Policy) -> u64 {
-    u64::from(policy.is_shadow) | u64::from(policy.count_denied) << 1 | u64::from(policy.may_refund()) << 2
+    let refundable = if policy.may_refund() { REFUNDABLE } else { 0 };
+    u64::from(policy.is_shadow) | u64::from(policy.count_denied) << 1 | refundable
 }

@@ -39,10 +39,18 @@ fn hint(error: &RedisError) -> Option<String> {
     }
     let hint = match (error.kind(), error.code()) {
         (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS")) => {
-            "the server rejects the user or password in store.redis.url"
+            "the server rejects the user or password in store.redis"
         }
-        (_, Some("NOAUTH")) => "the server requires a password: add it to store.redis.url",
-        (_, Some("NOPERM")) => "the user in store.redis.url lacks permissions that limits need",
+        (_, Some("NOAUTH")) => "the server requires a password: add it to store.redis",
+        (_, Some("NOPERM")) => "the user in store.redis lacks permissions that limits need",
+        (_, Some("NOREPLICAS")) => {
+            "the primary has fewer replicas than its min-replicas-to-write, so it takes no writes"
+        }
+        (_, Some("ERR"))
+            if error.detail().is_some_and(|detail| detail.contains("cluster support disabled")) =>
+        {
+            "the server is not in cluster mode: set store.redis.url instead of store.redis.cluster"
+        }
         (_, Some("DENIED")) => {
             "the server is in protected mode without a password, so it accepts only local connections"
         }
@@ -71,7 +79,7 @@ fn handshake_hint(error: &rustls::Error) -> Option<String> {
             "the server's certificate is not valid yet, or the clock of this machine is behind"
         }
         rustls::Error::InvalidCertificate(Wrong::NotValidForName | Wrong::NotValidForNameContext { .. }) => {
-            "the server's certificate does not match the host in store.redis.url"
+            "the server's certificate does not match the host in store.redis"
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired) => {
             "the server requires a client certificate: set store.redis.tls.cert and key"

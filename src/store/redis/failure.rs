@@ -3,7 +3,7 @@
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 use compact_str::CompactString;
 
-use super::error_hint;
+use super::{connection::Address, error_hint};
 use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 
 /// A failure: its kind for metrics, and its cause for callers.
@@ -11,42 +11,57 @@ use crate::{limit::Unavailable, telemetry::metrics::StoreFailure};
 pub(crate) struct Failure {
     pub(crate) kind: StoreFailure,
     cause: Unavailable,
+    /// Where the request belongs, if a node of a cluster has refused it for its keys. Then it has run nothing.
+    pub(super) reroute: Option<Reroute>,
+}
+
+/// Why a node of a cluster has run nothing of a request, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Reroute {
+    /// The slot has moved to this node: ask there from now on.
+    Moved(Address),
+    /// The slot is being moved, and this key is with the other node already: ask there this once.
+    Ask(Address),
+    /// The slot is being moved, and some keys are here and some there: ask for each key by itself.
+    TryAgain,
+    /// One of the keys, which are in several slots, is not here: ask for each slot by itself.
+    OtherSlot,
 }
 
 impl Failure {
     pub(crate) fn timeout() -> Self {
-        Self { kind: StoreFailure::Timeout, cause: Unavailable::Timeout }
+        Self::with(StoreFailure::Timeout, Unavailable::Timeout)
     }
 
     /// The batch was not sent in time, which says nothing about Redis.
     pub(super) fn overdue() -> Self {
-        Self { kind: StoreFailure::Overdue, cause: Unavailable::Overdue }
+        Self::with(StoreFailure::Overdue, Unavailable::Overdue)
     }
 
     /// The server did not report its version and role in time.
     pub(crate) fn silent() -> Self {
         let reason = CompactString::const_new("the server did not answer INFO in time");
-        Self { kind: StoreFailure::Timeout, cause: Unavailable::Connection(reason) }
+        Self::with(StoreFailure::Timeout, Unavailable::Connection(reason))
     }
 
     pub(super) fn breaker_open() -> Self {
-        Self { kind: StoreFailure::BreakerOpen, cause: Unavailable::BreakerOpen }
+        Self::with(StoreFailure::BreakerOpen, Unavailable::BreakerOpen)
     }
 
     /// The script's reply 2 to one request.
     pub(super) fn out_of_memory() -> Self {
         let reason = CompactString::const_new("OOM: Redis has no memory left to count requests");
-        Self { kind: StoreFailure::OutOfMemory, cause: Unavailable::Refused(reason) }
+        Self::with(StoreFailure::OutOfMemory, Unavailable::Refused(reason))
     }
 
     /// The reply is not one that the script gives.
     pub(super) fn protocol(reason: impl Into<CompactString>) -> Self {
-        Self { kind: StoreFailure::Protocol, cause: Unavailable::Protocol(reason.into()) }
+        Self::with(StoreFailure::Protocol, Unavailable::Protocol(reason.into()))
     }
 
     /// The task that was to answer has ended.
     pub(super) fn abandoned() -> Self {
-        Self { kind: StoreFailure::Protocol, cause: Unavailable::Abandoned("the connection task has ended") }
+        Self::with(StoreFailure::Protocol, Unavailable::Abandoned("the connection task has ended"))
     }
 
     /// The failure of the first command on a connection without TLS.
@@ -61,7 +76,31 @@ impl Failure {
             StoreFailure::Protocol => Unavailable::Protocol(reason),
             _ => Unavailable::Refused(reason),
         };
-        Self { kind, cause }
+        Self::with(kind, cause)
+    }
+
+    fn with(kind: StoreFailure, cause: Unavailable) -> Self {
+        Self { kind, cause, reroute: None }
+    }
+
+    /// No server is known that decides over the key.
+    pub(super) fn no_node() -> Self {
+        Self::unreachable(CompactString::const_new("no Redis server is known to serve this key"))
+    }
+
+    pub(super) fn unreachable(reason: impl Into<CompactString>) -> Self {
+        Self::with(StoreFailure::Connection, Unavailable::Connection(reason.into()))
+    }
+
+    /// The keys of one request are with several nodes.
+    pub(super) fn moving() -> Self {
+        Self { reroute: Some(Reroute::TryAgain), ..Self::with(StoreFailure::Loading, Unavailable::Moving) }
+    }
+
+    /// What the node at `asked` has answered. `has_any_slots`: to a script with keys of several slots.
+    pub(super) fn of_node(error: RedisError, asked: &Address, has_any_slots: bool) -> Self {
+        let reroute = reroute(&error, asked, has_any_slots);
+        Self { reroute, ..error.into() }
     }
 
     /// What was the matter, in words.
@@ -70,18 +109,60 @@ impl Failure {
     }
 
     /// Whether it shows that Redis is not available, so that asking again soon is useless. Redis without memory still answers,
-    /// and denials, which write nothing, still work.
+    /// and denials, which write nothing, still work. A cluster that is down says so at once, and is up again as soon as
+    /// another node has the slots.
     pub(crate) fn trips_the_breaker(&self) -> bool {
-        !matches!(self.kind, StoreFailure::OutOfMemory | StoreFailure::BreakerOpen | StoreFailure::Overdue)
+        use StoreFailure::{BreakerOpen, ClusterDown, OutOfMemory, Overdue};
+        self.reroute.is_none() && !matches!(self.kind, OutOfMemory | ClusterDown | BreakerOpen | Overdue)
     }
+}
+
+fn reroute(error: &RedisError, asked: &Address, has_any_slots: bool) -> Option<Reroute> {
+    let target = || Address::parse(error.redirect_node()?.0, &asked.host);
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::Moved) => target().map(Reroute::Moved),
+        ErrorKind::Server(ServerErrorKind::Ask) => target().map(Reroute::Ask),
+        ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Reroute::TryAgain),
+        _ if !has_any_slots || error.code() == Some("PARTIAL") => None,
+        ErrorKind::Server(ServerErrorKind::CrossSlot) => Some(Reroute::OtherSlot),
+        _ => {
+            let says = |words: &str| error.detail().is_some_and(|detail| detail.contains(words));
+            REFUSED_SLOTS.into_iter().any(says).then_some(Reroute::OtherSlot)
+        }
+    }
+}
+
+/// What servers say of a key of another slot in a script. The first: it is with another node.
+const REFUSED_SLOTS: [&str; 6] = [
+    NOT_HERE,
+    NOT_SERVED,
+    "do not hash to the same slot",
+    "undeclared key",
+    "must be passed as keys",
+    "without any input keys",
+];
+const NOT_HERE: &str = "non local key";
+/// Since Redis 8 and Valkey 8: no node has the slot.
+const NOT_SERVED: &str = "slot not served";
+
+/// Whether a node refuses a key that it has not.
+pub(super) fn refuses_foreign_key(error: &RedisError) -> bool {
+    error.detail().is_some_and(|detail| detail.contains(NOT_HERE))
+}
+
+/// Whether the server refuses every script with keys of several slots, and not only keys that it has not.
+pub(super) fn refuses_any_slots(error: &RedisError) -> bool {
+    reroute(error, &Address { host: String::new(), port: 0 }, true) == Some(Reroute::OtherSlot)
+        && !error.detail().is_some_and(|detail| detail.contains(NOT_HERE) || detail.contains(NOT_SERVED))
 }
 
 /// Whether the connection must not be used again after this error: it is broken, or the server may have been replaced by
 /// another. A connection to a server without memory, or without the script, is still good.
 pub(super) fn breaks_the_connection(error: &RedisError) -> bool {
     use StoreFailure::{Connection, Loading, ReadOnly, Rights, Timeout};
+    let is_busy_slot = error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain);
     error.is_unrecoverable_error()
-        || matches!(kind(error), Connection | Loading | ReadOnly | Rights | Timeout)
+        || !is_busy_slot && matches!(kind(error), Connection | Loading | ReadOnly | Rights | Timeout)
 }
 
 fn kind(error: &RedisError) -> StoreFailure {
@@ -92,11 +173,9 @@ fn kind(error: &RedisError) -> StoreFailure {
         ErrorKind::Server(ServerErrorKind::ReadOnly) => StoreFailure::ReadOnly,
         ErrorKind::Server(ServerErrorKind::NoPerm) => StoreFailure::Rights,
         ErrorKind::Server(
-            ServerErrorKind::BusyLoading
-            | ServerErrorKind::MasterDown
-            | ServerErrorKind::ClusterDown
-            | ServerErrorKind::TryAgain,
+            ServerErrorKind::BusyLoading | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain,
         ) => StoreFailure::Loading,
+        ErrorKind::Server(ServerErrorKind::ClusterDown) => StoreFailure::ClusterDown,
         _ => kind_by_text(error),
     }
 }
@@ -126,6 +205,7 @@ fn kind_by_text(error: &RedisError) -> StoreFailure {
         () if says("OOM") => StoreFailure::OutOfMemory,
         () if says("READONLY") => StoreFailure::ReadOnly,
         () if RIGHTS.into_iter().any(says) => StoreFailure::Rights,
+        () if says("cluster is down") => StoreFailure::ClusterDown,
         () if says("BUSY") || says("LOADING") => StoreFailure::Loading,
         () => StoreFailure::Protocol,
     }

@@ -8,10 +8,16 @@ use crate::limit::Policy;
 
 /// Appends the key of a limit.
 pub(super) fn append(key: &mut Vec<u8>, prefix: &str, policy: &Policy, identifier: &str) {
-    let (first, rest) = identifier.split_at(identifier.find('+').unwrap_or(identifier.len()));
+    let first = hash_tag(identifier);
+    let rest = &identifier[first.len()..];
     for part in [prefix, ":{", first, "}", rest, ":", &policy.name, ":", &policy.shape] {
         key.extend_from_slice(part.as_bytes());
     }
+}
+
+/// What stands in braces in the keys of an identifier's limits: its first part.
+pub(super) fn hash_tag(identifier: &str) -> &str {
+    &identifier[..identifier.find('+').unwrap_or(identifier.len())]
 }
 
 /// The key of a limit.

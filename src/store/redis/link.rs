@@ -1,67 +1,143 @@
-//! One worker's link to Redis. It is self-clocking: an idle link sends a request at once; requests that come while a batch is in
-//! flight are gathered into the next batch.
+//! One worker's link to a server. It is self-clocking: an idle link sends a request at once; requests that come while a batch is
+//! in flight are gathered into the next batch.
+//!
+//! Where round trips are long, several batches are in flight, one behind the other on the same connection. The server runs
+//! them in the order in which they were sent. If the connection breaks, all of them fail.
 
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
+    pin::pin,
     rc::Rc,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use bb8_redis::bb8::{Pool, PooledConnection, RunError};
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::{
-    sync::oneshot::{self, Receiver},
+    sync::oneshot::Receiver,
     task,
     time::{Instant, timeout_at},
 };
 
 use super::{
-    batch::{Batch, DecisionReply},
-    connection::{Manager, Server},
-    failure::Failure,
+    batch::{Batch, DecisionReply, Scope},
+    connection::{Connection, Manager},
+    failure::{Failure, refuses_any_slots},
     script,
+    topology::{Node, Topology},
 };
 use crate::{
-    limit::{Breaker, Check, Clock},
+    limit::{Check, Clock, Taken},
     telemetry::metrics::{StoreFailure, StoreMetrics},
 };
 
 /// How often a batch loads the script, at most.
 const MAX_LOADS: usize = 3;
+/// The most batches in flight on one connection.
+const MAX_IN_FLIGHT: usize = 32;
+/// A batch waits for the one before it no longer than this part of the timeout. What is left of the timeout is for the round
+/// trip.
+const PATIENCE: u32 = 20;
 
 /// What a link needs to know.
 pub(super) struct LinkConfig {
     pub(super) prefix: String,
     /// For a decision, including the time in the queue.
     pub(super) timeout: Duration,
-    /// The most connections. Each has one batch in flight.
+    /// The most connections.
     pub(super) connections: u32,
-    pub(super) breaker: Arc<Breaker>,
     pub(super) metrics: Arc<StoreMetrics>,
     /// The clock; `None`: Redis' own.
     pub(super) clock: Option<Arc<dyn Clock>>,
+    pub(super) topology: Arc<Topology>,
+    pub(super) turns: Turns,
+}
+
+/// The turns that the links of one worker take. A link that is idle waits for a batch in flight on another, since its answer
+/// brings more requests: otherwise the batches to the nodes of a cluster would be small, and small batches cost more.
+#[derive(Default)]
+pub(super) struct Turns {
+    /// Batches in flight that others wait for.
+    in_flight: Cell<usize>,
+    /// Links with requests that wait for their turn.
+    waiting: RefCell<Vec<Rc<Inner>>>,
+}
+
+impl Turns {
+    /// Begins a batch that others wait for.
+    fn begin(&self) -> Turn<'_> {
+        self.in_flight.set(self.in_flight.get() + 1);
+        Turn(self)
+    }
+
+    /// Whether a link that is idle has to wait. Then it is started at the end of a turn.
+    fn must_wait(&self, link: &Rc<Inner>) -> bool {
+        if self.in_flight.get() == 0 {
+            return false;
+        }
+        let mut waiting = self.waiting.borrow_mut();
+        if !waiting.iter().any(|known| Rc::ptr_eq(known, link)) {
+            waiting.push(Rc::clone(link));
+        }
+        true
+    }
+}
+
+/// A batch in flight that other links wait for, until this is dropped.
+struct Turn<'a>(&'a Turns);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.in_flight.set(self.0.in_flight.get().saturating_sub(1));
+        for link in self.0.waiting.take() {
+            if link.senders.get() == 0 && !link.queue.borrow().is_empty() {
+                link.start_sender();
+            }
+        }
+    }
 }
 
 /// The link. Belongs to one thread.
 #[derive(Clone)]
 pub(super) struct Link(Rc<Inner>);
 
-struct Inner {
-    config: LinkConfig,
+pub(super) struct Inner {
+    config: Rc<LinkConfig>,
+    node: Arc<Node>,
     pool: Pool<Manager>,
+    /// Connections in use.
+    lanes: RefCell<Vec<Lane>>,
     queue: RefCell<VecDeque<Batch>>,
-    /// Tasks that send batches, each with a connection of its own.
-    senders: Cell<u32>,
+    /// Tasks that send batches. Each has one in flight.
+    senders: Cell<usize>,
     /// When the last batch was sent.
     sent: Cell<Instant>,
 }
 
+/// A connection and the senders that use it.
+#[derive(Clone)]
+struct Lane(Rc<PooledConnection<'static, Manager>>);
+
+impl Lane {
+    fn is_broken(&self) -> bool {
+        self.0.is_broken()
+    }
+
+    /// The senders that use it.
+    fn users(&self) -> usize {
+        // One belongs to the list.
+        Rc::strong_count(&self.0) - 1
+    }
+}
+
 impl Link {
-    pub(super) fn new(server: Server, config: LinkConfig) -> Self {
+    pub(super) fn new(node: Arc<Node>, config: Rc<LinkConfig>) -> Self {
         let pool = Pool::builder()
             .max_size(config.connections)
+            // The others are opened with the first.
+            .min_idle(config.connections)
             // Only a connection that was idle for a while is really tested.
             .test_on_check_out(true)
             // The breaker's probe finds out when Redis is back.
@@ -69,131 +145,205 @@ impl Link {
             .connection_timeout(Duration::from_secs(1).max(config.timeout))
             .max_lifetime(None)
             .idle_timeout(None)
-            .build_unchecked(Manager(server));
+            .build_unchecked(Manager(node.server.clone()));
         let (queue, senders, sent) = (RefCell::default(), Cell::new(0), Cell::new(Instant::now()));
-        Self(Rc::new(Inner { config, pool, queue, senders, sent }))
+        Self(Rc::new(Inner { config, node, pool, lanes: RefCell::default(), queue, senders, sent }))
     }
 
-    pub(super) fn prefix(&self) -> &str {
-        &self.0.config.prefix
+    /// Opens the connections, so that the first requests need not wait for them. To be called in a runtime.
+    pub(super) fn warm_up(&self) {
+        let pool = self.0.pool.clone();
+        tokio::spawn(async move {
+            // If that fails, requests find out why.
+            let _opened = pool.get().await;
+        });
+    }
+
+    pub(super) fn node(&self) -> &Arc<Node> {
+        &self.0.node
     }
 
     /// Decides over one request. At most one of its checks may be on the same limit. Answers within the timeout.
-    pub(super) async fn decide(&self, checks: &[Check<'_>]) -> DecisionReply {
-        self.wait(|batch, prefix| batch.add(prefix, checks)).await
+    pub(super) async fn decide(&self, scope: Scope, checks: &[Check<'_>]) -> DecisionReply {
+        self.wait(scope, |batch, prefix| batch.add(prefix, checks)).await
     }
 
     /// What [`Link::decide`] would answer. Changes nothing. Answers within the timeout.
-    pub(super) async fn look(&self, checks: &[Check<'_>]) -> DecisionReply {
-        let mut batch = Batch::new(Instant::now() + self.timeout());
-        let answer = batch.look(self.prefix(), checks);
+    pub(super) async fn look(&self, scope: Scope, checks: &[Check<'_>]) -> DecisionReply {
+        let mut batch = Batch::new(scope, Instant::now() + self.0.config.timeout);
+        let answer = batch.look(&self.0.config.prefix, checks);
         self.0.queue.borrow_mut().push_back(batch);
         self.0.wake();
         answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
-    /// Refunds what checks took at the time `at`. Answers within the timeout.
-    pub(super) async fn refund(&self, checks: &[Check<'_>], at: i64) -> DecisionReply {
-        self.wait(|batch, prefix| batch.refund(prefix, checks, at)).await
+    /// Refunds what was taken. Answers within the timeout.
+    pub(super) async fn refund(&self, scope: Scope, taken: &[Taken<'_>]) -> DecisionReply {
+        self.wait(scope, |batch, prefix| batch.refund(prefix, taken)).await
     }
 
-    async fn wait(&self, add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>) -> DecisionReply {
-        let answer = self.0.enqueue(add);
+    async fn wait(
+        &self,
+        scope: Scope,
+        add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>,
+    ) -> DecisionReply {
+        let answer = self.0.enqueue(scope, add);
         self.0.wake();
         answer.await.unwrap_or_else(|_| Err(Failure::abandoned()))
     }
 
     /// A connection for other commands, which the pool may have to open.
-    pub(super) async fn connection(&self) -> Result<PooledConnection<'_, Manager>, Failure> {
+    pub(super) async fn connection(&self) -> Result<PooledConnection<'static, Manager>, Failure> {
         self.0.checkout().await
-    }
-
-    pub(super) fn timeout(&self) -> Duration {
-        self.0.config.timeout
     }
 }
 
 impl Inner {
     fn enqueue(
         &self,
+        scope: Scope,
         add: impl FnOnce(&mut Batch, &str) -> Receiver<DecisionReply>,
     ) -> Receiver<DecisionReply> {
         let mut queue = self.queue.borrow_mut();
-        if queue.back().is_none_or(Batch::is_full) {
-            queue.push_back(Batch::new(Instant::now() + self.config.timeout));
+        let open = queue.iter_mut().rev().find(|batch| batch.scope == scope && !batch.is_full());
+        if let Some(batch) = open {
+            return add(batch, &self.config.prefix);
         }
-        // The queue is not empty.
-        match queue.back_mut() {
-            Some(batch) => add(batch, &self.config.prefix),
-            None => oneshot::channel().1,
+        let mut batch = Batch::new(scope, Instant::now() + self.config.timeout);
+        let answer = add(&mut batch, &self.config.prefix);
+        queue.push_back(batch);
+        answer
+    }
+
+    /// Ensures that a sender task sends what waits. One batch in flight is enough as long as its reply comes soon, since
+    /// large batches cost less.
+    fn wake(self: &Rc<Self>) {
+        let senders = self.senders.get();
+        let is_full = || self.queue.borrow().front().is_some_and(Batch::is_full);
+        if senders == 0 && !is_full() && self.config.turns.must_wait(self) {
+            return;
+        }
+        let is_behind = || {
+            let queue = self.queue.borrow();
+            queue.len() > 1
+                || queue.front().is_some_and(Batch::is_full)
+                || self.patience_ends() <= Instant::now()
+        };
+        if senders == 0 || senders < self.config.connections as usize * MAX_IN_FLIGHT && is_behind() {
+            self.start_sender();
         }
     }
 
-    /// Ensures that a sender task sends what waits. One connection serves as long as it keeps up, since large batches cost
-    /// less. A second one helps when a full batch waits, or when the batch in flight has used a tenth of the timeout.
-    fn wake(self: &Rc<Self>) {
-        let senders = self.senders.get();
-        let is_behind = || {
-            self.queue.borrow().front().is_some_and(Batch::is_full)
-                || self.sent.get().elapsed() > self.config.timeout / 10
-        };
-        if senders == 0 || senders < self.config.connections && is_behind() {
-            self.senders.set(senders + 1);
-            task::spawn_local(Rc::clone(self).send());
-        }
+    fn start_sender(self: &Rc<Self>) {
+        self.senders.set(self.senders.get() + 1);
+        task::spawn_local(Rc::clone(self).send());
+    }
+
+    /// Until when a batch waits for the one that was sent last.
+    fn patience_ends(&self) -> Instant {
+        self.sent.get() + self.config.timeout / PATIENCE
     }
 
     /// The sender task: sends batch after batch until none waits.
     async fn send(self: Rc<Self>) {
         let _guard = SenderGuard(&self.senders);
-        let mut connection = None;
+        let mut lane = None;
         loop {
             let next = self.queue.borrow_mut().pop_front();
             let Some(batch) = next else { break };
             let (size, begun) = (batch.len(), Instant::now());
+            let mut turn = None;
             self.sent.set(begun);
-            let reply = if self.config.breaker.is_open() {
+            let reply = if self.node.breaker.is_open() {
                 Err(Failure::breaker_open())
             } else if begun >= batch.deadline {
                 // Its requests have timed out: it would take units that no request gets.
                 Err(Failure::overdue())
             } else {
-                let reply = self.call(&mut connection, &batch);
-                timeout_at(batch.deadline, reply).await.unwrap_or_else(|_| Err(Failure::timeout()))
+                turn = Some(self.config.turns.begin());
+                let mut reply = pin!(self.call(&mut lane, &batch));
+                match timeout_at(self.patience_ends().min(batch.deadline), &mut reply).await {
+                    Ok(reply) => reply,
+                    Err(_) => {
+                        // What has been gathered meanwhile does not wait any longer, here and on other links.
+                        turn = None;
+                        if !self.queue.borrow().is_empty() {
+                            self.wake();
+                        }
+                        timeout_at(batch.deadline, reply).await.unwrap_or_else(|_| Err(Failure::timeout()))
+                    }
+                }
             };
-            let _given_up = connection.take_if(|connection| connection.is_broken());
+            if lane.as_ref().is_some_and(Lane::is_broken) {
+                self.leave(lane.take());
+            }
             let outcome = batch.answer(reply);
+            // After the answers, so that the requests that follow them join in.
+            drop(turn);
             self.report(&outcome, size, begun);
             task::yield_now().await;
         }
+        self.leave(lane);
     }
 
-    async fn call<'a>(
-        &'a self,
-        checked_out: &mut Option<PooledConnection<'a, Manager>>,
-        batch: &Batch,
-    ) -> Result<Value, Failure> {
-        let connection = match checked_out {
-            Some(connection) => connection,
-            None => checked_out.insert(self.checkout().await?),
+    async fn call(&self, lane: &mut Option<Lane>, batch: &Batch) -> Result<Value, Failure> {
+        let connection = match lane {
+            Some(lane) => lane,
+            None => lane.insert(self.join_lane().await?),
         };
+        let connection: &Connection = &connection.0;
         let command = batch.command(script::DECIDE.get_hash(), self.now());
-        let mut reply = connection.ask(&command).await;
+        let ask = async || match batch.scope {
+            Scope::Importing => connection.ask_importing(&command).await,
+            _ => connection.ask(&command).await,
+        };
+        let mut reply = ask().await;
         // The script was unknown, so nothing ran. Once may not be enough if scripts are flushed repeatedly.
         for _ in 0..MAX_LOADS {
             if !reply.as_ref().is_err_and(is_unknown_script) {
                 break;
             }
             connection.load(&script::DECIDE).await?;
-            reply = connection.ask(&command).await;
+            reply = ask().await;
         }
-        Ok(reply?)
+        reply.map_err(|error| {
+            let has_any_slots = batch.scope == Scope::AnySlots;
+            if has_any_slots && refuses_any_slots(&error) {
+                self.node.set_takes_any_slots(false);
+            }
+            Failure::of_node(error, &self.node.address, has_any_slots)
+        })
     }
 
-    async fn checkout(&self) -> Result<PooledConnection<'_, Manager>, Failure> {
+    /// A connection to send on: a new one while there are few, else the one with the fewest batches in flight.
+    async fn join_lane(&self) -> Result<Lane, Failure> {
+        self.lanes.borrow_mut().retain(|lane| !lane.is_broken());
+        let shared = {
+            let lanes = self.lanes.borrow();
+            let is_shared =
+                || lanes.len() >= self.config.connections as usize || self.pool.state().idle_connections == 0;
+            // No batch waits for a connection to be opened while there is one.
+            lanes.iter().min_by_key(|lane| lane.users()).filter(|_| is_shared()).cloned()
+        };
+        if let Some(lane) = shared {
+            return Ok(lane);
+        }
+        let connection = self.checkout().await?;
+        let lane = Lane(Rc::new(connection));
+        self.lanes.borrow_mut().push(lane.clone());
+        Ok(lane)
+    }
+
+    /// A sender is done with its connection. The last gives it back to the pool.
+    fn leave(&self, lane: Option<Lane>) {
+        drop(lane);
+        self.lanes.borrow_mut().retain(|lane| lane.users() > 0 && !lane.is_broken());
+    }
+
+    async fn checkout(&self) -> Result<PooledConnection<'static, Manager>, Failure> {
         let begun = Instant::now();
         loop {
-            let connection = self.pool.get().await.map_err(|error| match error {
+            let connection = self.pool.get_owned().await.map_err(|error| match error {
                 RunError::User(error) => error.into(),
                 RunError::TimedOut => Failure::timeout(),
             })?;
@@ -209,18 +359,27 @@ impl Inner {
     }
 
     fn report(&self, outcome: &Result<u64, Failure>, size: usize, begun: Instant) {
-        let LinkConfig { breaker, metrics, .. } = &self.config;
+        let (LinkConfig { metrics, topology, .. }, breaker) = (&*self.config, &self.node.breaker);
         match outcome {
             Ok(discarded) => {
                 breaker.succeeded();
+                self.node.decisions.fetch_add(size as u64, Relaxed);
                 metrics.answered(size, begun.elapsed(), *discarded);
             }
+            // The node answers, and its requests go elsewhere.
+            Err(failure) if failure.reroute.is_some() => breaker.succeeded(),
             Err(failure) => {
                 metrics.failed(failure.kind);
-                if failure.kind == StoreFailure::OutOfMemory {
+                if matches!(failure.kind, StoreFailure::OutOfMemory | StoreFailure::ClusterDown) {
                     breaker.succeeded();
-                } else if failure.trips_the_breaker() && breaker.failed() {
-                    tracing::warn!(error = %failure.reason(), "Redis is unavailable: policies follow their on_store_error");
+                }
+                if failure.kind == StoreFailure::ClusterDown {
+                    topology.doubt();
+                } else if failure.trips_the_breaker() {
+                    topology.doubt();
+                    if breaker.failed() {
+                        tracing::warn!(node = %self.node.address, error = %failure.reason(), "Redis is unavailable: policies follow their on_store_error");
+                    }
                 }
             }
         }
@@ -228,7 +387,7 @@ impl Inner {
 }
 
 /// Counts a sender task for as long as it lives. Without it, a task that panicked would still count, and no other would start.
-struct SenderGuard<'a>(&'a Cell<u32>);
+struct SenderGuard<'a>(&'a Cell<usize>);
 
 impl Drop for SenderGuard<'_> {
     fn drop(&mut self) {

@@ -1,9 +1,11 @@
 //! The store that instances share: limits in Redis, decided by a Lua script in one round trip.
 //!
 //! Each worker has its own [`RedisStore`], which stands at the bottom of the stack
-//! `GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>` (see [`limit`](crate::limit)). A decision goes
+//! `ShardedStore<GuardedStore<SlicedStore<RedisStore>, Arc<MemoryStore>>>` (see [`limit`](crate::limit)). [`Topology`] knows
+//! which servers there are. A decision goes
 //!
-//! 1. in: `store.rs` merges the checks of one limit; `link.rs` queues the request until a connection is free.
+//! 1. in: `store.rs` merges the checks of one limit; `routing.rs` chooses the server that has them; `link.rs` queues the
+//!    request until a connection to that server is free.
 //! 2. encode: `batch.rs` packs the queued requests in MessagePack, with their keys (`key.rs`, `key_set.rs`), policies
 //!    (`description.rs`) and entries (`entry.rs`).
 //! 3. script: `script.rs` joins `lua/prelude.lua`, `lua/window_counter.lua`, `lua/members.lua`, `lua/<algorithm>.lua` and
@@ -11,9 +13,12 @@
 //!    own part of them.
 //! 4. decode: `batch.rs` splits the reply by request; `store.rs` (`to_decision`) by check; `reply.rs` turns each check's
 //!    numbers into a verdict, by the width and order that the algorithm's Lua file replies with.
+//! 5. reroute: what a node of a cluster has not run, since a slot is elsewhere, `routing.rs` asks where it is.
 //!
 //! Encoder, script and decoder are tied by position. A change to one is a change to all three and to `limit::algorithm::Kind`'s
 //! table, which has each algorithm's number and reply width. `failure.rs` classifies what may fail on the way.
+//!
+//! All else that instances keep in Redis goes by a `RoutedConnection`.
 
 mod acl_check;
 mod batch;
@@ -27,11 +32,19 @@ mod key;
 mod key_set;
 mod link;
 mod reply;
+mod routed_connection;
+mod routing;
 mod script;
 mod server_check;
 mod store;
+mod topology;
 
-pub use connection::{Server, ServerError};
+pub use connection::ServerError;
+pub(crate) use connection::{Address, Server};
 pub(crate) use failure::Failure;
-pub(crate) use server_check::{ServerCheck, check_server};
+pub(crate) use routed_connection::RoutedConnection;
+pub(crate) use script::load_script;
+pub(crate) use server_check::{ServerCheck, check_server, read_replicas};
 pub use store::RedisStore;
+pub use topology::Topology;
+pub(crate) use topology::{Node, NodeSeen, ReplicaSeen};

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use bb8_redis::redis::Script;
+use bb8_redis::redis::{RedisError, Script, aio::MultiplexedConnection};
 
 use crate::limit::algorithm::{AlgorithmDescription, Kind};
 
@@ -20,3 +20,11 @@ pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
     script += include_str!("../../../lua/decide.lua");
     Script::new(&script)
 });
+
+/// Makes the script known to a server.
+///
+/// # Errors
+/// The server refuses it, or does not answer.
+pub(crate) async fn load_script(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    DECIDE.load_async(connection).await.map(drop)
+}

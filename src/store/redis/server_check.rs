@@ -1,8 +1,14 @@
 //! What a server is, and what of that an operator should know.
 
+use std::sync::Arc;
+
 use bb8_redis::redis::{self, RedisError, aio::MultiplexedConnection};
 
-use super::acl_check;
+use super::{
+    acl_check,
+    connection::Address,
+    topology::{Node, ReplicaSeen, Topology},
+};
 
 /// The oldest version that is tested.
 const OLDEST_TESTED: (u32, u32) = (6, 2);
@@ -27,22 +33,72 @@ pub(crate) struct ServerCheck {
 pub(crate) async fn check_server(
     connection: &mut MultiplexedConnection,
     prefix: &str,
+    topology: &Topology,
+    node: &Arc<Node>,
 ) -> Result<ServerCheck, RedisError> {
     let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
     let mut check = match info {
-        Ok(info) => parse_info(&info),
+        Ok(info) => parse_info(&info, topology.is_cluster()),
         Err(error) if acl_check::is_refusal(&error) => {
             ServerCheck { warnings: vec![refused_info_warning(&error)], ..ServerCheck::default() }
         }
         Err(error) => return Err(error),
     };
-    match acl_check::missing_rights(connection, prefix).await {
+    // Where this server has no key of ours, there is nothing to try.
+    let Some(key) = key_of(prefix, topology, node) else { return Ok(check) };
+    match acl_check::missing_rights(connection, prefix, &key, topology).await {
         Ok(missing) => check.warnings.extend(missing),
         // A node of a cluster has not all keys, which was said; and a Sentinel has none.
         Err(error) if check.has_other_keys && error.is_cluster_error() => {}
         Err(error) => return Err(error),
     }
     Ok(check)
+}
+
+/// A key that this server has and nothing else uses.
+fn key_of(prefix: &str, topology: &Topology, node: &Arc<Node>) -> Option<String> {
+    let key = format!("{prefix}:audit");
+    if !topology.is_cluster() {
+        return Some(key);
+    }
+    let map = topology.map();
+    let has = |key: &String| map.owner_of(key.as_bytes()).is_some_and(|owner| Arc::ptr_eq(owner, node));
+    // Each is in another slot; one of thousands is there, even if the server has few slots.
+    std::iter::once(key).chain((0..100_000).map(|number| format!("{prefix}:{{{number}}}:audit"))).find(has)
+}
+
+/// The replicas of a server. `host`: the server's, as it was reached.
+///
+/// # Errors
+/// It does not answer. If it refuses to say, none are known.
+pub(crate) async fn read_replicas(
+    connection: &mut MultiplexedConnection,
+    host: &str,
+) -> Result<Vec<ReplicaSeen>, RedisError> {
+    let info: Result<String, _> = redis::cmd("INFO").arg("replication").query_async(connection).await;
+    match info {
+        Ok(info) => Ok(parse_replicas(&info, host)),
+        Err(error) if acl_check::is_refusal(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Parses `slave0:ip=10.0.0.2,port=6379,state=online,offset=42,lag=0`.
+fn parse_replicas(info: &str, host: &str) -> Vec<ReplicaSeen> {
+    let written =
+        info.lines().find_map(|line| line.strip_prefix("master_repl_offset:")?.trim().parse::<u64>().ok());
+    let replica = |line: &str| {
+        let (number, fields) = line.strip_prefix("slave")?.split_once(':')?;
+        number.parse::<u32>().ok()?;
+        let field = |name: &str| {
+            fields.trim().split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+        };
+        let address = Address::new(field("ip")?, field("port")?.parse().ok()?, host);
+        let acknowledged = field("offset").and_then(|offset| offset.parse::<u64>().ok());
+        let lag = written.zip(acknowledged).map(|(written, known)| written.saturating_sub(known));
+        Some(ReplicaSeen { address, is_online: field("state") == Some("online"), lag })
+    };
+    info.lines().filter_map(replica).collect()
 }
 
 fn refused_info_warning(error: &RedisError) -> String {
@@ -54,7 +110,7 @@ fn refused_info_warning(error: &RedisError) -> String {
 }
 
 /// Parses the answer to INFO.
-fn parse_info(info: &str) -> ServerCheck {
+fn parse_info(info: &str, is_cluster: bool) -> ServerCheck {
     let field = |name: &str| {
         let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         value.map(str::trim).unwrap_or_default().to_owned()
@@ -70,15 +126,18 @@ fn parse_info(info: &str) -> ServerCheck {
         ));
     }
     if role == "slave" {
-        warnings.push("the server is a read-only replica: point store.redis.url to its master".to_owned());
+        warnings.push("the server is a read-only replica: point store.redis.url to its primary".to_owned());
     }
     match mode.as_str() {
-        "cluster" => warnings.push(
-            "the server is a node of a Redis Cluster, which is not supported: store.redis.url reaches only this \
-                node".to_owned(),
+        "cluster" if !is_cluster => warnings.push(
+            "the server is a node of a Redis Cluster, and store.redis.url reaches only this node: set \
+                store.redis.cluster instead"
+                .to_owned(),
         ),
         "sentinel" => warnings.push(
-            "the server is a Sentinel, which stores no data: point store.redis.url to the master".to_owned(),
+            "the server is a Sentinel, which stores no data: set store.redis.sentinel instead of \
+                store.redis.url"
+                .to_owned(),
         ),
         _ => {}
     }
@@ -141,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_server_as_it_should_be_gives_no_warning() {
-        let check = parse_info(&info("7.0.15", "master", "1048576", "volatile-ttl"));
+        let check = parse_info(&info("7.0.15", "master", "1048576", "volatile-ttl"), false);
         assert_eq!((check.role.as_str(), check.version.as_str()), ("master", "7.0.15"));
         assert_eq!(check.warnings, Vec::<String>::new());
     }
@@ -159,7 +218,7 @@ mod tests {
             ("redis_version:7.2.4\r\nserver_mode:cluster\r\n".to_owned(), "a node of a Redis Cluster"),
             ("redis_version:7.0.15\r\nredis_mode:sentinel\r\n".to_owned(), "a Sentinel"),
         ] {
-            let warnings = parse_info(&info).warnings;
+            let warnings = parse_info(&info, false).warnings;
             assert!(warnings.len() == 1 && warnings[0].contains(word), "{warnings:?}");
         }
     }
@@ -169,23 +228,46 @@ mod tests {
         let check_using = |used: u64| {
             parse_info(
                 &(info("7.0.15", "master", "1000000", "volatile-ttl") + &format!("used_memory:{used}\r\n")),
+                false,
             )
         };
         assert_eq!(check_using(899_990).warnings, [""; 0]);
         assert!(check_using(900_001).warnings[0].contains("more than 90 %"));
-        let unlimited = parse_info(&(info("7.0.15", "master", "0", "volatile-ttl") + "used_memory:5\r\n"));
+        let unlimited =
+            parse_info(&(info("7.0.15", "master", "0", "volatile-ttl") + "used_memory:5\r\n"), false);
         assert_eq!(unlimited.warnings.len(), 1, "{:?}", unlimited.warnings);
     }
 
     #[test]
     fn valkey_is_named_by_its_own_version() {
-        let check = parse_info(&(info("7.2.4", "master", "1", "volatile-ttl") + "valkey_version:8.0.1\r\n"));
+        let check =
+            parse_info(&(info("7.2.4", "master", "1", "volatile-ttl") + "valkey_version:8.0.1\r\n"), true);
         assert_eq!((check.version.as_str(), check.warnings.len()), ("Valkey 8.0.1", 0));
     }
 
     #[test]
+    fn replicas_are_read_with_their_lag() {
+        let info = "role:master\r\nslave0:ip=10.0.0.2,port=6379,state=online,offset=40,lag=1\r\n\
+            slave1:ip=,port=6380,state=wait_bgsave,offset=0,lag=0\r\nslave_read_only:1\r\nmaster_repl_offset:42\r\n";
+        let replica = |address: &str, is_online, lag| ReplicaSeen {
+            address: Address::parse(address, "").unwrap(),
+            is_online,
+            lag: Some(lag),
+        };
+        let expected = [replica("10.0.0.2:6379", true, 2), replica("10.0.0.1:6380", false, 42)];
+        assert_eq!(parse_replicas(info, "10.0.0.1"), expected);
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_warned_of_only_outside_of_one() {
+        let info = "redis_version:7.0.15\r\nredis_mode:cluster\r\n";
+        assert_eq!(parse_info(info, true).warnings, Vec::<String>::new());
+        assert_eq!(parse_info(info, false).warnings.len(), 1);
+    }
+
+    #[test]
     fn a_server_that_says_nothing_gives_no_warning() {
-        assert_eq!(parse_info("").warnings, Vec::<String>::new());
-        assert_eq!(parse_info("# Server\r\nredis_version:nonsense\r\n").warnings.len(), 1);
+        assert_eq!(parse_info("", false).warnings, Vec::<String>::new());
+        assert_eq!(parse_info("# Server\r\nredis_version:nonsense\r\n", false).warnings.len(), 1);
     }
 }

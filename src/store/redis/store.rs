@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use bb8_redis::redis::{self, Cmd};
+use bb8_redis::redis;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use super::{
-    batch::RequestReply,
-    channel,
-    connection::Server,
-    entry,
+    batch::{RequestReply, Scope},
+    channel, entry,
     failure::Failure,
-    key,
-    link::{Link, LinkConfig},
-    reply,
+    key, reply,
+    routing::Routing,
+    topology::{Node, Topology},
 };
 use crate::{
     config::model,
     limit::{
-        Breaker, Check, ClearedLimit, Clock, Decision, DecisionSource, LimitUsage, Policy, Receipt, Store,
-        StoreAdmin, Unavailable,
+        Check, ClearedLimit, Clock, Decision, DecisionSource, LimitUsage, Policy, Store, StoreAdmin, Taken,
+        Unavailable,
         algorithm::{Detail, Verdict, metadata_list::Entry},
     },
     telemetry::metrics::StoreMetrics,
@@ -30,45 +28,35 @@ use crate::{
 const SCAN_COUNT: usize = 1_000;
 
 /// A thread's handle to limits in Redis. Time is Redis' own.
+///
+/// In a cluster it decides over checks whose keys one node has, which it tells by their [`shard`](Store::shard).
+/// [`ShardedStore`](crate::limit::ShardedStore) takes the checks of a request apart.
 pub struct RedisStore {
-    link: Link,
+    routing: Routing,
 }
 
 impl RedisStore {
     /// A handle for this thread, which must run a local runtime or `LocalSet`. Connects with the first request. `clock`
     /// replaces Redis' own time, for tests.
     pub fn new(
-        server: Server,
+        topology: Arc<Topology>,
         config: &model::Redis,
-        breaker: Arc<Breaker>,
         metrics: Arc<StoreMetrics>,
         clock: Option<Arc<dyn Clock>>,
     ) -> Self {
-        let config = LinkConfig {
-            prefix: config.prefix.clone(),
-            timeout: config.timeout,
-            connections: config.connections,
-            breaker,
-            metrics,
-            clock,
-        };
-        Self { link: Link::new(server, config) }
+        Self { routing: Routing::new(topology, config, metrics, clock) }
     }
 
-    /// Runs one command.
-    async fn run<T: redis::FromRedisValue>(&self, command: &Cmd) -> Result<T, Failure> {
-        let run = async {
-            let mut connection = self.link.connection().await?;
-            let reply = connection.ask(command).await?;
-            redis::from_redis_value(reply).map_err(|error| Failure::protocol(error.to_string()))
-        };
-        timeout(self.link.timeout(), run).await.unwrap_or_else(|_| Err(Failure::timeout()))
+    /// Opens connections to all servers that are known, so that the first requests need not wait for them. To be called in
+    /// a runtime.
+    pub fn warm_up(&self) {
+        self.routing.warm_up();
     }
 
     /// The script's numbers of a limit. Changes nothing.
     async fn read_limit(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
         let check = Check { policy, identifier: identifier.into(), cost: 0, detail: Detail::None };
-        let mut numbers = self.link.decide(&[check]).await?.numbers;
+        let mut numbers = self.routing.decide_limits(&[check]).await?.numbers;
         // The first says that it is admitted.
         if !numbers.is_empty() {
             numbers.remove(0);
@@ -80,17 +68,17 @@ impl RedisStore {
     async fn forget(&self, policy: &Policy, identifier: String) -> Result<Option<ClearedLimit>, Failure> {
         // A key may outlive its window.
         let is_used = reply::is_used(policy, &self.read_limit(policy, &identifier).await?);
-        let mut command = redis::cmd("DEL");
-        command.arg(key::limit_key(self.link.prefix(), policy, &identifier));
-        let removed: u64 = self.run(&command).await?;
+        let key = key::limit_key(self.routing.prefix(), policy, &identifier);
+        let removed: u64 = self.routing.run(&key, redis::cmd("DEL").arg(&key)).await?;
         Ok((is_used && removed > 0).then(|| ClearedLimit { policy: policy.name.clone(), identifier }))
     }
 
-    /// Tells all instances which limits were reset.
-    async fn announce(&self, message: channel::Message<'_>) -> Result<(), Failure> {
+    /// Tells all instances which limits of an identifier were reset.
+    async fn announce(&self, identifier: &str, message: channel::Message<'_>) -> Result<(), Failure> {
         let mut command = redis::cmd("PUBLISH");
-        command.arg(channel::name(self.link.prefix())).arg(message.to_string());
-        self.run::<u64>(&command).await?;
+        command.arg(channel::name(self.routing.prefix())).arg(message.to_string());
+        // Whichever node of a cluster is told, all pass it on. This one has just removed the limits.
+        self.routing.run_in::<u64>(self.routing.slot(identifier), &command).await?;
         Ok(())
     }
 
@@ -101,7 +89,7 @@ impl RedisStore {
         policies: &[&Policy],
         identifier: &str,
     ) -> Result<Vec<(usize, String)>, Failure> {
-        let prefix = self.link.prefix();
+        let prefix = self.routing.prefix();
         let has_composites = |policy: &&Policy| policy.keys.iter().any(|key| key.0.len() > 1);
         if !policies.iter().any(has_composites) {
             return Ok(Vec::new());
@@ -111,20 +99,27 @@ impl RedisStore {
             each.find_map(|(index, policy)| Some((index, key::identifier(key, prefix, policy)?)))
         };
         let pattern = key::composites_pattern(prefix, identifier);
-        let (mut cursor, mut found) = (0_u64, Vec::new());
-        loop {
-            let mut command = redis::cmd("SCAN");
-            command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
-            let (next, keys): (u64, Vec<Vec<u8>>) = self.run(&command).await?;
-            found.extend(keys.iter().filter_map(policy_and_identifier));
-            cursor = next;
-            if cursor == 0 {
-                // SCAN may return a key twice.
-                found.sort_unstable();
-                found.dedup();
-                return Ok(found);
+        let mut found = Vec::new();
+        for link in self.routing.links_of(self.routing.slot(identifier))? {
+            let mut cursor = 0_u64;
+            loop {
+                let mut command = redis::cmd("SCAN");
+                command.arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCAN_COUNT);
+                let scan = async { Ok::<_, Failure>(link.connection().await?.ask(&command).await?) };
+                let reply = timeout(self.routing.timeout(), scan).await.map_err(|_| Failure::timeout())??;
+                let (next, keys): (u64, Vec<Vec<u8>>) =
+                    redis::from_redis_value(reply).map_err(|error| Failure::protocol(error.to_string()))?;
+                found.extend(keys.iter().filter_map(policy_and_identifier));
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
             }
         }
+        // SCAN may return a key twice.
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
     }
 }
 
@@ -185,7 +180,7 @@ fn to_decision(
         verdicts.push(if took_nothing { reply::verdict(check.policy, own, 0) } else { verdict });
     }
     let verdicts = limit_of_check.iter().filter_map(|&limit| verdicts.get(limit).copied()).collect();
-    Decision { admitted, source: DecisionSource::Store, time: reply.time, verdicts }
+    Decision { admitted, source: DecisionSource::Store, time: reply.time, verdicts, parts: None }
 }
 
 impl Store for RedisStore {
@@ -196,12 +191,15 @@ impl Store for RedisStore {
                 source: DecisionSource::Store,
                 time: 0,
                 verdicts: SmallVec::new(),
+                parts: None,
             }),
-            [check] => Ok(to_decision(checks, &[0], &[check.cost], &self.link.decide(checks).await?)),
+            [check] => {
+                Ok(to_decision(checks, &[0], &[check.cost], &self.routing.decide_limits(checks).await?))
+            }
             _ => {
                 let (limits, limit_of_check) = merge_limits(checks);
                 let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
-                Ok(to_decision(checks, &limit_of_check, &costs, &self.link.decide(&limits).await?))
+                Ok(to_decision(checks, &limit_of_check, &costs, &self.routing.decide_limits(&limits).await?))
             }
         }
     }
@@ -212,12 +210,34 @@ impl Store for RedisStore {
         }
         let (limits, limit_of_check) = merge_limits(checks);
         let costs: SmallVec<[u64; 4]> = limits.iter().map(|limit| limit.cost).collect();
-        Ok(to_decision(checks, &limit_of_check, &costs, &self.link.look(&limits).await?))
+        let scope = |_, node: &Node| match self.routing.slot_of_all(&limits) {
+            None if node.takes_any_slots() => Scope::AnySlots,
+            _ => Scope::Alone,
+        };
+        let reply =
+            self.routing.ask(&limits, scope, async |link, scope| link.look(scope, &limits).await).await?;
+        Ok(to_decision(checks, &limit_of_check, &costs, &reply))
     }
 
-    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        self.link.refund(checks, receipt.time).await?;
+    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        if taken.is_empty() {
+            return Ok(());
+        }
+        let checks: SmallVec<[Check<'_>; 2]> = taken.iter().map(|taken| taken.check.clone()).collect();
+        if self.routing.is_cluster() && self.routing.slot_of_all(&checks).is_none() {
+            return Err(Unavailable::Moving);
+        }
+        let scope = |slot, _: &Node| Scope::Slot(slot);
+        self.routing.ask(&checks, scope, async |link, scope| link.refund(scope, taken).await).await?;
         Ok(())
+    }
+
+    fn shard(&self, check: &Check<'_>) -> u32 {
+        self.routing.shard(check)
+    }
+
+    fn is_sharded(&self) -> bool {
+        self.routing.is_cluster()
     }
 }
 
@@ -236,15 +256,15 @@ impl StoreAdmin for RedisStore {
             if self.peek(policy, identifier).await?.used == 0 {
                 return Ok(Vec::new());
             }
+            let key = key::limit_key(self.routing.prefix(), policy, identifier);
             let mut command = redis::cmd("LRANGE");
-            command.arg(key::limit_key(self.link.prefix(), policy, identifier));
             // The list may hold more for a while.
-            command.arg(-(policy.record.keep.max(1) as i64)).arg(-1);
-            let elements: Vec<Vec<u8>> = self.run(&command).await?;
+            command.arg(&key).arg(-(policy.record.keep.max(1) as i64)).arg(-1);
+            let elements: Vec<Vec<u8>> = self.routing.run(&key, &command).await?;
             Ok(elements.iter().filter_map(|element| entry::decode(element)?.1).collect())
         };
         // A client waits for both.
-        timeout(self.link.timeout(), read).await.unwrap_or_else(|_| Err(Failure::timeout().into()))
+        timeout(self.routing.timeout(), read).await.unwrap_or_else(|_| Err(Failure::timeout().into()))
     }
 
     async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
@@ -257,7 +277,7 @@ impl StoreAdmin for RedisStore {
             cleared.extend(self.forget(policy, identifier).await?);
         }
         // After the limits are removed, not before: until then they deny, and that would be cached.
-        self.announce(channel::Message::Identifier(identifier)).await?;
+        self.announce(identifier, channel::Message::Identifier(identifier)).await?;
         Ok(cleared)
     }
 
@@ -267,7 +287,7 @@ impl StoreAdmin for RedisStore {
             cleared.extend(self.forget(policy, identifier.to_owned()).await?);
         }
         for policy in policies {
-            self.announce(channel::Message::Limit { policy: &policy.name, identifier }).await?;
+            self.announce(identifier, channel::Message::Limit { policy: &policy.name, identifier }).await?;
         }
         Ok(cleared)
     }

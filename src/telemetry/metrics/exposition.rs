@@ -1,6 +1,6 @@
 //! The counters as text, which Prometheus reads.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use prometheus_client::{
     collector::Collector,
@@ -10,8 +10,8 @@ use prometheus_client::{
 };
 
 use super::{
-    BanVerdict, Metrics, Outcome, PoolState, SourceLabel, StoreFailure, StoreMetrics, ThreadMetrics,
-    VerdictLabel,
+    BanVerdict, Metrics, NodeRole, NodeState, Outcome, PoolState, SourceLabel, StoreFacts, StoreFailure,
+    StoreMetrics, StoreTopology, ThreadMetrics, VerdictLabel,
     bans::BanRow,
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
@@ -137,7 +137,7 @@ impl Metrics {
         for (name, help, value) in gauges {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
         }
-        Ok(())
+        redis_nodes(&facts, out)
     }
 
     /// What has no label but the version.
@@ -276,6 +276,44 @@ impl Collector for Metrics {
     }
 }
 
+/// The servers of the store. Their addresses come from the configuration and from the servers themselves, so there are
+/// only as many series as servers.
+fn redis_nodes(store: &StoreFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let nodes = &store.nodes;
+    let (name, help) = ("tollgate_redis_node_up", "Whether the Redis server answers and is asked");
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    // Of one that was never asked there is nothing to say: it must not raise an alert.
+    for node in nodes.iter().filter(|node| node.state != NodeState::Unknown) {
+        let labels = [("node", node.address.as_str()), ("role", node.role.map_or("unknown", NodeRole::name))];
+        family.encode_family(&labels)?.encode_gauge(&u64::from(node.state == NodeState::Up))?;
+    }
+    let help = "Decisions of this instance that the Redis server has answered";
+    let mut family = counter(out, "tollgate_redis_node_decisions", help)?;
+    for node in nodes {
+        count(&mut family, [("node", &node.address)], node.decisions)?;
+    }
+    let (name, help) = ("tollgate_redis_node_latency_seconds", "Last round trip to the Redis server");
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (node, latency) in nodes.iter().filter_map(|node| Some((node, node.latency?))) {
+        let seconds = Duration::from_micros(latency).as_secs_f64();
+        family.encode_family(&[("node", node.address.as_str())])?.encode_gauge(&seconds)?;
+    }
+    let (name, help) = (
+        "tollgate_redis_node_replication_lag_bytes",
+        "Bytes that the primary has written and the replica has not acknowledged",
+    );
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (node, lag) in nodes.iter().filter_map(|node| Some((node, node.lag?))) {
+        family.encode_family(&[("node", node.address.as_str())])?.encode_gauge(&lag)?;
+    }
+    let (name, help) = ("tollgate_redis_node_slots", "Slots of the cluster that the Redis server serves");
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for node in nodes.iter().filter(|_| store.topology == StoreTopology::Cluster) {
+        family.encode_family(&[("node", node.address.as_str())])?.encode_gauge(&node.slot_count())?;
+    }
+    Ok(())
+}
+
 /// Opens a family of counters; the encoder appends `_total` to their names.
 fn counter<'a>(
     out: &'a mut DescriptorEncoder<'_>,
@@ -295,8 +333,6 @@ fn count<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http::StatusCode;
 
     use super::*;
@@ -341,6 +377,32 @@ mod tests {
             assert!(page.lines().any(|found| found == line), "no line {line} in\n{page}");
         }
         assert!(page.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn each_redis_server_has_its_series() {
+        let metrics = Metrics::new(&testing::config(), 1);
+        metrics.watch_store(testing::cluster);
+        let page = metrics.expose(ExpositionFormat::OpenMetrics).unwrap();
+        let found: Vec<_> = page.lines().filter(|line| line.starts_with("tollgate_redis_node")).collect();
+        assert_eq!(
+            found,
+            [
+                r#"tollgate_redis_node_up{node="10.0.0.1:6379",role="primary"} 1"#,
+                r#"tollgate_redis_node_up{node="10.0.0.2:6379",role="primary"} 0"#,
+                r#"tollgate_redis_node_up{node="10.0.0.4:6379",role="replica"} 0"#,
+                r#"tollgate_redis_node_decisions_total{node="10.0.0.1:6379"} 1200"#,
+                r#"tollgate_redis_node_decisions_total{node="10.0.0.2:6379"} 900"#,
+                r#"tollgate_redis_node_decisions_total{node="10.0.0.3:6379"} 0"#,
+                r#"tollgate_redis_node_decisions_total{node="10.0.0.4:6379"} 0"#,
+                r#"tollgate_redis_node_latency_seconds{node="10.0.0.1:6379"} 0.00031"#,
+                r#"tollgate_redis_node_replication_lag_bytes{node="10.0.0.4:6379"} 4096"#,
+                r#"tollgate_redis_node_slots{node="10.0.0.1:6379"} 8193"#,
+                r#"tollgate_redis_node_slots{node="10.0.0.2:6379"} 8191"#,
+                r#"tollgate_redis_node_slots{node="10.0.0.3:6379"} 0"#,
+                r#"tollgate_redis_node_slots{node="10.0.0.4:6379"} 0"#,
+            ]
+        );
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BanFacts, PoolMetrics, PoolState, StoreMetrics, ThreadMetrics, WorkerMetrics,
+    BanFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology, ThreadMetrics, WorkerMetrics,
     bans::BanMetrics,
     generation::{Generations, Names},
     totals::Totals,
@@ -33,6 +33,9 @@ pub struct MemoryFacts {
 /// How a store stands that instances share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreFacts {
+    pub topology: StoreTopology,
+    /// Its servers, primaries before their replicas.
+    pub nodes: Vec<NodeFacts>,
     /// Whether it is not asked at the moment.
     pub breaker_open: bool,
     /// Instances that share it, this one among them.

@@ -21,6 +21,8 @@ pub enum StoreFailure {
     ReadOnly,
     /// It is starting, or busy.
     Loading,
+    /// A node of a cluster that does not serve, since slots have no node at the moment.
+    ClusterDown,
     OutOfMemory,
     /// The user or the password is wrong, or may not do what it takes.
     Rights,
@@ -29,13 +31,14 @@ pub enum StoreFailure {
 }
 
 impl StoreFailure {
-    pub(super) const ALL: [(Self, &'static str); 9] = [
+    pub(super) const ALL: [(Self, &'static str); 10] = [
         (Self::Timeout, "timeout"),
         (Self::Overdue, "overdue"),
         (Self::Connection, "connection"),
         (Self::BreakerOpen, "breaker_open"),
         (Self::ReadOnly, "read_only"),
         (Self::Loading, "loading"),
+        (Self::ClusterDown, "cluster_down"),
         (Self::OutOfMemory, "out_of_memory"),
         (Self::Rights, "rights"),
         (Self::Protocol, "protocol"),

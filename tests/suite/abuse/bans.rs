@@ -7,7 +7,21 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Config, Origin, Redis, Relay, Reply, Tollgate, eventually, request};
+use crate::harness::{
+    Client, Config, Deployment, Origin, Redis, Relay, Reply, Tollgate, eventually, on_each_topology, request,
+};
+
+on_each_topology!(
+    a_ban_known_only_to_other_instances_is_lifted_and_reported,
+    the_ladder_is_the_same_in_redis,
+    exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long,
+    a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end,
+    changes_out_of_order_cause_no_resync,
+    bans_outlast_instances_and_redis,
+    denials_counted_without_redis_count_when_it_is_back,
+    invalid_data_in_redis_does_no_harm,
+    a_hundred_thousand_bans_are_read_and_held,
+);
 
 /// Three a second of an address pass. A client that is denied five times within ten seconds is banned for one second at first.
 const RULES: &str = "
@@ -34,8 +48,8 @@ fn instance(origin: &Origin, rest: &str) -> Tollgate {
     Tollgate::start(Config::new(&[origin.address], &rest).with_policy("per-ip"))
 }
 
-fn sharing(origin: &Origin, redis: &Redis, rest: &str) -> Tollgate {
-    instance(origin, &format!("store: {{ redis: {{ url: \"{}\" }} }}\n{rest}", redis.url()))
+fn sharing(origin: &Origin, redis: &Deployment, rest: &str) -> Tollgate {
+    instance(origin, &format!("store: {{ redis: {{ {} }} }}\n{rest}", redis.settings()))
 }
 
 fn ask(tollgate: &Tollgate, address: &str, user: &str) -> Reply {
@@ -179,10 +193,9 @@ fn a_banned_address_that_was_never_denied_is_shown() {
     assert_eq!(tollgate.admin("GET", "/v1/blocked/203.0.114.7").status, 404);
 }
 
-#[test]
-fn a_ban_known_only_to_other_instances_is_lifted_and_reported() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = sharing(&origin, &redis, "");
+fn a_ban_known_only_to_other_instances_is_lifted_and_reported(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = sharing(&origin, redis, "");
     ban(&tollgate, "user:first");
     eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
     // Stored in Redis, but not published yet.
@@ -262,10 +275,9 @@ fn repeat_offenders_are_banned_longer_each_time() {
     climbs(&instance(&origin, LADDER));
 }
 
-#[test]
-fn the_ladder_is_the_same_in_redis() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = sharing(&origin, &redis, LADDER);
+fn the_ladder_is_the_same_in_redis(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = sharing(&origin, redis, LADDER);
     eventually("it is in touch", || tollgate.log().iter().any(|line| line.contains("connected to Redis")));
     climbs(&tollgate);
     assert!(redis.keys().iter().any(|key| key == "ratelimit:{bans}:ladders"), "{:?}", redis.keys());
@@ -304,15 +316,14 @@ fn counts(tollgate: &Tollgate) {
     assert!(lasts.iter().max().unwrap() - lasts.iter().min().unwrap() > 10_000, "{lasts:?}");
 }
 
-#[test]
-fn exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
+fn exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long(redis: &Deployment) {
+    let origin = Origin::ok();
     let strict = |rest: &str| {
         let rest = format!("{STRICT}{rest}");
         Tollgate::start(Config::new(&[origin.address], &rest).with_policy("strict"))
     };
     counts(&strict(""));
-    let shared = strict(&format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}\n", redis.url()));
+    let shared = strict(&format!("store: {{ redis: {{ {}, timeout: 5s }} }}\n", redis.settings()));
     eventually("it is in touch", || shared.log().iter().any(|line| line.contains("connected to Redis")));
     ban(&shared, "user:first");
     eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
@@ -354,10 +365,9 @@ fn exempt_clients_are_not_banned_and_shadow_bans_refuse_no_request() {
     assert_eq!(tollgate.metric("tollgate_bans{mode=\"shadow\"}"), 1.0);
 }
 
-#[test]
-fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let [one, other] = [0, 1].map(|_| sharing(&origin, &redis, LADDER));
+fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end(redis: &Deployment) {
+    let origin = Origin::ok();
+    let [one, other] = [0, 1].map(|_| sharing(&origin, redis, LADDER));
     for tollgate in [&one, &other] {
         eventually("it is in touch", || {
             tollgate.log().iter().any(|line| line.contains("connected to Redis"))
@@ -370,7 +380,7 @@ fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
         let begun = Instant::now();
         eventually(what, held);
         let took = begun.elapsed();
-        println!("{what} after {took:?}");
+        eprintln!("{what} after {took:?}");
         assert!(took < Duration::from_secs(1), "{what} after {took:?}");
     };
     let is_out = |address: &'static str| status(&other, address, "ann") == 403;
@@ -393,10 +403,9 @@ fn a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end() {
 }
 
 /// Changes are published on one connection and answered on another: which of two comes first does not matter.
-#[test]
-fn changes_out_of_order_cause_no_resync() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = sharing(&origin, &redis, "");
+fn changes_out_of_order_cause_no_resync(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = sharing(&origin, redis, "");
     ban(&tollgate, "user:first");
     let version = "ratelimit:{bans}:version";
     eventually("Redis knows of it", || redis.cli(&["hget", version, "n"]) == "1");
@@ -412,7 +421,9 @@ fn changes_out_of_order_cause_no_resync() {
         let change = format!(r#"["{epoch}","{n}","banned","e user:{n}","9000000000","0","0","{details}"]"#);
         format!("PUBLISH ratelimit:unblock '{change}'\n")
     };
-    redis.cli_with(&[], &format!("HSET {version} n 4\n{}{}{}", message(3), message(4), message(2)));
+    redis
+        .server_of(version)
+        .cli_with(&[], &format!("HSET {version} n 4\n{}{}{}", message(3), message(4), message(2)));
     eventually("all three are known", || {
         ["user:2", "user:3", "user:4"].iter().all(|key| keys(&tollgate).contains(&(*key).to_owned()))
     });
@@ -423,15 +434,14 @@ fn changes_out_of_order_cause_no_resync() {
     eventually("all was read", || keys(&tollgate).contains(&"user:hidden".to_owned()));
 }
 
-#[test]
-fn bans_outlast_instances_and_redis() {
-    let (origin, mut redis) = (Origin::ok(), Redis::start());
-    let [one, other] = [0, 1].map(|_| sharing(&origin, &redis, LADDER));
+fn bans_outlast_instances_and_redis(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let [one, other] = [0, 1].map(|_| sharing(&origin, redis, LADDER));
     ban(&one, "ip:203.0.113.7");
     eventually("it is known", || keys(&other).len() == 1);
     eventually("so is who gave it", || actions(&other) == ["ban ip:203.0.113.7"]);
     drop((one, other));
-    let [one, other] = [0, 1].map(|_| sharing(&origin, &redis, LADDER));
+    let [one, other] = [0, 1].map(|_| sharing(&origin, redis, LADDER));
     for tollgate in [&one, &other] {
         eventually("it is known again", || keys(tollgate) == ["ip:203.0.113.7"]);
         eventually("so is who gave it", || actions(tollgate) == ["ban ip:203.0.113.7"]);
@@ -452,10 +462,9 @@ fn bans_outlast_instances_and_redis() {
     eventually("both agree", || keys(&one) == keys(&other));
 }
 
-#[test]
-fn denials_counted_without_redis_count_when_it_is_back() {
-    let (origin, mut redis) = (Origin::ok(), Redis::start());
-    let rest = format!("{STRICT}store: {{ redis: {{ url: \"{}\" }} }}\n", redis.url());
+fn denials_counted_without_redis_count_when_it_is_back(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let rest = format!("{STRICT}store: {{ redis: {{ {} }} }}\n", redis.settings());
     let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("strict"));
     ban(&tollgate, "user:first");
     eventually("Redis knows of bans", || redis.keys().iter().any(|key| key == "ratelimit:{bans}:version"));
@@ -476,9 +485,8 @@ fn denials_counted_without_redis_count_when_it_is_back() {
     eventually("the fifth does", || keys(&tollgate).contains(&"ip:203.0.113.7".to_owned()));
 }
 
-#[test]
-fn invalid_data_in_redis_does_no_harm() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
+fn invalid_data_in_redis_does_no_harm(redis: &Deployment) {
+    let origin = Origin::ok();
     for command in [
         ["set", "ratelimit:{bans}:ends", "x"].as_slice(),
         &["hset", "ratelimit:{bans}:told", "e ip:10.0.0.0/8", "x"],
@@ -489,7 +497,7 @@ fn invalid_data_in_redis_does_no_harm() {
     ] {
         redis.cli(command);
     }
-    let tollgate = sharing(&origin, &redis, LADDER);
+    let tollgate = sharing(&origin, redis, LADDER);
     eventually("it is in touch", || tollgate.log().iter().any(|line| line.contains("connected to Redis")));
     assert_eq!(hammer(&tollgate, "203.0.113.7"), 1);
     for message in
@@ -509,10 +517,9 @@ fn invalid_data_in_redis_does_no_harm() {
     assert_eq!(status(&tollgate, "192.0.2.2", "ann"), 200);
 }
 
-#[test]
-fn a_hundred_thousand_bans_are_read_and_held() {
+fn a_hundred_thousand_bans_are_read_and_held(redis: &Deployment) {
     const MOST: usize = 100_000;
-    let (origin, redis) = (Origin::ok(), Redis::start());
+    let origin = Origin::ok();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
     let mut script = String::new();
     for n in 0..MOST {
@@ -522,12 +529,12 @@ fn a_hundred_thousand_bans_are_read_and_held() {
         script += &format!("HSET ratelimit:{{bans}}:told {id} {details}\n");
     }
     script += "HSET ratelimit:{bans}:version epoch x n 5\n";
-    redis.cli_with(&["--pipe"], &script);
+    redis.server_of("ratelimit:{bans}:ends").cli_with(&["--pipe"], &script);
     assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:ends"]), MOST.to_string());
     let begun = Instant::now();
-    let tollgate = sharing(&origin, &redis, "");
+    let tollgate = sharing(&origin, redis, "");
     eventually("all are known", || tollgate.metric("tollgate_bans{mode=\"enforce\"}") == MOST as f64);
-    println!("{MOST} bans are known after {:?}", begun.elapsed());
+    eprintln!("{MOST} bans are known after {:?}", begun.elapsed());
     assert_eq!(status(&tollgate, "10.1.134.159", "ann"), 403);
     assert_eq!(status(&tollgate, "10.1.134.160", "ann"), 200);
     // One more, and the one that ends first goes.

@@ -10,9 +10,9 @@ use tollgate::config::{
         Breaker, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody, DenialReply,
         Destination, Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart,
         KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override,
-        PathPattern, Policy, Rate, RateLimitFields, Record, Redis, RedisTls, ReplyHeaders, Route, Secret,
-        Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users,
-        Workers,
+        PathPattern, Policy, Rate, RateLimitFields, Record, Redis, RedisTls, RedisTopology, ReplyHeaders,
+        Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream,
+        UserSource, Users, Workers,
     },
 };
 
@@ -299,7 +299,10 @@ fn everything_that_is_said_counts() {
         store: Store {
             memory: MemoryStore { max_keys: 5000 },
             redis: Some(Redis {
-                url: Secret::new("rediss://app:hunter2-token@redis.internal:6380/3"),
+                topology: RedisTopology::Url(Secret::new("rediss://app:hunter2-token@redis.internal:6380/3")),
+                user: None,
+                password: None,
+                database: 0,
                 tls: RedisTls {
                     ca: Some("tls/ca.pem".into()),
                     identity: Some(("tls/me.pem".into(), "tls/me.key".into())),
@@ -653,14 +656,7 @@ fn short_forms_mean_the_same() {
 
 #[test]
 fn redis_needs_its_url_alone() {
-    let redis = |url: &str| Redis {
-        url: Secret::new(url),
-        tls: RedisTls::default(),
-        timeout: Duration::from_millis(50),
-        connections: 2,
-        prefix: "ratelimit".to_owned(),
-        breaker: Breaker { failures: 5, retry_after: secs(1) },
-    };
+    let redis = |url: &str| Redis::at(Secret::new(url));
     for (written, url) in [
         ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
         ("redis://:p%40ss@[::1]/15", "redis://:p%40ss@[::1]/15"),

@@ -8,7 +8,21 @@ use std::{
     process::{Command, Stdio},
 };
 
-use crate::harness::{Config, Origin, Redis, Tollgate, get, printed, program};
+use tollgate::{
+    config,
+    telemetry::metrics::{ExpositionFormat, Metrics, NodeFacts, StoreFacts, StoreTopology},
+};
+
+use crate::{
+    config::environment::Environment,
+    harness::{Config, Origin, Redis, Tollgate, get, printed, program},
+};
+
+/// The least that a configuration says.
+const SMALLEST: &str = "
+upstreams: { origin: { endpoints: [\"http://127.0.0.1:1\"] } }
+routes: [{ path: /*, upstream: origin }]
+";
 
 /// Labels that Prometheus adds, and that of histograms.
 const ADDED: [&str; 3] = ["job", "instance", "le"];
@@ -31,6 +45,19 @@ policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 1/1h }} }}
         get(tollgate.address, "/", &[]);
     }
     tollgate.admin("GET", "/metrics").text()
+}
+
+/// The samples that are there only if the store is a cluster.
+fn cluster_samples() -> String {
+    let config =
+        config::parse("proxy.yaml", SMALLEST, &Environment).unwrap_or_else(|errors| panic!("{errors}"));
+    let metrics = Metrics::new(&config, 1);
+    metrics.watch_store(|| StoreFacts {
+        topology: StoreTopology::Cluster,
+        nodes: vec![NodeFacts { lag: Some(1), ..NodeFacts::default() }],
+        ..StoreFacts::default()
+    });
+    metrics.expose(ExpositionFormat::Text).unwrap()
 }
 
 /// Every metric of a page, with the labels that its samples have.
@@ -123,7 +150,7 @@ fn dashboard() -> serde_json::Value {
 
 #[test]
 fn the_dashboard_asks_for_what_there_is() {
-    let metrics = metrics(&page());
+    let metrics = metrics(&(page() + &cluster_samples()));
     let expressions = texts(&dashboard(), "expr");
     assert!(expressions.len() > 30, "{}", expressions.len());
     let missing: Vec<_> =
@@ -160,7 +187,7 @@ fn panels_of_the_dashboard_stand_beside_each_other_and_have_a_source() {
 
 #[test]
 fn the_rules_ask_for_what_there_is() {
-    let metrics = metrics(&page());
+    let metrics = metrics(&(page() + &cluster_samples()));
     let text = fs::read_to_string(deploy("prometheus/rules.yaml")).unwrap();
     let recorded: BTreeSet<_> =
         text.lines().filter_map(|line| Some(line.trim().strip_prefix("- record: ")?.to_owned())).collect();
@@ -218,7 +245,7 @@ fn promtool_finds_nothing_wrong_with_the_page() {
 fn promtool_takes_the_rules_and_their_test() {
     let promtool = || -> Command { program("promtool", "prometheus") };
     let rules = deploy("prometheus/rules.yaml");
-    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 16 rules"));
+    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 17 rules"));
     let tests = deploy("prometheus/rules_test.yaml");
     assert!(printed(promtool().args(["test", "rules"]).arg(tests)).contains("SUCCESS"));
     let scrape = deploy("prometheus/scrape.yaml");

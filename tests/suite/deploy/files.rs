@@ -3,14 +3,16 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
+    iter,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    slice,
 };
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{eventually, tollgate, tollgate_in};
+use crate::harness::{self, eventually, free_port, tollgate, tollgate_in};
 
 fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)
@@ -25,49 +27,118 @@ fn settings<'a>(unit: &'a str, name: &str) -> Vec<&'a str> {
     unit.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('=')).collect()
 }
 
-fn compose() -> Value {
-    serde_yaml::from_str(&text("compose.yaml")).unwrap()
+fn compose(name: &str) -> Value {
+    serde_yaml::from_str(&text(name)).unwrap()
+}
+
+/// A setting of a service: what it says for itself, or has from what is merged into it.
+fn setting<'a>(service: &'a Value, key: &str) -> &'a Value {
+    let merged: &[Value] = match &service["<<"] {
+        Value::Array(all) => all,
+        one => slice::from_ref(one),
+    };
+    let mut said = iter::once(service).chain(merged).map(|mapping| &mapping[key]);
+    said.find(|value| !value.is_null()).unwrap_or(&Value::Null)
+}
+
+/// The command of a service, without the program.
+fn arguments(service: &Value) -> Vec<&str> {
+    let command = setting(service, "command").as_array().unwrap();
+    command[1..].iter().map(|argument| argument.as_str().unwrap()).collect()
 }
 
 #[test]
-fn the_configuration_for_containers_is_valid_and_wants_a_token() {
-    let file = deploy("proxy.yaml");
-    let check = |variables: &[_]| tollgate_in(Path::new("."), variables, &["check", file.to_str().unwrap()]);
-    let ended = check(&[("TOLLGATE_ADMIN_TOKEN", "s3cret")]);
-    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
-    let ended = check(&[]);
-    assert_eq!(ended.code, Some(78));
-    assert!(ended.stderr.contains("TOLLGATE_ADMIN_TOKEN"), "{}", ended.stderr);
+fn the_configurations_for_containers_are_valid_and_want_a_token() {
+    for file in ["proxy.yaml", "proxy.cluster.yaml"].map(deploy) {
+        let check =
+            |variables: &[_]| tollgate_in(Path::new("."), variables, &["check", file.to_str().unwrap()]);
+        let ended = check(&[("TOLLGATE_ADMIN_TOKEN", "s3cret")]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+        let ended = check(&[]);
+        assert_eq!(ended.code, Some(78));
+        assert!(ended.stderr.contains("TOLLGATE_ADMIN_TOKEN"), "{}", ended.stderr);
+    }
 }
 
 #[test]
 fn every_container_is_shut_in_watched_and_bounded() {
-    let compose = compose();
-    let services = compose["services"].as_object().unwrap();
-    assert_eq!(services.keys().collect::<Vec<_>>(), ["origin", "proxy", "redis"]);
-    for (name, service) in services {
-        // What it says for itself, or has from what is merged into it.
-        let said = |key: &str| match &service[key] {
-            Value::Null => &service["<<"][key],
-            said => said,
+    for (file, redis) in [("compose.yaml", "redis"), ("compose.cluster.yaml", "redis-1")] {
+        let compose = compose(file);
+        let services = compose["services"].as_object().unwrap();
+        for (name, service) in services {
+            let said = |key: &str| setting(service, key);
+            assert_eq!(said("read_only"), true, "{file}: {name}");
+            assert_eq!(said("cap_drop"), &serde_json::json!(["ALL"]), "{file}: {name}");
+            let no_privileges = serde_json::json!(["no-new-privileges:true"]);
+            assert_eq!(said("security_opt"), &no_privileges, "{file}: {name}");
+            // One that only has to succeed once is not watched.
+            let (policy, watched) = match name.as_str() {
+                "cluster" => ("on-failure", None),
+                _ => ("unless-stopped", Some("healthcheck")),
+            };
+            assert_eq!(said("restart"), policy, "{file}: {name}");
+            for key in ["mem_limit", "cpus", "pids_limit"].into_iter().chain(watched) {
+                assert!(!said(key).is_null(), "{file}: {name} has no {key}");
+            }
+            let published = said("ports").as_array().is_some();
+            assert_eq!(published, name == "proxy", "{file}: {name}");
+            for volume in said("volumes").as_array().into_iter().flatten() {
+                if let Some((source, _)) = volume.as_str().unwrap().split_once(':') {
+                    assert!(deploy(source).is_file(), "{file}: {name}: {source}");
+                }
+            }
+        }
+        assert_eq!(compose["networks"]["store"]["internal"], true, "{file}");
+        let networks = match setting(&services[redis], "networks") {
+            Value::Object(networks) => networks.keys().cloned().collect(),
+            networks => serde_json::from_value::<Vec<String>>(networks.clone()).unwrap(),
         };
-        assert_eq!(said("read_only"), true, "{name}");
-        assert_eq!(said("cap_drop"), &serde_json::json!(["ALL"]), "{name}");
-        assert_eq!(said("security_opt"), &serde_json::json!(["no-new-privileges:true"]), "{name}");
-        for key in ["healthcheck", "mem_limit", "cpus", "pids_limit"] {
-            assert!(!said(key).is_null(), "{name} has no {key}");
-        }
-        let published = service["ports"].as_array().is_some();
-        assert_eq!(published, name == "proxy", "{name}");
-        for volume in service["volumes"].as_array().into_iter().flatten() {
-            let (file, _) = volume.as_str().unwrap().split_once(':').unwrap();
-            assert!(deploy(file).is_file(), "{name}: {file}");
-        }
+        assert_eq!(networks, ["store"], "{file}");
+        let token = services["proxy"]["environment"]["TOLLGATE_ADMIN_TOKEN"].as_str().unwrap();
+        assert!(token.starts_with("${TOLLGATE_ADMIN_TOKEN:?"), "{file}: {token}");
     }
-    assert_eq!(compose["networks"]["store"]["internal"], true);
-    assert_eq!(services["redis"]["networks"], serde_json::json!(["store"]));
-    let token = services["proxy"]["environment"]["TOLLGATE_ADMIN_TOKEN"].as_str().unwrap();
-    assert!(token.starts_with("${TOLLGATE_ADMIN_TOKEN:?"), "{token}");
+}
+
+/// The nodes of a cluster as `compose.cluster.yaml` starts them, and their addresses as `cluster` takes them.
+fn nodes(services: &Value) -> (Vec<harness::Redis>, String) {
+    let nodes = (1..=6).map(|number| {
+        let arguments = arguments(&services[format!("redis-{number}")]);
+        // The file and who may connect, which are for containers, are not tried here.
+        let from = arguments.iter().position(|argument| argument.starts_with("--cluster")).unwrap();
+        let bus = free_port().to_string();
+        let node = harness::Redis::with(&[&arguments[from..], &["--cluster-port", &bus]].concat());
+        let address = format!("127.0.0.1:{}@{bus}", node.port);
+        (node, address)
+    });
+    let (nodes, addresses): (_, Vec<_>) = nodes.unzip();
+    (nodes, addresses.join(" "))
+}
+
+#[test]
+fn a_cluster_of_three_primaries_and_three_replicas_forms_by_itself() {
+    let compose = compose("compose.cluster.yaml");
+    let services = &compose["services"];
+    let (nodes, addresses) = nodes(services);
+    let form = || {
+        // Compose takes `$$` for a dollar sign.
+        let arguments: Vec<_> =
+            arguments(&services["cluster"]).iter().map(|text| text.replace("$$", "$")).collect();
+        Command::new("sh").args(arguments).env("NODES", &addresses).output().unwrap()
+    };
+    let formed = form();
+    assert!(formed.status.success(), "{formed:?}");
+    let roles = || -> Vec<_> {
+        let known = nodes[5].cli(&["cluster", "nodes"]);
+        ["master", "slave"].map(|role| known.lines().filter(|line| line.contains(role)).count()).into()
+    };
+    eventually("all have joined", || roles() == [3, 3]);
+    eventually("all slots are served", || {
+        nodes[5].cli(&["cluster", "info"]).contains("cluster_slots_ok:16384")
+    });
+    let again = form();
+    assert!(again.status.success() && again.stdout.is_empty(), "it is left alone: {again:?}");
+    let default: Vec<_> = services["cluster"]["environment"]["NODES"].as_str().unwrap().split(' ').collect();
+    assert_eq!(default, [1, 2, 3, 4, 5, 6].map(|number| format!("redis-{number}:6379")));
 }
 
 #[test]
@@ -183,10 +254,8 @@ impl Drop for Redis {
 #[test]
 fn redis_takes_its_configuration_and_keeps_nothing() {
     // As compose.yaml calls it.
-    let compose = compose();
-    let command = compose["services"]["redis"]["command"].as_array().unwrap();
-    let arguments: Vec<_> = command[2..].iter().map(|argument| argument.as_str().unwrap()).collect();
-    let redis = Redis::start(&arguments);
+    let compose = compose("compose.yaml");
+    let redis = Redis::start(&arguments(&compose["services"]["redis"])[1..]);
     eventually("it answers", || redis.ask(&["PING"]) == ["PONG"]);
     for (name, value) in [
         ("maxmemory-policy", "volatile-ttl"),

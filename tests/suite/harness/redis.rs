@@ -1,10 +1,12 @@
 //! A real `redis-server` on a free port, which ends with the test that started it.
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead, BufReader, Write},
     net::TcpListener,
+    path::Path,
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
 };
 
 use tempfile::TempDir;
@@ -22,9 +24,12 @@ pub fn free_port() -> u16 {
 /// A server without persistence, empty at first.
 pub struct Redis {
     pub port: u16,
+    /// Where it speaks TLS: only if its arguments have `--tls-cert-file`.
+    pub tls_port: Option<u16>,
     arguments: Vec<String>,
     directory: TempDir,
     running: Option<Running>,
+    is_paused: AtomicBool,
 }
 
 struct Running {
@@ -40,12 +45,47 @@ impl Redis {
 
     /// With these settings besides, as arguments of `redis-server`: `--maxmemory 2mb`.
     pub fn with(arguments: &[&str]) -> Self {
+        Self::with_each(|_, _| Vec::new(), arguments)
+    }
+
+    /// With settings besides that depend on the server's directory and port, before those that do not.
+    pub(super) fn with_each(own: impl Fn(&Path, u16) -> Vec<String>, arguments: &[&str]) -> Self {
+        const IN_MEMORY: [&str; 4] = ["--save", "", "--appendonly", "no"];
+        Self::launch_with(
+            |directory, port| {
+                let in_memory = IN_MEMORY.map(str::to_owned);
+                in_memory.into_iter().chain(own(directory, port)).collect()
+            },
+            arguments,
+        )
+    }
+
+    /// A Sentinel with this configuration.
+    pub(super) fn sentinel(configuration: &str, arguments: &[&str]) -> Self {
+        Self::launch_with(
+            |directory, _| {
+                // It rewrites this file.
+                let file = directory.join("sentinel.conf");
+                fs::write(&file, configuration).unwrap();
+                vec![file.to_str().unwrap().to_owned(), "--sentinel".to_owned()]
+            },
+            arguments,
+        )
+    }
+
+    fn launch_with(own: impl Fn(&Path, u16) -> Vec<String>, arguments: &[&str]) -> Self {
+        let has_tls = arguments.contains(&"--tls-cert-file");
         // Somebody else may take the port before the server does: then another is tried.
         for _ in 0..10 {
-            let port = free_port();
-            let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-            let directory = TempDir::new().unwrap();
-            let mut redis = Self { port, arguments, directory, running: None };
+            let (port, directory) = (free_port(), TempDir::new().unwrap());
+            let mut all = own(directory.path(), port);
+            let tls_port = has_tls.then(free_port);
+            if let Some(port) = tls_port {
+                all.extend(["--tls-port".to_owned(), port.to_string()]);
+            }
+            all.extend(arguments.iter().map(|&argument| argument.to_owned()));
+            let is_paused = AtomicBool::new(false);
+            let mut redis = Self { port, tls_port, arguments: all, directory, running: None, is_paused };
             if redis.launch() {
                 return redis;
             }
@@ -60,22 +100,14 @@ impl Redis {
     }
 
     fn launch(&mut self) -> bool {
+        let directory = self.directory.path().to_str().unwrap();
         let mut shell = Command::new("sh")
             .arg("-c")
             .arg(r#""$0" "$@" >&2 & echo $!; cat; kill -KILL $!; wait"#)
             .arg(env::var(PROGRAM).unwrap_or_else(|_| "redis-server".to_owned()))
-            .args([
-                "--port",
-                &self.port.to_string(),
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "no",
-            ])
-            .args(["--dir", self.directory.path().to_str().unwrap(), "--loglevel", "warning"])
             .args(&self.arguments)
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--dir", directory])
+            .args(["--loglevel", "warning"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -103,8 +135,24 @@ impl Redis {
         std::fs::read_to_string(format!("/proc/{}/cmdline", running.pid)).is_ok_and(|line| !line.is_empty())
     }
 
+    /// Without a password. By TLS where it has a port for it.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        match self.tls_port {
+            Some(port) => format!("rediss://127.0.0.1:{port}"),
+            None => format!("redis://127.0.0.1:{}", self.port),
+        }
+    }
+
+    /// Where other servers reach it: where it speaks TLS, if `--tls-replication` says so.
+    pub(super) fn peer_port(&self) -> u16 {
+        let by_tls = self.arguments.windows(2).any(|pair| pair == ["--tls-replication", "yes"]);
+        self.tls_port.filter(|_| by_tls).unwrap_or(self.port)
+    }
+
+    /// What it asks for, by its arguments.
+    pub fn password(&self) -> Option<&str> {
+        let at = self.arguments.iter().position(|argument| argument == "--requirepass")?;
+        self.arguments.get(at + 1).map(String::as_str)
     }
 
     /// What `redis-cli ARGUMENTS` prints, on whichever of its outputs.
@@ -114,7 +162,11 @@ impl Redis {
 
     /// Likewise with `input`, which `-x` makes the last argument: it may be of any length.
     pub fn cli_with(&self, arguments: &[&str], input: &str) -> String {
-        let mut child = Command::new("redis-cli")
+        let mut command = Command::new("redis-cli");
+        if let Some(password) = self.password() {
+            command.env("REDISCLI_AUTH", password);
+        }
+        let mut child = command
             .args(["-p", &self.port.to_string()])
             .args(arguments)
             .stdin(Stdio::piped())
@@ -139,10 +191,17 @@ impl Redis {
     /// Stops it where it stands: it takes connections, and answers nothing.
     pub fn pause(&self) {
         self.signal("STOP");
+        self.is_paused.store(true, SeqCst);
     }
 
     pub fn resume(&self) {
         self.signal("CONT");
+        self.is_paused.store(false, SeqCst);
+    }
+
+    /// Whether it runs, and is not paused.
+    pub fn answers(&self) -> bool {
+        self.running.is_some() && !self.is_paused.load(SeqCst)
     }
 
     /// Ends it at once.
@@ -150,6 +209,7 @@ impl Redis {
         if let Some(Running { mut shell, .. }) = self.running.take() {
             drop(shell.stdin.take());
             let _ = shell.wait();
+            self.is_paused.store(false, SeqCst);
         }
     }
 

@@ -7,7 +7,7 @@ use plotters::prelude::*;
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
-        Check, ManualClock, Policy, PolicyId, Receipt,
+        Check, ManualClock, Policy, PolicyId, Receipt, Taken,
         algorithm::{Detail, Member},
     },
     store::memory::MemoryStore,
@@ -148,13 +148,13 @@ fn play(policy: &Policy, arrivals: &[Arrival]) -> Vec<(Arrival, bool)> {
         clock.set(arrival.time);
         running.retain(|&(end, member, receipt)| {
             if end <= arrival.time {
-                store.refund_now(&[check(member)], receipt);
+                store.refund_now(&Taken::all(&[check(member)], receipt));
             }
             end > arrival.time
         });
         let decision = store.decide_now(&[check(arrival.member)]);
         if decision.admitted && arrival.lasts > 0 {
-            running.push((arrival.time + arrival.lasts, arrival.member, decision.receipt()));
+            running.push((arrival.time + arrival.lasts, arrival.member, decision.receipt(0)));
         }
         played.push((arrival, decision.admitted));
     }

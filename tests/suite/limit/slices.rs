@@ -12,8 +12,8 @@ use proptest::{collection::vec, prelude::*};
 use tollgate::{
     config::model::{self, Algorithm},
     limit::{
-        Check, Decision, DecisionSource, Instances, ManualClock, Policy, PolicyId, Receipt, SlicedStore,
-        Slices, Store, Unavailable, algorithm::Detail,
+        Check, Decision, DecisionSource, Instances, ManualClock, Policy, PolicyId, SlicedStore, Slices,
+        Store, Taken, Unavailable, algorithm::Detail,
     },
     store::memory::MemoryStore,
 };
@@ -57,8 +57,8 @@ impl Store for Counting {
         self.store.look(checks).await
     }
 
-    async fn refund(&self, checks: &[Check<'_>], receipt: Receipt) -> Result<(), Unavailable> {
-        self.store.refund(checks, receipt).await
+    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        self.store.refund(taken).await
     }
 }
 

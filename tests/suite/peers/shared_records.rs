@@ -92,7 +92,7 @@ impl Instance {
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
         let (client, scope) = (redis::Client::open(url).unwrap(), Scope::new("ratelimit", id, HOUR));
         let (theirs, of) = (client.clone(), scope.clone());
-        let archive = move || RecordArchive::new(of, async move || connect(&theirs).await);
+        let archive = move || RecordArchive::new(of, async move |_: &str| connect(&theirs).await);
         let wrong_tokens = Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::clone(&clock)));
         let backends = admin::Backends { store: move || store, archive, wrong_tokens };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

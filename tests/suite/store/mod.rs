@@ -2,8 +2,11 @@
 
 mod conformance;
 mod memory_store;
+mod nodes;
 mod outage;
 pub mod redis_audit;
 mod redis_rights;
 mod redis_tls;
+mod round_trips;
 mod shared_limits;
+mod topologies;

@@ -9,8 +9,14 @@ use std::{
 
 use super::redis_audit::warnings;
 use crate::harness::{
-    Client, Config, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, eventually, nobody,
+    Client, Config, Deployment, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, eventually, nobody,
+    on_each_topology,
 };
+
+on_each_topology!(
+    each_of_two_instances_admits_its_share,
+    a_connection_that_was_closed_while_idle_fails_nobody,
+);
 
 /// What a decision may take, as it is by default.
 const TIMEOUT: Duration = Duration::from_millis(50);
@@ -38,17 +44,22 @@ routes:
   - { path: /tight, upstream: origin, policies: [tight] }
 ";
 
-/// With the default timeout.
-fn instance(origin: &Origin, url: &str) -> Tollgate {
-    instance_with(origin, url, TIMEOUT)
+/// One server, as `store.redis` names it.
+fn at(url: &str) -> String {
+    format!("url: \"{url}\"")
 }
 
-fn instance_with(origin: &Origin, url: &str, timeout: Duration) -> Tollgate {
+/// With the default timeout; `redis` is where it is, as `store.redis` says it.
+fn instance(origin: &Origin, redis: &str) -> Tollgate {
+    instance_with(origin, redis, TIMEOUT)
+}
+
+fn instance_with(origin: &Origin, redis: &str, timeout: Duration) -> Tollgate {
     Tollgate::start(Config::yaml(format!(
         "
 upstreams:
   origin: {{ endpoints: [\"http://{}\"] }}
-store: {{ redis: {{ url: \"{url}\", timeout: {}ms }} }}
+store: {{ redis: {{ {redis}, timeout: {}ms }} }}
 log: {{ level: info, format: text }}
 {ROUTES}
 ",
@@ -114,7 +125,7 @@ fn suffer_with(
 ) -> Outage {
     let (origin, mut redis) = (Origin::ok(), Redis::start());
     let relay = Relay::to(redis.port);
-    let tollgate = instance_with(&origin, &relay.url(), timeout);
+    let tollgate = instance_with(&origin, &at(&relay.url()), timeout);
     wait_for_the_store(&tollgate);
     let load = Load::start(&[tollgate.address], PATHS, 16, Duration::from_millis(4));
     thread::sleep(Duration::from_millis(500));
@@ -290,10 +301,9 @@ fn redis_is_busy_with_something_else() {
     outage.made_few_connections(LASTS);
 }
 
-#[test]
-fn each_of_two_instances_admits_its_share() {
-    let (origin, mut redis) = (Origin::ok(), Redis::start());
-    let both = [0, 1].map(|_| instance(&origin, &redis.url()));
+fn each_of_two_instances_admits_its_share(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let both = [0, 1].map(|_| instance(&origin, &redis.settings()));
     eventually("each knows of the other", || {
         both.iter().all(|tollgate| tollgate.metric("tollgate_instances") == 2.0)
     });
@@ -315,7 +325,7 @@ fn it_starts_without_redis_and_takes_it_when_it_comes() {
     let (origin, mut redis) = (Origin::ok(), Redis::start());
     redis.kill();
     let begun = Instant::now();
-    let tollgate = instance(&origin, &redis.url());
+    let tollgate = instance(&origin, &at(&redis.url()));
     assert_eq!(["/local", "/allow", "/deny"].map(|path| get(tollgate.address, path, "k")), [200, 200, 503]);
     assert!(begun.elapsed() < Duration::from_secs(5), "it serves at once, not after {:?}", begun.elapsed());
     eventually("it warns", || {
@@ -355,15 +365,14 @@ fn it_starts_without_redis_and_takes_it_when_it_comes() {
     assert_eq!(store["warnings"], serde_json::Value::Null, "they are told once");
 }
 
-#[test]
-fn a_connection_that_was_closed_while_idle_fails_nobody() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = instance_with(&origin, &redis.url(), PATIENT);
+fn a_connection_that_was_closed_while_idle_fails_nobody(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = instance_with(&origin, &redis.settings(), PATIENT);
     wait_for_the_store(&tollgate);
     let mut statuses = Vec::new();
     for _ in 0..4 {
         // As the server's `timeout` does it, or something on the way.
-        redis.cli(&["client", "kill", "type", "normal"]);
+        redis.each(&["client", "kill", "type", "normal"]);
         thread::sleep(Duration::from_millis(1_200));
         statuses.extend((0..8).map(|_| get(tollgate.address, "/deny", "k")));
     }
@@ -375,7 +384,7 @@ fn where_memory_is_full_requests_fall_back_and_denials_hold() {
     let origin = Origin::ok();
     let redis = Redis::with(&["--maxmemory", "100mb", "--maxmemory-policy", "noeviction"]);
     let relay = Relay::to(redis.port);
-    let tollgate = instance_with(&origin, &relay.url(), PATIENT);
+    let tollgate = instance_with(&origin, &at(&relay.url()), PATIENT);
     wait_for_the_store(&tollgate);
     while get(tollgate.address, "/tight", "used up") == 200 {}
     // More than there may be, at once.

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use tollgate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
     config::{self, model},
-    limit::{Breaker, Clock, Instances, SystemClock},
+    limit::{Clock, Instances, SystemClock},
     peers::{Monitor, MonitorConfig, records::Scope},
-    store::redis::Server,
+    store::redis::Topology,
     telemetry::{
         Events,
         metrics::{Metrics, StoreFacts},
@@ -37,14 +37,13 @@ pub(crate) struct Watched {
 impl Watched {
     pub(crate) fn start(url: &str, prefix: &str) -> Self {
         let config = model::Redis {
-            url: model::Secret::new(url),
-            tls: model::RedisTls::default(),
             timeout: Duration::from_secs(5),
             connections: 1,
             prefix: prefix.to_owned(),
             breaker: model::Breaker { failures: 5, retry_after: Duration::from_millis(100) },
+            ..model::Redis::at(model::Secret::new(url))
         };
-        let (breaker, instances) = (Arc::new(Breaker::new(5)), Arc::new(Instances::default()));
+        let instances = Arc::new(Instances::default());
         let instance = format!("{:016x}", fastrand::u64(..));
         let retain = Duration::from_secs(3600);
         let metrics = Metrics::new(
@@ -55,7 +54,7 @@ impl Watched {
         let audit = Arc::new(AuditLog::new(Arc::clone(&clock), &instance, true));
         let bans = BanTable::new(clock, Events::new(), Arc::clone(&audit), Arc::clone(&metrics), true);
         let monitor = Monitor::spawn(MonitorConfig {
-            server: Server::new(&config).unwrap(),
+            topology: Topology::open(&config).unwrap(),
             redis: config,
             check_every: Duration::from_millis(10),
             scope: Scope::new(prefix, &instance, retain),
@@ -64,14 +63,13 @@ impl Watched {
             bans: Arc::new(bans),
             audit,
             clock: SystemClock::new(),
-            breaker: Arc::clone(&breaker),
             instances: Arc::clone(&instances),
             configuration: Box::new(|| "1a2b".to_owned()),
             on_unblocked: Box::new(|_| {}),
             on_cleared: Box::new(|_, _| {}),
         })
         .unwrap();
-        let facts = Box::new(monitor.facts(breaker, instances));
+        let facts = Box::new(monitor.facts(instances));
         Self { monitor: Some(monitor), facts }
     }
 

@@ -7,9 +7,24 @@ use std::{
 };
 
 use crate::{
-    harness::{Client, Config, Origin, Redis, Tollgate, eventually},
-    limit::exactness::{self, Stage},
+    harness::{Client, Config, Deployment, Origin, Tollgate, eventually, on_each_topology},
+    limit::exactness,
 };
+
+on_each_topology!(
+    a_denial_by_one_policy_takes_nothing_of_the_other,
+    a_denial_of_one_identifier_takes_nothing_of_the_other,
+    every_key_reads_as_the_design_says_and_ends,
+    a_denied_request_leaves_every_key_byte_for_byte_as_it_was,
+    it_is_redis_that_tells_the_time,
+    state_from_the_future_is_counted_when_it_is_discarded,
+    a_slice_is_asked_for_once_and_spent_alone,
+    after_a_denial_a_worker_answers_for_itself,
+    an_unblock_at_one_instance_is_heard_at_the_other_at_once,
+    an_unblock_lists_the_other_keys_although_it_hears_of_itself,
+    foreign_values_in_our_keys_stop_nothing,
+    each_instance_knows_how_many_live,
+);
 
 /// A policy of each algorithm, each on a route of its own name, and two with keys of other kinds.
 const EACH_ALGORITHM: &str = "
@@ -38,17 +53,17 @@ routes:
 
 /// An instance whose limits are in Redis; `rest` is YAML for the top level. The timeout is for a machine that
 /// does much else.
-fn instance(origin: &Origin, redis: &Redis, workers: usize, rest: &str) -> Tollgate {
+fn instance(origin: &Origin, redis: &Deployment, workers: usize, rest: &str) -> Tollgate {
     Tollgate::start(Config::yaml(format!(
         "
 workers: {workers}
 upstreams:
   origin: {{ endpoints: [\"http://{}\"] }}
-store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
+store: {{ redis: {{ {}, timeout: 5s }} }}
 {rest}
 ",
         origin.address,
-        redis.url()
+        redis.settings()
     )))
 }
 
@@ -57,7 +72,7 @@ fn get(tollgate: &Tollgate, path: &str, headers: &[(&str, &str)]) -> u16 {
 }
 
 /// What every limit holds, byte for byte, and when it ends; not who lives, nor who was denied.
-fn contents(redis: &Redis) -> BTreeMap<String, (String, String)> {
+fn contents(redis: &Deployment) -> BTreeMap<String, (String, String)> {
     let is_limit =
         |key: &String| key.contains('{') && !key.contains("{abuse}") && !key.contains(":instances}");
     let limits = redis.keys().into_iter().filter(is_limit);
@@ -75,17 +90,25 @@ fn decisions(tollgates: &[&Tollgate]) -> usize {
 }
 
 mod two_instances_admit_exactly_the_limit {
-    crate::limit::exactness::each_algorithm!(crate::limit::exactness::Stage::Shared);
+    mod server {
+        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Server.start()));
+    }
+
+    mod sentinel {
+        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Sentinel.start()));
+    }
+
+    mod cluster {
+        crate::limit::exactness::each_algorithm!(Some(&crate::harness::Topology::Cluster.start()));
+    }
 }
 
-#[test]
-fn a_denial_by_one_policy_takes_nothing_of_the_other_in_redis() {
-    exactness::one_policy_takes_nothing_of_the_other(Stage::Shared);
+fn a_denial_by_one_policy_takes_nothing_of_the_other(redis: &Deployment) {
+    exactness::one_policy_takes_nothing_of_the_other(Some(redis));
 }
 
-#[test]
-fn a_denial_of_one_identifier_takes_nothing_of_the_other_in_redis() {
-    exactness::one_identifier_takes_nothing_of_the_other(Stage::Shared);
+fn a_denial_of_one_identifier_takes_nothing_of_the_other(redis: &Deployment) {
+    exactness::one_identifier_takes_nothing_of_the_other(Some(redis));
 }
 
 /// A request by `cc` that stays under way as long as it is held: its body does not come.
@@ -95,10 +118,9 @@ fn under_way(tollgate: &Tollgate) -> Client {
     client
 }
 
-#[test]
-fn every_key_reads_as_the_design_says_and_ends() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = instance(&origin, &redis, 2, EACH_ALGORITHM);
+fn every_key_reads_as_the_design_says_and_ends(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, redis, 2, EACH_ALGORITHM);
     let long = "x".repeat(129);
     for (path, key) in [
         ("/sc", None),
@@ -154,16 +176,15 @@ fn every_key_reads_as_the_design_says_and_ends() {
     }
 }
 
-#[test]
-fn a_denied_request_leaves_every_key_byte_for_byte_as_it_was() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let [one, other] = [1, 1].map(|workers| instance(&origin, &redis, workers, EACH_ALGORITHM));
+fn a_denied_request_leaves_every_key_byte_for_byte_as_it_was(redis: &Deployment) {
+    let origin = Origin::ok();
+    let [one, other] = [1, 1].map(|workers| instance(&origin, redis, workers, EACH_ALGORITHM));
     let key = [("x-key", "k")];
     let paths = ["/sc", "/fw", "/sl/a", "/ml", "/sw", "/sx", "/gc", "/di"];
     for path in paths {
         assert_eq!([200, 200], [get(&one, path, &key), get(&one, path, &key)], "{path}");
     }
-    let before = contents(&redis);
+    let before = contents(redis);
     assert_eq!(before.len(), paths.len(), "{before:#?}");
     // Where nobody remembers a denial yet, Redis is asked; then it is asked for a fresh key behind the same.
     let asked = decisions(&[&one, &other]);
@@ -175,37 +196,34 @@ fn a_denied_request_leaves_every_key_byte_for_byte_as_it_was() {
         }
     }
     assert!(decisions(&[&one, &other]) >= asked + 2 * paths.len(), "every denial came from Redis");
-    assert_eq!(contents(&redis), before);
+    assert_eq!(contents(redis), before);
     // One check denies, the other has a key that Redis does not know: it does not come to know it.
     for tollgate in [&one, &other] {
         std::thread::sleep(Duration::from_millis(1_010));
         assert_eq!(get(tollgate, "/two", &[("x-key", "unknown")]), 429);
     }
-    assert_eq!(contents(&redis), before);
+    assert_eq!(contents(redis), before);
 }
 
 /// A proxy's own clock may go wrong; one time holds for all instances.
-#[test]
-fn it_is_redis_that_tells_the_time() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+fn it_is_redis_that_tells_the_time(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, redis, 1, EACH_ALGORITHM);
     assert_eq!(get(&tollgate, "/ml", &[]), 200);
-    redis.cli(&["config", "set", "slowlog-log-slower-than", "0"]);
-    redis.cli(&["config", "set", "slowlog-max-len", "1000"]);
+    redis.each(&["config", "set", "slowlog-max-len", "1000", "slowlog-log-slower-than", "0"]);
     assert_eq!(get(&tollgate, "/sc", &[]), 200);
-    redis.cli(&["config", "set", "slowlog-log-slower-than", "-1"]);
-    // As `redis-cli` prints a list: each argument behind its number, in quotes.
-    let calls = redis.cli(&["--no-raw", "slowlog", "get", "-1"]);
-    let arguments: Vec<_> = calls.lines().filter_map(|line| line.split_once('"')).collect();
-    let key = arguments.iter().position(|(_, text)| text.contains(":sc:sc.1d")).expect("it was decided");
-    assert_eq!(arguments[key + 1].1, "\"", "the time is left to Redis");
+    redis.each(&["config", "set", "slowlog-log-slower-than", "-1"]);
+    let calls = redis.each(&["--no-raw", "slowlog", "get", "-1"]).join("\n");
+    // As `redis-cli` prints a list: each argument behind its number, in quotes, on a line of its own.
+    let is_decision = |call: &&str| call.starts_with("\"EVALSHA\"") && call.contains(":sc:sc.1d");
+    let decision = calls.split("4) 1) ").find(is_decision).expect("it was decided");
+    assert!(decision.contains(") \"\"\n      "), "the time is left to Redis: {decision}");
 }
 
 /// What lies further ahead than clocks are apart is void, and operators can see that a clock was set.
-#[test]
-fn state_from_the_future_is_counted_when_it_is_discarded() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+fn state_from_the_future_is_counted_when_it_is_discarded(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, redis, 1, EACH_ALGORITHM);
     let year = "(redis.call('TIME')[1] + 366 * 86400) * 1000000";
     let states = [
         ("/sc", "ratelimit:{ip:127.0.0.1}:sc:sc.1d", format!("struct.pack('>dd', {year}, 2)")),
@@ -230,16 +248,15 @@ fn state_from_the_future_is_counted_when_it_is_discarded() {
     }
 }
 
-#[test]
-fn a_slice_is_asked_for_once_and_spent_alone() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
+fn a_slice_is_asked_for_once_and_spent_alone(redis: &Deployment) {
+    let origin = Origin::ok();
     let rest = "
 policies:
   quota: { algorithm: fixed_window, key: ip, limit: 1000/1d, slice: 10% }
 routes:
   - { path: /*, upstream: origin, policies: [quota] }
 ";
-    let tollgate = instance(&origin, &redis, 2, rest);
+    let tollgate = instance(&origin, redis, 2, rest);
     let mut client = Client::connect(tollgate.address);
     let remaining = (0..500).map(|_| {
         let reply = client.request("GET", "/", &[], b"");
@@ -256,25 +273,24 @@ routes:
     assert_eq!((by("store"), by("lease")), (5.0, 495.0));
 }
 
-#[test]
-fn after_a_denial_a_worker_answers_for_itself() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+fn after_a_denial_a_worker_answers_for_itself(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, redis, 1, EACH_ALGORITHM);
     let mut client = Client::connect(tollgate.address);
     let mut ask = || client.request("GET", "/sc", &[], b"").status;
     assert_eq!([ask(), ask(), ask()], [200, 200, 429]);
-    let calls = |redis: &Redis| -> i64 {
-        let stats = redis.cli(&["info", "commandstats"]);
-        let line = stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
-        line.split(['=', ',']).nth(1).unwrap().parse().unwrap()
+    let calls = || -> i64 {
+        let stats = redis.each(&["info", "commandstats"]).join("\n");
+        let lines = stats.lines().filter(|line| line.starts_with("cmdstat_evalsha:"));
+        lines.map(|line| line.split(['=', ',']).nth(1).unwrap().parse::<i64>().unwrap()).sum()
     };
     let begun = Instant::now();
-    let before = calls(&redis);
+    let before = calls();
     let denied = (0..200).filter(|_| ask() == 429).count();
     assert_eq!(denied, 200);
     // Heartbeats are scripts too, and once a second it is Redis that denies.
-    let most = 3 * (begun.elapsed().as_secs() as i64 + 1);
-    let calls = calls(&redis) - before;
+    let most = 3 * redis.primaries().len() as i64 * (begun.elapsed().as_secs() as i64 + 1);
+    let calls = calls() - before;
     assert!(calls <= most, "{calls} calls in {:?}", begun.elapsed());
     let metric = |source: &str| {
         let name =
@@ -285,11 +301,10 @@ fn after_a_denial_a_worker_answers_for_itself() {
     assert_eq!(metric("local_denial") + metric("store"), 201);
 }
 
-#[test]
-fn an_unblock_at_one_instance_is_heard_at_the_other_at_once() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let [one, other] = [2, 2].map(|workers| instance(&origin, &redis, workers, EACH_ALGORITHM));
-    eventually("both are heard", || redis.cli(&["pubsub", "numsub", "ratelimit:unblock"]).ends_with('2'));
+fn an_unblock_at_one_instance_is_heard_at_the_other_at_once(redis: &Deployment) {
+    let origin = Origin::ok();
+    let [one, other] = [2, 2].map(|workers| instance(&origin, redis, workers, EACH_ALGORITHM));
+    eventually("both are heard", || redis.listeners("ratelimit:unblock") == 2);
     let mut slowest = Duration::ZERO;
     for round in 0..6 {
         let mut clients: Vec<_> = (0..8).map(|_| Client::connect(other.address)).collect();
@@ -320,11 +335,10 @@ fn an_unblock_at_one_instance_is_heard_at_the_other_at_once() {
     assert!(other.metric(denied) > 0.0);
 }
 
-#[test]
-fn an_unblock_lists_the_other_keys_although_it_hears_of_itself() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
-    eventually("it listens", || redis.cli(&["pubsub", "numsub", "ratelimit:unblock"]).ends_with('1'));
+fn an_unblock_lists_the_other_keys_although_it_hears_of_itself(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, redis, 1, EACH_ALGORITHM);
+    eventually("it listens", || redis.listeners("ratelimit:unblock") == 1);
     // Held back by its header alone: no limit of the address has a unit taken.
     while get(&tollgate, "/fw", &[("x-key", "k")]) == 200 {}
     eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200);
@@ -334,10 +348,9 @@ fn an_unblock_lists_the_other_keys_although_it_hears_of_itself() {
     assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.1").status, 404);
 }
 
-#[test]
-fn foreign_values_in_our_keys_stop_nothing() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = instance(&origin, &redis, 1, EACH_ALGORITHM);
+fn foreign_values_in_our_keys_stop_nothing(redis: &Deployment) {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, redis, 1, EACH_ALGORITHM);
     let (sc, fw) = ("ratelimit:{ip:127.0.0.1}:sc:sc.1d", "ratelimit:{header:x-key=k}:fw:fw.1h.1d");
     let (sl, ml) = ("ratelimit:{ip:127.0.0.1}+path:/sl/a:sl:sl.1h", "ratelimit:{ip:127.0.0.1}:ml:ml.1m");
     let limits = [("/sc", sc), ("/fw", fw), ("/sl/a", sl), ("/ml", ml)];
@@ -385,7 +398,9 @@ fn foreign_values_in_our_keys_stop_nothing() {
                 redis.cli(&["pttl", key]).parse::<i64>().unwrap() > 0,
                 "{command:?} of {key} does not end"
             );
-            redis.cli(&["del", fw, "ratelimit:{header:x-key=other}:fw:fw.1h.1d"]);
+            for key in [fw, "ratelimit:{header:x-key=other}:fw:fw.1h.1d"] {
+                redis.cli(&["del", key]);
+            }
             // Forgets the local denials.
             tollgate.command(&["unblock", "127.0.0.1"]);
         }
@@ -399,10 +414,9 @@ fn foreign_values_in_our_keys_stop_nothing() {
     assert_eq!(["sc", "fw", "sl", "ml"].map(fallback), [0.0; 4]);
 }
 
-#[test]
-fn each_instance_knows_how_many_live() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let start = || instance(&origin, &redis, 1, EACH_ALGORITHM);
+fn each_instance_knows_how_many_live(redis: &Deployment) {
+    let origin = Origin::ok();
+    let start = || instance(&origin, redis, 1, EACH_ALGORITHM);
     let knows = |tollgates: &[&Tollgate], count: f64| {
         eventually(&format!("all know of {count}"), || {
             tollgates.iter().all(|tollgate| tollgate.metric("tollgate_instances") == count)

@@ -11,10 +11,13 @@ use ratatui::{
 
 use super::{
     super::{
-        super::terminal::printable,
+        super::{
+            format::{rate, uptime},
+            status::{failing_nodes, phase, store},
+            terminal::printable,
+        },
         admin_client::Change,
         app::App,
-        format::{rate, uptime},
         keys::HELP,
         snapshot::Snapshot,
     },
@@ -26,11 +29,12 @@ const HEADER_LINES: u16 = 3;
 /// Draws everything as of `now`.
 pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now: Timestamp) {
     let whole = frame.area();
-    let header = if whole.height < 12 { 1 } else { HEADER_LINES };
+    let failing = app.latest.as_ref().and_then(|latest| failing_nodes(&latest.status.store));
+    let header = if whole.height < 12 { 1 } else { HEADER_LINES + u16::from(failing.is_some()) };
     let [top, body, footer] =
         Layout::vertical([Constraint::Length(header), Constraint::Fill(1), Constraint::Length(1)])
             .areas(whole);
-    draw_header(frame, top, app, theme);
+    draw_header(frame, top, app, failing, theme);
     match &app.opened {
         Some(opened) => evidence::draw(frame, body, opened, theme, now),
         None => overview::draw(frame, body, app, theme, now),
@@ -43,11 +47,14 @@ pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now
     }
 }
 
-/// How the process is doing, in three lines; in one where there is no room.
-fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme) {
+/// How the process is doing, in three lines; in one where there is no room. `failing`: the nodes of the store that
+/// fail get a fourth.
+fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, failing: Option<String>, theme: Theme) {
     let mut lines = vec![process_line(app, theme)];
     if let Some(latest) = &app.latest {
         lines.push(health_line(latest, app, theme));
+        lines
+            .extend(failing.map(|nodes| Line::styled(format!("not up: {}", printable(&nodes)), theme.bad())));
         lines.push(warnings_line(&latest.status.warnings, theme));
     }
     if let Some(error) = &app.refresh_error {
@@ -66,8 +73,9 @@ fn process_line(app: &App, theme: Theme) -> Line<'static> {
         (Some(latest), None) => {
             let (version, up) = (printable(&latest.status.version), uptime(&latest.status.uptime));
             spans.push(Span::raw(format!(" {version}  up {}  ", printable(&up))));
-            let style = if latest.phase() == "ready" { theme.good() } else { theme.bad() };
-            spans.push(Span::styled(latest.phase(), style));
+            let phase = phase(&latest.status);
+            let style = if phase == "ready" { theme.good() } else { theme.bad() };
+            spans.push(Span::styled(phase, style));
         }
     }
     if app.is_paused {
@@ -78,12 +86,13 @@ fn process_line(app: &App, theme: Theme) -> Line<'static> {
 }
 
 fn health_line(latest: &Snapshot, app: &App, theme: Theme) -> Line<'static> {
-    let store = if latest.is_store_healthy() { theme.good() } else { theme.bad() };
+    let status = &latest.status.store;
+    let store_style = if status.is_healthy() { theme.good() } else { theme.bad() };
     let (healthy, endpoints) = latest.endpoints();
     let endpoint_style = if healthy == endpoints { theme.good() } else { theme.bad() };
     let mut spans = vec![
         Span::raw("store "),
-        Span::styled(printable(&latest.store()).into_owned(), store),
+        Span::styled(printable(&store(status)).into_owned(), store_style),
         Span::raw("  endpoints "),
         Span::styled(format!("{healthy}/{endpoints} healthy"), endpoint_style),
     ];

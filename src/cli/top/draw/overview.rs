@@ -9,9 +9,11 @@ use ratatui::{
 
 use super::{
     super::{
-        super::terminal::time_left,
+        super::{
+            format::{latency, rate},
+            terminal::time_left,
+        },
         app::App,
-        format::{latency, rate},
         rates::Rates,
         snapshot::{Snapshot, short_hint},
     },

@@ -13,6 +13,7 @@ use super::{
     },
     Theme,
 };
+use crate::telemetry::testing;
 
 const PLAIN: Theme = Theme { is_coloured: false };
 const COLOURED: Theme = Theme { is_coloured: true };
@@ -80,6 +81,24 @@ ADDRESS                 DENIED    +/S  USERS  HINT           POLICIES       LEFT
 
 q quit  s sort: denied  Enter users  u unblock  b ban 1h  p pause  ? help";
     assert_eq!(lines(&app(), 80, 21).join("\n"), expected);
+}
+
+#[test]
+fn redis_servers_that_fail_get_a_line_of_their_own() {
+    let facts = testing::cluster();
+    let app = with(|app| {
+        let store = &mut app.latest.as_mut().unwrap().status.store;
+        (store.topology, store.shared) = ("cluster".to_owned(), Some(facts.into()));
+    });
+    let lines = lines(&app, 80, 24);
+    assert_eq!(
+        lines[1..4],
+        [
+            "store cluster, 1/4 up, 1ms, breaker closed, 2 instances  endpoints 1/2 healthy",
+            "not up: 10.0.0.2:6379 (breaker open), 10.0.0.4:6379 (down)",
+            "2 warnings: Redis evicts keys",
+        ]
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{ask_as, is_content, limit, start};
-use crate::harness::{Browser, Origin, Redis, eventually};
+use crate::harness::{Browser, Cluster, Origin, Redis, eventually};
 
 #[test]
 fn an_address_is_found_looked_into_and_let_go_on_every_instance() {
@@ -216,5 +216,38 @@ fn a_user_leads_to_all_addresses_that_were_limited_with_it() {
     browser.shows("table", "127.0.0.6");
     browser.go("/users/nobody");
     browser.shows("main", "Not limited recently");
+    is_content(&browser);
+}
+
+#[test]
+fn the_nodes_of_a_cluster_are_shown_and_one_that_is_killed_shows_by_itself() {
+    let (origin, mut redis) = (Origin::ok(), Cluster::start());
+    let tollgate = start(&origin, &format!("store: {{ redis: {{ {}, timeout: 2s }} }}\n", redis.settings()));
+    let browser = Browser::open(tollgate.admin, "/");
+    browser.shows("#live", "Live");
+    let row = |node: usize| {
+        let address = format!("127.0.0.1:{}", redis.nodes[node].port);
+        format!("tr[data-key='{address}']")
+    };
+    browser.shows(&row(0), "0-5460");
+    let rows: Vec<_> = (0..6).map(row).collect();
+    for row in &rows {
+        browser.shows(row, "up");
+    }
+    browser.shows("dl.facts", "6 of 6");
+    redis.nodes[5].kill();
+    browser.shows(&rows[5], "down");
+    browser.shows("dl.facts", "5 of 6");
+    for theme in ["light", "dark"] {
+        browser.script(&format!("document.cookie = 'tollgate_theme={theme}; Path=/'"));
+        browser.go("/");
+        let faint = browser.script(include_str!("contrast.js"));
+        assert_eq!(faint.as_array().map(Vec::len), Some(0), "{theme}: {faint:#}");
+    }
+    browser.resize(360);
+    browser.go("/");
+    browser.shows(&rows[5], "down");
+    let width = browser.script("return document.scrollingElement.scrollWidth");
+    assert!(width.as_u64().unwrap() <= 360, "{width}");
     is_content(&browser);
 }

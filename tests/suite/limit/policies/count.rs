@@ -6,8 +6,15 @@ use std::{
     time::Duration,
 };
 
-use super::{on_both, start};
-use crate::harness::{Client, Origin, Reply, eventually, get};
+use super::{on_each_store, start};
+use crate::harness::{Client, Deployment, Origin, Reply, eventually, get};
+
+on_each_store!(
+    of_a_thousand_parallel_guesses_as_many_reach_the_origin_as_may_fail,
+    answers_of_other_statuses_cost_nothing,
+    what_the_proxy_itself_answers_costs_nothing,
+    a_client_that_leaves_before_the_answer_pays_nothing,
+);
 
 const FAILURES: &str =
     "failures: { algorithm: sliding_log, key: ip, limit: 5/1h, count: { statuses: [401, 403] } }";
@@ -31,97 +38,84 @@ fn remaining(reply: &Reply) -> u64 {
     field.split([';', '=']).nth(2).unwrap().parse().unwrap()
 }
 
-#[test]
-fn of_a_thousand_parallel_guesses_as_many_reach_the_origin_as_may_fail() {
-    on_both(|redis| {
+fn of_a_thousand_parallel_guesses_as_many_reach_the_origin_as_may_fail(redis: Option<&Deployment>) {
+    let origin = as_asked();
+    let tollgate = start(&origin, redis, &[FAILURES], "");
+    let denied = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..50 {
+            scope.spawn(|| {
+                let mut client = Client::connect(tollgate.address);
+                for _ in 0..20 {
+                    let status = client.request("POST", "/401", &[], b"").status;
+                    assert!(matches!(status, 401 | 429), "{status}");
+                    denied.fetch_add(usize::from(status == 429), SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!((origin.heads().len(), denied.into_inner()), (5, 995));
+}
+
+fn answers_of_other_statuses_cost_nothing(redis: Option<&Deployment>) {
+    for algorithm in ["sliding_log", "fixed_window", "single_counter", "metadata_list", "gcra"] {
         let origin = as_asked();
-        let tollgate = start(&origin, redis, &[FAILURES], "");
-        let denied = AtomicUsize::new(0);
-        thread::scope(|scope| {
-            for _ in 0..50 {
-                scope.spawn(|| {
-                    let mut client = Client::connect(tollgate.address);
-                    for _ in 0..20 {
-                        let status = client.request("POST", "/401", &[], b"").status;
-                        assert!(matches!(status, 401 | 429), "{status}");
-                        denied.fetch_add(usize::from(status == 429), SeqCst);
-                    }
-                });
-            }
-        });
-        assert_eq!((origin.heads().len(), denied.into_inner()), (5, 995));
-    });
-}
-
-#[test]
-fn answers_of_other_statuses_cost_nothing() {
-    on_both(|redis| {
-        for algorithm in ["sliding_log", "fixed_window", "single_counter", "metadata_list", "gcra"] {
-            let origin = as_asked();
-            let policy = format!(
-                "f: {{ algorithm: {algorithm}, key: ip, limit: 2/1d, count: {{ statuses: [401, 403] }} }}"
-            );
-            let tollgate = start(&origin, redis, &[&policy], ONE_WORKER);
-            let mut client = Client::connect(tollgate.address);
-            for _ in 0..6 {
-                let success = client.request("POST", "/200", &[], b"");
-                assert_eq!((success.status, remaining(&success)), (200, 2), "{algorithm}");
-            }
-            let failure = client.request("POST", "/403", &[], b"");
-            assert_eq!((failure.status, remaining(&failure)), (403, 1), "{algorithm}");
-            assert_eq!(client.request("POST", "/500", &[], b"").status, 500, "{algorithm}");
-            assert_eq!(client.request("POST", "/401", &[], b"").status, 401, "{algorithm}");
-            assert_eq!(client.request("POST", "/200", &[], b"").status, 429, "{algorithm}");
-            if let Some(redis) = redis {
-                redis.cli(&["flushall"]);
-            }
-        }
-    });
-}
-
-#[test]
-fn what_the_proxy_itself_answers_costs_nothing() {
-    on_both(|redis| {
-        let origin = Origin::start(|conn| {
-            match conn.head()? {
-                Some(head) if head.starts_with("GET /late") => drop(conn.closed()),
-                Some(head) if head.starts_with("GET /401") => conn.answer("401 No", &[], b"")?,
-                _ => {}
-            }
-            Ok(())
-        });
-        let policy =
-            "f: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: ['4xx', '5xx'] } }";
-        let tollgate = start(&origin, redis, &[policy], ONE_WORKER);
-        for _ in 0..3 {
-            assert_eq!(get(tollgate.address, "/broken", &[]).status, 502);
-        }
-        assert_eq!(get(tollgate.address, "/late", &[]).status, 504);
-        assert_eq!(get(tollgate.address, "/401", &[]).status, 401);
-        assert_eq!(get(tollgate.address, "/401", &[]).status, 429);
-        thread::sleep(Duration::from_millis(50));
-        assert_eq!(get(tollgate.address, "/401", &[]).status, 429, "a denial gives nothing back");
-    });
-}
-
-#[test]
-fn a_client_that_leaves_before_the_answer_pays_nothing() {
-    on_both(|redis| {
-        let origin = Origin::start(|conn| {
-            match conn.head()? {
-                Some(head) if head.starts_with("GET /held") => drop(conn.closed()),
-                _ => conn.answer("401 No", &[], b"")?,
-            }
-            Ok(())
-        });
-        let policy = "f: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: [401] } }";
-        let tollgate = start(&origin, redis, &[policy], ONE_WORKER);
+        let policy = format!(
+            "f: {{ algorithm: {algorithm}, key: ip, limit: 2/1d, count: {{ statuses: [401, 403] }} }}"
+        );
+        let tollgate = start(&origin, redis, &[&policy], ONE_WORKER);
         let mut client = Client::connect(tollgate.address);
-        client.send("GET /held HTTP/1.1\r\nhost: a\r\n\r\n");
-        eventually("it is under way", || origin.heads().len() == 1);
-        assert_eq!(get(tollgate.address, "/401", &[]).status, 429, "its unit is reserved");
-        drop(client);
-        eventually("its unit is free", || get(tollgate.address, "/401", &[]).status == 401);
-        assert_eq!(get(tollgate.address, "/401", &[]).status, 429, "once");
+        for _ in 0..6 {
+            let success = client.request("POST", "/200", &[], b"");
+            assert_eq!((success.status, remaining(&success)), (200, 2), "{algorithm}");
+        }
+        let failure = client.request("POST", "/403", &[], b"");
+        assert_eq!((failure.status, remaining(&failure)), (403, 1), "{algorithm}");
+        assert_eq!(client.request("POST", "/500", &[], b"").status, 500, "{algorithm}");
+        assert_eq!(client.request("POST", "/401", &[], b"").status, 401, "{algorithm}");
+        assert_eq!(client.request("POST", "/200", &[], b"").status, 429, "{algorithm}");
+        if let Some(redis) = redis {
+            redis.each(&["flushall"]);
+        }
+    }
+}
+
+fn what_the_proxy_itself_answers_costs_nothing(redis: Option<&Deployment>) {
+    let origin = Origin::start(|conn| {
+        match conn.head()? {
+            Some(head) if head.starts_with("GET /late") => drop(conn.closed()),
+            Some(head) if head.starts_with("GET /401") => conn.answer("401 No", &[], b"")?,
+            _ => {}
+        }
+        Ok(())
     });
+    let policy = "f: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: ['4xx', '5xx'] } }";
+    let tollgate = start(&origin, redis, &[policy], ONE_WORKER);
+    for _ in 0..3 {
+        assert_eq!(get(tollgate.address, "/broken", &[]).status, 502);
+    }
+    assert_eq!(get(tollgate.address, "/late", &[]).status, 504);
+    assert_eq!(get(tollgate.address, "/401", &[]).status, 401);
+    assert_eq!(get(tollgate.address, "/401", &[]).status, 429);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(get(tollgate.address, "/401", &[]).status, 429, "a denial gives nothing back");
+}
+
+fn a_client_that_leaves_before_the_answer_pays_nothing(redis: Option<&Deployment>) {
+    let origin = Origin::start(|conn| {
+        match conn.head()? {
+            Some(head) if head.starts_with("GET /held") => drop(conn.closed()),
+            _ => conn.answer("401 No", &[], b"")?,
+        }
+        Ok(())
+    });
+    let policy = "f: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: [401] } }";
+    let tollgate = start(&origin, redis, &[policy], ONE_WORKER);
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET /held HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually("it is under way", || origin.heads().len() == 1);
+    assert_eq!(get(tollgate.address, "/401", &[]).status, 429, "its unit is reserved");
+    drop(client);
+    eventually("its unit is free", || get(tollgate.address, "/401", &[]).status == 401);
+    assert_eq!(get(tollgate.address, "/401", &[]).status, 429, "once");
 }

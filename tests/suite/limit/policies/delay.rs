@@ -6,8 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{on_both, start};
-use crate::harness::{Client, Origin, Redis, eventually, get};
+use super::{on_each_store, start};
+use crate::harness::{Client, Deployment, Origin, eventually, get, on_each_topology};
+
+on_each_store!(requests_come_out_as_far_apart_as_the_rate_says, no_more_wait_than_come_out_in_time,);
+
+on_each_topology!(those_who_wait_at_two_instances_come_out_one_after_the_other,);
 
 /// Beside the origin, when each request came.
 fn watched() -> (Origin, Arc<Mutex<Vec<Instant>>>) {
@@ -24,45 +28,40 @@ fn watched() -> (Origin, Arc<Mutex<Vec<Instant>>>) {
     (origin, times)
 }
 
-#[test]
-fn requests_come_out_as_far_apart_as_the_rate_says() {
-    on_both(|redis| {
-        let (origin, times) = watched();
-        // One in 100 ms, two at once, and as many may wait as come out in a second.
-        let policy = "p: { algorithm: gcra, key: ip, limit: 10/1s, burst: 2, delay: 1s }";
-        let tollgate = start(&origin, redis, &[policy], "");
-        let begun = Instant::now();
-        let statuses = Mutex::new(Vec::new());
-        thread::scope(|scope| {
-            for _ in 0..10 {
-                scope.spawn(|| {
-                    let mut client = Client::connect(tollgate.address);
-                    let status = client.request("POST", "/", &[], b"body").status;
-                    statuses.lock().unwrap().push(status);
-                });
-            }
-        });
-        assert_eq!(statuses.into_inner().unwrap(), [200; 10]);
-        let mut times = times.lock().unwrap().clone();
-        times.sort_unstable();
-        // Two go at once, then one after the other: none before its time.
-        for (place, time) in times.iter().enumerate().skip(2) {
-            let due = Duration::from_millis(100 * (place as u64 - 1));
-            let at = time.duration_since(begun);
-            assert!(at + Duration::from_millis(5) >= due, "{place} came at {at:?}");
+fn requests_come_out_as_far_apart_as_the_rate_says(redis: Option<&Deployment>) {
+    let (origin, times) = watched();
+    // One in 100 ms, two at once, and as many may wait as come out in a second.
+    let policy = "p: { algorithm: gcra, key: ip, limit: 10/1s, burst: 2, delay: 1s }";
+    let tollgate = start(&origin, redis, &[policy], "");
+    let begun = Instant::now();
+    let statuses = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                let mut client = Client::connect(tollgate.address);
+                let status = client.request("POST", "/", &[], b"body").status;
+                statuses.lock().unwrap().push(status);
+            });
         }
-        let last = times[9].duration_since(begun);
-        assert!(last < Duration::from_secs(5), "{last:?}");
     });
+    assert_eq!(statuses.into_inner().unwrap(), [200; 10]);
+    let mut times = times.lock().unwrap().clone();
+    times.sort_unstable();
+    // Two go at once, then one after the other: none before its time.
+    for (place, time) in times.iter().enumerate().skip(2) {
+        let due = Duration::from_millis(100 * (place as u64 - 1));
+        let at = time.duration_since(begun);
+        assert!(at + Duration::from_millis(5) >= due, "{place} came at {at:?}");
+    }
+    let last = times[9].duration_since(begun);
+    assert!(last < Duration::from_secs(5), "{last:?}");
 }
 
 /// Who waits at one instance waits for those at the other: the order is that in Redis.
-#[test]
-fn those_who_wait_at_two_instances_come_out_one_after_the_other() {
+fn those_who_wait_at_two_instances_come_out_one_after_the_other(redis: &Deployment) {
     let (origin, times) = watched();
-    let redis = Redis::start();
     let policy = "p: { algorithm: gcra, key: ip, limit: 10/1s, burst: 1, delay: 1s }";
-    let tollgates = [(); 2].map(|()| start(&origin, Some(&redis), &[policy], ""));
+    let tollgates = [(); 2].map(|()| start(&origin, Some(redis), &[policy], ""));
     let begun = Instant::now();
     thread::scope(|scope| {
         for nth in 0..8 {
@@ -78,19 +77,16 @@ fn those_who_wait_at_two_instances_come_out_one_after_the_other() {
     }
 }
 
-#[test]
-fn no_more_wait_than_come_out_in_time() {
-    on_both(|redis| {
-        let (origin, _) = watched();
-        // One in 10 s: the first goes at once, the next would have to wait for longer than it may.
-        let policy = "p: { algorithm: gcra, key: ip, limit: 6/1m, burst: 1, delay: 5s }";
-        let tollgate = start(&origin, redis, &[policy], "");
-        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
-        let denied = get(tollgate.address, "/", &[]);
-        assert_eq!(denied.status, 429);
-        let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
-        assert!((1..=10).contains(&retry_after), "{retry_after}");
-    });
+fn no_more_wait_than_come_out_in_time(redis: Option<&Deployment>) {
+    let (origin, _) = watched();
+    // One in 10 s: the first goes at once, the next would have to wait for longer than it may.
+    let policy = "p: { algorithm: gcra, key: ip, limit: 6/1m, burst: 1, delay: 5s }";
+    let tollgate = start(&origin, redis, &[policy], "");
+    assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    let denied = get(tollgate.address, "/", &[]);
+    assert_eq!(denied.status, 429);
+    let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=10).contains(&retry_after), "{retry_after}");
 }
 
 /// Neither what a client may take nor what an upstream may take is about this time; nor does a drain cut it off.

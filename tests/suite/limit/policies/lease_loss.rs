@@ -6,7 +6,9 @@ use std::{
 };
 
 use super::start_before;
-use crate::harness::{Client, Origin, Redis, Tollgate, eventually};
+use crate::harness::{Client, Deployment, Origin, Tollgate, eventually, on_each_topology};
+
+on_each_topology!(are_free_once_they_expire_and_not_before_and_no_others,);
 
 const CLIENTS: usize = 1_000;
 const OTHERS: usize = 5;
@@ -24,29 +26,27 @@ fn begin(tollgate: &Tollgate, clients: usize) -> Vec<Client> {
 }
 
 /// Leases that count, by Redis' own clock.
-fn held(redis: &Redis) -> usize {
+fn held(redis: &Deployment) -> usize {
     let script = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2] \
                   return redis.call('ZCOUNT', KEYS[1], '(' .. string.format('%.0f', now), '+inf')";
     redis.cli(&["eval", script, "1", KEY]).parse().unwrap()
 }
 
-#[test]
-fn are_free_once_they_expire_and_not_before_and_no_others() {
-    let redis = Redis::start();
+fn are_free_once_they_expire_and_not_before_and_no_others(redis: &Deployment) {
     // Takes whatever comes, and never answers.
     let origin = Origin::sink();
     let settings = "workers: 2\n";
-    let (mut dies, lives) = (slow_before(&origin, &redis, settings), slow_before(&origin, &redis, settings));
+    let (mut dies, lives) = (slow_before(&origin, redis, settings), slow_before(&origin, redis, settings));
     let mut victims = begin(&dies, CLIENTS);
     let mut others = begin(&lives, OTHERS);
     eventually("all are under way", || origin.connections() == CLIENTS + OTHERS);
-    assert_eq!(held(&redis), CLIENTS + OTHERS);
+    assert_eq!(held(redis), CLIENTS + OTHERS);
     eventually("all are counted", || {
         (dies.metric("tollgate_leases"), lives.metric("tollgate_leases")) == (CLIENTS as f64, OTHERS as f64)
     });
     // Longer than a lease: they are renewed.
     thread::sleep(LEASE + Duration::from_secs(1));
-    assert_eq!(held(&redis), CLIENTS + OTHERS);
+    assert_eq!(held(redis), CLIENTS + OTHERS);
 
     let killed = Instant::now();
     dies.signal("KILL");
@@ -54,23 +54,23 @@ fn are_free_once_they_expire_and_not_before_and_no_others() {
     // Each was renewed a third of a lease ago at most, and a moment for a machine that does much else.
     let early = LEASE * 2 / 3 - Duration::from_millis(500);
     while killed.elapsed() < early {
-        assert_eq!(held(&redis), CLIENTS + OTHERS, "after {:?}", killed.elapsed());
+        assert_eq!(held(redis), CLIENTS + OTHERS, "after {:?}", killed.elapsed());
         thread::sleep(Duration::from_millis(100));
     }
-    eventually("they are free", || held(&redis) == OTHERS);
+    eventually("they are free", || held(redis) == OTHERS);
     let free = killed.elapsed();
     assert!(free < LEASE + Duration::from_secs(2), "{free:?}");
     let end = Instant::now() + LEASE;
     while Instant::now() < end {
-        assert_eq!(held(&redis), OTHERS);
+        assert_eq!(held(redis), OTHERS);
         thread::sleep(Duration::from_millis(100));
     }
     victims.clear();
     others.clear();
-    eventually("none is left", || held(&redis) == 0);
+    eventually("none is left", || held(redis) == 0);
 }
 
 /// With all the time that a test takes.
-fn slow_before(origin: &Origin, redis: &Redis, rest: &str) -> Tollgate {
+fn slow_before(origin: &Origin, redis: &Deployment, rest: &str) -> Tollgate {
     start_before(origin, "response: 2m, connect: 1m", Some(redis), &[POLICY], rest)
 }

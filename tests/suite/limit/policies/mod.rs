@@ -10,11 +10,11 @@ mod leases;
 mod replies;
 mod shadow;
 
-use crate::harness::{Config, Origin, Redis, Tollgate};
+use crate::harness::{Config, Deployment, Origin, Tollgate};
 
 /// Before `origin`, with all of `policies` (lines of YAML) applied to everything; limits are in memory, or in Redis.
 /// `rest` is YAML for the top level.
-pub(super) fn start(origin: &Origin, redis: Option<&Redis>, policies: &[&str], rest: &str) -> Tollgate {
+pub(super) fn start(origin: &Origin, redis: Option<&Deployment>, policies: &[&str], rest: &str) -> Tollgate {
     start_before(origin, "response: 2s", redis, policies, rest)
 }
 
@@ -22,13 +22,13 @@ pub(super) fn start(origin: &Origin, redis: Option<&Redis>, policies: &[&str], r
 pub(super) fn start_before(
     origin: &Origin,
     timeouts: &str,
-    redis: Option<&Redis>,
+    redis: Option<&Deployment>,
     policies: &[&str],
     rest: &str,
 ) -> Tollgate {
     // The timeout is for a machine that does much else.
     let store = redis.map_or_else(String::new, |redis| {
-        format!("store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}", redis.url())
+        format!("store: {{ redis: {{ {}, timeout: 5s }} }}", redis.settings())
     });
     let names: Vec<_> = policies.iter().filter_map(|policy| policy.split(':').next()).collect();
     let policies: String = policies.iter().map(|policy| format!("  {policy}\n")).collect();
@@ -48,11 +48,36 @@ routes:
     )))
 }
 
-/// The same on either store.
-pub(super) fn on_both(test: impl Fn(Option<&Redis>)) {
-    test(None);
-    test(Some(&Redis::start()));
+/// Tests on each store: `on_each_store!(a, b)` runs `fn a(redis: Option<&Deployment>)` as the tests `a::memory`,
+/// `a::server`, `a::sentinel` and `a::cluster`.
+macro_rules! on_each_store {
+    ($($test:ident),* $(,)?) => {
+        $(
+            mod $test {
+                #[test]
+                fn memory() {
+                    super::$test(None);
+                }
+
+                #[test]
+                fn server() {
+                    super::$test(Some(&$crate::harness::Topology::Server.start()));
+                }
+
+                #[test]
+                fn sentinel() {
+                    super::$test(Some(&$crate::harness::Topology::Sentinel.start()));
+                }
+
+                #[test]
+                fn cluster() {
+                    super::$test(Some(&$crate::harness::Topology::Cluster.start()));
+                }
+            }
+        )*
+    };
 }
+use on_each_store;
 
 /// Users are not verified.
 pub(super) const ANYONE: &str = "user: [{ header: x-user-id, from: anyone }]\n";

@@ -2,8 +2,13 @@
 
 use serde_json::Value;
 
-use super::{ANYONE, on_both, start};
-use crate::harness::{Client, Origin, Tollgate, eventually, get};
+use super::{ANYONE, on_each_store, start};
+use crate::harness::{Client, Deployment, Origin, Tollgate, eventually, get};
+
+on_each_store!(
+    clients_notice_nothing_and_operators_see_it,
+    beside_a_denying_policy_a_shadow_policy_stays_hidden,
+);
 
 const LOG: &str = "access_log: { format: json, to: access.log }\nworkers: 1\n";
 
@@ -21,54 +26,47 @@ fn logged(tollgate: &Tollgate, lines: usize) -> Vec<(Value, Value)> {
     read().lines().map(line).map(|line| (line["verdict"].clone(), line["shadow_policy"].clone())).collect()
 }
 
-#[test]
-fn clients_notice_nothing_and_operators_see_it() {
-    on_both(|redis| {
-        let origin = Origin::ok();
-        let policy =
-            "p: { algorithm: sliding_log, key: ip, limit: 2/1h, mode: shadow, reply: { status: 503 } }";
-        let tollgate = start(&origin, redis, &[policy], LOG);
-        let mut client = Client::connect(tollgate.address);
-        for _ in 0..5 {
-            let reply = client.request("GET", "/", &[], b"");
-            assert_eq!(reply.status, 200);
-            for field in ["ratelimit", "ratelimit-policy", "retry-after"] {
-                assert_eq!(reply.header(field), None);
-            }
+fn clients_notice_nothing_and_operators_see_it(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let policy = "p: { algorithm: sliding_log, key: ip, limit: 2/1h, mode: shadow, reply: { status: 503 } }";
+    let tollgate = start(&origin, redis, &[policy], LOG);
+    let mut client = Client::connect(tollgate.address);
+    for _ in 0..5 {
+        let reply = client.request("GET", "/", &[], b"");
+        assert_eq!(reply.status, 200);
+        for field in ["ratelimit", "ratelimit-policy", "retry-after"] {
+            assert_eq!(reply.header(field), None);
         }
-        assert_eq!(["allowed", "shadow_denied", "denied"].map(|v| count(&tollgate, "p", v)), [2.0, 3.0, 0.0]);
-        let none = (Value::from("allowed"), Value::Null);
-        let shadow = (Value::from("shadow_denied"), Value::from("p"));
-        assert_eq!(logged(&tollgate, 5), [none.clone(), none, shadow.clone(), shadow.clone(), shadow]);
-        assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.1").status, 404);
-    });
+    }
+    assert_eq!(["allowed", "shadow_denied", "denied"].map(|v| count(&tollgate, "p", v)), [2.0, 3.0, 0.0]);
+    let none = (Value::from("allowed"), Value::Null);
+    let shadow = (Value::from("shadow_denied"), Value::from("p"));
+    assert_eq!(logged(&tollgate, 5), [none.clone(), none, shadow.clone(), shadow.clone(), shadow]);
+    assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.1").status, 404);
 }
 
-#[test]
-fn beside_a_denying_policy_a_shadow_policy_stays_hidden() {
-    on_both(|redis| {
-        let origin = Origin::ok();
-        let policies = [
-            "trial: { algorithm: single_counter, key: ip, limit: 1/1d, mode: shadow }",
-            "real: { algorithm: single_counter, key: ip, limit: 2/1h }",
-        ];
-        let tollgate = start(&origin, redis, &policies, LOG);
-        let mut client = Client::connect(tollgate.address);
-        let mut ask = || client.request("GET", "/", &[], b"");
-        let first = ask();
-        assert_eq!((first.status, first.all("ratelimit-policy")), (200, vec!["\"real\";q=2;w=3600"]));
-        assert_eq!(ask().status, 200);
-        let denied = ask();
-        assert_eq!((denied.status, denied.all("ratelimit-policy")), (429, vec!["\"real\";q=2;w=3600"]));
-        assert_eq!(denied.json()["violated-policies"], serde_json::json!(["real"]));
-        let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
-        assert!(retry_after <= 3600);
-        assert_eq!(count(&tollgate, "trial", "shadow_denied"), 2.0);
-        assert_eq!(logged(&tollgate, 3)[2], (Value::from("denied"), Value::from("trial")));
-        eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200);
-        let listed = tollgate.admin("GET", "/v1/blocked/127.0.0.1").json();
-        assert_eq!((&listed["policies"], &listed["denied"]), (&serde_json::json!(["real"]), &1.into()));
-    });
+fn beside_a_denying_policy_a_shadow_policy_stays_hidden(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let policies = [
+        "trial: { algorithm: single_counter, key: ip, limit: 1/1d, mode: shadow }",
+        "real: { algorithm: single_counter, key: ip, limit: 2/1h }",
+    ];
+    let tollgate = start(&origin, redis, &policies, LOG);
+    let mut client = Client::connect(tollgate.address);
+    let mut ask = || client.request("GET", "/", &[], b"");
+    let first = ask();
+    assert_eq!((first.status, first.all("ratelimit-policy")), (200, vec!["\"real\";q=2;w=3600"]));
+    assert_eq!(ask().status, 200);
+    let denied = ask();
+    assert_eq!((denied.status, denied.all("ratelimit-policy")), (429, vec!["\"real\";q=2;w=3600"]));
+    assert_eq!(denied.json()["violated-policies"], serde_json::json!(["real"]));
+    let retry_after: u64 = denied.header("retry-after").unwrap().parse().unwrap();
+    assert!(retry_after <= 3600);
+    assert_eq!(count(&tollgate, "trial", "shadow_denied"), 2.0);
+    assert_eq!(logged(&tollgate, 3)[2], (Value::from("denied"), Value::from("trial")));
+    eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200);
+    let listed = tollgate.admin("GET", "/v1/blocked/127.0.0.1").json();
+    assert_eq!((&listed["policies"], &listed["denied"]), (&serde_json::json!(["real"]), &1.into()));
 }
 
 #[test]

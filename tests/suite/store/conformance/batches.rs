@@ -5,7 +5,7 @@ use futures_util::future::{join, join_all};
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 use tollgate::{
     config::model::Algorithm,
-    limit::{Check, Policy, Receipt, Store, algorithm::Detail},
+    limit::{Check, Policy, Receipt, Store, Taken, algorithm::Detail},
 };
 
 use super::{ALGORITHMS, Harness, Memory, SECOND, Shared, entry, harness::refunding, policy, with};
@@ -57,7 +57,9 @@ fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
         redis.at(now);
         let requests: Vec<Vec<Check<'_>>> = requests.iter().map(|wanted| checks(policies, wanted)).collect();
         let together = redis.ask(async |store| {
-            let given = join_all(taken.iter().map(|(checks, receipt)| store.refund(checks, *receipt)));
+            let given =
+                taken.iter().map(|(checks, receipt)| Taken::all(checks, *receipt)).collect::<Vec<_>>();
+            let given = join_all(given.iter().map(|taken| store.refund(taken)));
             let decisions = join_all(requests.iter().map(|checks| store.decide(checks)));
             let (given, decisions) = join(given, decisions).await;
             given.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -73,7 +75,7 @@ fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
                 let written =
                     written.filter(|(check, verdict)| verdict.admitted && check.policy.may_refund());
                 let written: Vec<Check<'_>> = written.map(|(check, _)| check.clone()).collect();
-                taken.push((written, decision.receipt()));
+                taken.push((written, decision.receipt(0)));
             }
         }
         now += passes;

@@ -214,7 +214,7 @@ fn taken(policies: &[Policy], request: &Request, entry: Arc<Entry>, decision: &D
         checks,
         member: *member,
         entry,
-        receipt: decision.receipt(),
+        receipt: decision.receipt(0),
     })
 }
 

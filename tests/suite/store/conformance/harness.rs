@@ -16,6 +16,7 @@ use tollgate::{
     config::model::{self, Algorithm},
     limit::{
         Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Receipt, Store, StoreAdmin,
+        Taken,
         algorithm::{Detail, Kind, Member, Verdict, metadata_list::Entry},
     },
 };
@@ -125,13 +126,14 @@ impl<S: Subject> Harness<S> {
 
     /// Refunds what a decision took of these checks.
     pub(crate) fn refund(&self, checks: &[Check<'_>], receipt: Receipt) {
-        self.ask(async |store| store.refund(checks, receipt).await);
+        self.ask(async |store| store.refund(&Taken::all(checks, receipt)).await);
     }
 
     /// Refunds what was taken, and asks for the same at once.
     pub(crate) fn exchange(&self, checks: &[Check<'_>], receipt: Receipt) -> Decision {
+        let taken = Taken::all(checks, receipt);
         self.ask(async |store| {
-            let (given, decision) = join(store.refund(checks, receipt), store.decide(checks)).await;
+            let (given, decision) = join(store.refund(&taken), store.decide(checks)).await;
             given?;
             decision
         })

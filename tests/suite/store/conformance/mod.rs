@@ -22,7 +22,7 @@ mod vectors;
 use std::sync::Arc;
 
 pub(crate) use harness::{ALGORITHMS, GCRA, Harness, MINUTE, SECOND, Subject, entry, policy, with};
-pub(crate) use shared::Shared;
+pub(crate) use shared::{BehindSentinel, Clustered, Shared};
 use tollgate::{limit::ManualClock, store::memory::MemoryStore};
 
 macro_rules! store_suite {
@@ -129,3 +129,5 @@ impl Subject for Memory {
 
 store_suite!(memory, super::Memory);
 store_suite!(redis, super::Shared);
+store_suite!(sentinel, super::BehindSentinel);
+store_suite!(cluster, super::Clustered);

@@ -47,7 +47,7 @@ pub(crate) fn an_override_forgets_nothing_of_its_policy<S: Subject>() {
         let harness = Harness::<S>::new();
         harness.at(0).exhaust(&policy, "ip:1");
         let checks = [check(&other, "ip:1", 1)];
-        let receipt = harness.decide(&checks).receipt();
+        let receipt = harness.decide(&checks).receipt(0);
         // By the other rate all six are gone, and what is over is swept where others come.
         harness.at(10_000);
         if refunds {
@@ -256,7 +256,7 @@ fn compare(scale: &Scale, steps: &[Step]) -> Result<(), TestCaseError> {
             let decision = memory.decide(&checks);
             prop_assert_eq!(&redis.decide(&checks), &decision, "step {}", number);
             if decision.admitted {
-                taken.push((cost, decision.receipt()));
+                taken.push((cost, decision.receipt(0)));
             } else {
                 retry = decision.verdicts[0].retry_after.and_then(|after| now.checked_add(after));
             }

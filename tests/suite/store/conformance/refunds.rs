@@ -17,7 +17,7 @@ pub(crate) fn what_is_refunded_is_free_again<S: Subject>() {
         let policy = refunding(&policy("p", algorithm, &[(5, SECOND)]));
         harness.at(0).take(&policy, "ip:1", 1);
         let checks = [check(&policy, "ip:1", 3)];
-        let receipt = harness.at(300_000).decide(&checks).receipt();
+        let receipt = harness.at(300_000).decide(&checks).receipt(0);
         harness.at(600_000).take(&policy, "ip:1", 1);
         assert!(!harness.take(&policy, "ip:1", 1).admitted, "{algorithm:?}");
         harness.refund(&checks, receipt);
@@ -32,7 +32,7 @@ pub(crate) fn what_is_over_is_not_refunded<S: Subject>() {
         let harness = Harness::<S>::new();
         let policy = refunding(&policy("p", algorithm, &[(5, SECOND)]));
         let checks = [check(&policy, "ip:1", 3)];
-        let receipt = harness.at(0).decide(&checks).receipt();
+        let receipt = harness.at(0).decide(&checks).receipt(0);
         harness.at(5_000_000).take(&policy, "ip:1", 4);
         harness.refund(&checks, receipt);
         assert_eq!(harness.used(&policy, "ip:1"), 4, "{algorithm:?}");
@@ -50,7 +50,7 @@ pub(crate) fn a_bucket_refunds_what_cannot_have_drained<S: Subject>() {
         let harness = Harness::<S>::new();
         harness.at(0).take(&policy, "ip:1", 2);
         let checks = [check(&policy, "ip:1", 3)];
-        let receipt = harness.decide(&checks).receipt();
+        let receipt = harness.decide(&checks).receipt(0);
         let drained = u64::try_from(passed / 200_000).unwrap();
         // As many as have drained are taken by others, so that it stays full.
         assert_eq!(harness.at(passed).take(&policy, "ip:1", drained).remaining, 0);
@@ -68,7 +68,7 @@ pub(crate) fn all_that_a_request_took_is_refunded_at_once<S: Subject>() {
         .collect();
     let decision = harness.decide(&checks);
     assert!(decision.admitted);
-    harness.refund(&checks, decision.receipt());
+    harness.refund(&checks, decision.receipt(0));
     for policy in &policies {
         assert_eq!(
             (harness.used(policy, "ip:1"), harness.used(policy, "user:a")),
@@ -86,7 +86,7 @@ pub(crate) fn each_tier_is_refunded_its_own<S: Subject>() {
         let harness = Harness::<S>::new();
         let policy = refunding(&policy("p", algorithm, &[(4, SECOND), (6, 60 * SECOND)]));
         let checks = [check(&policy, "ip:1", 3)];
-        let receipt = harness.at(0).decide(&checks).receipt();
+        let receipt = harness.at(0).decide(&checks).receipt(0);
         harness.at(2_000_000).take(&policy, "ip:1", 1);
         harness.refund(&checks, receipt);
         let verdict = harness.take(&policy, "ip:1", 0);
@@ -106,7 +106,7 @@ pub(crate) fn an_entry_that_is_refunded_is_off_the_list<S: Subject>() {
         .map(|user| Check { detail: Detail::Entry(entry(START, user)), ..check(&policy, "ip:1", 1) })
         .into();
     let receipts: Vec<_> =
-        checks.iter().map(|check| harness.decide(std::slice::from_ref(check)).receipt()).collect();
+        checks.iter().map(|check| harness.decide(std::slice::from_ref(check)).receipt(0)).collect();
     let who = || -> Vec<String> {
         harness
             .entries(&policy, "ip:1")
@@ -125,7 +125,7 @@ pub(crate) fn a_refunded_value_was_not_seen<S: Subject>() {
     let harness = Harness::<S>::new();
     let policy = refunding(&policy("p", Distinct, &[(2, SECOND)]));
     let checks = [1, 2].map(|value| member_check(&policy, "ip:1", value));
-    let receipts = [0, 1].map(|index| harness.decide(&checks[index..=index]).receipt());
+    let receipts = [0, 1].map(|index| harness.decide(&checks[index..=index]).receipt(0));
     harness.refund(&checks[..1], receipts[0]);
     assert!(harness.enter(&policy, "ip:1", 3).admitted);
     assert!(harness.enter(&policy, "ip:1", 2).admitted, "it is there still");
@@ -137,7 +137,7 @@ pub(crate) fn refunds_go_before_what_is_taken<S: Subject>() {
         let harness = Harness::<S>::new();
         let policy = refunding(&policy("p", algorithm, &[(2, SECOND)]));
         let checks = [check(&policy, "ip:1", 2)];
-        let receipt = harness.decide(&checks).receipt();
+        let receipt = harness.decide(&checks).receipt(0);
         for _ in 0..3 {
             assert!(harness.exchange(&checks, receipt).admitted, "{algorithm:?}");
         }

@@ -1,6 +1,7 @@
-//! A real Redis as a subject: one server for all tests, and a prefix of its own for each store.
+//! A real Redis as a subject: one of each topology for all tests, and a prefix of its own for each store.
 
 use std::{
+    collections::BTreeMap,
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
@@ -8,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use bb8_redis::redis;
+use bb8_redis::redis::{Client, cmd};
 use tollgate::{
     config::model::{self, Algorithm},
-    limit::{Breaker, Clock, DecisionSource, ManualClock, Receipt},
-    store::redis::{RedisStore, Server},
+    limit::{Clock, DecisionSource, ManualClock, Receipt, ShardedStore},
+    store::redis::{self, RedisStore},
     telemetry::metrics::StoreMetrics,
 };
 
@@ -21,71 +22,121 @@ use super::{
     harness::{START, member_check},
     policy,
 };
-use crate::harness::Redis;
+use crate::harness::{Deployment, MASTER, Redis, Topology};
 
-/// Never dropped, and ends with this process.
-static SERVER: LazyLock<Redis> = LazyLock::new(Redis::start);
+/// A Redis that all tests on its topology share. Never dropped, and ends with this process.
+pub(crate) trait Deployed {
+    fn deployment() -> &'static Deployment;
 
-pub(crate) struct Shared;
+    /// The URLs of the servers with keys, which stay the same.
+    fn primaries() -> &'static [String];
+}
 
-/// A part of the server.
+macro_rules! deployed {
+    ($($topology:ident $name:ident;)*) => {
+        $(
+            pub(crate) struct $name;
+
+            impl Deployed for $name {
+                fn deployment() -> &'static Deployment {
+                    static DEPLOYMENT: LazyLock<Deployment> = LazyLock::new(|| Topology::$topology.start());
+                    &DEPLOYMENT
+                }
+
+                fn primaries() -> &'static [String] {
+                    static PRIMARIES: LazyLock<Vec<String>> =
+                        LazyLock::new(|| $name::deployment().primaries().into_iter().map(Redis::url).collect());
+                    &PRIMARIES
+                }
+            }
+        )*
+    };
+}
+
+deployed! {
+    Server Shared;
+    Sentinel BehindSentinel;
+    Cluster Clustered;
+}
+
+/// A part of a Redis.
 pub(crate) struct Place {
-    server: Server,
+    topology: Arc<redis::Topology>,
     config: model::Redis,
     clock: Arc<ManualClock>,
 }
 
 impl Place {
-    pub(crate) fn new(clock: Arc<ManualClock>) -> Self {
+    fn new(deployment: &Deployment, clock: Arc<ManualClock>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let config = model::Redis {
-            url: model::Secret::new(SERVER.url()),
-            tls: model::RedisTls::default(),
             // Many threads on few cores: it is not the time that is tested.
             timeout: Duration::from_secs(20),
             connections: 1,
             prefix: format!("test{}", NUMBERS.fetch_add(1, Ordering::Relaxed)),
-            breaker: model::Breaker { failures: 5, retry_after: Duration::from_secs(1) },
+            ..model::Redis::new(located(deployment))
         };
-        Self { server: Server::new(&config).unwrap(), config, clock }
+        let topology = redis::Topology::open(&config).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(topology.learn()).expect("it says where its keys are");
+        Self { topology, config, clock }
     }
 }
 
-impl Subject for Shared {
+fn located(deployment: &Deployment) -> model::RedisTopology {
+    let urls = |servers: &[Redis]| servers.iter().map(|server| model::Secret::new(server.url())).collect();
+    match deployment {
+        Deployment::Server(redis) => model::RedisTopology::Url(model::Secret::new(redis.url())),
+        Deployment::Sentinel(redis) => model::RedisTopology::Sentinel(model::Sentinel {
+            master: MASTER.to_owned(),
+            nodes: urls(&redis.sentinels),
+            user: None,
+            password: None,
+        }),
+        Deployment::Cluster(redis) => {
+            model::RedisTopology::Cluster(model::Cluster { nodes: urls(&redis.nodes), is_strict: false })
+        }
+    }
+}
+
+impl<D: Deployed> Subject for D {
     type Place = Place;
-    type Store = RedisStore;
+    type Store = ShardedStore<RedisStore>;
 
     fn place(clock: Arc<ManualClock>) -> Place {
-        Place::new(clock)
+        Place::new(D::deployment(), clock)
     }
 
-    fn store(place: &Place) -> RedisStore {
-        let breaker = Arc::new(Breaker::new(place.config.breaker.failures));
+    fn store(place: &Place) -> Self::Store {
         let clock: Arc<dyn Clock> = Arc::clone(&place.clock) as _;
-        RedisStore::new(
-            place.server.clone(),
+        ShardedStore::new(RedisStore::new(
+            Arc::clone(&place.topology),
             &place.config,
-            breaker,
             Arc::new(StoreMetrics::default()),
             Some(clock),
-        )
+        ))
     }
 
     fn dump(place: &Place) -> String {
-        let mut redis = redis::Client::open(SERVER.url()).unwrap().get_connection().unwrap();
         let pattern = format!("{}:*", place.config.prefix);
-        let mut keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg(pattern).query(&mut redis).unwrap();
-        keys.sort_unstable();
-        let mut all = String::new();
-        for key in keys {
-            let ask = |command| redis::cmd(command).arg(&key).to_owned();
-            let value: Option<Vec<u8>> = ask("DUMP").query(&mut redis).unwrap();
-            let expires: i64 = ask("PEXPIRETIME").query(&mut redis).unwrap();
-            all += &format!("{} {value:02x?} {expires}\n", String::from_utf8_lossy(&key));
+        let mut all = BTreeMap::new();
+        for url in D::primaries() {
+            let mut redis = Client::open(url.as_str()).unwrap().get_connection().unwrap();
+            let keys: Vec<Vec<u8>> = cmd("KEYS").arg(&pattern).query(&mut redis).unwrap();
+            for key in keys {
+                let ask = |command| cmd(command).arg(&key).to_owned();
+                let value: Option<Vec<u8>> = ask("DUMP").query(&mut redis).unwrap();
+                let expires: i64 = ask("PEXPIRETIME").query(&mut redis).unwrap();
+                let text = format!("{} {value:02x?} {expires}\n", String::from_utf8_lossy(&key));
+                all.insert(key, text);
+            }
         }
-        all
+        all.into_values().collect()
     }
 }
+
+/// The one server of [`Shared`].
+static SERVER: LazyLock<&Redis> = LazyLock::new(|| Shared::deployment().primaries()[0]);
 
 #[test]
 fn a_log_from_which_units_were_taken_by_hand_goes_on() {

@@ -59,7 +59,7 @@ impl<S: Subject> Replay<'_, S> {
         for time in 1..=step.times {
             let decision = self.harness.decide(&checks);
             if let Some(token) = step.lease {
-                self.leases.insert(token, decision.receipt());
+                self.leases.insert(token, decision.receipt(0));
             }
             let Some(admitted) = step.admitted else { continue };
             self.compare("admitted", admitted, decision.admitted);

@@ -1,6 +1,6 @@
 //! Figures that are read at a glance.
 
-use super::super::terminal::span;
+use super::terminal::span;
 use crate::telemetry::time;
 
 /// Per second: `0`, `0.25`, `12.5`, `1250`; `-` where it is not known.

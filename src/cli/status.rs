@@ -1,0 +1,179 @@
+//! `tollgate status`: how a running Tollgate and the servers of its store are doing.
+
+use std::{fmt::Write, process::ExitCode, time::Duration};
+
+use http::Method;
+
+use super::{
+    client::{self, Options},
+    format::{latency, uptime},
+    terminal::{moment, printable, table},
+};
+use crate::admin::dto::{Status, StoreNode, StoreStatus};
+
+/// Show the version, configuration, store and warnings of a running Tollgate
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Asks the admin port and prints its answer. The exit code is 1 where there is none.
+pub(super) fn run(args: &Args) -> ExitCode {
+    client::print_result(client::request(&args.options, Method::GET, "/v1/status", text))
+}
+
+fn text(status: &Status) -> String {
+    let configuration = &status.configuration;
+    let (version, up) = (printable(&status.version), uptime(&status.uptime));
+    let mut text = format!("tollgate {version}, up {}, {}\n", printable(&up), phase(status));
+    let mut line = |name: &str, value: &str| {
+        let _infallible = writeln!(text, "{name:<15}{}", printable(value));
+    };
+    line("configuration", &format!("{}, loaded {}", configuration.hash, moment(&configuration.loaded)));
+    if let Some((time, error)) =
+        configuration.last_reload.as_ref().and_then(|reload| Some((&reload.time, reload.error.as_ref()?)))
+    {
+        line("reload failed", &format!("{}: {error}", moment(time)));
+    }
+    line("listeners", &status.listeners.join(", "));
+    line("workers", &status.workers.to_string());
+    line("store", &store(&status.store));
+    for warning in &status.warnings {
+        line("warning", warning);
+    }
+    match status.store.nodes() {
+        [] => text,
+        nodes => format!("{text}\n{}", table(NODE_COLUMNS, nodes.iter().map(node_row))),
+    }
+}
+
+const NODE_COLUMNS: [&str; 8] =
+    ["NODE", "ROLE", "SLOTS", "ROUND TRIP", "LAG", "DECISIONS/S", "VERSION", "STATE"];
+
+fn node_row(node: &StoreNode) -> [String; 8] {
+    let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    let role = node.role.as_deref().unwrap_or("-");
+    let role = match &node.primary {
+        Some(primary) => format!("{role} of {primary}"),
+        None => role.to_owned(),
+    };
+    let state = match &node.failure {
+        Some(failure) => format!("{}: {failure}", state(node)),
+        None => state(node),
+    };
+    [
+        node.address.clone(),
+        role,
+        or_dash(node.slots_in_short()),
+        latency(node.latency_us.map(|micros| Duration::from_micros(micros).as_secs_f64())),
+        or_dash(node.lag_bytes.map(|bytes| format!("{bytes} B")).unwrap_or_default()),
+        node.decisions_per_second.to_string(),
+        or_dash(node.version.clone().unwrap_or_default()),
+        state,
+    ]
+}
+
+/// `up`, `down`, `breaker open`
+fn state(node: &StoreNode) -> String {
+    node.state.replace('_', " ")
+}
+
+/// `ready`, `draining` or `not ready`.
+pub(super) fn phase(status: &Status) -> &'static str {
+    match status {
+        status if status.draining => "draining",
+        status if status.ready => "ready",
+        _ => "not ready",
+    }
+}
+
+/// The store in words: `redis, master, 250ms, breaker closed, 2 instances`. Of several servers, instead of the role:
+/// `cluster, 5/6 up`.
+pub(super) fn store(store: &StoreStatus) -> String {
+    let StoreStatus { topology, keys, shared, .. } = store;
+    let Some(shared) = shared else { return format!("{topology}, {keys} keys") };
+    let servers = match shared.nodes.as_slice() {
+        [] | [_] => shared.role.clone().unwrap_or_else(|| "unreachable".to_owned()),
+        nodes => format!("{}/{} up", store.nodes_up(), nodes.len()),
+    };
+    let latency = shared.latency.as_deref().unwrap_or("no answer");
+    let plural = if shared.instances == 1 { "" } else { "s" };
+    let (breaker, instances) = (&shared.breaker, shared.instances);
+    format!("{topology}, {servers}, {latency}, breaker {breaker}, {instances} instance{plural}")
+}
+
+/// Of several servers those that fail: `10.0.0.2:6379 (down), 10.0.0.4:6379 (breaker open)`.
+pub(super) fn failing_nodes(store: &StoreStatus) -> Option<String> {
+    let nodes = store.nodes();
+    let failing = nodes.iter().filter(|node| nodes.len() > 1 && node.is_failing());
+    let listed = failing.map(|node| format!("{} ({})", node.address, state(node))).collect::<Vec<_>>();
+    (!listed.is_empty()).then(|| listed.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::client::testing::options, *};
+    use crate::{
+        admin::testing::Harness,
+        telemetry::{
+            metrics::{StoreFacts, StoreTopology},
+            testing::cluster,
+        },
+    };
+
+    fn shown(harness: &Harness) -> String {
+        client::request(&options(harness.address, None), Method::GET, "/v1/status", text).unwrap()
+    }
+
+    #[test]
+    fn each_redis_server_of_a_cluster_is_a_row() {
+        let harness = Harness::with_store(cluster());
+        assert_eq!(
+            shown(&harness),
+            format!(
+                "\
+tollgate {}, up 0s, ready
+configuration  abc123, loaded 2026-07-03 12:00:01
+listeners      127.0.0.1:8080
+workers        1
+store          cluster, 1/4 up, 1ms, breaker closed, 2 instances
+warning        mind the gap
+
+NODE           ROLE                      SLOTS              ROUND TRIP  LAG     DECISIONS/S  VERSION  STATE
+10.0.0.1:6379  primary                   0-8192             0.3ms       -       40           7.2.4    up
+10.0.0.2:6379  primary                   8193-16382, 16383  -           -       0            -        breaker open: Connection refused
+10.0.0.3:6379  -                         -                  -           -       0            -        unknown
+10.0.0.4:6379  replica of 10.0.0.1:6379  -                  -           4096 B  0            -        down: no connection within 1s
+",
+                env!("CARGO_PKG_VERSION")
+            )
+        );
+    }
+
+    #[test]
+    fn one_server_has_a_row_and_its_role_in_the_summary() {
+        let one =
+            StoreFacts { topology: StoreTopology::Single, nodes: cluster().nodes[..1].into(), ..cluster() };
+        let shown = shown(&Harness::with_store(one));
+        assert!(
+            shown.contains("store          redis, master, 1ms, breaker closed, 2 instances\n"),
+            "{shown}"
+        );
+        assert_eq!(shown.lines().filter(|line| line.starts_with("10.0.0.1:6379")).count(), 1, "{shown}");
+    }
+
+    #[test]
+    fn without_redis_there_are_no_servers() {
+        let shown = shown(&Harness::start(None));
+        assert!(shown.contains("store          memory, 0 keys\n") && !shown.contains("NODE"), "{shown}");
+    }
+
+    #[test]
+    fn more_than_three_ranges_of_slots_are_counted() {
+        let mut facts = cluster();
+        facts.nodes[0].slots = vec![(0, 1), (3, 4), (6, 6), (8, 9), (11, 12)];
+        let shown = shown(&Harness::with_store(facts));
+        assert!(shown.contains("  0-1, 3-4, 6 and 2 more  "), "{shown}");
+    }
+}

@@ -1,0 +1,486 @@
+//! The outer layer of a worker's store: takes a request apart whose limits are with several nodes of a cluster.
+//!
+//! No call decides atomically over limits of several nodes. So the checks are decided shard by shard, each atomically. The
+//! client's address comes first: only if it is admitted the other shards are asked, all at once. If one of them denies, what
+//! the others took is refunded. Until then other requests see too much as taken, never too little: a cluster may deny too
+//! much for the length of a round trip, and never admits too much.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use smallvec::SmallVec;
+
+use super::{
+    Check, ClearedLimit, Decision, DecisionSource, LimitUsage, Policy, Receipt, Store, StoreAdmin, Taken,
+    Unavailable,
+    algorithm::{Verdict, metadata_list::Entry},
+};
+
+/// What identifiers by the client's address begin with.
+const ADDRESS: &str = "ip:";
+
+/// Wraps a store that decides together over the checks of one shard alone. If there is only one shard, it adds nothing.
+#[derive(Debug)]
+pub struct ShardedStore<S>(S);
+
+/// The indices of checks that are decided together.
+type Group = SmallVec<[usize; 2]>;
+
+/// What one shard has answered.
+struct Part {
+    group: Group,
+    answer: Result<Decision, Unavailable>,
+}
+
+impl Part {
+    fn is_admitted(&self) -> bool {
+        self.answer.as_ref().is_ok_and(|decision| decision.admitted)
+    }
+}
+
+impl<S: Store> ShardedStore<S> {
+    /// Wraps `store`.
+    pub fn new(store: S) -> Self {
+        Self(store)
+    }
+
+    async fn decide_apart(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        if let Some(denial) = self.0.known_denial(checks) {
+            return Ok(denial);
+        }
+        let groups = self.groups(checks);
+        if groups.len() == 1 {
+            match self.0.decide(checks).await {
+                Err(Unavailable::Moving) => {}
+                answer => return answer,
+            }
+        }
+        let parts = self.decide_groups(checks, groups).await;
+        self.merge(checks, parts).await
+    }
+
+    /// The checks by shard, that of the client's address first.
+    fn groups(&self, checks: &[Check<'_>]) -> SmallVec<[Group; 2]> {
+        let mut groups: SmallVec<[(u32, Group); 2]> = SmallVec::new();
+        for (index, check) in checks.iter().enumerate() {
+            let shard = self.0.shard(check);
+            match groups.iter_mut().find(|(known, _)| *known == shard) {
+                Some((_, group)) => group.push(index),
+                None => groups.push((shard, Group::from_slice(&[index]))),
+            }
+        }
+        let has_address = |group: &Group| group.iter().any(|&index| is_by_address(&checks[index]));
+        if let Some(first) = groups.iter().position(|(_, group)| has_address(group)) {
+            groups.swap(0, first);
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// Decides over groups of checks, until one denies.
+    async fn decide_groups(&self, checks: &[Check<'_>], groups: SmallVec<[Group; 2]>) -> Vec<Part> {
+        let mut parts = Vec::with_capacity(groups.len());
+        let mut rest = groups;
+        let begins_with_address =
+            rest.first().is_some_and(|group| group.iter().any(|&index| is_by_address(&checks[index])));
+        if rest.len() > 1 && begins_with_address {
+            let first = rest.remove(0);
+            parts.extend(self.decide_group(checks, first).await);
+            if !parts.iter().all(Part::is_admitted) {
+                return parts;
+            }
+        }
+        let asked = rest.into_iter().map(|group| self.decide_group(checks, group));
+        parts.extend(join_all(asked).await.into_iter().flatten());
+        parts
+    }
+
+    /// Decides over checks of one shard: together, or one by one while their slot is being moved.
+    async fn decide_group(&self, checks: &[Check<'_>], group: Group) -> SmallVec<[Part; 1]> {
+        let answer = self.0.decide(&select(checks, &group)).await;
+        if !matches!(answer, Err(Unavailable::Moving)) || group.len() == 1 {
+            return SmallVec::from_iter([Part { group, answer }]);
+        }
+        let mut parts = SmallVec::new();
+        for index in group {
+            let group = Group::from_slice(&[index]);
+            let answer = self.0.decide(&select(checks, &group)).await;
+            let part = Part { group, answer };
+            let is_admitted = part.is_admitted();
+            parts.push(part);
+            if !is_admitted {
+                break;
+            }
+        }
+        parts
+    }
+
+    /// One decision of all parts. What some of them took is refunded if another denies.
+    async fn merge(&self, checks: &[Check<'_>], parts: Vec<Part>) -> Result<Decision, Unavailable> {
+        let admitted = parts.iter().all(Part::is_admitted);
+        if !admitted {
+            self.refund_parts(checks, &parts).await;
+        }
+        // Over checks that were not decided nothing is known, and nothing was taken.
+        let not_asked = Receipt { source: DecisionSource::LocalDenial, time: 0 };
+        let mut receipts = vec![not_asked; checks.len()].into_boxed_slice();
+        let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
+        let mut deciding: Option<Receipt> = None;
+        for Part { group, answer } in parts {
+            let decision = answer?;
+            for (nth, index) in group.into_iter().enumerate() {
+                let verdict = decision.verdicts.get(nth).copied().unwrap_or(Verdict::UNKNOWN);
+                let cost = if decision.admitted && !admitted { checks[index].cost } else { 0 };
+                verdicts[index] = after_refund(verdict, cost);
+                receipts[index] = decision.receipt(nth);
+            }
+            let receipt = Receipt { source: decision.source, time: decision.time };
+            let decides = match deciding {
+                None => true,
+                // A part that denies decides, else one that had to do without its shard.
+                Some(known) if admitted => {
+                    known.source != DecisionSource::Fallback
+                        && matches!(receipt.source, DecisionSource::Fallback | DecisionSource::Store)
+                }
+                Some(_) => !decision.admitted,
+            };
+            if decides {
+                deciding = Some(receipt);
+            }
+        }
+        let Receipt { source, time } = deciding.unwrap_or(not_asked);
+        Ok(Decision { admitted, source, time, verdicts, parts: Some(receipts) })
+    }
+
+    /// Refunds what was taken, once: what was not confirmed may have been done.
+    async fn refund_parts(&self, checks: &[Check<'_>], parts: &[Part]) {
+        let admitted = parts.iter().filter_map(|part| {
+            let decision = part.answer.as_ref().ok().filter(|decision| decision.admitted)?;
+            Some((&part.group, decision))
+        });
+        let taken = admitted.flat_map(|(group, decision)| {
+            let each = group.iter().zip(&decision.verdicts).enumerate();
+            each.filter(|(_, (index, verdict))| has_taken(&checks[**index], verdict)).map(
+                |(nth, (&index, _))| Taken { check: checks[index].clone(), receipt: decision.receipt(nth) },
+            )
+        });
+        let taken: SmallVec<[Taken<'_>; 2]> = taken.collect();
+        if taken.is_empty() {
+            return;
+        }
+        if let Err(error) = self.refund(&taken).await {
+            tracing::debug!(%error, "can't refund what another shard has denied: it expires instead");
+        }
+    }
+}
+
+fn is_by_address(check: &Check<'_>) -> bool {
+    check.identifier.starts_with(ADDRESS)
+}
+
+fn select<'a>(checks: &[Check<'a>], group: &[usize]) -> SmallVec<[Check<'a>; 2]> {
+    group.iter().map(|&index| checks[index].clone()).collect()
+}
+
+/// Whether an admitted check took something that a refund can give back.
+fn has_taken(check: &Check<'_>, verdict: &Verdict) -> bool {
+    verdict.admitted && *verdict != Verdict::UNKNOWN && check.cost > 0 && !verdict.renews
+}
+
+/// The verdict of a check whose units were refunded.
+fn after_refund(verdict: Verdict, cost: u64) -> Verdict {
+    if verdict == Verdict::UNKNOWN {
+        return verdict;
+    }
+    Verdict { remaining: verdict.remaining.saturating_add(cost).min(verdict.limit), ..verdict }
+}
+
+impl<S: Store> Store for ShardedStore<S> {
+    async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        if checks.len() < 2 || !self.0.is_sharded() {
+            return self.0.decide(checks).await;
+        }
+        // Boxed, so that it takes no room in the futures of all other requests.
+        Box::pin(self.decide_apart(checks)).await
+    }
+
+    async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+        if checks.len() < 2 || !self.0.is_sharded() {
+            return self.0.look(checks).await;
+        }
+        let looks = self.groups(checks).into_iter().map(|group| async {
+            match self.0.look(&select(checks, &group)).await {
+                Err(Unavailable::Moving) if group.len() > 1 => {
+                    let each = group.iter().map(|&index| async move {
+                        let group = Group::from_slice(&[index]);
+                        Part { answer: self.0.look(&select(checks, &group)).await, group }
+                    });
+                    join_all(each).await
+                }
+                answer => vec![Part { group, answer }],
+            }
+        });
+        let parts: Vec<Part> = join_all(looks).await.into_iter().flatten().collect();
+        let admitted = parts.iter().all(Part::is_admitted);
+        let mut verdicts: SmallVec<[Verdict; 2]> = SmallVec::from_elem(Verdict::UNKNOWN, checks.len());
+        let (mut source, mut time) = (DecisionSource::Store, 0);
+        for Part { group, answer } in parts {
+            let decision = answer?;
+            for (index, verdict) in group.into_iter().zip(decision.verdicts) {
+                let cost = if decision.admitted && !admitted { checks[index].cost } else { 0 };
+                verdicts[index] = after_refund(verdict, cost);
+            }
+            time = time.max(decision.time);
+            if decision.source == DecisionSource::Fallback {
+                source = DecisionSource::Fallback;
+            }
+        }
+        Ok(Decision { admitted, source, time, verdicts, parts: None })
+    }
+
+    async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+        if taken.len() < 2 || !self.0.is_sharded() {
+            return self.0.refund(taken).await;
+        }
+        // One by one: a refund is rare, and has to find its way while slots are being moved.
+        let refunds = join_all(taken.iter().map(|taken| self.0.refund(std::slice::from_ref(taken)))).await;
+        refunds.into_iter().collect()
+    }
+
+    fn shard(&self, check: &Check<'_>) -> u32 {
+        self.0.shard(check)
+    }
+
+    fn is_sharded(&self) -> bool {
+        self.0.is_sharded()
+    }
+
+    fn known_denial(&self, checks: &[Check<'_>]) -> Option<Decision> {
+        self.0.known_denial(checks)
+    }
+
+    fn must_finish(&self, checks: &[Check<'_>]) -> bool {
+        checks.len() > 1 && self.0.is_sharded()
+    }
+}
+
+impl<S: StoreAdmin> StoreAdmin for ShardedStore<S> {
+    async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
+        self.0.peek(policy, identifier).await
+    }
+
+    async fn entries(&self, policy: &Policy, identifier: &str) -> Result<Vec<Arc<Entry>>, Unavailable> {
+        self.0.entries(policy, identifier).await
+    }
+
+    async fn reset(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
+        self.0.reset(policies, identifier).await
+    }
+
+    async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
+        self.0.clear(policies, identifier).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, time::Duration};
+
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::{
+        config::model::{self, Algorithm, KeyPart, KeyRecipe, Rate},
+        limit::{ManualClock, PolicyId, algorithm::Detail},
+        store::memory::MemoryStore,
+    };
+
+    const IDENTIFIERS: [&str; 5] = ["ip:1", "ip:2", "user:a", "user:b", "ip:1+path:/a"];
+
+    /// A memory whose shards are kinds of identifiers. It decides over one shard at a time.
+    struct Apart {
+        memory: MemoryStore,
+        asked: Cell<usize>,
+        /// A shard that does not answer.
+        away: Cell<Option<u32>>,
+        /// Whether keys are with several nodes, so that each must be asked for by itself.
+        is_moving: Cell<bool>,
+    }
+
+    impl Apart {
+        fn check(&self, checks: &[Check<'_>]) -> Result<(), Unavailable> {
+            self.asked.set(self.asked.get() + 1);
+            let shards: Vec<u32> = checks.iter().map(|check| self.shard(check)).collect();
+            assert!(shards.windows(2).all(|pair| pair[0] == pair[1]), "{checks:?}");
+            match () {
+                () if self.is_moving.get() && checks.len() > 1 => Err(Unavailable::Moving),
+                () if self.away.get().is_some_and(|away| shards.contains(&away)) => Err(Unavailable::Timeout),
+                () => Ok(()),
+            }
+        }
+    }
+
+    impl Store for Apart {
+        async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+            self.check(checks)?;
+            self.memory.decide(checks).await
+        }
+
+        async fn look(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
+            self.check(checks)?;
+            self.memory.look(checks).await
+        }
+
+        async fn refund(&self, taken: &[Taken<'_>]) -> Result<(), Unavailable> {
+            self.memory.refund(taken).await
+        }
+
+        fn shard(&self, check: &Check<'_>) -> u32 {
+            check.identifier.bytes().take_while(|byte| *byte != b'+').map(u32::from).sum()
+        }
+
+        fn is_sharded(&self) -> bool {
+            true
+        }
+    }
+
+    fn sharded(clock: &Arc<ManualClock>) -> ShardedStore<Apart> {
+        let memory = MemoryStore::new(1_000, Arc::clone(clock) as _);
+        ShardedStore::new(Apart {
+            memory,
+            asked: Cell::new(0),
+            away: Cell::new(None),
+            is_moving: Cell::new(false),
+        })
+    }
+
+    fn policy(id: u32, algorithm: Algorithm, limit: u64) -> Policy {
+        let tiers = vec![Rate { limit, window: Duration::from_secs(60) }];
+        let config = model::Policy::new("p", algorithm, vec![KeyRecipe(vec![KeyPart::Ip])], tiers);
+        Policy::new(&config, PolicyId(id))
+    }
+
+    const ALGORITHMS: [Algorithm; 9] = [
+        Algorithm::SingleCounter,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingLog,
+        Algorithm::MetadataList,
+        Algorithm::SlidingCounter,
+        Algorithm::Gcra { burst: 3, delay: Duration::ZERO },
+        Algorithm::SlidingWindow { buckets: 10 },
+        Algorithm::Concurrency,
+        Algorithm::Distinct,
+    ];
+
+    fn check<'a>(policy: &'a Policy, identifier: &str, member: u128) -> Check<'a> {
+        Check { policy, identifier: identifier.into(), cost: 1, detail: Detail::Member(member) }
+    }
+
+    /// Runs what never waits: the stores here are memory.
+    fn now<T>(future: impl Future<Output = T>) -> T {
+        let mut future = std::pin::pin!(future);
+        match future.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())) {
+            std::task::Poll::Ready(output) => output,
+            std::task::Poll::Pending => unreachable!("memory never waits"),
+        }
+    }
+
+    fn used(store: &ShardedStore<Apart>, policy: &Policy, identifier: &str) -> u64 {
+        store.0.memory.peek_now(policy, identifier).used
+    }
+
+    #[test]
+    fn what_another_shard_denies_is_refunded() {
+        for algorithm in ALGORITHMS {
+            let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+            let (store, policies) =
+                (sharded(&clock), [policy(1, algorithm, 3), policy(2, Algorithm::FixedWindow, 1)]);
+            let decide = |member| {
+                let checks = [check(&policies[0], "ip:1", member), check(&policies[1], "user:a", member)];
+                now(store.decide(&checks)).unwrap()
+            };
+            assert!(decide(1).admitted, "{algorithm:?}");
+            let denied = decide(2);
+            assert!(!denied.admitted && denied.verdicts[0].admitted && !denied.verdicts[1].admitted);
+            assert_eq!(used(&store, &policies[0], "ip:1"), 1, "{algorithm:?}");
+            assert_eq!((denied.verdicts[0].remaining, denied.source), (2, DecisionSource::Store));
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_denied_takes_nothing_of_others() {
+        let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+        let (store, policy) = (sharded(&clock), policy(1, Algorithm::SlidingLog, 1));
+        let checks = [check(&policy, "user:a", 1), check(&policy, "ip:1", 1)];
+        assert!(now(store.decide(&checks)).unwrap().admitted);
+        store.0.asked.set(0);
+        let checks = [check(&policy, "user:b", 1), check(&policy, "ip:1", 1)];
+        let denied = now(store.decide(&checks)).unwrap();
+        assert_eq!((denied.admitted, denied.verdicts[0]), (false, Verdict::UNKNOWN));
+        assert_eq!((store.0.asked.get(), used(&store, &policy, "user:b")), (1, 0), "it was not asked");
+    }
+
+    #[test]
+    fn a_member_that_is_counted_already_stays_counted() {
+        let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+        let store = sharded(&clock);
+        let (values, full) = (policy(1, Algorithm::Distinct, 3), policy(2, Algorithm::FixedWindow, 1));
+        assert!(now(store.decide(&[check(&values, "ip:1", 7)])).unwrap().admitted);
+        assert!(now(store.decide(&[check(&full, "user:a", 0)])).unwrap().admitted);
+        let denied = now(store.decide(&[check(&values, "ip:1", 7), check(&full, "user:a", 0)])).unwrap();
+        assert!(!denied.admitted);
+        assert_eq!(used(&store, &values, "ip:1"), 1);
+    }
+
+    #[test]
+    fn a_shard_that_is_away_leaves_nothing_taken_elsewhere() {
+        let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+        let (store, policy) = (sharded(&clock), policy(1, Algorithm::FixedWindow, 5));
+        let checks = [check(&policy, "ip:1", 0), check(&policy, "user:a", 0)];
+        store.0.away.set(Some(store.shard(&checks[1])));
+        assert_eq!(now(store.decide(&checks)), Err(Unavailable::Timeout));
+        assert_eq!(used(&store, &policy, "ip:1"), 0);
+    }
+
+    /// For each check, a policy, an identifier and a member; and whether keys are with several nodes.
+    type Request = (Vec<(usize, usize, u128)>, bool);
+
+    /// Requests of up to four checks.
+    fn requests() -> impl Strategy<Value = Vec<Request>> {
+        // Values of `distinct` that are seen again become the newest, even if the request is denied.
+        let check = (0..8_usize, 0..IDENTIFIERS.len(), 0..1_000_u128);
+        vec((vec(check, 1..5), any::<bool>()), 1..60)
+    }
+
+    proptest! {
+        /// One request after the other is decided as by one store that holds all limits.
+        #[test]
+        fn requests_are_decided_as_by_one_store(requests in requests()) {
+            let clock = Arc::new(ManualClock::new(1_800_000_000_000_000));
+            let (store, whole) = (sharded(&clock), MemoryStore::new(1_000, Arc::clone(&clock) as _));
+            let policies: Vec<Policy> =
+                (0..).zip(ALGORITHMS).map(|(id, algorithm)| policy(id, algorithm, 4)).collect();
+            for (number, (request, is_moving)) in requests.iter().enumerate() {
+                clock.set(1_800_000_000_000_000 + number as i64 * 1_000_000);
+                store.0.is_moving.set(*is_moving);
+                let mut checks: Vec<Check<'_>> = Vec::new();
+                for &(policy, identifier, member) in request {
+                    let check = check(&policies[policy], IDENTIFIERS[identifier], member * 1_000 + number as u128);
+                    let is_new = |known: &Check<'_>| {
+                        (known.policy.id, &known.identifier) != (check.policy.id, &check.identifier)
+                    };
+                    if checks.iter().all(is_new) {
+                        checks.push(check);
+                    }
+                }
+                let (apart, together) = (now(store.decide(&checks)).unwrap(), whole.decide_now(&checks));
+                prop_assert_eq!(apart.admitted, together.admitted, "{:?}", checks);
+                for policy in &policies {
+                    for identifier in IDENTIFIERS {
+                        let together = whole.peek_now(policy, identifier).used;
+                        prop_assert_eq!(used(&store, policy, identifier), together, "{} {:?}", identifier, policy.kind);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The probes: they find out which servers answer, and what each is.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::Arc,
+    time::Duration,
+};
+
+use bb8_redis::redis::{self, RedisResult, aio::MultiplexedConnection};
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{MonitorConfig, heartbeat::Heartbeat, server_status, time::jittered};
+use crate::{
+    limit::Clock,
+    store::redis::{Failure, Node, RoutedConnection, check_server, load_script, read_replicas},
+    telemetry::metrics::StoreFailure,
+};
+
+/// From one probe of a server to the next.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How often the breaker is looked at.
+const BREAKER_POLL: Duration = Duration::from_millis(50);
+/// For finding out what a server is.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
+/// Checks that must find no key evicted before that is no longer warned of.
+const QUIET_CHECKS: u32 = 10;
+/// How often the replicas of a server are looked at, where there are several servers.
+const REPLICAS_EVERY: Duration = Duration::from_secs(2);
+
+/// The probes of all servers that decide.
+pub(super) struct Probes<'a> {
+    config: &'a MonitorConfig,
+    heartbeat: Heartbeat<'a>,
+    probes: RefCell<Vec<Rc<Probe>>>,
+}
+
+/// The probe of one server.
+struct Probe {
+    node: Arc<Node>,
+    /// Of the last probe, if that went well.
+    connection: RefCell<Option<MultiplexedConnection>>,
+    next_at: Cell<Instant>,
+    check_at: Cell<Instant>,
+    replicas_at: Cell<Instant>,
+    /// The decisions that the server had answered, and when that was.
+    decisions: Cell<(Instant, u64)>,
+}
+
+impl<'a> Probes<'a> {
+    pub(super) fn new(config: &'a MonitorConfig, heartbeat: Heartbeat<'a>) -> Self {
+        Self { config, heartbeat, probes: RefCell::default() }
+    }
+
+    /// A connection to the server that has `key`, if that answered a moment ago.
+    pub(super) fn connection(&self, key: &str) -> Option<RoutedConnection> {
+        let topology = &self.config.topology;
+        let node = topology.owner_of(key.as_bytes()).filter(|node| !node.breaker.is_open())?;
+        let probes = self.probes.borrow();
+        let probe = probes.iter().find(|probe| Arc::ptr_eq(&probe.node, &node))?;
+        let connection = probe.connection.borrow().clone()?;
+        Some(RoutedConnection::new(Arc::clone(topology), connection, node.address.clone()))
+    }
+
+    /// Goes on for as long as it is polled.
+    pub(super) async fn run(&self) {
+        let topology = &self.config.topology;
+        let mut changes = topology.changes();
+        loop {
+            changes.borrow_and_update();
+            let probes = self.renew();
+            let has_same_nodes = || {
+                let map = topology.map();
+                let is_probed = |node| probes.iter().any(|probe| Arc::ptr_eq(&probe.node, node));
+                map.nodes.len() == probes.len() && map.nodes.iter().all(is_probed)
+            };
+            let changed = async {
+                // Slots that move change the map as well, maybe more often than a probe takes.
+                while has_same_nodes() {
+                    if changes.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+            };
+            let runs = join_all(probes.iter().map(|probe| self.probe(probe)));
+            tokio::select! {
+                _ = runs, if !probes.is_empty() => {}
+                () = changed => {}
+            }
+        }
+    }
+
+    /// A probe for each server that there is now.
+    fn renew(&self) -> Vec<Rc<Probe>> {
+        let map = self.config.topology.map();
+        let mut probes = self.probes.borrow_mut();
+        let known = std::mem::take(&mut *probes);
+        *probes = map
+            .nodes
+            .iter()
+            .map(|node| {
+                let known = known.iter().find(|probe| Arc::ptr_eq(&probe.node, node));
+                known.cloned().unwrap_or_else(|| Rc::new(Probe::new(Arc::clone(node))))
+            })
+            .collect();
+        probes.clone()
+    }
+
+    /// Probes one server for as long as it is polled.
+    async fn probe(&self, probe: &Probe) {
+        loop {
+            self.wait_for_next(probe).await;
+            let result = self.beat(probe).await;
+            probe.next_at.set(Instant::now() + jittered(INTERVAL));
+            self.record(probe, result);
+        }
+    }
+
+    /// Waits until the next probe is due. While the circuit breaker is open, that is `retry_after` after the breaker was seen
+    /// to be open.
+    async fn wait_for_next(&self, probe: &Probe) {
+        let retry_after = jittered(self.config.redis.breaker.retry_after);
+        let mut opened = None;
+        loop {
+            let now = Instant::now();
+            if probe.node.breaker.is_open() {
+                opened.get_or_insert(now);
+            }
+            let due = opened.map_or(probe.next_at.get(), |opened| opened + retry_after);
+            if due <= now {
+                return;
+            }
+            sleep((due - now).min(BREAKER_POLL)).await;
+        }
+    }
+
+    /// One probe, on a connection that may have to be made. Gives how long it took.
+    async fn beat(&self, probe: &Probe) -> Result<Duration, Failure> {
+        // Others ask on it meanwhile.
+        let known = probe.connection.borrow().clone();
+        if let Some(connection) = known {
+            match self.beat_on(probe, connection).await {
+                // It ended meanwhile, as it does when the server is started anew: that says nothing of the server.
+                Err(failure) if failure.kind == StoreFailure::Connection => {}
+                result => return result,
+            }
+        }
+        let mut connection = probe.node.server.connect().await?;
+        self.check(probe, &mut connection, true).await?;
+        // So that no decision has to. One that finds it gone loads it again.
+        let _refused = load_script(&mut connection).await;
+        // It may have come back empty.
+        self.config.registry.republish_all(self.config.clock.now());
+        self.beat_on(probe, connection).await
+    }
+
+    /// One probe. The connection is kept if it serves.
+    async fn beat_on(&self, probe: &Probe, connection: MultiplexedConnection) -> Result<Duration, Failure> {
+        let result = self.exchange(probe, connection.clone()).await;
+        // A server that has no memory answers all the same: another connection would not help.
+        let serves = result.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory);
+        probe.connection.replace(serves.then_some(connection));
+        result
+    }
+
+    /// Takes no longer than a decision may.
+    async fn exchange(
+        &self,
+        probe: &Probe,
+        mut connection: MultiplexedConnection,
+    ) -> Result<Duration, Failure> {
+        if probe.check_at.get() <= Instant::now() {
+            self.check(probe, &mut connection, false).await?;
+        }
+        if probe.replicas_at.get() <= Instant::now() && self.has_replicas() {
+            probe.replicas_at.set(Instant::now() + REPLICAS_EVERY);
+            let replicas = timeout(CHECK_TIMEOUT, read_replicas(&mut connection, &probe.node.address.host));
+            probe.node.seen.lock().replicas = replicas.await.map_err(|_| Failure::silent())??;
+        }
+        let begun = Instant::now();
+        let topology = &self.config.topology;
+        let owner = topology.owner_of(self.heartbeat.key().as_bytes());
+        if owner.is_some_and(|owner| Arc::ptr_eq(&owner, &probe.node)) {
+            let address = probe.node.address.clone();
+            self.heartbeat
+                .beat(&mut RoutedConnection::new(Arc::clone(topology), connection, address))
+                .await?;
+        } else {
+            let ping = async {
+                let pong: RedisResult<()> = redis::cmd("PING").query_async(&mut connection).await;
+                pong
+            };
+            timeout(self.config.redis.timeout, ping).await.map_err(|_| Failure::timeout())??;
+        }
+        Ok(begun.elapsed())
+    }
+
+    fn has_replicas(&self) -> bool {
+        self.config.topology.is_cluster() || self.config.topology.has_sentinels()
+    }
+
+    /// Finds out what the server is. `is_first`: nothing was asked on this connection before.
+    async fn check(
+        &self,
+        probe: &Probe,
+        connection: &mut MultiplexedConnection,
+        is_first: bool,
+    ) -> Result<(), Failure> {
+        let MonitorConfig { topology, check_every, .. } = self.config;
+        let node = &probe.node;
+        let prefix = self.config.redis.key_prefix();
+        let check = check_server(connection, &prefix, topology, node);
+        let check = timeout(CHECK_TIMEOUT, check).await.map_err(|_| Failure::silent())?.map_err(|error| {
+            match is_first && !node.server.is_encrypted() {
+                true => Failure::at_first(&error),
+                false => error.into(),
+            }
+        })?;
+        let of_several = topology.is_cluster().then_some(&node.address);
+        server_status::update_check(&mut node.seen.lock(), of_several, check, *check_every * QUIET_CHECKS);
+        probe.check_at.set(Instant::now() + jittered(*check_every));
+        Ok(())
+    }
+
+    fn record(&self, probe: &Probe, result: Result<Duration, Failure>) {
+        let (topology, Node { address, breaker, .. }) = (&self.config.topology, &*probe.node);
+        let mut seen = probe.node.seen.lock();
+        let (before, decisions) = probe.decisions.replace((Instant::now(), probe.node.decisions()));
+        let seconds = before.elapsed().as_secs_f64().max(0.001);
+        seen.rate = ((probe.node.decisions().saturating_sub(decisions)) as f64 / seconds).round() as u64;
+        match result {
+            Ok(latency) => {
+                seen.latency = u64::try_from(latency.as_micros()).ok();
+                if seen.failure.take().is_some() | breaker.close() {
+                    tracing::info!(node = %address, "Redis is available again");
+                }
+            }
+            Err(failure) => {
+                if seen.failure.is_none() {
+                    tracing::warn!(node = %address, error = %failure.reason(), "Redis check failed");
+                }
+                seen.latency = None;
+                seen.failure = Some(failure.reason().to_owned());
+                if !failure.trips_the_breaker() {
+                    breaker.close();
+                } else {
+                    topology.doubt();
+                    if breaker.failed() {
+                        tracing::warn!(node = %address, "Redis is unavailable: policies follow their on_store_error");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the other instances that this one ends.
+    pub(super) async fn say_goodbye(self) {
+        if let Some(mut connection) = self.connection(self.heartbeat.key()) {
+            self.heartbeat.say_goodbye(&mut connection).await;
+        }
+    }
+}
+
+impl Probe {
+    fn new(node: Arc<Node>) -> Self {
+        let now = Instant::now();
+        let decisions = Cell::new((now, node.decisions()));
+        let (next_at, check_at, replicas_at) = (Cell::new(now), Cell::new(now), Cell::new(now));
+        Self { node, connection: RefCell::new(None), next_at, check_at, replicas_at, decisions }
+    }
+}

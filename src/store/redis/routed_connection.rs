@@ -1,0 +1,162 @@
+//! A connection for commands on keys of one slot, which follows the slot to other nodes.
+
+use std::{sync::Arc, time::Duration};
+
+use bb8_redis::redis::{
+    self, Cmd, ErrorKind, Pipeline, RedisError, RedisFuture, RedisResult, ServerErrorKind, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+};
+use tokio::time::sleep;
+
+use super::{connection::Address, failure::Failure, topology::Topology};
+
+/// From one try to the next while a slot is being moved.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
+/// Nodes that are asked for one command, and tries while its slot is being moved.
+const MAX_TRIES: usize = 25;
+
+/// A connection to the server that has a key. In a cluster it follows the key to another node, and asks again what no node
+/// has run.
+#[derive(Debug, Clone)]
+pub(crate) struct RoutedConnection {
+    topology: Arc<Topology>,
+    connection: MultiplexedConnection,
+    /// The server that is connected to.
+    address: Address,
+    /// The node that gets the slot, if it did not know a script: it is told the script next.
+    importing: Option<MultiplexedConnection>,
+}
+
+impl RoutedConnection {
+    /// On an open connection to a server.
+    pub(crate) fn new(topology: Arc<Topology>, connection: MultiplexedConnection, address: Address) -> Self {
+        Self { topology, connection, address, importing: None }
+    }
+
+    /// To the server that has `key`.
+    ///
+    /// # Errors
+    /// No server is known to have it, or that can't be reached.
+    pub(crate) async fn open(topology: &Arc<Topology>, key: &str) -> Result<Self, Failure> {
+        let node = topology.owner_of(key.as_bytes()).ok_or_else(Failure::no_node)?;
+        let connection = node.server.connect().await?;
+        Ok(Self::new(Arc::clone(topology), connection, node.address.clone()))
+    }
+
+    async fn connect(&self, address: &Address) -> RedisResult<MultiplexedConnection> {
+        let words = "a node of the cluster is named that can't be reached";
+        let node = self.topology.node_at(address).ok_or((ErrorKind::Extension, words))?;
+        node.server.connect().await
+    }
+
+    /// What was the primary may still answer when it is none any more.
+    ///
+    /// # Errors
+    /// Sentinels have named another.
+    fn check_primary(&self) -> RedisResult<()> {
+        let is_primary = || self.topology.map().node_at(&self.address).is_some();
+        if !self.topology.has_sentinels() || is_primary() {
+            return Ok(());
+        }
+        Err((ErrorKind::Server(ServerErrorKind::ReadOnly), "the server is no primary any more").into())
+    }
+
+    async fn run(&mut self, command: &Cmd) -> RedisResult<Value> {
+        if let Some(mut importing) = self.importing.take() {
+            return importing.req_packed_command(command).await;
+        }
+        let mut tries = 0;
+        loop {
+            let reply = into_result(self.connection.req_packed_command(command).await);
+            let Err(error) = reply else { return reply };
+            tries += 1;
+            if tries >= MAX_TRIES {
+                return Err(error);
+            }
+            match (error.kind(), self.target(&error)) {
+                (ErrorKind::Server(ServerErrorKind::Moved), Some((address, slot))) => {
+                    self.topology.moved(slot, &address);
+                    self.connection = self.connect(&address).await?;
+                    self.address = address;
+                }
+                (ErrorKind::Server(ServerErrorKind::Ask), Some((address, _))) => {
+                    let mut importing = self.connect(&address).await?;
+                    let mut pipeline = redis::pipe();
+                    pipeline.cmd("ASKING").add_command(command.clone());
+                    let replies = importing.req_packed_commands(&pipeline, 0, 2).await?;
+                    let reply = into_result(Ok(replies.into_iter().nth(1).unwrap_or(Value::Nil)));
+                    match &reply {
+                        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                            self.importing = Some(importing);
+                            return reply;
+                        }
+                        Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::TryAgain) => {
+                            sleep(RETRY_AFTER).await;
+                        }
+                        _ => return reply,
+                    }
+                }
+                (ErrorKind::Server(ServerErrorKind::TryAgain), _) => sleep(RETRY_AFTER).await,
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Where a node says that the slot is, and the slot.
+    fn target(&self, error: &RedisError) -> Option<(Address, u16)> {
+        let (address, slot) = error.redirect_node()?;
+        Some((Address::parse(address, &self.address.host)?, slot))
+    }
+
+    async fn run_all(&mut self, pipeline: &Pipeline, offset: usize, count: usize) -> RedisResult<Vec<Value>> {
+        self.check_primary()?;
+        let mut replies = self.connection.req_packed_commands(pipeline, offset, count).await?;
+        if offset > 0 || !self.topology.is_cluster() {
+            return Ok(replies);
+        }
+        // Each command that was not run here finds its own way.
+        for (reply, command) in replies.iter_mut().zip(pipeline.cmd_iter()) {
+            let is_rerouted = matches!(reply, Value::ServerError(error)
+                if matches!(error.code(), "MOVED" | "ASK" | "TRYAGAIN"));
+            if is_rerouted {
+                *reply = match self.run(command).await {
+                    Ok(reply) => reply,
+                    Err(_) => continue,
+                };
+            }
+        }
+        Ok(replies)
+    }
+}
+
+impl ConnectionLike for RoutedConnection {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        if self.topology.is_cluster() {
+            return Box::pin(self.run(command));
+        }
+        match self.check_primary() {
+            Ok(()) => self.connection.req_packed_command(command),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(self.run_all(pipeline, offset, count))
+    }
+
+    fn get_db(&self) -> i64 {
+        self.connection.get_db()
+    }
+}
+
+fn into_result(reply: RedisResult<Value>) -> RedisResult<Value> {
+    match reply {
+        Ok(Value::ServerError(error)) => Err(error.into()),
+        reply => reply,
+    }
+}

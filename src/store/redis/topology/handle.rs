@@ -1,0 +1,425 @@
+//! The topology as all threads share it.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Acquire, Ordering::Release},
+    },
+    time::Duration,
+};
+
+use bb8_redis::redis::aio::ConnectionLike;
+use futures_util::future::join_all;
+use parking_lot::{Mutex, RwLock};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    Node, NodeMap, SLOTS,
+    cluster::{self, ClusterView},
+    node::NO_NODE,
+    sentinel::SentinelGroup,
+};
+use crate::{
+    config::model::{self, RedisTopology},
+    limit::Unavailable,
+    store::redis::{
+        RoutedConnection,
+        connection::{Address, Credentials, Server, ServerError},
+        failure::Failure,
+    },
+};
+
+/// How often the topology is learned anew where nothing is the matter.
+const LEARN_EVERY: Duration = Duration::from_secs(30);
+/// How often Sentinels are asked: their messages may be lost.
+const ASK_SENTINELS_EVERY: Duration = Duration::from_secs(1);
+/// How often it is learned while a node does not serve.
+const LEARN_EVERY_FAILING: Duration = Duration::from_millis(100);
+/// After so many times in a row it is learned less often: it may take an operator.
+const MAX_FAILING: u32 = 300;
+const LEARN_EVERY_LONG_FAILING: Duration = Duration::from_secs(1);
+/// From one time to the next, at least.
+const LEARN_PAUSE: Duration = Duration::from_millis(100);
+/// For learning it once, from one node or from all Sentinels.
+const LEARN_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// The servers and their roles, as this process knows them. Shared by all threads.
+#[derive(Debug)]
+pub struct Topology {
+    source: Source,
+    /// Failures in a row that open a node's breaker.
+    failures: u32,
+    /// Of all keys.
+    prefix: String,
+    map: RwLock<Arc<NodeMap>>,
+    /// Of the current map, to compare without a lock.
+    epoch: AtomicU64,
+    changed: watch::Sender<u64>,
+    /// Wakes [`Topology::keep_current`].
+    doubted: Notify,
+    warnings: Mutex<Vec<String>>,
+}
+
+/// Who knows the topology.
+#[derive(Debug)]
+enum Source {
+    /// The configuration.
+    Server,
+    Sentinels(Box<SentinelGroup>),
+    /// The nodes. These are the configured ones.
+    Cluster(Vec<Server>),
+}
+
+impl Topology {
+    /// The configured topology. Reads certificates, and connects to nothing.
+    ///
+    /// # Errors
+    /// A file can't be read, or what it holds is no certificate or key.
+    pub fn open(config: &model::Redis) -> Result<Arc<Self>, ServerError> {
+        let credentials = Credentials { user: config.user.as_deref(), password: config.password.as_ref() };
+        let open_all = |urls: &[model::Secret], credentials| -> Result<Vec<Server>, ServerError> {
+            urls.iter().map(|url| Server::open(url.reveal(), credentials, &config.tls)).collect()
+        };
+        let failures = config.breaker.failures;
+        let mut map = NodeMap::default();
+        let source = match &config.topology {
+            RedisTopology::Url(url) => {
+                let server = Server::open(url.reveal(), Credentials::default(), &config.tls)?;
+                map.nodes.push(Arc::new(Node::new(server, failures)));
+                Source::Server
+            }
+            RedisTopology::Sentinel(sentinel) => {
+                let own =
+                    Credentials { user: sentinel.user.as_deref(), password: sentinel.password.as_ref() };
+                let sentinels = open_all(&sentinel.nodes, own)?;
+                // Servers are reached as Sentinels are, by other credentials and at addresses that Sentinels name.
+                let scheme = sentinel.nodes.first().and_then(|url| url.reveal().split_once("://"));
+                let scheme = scheme.map_or("redis", |(scheme, _)| scheme);
+                let primary = Server::open(&format!("{scheme}://localhost"), credentials, &config.tls)?;
+                let primary = primary.into_primary(config.database)?;
+                let group = SentinelGroup::new(sentinel.master.clone(), sentinels, primary);
+                Source::Sentinels(Box::new(group))
+            }
+            RedisTopology::Cluster(cluster) => {
+                let mut seeds = open_all(&cluster.nodes, credentials)?;
+                // What one node wants, all want: a URL may leave it out.
+                if let Some(known) = seeds.iter().find(|seed| seed.has_password()).cloned() {
+                    for seed in seeds.iter_mut().filter(|seed| !seed.has_password()) {
+                        *seed = known.at(&seed.address())?;
+                    }
+                }
+                map.slots = Some(Box::new([NO_NODE; SLOTS]));
+                Source::Cluster(seeds)
+            }
+        };
+        Ok(Arc::new(Self {
+            source,
+            failures,
+            prefix: config.key_prefix(),
+            map: RwLock::new(Arc::new(map)),
+            epoch: AtomicU64::new(0),
+            changed: watch::channel(0).0,
+            doubted: Notify::new(),
+            warnings: Mutex::default(),
+        }))
+    }
+
+    /// The current map.
+    pub(crate) fn map(&self) -> Arc<NodeMap> {
+        Arc::clone(&self.map.read())
+    }
+
+    /// The epoch of the current map.
+    pub(in crate::store::redis) fn epoch(&self) -> u64 {
+        self.epoch.load(Acquire)
+    }
+
+    /// Tells of each new map, by its epoch.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Whether keys are in several slots.
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.source, Source::Cluster(_))
+    }
+
+    /// Whether Sentinels name the server.
+    pub(crate) fn has_sentinels(&self) -> bool {
+        matches!(self.source, Source::Sentinels(_))
+    }
+
+    /// The node that decides over a key.
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<Arc<Node>> {
+        self.map.read().owner_of(key).cloned()
+    }
+
+    /// Opens a connection for commands on keys in the slot of `key`, other than decisions.
+    ///
+    /// # Errors
+    /// The server can't be reached.
+    pub async fn connect(self: &Arc<Self>, key: &str) -> Result<impl ConnectionLike + use<>, Unavailable> {
+        Ok(RoutedConnection::open(self, key).await?)
+    }
+
+    /// What an operator should know of Sentinels, and of slots.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().clone()
+    }
+
+    /// A node may not serve any more: learns the topology anew, at once.
+    pub(crate) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+
+    /// A node says that a slot has moved to another.
+    pub(in crate::store::redis) fn moved(&self, slot: u16, address: &Address) {
+        {
+            let mut current = self.map.write();
+            let known = current.owner_index(slot).and_then(|index| current.nodes.get(index));
+            if known.is_some_and(|node| node.address == *address) {
+                return;
+            }
+            let mut map = NodeMap::clone(&current);
+            let Some(index) = self.index_of(&mut map, address) else { return };
+            if let Some(owner) = map.slots.as_mut().and_then(|slots| slots.get_mut(usize::from(slot))) {
+                *owner = index;
+            }
+            self.replace(&mut current, map);
+        }
+        self.doubt();
+    }
+
+    /// The node at an address that a node of the cluster has told. It may have no slots yet.
+    pub(in crate::store::redis) fn node_at(&self, address: &Address) -> Option<Arc<Node>> {
+        if let Some(node) = self.map.read().node_at(address) {
+            return Some(Arc::clone(node));
+        }
+        let mut current = self.map.write();
+        let mut map = NodeMap::clone(&current);
+        let index = self.index_of(&mut map, address)?;
+        let node = map.nodes.get(usize::from(index)).cloned();
+        self.replace(&mut current, map);
+        node
+    }
+
+    /// The index of the node at this address, which is added if it is new.
+    fn index_of(&self, map: &mut NodeMap, address: &Address) -> Option<u16> {
+        let known = map.nodes.iter().position(|node| node.address == *address);
+        let index = match known {
+            Some(index) => index,
+            None => {
+                let Source::Cluster(seeds) = &self.source else { return None };
+                let server = seeds.first()?.at(address).ok()?;
+                map.nodes.push(Arc::new(Node::new(server, self.failures)));
+                map.nodes.len() - 1
+            }
+        };
+        u16::try_from(index).ok().filter(|index| *index != NO_NODE)
+    }
+
+    fn replace(&self, current: &mut Arc<NodeMap>, mut map: NodeMap) {
+        map.epoch = current.epoch + 1;
+        let epoch = map.epoch;
+        *current = Arc::new(map);
+        self.epoch.store(epoch, Release);
+        self.changed.send_replace(epoch);
+    }
+
+    /// Keeps the map up to date, for as long as it is polled.
+    pub(crate) async fn keep_current(&self) {
+        let watches = async {
+            match &self.source {
+                Source::Sentinels(group) => group.watch(|| self.doubt()).await,
+                _ => std::future::pending().await,
+            }
+        };
+        let learns = async {
+            if matches!(self.source, Source::Server) {
+                return std::future::pending().await;
+            }
+            let (mut was_failing, mut failing_count) = (false, 0_u32);
+            loop {
+                let begun = Instant::now();
+                let learned = self.learn().await;
+                if let Err(failure) = &learned
+                    && !was_failing
+                {
+                    tracing::warn!(error = %failure.reason(), "can't learn which Redis servers there are");
+                }
+                was_failing = learned.is_err();
+                let is_failing = was_failing || self.has_failing_node();
+                failing_count = if is_failing { failing_count.saturating_add(1) } else { 0 };
+                let every = match &self.source {
+                    _ if failing_count > MAX_FAILING => LEARN_EVERY_LONG_FAILING,
+                    _ if is_failing => LEARN_EVERY_FAILING,
+                    Source::Sentinels(_) => ASK_SENTINELS_EVERY,
+                    _ => LEARN_EVERY,
+                };
+                tokio::select! {
+                    () = sleep(every) => {}
+                    () = self.doubted.notified() => {}
+                }
+                sleep(LEARN_PAUSE.saturating_sub(begun.elapsed())).await;
+            }
+        };
+        tokio::join!(watches, learns);
+    }
+
+    /// Whether a node does not answer, or a slot has none.
+    fn has_failing_node(&self) -> bool {
+        let map = self.map();
+        map.nodes.is_empty()
+            || map.nodes.iter().any(|node| node.breaker.is_open() || node.seen.lock().failure.is_some())
+            || map.slots.as_ref().is_some_and(|slots| slots.contains(&NO_NODE))
+    }
+
+    /// Asks the Sentinels or the nodes which servers there are, and takes their answer over.
+    ///
+    /// # Errors
+    /// None of them answers.
+    pub async fn learn(&self) -> Result<(), Unavailable> {
+        Ok(self.ask_who_knows().await?)
+    }
+
+    async fn ask_who_knows(&self) -> Result<(), Failure> {
+        match &self.source {
+            Source::Server => Ok(()),
+            Source::Sentinels(group) => {
+                let answer = timeout(LEARN_TIMEOUT, group.ask()).await.map_err(|_| Failure::timeout())?;
+                *self.warnings.lock() = answer.warnings;
+                self.adopt_primary(&answer.primary?)
+            }
+            Source::Cluster(seeds) => {
+                let view = self.ask_cluster(seeds).await?;
+                self.adopt_view(&view);
+                self.test_nodes().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// The map of one node, of those that serve if possible. Each time another is asked first: one that is cut off from the
+    /// others does not know what has changed.
+    async fn ask_cluster(&self, seeds: &[Server]) -> Result<ClusterView, Failure> {
+        let map = self.map();
+        let is_failing = |node: &&Arc<Node>| node.breaker.is_open() || node.seen.lock().failure.is_some();
+        let (failing, serving): (Vec<&Arc<Node>>, Vec<&Arc<Node>>) = map.nodes.iter().partition(is_failing);
+        let start = fastrand::usize(..serving.len().max(1));
+        let serving = serving.iter().cycle().skip(start).take(serving.len());
+        let known = serving.chain(&failing).map(|node| &node.server);
+        let seeds = seeds.iter().filter(|seed| map.node_at(&seed.address()).is_none());
+        let mut failure = Failure::timeout();
+        for server in known.chain(seeds) {
+            match timeout(LEARN_TIMEOUT, cluster::ask(server)).await {
+                Ok(Ok(view)) => return Ok(view),
+                Ok(Err(why)) => failure = why,
+                Err(_) => failure = Failure::timeout(),
+            }
+        }
+        Err(failure)
+    }
+
+    /// Finds out of new nodes whether one script may use keys of several slots. Until then none does.
+    async fn test_nodes(&self) {
+        // With `cluster.strict` all keys are in one slot.
+        if self.prefix.starts_with('{') {
+            return;
+        }
+        let map = self.map();
+        let test = async |node: &Arc<Node>| {
+            let is_foreign =
+                |key: &String| map.owner_of(key.as_bytes()).is_some_and(|owner| !Arc::ptr_eq(owner, node));
+            // A node that has all slots needs no test: whatever it is asked for, it has.
+            let foreign =
+                (0..1_000).map(|number| format!("{}:{{{number}}}:audit", self.prefix)).find(is_foreign);
+            let Some(key) = foreign else { return };
+            match timeout(LEARN_TIMEOUT, cluster::takes_any_slots(&node.server, &key)).await {
+                Ok(Ok(is_taken)) => {
+                    if !is_taken {
+                        tracing::info!(node = %node.address, "one call for each slot: the node takes no scripts with keys of several");
+                    }
+                    node.set_takes_any_slots(is_taken);
+                }
+                // It is tested again when the topology is learned next.
+                Ok(Err(failure)) => tracing::debug!(error = %failure.reason(), "can't test a node"),
+                Err(_) => tracing::debug!("testing a node timed out"),
+            }
+        };
+        join_all(map.nodes.iter().filter(|node| !node.is_tested()).map(test)).await;
+    }
+
+    fn adopt_view(&self, view: &ClusterView) {
+        let Source::Cluster(seeds) = &self.source else { return };
+        let mut current = self.map.write();
+        let mut known: HashMap<&Address, &Arc<Node>> =
+            current.nodes.iter().map(|node| (&node.address, node)).collect();
+        let (mut nodes, mut slots) = (Vec::new(), Box::new([NO_NODE; SLOTS]));
+        for shard in &view.shards {
+            let node = match known.remove(&shard.primary) {
+                Some(node) => Arc::clone(node),
+                None => match seeds.first().map(|seed| seed.at(&shard.primary)) {
+                    Some(Ok(server)) => Arc::new(Node::new(server, self.failures)),
+                    _ => continue,
+                },
+            };
+            let Ok(index) = u16::try_from(nodes.len()) else { break };
+            nodes.push(node);
+            for &(first, last) in &shard.slots {
+                slots[usize::from(first)..=usize::from(last)].fill(index);
+            }
+        }
+        let missing = slots.iter().filter(|owner| **owner == NO_NODE).count();
+        *self.warnings.lock() = match missing {
+            0 => Vec::new(),
+            _ => vec![format!(
+                "{missing} of {SLOTS} slots have no node: limits of keys in these slots follow on_store_error"
+            )],
+        };
+        let replicas = view.replicas();
+        let is_same = current.nodes.len() == nodes.len()
+            && current.nodes.iter().zip(&nodes).all(|(a, b)| Arc::ptr_eq(a, b))
+            && current.slots.as_deref() == Some(&*slots)
+            && current.replicas == replicas;
+        if !is_same {
+            let map = NodeMap { epoch: 0, nodes, slots: Some(slots), replicas };
+            self.replace(&mut current, map);
+        }
+    }
+
+    /// Takes the primary over that Sentinels name.
+    fn adopt_primary(&self, address: &Address) -> Result<(), Failure> {
+        let Source::Sentinels(group) = &self.source else { return Ok(()) };
+        let mut current = self.map.write();
+        if current.nodes.first().is_some_and(|node| node.address == *address) {
+            return Ok(());
+        }
+        let server = group.server_at(address).map_err(|error| Failure::protocol(error.to_string()))?;
+        match current.nodes.first() {
+            Some(last) => {
+                tracing::warn!(from = %last.address, to = %address, "Sentinel has named another primary");
+            }
+            None => tracing::info!(%address, "Sentinel names the primary"),
+        }
+        let nodes = vec![Arc::new(Node::new(server, self.failures))];
+        self.replace(&mut current, NodeMap { nodes, ..NodeMap::default() });
+        Ok(())
+    }
+
+    /// Compares our slots with the server's: a difference would split limits.
+    ///
+    /// # Errors
+    /// No node answers, or its slots are others.
+    pub(crate) async fn test_slots(&self) -> Result<(), Failure> {
+        if !self.is_cluster() {
+            return Ok(());
+        }
+        let map = self.map();
+        let node = map.nodes.first().ok_or_else(Failure::no_node)?;
+        timeout(LEARN_TIMEOUT, cluster::test_slots(&node.server)).await.map_err(|_| Failure::timeout())?
+    }
+}

@@ -1,0 +1,16 @@
+//! Which servers there are, and which of them decides over a key: one server, the primary that Sentinels name, or the nodes
+//! of a Redis Cluster.
+//!
+//! All threads share one [`Topology`]. Its [`NodeMap`] is replaced as a whole whenever it has changed. The monitor keeps it
+//! up to date ([`Topology::keep_current`]); a worker that meets a node that no longer serves has it look at once.
+
+mod cluster;
+mod handle;
+mod node;
+mod sentinel;
+mod slot;
+
+pub use handle::Topology;
+pub(crate) use node::{Node, NodeMap, NodeSeen, ReplicaSeen};
+pub(super) use slot::of_tag;
+pub(crate) use slot::{SLOTS, slot_of};

@@ -1,0 +1,147 @@
+//! The servers that decide, and what is known of each.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU8, AtomicU64, Ordering::Relaxed},
+};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::SLOTS;
+use crate::{
+    limit::Breaker,
+    store::redis::{
+        ServerCheck,
+        connection::{Address, Server},
+    },
+};
+
+const UNKNOWN: u8 = 0;
+const TAKEN: u8 = 1;
+const REFUSED: u8 = 2;
+
+/// A server that decides.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) address: Address,
+    pub(crate) server: Server,
+    /// Opens when this server fails.
+    pub(crate) breaker: Breaker,
+    /// Decisions of this process that it has answered.
+    pub(in crate::store::redis) decisions: AtomicU64,
+    /// Whether one script may use keys of several slots: [`UNKNOWN`], [`TAKEN`] or [`REFUSED`].
+    any_slots: AtomicU8,
+    pub(crate) seen: Mutex<NodeSeen>,
+}
+
+/// How a server was found when it was looked at last.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeSeen {
+    pub(crate) check: ServerCheck,
+    /// Of the last round trip, in microseconds; `None` if it failed.
+    pub(crate) latency: Option<u64>,
+    /// Why the last probe failed.
+    pub(crate) failure: Option<String>,
+    /// Decisions a second, lately.
+    pub(crate) rate: u64,
+    pub(crate) replicas: Vec<ReplicaSeen>,
+    /// Until when the eviction of keys is warned of.
+    pub(crate) evicting_until: Option<Instant>,
+}
+
+/// A replica, as its primary sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReplicaSeen {
+    pub(crate) address: Address,
+    pub(crate) is_online: bool,
+    /// Bytes that the primary has written and the replica has not acknowledged.
+    pub(crate) lag: Option<u64>,
+}
+
+impl Node {
+    pub(super) fn new(server: Server, failures: u32) -> Self {
+        Self {
+            address: server.address(),
+            server,
+            breaker: Breaker::new(failures),
+            decisions: AtomicU64::new(0),
+            any_slots: AtomicU8::new(UNKNOWN),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Decisions of this process that it has answered since the start.
+    pub(crate) fn decisions(&self) -> u64 {
+        self.decisions.load(Relaxed)
+    }
+
+    /// Whether one script may use keys of several slots.
+    pub(in crate::store::redis) fn takes_any_slots(&self) -> bool {
+        self.any_slots.load(Relaxed) == TAKEN
+    }
+
+    /// Whether that was found out.
+    pub(super) fn is_tested(&self) -> bool {
+        self.any_slots.load(Relaxed) != UNKNOWN
+    }
+
+    /// It was found out.
+    pub(in crate::store::redis) fn set_takes_any_slots(&self, is_taken: bool) {
+        self.any_slots.store(if is_taken { TAKEN } else { REFUSED }, Relaxed);
+    }
+}
+
+/// Which node decides over which keys.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct NodeMap {
+    /// Raised by each change.
+    pub(crate) epoch: u64,
+    /// The primaries. Empty while none is known.
+    pub(crate) nodes: Vec<Arc<Node>>,
+    /// Of a cluster, the index of the owner of each slot; [`NO_NODE`]: none. `None`: the first node has all keys.
+    pub(crate) slots: Option<Box<[u16; SLOTS]>>,
+    /// Of a cluster: the addresses of replicas, each with that of its primary.
+    pub(crate) replicas: Vec<(Address, Address)>,
+}
+
+/// In [`NodeMap::slots`]: no node serves the slot.
+pub(super) const NO_NODE: u16 = u16::MAX;
+
+impl NodeMap {
+    /// The index of the node that decides over the keys of a slot.
+    pub(in crate::store::redis) fn owner_index(&self, slot: u16) -> Option<usize> {
+        let index = match &self.slots {
+            Some(slots) => usize::from(*slots.get(usize::from(slot))?),
+            None => 0,
+        };
+        (index < self.nodes.len()).then_some(index)
+    }
+
+    /// The node that decides over a key.
+    pub(crate) fn owner_of(&self, key: &[u8]) -> Option<&Arc<Node>> {
+        let slot = if self.slots.is_some() { super::slot_of(key) } else { 0 };
+        self.nodes.get(self.owner_index(slot)?)
+    }
+
+    pub(in crate::store::redis) fn node_at(&self, address: &Address) -> Option<&Arc<Node>> {
+        self.nodes.iter().find(|node| node.address == *address)
+    }
+
+    /// The ranges of slots of a node: first and last of each.
+    pub(crate) fn slot_ranges(&self, node: &Node) -> Vec<(u16, u16)> {
+        let Some(slots) = &self.slots else { return Vec::new() };
+        let index = self.nodes.iter().position(|known| known.address == node.address);
+        let mut ranges: Vec<(u16, u16)> = Vec::new();
+        for (slot, owner) in (0..).zip(slots.iter()) {
+            if index != Some(usize::from(*owner)) {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == slot => *last = slot,
+                _ => ranges.push((slot, slot)),
+            }
+        }
+        ranges
+    }
+}

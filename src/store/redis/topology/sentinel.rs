@@ -1,0 +1,190 @@
+//! Asks Sentinels which server is the primary, and listens to them.
+//!
+//! Source: [guidelines for Redis clients with support for Sentinel](https://redis.io/docs/latest/develop/reference/sentinel-clients/).
+
+use std::{collections::HashMap, pin::pin, time::Duration};
+
+use bb8_redis::redis::{self, RedisError, RedisResult, aio::MultiplexedConnection};
+use futures_util::{StreamExt, future::join_all};
+use parking_lot::Mutex;
+use tokio::time::{interval, sleep, timeout};
+
+use crate::store::redis::{
+    connection::{Address, Server, ServerError},
+    error_hint,
+    failure::Failure,
+};
+
+/// The channel on which a Sentinel tells of a failover.
+const SWITCHED: &str = "+switch-master";
+/// For the answer of one Sentinel.
+const ASK_TIMEOUT: Duration = Duration::from_millis(300);
+/// For a new subscription.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often a subscription is tested, and how long that may take.
+const PING: Duration = Duration::from_secs(5);
+/// From the end of a subscription to the next.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// The Sentinels, and what they watch.
+#[derive(Debug)]
+pub(super) struct SentinelGroup {
+    /// The name of the primary.
+    master: String,
+    sentinels: Vec<Sentinel>,
+    /// How the servers are reached that they name.
+    primary: Server,
+}
+
+#[derive(Debug)]
+struct Sentinel {
+    server: Server,
+    /// The connection of the last question, if that was answered.
+    connection: Mutex<Option<MultiplexedConnection>>,
+}
+
+/// What the Sentinels say.
+pub(super) struct Answer {
+    pub(super) primary: Result<Address, Failure>,
+    /// What an operator should know.
+    pub(super) warnings: Vec<String>,
+}
+
+/// What one Sentinel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Opinion {
+    primary: Address,
+    /// Raised by each failover: the highest is the newest.
+    epoch: u64,
+}
+
+impl SentinelGroup {
+    pub(super) fn new(master: String, sentinels: Vec<Server>, primary: Server) -> Self {
+        let sentinels =
+            sentinels.into_iter().map(|server| Sentinel { server, connection: Mutex::default() }).collect();
+        Self { master, sentinels, primary }
+    }
+
+    /// The server at an address that Sentinels have named.
+    pub(super) fn server_at(&self, address: &Address) -> Result<Server, ServerError> {
+        self.primary.at(address)
+    }
+
+    /// Asks all Sentinels at once. Where they disagree, the newest failover counts: a Sentinel that was cut off from the
+    /// others names the primary of before.
+    pub(super) async fn ask(&self) -> Answer {
+        let asked = self.sentinels.iter().map(|sentinel| async {
+            match timeout(ASK_TIMEOUT, sentinel.ask(&self.master)).await {
+                Ok(opinion) => opinion,
+                Err(_) => Err("it does not answer".to_owned()),
+            }
+        });
+        let opinions = join_all(asked).await;
+        let newest = opinions.iter().flatten().max_by_key(|opinion| opinion.epoch).cloned();
+        let each = self.sentinels.iter().zip(&opinions);
+        let warnings = each.filter_map(|(sentinel, opinion)| {
+            let address = sentinel.server.address();
+            match (opinion, &newest) {
+                (Err(why), _) => Some(format!("can't ask Sentinel {address}: {why}")),
+                (Ok(opinion), Some(newest)) if opinion.primary != newest.primary => Some(format!(
+                    "Sentinel {address} names {} as the primary, but after a newer failover that is {}",
+                    opinion.primary, newest.primary
+                )),
+                _ => None,
+            }
+        });
+        let warnings: Vec<String> = warnings.collect();
+        let primary = newest.map(|opinion| opinion.primary).ok_or_else(|| {
+            let why = warnings.first().cloned();
+            Failure::unreachable(why.unwrap_or_else(|| "no Sentinel is configured".to_owned()))
+        });
+        Answer { primary, warnings }
+    }
+
+    /// Calls `on_switch` whenever a Sentinel tells of a failover, for as long as it is polled.
+    pub(super) async fn watch(&self, on_switch: impl Fn()) {
+        let watches = self.sentinels.iter().map(|sentinel| async {
+            loop {
+                if let Err(why) = sentinel.watch_once(&on_switch).await {
+                    tracing::debug!(address = %sentinel.server.address(), %why, "can't listen to a Sentinel");
+                }
+                sleep(RETRY_AFTER).await;
+            }
+        });
+        join_all(watches).await;
+    }
+}
+
+impl Sentinel {
+    async fn ask(&self, master: &str) -> Result<Opinion, String> {
+        let idle = self.connection.lock().take();
+        if let Some(mut connection) = idle
+            && let Ok(opinion) = question(&mut connection, master).await
+        {
+            self.connection.lock().replace(connection);
+            return self.understand(&opinion);
+        }
+        let describe = |error: RedisError| error_hint::describe(&error);
+        let mut connection = self.server.connect().await.map_err(describe)?;
+        let opinion = question(&mut connection, master).await.map_err(|error| match error.code() {
+            Some("ERR") => format!(
+                "it watches no primary named {master}: see `sentinel monitor` in its settings ({error})"
+            ),
+            _ => describe(error),
+        })?;
+        self.connection.lock().replace(connection);
+        self.understand(&opinion)
+    }
+
+    fn understand(&self, (fields, address): &Known) -> Result<Opinion, String> {
+        let number = |name: &str| fields.get(name).and_then(|text| text.parse::<u64>().ok());
+        let written = fields.get("ip").zip(number("port").and_then(|port| u16::try_from(port).ok()));
+        let address = address.as_ref().map(|(host, port)| (host, *port)).or(written);
+        let (host, port) = address.ok_or("its answer to SENTINEL MASTER can't be understood")?;
+        let primary = Address::new(host, port, &self.server.address().host);
+        Ok(Opinion { primary, epoch: number("config-epoch").unwrap_or(0) })
+    }
+
+    /// One subscription, to its end.
+    async fn watch_once(&self, on_switch: &impl Fn()) -> Result<(), String> {
+        let subscribe = async {
+            let mut connection = self.server.client().get_async_pubsub().await?;
+            connection.subscribe(SWITCHED).await?;
+            Ok::<_, RedisError>(connection)
+        };
+        let too_late = |_| "it timed out".to_owned();
+        let connection = timeout(CONNECT_TIMEOUT, subscribe).await.map_err(too_late)?;
+        let connection = connection.map_err(|error| error_hint::describe(&error))?;
+        // There may have been a failover meanwhile.
+        on_switch();
+        let (mut sink, messages) = connection.split();
+        let (mut messages, mut pings) = (pin!(messages), interval(PING));
+        loop {
+            tokio::select! {
+                message = messages.next() => match message {
+                    Some(_) => on_switch(),
+                    None => return Ok(()),
+                },
+                _ = pings.tick() => {
+                    let pong = timeout(PING, sink.ping::<redis::Value>()).await.map_err(too_late)?;
+                    pong.map_err(|error| error_hint::describe(&error))?;
+                }
+            }
+        }
+    }
+}
+
+/// What a Sentinel knows of a primary, and the address that it gives clients. The latter is the new primary's as soon as that
+/// is one; the former still has the old one's while other replicas are told.
+async fn question(connection: &mut MultiplexedConnection, master: &str) -> Result<Known, RedisError> {
+    let mut pipeline = redis::pipe();
+    pipeline.ignore_errors().cmd("SENTINEL").arg("MASTER").arg(master);
+    pipeline.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master);
+    let replies = pipeline.query_async::<(RedisResult<_>, RedisResult<Option<_>>)>(connection).await?;
+    let (fields, address) = replies;
+    // A Sentinel may grant the first alone.
+    Ok((fields?, address.ok().flatten()))
+}
+
+/// The fields of a primary, and its address.
+type Known = (HashMap<String, String>, Option<(String, u16)>);
