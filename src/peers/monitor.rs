@@ -23,7 +23,8 @@ use super::{
     lost_nodes::LostNodes,
     probe::Probes,
     records::{self, Scope},
-    server_status, subscription,
+    server_status,
+    subscription::{self, Heard},
 };
 use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
@@ -35,8 +36,8 @@ use crate::{
 
 /// How often records of limited clients are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(250);
-/// For finding out which servers there are, before clients are served.
-const LEARN_TIMEOUT: Duration = Duration::from_secs(2);
+/// For finding out which servers there are and subscribing, before clients are served.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 /// For publishing them once.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -77,7 +78,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts the thread, and waits a moment until it has found out which servers there are.
+    /// Starts the thread, and waits a moment until it knows which servers there are and hears what other instances invalidate.
     ///
     /// # Errors
     /// There is no thread or runtime left.
@@ -87,20 +88,19 @@ impl Monitor {
         let peers = Arc::new(Mutex::new(Peers::default()));
         let (updated, timeout, topology) =
             (Arc::clone(&peers), config.redis.timeout, Arc::clone(&config.topology));
-        let (learned, is_learned) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
         let run = move || {
             runtime.block_on(async {
                 learn_first(&config.topology).await;
-                // If that took too long, the caller has gone on.
-                let _late = learned.send(());
-                keep_in_touch(&config, &updated, stopped).await;
+                keep_in_touch(&config, &updated, ready, stopped).await;
             });
             // A name that is still looked up must not keep the process.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
-        // Until then, and if no server can be reached, policies follow their on_store_error.
-        let _late = is_learned.recv_timeout(LEARN_TIMEOUT);
+        // Without servers, policies follow their on_store_error. Whoever decided before the first subscription could miss an
+        // unblock, so the subscription would void what was decided until then.
+        let _late = is_ready.recv_timeout(READY_TIMEOUT);
         Ok(Self { stop, thread, topology, peers, timeout })
     }
 
@@ -221,23 +221,37 @@ fn replica_facts(address: &Address, primary: &NodeFacts, seen: Option<&ReplicaSe
     }
 }
 
-async fn keep_in_touch(config: &MonitorConfig, peers: &Mutex<Peers>, mut stopped: watch::Receiver<bool>) {
+/// `ready` is told once the first attempt to subscribe has ended.
+async fn keep_in_touch(
+    config: &MonitorConfig,
+    peers: &Mutex<Peers>,
+    ready: mpsc::Sender<()>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let MonitorConfig { topology, redis, instances, on_unblocked, on_cleared, .. } = config;
     let (ban_sync, prefix) = (BanSync::new(config), redis.key_prefix());
-    let on_message = |message: Option<&str>| {
-        match message.map(Message::parse) {
-            Some(Message::Array(change)) => return ban_sync.receive(change.as_bytes()),
-            Some(Message::Identifier(identifier)) => on_unblocked(identifier),
-            Some(Message::Limit { policy, identifier }) => on_cleared(policy, identifier),
-            None => ban_sync.miss(),
+    let announce = || {
+        // Only the first is waited for.
+        let _not_waited_for = ready.send(());
+    };
+    let on_heard = |heard: Heard<'_>| {
+        match heard {
+            Heard::Message(text) => match Message::parse(text) {
+                Message::Array(change) => return ban_sync.receive(change.as_bytes()),
+                Message::Identifier(identifier) => on_unblocked(identifier),
+                Message::Limit { policy, identifier } => on_cleared(policy, identifier),
+            },
+            Heard::MayHaveMissed => ban_sync.miss(),
+            Heard::NotSubscribed => return announce(),
         }
         instances.invalidate();
+        announce();
     };
     let probes = Probes::new(config, Heartbeat::new(config, peers));
     let audit_log = SharedAuditLog::new(&prefix);
     tokio::select! {
         () = topology.keep_current() => {}
-        () = subscription::listen(topology, &prefix, on_message) => {}
+        () = subscription::listen(topology, &prefix, on_heard) => {}
         () = probes.run() => {}
         () = publish_records(config, &probes) => {}
         () = ban_sync.run(&probes) => {}

@@ -16,14 +16,24 @@ const PING: Duration = Duration::from_secs(5);
 /// From the end of a subscription to the next.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Listens for as long as it is polled. `on_message` gets each message; `None` whenever some may have been missed.
+/// What a listener learns.
+pub(super) enum Heard<'a> {
+    Message(&'a str),
+    /// Some messages may have been missed, as before each new subscription.
+    MayHaveMissed,
+    /// There is no subscription now. Another attempt follows.
+    NotSubscribed,
+}
+
+/// Listens for as long as it is polled. The first call of `on_heard` tells how the first attempt to subscribe ended.
 ///
 /// Each node of a cluster passes on what any of them was told, so one is enough.
-pub(super) async fn listen(topology: &Topology, prefix: &str, on_message: impl Fn(Option<&str>)) {
+pub(super) async fn listen(topology: &Topology, prefix: &str, on_heard: impl Fn(Heard<'_>)) {
     let (mut was_reported, mut changes) = (false, topology.changes());
     loop {
         changes.borrow_and_update();
         let Some(node) = choose(topology) else {
+            on_heard(Heard::NotSubscribed);
             let _changed = timeout(RETRY_AFTER, changes.changed()).await;
             continue;
         };
@@ -36,10 +46,11 @@ pub(super) async fn listen(topology: &Topology, prefix: &str, on_message: impl F
         };
         let channel = channel::name(prefix);
         let ended = tokio::select! {
-            ended = listen_once(&node.server, &channel, &on_message, &mut was_reported) => ended,
+            ended = listen_once(&node.server, &channel, &on_heard, &mut was_reported) => ended,
             // Another server is the primary, or the node has left the cluster.
             () = gone => continue,
         };
+        on_heard(Heard::NotSubscribed);
         if let Err(why) = ended
             && !was_reported
         {
@@ -62,7 +73,7 @@ fn choose(topology: &Topology) -> Option<Arc<Node>> {
 async fn listen_once(
     server: &Server,
     channel: &str,
-    on_message: &impl Fn(Option<&str>),
+    on_heard: &impl Fn(Heard<'_>),
     was_reported: &mut bool,
 ) -> Result<(), String> {
     let subscribe = async {
@@ -74,13 +85,16 @@ async fn listen_once(
     let connection = timeout(CONNECT_TIMEOUT, subscribe).await.map_err(too_late)?;
     let connection = connection.map_err(|error| error_hint::describe(&error))?;
     *was_reported = false;
-    on_message(None);
+    on_heard(Heard::MayHaveMissed);
     let (mut sink, messages) = connection.split();
     let (mut messages, mut pings) = (pin!(messages), interval(PING));
     loop {
         tokio::select! {
             message = messages.next() => match message {
-                Some(message) => on_message(std::str::from_utf8(message.get_payload_bytes()).ok()),
+                Some(message) => on_heard(match std::str::from_utf8(message.get_payload_bytes()) {
+                    Ok(message) => Heard::Message(message),
+                    Err(_) => Heard::MayHaveMissed,
+                }),
                 None => return Ok(()),
             },
             _ = pings.tick() => {

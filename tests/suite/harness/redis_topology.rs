@@ -135,12 +135,6 @@ impl Deployment {
         keys
     }
 
-    /// Clients that listen to a channel, wherever they do.
-    pub fn listeners(&self, channel: &str) -> usize {
-        let told = self.servers().into_iter().map(|server| server.cli(&["pubsub", "numsub", channel]));
-        told.map(|told| told.lines().last().and_then(|count| count.parse::<usize>().ok()).unwrap_or(0)).sum()
-    }
-
     /// All servers, but for Sentinels.
     pub fn servers(&self) -> Vec<&Redis> {
         match self {

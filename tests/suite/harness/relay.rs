@@ -5,7 +5,7 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Condvar, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc,
     },
     thread,
@@ -30,6 +30,8 @@ struct Line {
 struct State {
     /// How long answers are under way.
     delay: Duration,
+    /// Likewise, on connections that listen to a channel.
+    subscription_delay: Duration,
     /// Whether nothing comes through, in neither direction; connections are taken.
     stalled: bool,
     /// Whether connections are reset as soon as they are taken.
@@ -60,6 +62,11 @@ impl Relay {
     /// Answers take so much longer from now on.
     pub fn delay(&self, delay: Duration) {
         self.change(|state| state.delay = delay);
+    }
+
+    /// Likewise on connections that listen to a channel of Redis, from the next one on.
+    pub fn delay_subscriptions(&self, delay: Duration) {
+        self.change(|state| state.subscription_delay = delay);
     }
 
     /// Nothing comes through any more, and nothing says so; or again, all that has come meanwhile.
@@ -98,18 +105,26 @@ fn join(line: &Arc<Line>, near: TcpStream, port: u16) {
         state.open.push(stream.try_clone().unwrap());
     }
     drop(state);
-    carry(line, near.try_clone().unwrap(), far.try_clone().unwrap(), false);
-    carry(line, far, near, true);
+    let listens = Arc::<AtomicBool>::default();
+    carry(line, near.try_clone().unwrap(), far.try_clone().unwrap(), false, &listens);
+    carry(line, far, near, true, &listens);
 }
 
-/// Carries bytes from one end to the other; `back`: those are answers.
-fn carry(line: &Arc<Line>, mut from: TcpStream, mut to: TcpStream, back: bool) {
+/// Carries bytes from one end to the other; `back`: those are answers. `listens`: whether the client listens to a channel.
+fn carry(line: &Arc<Line>, mut from: TcpStream, mut to: TcpStream, back: bool, listens: &Arc<AtomicBool>) {
     let (sender, chunks) = mpsc::channel::<(Instant, Vec<u8>)>();
-    let reading = Arc::clone(line);
+    let (reading, listens) = (Arc::clone(line), Arc::clone(listens));
     thread::spawn(move || {
         let mut chunk = [0; 64 << 10];
         while let Ok(read @ 1..) = from.read(&mut chunk) {
-            let delay = if back { reading.state.lock().unwrap().delay } else { Duration::ZERO };
+            let delay = match &*reading.state.lock().unwrap() {
+                state if back && listens.load(Ordering::SeqCst) => state.delay + state.subscription_delay,
+                state if back => state.delay,
+                _ => Duration::ZERO,
+            };
+            if !back && chunk[..read].windows(9).any(|word| word == b"SUBSCRIBE") {
+                listens.store(true, Ordering::SeqCst);
+            }
             if sender.send((Instant::now() + delay, chunk[..read].to_vec())).is_err() {
                 return;
             }
