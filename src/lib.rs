@@ -12,6 +12,8 @@
 //! | [`proxy`] | a request, from its head to the end of the response |
 //! | [`router`] | the request target, and the route of a request |
 //! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
+//! | [`tls`] | certificates and private keys |
+//! | [`watched_file`] | a file that is read again when it changes |
 //! | [`limit`] | policies, and the algorithms that decide |
 //! | [`store`] | where the state of limits is kept |
 //! | [`peers`] | what instances that share a Redis exchange: heartbeats, bans, records |
@@ -35,4 +37,6 @@ pub mod proxy;
 pub mod router;
 pub mod store;
 pub mod telemetry;
+pub mod tls;
 pub mod upstream;
+pub mod watched_file;

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::config::model::{Config, Secret};
+use crate::config::model::{Config, Listener, Secret};
 
 /// From the configuration in force to the next one.
 pub(super) struct Difference {
@@ -35,7 +35,7 @@ fn without_restart(old: &Config, new: Config, has_access_log: bool) -> Config {
         access_log.sample = new.access_log.sample;
     }
     Config {
-        listeners: old.listeners.clone(),
+        listeners: on_open_sockets(&old.listeners, &new.listeners),
         admin: old.admin.clone(),
         workers: old.workers,
         store: old.store.clone(),
@@ -44,6 +44,12 @@ fn without_restart(old: &Config, new: Config, has_access_log: bool) -> Config {
         tracing: old.tracing.clone(),
         ..new
     }
+}
+
+/// The listeners in force, whose sockets are open, each with the settings that `new` has for its addresses.
+fn on_open_sockets(old: &[Listener], new: &[Listener]) -> Vec<Listener> {
+    let settings = |old: &Listener| new.iter().find(|new| new.addresses == old.addresses).cloned();
+    old.iter().map(|old| settings(old).unwrap_or_else(|| old.clone())).collect()
 }
 
 /// Lists whose items have names, and what one of them is called.

@@ -12,6 +12,7 @@ use crate::{
     config::model::{self, Config, UserSource},
     identity::Verifier,
     limit::Policy,
+    listener::{TlsContext, TlsError},
     proxy::{self, Rules},
     telemetry::metrics::Metrics,
     upstream::SharedUpstream,
@@ -23,6 +24,8 @@ pub(super) struct Generation {
     pub(super) rules: Arc<Rules>,
     /// In the configuration's order.
     pub(super) upstreams: Vec<Arc<SharedUpstream>>,
+    /// Of each listener, in the configuration's order. `None`: plain HTTP.
+    pub(super) tls: Vec<Option<Arc<TlsContext>>>,
     verifier: Arc<Verifier>,
 }
 
@@ -51,8 +54,9 @@ impl Generation {
             same.map_or_else(|| SharedUpstream::new(upstream.clone()), Arc::clone)
         };
         let upstreams = config.upstreams.iter().map(upstream).collect();
+        let tls = tls_contexts(&config, before)?;
         let rules = Arc::new(Rules::new(Arc::clone(&config), policies, Arc::clone(&verifier))?);
-        Ok(Self { config, rules, upstreams, verifier })
+        Ok(Self { config, rules, upstreams, tls, verifier })
     }
 
     /// What one worker needs of this configuration.
@@ -90,6 +94,21 @@ impl Generation {
             warnings,
         }
     }
+}
+
+/// The TLS of each listener. Where nothing of it has changed it goes on as it is, with what its files hold now.
+fn tls_contexts(
+    config: &Config,
+    before: Option<&Generation>,
+) -> Result<Vec<Option<Arc<TlsContext>>>, TlsError> {
+    let known = |index: usize| before.and_then(|before| before.tls.get(index)?.as_ref());
+    let context = |(index, listener): (usize, &model::Listener)| match (&listener.tls, known(index)) {
+        (None, _) => Ok(None),
+        (Some(settings), before) => {
+            TlsContext::new(settings.clone(), before.map(|b| &**b)).map(Arc::new).map(Some)
+        }
+    };
+    config.listeners.iter().enumerate().map(context).collect()
 }
 
 /// Its thread ends with the last request that uses it.

@@ -4,6 +4,8 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     sync::Arc,
+    thread,
+    time::Duration,
 };
 
 use super::{
@@ -17,10 +19,10 @@ use super::{
 use crate::{
     abuse::Collector,
     admin::{self, Readiness, StoreFactsSources},
-    config::model::{AccessLogFormat, Config},
+    config::model::{AccessLogFormat, Config, ListenAddress},
     identity::UnusableKeys,
     limit::{Policy, PolicyIds},
-    listener::{BindError, BoundListener},
+    listener::{BindError, BoundListener, TlsContexts, TlsError},
     proxy::WorkerParts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
@@ -30,6 +32,9 @@ use crate::{
         traces::{self, Traces},
     },
 };
+
+/// How often files of certificates are checked for changes.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Why Tollgate did not start.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +51,9 @@ pub enum StartError {
     /// Traces can't be sent.
     #[error(transparent)]
     Traces(#[from] traces::OpenError),
+    /// A certificate can't be served.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The keys of a token can't be read.
     #[error(transparent)]
     Keys(#[from] UnusableKeys),
@@ -108,7 +116,10 @@ fn launch<F: StoreFactory>(
     };
     let admin = admin::spawn(sockets.admin, state, backends)?;
 
-    let workers = Workers::start(sockets.clients, config.client_limits.connections, |index| WorkerParts {
+    let tls = TlsContexts::new(generation.tls.clone());
+    watch_certificates(&tls)?;
+    let limit = config.client_limits.connections;
+    let workers = Workers::start(sockets.clients, &tls, limit, |index| WorkerParts {
         index,
         store: Box::new({
             let factory = stores.factory.clone();
@@ -138,6 +149,7 @@ fn launch<F: StoreFactory>(
             diagnostics: telemetry.diagnostics,
             store: stores.reload_handles,
             has_access_log: config.access_log.format != AccessLogFormat::Off,
+            tls,
         },
         reload_requests: Some(reload_requests),
         memory: stores.memory,
@@ -152,19 +164,27 @@ fn launch<F: StoreFactory>(
 
 /// The bound sockets.
 struct Sockets {
-    /// One for each listener, in the configuration's order.
-    clients: Vec<BoundListener>,
+    /// One for each address, with the place of its listener in the configuration.
+    clients: Vec<(usize, BoundListener)>,
     admin: TcpListener,
 }
 
 impl Sockets {
     fn bind(config: &Config, workers: usize, mut inherited: InheritedSockets) -> Result<Self, StartError> {
-        let addresses = config.listeners.iter().map(|listener| listener.address);
-        let all: Vec<SocketAddr> = addresses.clone().chain([config.admin.address]).collect();
+        let listeners = config.listeners.iter().enumerate();
+        let each = listeners.flat_map(|(index, listener)| listener.addresses.iter().map(move |a| (index, a)));
+        let addresses: Vec<(usize, SocketAddr)> = each
+            .map(|(index, address)| match address {
+                ListenAddress::Tcp(address) => Ok((index, *address)),
+                ListenAddress::Unix(_) => Err(io::Error::from(io::ErrorKind::Unsupported)),
+            })
+            .collect::<io::Result<_>>()?;
+        let all: Vec<SocketAddr> =
+            addresses.iter().map(|(_, address)| *address).chain([config.admin.address]).collect();
         inherited.retain(&all);
         let admin = inherited.or_bind(config.admin.address, 1)?;
-        let clients =
-            addresses.map(|address| inherited.or_bind(address, workers)).collect::<Result<_, _>>()?;
+        let bind = |(index, address)| Ok((index, inherited.or_bind(address, workers)?));
+        let clients = addresses.into_iter().map(bind).collect::<Result<_, BindError>>()?;
         let only = admin.sockets.into_iter().next();
         let admin = only.ok_or_else(|| io::Error::other("no listening socket was bound"))?;
         Ok(Self { clients, admin })
@@ -172,7 +192,7 @@ impl Sockets {
 
     /// The addresses where clients are served, with the actual ports.
     fn addresses(&self) -> Vec<SocketAddr> {
-        self.clients.iter().map(|bound| bound.address).collect()
+        self.clients.iter().map(|(_, bound)| bound.address).collect()
     }
 }
 
@@ -221,6 +241,19 @@ fn admin_state(
         },
         store_facts,
     }
+}
+
+/// Reads the files of certificates again whenever they change, for as long as the process lives.
+fn watch_certificates(tls: &TlsContexts) -> io::Result<()> {
+    let tls = tls.clone();
+    let watch = move || {
+        loop {
+            thread::sleep(CERTIFICATE_INTERVAL);
+            tls.reload_changed_files();
+        }
+    };
+    thread::Builder::new().name("certificates".into()).spawn(watch)?;
+    Ok(())
 }
 
 /// Raises the soft limit, which is often 1,024, to the hard limit, which the administrator sets. Each proxied connection

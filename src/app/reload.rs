@@ -22,6 +22,7 @@ use crate::{
     },
     config::model::Config,
     limit::{Clock, Instances, Policy, PolicyIds},
+    listener::TlsContexts,
     peers::records::Scope,
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };
@@ -41,6 +42,8 @@ pub(super) struct Reloader {
     pub(super) store: Option<ReloadHandles>,
     /// Whether Tollgate was started with an access log.
     pub(super) has_access_log: bool,
+    /// Of the listeners in force.
+    pub(super) tls: TlsContexts,
 }
 
 /// What a reload changes of the shared store.
@@ -116,6 +119,7 @@ impl Reloader {
             UserNaming::new(&config.abuse),
             config.abuse.retain,
         );
+        self.tls.replace(generation.tls.clone());
         workers.set_max_connections(config.client_limits.connections);
         self.diagnostics.reconfigure(config);
         let configured = generation.snapshot(warnings.clone(), now);

@@ -1,6 +1,6 @@
 //! The workers. Each is a thread with its own sockets and runtime.
 
-use std::{io, net::TcpListener, num::NonZeroUsize, sync::Arc, thread, time::Duration};
+use std::{io, num::NonZeroUsize, sync::Arc, thread, time::Duration};
 
 use tokio::{
     runtime::{self, LocalOptions},
@@ -12,7 +12,8 @@ use crate::{
     config::model,
     limit::StoreAdmin,
     listener::{
-        self, BoundListener, ConnectionLimit, Lifecycle, LivenessMonitor, WorkerLiveness, WorkerUpdate,
+        self, BoundListener, ConnectionLimit, Lifecycle, ListeningSocket, LivenessMonitor, TlsContexts,
+        WorkerLiveness, WorkerUpdate,
     },
     proxy::{self, WorkerParts},
 };
@@ -42,12 +43,13 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts one worker for each socket of a listener. `parts` builds what the worker with this index needs.
+    /// Starts one worker for each socket of a listener; each has its place in the configuration. `parts` builds what the worker with this index needs.
     ///
     /// # Errors
     /// A thread or a runtime can't be started.
     pub(super) fn start<S: StoreAdmin + 'static>(
-        listeners: Vec<BoundListener>,
+        listeners: Vec<(usize, BoundListener)>,
+        tls: &TlsContexts,
         max_connections: usize,
         parts: impl Fn(usize) -> WorkerParts<S>,
     ) -> io::Result<Self> {
@@ -61,6 +63,7 @@ impl Workers {
             let (updates, received) = mpsc::unbounded_channel();
             let context = ListenerContext {
                 sockets,
+                tls: tls.clone(),
                 connection_limit: Arc::clone(&connection_limit),
                 lifecycle: watched.clone(),
                 liveness,
@@ -116,12 +119,12 @@ impl Workers {
 }
 
 /// Turns sockets by listener into sockets by worker.
-fn sockets_by_worker(listeners: Vec<BoundListener>) -> Vec<Vec<TcpListener>> {
-    let workers = listeners.iter().map(|listener| listener.sockets.len()).max().unwrap_or(0);
-    let mut all: Vec<Vec<TcpListener>> = (0..workers).map(|_| Vec::new()).collect();
-    for listener in listeners {
-        for (worker, socket) in all.iter_mut().zip(listener.sockets) {
-            worker.push(socket);
+fn sockets_by_worker(listeners: Vec<(usize, BoundListener)>) -> Vec<Vec<ListeningSocket>> {
+    let workers = listeners.iter().map(|(_, bound)| bound.sockets.len()).max().unwrap_or(0);
+    let mut all: Vec<Vec<ListeningSocket>> = (0..workers).map(|_| Vec::new()).collect();
+    for (listener, bound) in listeners {
+        for (worker, socket) in all.iter_mut().zip(bound.sockets) {
+            worker.push(ListeningSocket { listener, socket });
         }
     }
     all
@@ -129,7 +132,8 @@ fn sockets_by_worker(listeners: Vec<BoundListener>) -> Vec<Vec<TcpListener>> {
 
 /// The sockets of a worker, and what it shares with the others.
 struct ListenerContext {
-    sockets: Vec<TcpListener>,
+    sockets: Vec<ListeningSocket>,
+    tls: TlsContexts,
     connection_limit: Arc<ConnectionLimit>,
     lifecycle: watch::Receiver<Lifecycle>,
     liveness: WorkerLiveness,
@@ -152,8 +156,8 @@ fn spawn<S: StoreAdmin + 'static>(
             Err(error) => return drop(report.send(Err(error))),
         };
         drop(report.send(Ok(())));
-        let ListenerContext { sockets, connection_limit, lifecycle, liveness } = context;
-        let run = listener::run(parts, updates, sockets, connection_limit, lifecycle, liveness);
+        let ListenerContext { sockets, tls, connection_limit, lifecycle, liveness } = context;
+        let run = listener::run(parts, updates, sockets, tls, connection_limit, lifecycle, liveness);
         if let Err(error) = runtime.block_on(run) {
             tracing::error!("worker {index} can't start listening: {error}");
         }

@@ -14,12 +14,11 @@ use http::{Request, Response};
 use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::rt::TokioIo;
 use tokio::{
-    io::AsyncReadExt,
-    net::TcpStream,
+    io::{AsyncReadExt, AsyncWriteExt},
     time::{Sleep, timeout},
 };
 
-use super::io::ClientIo;
+use super::{io::ClientIo, stream::Stream};
 use crate::{
     proxy::{Phase, PhaseTimer, ResponseBody},
     telemetry::metrics::ThreadMetrics,
@@ -28,7 +27,7 @@ use crate::{
 /// A connection without a request for this long is parked, which frees its buffers.
 const PARK_AFTER: Duration = Duration::from_millis(250);
 
-/// A connection being served. Its output is the socket, for a lingering close, where the client may still be
+/// A connection being served. Its output is the stream, for a lingering close, where the client may still be
 /// sending.
 pub(super) struct Connection<S>
 where
@@ -72,7 +71,7 @@ where
     }
 
     /// Serves until the connection has to wait.
-    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Option<TcpStream>> {
+    fn advance(&mut self, cx: &mut Context<'_>) -> Poll<Option<Stream>> {
         loop {
             match &mut self.state {
                 ConnectionState::Ended => return Poll::Ready(None),
@@ -167,8 +166,8 @@ where
         }
     }
 
-    /// The socket, where the client may still be sending.
-    fn ended(&mut self, result: hyper::Result<()>) -> Option<TcpStream> {
+    /// The stream, where the client may still be sending.
+    fn ended(&mut self, result: hyper::Result<()>) -> Option<Stream> {
         let still_sending = match result {
             Ok(()) => self.timer.is_body_unread(),
             Err(error) => {
@@ -193,7 +192,7 @@ impl<S> Future for Connection<S>
 where
     S: Service<Request<Incoming>, Response = Response<ResponseBody>, Error = Infallible> + Unpin,
 {
-    type Output = Option<TcpStream>;
+    type Output = Option<Stream>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.timer.begin_poll(cx);
@@ -213,9 +212,12 @@ const LINGER_BYTES: usize = 1 << 20;
 /// A socket that is closed with bytes unread is reset, and a reset may overtake the answer on its way
 /// to the client (RFC 9112, 9.6): a client whose upload was refused would see a broken connection
 /// instead of the refusal.
-pub(super) async fn lingering_close(mut stream: TcpStream) {
+pub(super) async fn lingering_close(mut stream: Stream) {
     let mut scratch = [0; 4096];
     let drain = async {
+        // Nothing more is written. TLS says so, and what the client still sends need not be decrypted.
+        let _broken = stream.shutdown().await;
+        let mut stream = stream.into_socket();
         let mut left = LINGER_BYTES;
         while let Ok(read @ 1..) = stream.read(&mut scratch).await {
             left = left.saturating_sub(read);

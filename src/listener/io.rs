@@ -1,4 +1,4 @@
-//! A client's socket, which tells the connection's [`PhaseTimer`] of reads and writes.
+//! A client's stream, which tells the connection's [`PhaseTimer`] of reads and writes.
 
 use std::{
     io,
@@ -9,17 +9,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::stream::Stream;
 use crate::proxy::{Phase, PhaseTimer};
 
-/// A client's socket.
+/// A client's stream.
 #[derive(Debug)]
 pub(super) struct ClientIo {
-    stream: TcpStream,
+    stream: Stream,
     timer: Rc<PhaseTimer>,
     /// From the first byte of a request's head to its last.
     head_timeout: Duration,
@@ -31,7 +29,7 @@ pub(super) struct ClientIo {
 
 impl ClientIo {
     pub(super) fn new(
-        stream: TcpStream,
+        stream: Stream,
         timer: Rc<PhaseTimer>,
         head_timeout: Duration,
         write_timeout: Duration,
@@ -39,7 +37,7 @@ impl ClientIo {
         Self { stream, timer, head_timeout, write_timeout, unread: Bytes::new() }
     }
 
-    pub(super) fn into_stream(self) -> TcpStream {
+    pub(super) fn into_stream(self) -> Stream {
         self.stream
     }
 
@@ -53,11 +51,10 @@ impl ClientIo {
         if !self.unread.is_empty() {
             return Poll::Ready(true);
         }
-        let mut byte = [0];
-        let peeked = ready!(self.stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)));
-        Poll::Ready(peeked.is_ok_and(|length| length > 0))
+        self.stream.poll_readable(cx)
     }
 
+    /// What TLS has buffered is written by a flush.
     fn after_write<T>(&self, result: Poll<T>) -> Poll<T> {
         self.timer.set_write_blocked(result.is_pending());
         if result.is_ready() && self.timer.phase() == Phase::Client {
@@ -96,7 +93,8 @@ impl AsyncWrite for ClientIo {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
+        self.after_write(result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

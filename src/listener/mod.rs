@@ -3,15 +3,21 @@
 mod connection;
 mod connections;
 mod current_worker;
+mod handshake;
 mod inherited;
 mod io;
 mod liveness;
+mod proxy_protocol;
 mod run;
 mod socket;
+mod stream;
+mod tickets;
+mod tls;
 
 pub use connections::ConnectionLimit;
 pub use current_worker::WorkerUpdate;
 pub use inherited::InheritedSockets;
 pub use liveness::{LivenessMonitor, WorkerLiveness};
-pub use run::{Lifecycle, run};
+pub use run::{Lifecycle, ListeningSocket, run};
 pub use socket::{BindError, BoundListener};
+pub use tls::{CertificateFacts, TlsContext, TlsContexts, TlsError};

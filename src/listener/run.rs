@@ -1,6 +1,7 @@
 //! A worker's loop: accept, serve, drain.
 
 use std::{
+    future::poll_fn,
     io,
     net::SocketAddr,
     rc::Rc,
@@ -8,21 +9,25 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bytes::Bytes;
 use http::Request;
 use hyper::{body::Incoming, service::service_fn};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{mpsc::UnboundedReceiver, watch},
     task::JoinSet,
-    time::MissedTickBehavior,
+    time::{MissedTickBehavior, timeout},
 };
 
 use super::{
     connection::{Connection, lingering_close},
     connections::{ConnectionLimit, ConnectionPermit, Connections},
     current_worker::{CurrentWorker, WorkerUpdate},
+    handshake::{Opened, Opening, OpeningFailures},
     io::ClientIo,
     liveness::WorkerLiveness,
+    stream::{Socket, Stream},
+    tls::TlsContexts,
 };
 use crate::{
     limit::StoreAdmin,
@@ -35,6 +40,9 @@ const TICK: Duration = Duration::from_millis(100);
 /// The pause after an accept that failed for want of resources.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a client that was shaking hands when the drain began has to send its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
 /// What the process is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lifecycle {
@@ -46,6 +54,14 @@ pub enum Lifecycle {
     Ending,
 }
 
+/// One socket of a listener, for one worker.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    /// The listener's place in the configuration.
+    pub listener: usize,
+    pub socket: std::net::TcpListener,
+}
+
 /// Serves `sockets` with a worker of `parts`, which follows `updates` of the configuration, until `lifecycle` says to
 /// drain, and then until the last connection has ended or `lifecycle` says to abort them. What requests have reserved of
 /// their limits is given back before it returns.
@@ -55,7 +71,8 @@ pub enum Lifecycle {
 pub async fn run<S: StoreAdmin + 'static>(
     parts: WorkerParts<S>,
     updates: UnboundedReceiver<WorkerUpdate>,
-    sockets: Vec<std::net::TcpListener>,
+    sockets: Vec<ListeningSocket>,
+    tls: TlsContexts,
     limit: Arc<ConnectionLimit>,
     mut lifecycle: watch::Receiver<Lifecycle>,
     liveness: WorkerLiveness,
@@ -63,14 +80,17 @@ pub async fn run<S: StoreAdmin + 'static>(
     let current = Rc::new(CurrentWorker::new(Worker::new(parts)));
     let connections = Rc::<Connections>::default();
     let mut accepting = JoinSet::new();
-    for socket in sockets {
-        let listener = TcpListener::from_std(socket)?;
-        let acceptor = Acceptor {
+    let failures = Rc::<OpeningFailures>::default();
+    for ListeningSocket { listener, socket } in sockets {
+        let acceptor = Rc::new(Acceptor {
+            listener,
+            tls: tls.clone(),
             current: Rc::clone(&current),
             limit: Arc::clone(&limit),
             connections: Rc::clone(&connections),
-        };
-        accepting.spawn_local(acceptor.accept(listener, lifecycle.clone()));
+            failures: Rc::clone(&failures),
+        });
+        accepting.spawn_local(acceptor.accept(TcpListener::from_std(socket)?, lifecycle.clone()));
     }
     let updating = tokio::task::spawn_local(Rc::clone(&current).apply_updates(updates));
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&current), Rc::clone(&connections), liveness));
@@ -106,13 +126,17 @@ async fn tick<S: StoreAdmin>(
 }
 
 struct Acceptor<S> {
+    /// The listener's place in the configuration.
+    listener: usize,
+    tls: TlsContexts,
     current: Rc<CurrentWorker<S>>,
     limit: Arc<ConnectionLimit>,
     connections: Rc<Connections>,
+    failures: Rc<OpeningFailures>,
 }
 
 impl<S: StoreAdmin + 'static> Acceptor<S> {
-    async fn accept(self, listener: TcpListener, mut lifecycle: watch::Receiver<Lifecycle>) {
+    async fn accept(self: Rc<Self>, listener: TcpListener, mut lifecycle: watch::Receiver<Lifecycle>) {
         loop {
             tokio::select! {
                 biased;
@@ -135,10 +159,10 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         }
     }
 
-    async fn accepted(&self, accepted: io::Result<(TcpStream, SocketAddr)>) {
+    async fn accepted(self: &Rc<Self>, accepted: io::Result<(TcpStream, SocketAddr)>) {
         match accepted {
             Ok((stream, peer)) => match self.limit.try_acquire() {
-                Some(permit) => self.serve(stream, peer, permit),
+                Some(permit) => self.serve(Socket::Tcp(stream), peer, permit),
                 None => self.current.worker().metrics().thread().connections_refused().inc(),
             },
             Err(error) if is_connection_error(&error) => {}
@@ -150,11 +174,90 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         }
     }
 
-    fn serve(&self, stream: TcpStream, peer: SocketAddr, permit: ConnectionPermit) {
+    /// Serves one connection, in a task of its own.
+    fn serve(self: &Rc<Self>, socket: Socket, peer: SocketAddr, permit: ConnectionPermit) {
+        let worker = self.current.worker();
+        let timer = Rc::new(PhaseTimer::new(worker.config().client_limits.header_timeout));
+        let registered = self.connections.register(&timer);
+        let key = registered.key;
+        let config = worker.config().listeners.get(self.listener);
+        let opening = Opening {
+            has_proxy_header: config.is_some_and(|listener| listener.has_proxy_protocol),
+            tls: self.tls.of(self.listener),
+        };
+        let task = if opening.has_proxy_header || opening.tls.is_some() {
+            let acceptor = Rc::clone(self);
+            // Boxed: it is over soon, and the connection would pay for its buffers as long as it lives.
+            let opened = Box::pin(self.open(socket, peer, opening, Rc::clone(&timer)));
+            tokio::task::spawn_local(async move {
+                if let Some((opened, peer)) = opened.await {
+                    acceptor.converse(opened, peer, timer).await;
+                }
+                drop((registered, permit));
+            })
+        } else {
+            let opened = Opened { stream: Stream::Plain(socket), unread: Bytes::new(), client: None };
+            let conversation = self.converse(opened, peer, timer);
+            tokio::task::spawn_local(async move {
+                conversation.await;
+                drop((registered, permit));
+            })
+        };
+        self.connections.set_task(key, task.abort_handle());
+    }
+
+    /// The connection and its client, once what comes before the first request is done. `None`: it failed.
+    fn open(
+        self: &Rc<Self>,
+        socket: Socket,
+        peer: SocketAddr,
+        opening: Opening,
+        timer: Rc<PhaseTimer>,
+    ) -> impl Future<Output = Option<(Opened, SocketAddr)>> + use<S> {
+        let acceptor = Rc::clone(self);
+        async move {
+            let worker = acceptor.current.worker();
+            let metrics = worker.metrics().thread().openings();
+            if opening.has_proxy_header && !worker.trusts(peer) {
+                acceptor.failures.untrusted(metrics, peer);
+                return None;
+            }
+            let limit = worker.config().client_limits.header_timeout;
+            match opening.open(socket, limit).await {
+                Ok(opened) => {
+                    if let Some(handshake) = opened.stream.handshake() {
+                        metrics.handshakes(handshake).inc();
+                    }
+                    // The time for the first request begins now.
+                    timer.restart(limit);
+                    if timer.is_draining() {
+                        // Its first request is on its way.
+                        let readable = poll_fn(|cx| opened.stream.poll_readable(cx));
+                        let _none = timeout(FIRST_REQUEST, readable).await;
+                    }
+                    let peer = opened.client.unwrap_or(peer);
+                    Some((opened, peer))
+                }
+                Err(error) => {
+                    acceptor.failures.report(metrics, peer, &error);
+                    None
+                }
+            }
+        }
+    }
+
+    /// Serves the requests of a connection until its end.
+    fn converse(
+        &self,
+        opened: Opened,
+        peer: SocketAddr,
+        timer: Rc<PhaseTimer>,
+    ) -> impl Future<Output = ()> + use<S> {
         let worker = self.current.worker();
         let limits = &worker.config().client_limits;
-        let timer = Rc::new(PhaseTimer::new(limits.header_timeout));
-        let io = ClientIo::new(stream, Rc::clone(&timer), limits.header_timeout, limits.idle_timeout);
+        let Opened { stream, unread, .. } = opened;
+        let mut io = ClientIo::new(stream, Rc::clone(&timer), limits.header_timeout, limits.idle_timeout);
+        io.unread(unread);
         let client = ClientConnection::new(&worker, peer, Rc::clone(&timer));
         let current = Rc::clone(&self.current);
         let service = service_fn(move |request: Request<Incoming>| {
@@ -162,18 +265,14 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
             let client = client.info(&worker);
             proxy::serve(request, worker, client)
         });
-        let registered = self.connections.register(&timer);
-        let key = registered.key;
         let metrics = Arc::clone(worker.metrics().thread());
         let connection = Connection::new(io, service, self.current.http(), timer, metrics);
-        let task = tokio::task::spawn_local(async move {
+        async move {
             if let Some(stream) = connection.await {
                 // Boxed: it is rare, and has a buffer that every connection would pay for.
                 Box::pin(lingering_close(stream)).await;
             }
-            drop((registered, permit));
-        });
-        self.connections.set_task(key, task.abort_handle());
+        }
     }
 }
 

@@ -89,6 +89,12 @@ impl PhaseTimer {
         }
     }
 
+    /// Begins to wait for the first request anew, for `limit`: what came before it is done.
+    pub fn restart(&self, limit: Duration) {
+        self.now.set(Instant::now());
+        self.enter(Phase::FirstRequest, limit);
+    }
+
     /// What the connection waits for.
     pub fn phase(&self) -> Phase {
         self.phase.get()

@@ -1,6 +1,6 @@
 //! What one worker serves requests with.
 
-use std::{rc::Rc, sync::Arc, time::Instant};
+use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
 
 use super::{
     request_body::RequestBody,
@@ -130,6 +130,11 @@ impl<S> Worker<S> {
     /// What is configured.
     pub fn config(&self) -> &Config {
         &self.rules.config
+    }
+
+    /// Whether `peer` is a trusted proxy.
+    pub fn trusts(&self, peer: SocketAddr) -> bool {
+        self.rules.is_trusted_proxy(peer)
     }
 
     /// The worker's counters.

@@ -11,7 +11,7 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. Whoever may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 21] = [
+const MAY_KNOW: [(&str, &[&str]); 23] = [
     ("main", &["cli"]),
     ("cli", &["app", "admin", "abuse", "config", "config::model", "telemetry"]),
     // The composition root knows everything below it, and nobody but the commands knows it.
@@ -33,13 +33,16 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
             "telemetry",
         ],
     ),
-    ("listener", &["proxy", "limit", "config::model", "telemetry"]),
+    ("listener", &["proxy", "limit", "tls", "watched_file", "config::model", "telemetry"]),
     ("admin", &["abuse", "proxy", "upstream", "limit", "config::model", "telemetry"]),
     ("proxy", &["router", "upstream", "identity", "limit", "abuse", "config::model", "telemetry"]),
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),
     ("upstream", &["config::model", "telemetry"]),
-    ("identity", &["identity::keys", "config::model", "telemetry"]),
+    ("identity", &["identity::keys", "tls", "watched_file", "config::model", "telemetry"]),
+    // Pure: the bytes of a file in, certificates and keys out.
+    ("tls", &[]),
+    ("watched_file", &[]),
     // Pure: the bytes of a file in, keys out.
     ("identity::keys", &["config::model"]),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
@@ -54,13 +57,13 @@ const MAY_KNOW: [(&str, &[&str]); 21] = [
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "config::model", "telemetry"]),
     // What a file of keys holds it asks those who will verify by it.
-    ("config", &["config::model", "identity::keys"]),
+    ("config", &["config::model", "identity::keys", "tls"]),
     ("config::model", &[]),
     ("telemetry", &["config::model"]),
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 21] = [
+const MAY_USE: [(&str, &[&str]); 24] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -69,6 +72,9 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     ("prometheus_client", &["telemetry"]),
     ("tracing_subscriber", &["telemetry"]),
     ("socket2", &["listener"]),
+    ("tokio_rustls", &["listener"]),
+    ("ppp", &["listener"]),
+    ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),

@@ -1,14 +1,157 @@
-//! The sockets that Tollgate opens, and the secrets that guard them.
+//! The sockets that Tollgate opens, how clients are met there, and the secrets that guard them.
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer, ser::SerializeMap};
 
-/// A socket on which clients are served.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+use super::serialize;
+
+/// Sockets on which clients are served in one way.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
-    pub address: SocketAddr,
+    pub addresses: Vec<ListenAddress>,
+    /// Whether trusted proxies must begin each connection with a PROXY header, and all other peers are closed.
+    pub has_proxy_protocol: bool,
+    /// Every request is redirected to https.
+    pub redirect: Option<HttpsRedirect>,
+    pub tls: Option<Tls>,
+}
+
+impl Listener {
+    /// Plain HTTP on `address`.
+    pub fn plain(address: SocketAddr) -> Self {
+        let addresses = vec![ListenAddress::Tcp(address)];
+        Self { addresses, has_proxy_protocol: false, redirect: None, tls: None }
+    }
+}
+
+/// Without the settings that are not set; the address alone where none is.
+impl Serialize for Listener {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { addresses, has_proxy_protocol, redirect, tls } = self;
+        if let ([address], false, None, None) = (addresses.as_slice(), has_proxy_protocol, redirect, tls) {
+            return address.serialize(serializer);
+        }
+        let mut map = serializer.serialize_map(None)?;
+        match addresses.as_slice() {
+            [address] => map.serialize_entry("address", address)?,
+            addresses => map.serialize_entry("address", addresses)?,
+        }
+        if *has_proxy_protocol {
+            map.serialize_entry("proxy_protocol", &true)?;
+        }
+        if let Some(redirect) = redirect {
+            map.serialize_entry("redirect", redirect)?;
+        }
+        if let Some(tls) = tls {
+            map.serialize_entry("tls", tls)?;
+        }
+        map.end()
+    }
+}
+
+/// Where a socket listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAddress {
+    Tcp(SocketAddr),
+    Unix(UnixSocket),
+}
+
+impl ListenAddress {
+    /// Whether both would be the same socket. Port 0 stands for any free port.
+    pub fn is_same_socket(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Tcp(one), Self::Tcp(other)) => one == other && one.port() != 0,
+            (Self::Unix(one), Self::Unix(other)) => one.path == other.path,
+            (Self::Tcp(_), Self::Unix(_)) | (Self::Unix(_), Self::Tcp(_)) => false,
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
+        }
+    }
+}
+
+impl Serialize for ListenAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A Unix socket, and who may connect to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnixSocket {
+    pub path: PathBuf,
+    /// Permission bits; the umask's otherwise.
+    pub mode: Option<u32>,
+    /// A name or a number; the process' own otherwise.
+    pub owner: Option<String>,
+    /// A name or a number; the process' own otherwise.
+    pub group: Option<String>,
+}
+
+/// A redirection of every request to https, on the host that it asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct HttpsRedirect {
+    /// The port of the https address.
+    pub port: u16,
+}
+
+/// TLS towards clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Tls {
+    /// At least one. The client's server name chooses among them; the first serves all others.
+    pub certificates: Vec<CertificateFiles>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_auth: Option<ClientAuth>,
+    pub min_version: TlsVersion,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hsts: Option<Hsts>,
+}
+
+/// The files of a certificate and its private key, PEM.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CertificateFiles {
+    /// The certificate, and the chain to its authority behind it.
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    /// Names that the certificate must have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
+}
+
+/// Clients are asked for a certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ClientAuth {
+    /// The file of the authorities that sign clients' certificates, PEM.
+    pub ca: PathBuf,
+    /// The status of the reply to a client without a certificate. `None`: a certificate is optional.
+    pub required: Option<u16>,
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum TlsVersion {
+    #[serde(rename = "1.2")]
+    V1_2,
+    #[serde(rename = "1.3")]
+    V1_3,
+}
+
+/// What browsers are told with `Strict-Transport-Security` (RFC 6797): to use https only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Hsts {
+    #[serde(serialize_with = "serialize::duration")]
+    pub max_age: Duration,
+    /// For all names below the host, too.
+    pub include_subdomains: bool,
+    /// The owner agrees that browsers ship with the host in their lists.
+    pub preload: bool,
 }
 
 /// The admin port. It always has a token, unless its address is loopback.

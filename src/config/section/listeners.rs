@@ -2,17 +2,19 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use super::tls::{hsts, tls};
 use crate::config::{
-    model::{Admin, Listener, Secret},
-    reader::Cursor,
-    value::{bearer_token, socket_address},
+    model::{Admin, Hsts, HttpsRedirect, ListenAddress, Listener, Secret},
+    reader::{Cursor, MappingCursor},
+    value::{bearer_token, boolean, choice, count, listen_address, socket_address},
 };
 
-pub(super) fn listeners(value: Option<Cursor<'_>>) -> Vec<Listener> {
+pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> Vec<Listener> {
     let Some(list) = value else {
-        return vec![Listener { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)) }];
+        return vec![Listener::plain(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))];
     };
     let mut listeners: Vec<Listener> = Vec::new();
+    let mut redirected_hsts = None;
     let items = list.list();
     if items.as_ref().is_some_and(Vec::is_empty) {
         list.report("no listener is configured, so nothing would be served", None);
@@ -20,17 +22,76 @@ pub(super) fn listeners(value: Option<Cursor<'_>>) -> Vec<Listener> {
     for item in items.unwrap_or_default() {
         let Some(mut mapping) = item.mapping() else { continue };
         let value = mapping.require("address", "such as `address: 127.0.0.1:8080`");
+        let has_proxy_protocol = proxy_protocol(&mut mapping, has_trusted_proxies);
+        let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
+        let tls = mapping.take("tls").map(tls);
         mapping.finish();
-        let Some((value, address)) = value.and_then(|value| Some((value, value.parse(socket_address)?)))
-        else {
-            continue;
-        };
-        if listeners.iter().any(|other| same_socket(other.address, address)) {
-            value.report("another listener already uses this address", None);
+        if let (Some((value, _)), Some(_)) = (&redirect, &tls) {
+            value.report("this listener already serves https, so it would redirect to itself", None);
         }
-        listeners.push(Listener { address });
+        let addresses = value.map(|value| addresses(value, &listeners)).unwrap_or_default();
+        let redirect = redirect.and_then(|(_, redirect)| redirect);
+        if let Some((_, Some(hsts))) = &redirect {
+            redirected_hsts = Some(hsts.clone());
+        }
+        let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten());
+        listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls });
+    }
+    // A browser heeds the field over TLS only (RFC 6797, 7.2), so the listeners that are redirected to send it.
+    for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
+        tls.hsts = tls.hsts.take().or_else(|| redirected_hsts.clone());
     }
     listeners
+}
+
+/// One address or a list of them, of which no other listener has one.
+fn addresses(value: Cursor<'_>, others: &[Listener]) -> Vec<ListenAddress> {
+    let items = match value.scalar() {
+        Some(_) => vec![value],
+        None if value.is_empty_list() => {
+            value.report("this list is empty", "such as [0.0.0.0:8080, \"[::]:8080\"]".to_owned());
+            return Vec::new();
+        }
+        None => value.list().unwrap_or_default(),
+    };
+    let mut addresses: Vec<ListenAddress> = Vec::new();
+    for item in items {
+        let Some(address) = item.parse(listen_address) else { continue };
+        if others.iter().flat_map(|other| &other.addresses).any(|other| other.is_same_socket(&address)) {
+            item.report("another listener already uses this address", None);
+        } else if addresses.iter().any(|other| other.is_same_socket(&address)) {
+            item.report("this address is in the list twice", None);
+        }
+        addresses.push(address);
+    }
+    addresses
+}
+
+fn proxy_protocol(mapping: &mut MappingCursor<'_>, has_trusted_proxies: bool) -> bool {
+    let Some(value) = mapping.take("proxy_protocol") else { return false };
+    let is_on = value.parse(boolean).unwrap_or(false);
+    if is_on && !has_trusted_proxies {
+        let help = "add the load balancer's addresses to `trusted_proxies`".to_owned();
+        value.report("only trusted proxies may send a PROXY header, and none is configured", help);
+    }
+    is_on
+}
+
+/// `https`, or its settings.
+fn redirect(value: Cursor<'_>) -> Option<(HttpsRedirect, Option<Hsts>)> {
+    let https = choice(&[("https", ())]);
+    if value.scalar().is_some() {
+        value.parse(https)?;
+        return Some((HttpsRedirect { port: 443 }, None));
+    }
+    let mut mapping = value.mapping()?;
+    let to = mapping.require("to", "write `to: https`");
+    let port = mapping.take("port").map_or(Some(443), |value| value.parse(count(1..=65_535)));
+    let hsts = mapping.take("hsts").map(hsts);
+    mapping.finish();
+    to?.parse(https)?;
+    let port = u16::try_from(port?).ok()?;
+    Some((HttpsRedirect { port }, hsts.flatten()))
 }
 
 pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin {
@@ -50,13 +111,9 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
         let help = "set `token`, or listen on 127.0.0.1".to_owned();
         address_or_admin.report("an admin port that is reachable from other machines needs a token", help);
     }
-    if listeners.iter().any(|listener| same_socket(listener.address, address)) {
+    let own = ListenAddress::Tcp(address);
+    if listeners.iter().flat_map(|listener| &listener.addresses).any(|other| other.is_same_socket(&own)) {
         address_or_admin.report("a listener already uses this address", None);
     }
     Admin { address, token: token.flatten().flatten().map(Secret::new) }
-}
-
-/// Whether both would be the same socket. Port 0 stands for any free port.
-fn same_socket(one: SocketAddr, other: SocketAddr) -> bool {
-    one == other && one.port() != 0
 }

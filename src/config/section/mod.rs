@@ -12,6 +12,7 @@ mod root;
 mod routes;
 mod store;
 mod telemetry;
+mod tls;
 mod unreachable_routes;
 mod upstreams;
 mod user;

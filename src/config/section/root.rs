@@ -17,11 +17,11 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         return None;
     }
     let mut mapping = root.mapping()?;
-    let listeners = listeners::listeners(mapping.take("listeners"));
-    let admin = listeners::admin(mapping.take("admin"), &listeners);
-    let workers = mapping.parse_or("workers", Workers::Auto, workers);
     let trusted_proxies = mapping.take("trusted_proxies");
     let has_trusted_proxies = trusted_proxies.is_some_and(|list| !list.is_empty_list());
+    let listeners = listeners::listeners(mapping.take("listeners"), has_trusted_proxies);
+    let admin = listeners::admin(mapping.take("admin"), &listeners);
+    let workers = mapping.parse_or("workers", Workers::Auto, workers);
     let trusted_proxies = clients::trusted_proxies(trusted_proxies);
     let client_address = clients::client_address(mapping.take("client_address"));
     let request_id = clients::request_id(mapping.take("request_id"));

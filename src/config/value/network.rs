@@ -5,6 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::{IpNet, Ipv4Net};
 
 use super::Invalid;
+use crate::config::model::ListenAddress;
+
+/// Reads where a listener listens.
+pub(in crate::config) fn listen_address(text: &str) -> Result<ListenAddress, Invalid> {
+    socket_address(text).map(ListenAddress::Tcp)
+}
 
 /// Reads `0.0.0.0:8080` or `[::]:8080`.
 pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invalid> {

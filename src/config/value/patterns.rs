@@ -1,6 +1,6 @@
 //! Patterns of hosts and paths, which routes match.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::{Invalid, network::is_domain};
 use crate::config::model::{HostPattern, PathPattern, Segment};
@@ -76,6 +76,14 @@ fn is_word(name: &str) -> bool {
 /// Whether every `%` begins an encoded byte.
 fn is_percent_encoded(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2)
+}
+
+/// Reads a name of a certificate: a host, an address, or a wildcard.
+pub(in crate::config) fn name_pattern(text: &str) -> Result<String, Invalid> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(address.to_string());
+    }
+    host_pattern(text).map(|_| text.trim_end_matches('.').to_ascii_lowercase())
 }
 
 /// Reads `api.example.com`, `*.example.org` or an address. Case and a trailing dot don't matter.

@@ -1,26 +1,14 @@
 //! A key file, which is read again when it changes.
 
-use std::{
-    fs::{File, Metadata},
-    io::{self, Read},
-    os::unix::fs::MetadataExt,
-    path::PathBuf,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{io, path::PathBuf, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
     config::model::JwtAlgorithm,
     identity::keys::{KeyError, Keys},
+    watched_file::WatchedFile,
 };
-
-/// The largest key file, in bytes.
-const MAX_FILE: u64 = 4 << 20;
-/// A file modified within this time before it was read may be modified again without a change of its
-/// modification time.
-const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
 
 /// A key file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,28 +26,6 @@ enum KeyFileError {
     Wrong(#[from] KeyError),
 }
 
-/// The metadata that changes when a file is written or replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileVersion {
-    device: u64,
-    inode: u64,
-    size: u64,
-    seconds: i64,
-    nanos: i64,
-}
-
-impl FileVersion {
-    fn from_metadata(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.size(),
-            seconds: metadata.mtime(),
-            nanos: metadata.mtime_nsec(),
-        }
-    }
-}
-
 /// The keys in force, and how often they were replaced.
 #[derive(Clone)]
 pub(super) struct CurrentKeys {
@@ -69,17 +35,13 @@ pub(super) struct CurrentKeys {
 
 /// A key file and its keys.
 pub(super) struct KeyFile {
-    path: PathBuf,
     algorithm: Option<JwtAlgorithm>,
     current: RwLock<CurrentKeys>,
-    /// What was read last.
-    last: Mutex<LastRead>,
+    source: Mutex<KeySource>,
 }
 
-struct LastRead {
-    /// `None` if the file could not be read, or may have changed since without a trace.
-    version: Option<FileVersion>,
-    bytes: Vec<u8>,
+struct KeySource {
+    file: WatchedFile,
     /// The last error that was logged, so that it is logged once.
     logged_error: Option<String>,
 }
@@ -87,13 +49,12 @@ struct LastRead {
 impl KeyFile {
     /// Reads the keys at `path`.
     pub(super) fn open(path: PathBuf, algorithm: Option<JwtAlgorithm>) -> Result<Self, UnusableKeys> {
-        match read(&path).map_err(KeyFileError::from).and_then(|(version, bytes)| {
-            let keys = Keys::read(&bytes, algorithm)?;
-            Ok((Arc::new(keys), LastRead { version, bytes, logged_error: None }))
-        }) {
-            Ok((keys, last)) => {
-                let current = RwLock::new(CurrentKeys { keys, generation: 0 });
-                Ok(Self { path, algorithm, current, last: Mutex::new(last) })
+        let opened = WatchedFile::open(path.clone()).map_err(KeyFileError::from);
+        match opened.and_then(|file| Ok((Keys::read(file.bytes(), algorithm)?, file))) {
+            Ok((keys, file)) => {
+                let current = RwLock::new(CurrentKeys { keys: Arc::new(keys), generation: 0 });
+                let source = Mutex::new(KeySource { file, logged_error: None });
+                Ok(Self { algorithm, current, source })
             }
             Err(reason) => Err(UnusableKeys { path, reason }),
         }
@@ -106,61 +67,40 @@ impl KeyFile {
 
     /// Reads the file again if it has changed. Blocks: not for a worker's thread.
     pub(super) fn reload_if_changed(&self) {
-        let mut last = self.last.lock();
-        let version = std::fs::metadata(&self.path).map(|metadata| FileVersion::from_metadata(&metadata));
-        if version.as_ref().is_ok_and(|version| last.version == Some(*version)) {
-            return;
-        }
-        match read(&self.path) {
-            Ok((version, bytes)) => {
-                last.version = version;
-                if bytes != last.bytes {
-                    let keys = Keys::read(&bytes, self.algorithm);
-                    last.bytes = bytes;
-                    self.replace(keys.map_err(KeyFileError::from), &mut last);
-                } else if last.logged_error.is_some() && Keys::read(&last.bytes, self.algorithm).is_ok() {
-                    last.logged_error = None;
-                    tracing::info!(file = %self.path.display(), "the JWT key file is readable again");
+        let mut source = self.source.lock();
+        match source.file.refresh() {
+            Ok(true) => {
+                let keys = Keys::read(source.file.bytes(), self.algorithm);
+                self.replace(keys.map_err(KeyFileError::from), &mut source);
+            }
+            Ok(false) if source.logged_error.is_some() => {
+                if Keys::read(source.file.bytes(), self.algorithm).is_ok() {
+                    source.logged_error = None;
+                    tracing::info!(file = %source.file.path().display(), "the JWT key file is readable again");
                 }
             }
-            Err(error) => {
-                last.version = None;
-                self.replace(Err(error.into()), &mut last);
-            }
+            Ok(false) => {}
+            Err(error) => self.replace(Err(error.into()), &mut source),
         }
     }
 
-    fn replace(&self, keys: Result<Keys, KeyFileError>, last: &mut LastRead) {
+    fn replace(&self, keys: Result<Keys, KeyFileError>, source: &mut KeySource) {
         match keys {
             Ok(keys) => {
                 let mut current = self.current.write();
                 current.keys = Arc::new(keys);
                 current.generation += 1;
-                last.logged_error = None;
-                tracing::info!(file = %self.path.display(), "JWT keys reloaded");
+                source.logged_error = None;
+                tracing::info!(file = %source.file.path().display(), "JWT keys reloaded");
             }
             Err(reason) => {
                 let logged_error = reason.to_string();
-                if last.logged_error.as_ref() != Some(&logged_error) {
-                    let file = self.path.display();
+                if source.logged_error.as_ref() != Some(&logged_error) {
+                    let file = source.file.path().display();
                     tracing::warn!(%file, "keeping the previous JWT keys: the file {logged_error}");
-                    last.logged_error = Some(logged_error);
+                    source.logged_error = Some(logged_error);
                 }
             }
         }
     }
-}
-
-/// The bytes of the file, and its version unless it may still change without a trace.
-fn read(path: &PathBuf) -> io::Result<(Option<FileVersion>, Vec<u8>)> {
-    let file = File::open(path)?;
-    let metadata = file.metadata()?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4MiB"));
-    }
-    let age = metadata.modified().map(|written| SystemTime::now().duration_since(written));
-    let is_settled = matches!(age, Ok(Ok(age)) if age > MTIME_GRANULARITY);
-    Ok((is_settled.then(|| FileVersion::from_metadata(&metadata)), bytes))
 }

@@ -15,6 +15,7 @@ use super::{
     bans::BanRow,
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
+    openings,
     totals::Totals,
 };
 
@@ -179,6 +180,7 @@ impl Metrics {
         for (name, help, value) in counters {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
+        openings::expose(|value| self.sum(value), out)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         out.encode_descriptor("tollgate_build_info", "Version of this build", None, MetricType::Gauge)?
             .encode_family(&version)?
@@ -315,7 +317,7 @@ fn redis_nodes(store: &StoreFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Resu
 }
 
 /// Opens a family of counters; the encoder appends `_total` to their names.
-fn counter<'a>(
+pub(super) fn counter<'a>(
     out: &'a mut DescriptorEncoder<'_>,
     name: &'a str,
     help: &str,
@@ -323,7 +325,7 @@ fn counter<'a>(
     out.encode_descriptor(name, help, None, MetricType::Counter)
 }
 
-fn count<const N: usize>(
+pub(super) fn count<const N: usize>(
     family: &mut MetricEncoder<'_>,
     labels: [(&str, &str); N],
     value: u64,

@@ -9,6 +9,7 @@ use super::{
     bans::BanRow,
     generation::Names,
     histogram::{Histogram, RequestTime},
+    openings::OpeningMetrics,
 };
 
 /// The verdict of a policy on a request.
@@ -161,6 +162,7 @@ pub struct ThreadMetrics {
     leases: Gauge,
     refused: Counter,
     bad_requests: Counter,
+    openings: OpeningMetrics,
 }
 
 impl ThreadMetrics {
@@ -182,6 +184,11 @@ impl ThreadMetrics {
     /// The heads that are no request, or are too large: refused before a request could be made of them.
     pub fn bad_requests(&self) -> &Counter {
         &self.bad_requests
+    }
+
+    /// TLS handshakes and PROXY headers.
+    pub fn openings(&self) -> &OpeningMetrics {
+        &self.openings
     }
 }
 

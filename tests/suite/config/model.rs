@@ -47,7 +47,7 @@ routes:
 fn smallest() -> Config {
     let timeouts = Timeouts { connect: secs(1), response: secs(30), idle: secs(60) };
     Config {
-        listeners: vec![Listener { address: ([127, 0, 0, 1], 8080).into() }],
+        listeners: vec![Listener::plain(([127, 0, 0, 1], 8080).into())],
         admin: Admin { address: ([127, 0, 0, 1], 9900).into(), token: None },
         workers: Workers::Auto,
         trusted_proxies: vec![],
@@ -261,8 +261,8 @@ fn everything_that_is_said_counts() {
     let files = || PathPattern::Prefix("/files/".to_owned());
     let expected = Config {
         listeners: vec![
-            Listener { address: ([0, 0, 0, 0], 8081).into() },
-            Listener { address: "[::]:8080".parse().unwrap() },
+            Listener::plain(([0, 0, 0, 0], 8081).into()),
+            Listener::plain("[::]:8080".parse().unwrap()),
         ],
         admin: Admin { address: ([0, 0, 0, 0], 9900).into(), token: Some(Secret::new("hunter2-file")) },
         workers: Workers::Count(4),

@@ -1,0 +1,187 @@
+//! A client's stream of bytes: a socket, with or without TLS on it.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use rustls::{HandshakeKind, ProtocolVersion};
+use socket2::SockRef;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf},
+    net::{TcpStream, UnixStream},
+};
+use tokio_rustls::server::TlsStream;
+
+use crate::telemetry::metrics::Handshake;
+
+/// A client's socket.
+#[derive(Debug)]
+pub(super) enum Socket {
+    Tcp(TcpStream),
+    #[expect(dead_code, reason = "until listeners have Unix sockets")]
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Ready with true once there is something to read, and with false at the end.
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let peeked = match self {
+            Self::Tcp(stream) => {
+                let mut byte = [0];
+                ready!(stream.poll_peek(cx, &mut ReadBuf::new(&mut byte)))
+            }
+            Self::Unix(stream) => loop {
+                if ready!(stream.poll_read_ready(cx)).is_err() {
+                    return Poll::Ready(false);
+                }
+                let mut byte = [MaybeUninit::uninit()];
+                match stream.try_io(Interest::READABLE, || SockRef::from(stream).peek(&mut byte)) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    peeked => break peeked,
+                }
+            },
+        };
+        Poll::Ready(peeked.is_ok_and(|length| length > 0))
+    }
+}
+
+/// Delegates to what each variant holds.
+macro_rules! each {
+    ($self:expr, $stream:ident => $do:expr; $($variant:ident),+) => {
+        match $self.get_mut() {
+            $(Self::$variant($stream) => { let $stream = Pin::new($stream); $do })+
+        }
+    };
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_read(cx, buf); Tcp, Unix)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self, stream => stream.poll_write(cx, buf); Tcp, Unix)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_flush(cx); Tcp, Unix)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_shutdown(cx); Tcp, Unix)
+    }
+}
+
+/// A socket below TLS.
+#[derive(Debug)]
+pub(super) struct TlsSocket {
+    socket: Socket,
+    /// Bytes that were read before the handshake, and are its first.
+    unread: Bytes,
+}
+
+impl TlsSocket {
+    pub(super) fn new(socket: Socket, unread: Bytes) -> Self {
+        Self { socket, unread }
+    }
+}
+
+impl AsyncRead for TlsSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.unread.is_empty() {
+            return Pin::new(&mut self.socket).poll_read(cx, buf);
+        }
+        let length = self.unread.len().min(buf.remaining());
+        buf.put_slice(&self.unread.split_to(length));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for TlsSocket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+/// What HTTP is read from and written to.
+///
+/// An enum and no type parameter: a predicted branch beside a system call costs less than hyper compiled twice. Boxed,
+/// so that a connection without TLS does not pay for its state.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(Socket),
+    Tls(Box<TlsStream<TlsSocket>>),
+}
+
+impl Stream {
+    /// Ready with true once there may be something to read, and with false at the end.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        match self {
+            Self::Plain(socket) => socket.poll_readable(cx),
+            Self::Tls(stream) => {
+                let (TlsSocket { socket, unread }, session) = stream.get_ref();
+                // What has been decrypted, or waits to be, does not wait in the socket.
+                if !session.wants_read() || !unread.is_empty() {
+                    return Poll::Ready(true);
+                }
+                socket.poll_readable(cx)
+            }
+        }
+    }
+
+    /// The handshake that it began with. `None`: it has no TLS.
+    pub(super) fn handshake(&self) -> Option<Handshake> {
+        let Self::Tls(stream) = self else { return None };
+        let (_, session) = stream.get_ref();
+        Some(Handshake {
+            is_tls13: session.protocol_version() == Some(ProtocolVersion::TLSv1_3),
+            is_resumed: session.handshake_kind() == Some(HandshakeKind::Resumed),
+        })
+    }
+
+    /// The socket alone. TLS on it is at its end.
+    pub(super) fn into_socket(self) -> Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Tls(stream) => stream.into_inner().0.socket,
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_read(cx, buf); Plain, Tls)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        each!(self, stream => stream.poll_write(cx, buf); Plain, Tls)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_flush(cx); Plain, Tls)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        each!(self, stream => stream.poll_shutdown(cx); Plain, Tls)
+    }
+}

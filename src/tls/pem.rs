@@ -1,0 +1,75 @@
+//! PEM files (RFC 7468) of certificates, private keys and authorities.
+
+use rustls::{
+    RootCertStore,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{Error, PemObject},
+    },
+};
+
+/// What is wrong with a PEM file: the end of a sentence that begins with the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PemError {
+    #[error("contains no certificate")]
+    NoCertificate,
+    #[error("contains no private key")]
+    NoPrivateKey,
+    #[error("is damaged: not all of it is valid PEM")]
+    DamagedCertificates,
+    #[error("is damaged: not all of it is valid PEM")]
+    DamagedPrivateKey,
+    #[error("contains a damaged certificate")]
+    DamagedAuthority,
+}
+
+impl PemError {
+    /// What the file should be.
+    pub fn help(self) -> Option<&'static str> {
+        match self {
+            Self::NoCertificate | Self::DamagedCertificates => {
+                Some("use a PEM file with -----BEGIN CERTIFICATE-----")
+            }
+            Self::NoPrivateKey | Self::DamagedPrivateKey => {
+                Some("use an unencrypted PEM file with -----BEGIN PRIVATE KEY-----")
+            }
+            Self::DamagedAuthority => None,
+        }
+    }
+}
+
+/// Reads a chain of at least one certificate.
+///
+/// # Errors
+/// There is none, or the file is damaged.
+pub fn certificates(bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+    match chain {
+        Ok(chain) if chain.is_empty() => Err(PemError::NoCertificate),
+        Ok(chain) => Ok(chain),
+        Err(_) => Err(PemError::DamagedCertificates),
+    }
+}
+
+/// Reads the first private key.
+///
+/// # Errors
+/// There is none, or the file is damaged.
+pub fn private_key(bytes: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
+    PrivateKeyDer::from_pem_slice(bytes).map_err(|error| match error {
+        Error::NoItemsFound => PemError::NoPrivateKey,
+        _ => PemError::DamagedPrivateKey,
+    })
+}
+
+/// Reads the certificates of authorities.
+///
+/// # Errors
+/// There is none, or one is damaged.
+pub fn authorities(bytes: &[u8]) -> Result<RootCertStore, PemError> {
+    let mut trusted = RootCertStore::empty();
+    for certificate in certificates(bytes)? {
+        trusted.add(certificate).map_err(|_| PemError::DamagedAuthority)?;
+    }
+    Ok(trusted)
+}
