@@ -16,9 +16,12 @@ use super::{
 use crate::{
     proxy::{
         self,
-        explain::{CheckVerdict, ExplainedCheck, ExplainedRoute, ExplainedVerdict, Explanation},
+        explain::{
+            CheckVerdict, ExplainedCheck, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation,
+        },
     },
     telemetry::time::format_duration,
+    tls::{TlsIdentity, canonical_subject, read_fingerprint},
 };
 
 /// Explains what would happen to a request, and why. Nothing is consumed, counted or recorded.
@@ -57,12 +60,50 @@ pub(super) async fn explanation(
     request: dto::ExplainedRequest,
 ) -> Result<dto::Explanation, Problem> {
     let peer = peer(request.peer.as_deref())?;
-    let (state, request) = (&context.state, request_parts(request)?);
+    let certificate = request.client_certificate.as_ref().map(assumed_identity).transpose()?;
+    let asked = ExplainedRequest { peer, certificate, request: request_parts(request)? };
+    let (state, now) = (&context.state, context.state.clock.now());
     let config = state.active_config.snapshot();
-    let now = state.clock.now();
-    let explained = proxy::explain::explain(&config.rules, &context.store, &state.bans, &request, peer, now);
+    let explained = proxy::explain::explain(&config.rules, &context.store, &state.bans, &asked, now);
     // It looks at the request as a worker does, by what belongs to one thread.
-    Ok(dto::Explanation::from(SendWrapper::new(explained).await))
+    let explanation = dto::Explanation::from(SendWrapper::new(explained).await);
+    let client_certificate = asked.certificate.as_ref().map(explained_certificate);
+    Ok(dto::Explanation { client_certificate, ..explanation })
+}
+
+/// The identity of a client with this certificate.
+fn assumed_identity(certificate: &dto::AssumedCertificate) -> Result<TlsIdentity, Problem> {
+    let wrong = |what: &str| Problem::bad_request(format!("client_certificate: {what}"));
+    let dto::AssumedCertificate { pem, subject, fingerprint } = certificate;
+    match (pem, subject, fingerprint) {
+        (Some(pem), None, None) => {
+            TlsIdentity::from_pem(pem.as_bytes()).map_err(|error| wrong(&format!("in pem: {error}")))
+        }
+        (Some(_), ..) => Err(wrong("set either pem, or subject and fingerprint")),
+        (None, None, None) => Err(wrong("set pem, subject or fingerprint")),
+        (None, subject, fingerprint) => {
+            const SUBJECT: &str = "subject is not a distinguished name; write it as CN=acme,O=Acme";
+            const FINGERPRINT: &str = "fingerprint is not a SHA-256 in hexadecimal digits";
+            let subject =
+                subject.as_deref().map(|text| canonical_subject(text).ok_or_else(|| wrong(SUBJECT)));
+            let fingerprint =
+                fingerprint.as_deref().map(|text| read_fingerprint(text).ok_or_else(|| wrong(FINGERPRINT)));
+            let [subject, fingerprint] = [subject.transpose()?, fingerprint.transpose()?];
+            Ok(TlsIdentity::assumed(subject.unwrap_or_default(), fingerprint.unwrap_or_default()))
+        }
+    }
+}
+
+fn explained_certificate(certificate: &TlsIdentity) -> dto::ExplainedCertificate {
+    let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    dto::ExplainedCertificate {
+        subject: known(certificate.subject()),
+        fingerprint: known(certificate.fingerprint()),
+        because:
+            "assumed, not verified: a real client has to prove that it holds the key, and client_ca must \
+            have issued the certificate"
+                .to_owned(),
+    }
 }
 
 fn peer(text: Option<&str>) -> Result<IpAddr, Problem> {
@@ -132,6 +173,8 @@ impl From<Explanation> for dto::Explanation {
         Self {
             client_address,
             user,
+            // It is not explained but assumed.
+            client_certificate: None,
             route: explained.route.map(route),
             upstream: explained.upstream,
             verdict: verdict.to_owned(),
@@ -186,6 +229,7 @@ mod tests {
             url: url.to_owned(),
             headers: headers.into_iter().collect(),
             peer: None,
+            client_certificate: None,
         };
         let parts = request_parts(request)?;
         let host = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap().to_owned());
@@ -202,6 +246,29 @@ mod tests {
         assert_eq!(asked("/b", Some("a")), some("/b", Some("a")));
         for wrong in ["", "ftp://a/b", "http://a/b c", "http://"] {
             assert!(asked(wrong, None).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn certificates_are_assumed_from_pem_or_from_what_they_say() {
+        let read = |pem: Option<&str>, subject: Option<&str>, fingerprint: Option<&str>| {
+            let [pem, subject, fingerprint] = [pem, subject, fingerprint].map(|text| text.map(str::to_owned));
+            assumed_identity(&dto::AssumedCertificate { pem, subject, fingerprint })
+        };
+        let hex = "ab".repeat(32);
+        let acme = read(None, Some("cn=acme,O=Acme"), None).unwrap();
+        assert_eq!((acme.subject(), acme.fingerprint()), ("CN=acme,O=Acme", ""));
+        let acme = read(None, Some("CN=acme"), Some(&hex.to_uppercase())).unwrap();
+        assert_eq!((acme.subject(), acme.fingerprint()), ("CN=acme", hex.as_str()));
+        assert_eq!(explained_certificate(&read(None, None, Some(&hex)).unwrap()).subject, None);
+        for (pem, subject, fingerprint) in [
+            (None, None, None),
+            (None, Some("acme"), None),
+            (None, None, Some("ab")),
+            (Some("acme"), None, None),
+            (Some(""), Some("CN=acme"), None),
+        ] {
+            assert!(read(pem, subject, fingerprint).is_err(), "{pem:?} {subject:?} {fingerprint:?}");
         }
     }
 

@@ -13,7 +13,7 @@ use crate::{
 
 /// What the parts of a key begin with. Those with a name have `=` behind it.
 const PLAIN: [&str; 6] = ["ip", "user", "path", "route", "host", "method"];
-const NAMED: [&str; 4] = ["header", "cookie", "query", "jwt"];
+const NAMED: [&str; 5] = ["header", "cookie", "query", "jwt", "tls"];
 
 /// The key of a limit: `ip:203.0.113.7+path:/a`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,10 @@ impl LimitKey {
                 kind == "ip" && abuse::parse(value).is_some_and(|of| net.contains(&of))
             }
             Condition::User(name) => kind == "user" && decoded(value) == name.as_str(),
+            Condition::Tls { field, value: expected } => {
+                let of = value.split_once('=').filter(|(name, _)| kind == "tls" && *name == field.name());
+                of.is_some_and(|(_, value)| decoded(value) == expected.as_str())
+            }
             Condition::Jwt { .. } | Condition::Header { .. } => false,
         })
     }
@@ -97,6 +101,7 @@ fn is_made_by(part: &KeyPart, text: &str) -> bool {
         KeyPart::Cookie(name) => is_named("cookie", name),
         KeyPart::Query(name) => is_named("query", name),
         KeyPart::Jwt(claim) => is_named("jwt", claim),
+        KeyPart::Tls(field) => is_named("tls", field.name()),
     }
 }
 
@@ -108,8 +113,10 @@ fn decoded(text: &str) -> Cow<'_, str> {
 /// colon but behind its kind, other than an address, in which no space stands.
 fn split(text: &str) -> Vec<&str> {
     let begins_part = |rest: &str| {
-        let (kind, _) = rest.split_once(':').unwrap_or((rest, ""));
-        rest == "global" || rest.starts_with("global+") || PLAIN.contains(&kind) || NAMED.contains(&kind)
+        let is_kind = |kind: &str| PLAIN.contains(&kind) || NAMED.contains(&kind);
+        rest == "global"
+            || rest.starts_with("global+")
+            || rest.split_once(':').is_some_and(|(kind, _)| is_kind(kind))
     };
     let (mut parts, mut from) = (Vec::new(), 0);
     for (at, byte) in text.bytes().enumerate() {
@@ -151,6 +158,7 @@ fn read_part(part: &str, ipv6_prefix: u8) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::model::CertificateField;
 
     fn read(text: &str) -> Result<String, String> {
         LimitKey::parse(text, 64).map(|key| key.text)
@@ -167,7 +175,9 @@ mod tests {
             ("ip:203.0.113.7 path:/a", "ip:203.0.113.7+path:/a"),
             ("user:a b", "user:a b"),
             ("user:a global", "user:a+global"),
+            ("user:any host", "user:any host"),
             ("header:x-api-key=a=b", "header:x-api-key=a=b"),
+            ("tls:subject=CN=a b,O=c path:/a", "tls:subject=CN=a b,O=c+path:/a"),
             ("global", "global"),
         ] {
             assert_eq!(read(written).as_deref(), Ok(key), "{written}");
@@ -189,6 +199,13 @@ mod tests {
         let header = recipe(&[KeyPart::Header("x-api-key".parse().unwrap())]);
         assert!(key("header:x-api-key=a").is_made_by(&header));
         assert!(!key("header:x-api-keys=a").is_made_by(&header));
+        let subject = recipe(&[KeyPart::Tls(CertificateField::Subject)]);
+        assert!(key("tls:subject=CN=a,O=b").is_made_by(&subject));
+        assert!(!key("tls:fingerprint=ab").is_made_by(&subject));
+        let of = |value: &str| Condition::Tls { field: CertificateField::Subject, value: value.to_owned() };
+        assert!(key("tls:subject=CN=a%2BO=b").is_of(&of("CN=a+O=b")));
+        assert!(!key("tls:subject=CN=a").is_of(&of("CN=b")));
+        assert!(!key("tls:fingerprint=CN=a").is_of(&of("CN=a")));
         assert!(
             key("jwt:https%3A//a/plan=gold")
                 .is_made_by(&recipe(&[KeyPart::Jwt("https://a/plan".to_owned())]))

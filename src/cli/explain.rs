@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
     io::{IsTerminal, stdout},
     process::ExitCode,
 };
@@ -13,7 +14,8 @@ use super::{
     terminal::{moment, printable, table},
 };
 use crate::admin::dto::{
-    ExplainedCheck, ExplainedRequest, ExplainedRoute, ExplainedUser, Explanation, HeaderValues,
+    AssumedCertificate, ExplainedCertificate, ExplainedCheck, ExplainedRequest, ExplainedRoute,
+    ExplainedUser, Explanation, HeaderValues,
 };
 
 /// What would become of a request, and why; nothing is consumed
@@ -31,6 +33,9 @@ pub(super) struct Args {
     /// The address that the connection comes from [default: 127.0.0.1]
     #[arg(long, value_name = "ADDRESS")]
     pub peer: Option<String>,
+    /// A file of PEM with the certificate that the client would prove to hold; it is taken for verified
+    #[arg(long, value_name = "FILE", value_parser = certificates)]
+    pub client_cert: Option<String>,
     #[command(flatten)]
     pub options: Options,
 }
@@ -45,6 +50,15 @@ fn header(text: &str) -> Result<(String, String), String> {
         "" => Err("it has no name; write it as NAME: VALUE".to_owned()),
         name => Ok((name.to_owned(), value.trim().to_owned())),
     }
+}
+
+/// The certificates of a file in PEM. A private key that is in it as well is not sent anywhere.
+fn certificates(file: &str) -> Result<String, String> {
+    let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
+    let sections = text.split_inclusive("-----END CERTIFICATE-----");
+    let found: Vec<&str> =
+        sections.filter_map(|text| text.get(text.rfind("-----BEGIN CERTIFICATE-----")?..)).collect();
+    if found.is_empty() { Err("it has no certificate in PEM".to_owned()) } else { Ok(found.join("\n")) }
 }
 
 /// Asks the admin port and prints its answer. The exit code says whether the request would be allowed.
@@ -74,7 +88,9 @@ fn output(args: &Args, colour: bool) -> Result<(String, bool), AdminError> {
         }
     }
     let (method, url, peer) = (args.method.clone(), args.url.clone(), args.peer.clone());
-    let request = ExplainedRequest { method, url, headers, peer };
+    let client_certificate =
+        args.client_cert.clone().map(|pem| AssumedCertificate { pem: Some(pem), ..Default::default() });
+    let request = ExplainedRequest { method, url, headers, peer, client_certificate };
     let mut allowed = false;
     let text = client::post_json(
         &args.options,
@@ -94,6 +110,10 @@ fn page(explanation: &Explanation, colour: bool) -> String {
     let mut text = format!("address   {}: {}\n", printable(&address.address), printable(&address.because));
     let ExplainedUser { user, because } = &explanation.user;
     text += &format!("user      {}: {}\n", printable(user.as_deref().unwrap_or("-")), printable(because));
+    if let Some(ExplainedCertificate { subject, fingerprint, because }) = &explanation.client_certificate {
+        let shown = subject.as_deref().or(fingerprint.as_deref()).unwrap_or("-");
+        text += &format!("cert      {}: {}\n", printable(shown), printable(because));
+    }
     if let Some(ExplainedRoute { name, because, passed_over }) = &explanation.route {
         text += &format!("route     {}: {}\n", printable(name.as_deref().unwrap_or("-")), printable(because));
         for route in passed_over {
@@ -188,6 +208,11 @@ mod tests {
                 because: "from x-forwarded-for, sent by the trusted proxy 10.0.0.1".into(),
             },
             user: ExplainedUser { user: None, because: "cookie session: not sent".into() },
+            client_certificate: Some(ExplainedCertificate {
+                subject: Some("CN=acme".into()),
+                fingerprint: None,
+                because: "assumed".into(),
+            }),
             route: Some(ExplainedRoute {
                 name: Some("all".into()),
                 because: "the path matches /*".into(),
@@ -212,6 +237,7 @@ mod tests {
             "\
 address   203.0.113.7: from x-forwarded-for, sent by the trusted proxy 10.0.0.1
 user      -: cookie session: not sent
+cert      CN=acme: assumed
 route     all: the path matches /*
           not login: the method is not one of POST
 upstream  api
@@ -229,6 +255,20 @@ denied with 429: denied by per-ip: the limit is reached
     fn only_a_terminal_sees_colours() {
         assert!(page(&explanation(), true).contains("\x1b[1;31mdenied\x1b[0m with 429"));
         assert!(!page(&explanation(), false).contains('\x1b'));
+    }
+
+    #[test]
+    fn only_certificates_are_taken_from_a_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("client.pem");
+        let section = |label: &str| format!("-----BEGIN {label}-----\nAAAA\n-----END {label}-----");
+        let [certificate, key] = ["CERTIFICATE", "PRIVATE KEY"].map(section);
+        fs::write(&file, format!("{key}\nsubject=CN = a\n{certificate}\n{certificate}\n{key}\n")).unwrap();
+        let read = || certificates(file.to_str().unwrap());
+        assert_eq!(read(), Ok(format!("{certificate}\n{certificate}")));
+        fs::write(&file, key).unwrap();
+        assert!(read().is_err());
+        assert!(certificates("/nonexistent").is_err());
     }
 
     #[test]

@@ -6,13 +6,16 @@ use super::identifier::RequestAttributes;
 use crate::config::model::Condition;
 
 /// Whether a request meets `condition`. No client may choose its own limits: a user or a claim counts if it
-/// was verified, a field if a trusted proxy sent it. `address`: the client's.
+/// was verified, a certificate always (only a verified one is known), a field if a trusted proxy sent it. `address`: the client's.
 pub fn condition_matches(condition: &Condition, attributes: &RequestAttributes<'_>, address: IpAddr) -> bool {
     match condition {
         Condition::Address(net) => net.contains(&address.to_canonical()),
         Condition::User(name) => attributes.is_user_verified && attributes.user == Some(name),
         Condition::Jwt { claim, value } => {
             attributes.claims.and_then(|claims| claims.get(claim)).is_some_and(|actual| actual == *value)
+        }
+        Condition::Tls { field, value } => {
+            attributes.certificate.is_some_and(|certificate| certificate.field(*field) == value)
         }
         Condition::Header { name, value } => {
             let mut lines = attributes.headers.get_all(name).iter();
@@ -27,6 +30,7 @@ mod tests {
     use serde_json::json;
 
     use super::{super::identifier::tests::attributes, super::jwt::Claims, *};
+    use crate::{config::model::CertificateField, tls::TlsIdentity};
 
     #[test]
     fn only_verified_users_and_fields_of_trusted_proxies_count() {
@@ -57,6 +61,20 @@ mod tests {
         }
         assert!(!condition_matches(&jwt("plan", "silver"), &known, address));
         assert!(!condition_matches(&Condition::User("other".to_owned()), &known, address));
+
+        let acme = TlsIdentity::assumed("CN=acme".to_owned(), "ab".repeat(32));
+        let with_certificate = RequestAttributes { certificate: Some(&acme), ..attributes(&headers) };
+        for (field, value, is_met) in [
+            (CertificateField::Subject, "CN=acme", true),
+            (CertificateField::Subject, "CN=acme,O=Acme", false),
+            (CertificateField::Subject, "", false),
+            (CertificateField::Fingerprint, &*"ab".repeat(32), true),
+            (CertificateField::Fingerprint, "CN=acme", false),
+        ] {
+            let condition = Condition::Tls { field, value: value.to_owned() };
+            assert_eq!(condition_matches(&condition, &with_certificate, address), is_met, "{condition:?}");
+            assert!(!condition_matches(&condition, &known, address), "{condition:?}: no certificate");
+        }
 
         let net = Condition::Address("10.0.0.0/8".parse().unwrap());
         assert!(condition_matches(&net, &attributes(&headers), address));

@@ -12,7 +12,10 @@ use super::{
     header_fields::cookies,
     jwt::Claims,
 };
-use crate::config::model::{KeyPart, KeyRecipe, Missing};
+use crate::{
+    config::model::{KeyPart, KeyRecipe, Missing},
+    tls::TlsIdentity,
+};
 
 /// The attributes of a request that may identify it. Borrowed; nothing is computed before a key needs it.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +27,8 @@ pub struct RequestAttributes<'a> {
     pub is_user_verified: bool,
     /// The claims of a verified token.
     pub claims: Option<&'a Claims>,
+    /// The verified certificate of the connection.
+    pub certificate: Option<&'a TlsIdentity>,
     /// Whether the request came over a trusted proxy.
     pub is_peer_trusted: bool,
     pub method: &'a Method,
@@ -45,6 +50,7 @@ pub struct RequestAttributes<'a> {
 /// | address | `ip:203.0.113.7`, `ip:2001:db8:1:2::/64` |
 /// | user, route, path, method | `user:acme`, `route:login`, `path:/a`, `method:GET` |
 /// | claim of a verified token | `jwt:plan=VALUE` |
+/// | verified certificate | `tls:subject=CN=acme,O=Acme`, `tls:fingerprint=HEX` |
 /// | host, in lower case | `host:example.org` |
 /// | header; several lines joined by commas | `header:x-api-key=VALUE` |
 /// | cookie; several of the name joined by commas | `cookie:session=VALUE` |
@@ -89,6 +95,10 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
         KeyPart::Cookie(name) => push_named(out, "cookie:", name, &cookie(attributes.headers, name)?)?,
         KeyPart::Query(name) => push_named(out, "query:", name, &query_value(attributes.query?, name)?)?,
         KeyPart::Jwt(claim) => push_named(out, "jwt:", claim, attributes.claims?.get(claim)?.as_bytes())?,
+        KeyPart::Tls(field) => {
+            let value = attributes.certificate?.field(*field);
+            push_named(out, "tls:", field.name(), value.as_bytes())?;
+        }
         KeyPart::Path => {
             out.push_str("path:");
             push_path(out, attributes.path);
@@ -220,6 +230,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::config::model::CertificateField;
 
     pub(in crate::identity) fn attributes(headers: &HeaderMap) -> RequestAttributes<'_> {
         RequestAttributes {
@@ -227,6 +238,7 @@ pub(super) mod tests {
             user: Some("acme"),
             is_user_verified: false,
             claims: None,
+            certificate: None,
             is_peer_trusted: false,
             method: &Method::GET,
             host: Some("Example.org"),
@@ -273,6 +285,25 @@ pub(super) mod tests {
         ] {
             assert_eq!(written(&parts, &attributes(&headers)).as_deref(), Some(expected));
         }
+    }
+
+    #[test]
+    fn certificates_are_written_like_any_other_value() {
+        let headers = HeaderMap::new();
+        let of = |subject: &str, field| {
+            let identity = TlsIdentity::assumed(subject.to_owned(), "ab".repeat(32));
+            let attributes = RequestAttributes { certificate: Some(&identity), ..attributes(&headers) };
+            written(&[KeyPart::Tls(field)], &attributes)
+        };
+        let [subject, fingerprint] = CertificateField::ALL.map(|(_, field)| field);
+        assert_eq!(of("CN=a,O=Acme", subject).as_deref(), Some("tls:subject=CN=a,O=Acme"));
+        assert_eq!(of("CN=a+UID=b\\0d:", subject).as_deref(), Some("tls:subject=CN=a%2BUID=b\\0d%3A"));
+        assert_eq!(of("", subject), None, "a certificate may have no subject");
+        assert_eq!(of("", fingerprint), Some(format!("tls:fingerprint={}", "ab".repeat(32))));
+        let long = of(&format!("CN={}", "a".repeat(200)), subject).unwrap();
+        assert!(long.starts_with("tls:subject=%sha256-"), "{long}");
+        let parts = CertificateField::ALL.map(|(_, field)| KeyPart::Tls(field));
+        assert_eq!(written(&parts, &attributes(&headers)), None);
     }
 
     #[test]

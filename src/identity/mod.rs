@@ -22,4 +22,4 @@ pub use identifier::{
 };
 pub use jwt::{Claims, TokenError, UnusableKeys, Verifier};
 pub use trusted_proxies::{ForwardedHop, TrustedProxies};
-pub use user::{Identity, explain_failure, identify, identify_with};
+pub use user::{Credentials, Identity, explain_failure, identify, identify_with};

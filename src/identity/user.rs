@@ -14,7 +14,10 @@ use super::{
     header_fields::{cookies, single_value, user_name},
     jwt::{Claims, Verifier},
 };
-use crate::config::model::{HeaderFrom, UserSource};
+use crate::{
+    config::model::{HeaderFrom, UserSource},
+    tls::TlsIdentity,
+};
 
 /// As lenient as origins are: credentials that they accept must name a user here, too.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -24,12 +27,22 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
+/// What may say who the user of a request is.
+#[derive(Debug, Clone, Copy)]
+pub struct Credentials<'a> {
+    pub headers: &'a HeaderMap,
+    /// Whether the request came from a trusted proxy.
+    pub is_peer_trusted: bool,
+    /// The verified certificate of the connection.
+    pub certificate: Option<&'a TlsIdentity>,
+}
+
 /// The user of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The user, if the request names one.
     pub user: Option<CompactString>,
-    /// Whether a verified token or a trusted proxy says so.
+    /// Whether a verified token, a verified certificate or a trusted proxy says so.
     pub is_verified: bool,
     /// The claims of the request's verified token.
     pub claims: Option<Arc<Claims>>,
@@ -38,13 +51,8 @@ pub struct Identity {
 /// Identifies the user by the first of `sources` that names one. A name that is empty, not
 /// UTF-8 or holds control characters is none. `verifier` is that of these sources. The claims are those of the first
 /// token that it verifies, even if another source names the user.
-pub fn identify(
-    sources: &[UserSource],
-    verifier: &Verifier,
-    headers: &HeaderMap,
-    peer_is_trusted: bool,
-) -> Identity {
-    identify_with(sources, verifier, headers, peer_is_trusted, |_| ())
+pub fn identify(sources: &[UserSource], verifier: &Verifier, credentials: Credentials<'_>) -> Identity {
+    identify_with(sources, verifier, credentials, |_| ())
 }
 
 /// As [`identify`]; `on_source` gets the index of each source that is tried. The last of them names the user, if any
@@ -52,23 +60,24 @@ pub fn identify(
 pub fn identify_with(
     sources: &[UserSource],
     verifier: &Verifier,
-    headers: &HeaderMap,
-    peer_is_trusted: bool,
+    credentials: Credentials<'_>,
     mut on_source: impl FnMut(usize),
 ) -> Identity {
+    let Credentials { headers, is_peer_trusted, certificate } = credentials;
     let tokens = verifier.verify(headers);
     let claims = tokens.iter().flatten().next().map(|token| Arc::clone(&token.claims));
     let mut tokens = tokens.into_iter();
     let found = sources.iter().enumerate().find_map(|(index, source)| {
         on_source(index);
         let (user, is_verified) = match source {
-            UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !peer_is_trusted => return None,
+            UserSource::Header { from: HeaderFrom::TrustedProxies, .. } if !is_peer_trusted => return None,
             UserSource::Header { name, from } => {
                 (single_value(headers, name).and_then(user_name), *from == HeaderFrom::TrustedProxies)
             }
             UserSource::Cookie(name) => (agreed_cookie(headers, name).and_then(user_name), false),
             UserSource::Basic => (basic_user(single_value(headers, &AUTHORIZATION)?), false),
             UserSource::Jwt(_) => (tokens.next().flatten().and_then(|token| token.user), true),
+            UserSource::Tls(field) => (user_name(certificate?.field(*field).as_bytes()), true),
         };
         user.map(|user| (user, is_verified))
     });
@@ -100,13 +109,13 @@ pub fn explain_failure(
     sources: &[UserSource],
     index: usize,
     verifier: &Verifier,
-    headers: &HeaderMap,
-    peer_is_trusted: bool,
+    credentials: Credentials<'_>,
 ) -> String {
+    let Credentials { headers, is_peer_trusted, certificate } = credentials;
     let lines = |name| headers.get_all(name).iter().count();
     match sources.get(index) {
         Some(UserSource::Header { name, from: HeaderFrom::TrustedProxies })
-            if !peer_is_trusted && lines(name) > 0 =>
+            if !is_peer_trusted && lines(name) > 0 =>
         {
             format!("header {name}: the peer is not a trusted proxy")
         }
@@ -129,6 +138,10 @@ pub fn explain_failure(
             let nth = before.filter(|source| matches!(source, UserSource::Jwt(_))).count();
             format!("jwt in {}: {}", jwt.header, verifier.explain_failure(nth, headers))
         }
+        Some(UserSource::Tls(field)) => match certificate {
+            None => format!("tls {}: no client certificate", field.name()),
+            Some(_) => format!("tls {}: empty or not a valid user ID", field.name()),
+        },
         None => String::new(),
     }
 }
@@ -138,6 +151,7 @@ mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::*;
+    use crate::config::model::CertificateField;
 
     fn header(from: HeaderFrom) -> UserSource {
         UserSource::Header { name: HeaderName::from_static("x-user-id"), from }
@@ -152,7 +166,31 @@ mod tests {
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_bytes(value).unwrap());
         }
-        identify(sources, &Verifier::new(sources).unwrap(), &headers, trusted).user
+        let credentials = Credentials { headers: &headers, is_peer_trusted: trusted, certificate: None };
+        identify(sources, &Verifier::new(sources).unwrap(), credentials).user
+    }
+
+    #[test]
+    fn a_certificate_names_a_verified_user() {
+        let headers = HeaderMap::new();
+        let acme = TlsIdentity::assumed("CN=acme".to_owned(), "ab".repeat(32));
+        let of = |certificate, field| {
+            let sources = [UserSource::Tls(field)];
+            let credentials = Credentials { headers: &headers, is_peer_trusted: false, certificate };
+            let verifier = Verifier::new(&sources).unwrap();
+            let Identity { user, is_verified, .. } = identify(&sources, &verifier, credentials);
+            (user.map(String::from), is_verified, explain_failure(&sources, 0, &verifier, credentials))
+        };
+        let [subject, fingerprint] = CertificateField::ALL.map(|(_, field)| field);
+        let named = |name: &str| (Some(name.to_owned()), true);
+        let (user, is_verified, _) = of(Some(&acme), subject);
+        assert_eq!((user, is_verified), named("CN=acme"));
+        let (user, is_verified, _) = of(Some(&acme), fingerprint);
+        assert_eq!((user, is_verified), named(&"ab".repeat(32)));
+        assert_eq!(of(None, subject), (None, false, "tls subject: no client certificate".to_owned()));
+        let nameless = TlsIdentity::default();
+        let why = "tls subject: empty or not a valid user ID".to_owned();
+        assert_eq!(of(Some(&nameless), subject), (None, false, why));
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::{
     collections::HashMap,
     io,
     net::SocketAddr,
+    rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::{Bytes, BytesMut};
-use rustls::{AlertDescription, Error, PeerIncompatible, server::Acceptor};
+use rustls::{AlertDescription, Error, PeerIncompatible, ProtocolVersion, server::Acceptor};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     time::timeout,
@@ -23,9 +24,12 @@ use super::{
     stream::{Socket, Stream, TlsSocket},
     tls::TlsContext,
 };
-use crate::telemetry::{
-    Throttle,
-    metrics::{HandshakeFailure, OpeningMetrics, ProxyHeaderFailure},
+use crate::{
+    telemetry::{
+        Throttle,
+        metrics::{HandshakeFailure, OpeningMetrics, ProxyHeaderFailure},
+    },
+    tls::{TlsIdentity, TlsSession},
 };
 
 /// The type of a TLS record with a handshake message (RFC 8446, 5.1).
@@ -50,6 +54,8 @@ pub(super) struct Opened {
     pub(super) unread: Bytes,
     /// The client that the PROXY header names.
     pub(super) client: Option<SocketAddr>,
+    /// `None`: it has no TLS.
+    pub(super) tls: Option<Rc<TlsSession>>,
 }
 
 /// Why no request can be read.
@@ -90,17 +96,18 @@ impl Opening {
             is_header_due = false;
         }
         let Some(tls) = self.tls else {
-            return Ok(Opened { stream: Stream::Plain(socket), unread: read.freeze(), client });
+            return Ok(Opened { stream: Stream::Plain(socket), unread: read.freeze(), client, tls: None });
         };
         if read.is_empty() {
             socket.read_buf(&mut read).await.map_err(|error| broken(&error))?;
         }
         let mut stream = shake_hands(socket, read, &tls).await?;
+        let session = Some(Rc::new(session(&stream)?));
         let mut unread = BytesMut::new();
         if is_header_due {
             client = proxy_protocol::read_header(&mut stream, &mut unread).await?;
         }
-        Ok(Opened { stream: Stream::Tls(Box::new(stream)), unread: unread.freeze(), client })
+        Ok(Opened { stream: Stream::Tls(Box::new(stream)), unread: unread.freeze(), client, tls: session })
     }
 }
 
@@ -127,6 +134,16 @@ async fn shake_hands(
     let unknown = name.filter(|name| !current.certificates.cover(name));
     let accepted = hello.into_stream(Arc::clone(&current.config)).await;
     accepted.map_err(|error| handshake_error(&error, unknown))
+}
+
+/// What the handshake has proved. A resumed session has the certificate with which it began.
+fn session(stream: &TlsStream<TlsSocket>) -> Result<TlsSession, OpeningError> {
+    let (_, connection) = stream.get_ref();
+    let identity = connection.peer_certificates().map(TlsIdentity::from_chain).transpose();
+    let identity = identity
+        .map_err(|error| OpeningError::Handshake(HandshakeFailure::ClientCertificate, error.to_string()))?;
+    let is_tls13 = connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);
+    Ok(TlsSession { version: if is_tls13 { "TLSv1.3" } else { "TLSv1.2" }, identity })
 }
 
 /// Tells a client that speaks HTTP what is spoken here.

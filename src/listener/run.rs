@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     limit::StoreAdmin,
-    proxy::{self, ClientConnection, PhaseTimer, Worker, WorkerParts},
+    proxy::{self, ClientConnection, PhaseTimer, Transport, Worker, WorkerParts},
 };
 
 /// How often a worker flushes what it has gathered.
@@ -196,7 +196,8 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                 drop((registered, permit));
             })
         } else {
-            let opened = Opened { stream: Stream::Plain(socket), unread: Bytes::new(), client: None };
+            let opened =
+                Opened { stream: Stream::Plain(socket), unread: Bytes::new(), client: None, tls: None };
             let conversation = self.converse(opened, peer, timer);
             tokio::task::spawn_local(async move {
                 conversation.await;
@@ -255,10 +256,10 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     ) -> impl Future<Output = ()> + use<S> {
         let worker = self.current.worker();
         let limits = &worker.config().client_limits;
-        let Opened { stream, unread, .. } = opened;
+        let Opened { stream, unread, tls, .. } = opened;
         let mut io = ClientIo::new(stream, Rc::clone(&timer), limits.header_timeout, limits.idle_timeout);
         io.unread(unread);
-        let client = ClientConnection::new(&worker, peer, Rc::clone(&timer));
+        let client = ClientConnection::new(&worker, Transport { peer, tls }, Rc::clone(&timer));
         let current = Rc::clone(&self.current);
         let service = service_fn(move |request: Request<Incoming>| {
             let worker = current.worker();

@@ -1,37 +1,87 @@
 //! One client's connection: what is known of it before its first request.
 
-use std::{cell::RefCell, net::SocketAddr, rc::Rc};
+use std::{
+    cell::{OnceCell, RefCell},
+    net::SocketAddr,
+    rc::Rc,
+};
 
 use compact_str::CompactString;
 use http::HeaderValue;
 
-use super::{phase_timer::PhaseTimer, worker::Worker};
-use crate::identity::address_text;
+use super::{certificate_fields::CertificateFields, phase_timer::PhaseTimer, worker::Worker};
+use crate::{
+    config::model::ForwardClientCertificate,
+    identity::address_text,
+    tls::{TlsIdentity, TlsSession},
+};
+
+/// What a connection comes over.
+#[derive(Debug, Clone)]
+pub struct Transport {
+    /// The other end of the connection.
+    pub peer: SocketAddr,
+    /// `None`: it is not encrypted.
+    pub tls: Option<Rc<TlsSession>>,
+}
 
 /// What all requests of a connection have in common, under one configuration.
 #[derive(Debug)]
 pub struct ClientInfo {
-    peer: SocketAddr,
+    transport: Transport,
     is_trusted: bool,
     /// The peer's address as limits and records name a client: the identifier of most requests.
     address: CompactString,
     peer_value: HeaderValue,
     timer: Rc<PhaseTimer>,
+    certificate_fields: OnceCell<Box<CertificateFields>>,
 }
 
 impl ClientInfo {
-    /// A connection from `peer`, as the configuration of `worker` sees it.
-    fn new<S>(worker: &Worker<S>, peer: SocketAddr, timer: Rc<PhaseTimer>) -> Self {
+    /// A connection over `transport`, as the configuration of `worker` sees it.
+    fn new<S>(worker: &Worker<S>, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
+        let peer = transport.peer;
         let address = address_text(peer.ip(), worker.config().client_address.ipv6_prefix);
         let text = peer.ip().to_canonical().to_string();
         // An address has only characters that a field may have.
         let peer_value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
-        Self { peer, is_trusted: worker.rules.is_trusted_proxy(peer), address, peer_value, timer }
+        Self {
+            transport,
+            is_trusted: worker.rules.is_trusted_proxy(peer),
+            address,
+            peer_value,
+            timer,
+            certificate_fields: OnceCell::new(),
+        }
     }
 
     /// The other end of the connection.
     pub fn peer(&self) -> SocketAddr {
-        self.peer
+        self.transport.peer
+    }
+
+    /// What is known of the connection's encryption; `None`: it has none.
+    pub fn tls(&self) -> Option<&TlsSession> {
+        self.transport.tls.as_deref()
+    }
+
+    /// The client's verified certificate.
+    pub fn certificate(&self) -> Option<&TlsIdentity> {
+        self.tls()?.identity.as_ref()
+    }
+
+    /// The scheme by which the client has sent its requests.
+    pub fn scheme(&self) -> &'static str {
+        match self.transport.tls {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
+
+    /// The fields that show the upstream the client's certificate in this form, made once a connection.
+    pub(super) fn certificate_fields(&self, form: ForwardClientCertificate) -> Option<&CertificateFields> {
+        let certificate = self.certificate()?;
+        Some(self.certificate_fields.get_or_init(|| Box::new(CertificateFields::new(certificate, form))))
     }
 
     /// Whether the peer is a trusted proxy, so that its forwarding fields count.
@@ -63,9 +113,9 @@ pub struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// A connection from `peer`, accepted under `worker`.
-    pub fn new<S>(worker: &Worker<S>, peer: SocketAddr, timer: Rc<PhaseTimer>) -> Self {
-        let info = Rc::new(ClientInfo::new(worker, peer, timer));
+    /// A connection over `transport`, accepted under `worker`.
+    pub fn new<S>(worker: &Worker<S>, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
+        let info = Rc::new(ClientInfo::new(worker, transport, timer));
         Self { seen: RefCell::new((worker.generation(), info)) }
     }
 
@@ -73,8 +123,8 @@ impl ClientConnection {
     pub fn info<S>(&self, worker: &Worker<S>) -> Rc<ClientInfo> {
         let (generation, info) = &mut *self.seen.borrow_mut();
         if *generation != worker.generation() {
-            let timer = Rc::clone(&info.timer);
-            (*generation, *info) = (worker.generation(), Rc::new(ClientInfo::new(worker, info.peer, timer)));
+            let (transport, timer) = (info.transport.clone(), Rc::clone(&info.timer));
+            (*generation, *info) = (worker.generation(), Rc::new(ClientInfo::new(worker, transport, timer)));
         }
         Rc::clone(info)
     }

@@ -225,6 +225,7 @@ impl Exchange {
 
     fn write_log(&self, log: &LoggedFields, status: StatusCode, elapsed: Duration) {
         let path = log.uri.path_and_query().map_or(log.uri.path(), |path| path.as_str());
+        let tls = self.client.tls();
         self.telemetry.access_log.write(&Line {
             time: self.time(),
             client: self.address,
@@ -246,6 +247,8 @@ impl Exchange {
             shadow_policy: self.policy_name(self.verdict.shadow_policy()),
             source: self.verdict.source(),
             trace_id: self.trace.as_ref().map(Trace::id),
+            tls_version: tls.map(|tls| tls.version),
+            tls_subject: self.client.certificate().map(|certificate| certificate.subject().as_bytes()),
         });
     }
 
@@ -290,6 +293,7 @@ fn begin_trace(
 ) -> Option<Trace> {
     let head = || RequestStart {
         time: telemetry.clock.at(Instant::now()),
+        scheme: client.scheme(),
         method: request.method.clone(),
         path: request.uri.path().to_owned(),
         host: text(request.headers.get(header::HOST)),

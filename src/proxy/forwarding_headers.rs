@@ -1,4 +1,5 @@
-//! The fields by which proxies tell each other whose request it is: X-Forwarded-*, and `Forwarded` (RFC 7239).
+//! The fields by which proxies tell each other whose request it is: X-Forwarded-*, `Forwarded` (RFC 7239), and those of
+//! the client's certificate.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -31,10 +32,14 @@ pub(super) fn configured_claims(config: &Config) -> Vec<HeaderName> {
 
 /// Sets the fields about `client` for the upstream: what an untrusted peer claims is replaced, what a trusted one says is
 /// appended to. `claims`: those of [`configured_claims`].
-pub(super) fn set(headers: &mut HeaderMap, client: &ClientInfo, form: Forwarded, claims: &[HeaderName]) {
+pub(super) fn set(headers: &mut HeaderMap, client: &ClientInfo, config: &Config, claims: &[HeaderName]) {
     if !client.is_trusted() {
         remove_forwarding_claims(headers, claims);
     }
+    if let Some(fields) = client.certificate_fields(config.forward_client_certificate) {
+        fields.add_to(headers);
+    }
+    let form = config.forwarded;
     if matches!(form, Forwarded::XForwarded | Forwarded::Both) {
         set_x_forwarded(headers, client);
     }
@@ -47,7 +52,7 @@ pub(super) fn set(headers: &mut HeaderMap, client: &ClientInfo, form: Forwarded,
 fn set_x_forwarded(headers: &mut HeaderMap, client: &ClientInfo) {
     append_to_list(headers, &X_FORWARDED_FOR, client.peer_value());
     // What the first proxy saw counts. The claims of an untrusted peer are removed by now.
-    headers.entry(&X_FORWARDED_PROTO).or_insert(HeaderValue::from_static("http"));
+    headers.entry(&X_FORWARDED_PROTO).or_insert(HeaderValue::from_static(client.scheme()));
     if let Some(host) = headers.get(header::HOST).cloned() {
         headers.entry(&X_FORWARDED_HOST).or_insert(host);
     }
@@ -69,7 +74,8 @@ fn forwarded_member(client: &ClientInfo, host: Option<&HeaderValue>) -> HeaderVa
         member.extend_from_slice(host.as_bytes());
         member.push(b'"');
     }
-    member.extend_from_slice(b";proto=http");
+    member.extend_from_slice(b";proto=");
+    member.extend_from_slice(client.scheme().as_bytes());
     // A host that came this far has neither quotes nor backslashes.
     HeaderValue::from_bytes(&member).unwrap_or_else(|_| HeaderValue::from_static("for=unknown"))
 }
@@ -93,7 +99,7 @@ pub(super) fn is_forwarding_claim(name: &str) -> bool {
     has_prefix(name, "x-forwarded-") || CLAIMS.iter().any(|claim| is_spelling(name, claim))
 }
 
-const CLAIMS: [&str; 11] = [
+const CLAIMS: [&str; 13] = [
     "forwarded",
     "x-forwarded",
     "x-real-ip",
@@ -106,6 +112,9 @@ const CLAIMS: [&str; 11] = [
     "x-original-url",
     "x-rewrite-url",
     "client-ip",
+    // RFC 9440
+    "client-cert",
+    "client-cert-chain",
 ];
 
 /// Whether `name` is `field`, with underscores in place of dashes or not.
@@ -132,14 +141,21 @@ mod tests {
             ("forwarded", "for=1.1.1.1"),
             ("x-real-ip", "1.1.1.1"),
             ("fastly-client-ip", "1.1.1.1"),
+            ("x-forwarded-client-cert", "Hash=1"),
+            ("x_forwarded_client_cert", "Hash=1"),
+            ("client-cert", ":AA==:"),
+            ("client_cert", ":AA==:"),
+            ("client-cert-chain", ":AA==:"),
+            ("client_cert-chain", ":AA==:"),
+            ("client-certs", "kept"),
             ("x-request-id", "abc"),
             ("forwarded-by-me", "kept"),
             ("from", "me@example.org"),
         ]);
         remove_forwarding_claims(&mut map, &[HeaderName::from_static("fastly-client-ip")]);
-        assert_eq!(names(&map), ["forwarded-by-me", "from", "x-request-id"]);
+        assert_eq!(names(&map), ["client-certs", "forwarded-by-me", "from", "x-request-id"]);
         map.insert("x_request_id", HeaderValue::from_static("abc"));
         remove_forwarding_claims(&mut map, &[HeaderName::from_static("x-request-id")]);
-        assert_eq!(names(&map), ["forwarded-by-me", "from"]);
+        assert_eq!(names(&map), ["client-certs", "forwarded-by-me", "from"]);
     }
 }

@@ -2,6 +2,7 @@
 
 mod admit;
 mod bans;
+mod certificate_fields;
 mod checks;
 mod client;
 mod denial_record;
@@ -27,7 +28,7 @@ mod upstream_pools;
 mod worker;
 mod worker_telemetry;
 
-pub use client::{ClientConnection, ClientInfo};
+pub use client::{ClientConnection, ClientInfo, Transport};
 pub use phase_timer::{Phase, PhaseTimer};
 pub use request_body::RequestBody;
 pub use response_body::ResponseBody;

@@ -10,6 +10,7 @@ use crate::{
     config::model::Route,
     identity::{Identity, RequestAttributes, address_text},
     router::{Host, Target},
+    tls::TlsIdentity,
 };
 
 /// What is known of a request once its route is found.
@@ -20,6 +21,8 @@ pub(super) struct RequestContext<'a> {
     /// The client's address.
     pub(super) address: IpAddr,
     pub(super) identity: &'a Identity,
+    /// The verified certificate of the connection.
+    pub(super) certificate: Option<&'a TlsIdentity>,
     /// Whether the request came through a trusted proxy.
     pub(super) is_peer_trusted: bool,
 }
@@ -32,6 +35,7 @@ impl<'a> RequestContext<'a> {
             user: self.identity.user.as_deref(),
             is_user_verified: self.identity.is_verified,
             claims: self.identity.claims.as_deref(),
+            certificate: self.certificate,
             is_peer_trusted: self.is_peer_trusted,
             method: &self.request.method,
             host: self.target.host().map(Host::name),

@@ -43,7 +43,7 @@ pub(super) fn upstream_request<S>(
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         head.headers.insert(header::HOST, host.field().clone());
     }
-    forwarding_headers::set(&mut head.headers, client, config.forwarded, &worker.rules.claims);
+    forwarding_headers::set(&mut head.headers, client, config, &worker.rules.claims);
     exchange.propagate_trace(&mut head.headers);
     headers::append_via(&mut head.headers, &worker.rules.via, received);
     head.headers.insert(&config.request_id, exchange.request_id().clone());

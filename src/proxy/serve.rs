@@ -23,7 +23,11 @@ use super::{
     rules::parse_target,
     worker::Worker,
 };
-use crate::{identity::identify, limit::StoreAdmin, router::Rejection};
+use crate::{
+    identity::{Credentials, identify},
+    limit::StoreAdmin,
+    router::Rejection,
+};
 
 /// Serves one request of `client`.
 ///
@@ -53,7 +57,9 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     // Who is the client?
     let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
-    let identity = identify(&config.user, &rules.verifier, &request.headers, is_peer_trusted);
+    let certificate = client.certificate();
+    let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
+    let identity = identify(&config.user, &rules.verifier, credentials);
     exchange.set_client(address, identity.user.as_ref());
     worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers));
 
@@ -69,8 +75,15 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     // Is the client banned?
     let identity = &identity;
-    let context =
-        RequestContext { request: &request, target: &target, route, address, identity, is_peer_trusted };
+    let context = RequestContext {
+        request: &request,
+        target: &target,
+        route,
+        address,
+        identity,
+        certificate,
+        is_peer_trusted,
+    };
     if let Some(reply) = check_bans(&worker, &client, &mut exchange, &context) {
         return Ok(refuse(exchange, &request, body, reply));
     }

@@ -7,9 +7,9 @@ use http::{HeaderName, Uri};
 use crate::{
     config::model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
-        ClientLimits, Config, ConfigSource, Destination, Endpoint, Forwarded, HostHeader, KeyPart, KeyRecipe,
-        Log, LogFormat, LogLevel, MemoryStore, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders,
-        Route, Shutdown, Store, Timeouts, Upstream, Users, Workers,
+        ClientLimits, Config, ConfigSource, Destination, Endpoint, ForwardClientCertificate, Forwarded,
+        HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel, MemoryStore, PathPattern, Policy, Rate,
+        RateLimitFields, ReplyHeaders, Route, Shutdown, Store, Timeouts, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -74,6 +74,7 @@ pub(crate) fn config() -> Config {
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".into() },
         forwarded: Forwarded::XForwarded,
+        forward_client_certificate: ForwardClientCertificate::Off,
         access_log: AccessLog { format: AccessLogFormat::Off, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
         tracing: None,

@@ -1,7 +1,12 @@
-//! Certificates and private keys, from the bytes of their files. Pure: nothing is read or sent here.
+//! Certificates and private keys, from the bytes of their files, and what a connection over TLS has proved. Pure: nothing
+//! is read or sent here.
 
 mod certificate;
+mod identity;
 mod pem;
+mod session;
 
 pub use certificate::{Certificate, CertificateError, certified_key};
+pub use identity::{IdentityError, TlsIdentity, canonical_subject, read_fingerprint};
 pub use pem::{PemError, authorities, certificates, private_key};
+pub use session::TlsSession;

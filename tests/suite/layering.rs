@@ -34,14 +34,14 @@ const MAY_KNOW: [(&str, &[&str]); 23] = [
         ],
     ),
     ("listener", &["proxy", "limit", "tls", "watched_file", "config::model", "telemetry"]),
-    ("admin", &["abuse", "proxy", "upstream", "limit", "config::model", "telemetry"]),
-    ("proxy", &["router", "upstream", "identity", "limit", "abuse", "config::model", "telemetry"]),
+    ("admin", &["abuse", "proxy", "tls", "upstream", "limit", "config::model", "telemetry"]),
+    ("proxy", &["router", "upstream", "identity", "tls", "limit", "abuse", "config::model", "telemetry"]),
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),
     ("upstream", &["config::model", "telemetry"]),
     ("identity", &["identity::keys", "tls", "watched_file", "config::model", "telemetry"]),
     // Pure: the bytes of a file in, certificates and keys out.
-    ("tls", &[]),
+    ("tls", &["config::model"]),
     ("watched_file", &[]),
     // Pure: the bytes of a file in, keys out.
     ("identity::keys", &["config::model"]),
@@ -88,6 +88,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("redis", &["store::redis", "peers"]),
     ("rmp", &["store::redis"]),
     ("jsonwebtoken", &["identity"]),
+    ("x509_cert", &["tls"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry::traces"]),
     ("opentelemetry_otlp", &["telemetry::traces"]),

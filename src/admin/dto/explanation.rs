@@ -21,6 +21,26 @@ pub struct ExplainedRequest {
     #[serde(default)]
     #[schema(value_type = Option<schema::Peer>)]
     pub peer: Option<String>,
+    /// A certificate that the client would prove to hold, on a connection over TLS; none by default.
+    #[serde(default)]
+    pub client_certificate: Option<AssumedCertificate>,
+}
+
+/// A client certificate, in PEM or by what it would say. It is taken for verified: neither its issuer nor its validity is
+/// checked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AssumedCertificate {
+    /// The certificate, and the chain behind it. Excludes the other fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pem: Option<String>,
+    /// RFC 4514: `CN=acme,O=Acme`
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(example = "CN=acme,O=Acme")]
+    pub subject: Option<String>,
+    /// SHA-256 in hexadecimal digits, with colons or without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
 }
 
 /// One value, or several values of one header.
@@ -41,6 +61,8 @@ pub struct Explanation {
     pub client_address: ExplainedAddress,
     /// The user, if it is known, and the source of the user ID.
     pub user: ExplainedUser,
+    /// The certificate that the request was assumed to come with; `null` if none.
+    pub client_certificate: Option<ExplainedCertificate>,
     /// `null` if the request target is malformed.
     pub route: Option<ExplainedRoute>,
     pub upstream: Option<String>,
@@ -66,6 +88,15 @@ pub struct ExplainedAddress {
 pub struct ExplainedUser {
     /// `null` if there is none; `because` says why.
     pub user: Option<String>,
+    pub because: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExplainedCertificate {
+    /// `null` if it is not known, or empty.
+    pub subject: Option<String>,
+    /// `null` if it is not known.
+    pub fingerprint: Option<String>,
     pub because: String,
 }
 

@@ -61,6 +61,7 @@ impl ExplainForm {
             method: if self.method.is_empty() { "GET".to_owned() } else { self.method.clone() },
             url: url.to_owned(),
             headers,
+            client_certificate: None,
             peer: Some(self.peer.trim().to_owned()).filter(|peer| !peer.is_empty()),
         };
         (!url.is_empty()).then(|| parse_headers(&self.headers).map(with_headers))

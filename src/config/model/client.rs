@@ -63,6 +63,21 @@ pub enum RateLimitFields {
     Off,
 }
 
+/// Which fields show the upstream the client's verified certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ForwardClientCertificate {
+    Off,
+    /// X-Forwarded-Client-Cert as Envoy writes it: hash, subject, URIs and DNS names.
+    Xfcc,
+    /// The same with the certificate itself.
+    XfccCert,
+    /// Client-Cert (RFC 9440).
+    ClientCert,
+    /// Client-Cert and Client-Cert-Chain (RFC 9440).
+    ClientCertChain,
+}
+
 /// Which fields show the upstream who the client is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

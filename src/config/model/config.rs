@@ -7,8 +7,9 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{
-    Abuse, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, Forwarded, Listener, Log, Policy,
-    RedisTopology, ReplyHeaders, Route, Secret, Store, Tracing, Upstream, UserSource, serialize,
+    Abuse, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded,
+    Listener, Log, Policy, RedisTopology, ReplyHeaders, Route, Secret, Store, Tracing, Upstream, UserSource,
+    serialize,
 };
 
 /// The contents of `proxy.yaml`, checked and resolved.
@@ -38,6 +39,7 @@ pub struct Config {
     pub client_limits: ClientLimits,
     pub reply_headers: ReplyHeaders,
     pub forwarded: Forwarded,
+    pub forward_client_certificate: ForwardClientCertificate,
     pub access_log: AccessLog,
     pub log: Log,
     /// `None`: no tracing.

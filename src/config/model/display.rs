@@ -55,6 +55,7 @@ impl Display for KeyPart {
             Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Query(name) => write!(f, "query:{name}"),
             Self::Jwt(claim) => write!(f, "jwt:{claim}"),
+            Self::Tls(field) => write!(f, "tls:{}", field.name()),
             Self::Path => f.write_str("path"),
             Self::Route => f.write_str("route"),
             Self::Host => f.write_str("host"),
@@ -71,6 +72,7 @@ impl Display for Condition {
             Self::Address(net) => write!(f, "{net}"),
             Self::User(name) => write!(f, "user:{name}"),
             Self::Jwt { claim, value } => write!(f, "jwt:{claim}={value}"),
+            Self::Tls { field, value } => write!(f, "tls:{}={value}", field.name()),
             Self::Header { name, value } => {
                 write!(f, "header:{name}={}", String::from_utf8_lossy(value.as_bytes()))
             }

@@ -126,6 +126,12 @@ pub enum Condition {
         name: HeaderName,
         value: HeaderValue,
     },
+    /// The client's verified certificate has this subject (as [`crate::tls::canonical_subject`] writes it) or this
+    /// fingerprint (in lower case).
+    Tls {
+        field: CertificateField,
+        value: String,
+    },
 }
 
 /// Other limits than the policy's own.
@@ -228,6 +234,8 @@ pub enum KeyPart {
     Query(String),
     /// A claim of a verified token.
     Jwt(String),
+    /// Of the client's verified certificate.
+    Tls(CertificateField),
     /// The normalised path without query.
     Path,
     Route,
@@ -235,6 +243,30 @@ pub enum KeyPart {
     Method,
     /// One budget for all.
     Global,
+}
+
+/// Which part of a client's certificate identifies it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CertificateField {
+    /// RFC 4514, with the last part first: `CN=acme,O=Acme`.
+    Subject,
+    /// SHA-256 in hexadecimal digits.
+    Fingerprint,
+}
+
+impl CertificateField {
+    /// Each by its name in `proxy.yaml`, behind `tls:`.
+    pub const ALL: [(&'static str, Self); 2] =
+        [("subject", Self::Subject), ("fingerprint", Self::Fingerprint)];
+
+    /// Its name in `proxy.yaml`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Subject => "subject",
+            Self::Fingerprint => "fingerprint",
+        }
+    }
 }
 
 /// What happens to a request without the identifier.

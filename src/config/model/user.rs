@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use http::HeaderName;
 use serde::Serialize;
 
-use super::serialize;
+use super::{CertificateField, serialize};
 
 /// A source of user IDs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -17,6 +17,8 @@ pub enum UserSource {
     Basic,
     /// A claim of a verified token.
     Jwt(Jwt),
+    /// Of the client's verified certificate.
+    Tls(CertificateField),
     #[serde(untagged)]
     Header {
         #[serde(rename = "header", serialize_with = "serialize::displayed")]

@@ -34,7 +34,7 @@ pub(super) fn warn(drafts: &[DraftRoute<'_>], policies: &[Arc<Policy>], identity
             names.join(", ")
         );
         let help = "add `ip` to a policy's keys, as in `key: [ip, …]`, or count by a verified identity: `user` from \
-                    a `jwt` or from trusted_proxies, or jwt:CLAIM";
+                    a `jwt`, a client certificate or trusted_proxies, jwt:CLAIM, or tls:subject";
         cursor.warn(message, help.to_owned());
     }
 }
@@ -49,6 +49,6 @@ fn is_chosen_by_client(part: &KeyPart, route: &Route, identity: IdentitySources)
             route.hosts.is_empty() || route.hosts.iter().any(|host| matches!(host, HostPattern::Suffix(_)))
         }
         KeyPart::Method => route.methods.is_empty(),
-        KeyPart::Ip | KeyPart::Jwt(_) | KeyPart::Route | KeyPart::Global => false,
+        KeyPart::Ip | KeyPart::Jwt(_) | KeyPart::Tls(_) | KeyPart::Route | KeyPart::Global => false,
     }
 }

@@ -7,7 +7,10 @@ use ipnet::IpNet;
 
 use super::MIN_DURATION;
 use crate::config::{
-    model::{AddressHeader, ClientAddress, ClientLimits, Forwarded, RateLimitFields, ReplyHeaders},
+    model::{
+        AddressHeader, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, RateLimitFields,
+        ReplyHeaders,
+    },
     reader::Cursor,
     value::{
         Invalid, MAX_DURATION, choice, count, duration, network, pseudonym, request_id_field_name, size,
@@ -92,4 +95,15 @@ pub(super) fn forwarded(value: Option<Cursor<'_>>) -> Forwarded {
         ("off", Forwarded::Off),
     ]);
     value.and_then(|value| value.parse(read)).unwrap_or(Forwarded::XForwarded)
+}
+
+pub(super) fn forward_client_certificate(value: Option<Cursor<'_>>) -> ForwardClientCertificate {
+    let read = choice(&[
+        ("off", ForwardClientCertificate::Off),
+        ("xfcc", ForwardClientCertificate::Xfcc),
+        ("xfcc-cert", ForwardClientCertificate::XfccCert),
+        ("client-cert", ForwardClientCertificate::ClientCert),
+        ("client-cert-chain", ForwardClientCertificate::ClientCertChain),
+    ]);
+    value.and_then(|value| value.parse(read)).unwrap_or(ForwardClientCertificate::Off)
 }

@@ -35,6 +35,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let client_limits = clients::limits(mapping.take("client_limits"));
     let reply_headers = clients::reply_headers(mapping.take("reply_headers"));
     let forwarded = clients::forwarded(mapping.take("forwarded"));
+    let forward_client_certificate =
+        clients::forward_client_certificate(mapping.take("forward_client_certificate"));
     let access_log = telemetry::access_log(mapping.take("access_log"));
     let log = telemetry::log(mapping.take("log"));
     let tracing = mapping.take("tracing").and_then(telemetry::tracing);
@@ -57,6 +59,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         client_limits,
         reply_headers,
         forwarded,
+        forward_client_certificate,
         access_log,
         log,
         tracing,

@@ -5,7 +5,10 @@ use http::header::AUTHORIZATION;
 use crate::config::{
     model::{HeaderFrom, Jwt, JwtAlgorithm, UserSource},
     reader::{Cursor, MappingCursor},
-    value::{Invalid, choice, cookie_name, field_name, printable_text, token_key, unreserved_field_name},
+    value::{
+        Invalid, certificate_field, choice, cookie_name, field_name, printable_text, token_key,
+        unreserved_field_name,
+    },
 };
 
 /// Which identities requests can have, so that settings which could never apply are reported.
@@ -17,7 +20,7 @@ pub(super) struct IdentitySources {
     pub(super) has_users: bool,
     /// Tokens are verified.
     pub(super) has_tokens: bool,
-    /// A source of user IDs is verified: a token, or a header from trusted proxies.
+    /// A source of user IDs is verified: a token, a client certificate, or a header from trusted proxies.
     pub(super) has_verified_users: bool,
     /// A source of user IDs is not verified: the client can choose its user ID.
     pub(super) has_unverified_users: bool,
@@ -38,7 +41,8 @@ const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
     ("EdDSA", JwtAlgorithm::EdDsa),
 ];
 
-const FORM: &str = "one of `jwt: {…}`, `header: NAME`, `cookie: NAME` or `basic`";
+const FORM: &str =
+    "one of `jwt: {…}`, `header: NAME`, `cookie: NAME`, `tls: subject`, `tls: fingerprint` or `basic`";
 
 /// The sources of user IDs in the order in which they are tried, and the identities that requests can have.
 pub(super) fn user_sources(
@@ -57,7 +61,7 @@ pub(super) fn user_sources(
     identity.has_unverified_users = sources.iter().any(|source| match source {
         UserSource::Header { from, .. } => *from == HeaderFrom::Anyone,
         UserSource::Cookie(_) | UserSource::Basic => true,
-        UserSource::Jwt(_) => false,
+        UserSource::Jwt(_) | UserSource::Tls(_) => false,
     });
     (sources, identity)
 }
@@ -65,20 +69,26 @@ pub(super) fn user_sources(
 /// One source. `identity` counts it even if it is invalid, so that no other setting is reported because of it.
 fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserSource> {
     if item.scalar().is_some() {
-        return item.parse(|text| match text {
-            "basic" => Ok(UserSource::Basic),
+        identity.has_verified_users |= item.scalar().is_some_and(|text| text.starts_with("tls:"));
+        return item.parse(|text| match text.split_once(':') {
+            None if text == "basic" => Ok(UserSource::Basic),
+            Some(("tls", field)) => certificate_field(field).map(UserSource::Tls),
             _ => Err(Invalid::new("is not a source of user IDs").expected(FORM)),
         });
     }
     let mut mapping = item.mapping()?;
-    let (jwt, header, cookie, from) =
-        (mapping.take("jwt"), mapping.take("header"), mapping.take("cookie"), mapping.take("from"));
-    let several = [jwt, header, cookie].into_iter().flatten().count() > 1;
+    let [jwt, header, cookie, tls, from] =
+        ["jwt", "header", "cookie", "tls", "from"].map(|key| mapping.take(key));
+    let several = [jwt, header, cookie, tls].into_iter().flatten().count() > 1;
     identity.has_tokens |= mapping.has_or_misspells("jwt");
     identity.has_verified_users |= mapping.has_or_misspells("jwt")
+        || mapping.has_or_misspells("tls")
         || mapping.has_or_misspells("header") && from.and_then(Cursor::scalar) != Some("anyone");
-    if several || !["jwt", "header", "cookie"].into_iter().any(|key| mapping.has_or_misspells(key)) {
-        mapping.report("each source of user IDs is exactly one token, header or cookie", FORM.to_owned());
+    if several || !["jwt", "header", "cookie", "tls"].into_iter().any(|key| mapping.has_or_misspells(key)) {
+        mapping.report(
+            "each source of user IDs is exactly one token, header, cookie or certificate",
+            FORM.to_owned(),
+        );
         mapping.finish();
         return None;
     }
@@ -93,6 +103,11 @@ fn user_source(item: Cursor<'_>, identity: &mut IdentitySources) -> Option<UserS
         report_from(&mapping, "a token is verified, no matter where it comes from");
         mapping.finish();
         return read_jwt(jwt.mapping()?).map(UserSource::Jwt);
+    }
+    if let Some(tls) = tls {
+        report_from(&mapping, "a certificate is verified, no matter where it comes from");
+        mapping.finish();
+        return tls.parse(certificate_field).map(UserSource::Tls);
     }
     mapping.finish();
     let name = header?.parse(field_name)?;

@@ -7,17 +7,20 @@ use super::{
     network::network,
 };
 use crate::config::{
-    model::{Condition, KeyPart, KeyRecipe},
+    model::{CertificateField, Condition, KeyPart, KeyRecipe},
     nearest::nearest,
 };
+use crate::tls::{canonical_subject, read_fingerprint};
 
-const KEY_FORMS: [&str; 11] = [
+const KEY_FORMS: [&str; 13] = [
     "ip",
     "user",
     "header:NAME",
     "cookie:NAME",
     "query:NAME",
     "jwt:CLAIM",
+    "tls:subject",
+    "tls:fingerprint",
     "path",
     "route",
     "host",
@@ -48,6 +51,7 @@ fn key_part(word: &str) -> Result<KeyPart, Invalid> {
         Some(("header", name)) => field_name(name).map(KeyPart::Header),
         Some(("cookie", name)) => cookie_name(name).map(KeyPart::Cookie),
         Some(("jwt", claim)) if !claim.is_empty() => Ok(KeyPart::Jwt(claim.to_owned())),
+        Some(("tls", field)) => certificate_field(field).map(KeyPart::Tls),
         Some(("query", name)) if !name.is_empty() => Ok(KeyPart::Query(name.to_owned())),
         _ => match word {
             "ip" => Ok(KeyPart::Ip),
@@ -70,6 +74,19 @@ fn key_part(word: &str) -> Result<KeyPart, Invalid> {
     })
 }
 
+/// Reads what stands behind `tls:`.
+pub(in crate::config) fn certificate_field(text: &str) -> Result<CertificateField, Invalid> {
+    let named = |name: &str| CertificateField::ALL.into_iter().find(|(known, _)| *known == name);
+    if let Some((_, field)) = named(text) {
+        return Ok(field);
+    }
+    let invalid = Invalid::new("names no part of a certificate").expected("tls:subject or tls:fingerprint");
+    Err(match nearest(text.trim(), CertificateField::ALL.map(|(name, _)| name)) {
+        Some(name) => invalid.suggestion(format!("did you mean `tls:{name}`?")),
+        None => invalid,
+    })
+}
+
 fn unknown_key(kind: &str) -> Invalid {
     let invalid = Invalid::new("is not a key")
         .expected(format!("one of {}, or several joined by +, such as ip+path", KEY_FORMS.join(", ")));
@@ -81,9 +98,11 @@ fn unknown_key(kind: &str) -> Invalid {
     }
 }
 
-const CONDITION_FORMS: [&str; 3] = ["user:NAME", "jwt:CLAIM=VALUE", "header:NAME=VALUE"];
+const CONDITION_FORMS: [&str; 5] =
+    ["user:NAME", "jwt:CLAIM=VALUE", "header:NAME=VALUE", "tls:subject=SUBJECT", "tls:fingerprint=SHA256"];
 
-/// Reads an address or a network, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`.
+/// Reads an address or a network, `user:NAME`, `jwt:CLAIM=VALUE`, `header:NAME=VALUE`, `tls:subject=SUBJECT`,
+/// `tls:fingerprint=SHA256`.
 pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
     let valued = |rest: &str| rest.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     match text.split_once(':') {
@@ -92,8 +111,14 @@ pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
             Some((name, value)) => condition_with_key(&format!("{kind}:{name}"), &value),
             None => Err(Invalid::new("has no value").expected(format!("{kind}:NAME=VALUE"))),
         },
+        Some(("tls", rest)) => match valued(rest) {
+            Some((field, value)) => condition_with_key(&format!("tls:{field}"), &value),
+            None => Err(certificate_field(rest)
+                .err()
+                .unwrap_or_else(|| Invalid::new("has no value").expected(format!("tls:{rest}=VALUE")))),
+        },
         kind => network(text).map(Condition::Address).map_err(|invalid| {
-            let near = kind.and_then(|(kind, _)| nearest(kind, ["user", "jwt", "header"]));
+            let near = kind.and_then(|(kind, _)| nearest(kind, ["user", "jwt", "header", "tls"]));
             match near.and_then(|near| CONDITION_FORMS.into_iter().find(|kind| kind.starts_with(near))) {
                 Some(near) => {
                     Invalid::new("is not a valid condition").suggestion(format!("did you mean `{near}`?"))
@@ -106,7 +131,7 @@ pub(in crate::config) fn condition(text: &str) -> Result<Condition, Invalid> {
     }
 }
 
-/// Reads the value that goes with `user`, `ip`, `jwt:CLAIM` or `header:NAME`.
+/// Reads the value that goes with `user`, `ip`, `jwt:CLAIM`, `header:NAME`, `tls:subject` or `tls:fingerprint`.
 pub(in crate::config) fn condition_with_key(key: &str, value: &str) -> Result<Condition, Invalid> {
     match key.split_once(':') {
         Some(("jwt", claim)) => {
@@ -118,8 +143,27 @@ pub(in crate::config) fn condition_with_key(key: &str, value: &str) -> Result<Co
         Some(("header", header)) => {
             Ok(Condition::Header { name: field_name(header)?, value: field_value(value)? })
         }
+        Some(("tls", field)) => {
+            let field = certificate_field(field)?;
+            Ok(Condition::Tls { field, value: certificate_value(field, value)? })
+        }
         _ if key == "user" => printable_text(value).map(Condition::User),
         _ => network(value).map(Condition::Address),
+    }
+}
+
+/// Reads the value that a part of a certificate must have, in the form in which certificates are compared.
+fn certificate_value(field: CertificateField, value: &str) -> Result<String, Invalid> {
+    match field {
+        CertificateField::Subject => canonical_subject(value).ok_or_else(|| {
+            Invalid::new("has no valid subject").expected(
+                "as `openssl x509 -noout -subject -nameopt RFC2253` writes it, such as CN=acme,O=Acme",
+            )
+        }),
+        CertificateField::Fingerprint => read_fingerprint(value).ok_or_else(|| {
+            Invalid::new("has no valid fingerprint")
+                .expected("64 hexadecimal digits, as `openssl x509 -noout -fingerprint -sha256` writes them")
+        }),
     }
 }
 
@@ -138,6 +182,8 @@ mod tests {
         assert_eq!(key_recipe("cookie:Session"), one(KeyPart::Cookie("Session".to_owned())));
         assert_eq!(key_recipe("query:a:b"), one(KeyPart::Query("a:b".to_owned())));
         assert_eq!(key_recipe("jwt:https://a/b"), one(KeyPart::Jwt("https://a/b".to_owned())));
+        assert_eq!(key_recipe("tls:subject"), one(KeyPart::Tls(CertificateField::Subject)));
+        assert_eq!(key_recipe("tls:fingerprint"), one(KeyPart::Tls(CertificateField::Fingerprint)));
         assert_eq!(key_recipe("ip+path"), Ok(KeyRecipe(vec![KeyPart::Ip, KeyPart::Path])));
     }
 
@@ -168,9 +214,13 @@ mod tests {
         ] {
             assert!(key_recipe(text).is_err(), "{text}");
         }
-        for text in ["tls:subject", "tls:fingerprint"] {
-            assert_eq!(key_recipe(text).unwrap_err().reason, "is not a key", "{text}");
+        for text in ["tls", "tls:", "tls:issuer", "tls: subject", "tls:subjct"] {
+            assert!(key_recipe(text).is_err(), "{text}");
         }
+        let help = |text: &str| key_recipe(text).unwrap_err().help(false).unwrap();
+        assert_eq!(help("tls:subjct"), "did you mean `tls:subject`?");
+        assert_eq!(help("tls: fingerprint"), "did you mean `tls:fingerprint`?");
+        assert_eq!(help("tls:issuer"), "tls:subject or tls:fingerprint");
         assert_eq!(key_recipe("usr").unwrap_err().help(false).unwrap(), "did you mean `user`?");
         assert_eq!(key_recipe("heder:x").unwrap_err().help(false).unwrap(), "did you mean `header:NAME`?");
     }
@@ -186,6 +236,12 @@ mod tests {
         let header = Condition::Header { name: "x-plan".parse().unwrap(), value: "gold".parse().unwrap() };
         assert_eq!(condition("header:X-Plan=gold"), Ok(header.clone()));
         assert_eq!(condition_with_key("header:x-plan", "gold"), Ok(header));
+        let tls = |field, value: &str| Condition::Tls { field, value: value.to_owned() };
+        let subject = tls(CertificateField::Subject, "CN=acme,O=Acme");
+        assert_eq!(condition("tls:subject=cn=acme,O=Acme"), Ok(subject.clone()));
+        assert_eq!(condition_with_key("tls:subject", "CN=acme,O=Acme"), Ok(subject));
+        let fingerprint = tls(CertificateField::Fingerprint, &"ab".repeat(32));
+        assert_eq!(condition(&format!("tls:fingerprint={}AB", "AB:".repeat(31))), Ok(fingerprint));
         assert_eq!(condition_with_key("ip", "::ffff:10.0.0.1"), condition("10.0.0.1"));
     }
 
@@ -196,6 +252,14 @@ mod tests {
         {
             assert!(condition(text).is_err(), "{text}");
         }
+        for text in
+            ["tls:", "tls:subject", "tls:subject=", "tls:subject=acme", "tls:fingerprint=ab", "tls:x=y"]
+        {
+            assert!(condition(text).is_err(), "{text}");
+        }
+        let help = |text: &str| condition(text).unwrap_err().help(false).unwrap();
+        assert_eq!(help("tls:subjct=CN=a"), "did you mean `tls:subject`?");
+        assert_eq!(help("tls:subject"), "tls:subject=VALUE");
         assert_eq!(condition("usr:a").unwrap_err().help(false).unwrap(), "did you mean `user:NAME`?");
         assert!(condition("10.0.0.1/8").unwrap_err().help(false).unwrap().contains("10.0.0.0/8"));
     }

@@ -18,7 +18,7 @@ pub(super) use http::{
     request_id_field_name, status_range, unreserved_field_name,
 };
 pub(super) use invalid::Invalid;
-pub(super) use key::{condition, condition_with_key, key_recipe};
+pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};
 pub(super) use key_files::{authorities, certificates, check_key_matches, private_key, token_key};
 pub(super) use names::{key_prefix, printable_text, resource_name, route_name};
 pub(super) use network::{listen_address, network, socket_address};

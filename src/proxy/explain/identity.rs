@@ -6,7 +6,7 @@ use http::HeaderMap;
 
 use crate::{
     config::model::UserSource,
-    identity::{ForwardedHop, Identity, explain_failure, identify_with},
+    identity::{Credentials, ForwardedHop, Identity, explain_failure, identify_with},
     proxy::rules::Rules,
 };
 
@@ -56,16 +56,14 @@ pub(super) fn address(
 }
 
 /// The user, and the source that names it; or why none does.
-pub(super) fn user(rules: &Rules, is_peer_trusted: bool, headers: &HeaderMap) -> (Identity, String) {
+pub(super) fn user(rules: &Rules, credentials: Credentials<'_>) -> (Identity, String) {
     let (sources, mut tried) = (&rules.config.user, Vec::new());
-    let identity =
-        identify_with(sources, &rules.verifier, headers, is_peer_trusted, |index| tried.push(index));
+    let identity = identify_with(sources, &rules.verifier, credentials, |index| tried.push(index));
     let named_by = tried.last().filter(|_| identity.user.is_some()).and_then(|&index| sources.get(index));
     if identity.user.is_some() {
         tried.pop();
     }
-    let failures =
-        tried.iter().map(|&index| explain_failure(sources, index, &rules.verifier, headers, is_peer_trusted));
+    let failures = tried.iter().map(|&index| explain_failure(sources, index, &rules.verifier, credentials));
     let mut why: Vec<String> =
         named_by.map(|source| describe_source(source, &identity)).into_iter().collect();
     why.extend(failures);
@@ -83,6 +81,7 @@ fn describe_source(source: &UserSource, identity: &Identity) -> String {
         UserSource::Header { name, .. } => format!("header {name}"),
         UserSource::Cookie(name) => format!("cookie {name}"),
         UserSource::Basic => "Basic credentials".to_owned(),
+        UserSource::Tls(field) => format!("{} of the client certificate", field.name()),
         UserSource::Jwt(jwt) => format!("claim {} of the token in {}", jwt.claim, jwt.header),
     };
     match identity.is_verified {

@@ -5,4 +5,4 @@ mod identity;
 mod request;
 
 pub use checks::{CheckVerdict, ExplainedCheck};
-pub use request::{ExplainedRoute, ExplainedVerdict, Explanation, explain};
+pub use request::{ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, explain};

@@ -15,7 +15,7 @@ use crate::{
         bans::{Ban, BanTable},
     },
     config::model::Route,
-    identity::{Identity, address_text},
+    identity::{Credentials, Identity, address_text},
     limit::Store,
     proxy::{
         bans::{BanMatch, decisive_ban, matching_bans},
@@ -27,6 +27,7 @@ use crate::{
         rules::{Rules, parse_target},
     },
     router::{Mismatch, Rejection, Target},
+    tls::TlsIdentity,
 };
 
 /// What would become of a request.
@@ -73,18 +74,29 @@ pub enum ExplainedVerdict {
     Refused,
 }
 
-/// What would become of a `request` that `peer` sends at the time `now`, in microseconds since the Unix epoch.
+/// What is asked about.
+pub struct ExplainedRequest {
+    pub request: request::Parts,
+    /// The address that its connection comes from.
+    pub peer: IpAddr,
+    /// The certificate that the client would have proved to hold.
+    pub certificate: Option<TlsIdentity>,
+}
+
+/// What would become of a request that came at the time `now`, in microseconds since the Unix epoch.
 pub async fn explain<S: Store>(
     rules: &Rules,
     store: &S,
     bans: &BanTable,
-    request: &request::Parts,
-    peer: IpAddr,
+    asked: &ExplainedRequest,
     now: i64,
 ) -> Explanation {
+    let ExplainedRequest { request, peer, certificate } = asked;
+    let (peer, certificate) = (*peer, certificate.as_ref());
     let is_peer_trusted = rules.trusted_proxies.contains(peer);
     let (address, why_address) = identity::address(rules, peer, is_peer_trusted, &request.headers);
-    let (identity, why_user) = identity::user(rules, is_peer_trusted, &request.headers);
+    let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
+    let (identity, why_user) = identity::user(rules, credentials);
     let address_text = address_text(address, rules.config.client_address.ipv6_prefix);
     let mut explained = Explanation {
         address: (address_text.clone(), why_address),
@@ -106,7 +118,8 @@ pub async fn explain<S: Store>(
         }
     };
     let identity: &Identity = &identity;
-    let context = RequestContext { request, target: &target, route, address, identity, is_peer_trusted };
+    let context =
+        RequestContext { request, target: &target, route, address, identity, certificate, is_peer_trusted };
     // Nothing is written down.
     let (tokens, names) = (LeaseTokens::new(), UserNaming::default());
     let inputs = CheckInputs { time: now, tokens: &tokens, names: &names };

@@ -30,6 +30,12 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     if let Some(trace) = line.trace_id {
         let _ok = write!(out, r#","trace_id":"{trace}""#);
     }
+    if let Some(version) = line.tls_version {
+        text(out, r#","tls_version":"#, Some(version.as_bytes()));
+    }
+    if let Some(subject) = line.tls_subject {
+        text(out, r#","tls_subject":"#, Some(subject));
+    }
     out.extend_from_slice(b"}\n");
 }
 
@@ -92,6 +98,16 @@ mod tests {
         let trace_id = Some(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.into());
         let text = formatted(&Line { trace_id, ..sample::line() });
         assert!(text.ends_with(",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\"}\n"), "{text}");
+    }
+
+    #[test]
+    fn tls_is_named_where_there_is_some() {
+        let line = Line { tls_version: Some("TLSv1.3"), tls_subject: Some(b"CN=a\\\"b"), ..sample::line() };
+        let text = formatted(&line);
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&read["tls_version"], &read["tls_subject"]), (&"TLSv1.3".into(), &"CN=a\\\"b".into()));
+        let without_certificate = formatted(&Line { tls_version: Some("TLSv1.2"), ..sample::line() });
+        assert!(without_certificate.ends_with(",\"tls_version\":\"TLSv1.2\"}\n"), "{without_certificate}");
     }
 
     #[test]

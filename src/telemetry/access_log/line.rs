@@ -39,6 +39,10 @@ pub struct Line<'a> {
     /// Where it was decided.
     pub source: Option<SourceLabel>,
     pub trace_id: Option<TraceId>,
+    /// `TLSv1.3`; `None`: the connection is not encrypted.
+    pub tls_version: Option<&'a str>,
+    /// The subject of the client's certificate (RFC 4514); `None`: it has shown none.
+    pub tls_subject: Option<&'a [u8]>,
 }
 
 impl Line<'_> {
@@ -109,6 +113,8 @@ pub(super) mod sample {
             shadow_policy: None,
             source: Some(SourceLabel::Store),
             trace_id: None,
+            tls_version: None,
+            tls_subject: None,
         }
     }
 }

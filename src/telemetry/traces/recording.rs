@@ -25,6 +25,8 @@ use super::{
 pub struct RequestStart {
     /// Microseconds since the Unix epoch.
     pub time: i64,
+    /// `http` or `https`.
+    pub scheme: &'static str,
     pub method: Method,
     /// Without the query, in which there may be secrets.
     pub path: String,
@@ -198,7 +200,7 @@ impl Recording {
 
     fn request_attributes(&self, end: &RequestEnd<'_>) -> Vec<KeyValue> {
         let mut attributes: Vec<KeyValue> = method(&self.start.method).collect();
-        attributes.push(KeyValue::new("url.scheme", "http"));
+        attributes.push(KeyValue::new("url.scheme", self.start.scheme));
         attributes.push(KeyValue::new("url.path", self.start.path.clone()));
         attributes.push(KeyValue::new("client.address", end.client.to_string()));
         attributes.push(KeyValue::new("tollgate.request_id", self.start.request_id.clone()));

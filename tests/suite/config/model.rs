@@ -7,12 +7,12 @@ use tollgate::config::{
     self, Config, Lookup, SystemLookup,
     model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, BanKey, BanRule,
-        Breaker, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody, DenialReply,
-        Destination, Endpoint, Forwarded, HeaderFrom, HostHeader, HostPattern, Jwt, JwtAlgorithm, KeyPart,
-        KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore, Missing, Mode, OnStoreError, Override,
-        PathPattern, Policy, Rate, RateLimitFields, Record, Redis, RedisTls, RedisTopology, ReplyHeaders,
-        Route, Secret, Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Upstream,
-        UserSource, Users, Workers,
+        Breaker, CertificateField, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody,
+        DenialReply, Destination, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader,
+        HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore,
+        Missing, Mode, OnStoreError, Override, PathPattern, Policy, Rate, RateLimitFields, Record, Redis,
+        RedisTls, RedisTopology, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
+        TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -104,6 +104,7 @@ fn smallest() -> Config {
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() },
         forwarded: Forwarded::XForwarded,
+        forward_client_certificate: ForwardClientCertificate::Off,
         access_log: AccessLog { format: AccessLogFormat::Json, to: Destination::Stdout, sample: 1.0 },
         log: Log { level: LogLevel::Info, format: LogFormat::Text },
         tracing: None,
@@ -154,6 +155,8 @@ user:
   - { header: x-name, from: anyone }
   - cookie: session
   - basic
+  - tls: subject
+  - tls:fingerprint
 store:
   redis:
     url: rediss://app:${TOKEN}@redis.internal:6380/3
@@ -175,7 +178,7 @@ policies:
   burst: { algorithm: sliding_window, key: ip, limits: [1000/1s, 5000/10s], buckets: 4, mode: shadow }
   edge: { algorithm: sliding_counter, key: "jwt:sub+ip", limit: 10000/1h, preflight: true, count_denied: true }
   parallel: { algorithm: concurrency, key: user, limit: 8, lease: 5m, overrides: [{ ip: 10.0.0.0/8, limit: 80 }] }
-  stuffing: { algorithm: distinct, key: ip, value: user+path, limit: 10000/10m }
+  stuffing: { algorithm: distinct, key: tls:subject+ip, value: tls:fingerprint, limit: 10000/10m }
   failures: { algorithm: sliding_log, key: ip, limit: 5/1m, count: { statuses: [401, "4xx", 500] } }
   sliced: { algorithm: fixed_window, key: ip, limit: 1000/1m, slice: 12.5%, mode: enforce, reply: { status: 503 } }
   expensive:
@@ -186,11 +189,12 @@ policies:
     cost: { header: X-Cost, default: 2, max: 100 }
     slice: 0%
     delay: 1500ms
-    exempt: [10.0.0.0/8, "user:monitor", "jwt:plan=gold", "header:X-Plan=a=b"]
+    exempt: [10.0.0.0/8, "user:monitor", "jwt:plan=gold", "header:X-Plan=a=b", "tls:subject=cn=monitor"]
     overrides:
       - { user: acme, limits: [1000/1m] }
       - { "jwt:plan": gold, limit: 500/1m, burst: 7 }
       - { "header:x-plan": gold, limit: 400/1m }
+      - { "tls:subject": "CN=acme,O=Acme", limit: 300/1m }
     reply:
       status: 420
       headers: { X-Reason: slow-down }
@@ -236,6 +240,7 @@ routes:
 client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20 }
 reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
+forward_client_certificate: client-cert-chain
 access_log: { format: combined, to: /var/log/tollgate.log, sample: 12.5% }
 log: { level: debug, format: json }
 tracing: { otlp: http://collector:4318/otlp, sample: 0.5% }
@@ -295,6 +300,8 @@ fn everything_that_is_said_counts() {
             UserSource::Header { name: "x-name".parse().unwrap(), from: HeaderFrom::Anyone },
             UserSource::Cookie("session".to_owned()),
             UserSource::Basic,
+            UserSource::Tls(CertificateField::Subject),
+            UserSource::Tls(CertificateField::Fingerprint),
         ],
         store: Store {
             memory: MemoryStore { max_keys: 5000 },
@@ -383,11 +390,11 @@ fn everything_that_is_said_counts() {
                 )
             }),
             Arc::new(Policy {
-                value: Some(KeyRecipe(vec![KeyPart::User, KeyPart::Path])),
+                value: Some(one(KeyPart::Tls(CertificateField::Fingerprint))),
                 ..Policy::new(
                     "stuffing",
                     Algorithm::Distinct,
-                    vec![one(KeyPart::Ip)],
+                    vec![KeyRecipe(vec![KeyPart::Ip, KeyPart::Tls(CertificateField::Subject)])],
                     vec![rate(10_000, 600)],
                 )
             }),
@@ -520,6 +527,7 @@ fn everything_that_is_said_counts() {
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Both, via: "edge-1".to_owned() },
         forwarded: Forwarded::Both,
+        forward_client_certificate: ForwardClientCertificate::ClientCertChain,
         access_log: AccessLog {
             format: AccessLogFormat::Combined,
             to: Destination::File("/var/log/tollgate.log".into()),
@@ -543,6 +551,7 @@ fn expensive() -> Policy {
     let header =
         |value: &str| Condition::Header { name: "x-plan".parse().unwrap(), value: value.parse().unwrap() };
     let jwt = Condition::Jwt { claim: "plan".to_owned(), value: "gold".to_owned() };
+    let subject = |value: &str| Condition::Tls { field: CertificateField::Subject, value: value.to_owned() };
     let other = |condition, limit, burst| Override { condition, tiers: rate(limit), algorithm: gcra(burst) };
     let text = |text: &str| TemplatePart::Text(text.to_owned());
     Policy {
@@ -552,12 +561,14 @@ fn expensive() -> Policy {
             Condition::User("monitor".to_owned()),
             jwt.clone(),
             header("a=b"),
+            subject("CN=monitor"),
         ],
         overrides: vec![
             // Without a burst of its own, a bucket holds the override's limit.
             other(Condition::User("acme".to_owned()), 1000, 1000),
             other(jwt, 500, 7),
             other(header("gold"), 400, 400),
+            other(subject("CN=acme,O=Acme"), 300, 300),
         ],
         reply: Some(DenialReply {
             status: StatusCode::from_u16(420).unwrap(),

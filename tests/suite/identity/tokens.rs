@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tollgate::{
     config::model::{HeaderFrom, Jwt, JwtAlgorithm, UserSource},
-    identity::{Identity, Verifier, identify},
+    identity::{Credentials, Identity, Verifier, identify},
 };
 
 use crate::harness::{Issuer, in_seconds};
@@ -46,9 +46,10 @@ impl Sources {
         for (name, value) in fields {
             headers.append(name, HeaderValue::from_str(value).unwrap());
         }
-        let found = identify(&self.sources, &self.verifier, &headers, false);
+        let credentials = Credentials { headers: &headers, is_peer_trusted: false, certificate: None };
+        let found = identify(&self.sources, &self.verifier, credentials);
         // What is remembered of a token is what it was.
-        assert_eq!(identify(&self.sources, &self.verifier, &headers, false), found);
+        assert_eq!(identify(&self.sources, &self.verifier, credentials), found);
         found
     }
 
@@ -296,7 +297,8 @@ fn claims_are_there_whichever_source_names_the_user() {
     for (sources, user, is_verified) in
         [(vec![header.clone(), token.clone()], "claimed", false), (vec![token, header], "acme", true)]
     {
-        let found = identify(&sources, &Verifier::new(&sources).unwrap(), &headers, false);
+        let credentials = Credentials { headers: &headers, is_peer_trusted: false, certificate: None };
+        let found = identify(&sources, &Verifier::new(&sources).unwrap(), credentials);
         assert_eq!((found.user.as_deref(), found.is_verified), (Some(user), is_verified));
         assert_eq!(found.claims.unwrap().get("sub").as_deref(), Some("acme"));
     }

@@ -9,11 +9,11 @@ use crate::config::{
     model::{Algorithm, Condition, Cost, Override},
     reader::{Cursor, MappingCursor},
     section::user::IdentitySources,
-    value::{condition, condition_with_key, field_name},
+    value::{certificate_field, condition, condition_with_key, field_name},
 };
 
 /// Conditions whose key contains a name, such as `jwt:CLAIM`.
-const CONDITION_PREFIXES: [&str; 2] = ["jwt:", "header:"];
+const CONDITION_PREFIXES: [&str; 3] = ["jwt:", "header:", "tls:"];
 
 /// Clients that the policy does not apply to.
 pub(in crate::config::section) fn exempt(
@@ -93,17 +93,23 @@ fn read_override(
     let [(key, value)] = conditions.as_slice() else {
         if !conditions.is_empty() || !mapping.has_or_misspells("ip") && !mapping.has_or_misspells("user") {
             let help = "such as `{ user: acme, limit: 1000/1m }`; the first override that matches applies";
-            mapping
-                .report("an override needs exactly one of ip, user, jwt:CLAIM, header:NAME", help.to_owned());
+            let message = "an override needs exactly one of ip, user, jwt:CLAIM, header:NAME, tls:subject, \
+                tls:fingerprint";
+            mapping.report(message, help.to_owned());
         }
         mapping.finish_allowing(has_condition_prefix);
         return None;
     };
-    if let Some(name) = key.strip_prefix("header:")
-        && let Err(invalid) = field_name(name)
-    {
+    let invalid = match key.split_once(':') {
+        Some(("header", name)) => field_name(name).err().map(|invalid| (name, invalid.reason, None)),
+        Some(("tls", field)) => {
+            certificate_field(field).err().map(|invalid| (*key, invalid.reason.clone(), invalid.help(false)))
+        }
+        _ => None,
+    };
+    if let Some((name, reason, help)) = invalid {
         let location = mapping.key_location(key).unwrap_or(item.location());
-        mapping.report_at(location, format!("`{name}` {}", invalid.reason), None);
+        mapping.report_at(location, format!("`{name}` {reason}"), help);
         mapping.finish_allowing(has_condition_prefix);
         return None;
     }
