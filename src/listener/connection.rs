@@ -81,7 +81,10 @@ where
                         continue;
                     }
                     Poll::Ready(false) => return Poll::Ready(None),
-                    Poll::Pending if self.timer.is_draining() => return Poll::Ready(None),
+                    Poll::Pending if self.timer.is_draining() => {
+                        io.close(cx);
+                        return Poll::Ready(None);
+                    }
                     Poll::Pending => {}
                 },
                 ConnectionState::Serving(http) => {
@@ -107,6 +110,9 @@ where
                 _ if self.timer.deadline() > Instant::now() => self.park(),
                 phase => {
                     tracing::debug!(waiting = ?phase, "connection timed out");
+                    if let ConnectionState::Parked { io, .. } = &mut self.state {
+                        io.close(cx);
+                    }
                     return Poll::Ready(None);
                 }
             }

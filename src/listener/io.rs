@@ -54,6 +54,15 @@ impl ClientIo {
         self.stream.poll_readable(cx)
     }
 
+    /// Says, over TLS, that nothing more is written: a client could not tell otherwise whether something was cut off
+    /// (RFC 8446, 6.1).
+    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+        if let Stream::Tls(stream) = &mut self.stream {
+            // An idle socket has room for it. If not, the client finds out when it writes.
+            let _sent = Pin::new(stream).poll_shutdown(cx);
+        }
+    }
+
     /// What TLS has buffered is written by a flush.
     fn after_write<T>(&self, result: Poll<T>) -> Poll<T> {
         self.timer.set_write_blocked(result.is_pending());

@@ -16,6 +16,7 @@ mod harness;
 mod identity;
 mod layering;
 mod limit;
+mod listener;
 mod peers;
 mod programs;
 mod proxy;

@@ -18,6 +18,7 @@ mod redis_sentinel;
 mod redis_topology;
 mod relay;
 mod terminal;
+mod tls;
 mod tollgate;
 
 pub use browser::Browser;
@@ -37,6 +38,7 @@ pub use redis_topology::{Deployment, Topology};
 pub(crate) use redis_topology::{on_each_topology, on_topologies};
 pub use relay::Relay;
 pub use terminal::Terminal;
+pub use tls::TlsConnector;
 pub use tollgate::{Config, Tollgate};
 
 use std::time::{Duration, Instant};

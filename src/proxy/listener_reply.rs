@@ -1,0 +1,86 @@
+//! What a listener answers by itself, before routes and limits: a redirect to https, or that a certificate is missing.
+
+use http::{HeaderValue, StatusCode, header};
+
+use super::reply::Reply;
+use crate::{config::model::Listener, router::Target};
+
+/// The answer to every request of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListenerReply {
+    /// Come again by https, at this port.
+    RedirectToHttps(u16),
+    /// The client has shown no certificate.
+    CertificateRequired(StatusCode),
+}
+
+impl ListenerReply {
+    /// The answer to the requests of a connection to `listener`, if it does not serve them. `has_certificate`: whether
+    /// the client has shown one that is valid.
+    pub(super) fn new(listener: &Listener, has_certificate: bool) -> Option<Self> {
+        if let Some(redirect) = &listener.redirect {
+            return Some(Self::RedirectToHttps(redirect.port));
+        }
+        let required = listener.tls.as_ref()?.client_auth.as_ref()?.required.filter(|_| !has_certificate)?;
+        Some(Self::CertificateRequired(StatusCode::from_u16(required).unwrap_or(StatusCode::FORBIDDEN)))
+    }
+
+    /// The answer to the request for `target`.
+    pub(super) fn reply(self, target: &Target) -> Reply {
+        match self {
+            Self::RedirectToHttps(port) => redirect(target, port),
+            Self::CertificateRequired(status) => {
+                Reply::problem(status, "This server requires a client certificate, and none was sent.")
+            }
+        }
+    }
+}
+
+/// RFC 9110, 15.4.9: the client repeats the request as it is. The host is the one it asked for, without its port.
+fn redirect(target: &Target, port: u16) -> Reply {
+    let Some(host) = target.host() else {
+        let detail = "This address serves HTTPS only, and without a Host header it can't say where.";
+        return Reply::problem(StatusCode::BAD_REQUEST, detail);
+    };
+    let port = if port == 443 { String::new() } else { format!(":{port}") };
+    let location = format!("https://{}{port}{}", host.name(), target.path_and_query());
+    let mut reply = Reply::problem(StatusCode::PERMANENT_REDIRECT, "Use HTTPS.");
+    // Host and target have only characters that a field may have.
+    if let Ok(location) = HeaderValue::try_from(location) {
+        reply.headers.insert(header::LOCATION, location);
+    }
+    reply
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, Method, Uri, Version};
+
+    use super::*;
+
+    fn location(host: &str, uri: &str, port: u16) -> String {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, host.parse().unwrap());
+        let uri: Uri = uri.parse().unwrap();
+        let target = Target::parse(&Method::GET, &uri, Version::HTTP_11, &headers).unwrap();
+        let reply = ListenerReply::RedirectToHttps(port).reply(&target);
+        assert_eq!(reply.status, 308);
+        reply.headers[header::LOCATION].to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn host_path_and_query_are_kept() {
+        assert_eq!(location("api.example.com", "/a?b=c", 443), "https://api.example.com/a?b=c");
+        assert_eq!(location("api.example.com:8080", "/", 443), "https://api.example.com/");
+        assert_eq!(location("api.example.com:80", "/", 8443), "https://api.example.com:8443/");
+        assert_eq!(location("[2001:db8::1]:80", "/x", 8443), "https://[2001:db8::1]:8443/x");
+        assert_eq!(location("other", "http://api.example.com/x", 443), "https://api.example.com/x");
+    }
+
+    #[test]
+    fn a_request_without_a_host_is_told_so() {
+        let target =
+            Target::parse(&Method::GET, &Uri::from_static("/"), Version::HTTP_10, &HeaderMap::new()).unwrap();
+        assert_eq!(ListenerReply::RedirectToHttps(443).reply(&target).status, 400);
+    }
+}
