@@ -11,6 +11,7 @@ use crate::harness::{
 
 const V1: &[u8] = b"PROXY TCP4 192.0.2.7 10.0.0.1 56324 443\r\n";
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0c\xc0\x00\x02\x07\x0a\x00\x00\x01\xdc\x04\x01\xbb";
+const HEADER_TIMEOUT: &str = "3s";
 const LOCAL: &[u8] = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00";
 
 /// Tollgate behind a load balancer at 127.0.0.1; `listener` is more of the only listener.
@@ -18,7 +19,7 @@ fn behind_balancer(origin: &Origin, listener: &str) -> Tollgate {
     let rest = format!(
         "listeners: [{{ address: \"127.0.0.1:0\", proxy_protocol: true, {listener} }}]
 trusted_proxies: [127.0.0.1, 198.51.100.0/24]
-client_limits: {{ header_timeout: 500ms }}
+client_limits: {{ header_timeout: {HEADER_TIMEOUT} }}
 access_log: {{ format: json, to: stdout }}
 policies: {{ two: {{ algorithm: sliding_log, key: ip, limit: 2/1h }} }}"
     );
