@@ -29,7 +29,7 @@ use crate::{
         Throttle,
         metrics::{HandshakeFailure, OpeningMetrics, ProxyHeaderFailure},
     },
-    tls::{TlsIdentity, TlsSession},
+    tls::{TlsIdentity, TlsSession, is_valid_now},
 };
 
 /// The type of a TLS record with a handshake message (RFC 8446, 5.1).
@@ -136,10 +136,12 @@ async fn shake_hands(
     accepted.map_err(|error| handshake_error(&error, unknown))
 }
 
-/// What the handshake has proved. A resumed session has the certificate with which it began.
+/// What the handshake has proved. A resumed session has the certificate with which it began, unless that has expired
+/// since.
 fn session(stream: &TlsStream<TlsSocket>) -> Result<TlsSession, OpeningError> {
     let (_, connection) = stream.get_ref();
-    let identity = connection.peer_certificates().map(TlsIdentity::from_chain).transpose();
+    let chain = connection.peer_certificates().filter(|chain| chain.first().is_some_and(is_valid_now));
+    let identity = chain.map(TlsIdentity::from_chain).transpose();
     let identity = identity
         .map_err(|error| OpeningError::Handshake(HandshakeFailure::ClientCertificate, error.to_string()))?;
     let is_tls13 = connection.protocol_version() == Some(ProtocolVersion::TLSv1_3);

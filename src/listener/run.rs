@@ -259,7 +259,11 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let Opened { stream, unread, tls, .. } = opened;
         let mut io = ClientIo::new(stream, Rc::clone(&timer), limits.header_timeout, limits.idle_timeout);
         io.unread(unread);
-        let client = ClientConnection::new(&worker, Transport { peer, tls }, Rc::clone(&timer));
+        let client = ClientConnection::new(
+            &worker,
+            Transport { peer, listener: self.listener, tls },
+            Rc::clone(&timer),
+        );
         let current = Rc::clone(&self.current);
         let service = service_fn(move |request: Request<Incoming>| {
             let worker = current.worker();

@@ -9,7 +9,10 @@ use std::{
 use compact_str::CompactString;
 use http::HeaderValue;
 
-use super::{certificate_fields::CertificateFields, phase_timer::PhaseTimer, worker::Worker};
+use super::{
+    certificate_fields::CertificateFields, listener_reply::ListenerReply, phase_timer::PhaseTimer,
+    worker::Worker,
+};
 use crate::{
     config::model::ForwardClientCertificate,
     identity::address_text,
@@ -21,6 +24,8 @@ use crate::{
 pub struct Transport {
     /// The other end of the connection.
     pub peer: SocketAddr,
+    /// The listener's place in the configuration.
+    pub listener: usize,
     /// `None`: it is not encrypted.
     pub tls: Option<Rc<TlsSession>>,
 }
@@ -35,6 +40,8 @@ pub struct ClientInfo {
     peer_value: HeaderValue,
     timer: Rc<PhaseTimer>,
     certificate_fields: OnceCell<Box<CertificateFields>>,
+    listener_reply: Option<ListenerReply>,
+    hsts: Option<HeaderValue>,
 }
 
 impl ClientInfo {
@@ -45,7 +52,13 @@ impl ClientInfo {
         let text = peer.ip().to_canonical().to_string();
         // An address has only characters that a field may have.
         let peer_value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
+        let listener = worker.config().listeners.get(transport.listener);
+        let has_certificate = transport.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
+        let tls = listener.and_then(|listener| listener.tls.as_ref()).filter(|_| transport.tls.is_some());
+        let hsts = tls.and_then(|tls| HeaderValue::try_from(tls.hsts.as_ref()?.to_string()).ok());
         Self {
+            listener_reply: listener.and_then(|listener| ListenerReply::new(listener, has_certificate)),
+            hsts,
             transport,
             is_trusted: worker.rules.is_trusted_proxy(peer),
             address,
@@ -82,6 +95,16 @@ impl ClientInfo {
     pub(super) fn certificate_fields(&self, form: ForwardClientCertificate) -> Option<&CertificateFields> {
         let certificate = self.certificate()?;
         Some(self.certificate_fields.get_or_init(|| Box::new(CertificateFields::new(certificate, form))))
+    }
+
+    /// What the listener answers to each request, if it does not serve this client.
+    pub(super) fn listener_reply(&self) -> Option<ListenerReply> {
+        self.listener_reply
+    }
+
+    /// The value of `Strict-Transport-Security` in each answer. Only over TLS (RFC 6797, 7.2).
+    pub(super) fn hsts(&self) -> Option<&HeaderValue> {
+        self.hsts.as_ref()
     }
 
     /// Whether the peer is a trusted proxy, so that its forwarding fields count.

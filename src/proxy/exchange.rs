@@ -163,6 +163,9 @@ impl Exchange {
         // hyper answers an HTTP/1.0 client in that version; the upstream's version does not matter.
         head.version = Version::HTTP_11;
         head.headers.insert(&self.telemetry.request_id, self.request_id.clone());
+        if let Some(hsts) = self.client.hsts() {
+            head.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
+        }
         self.client.timer().enter(Phase::Client, self.telemetry.idle_timeout);
         Response::from_parts(head, ResponseBody::new(body, self))
     }

@@ -30,7 +30,7 @@ impl ListenerReply {
         match self {
             Self::RedirectToHttps(port) => redirect(target, port),
             Self::CertificateRequired(status) => {
-                Reply::problem(status, "This server requires a client certificate, and none was sent.")
+                Reply::problem(status, "This server requires a valid client certificate, and none was sent.")
             }
         }
     }

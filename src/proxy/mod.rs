@@ -12,6 +12,7 @@ pub mod explain;
 mod forward;
 mod forwarding_headers;
 mod headers;
+mod listener_reply;
 mod outcome;
 mod phase_timer;
 mod quota;

@@ -55,6 +55,11 @@ pub async fn serve<S: StoreAdmin + 'static>(
         }
     };
 
+    // Does the listener serve this client?
+    if let Some(answer) = client.listener_reply() {
+        return Ok(refuse(exchange, &request, body, answer.reply(&target)));
+    }
+
     // Who is the client?
     let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
     let certificate = client.certificate();

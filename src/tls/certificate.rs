@@ -139,6 +139,12 @@ pub fn certified_key(
     })
 }
 
+/// Whether the present time is within the validity of `certificate`.
+pub fn is_valid_now(certificate: &CertificateDer<'_>) -> bool {
+    let now = SystemTime::now();
+    read(certificate).is_some_and(|(_, not_before, not_after)| (not_before..=not_after).contains(&now))
+}
+
 /// Names, begin and end of validity.
 fn read(certificate: &CertificateDer<'_>) -> Option<(Vec<String>, SystemTime, SystemTime)> {
     let certificate = CertificateInner::<Raw>::from_der(certificate).ok()?;

@@ -88,7 +88,6 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("redis", &["store::redis", "peers"]),
     ("rmp", &["store::redis"]),
     ("jsonwebtoken", &["identity"]),
-    ("x509_cert", &["tls"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry::traces"]),
     ("opentelemetry_otlp", &["telemetry::traces"]),

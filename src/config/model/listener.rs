@@ -154,6 +154,15 @@ pub struct Hsts {
     pub preload: bool,
 }
 
+/// The value of the field.
+impl fmt::Display for Hsts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "max-age={}", self.max_age.as_secs())?;
+        f.write_str(if self.include_subdomains { "; includeSubDomains" } else { "" })?;
+        f.write_str(if self.preload { "; preload" } else { "" })
+    }
+}
+
 /// The admin port. It always has a token, unless its address is loopback.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Admin {

@@ -88,3 +88,117 @@ fn sessions_are_resumed_and_changed_files_are_served_without_losing_them() {
     eventually("the new certificate is served", || fresh() == der(&next));
     assert!(get(), "the session goes on");
 }
+
+/// The settings for clients whose certificates `authority` has signed.
+fn asking(authority: &Authority, client_auth: &str) -> String {
+    format!("client_ca: {}, client_auth: {client_auth}", file_name(&authority.file()))
+}
+
+#[test]
+fn a_client_without_a_certificate_is_told_so_with_the_status_that_is_set() {
+    let (origin, authority) = (Origin::ok(), Authority::new("us"));
+    let issued = authority.issue("api", &["localhost"]);
+    let known = TlsConnector::with_certificate(&authority, &authority.issue("client", &["client"]));
+    let nobody = TlsConnector::new(&authority);
+    for (client_auth, answer) in
+        [("required", "HTTP/1.1 403 "), ("{ required: 401 }", "HTTP/1.1 401 "), ("optional", "HTTP/1.1 200 ")]
+    {
+        let tollgate = serving(&origin, &[&issued], &asking(&authority, client_auth));
+        let get = |connector: &TlsConnector| {
+            connector.connect(tollgate.address, "localhost").unwrap().get("/", "").unwrap()
+        };
+        let refused = get(&nobody);
+        assert!(refused.starts_with(answer), "{refused}");
+        let says = "requires a valid client certificate";
+        assert_eq!(refused.contains(says), client_auth != "optional", "{refused}");
+        assert!(get(&nobody).starts_with(answer), "resumed");
+        assert!(get(&known).starts_with("HTTP/1.1 200 "));
+        assert!(get(&known).starts_with("HTTP/1.1 200 "), "resumed");
+    }
+}
+
+#[test]
+fn a_certificate_of_another_authority_is_refused_and_counted() {
+    let (origin, authority) = (Origin::ok(), Authority::new("us"));
+    let issued = authority.issue("api", &["localhost"]);
+    let tollgate = serving(&origin, &[&issued], &asking(&authority, "optional"));
+    for own in
+        [Authority::new("them").issue("client", &["client"]), authority.issue_expired("expired", &["client"])]
+    {
+        let connector = TlsConnector::with_certificate(&authority, &own);
+        // In TLS 1.3 the client is done before the server has seen its certificate.
+        let client = connector.connect(tollgate.address, "localhost");
+        assert!(client.and_then(|client| client.get("/", "")).is_err());
+    }
+    let failures = "tollgate_tls_handshake_failures_total{reason=\"client_certificate\"}";
+    assert_eq!(tollgate.metric(failures), 2.0);
+    assert!(origin.heads().is_empty());
+}
+
+#[test]
+fn a_ticket_of_a_client_whose_authority_was_taken_out_does_not_get_in() {
+    let (origin, authority, theirs) = (Origin::ok(), Authority::new("us"), Authority::new("them"));
+    let issued = authority.issue("api", &["localhost"]);
+    let ca = theirs.file().with_file_name("trusted.pem");
+    fs::copy(theirs.file(), &ca).unwrap();
+    let settings = format!("client_ca: {}", file_name(&ca));
+    let tollgate = serving(&origin, &[&issued], &settings);
+    let connector = TlsConnector::with_certificate(&authority, &theirs.issue("client", &["client"]));
+    let get = || {
+        let client = connector.connect(tollgate.address, "localhost")?;
+        let is_resumed = client.is_resumed();
+        client.get("/", "").map(|answer| (is_resumed, answer[..12].to_owned()))
+    };
+    assert_eq!(get().unwrap(), (false, "HTTP/1.1 200".to_owned()));
+    assert_eq!(get().unwrap(), (true, "HTTP/1.1 200".to_owned()));
+    // Nothing else changes: the certificates that are served, and the configuration, stay.
+    fs::copy(authority.file(), &ca).unwrap();
+    eventually("the ticket is void, and so is the certificate", || get().is_err());
+    assert!(get().is_err());
+}
+
+#[test]
+fn plain_requests_are_redirected_and_browsers_told_to_begin_with_https() {
+    let (origin, authority) = (Origin::ok(), Authority::new("us"));
+    let issued = authority.issue("api", &["localhost"]);
+    let rest = |redirect: &str, hsts: &str| {
+        format!(
+            "listeners:
+  - {{ address: \"127.0.0.1:0\", redirect: {redirect} }}
+  - {{ address: \"127.0.0.2:0\", tls: {{ certificates: [{{ cert: {}, key: {} }}]{hsts} }} }}",
+            file_name(&issued.cert),
+            file_name(&issued.key)
+        )
+    };
+    let yaml = rest("{ to: https, port: 8443, hsts: 365d }", "");
+    let tollgate = Tollgate::start(Config::new(&[origin.address], &yaml));
+    let reply = crate::harness::request(
+        tollgate.address,
+        "POST",
+        "/a?b=c",
+        &[("host", "api.example.com:80")],
+        b"body",
+    );
+    assert_eq!((reply.status, reply.header("location")), (308, Some("https://api.example.com:8443/a?b=c")));
+    assert_eq!(reply.header("strict-transport-security"), None, "over TLS only");
+    assert!(origin.heads().is_empty());
+    let tls = |tollgate: &Tollgate| {
+        let lines = tollgate.log();
+        let line = lines.iter().find(|line| line.contains("address=127.0.0.2")).unwrap();
+        line.split("address=").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
+    };
+    let get = |tollgate: &Tollgate| {
+        TlsConnector::new(&authority).connect(tls(tollgate), "localhost").unwrap().get("/", "").unwrap()
+    };
+    assert!(get(&tollgate).contains("\r\nstrict-transport-security: max-age=31536000\r\n"));
+
+    let yaml = rest("https", ", hsts: { max_age: 1d, include_subdomains: true }");
+    let tollgate = Tollgate::start(Config::new(&[origin.address], &yaml));
+    let reply = crate::harness::get(tollgate.address, "/", &[("host", "api.example.com")]);
+    assert_eq!(reply.header("location"), Some("https://api.example.com/"));
+    let answer = get(&tollgate);
+    assert!(
+        answer.contains("\r\nstrict-transport-security: max-age=86400; includeSubDomains\r\n"),
+        "{answer}"
+    );
+}
