@@ -34,132 +34,116 @@ end
 
 local batch = cmsgpack.unpack(ARGV[2])
 local string_count = batch[1]
-local KEYS, values = KEYS, nil
+-- The limits follow position `before` of `names`. By limit: what its state is loaded from.
+local names, before, values = KEYS, 0, {}
 if ARGV[4] then
   -- One MGET takes keys of one slot alone.
-  KEYS, values = { unpack(ARGV, 4) }, {}
+  names, before = ARGV, 3
   for i = 1, string_count do
-    local value = try_call('GET', KEYS[i])
+    local value = try_call('GET', ARGV[3 + i])
     if type(value) == 'table' then value = not is_wrong_type(value) and value end
     values[i] = value
   end
-else
-  values = string_count > 0 and call('MGET', unpack(KEYS, 1, string_count))
+elseif string_count > 0 then
+  values = call('MGET', unpack(KEYS, 1, string_count))
 end
--- For each policy: its numbers, its flags, and the functions of its algorithm. Lists, since their access is faster than a
--- field's.
-local policies, flags, loads, reads, takes, denials, refunds, saves = {}, {}, {}, {}, {}, {}, {}, {}
-local widths, at = {}, 3
+local other_count = #names - before - string_count
+for i = 1, other_count do values[-i] = names[before + string_count + i] end
+
+-- By number. An algorithm is defined when a batch first names it: src/store/redis/script.rs puts a branch for each in the place
+-- of ALGORITHMS. A policy is the list of its numbers, with its algorithm and its flags.
+local algorithms, policies, at = {}, {}, 3
 for i = 1, batch[2] do
-  local policy, numbers, number = {}, batch[at + 2], batch[at]
-  if not algorithms[number] then definitions[number]() end
-  local algorithm = algorithms[number]
-  for n = 1, numbers do policy[n] = batch[at + 2 + n] end
-  if numbers == 2 and algorithm.single then algorithm = algorithm.single end
-  policies[i], flags[i], widths[i] = policy, batch[at + 1], 3 + algorithm.detail_count
-  loads[i], reads[i], takes[i], saves[i] = algorithm.load, algorithm.read, algorithm.take, algorithm.save
-  denials[i], refunds[i] = algorithm.count_denied, algorithm.refund
-  at = at + 3 + numbers
-end
-
-local size = #batch
--- By limit: its state, and its policy if the state has changed. `changes` lists the changed limits.
-local states, changed, changes, change_count = {}, {}, {}, 0
-local reply, n = { 0, now }, 2
--- The positions in the reply of the requests that were admitted and took something.
-local admitted_positions, admitted_count = {}, 0
-
-local function load(limit, index)
-  local source
-  if limit > 0 then source = values[limit] else source = KEYS[string_count - limit] end
-  local state = loads[index](source, policies[index], now)
-  states[limit] = state
-  return state
-end
-
-local function mark_changed(limit, index)
-  changed[limit], change_count = index, change_count + 1
-  changes[change_count] = limit
-end
-
-local function take(limit, index, cost, detail)
-  takes[index](states[limit], policies[index], cost, detail)
-  if not changed[limit] then mark_changed(limit, index) end
+  local number, last = batch[at], at + 2 + batch[at + 2]
+  if not algorithms[number] then
+    -- ALGORITHMS
+  end
+  policies[i] = { algorithm = algorithms[number], flags = batch[at + 1], unpack(batch, at + 3, last) }
+  at = last + 1
 end
 
 -- Whether an error says that Redis is out of memory. Redis refuses a script's first write for that, or none.
 local function is_oom(why)
   local text = type(why) == 'table' and why.err or tostring(why)
-  return find(text, 'OOM', 1, true)
+  return string.find(text, 'OOM', 1, true)
 end
 
--- If the policy counts what it denies, counts a denied check and overwrites its status, after position `n` of the reply.
-local function settle_denied(limit, index, cost, detail, n)
-  if flags[index] == 2 and cost > 0 and denials[index](states[limit], policies[index], cost) then
-    if not changed[limit] then mark_changed(limit, index) end
-    reads[index](states[limit], policies[index], now, cost, reply, n, detail)
-  end
-end
+-- By limit: its state, and its policy if the state has changed.
+local states, changed = {}, {}
 
 for _ = 1, batch[at] do
-  local limit, index, cost, detail = batch[at + 1], batch[at + 2], batch[at + 3], batch[at + 4]
-  local width = widths[index]
-  local policy, taken_at = policies[index], batch[at + width + 1]
+  local limit, policy, cost, detail = batch[at + 1], policies[batch[at + 2]], batch[at + 3], batch[at + 4]
+  local algorithm = policy.algorithm
+  at = at + algorithm.width + 1
+  local taken_at = batch[at]
   if limit < 0 then
     -- If there is no memory to write the refund, the units stay taken.
-    local refunded, why = pcall(refunds[index], KEYS[string_count - limit], policy, cost, taken_at, detail, now)
+    local refunded, why = pcall(algorithm.refund, values[limit], policy, cost, taken_at, detail, now)
     if not refunded and not is_oom(why) then error(why, 0) end
-  elseif refunds[index](states[limit] or load(limit, index), policy, cost, taken_at, detail, now) then
-    if not changed[limit] then mark_changed(limit, index) end
+  else
+    local state = states[limit]
+    if not state then
+      state = algorithm.load(values[limit], policy, now)
+      states[limit] = state
+    end
+    if algorithm.refund(state, policy, cost, taken_at, detail, now) and not changed[limit] then changed[limit] = policy end
   end
-  at = at + width + 1
 end
 at = at + 1
 
+local size = #batch
+local reply, n = { 0, now }, 2
+-- The positions in the reply of the requests that were admitted and took something.
+local admitted_positions, admitted_count = {}, 0
+
 while at <= size do
   local checks, position, admitted, writes = batch[at], n + 1, true, false
+  local policy = policies[batch[at + 2]]
   at, n = at + 1, position
-  if checks == 1 then
+  if checks == 1 and policy.flags == 0 then
     -- The same as below for one check, in one pass: most requests have one.
-    local limit, index, cost, detail = batch[at], batch[at + 1], batch[at + 2], batch[at + 3]
-    local policy, state = policies[index], states[limit] or load(limit, index)
-    n, admitted = reads[index](state, policy, now, cost, reply, n, detail)
-    if admitted then
-      if cost > 0 then
-        take(limit, index, cost, detail)
-        writes = true
-      end
-    elseif flags[index] > 0 then
-      admitted = flags[index] ~= 2
-      settle_denied(limit, index, cost, detail, position)
+    local algorithm, limit, cost, detail = policy.algorithm, batch[at], batch[at + 2], batch[at + 3]
+    local state = states[limit]
+    if not state then
+      state = algorithm.load(values[limit], policy, now)
+      states[limit] = state
     end
-    at = at + widths[index]
+    n, admitted = algorithm.read(state, policy, now, cost, reply, n, detail)
+    if admitted and cost > 0 then
+      algorithm.take(state, policy, cost, detail)
+      if not changed[limit] then changed[limit] = policy end
+      writes = true
+    end
+    at = at + algorithm.width
   else
     -- For each check: true if it admits, else the position in the reply before its status.
     local check_at, outcomes = at, {}
     for i = 1, checks do
-      local limit, index, before, admits = batch[at], batch[at + 1], n, nil
-      local state = states[limit] or load(limit, index)
-      n, admits = reads[index](state, policies[index], now, batch[at + 2], reply, n, batch[at + 3])
-      outcomes[i] = admits or before
-      if not admits and flags[index] % 2 == 0 then admitted = false end
-      at = at + widths[index]
+      local limit, before_status, admits = batch[at], n, nil
+      local policy = policies[batch[at + 1]]
+      local algorithm, state = policy.algorithm, states[limit]
+      if not state then
+        state = algorithm.load(values[limit], policy, now)
+        states[limit] = state
+      end
+      n, admits = algorithm.read(state, policy, now, batch[at + 2], reply, n, batch[at + 3])
+      outcomes[i] = admits or before_status
+      if not admits and policy.flags % 2 == 0 then admitted = false end
+      at = at + algorithm.width
     end
-    if admitted then
-      for i = 1, checks do
-        local limit, index, cost = batch[check_at], batch[check_at + 1], batch[check_at + 2]
-        if cost > 0 and outcomes[i] == true then
-          take(limit, index, cost, batch[check_at + 3])
-          writes = true
-        end
-        check_at = check_at + widths[index]
+    for i = 1, checks do
+      local limit, policy, cost, detail = batch[check_at], policies[batch[check_at + 1]], batch[check_at + 2], batch[check_at + 3]
+      local algorithm, state, outcome = policy.algorithm, states[limit], outcomes[i]
+      if cost > 0 and admitted and outcome == true then
+        algorithm.take(state, policy, cost, detail)
+        if not changed[limit] then changed[limit] = policy end
+        writes = true
+      elseif cost > 0 and not admitted and outcome ~= true and policy.flags == 2
+        and algorithm.count_denied(state, policy, cost) then
+        if not changed[limit] then changed[limit] = policy end
+        algorithm.read(state, policy, now, cost, reply, outcome, detail)
       end
-    else
-      for i = 1, checks do
-        local limit, index = batch[check_at], batch[check_at + 1]
-        if outcomes[i] ~= true then settle_denied(limit, index, batch[check_at + 2], batch[check_at + 3], outcomes[i]) end
-        check_at = check_at + widths[index]
-      end
+      check_at = check_at + algorithm.width
     end
   end
   reply[position] = admitted and 1 or 0
@@ -169,21 +153,24 @@ while at <= size do
   end
 end
 
-if ARGV[3] == 'read_only' then change_count = 0 end
 local saved_count = 0
-local is_saved, why = pcall(function()
-  for i = 1, change_count do
-    local limit = changes[i]
-    local index = changed[limit]
-    saves[index](KEYS[limit > 0 and limit or string_count - limit], states[limit], policies[index], now)
-    saved_count = i
+for limit = ARGV[3] == 'read_only' and string_count + 1 or -other_count, string_count do
+  local policy = changed[limit]
+  if policy then
+    local key = limit > 0 and names[before + limit] or values[limit]
+    local is_saved, why = pcall(policy.algorithm.save, key, states[limit], policy, now)
+    if is_saved then
+      saved_count = saved_count + 1
+    elseif saved_count > 0 then
+      return redis.error_reply('PARTIAL ' .. (type(why) == 'table' and why.err or tostring(why)))
+    elseif is_oom(why) then
+      -- Nothing was written. Denials stand.
+      for i = 1, admitted_count do reply[admitted_positions[i]] = 2 end
+      break
+    else
+      error(why, 0)
+    end
   end
-end)
-if not is_saved then
-  if saved_count > 0 then return redis.error_reply('PARTIAL ' .. (type(why) == 'table' and why.err or tostring(why))) end
-  if not is_oom(why) then error(why, 0) end
-  -- Nothing was written. Denials stand.
-  for k = 1, admitted_count do reply[admitted_positions[k]] = 2 end
 end
 reply[1] = discarded
 return reply

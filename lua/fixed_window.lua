@@ -1,7 +1,5 @@
--- fixed_window: one count per tier and calendar window (UTC). All tiers are one value.
---
--- A policy with one tier uses `.single` (last line): the functions of window_counter.lua, on the same state. decide.lua
--- chooses it for a policy of two numbers. What follows is for several tiers.
+-- fixed_window with several tiers: one count per tier and calendar window (UTC). All tiers are one value. With one tier,
+-- which needs no loops, it is single_counter.lua that decides, on the same state.
 --
 -- state   a string: for each tier the window's end (microseconds since the Unix epoch) and the units used, as doubles of
 --         eight bytes, most significant first (struct's '>dd').
@@ -11,7 +9,7 @@
 -- In memory: as in Redis, followed by the latest end that was found, at which the key expires.
 
 algorithms[2] = {
-  detail_count = 0,
+  width = 3,
   load = function(value, policy, now)
     local n, state = #policy, nil
     if value and #value == 8 * n then
@@ -76,13 +74,10 @@ algorithms[2] = {
       if state[i] > last then last = state[i] end
     end
     local value = pack(policy.layout or '>' .. string.rep('d', n), unpack(state, 1, n))
-    if last == state[n + 1] and state[n] % RENEW_EVERY ~= 0 then
+    if last == state[n + 1] and state[n] % 16 ~= 0 then
       call('SETRANGE', key, '0', value)
     else
       call('SET', key, value, 'PX', lifetime_text(last - now))
     end
   end,
 }
-
--- Most policies have one tier and need no loops.
-algorithms[2].single = window_counter(function(now, window) return now - now % window + window end)

@@ -18,11 +18,11 @@ local function recount(key, ends, used)
 end
 
 algorithms[4] = {
-  detail_count = 1,
+  width = 4,
   load = function(key, policy, now)
     local newest, window = try_call('LINDEX', key, '-1'), policy[2]
     if type(newest) == 'string' then
-      local _, _, text, used = find(newest, '^(%d+):(%d+) ')
+      local _, _, text, used = string.find(newest, '^(%d+):(%d+) ')
       if text then
         local ends = text + 0
         used = used + 0
@@ -56,14 +56,14 @@ algorithms[4] = {
       if newest then is_wrong_type(newest) end
       return
     end
-    local _, _, ends, used = find(newest, '^(%d+):(%d+) ')
+    local _, _, ends, used = string.find(newest, '^(%d+):(%d+) ')
     if not ends or at >= ends + 0 or at < ends - policy[2] then return end
     used = used - cost
     if used < 0 then used = 0 end
     if entry ~= '' then
       local all = call('LRANGE', key, format('%d', -2 * policy[3]), '-1')
       for i = #all, 1, -1 do
-        local _, last = find(all[i], '^%d+:%d+ ')
+        local _, last = string.find(all[i], '^%d+:%d+ ')
         if last and string.sub(all[i], last + 1) == entry then
           call('LREM', key, '-1', all[i])
           break

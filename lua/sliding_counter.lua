@@ -21,7 +21,7 @@ local function counted_units(state, policy)
 end
 
 algorithms[6] = {
-  detail_count = 0,
+  width = 3,
   load = function(value, policy, now)
     local window = policy[2]
     local passed = now % window
@@ -68,7 +68,7 @@ algorithms[6] = {
   save = function(key, state, policy, now)
     local start, current = state[1], state[2]
     local value = pack('>ddd', start, current, state[3])
-    if state[5] and current % RENEW_EVERY ~= 0 then
+    if state[5] and current % 16 ~= 0 then
       call('SETRANGE', key, '0', value)
     else
       call('SET', key, value, 'PX', lifetime_text(start + 2 * policy[2] - now))

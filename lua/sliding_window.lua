@@ -24,6 +24,8 @@ local TOTAL, OLDEST, AT, STORED, ADDED, RING, EACH = 0, 1, 2, 3, 4, 5, 6
 -- Bytes per tier before the rings.
 local HEAD = 16
 
+local sub, concat = string.sub, table.concat
+
 local function bucket_of(time, window, buckets)
   local rest = time % window
   local part = rest * buckets
@@ -127,7 +129,7 @@ local function rewritten_ring(state, tier, policy, slots)
 end
 
 algorithms[5] = {
-  detail_count = 0,
+  width = 3,
   load = function(value, policy, now)
     local n = #policy
     if not policy.ats then prepare(policy, now) end
@@ -286,7 +288,7 @@ algorithms[5] = {
       parts[count] = sub(value, from)
     end
     local written, last = concat(parts), tier - EACH
-    if state[last + STORED] == state[last + AT] and state[last] % RENEW_EVERY ~= 0 then
+    if state[last + STORED] == state[last + AT] and state[last] % 16 ~= 0 then
       call('SETRANGE', key, '0', written)
     else
       local window, buckets = policy[n - 1], policy[n]

@@ -33,7 +33,7 @@ pub struct AlgorithmDescription {
     pub number: u64,
     /// The first word of the policy's shape, which is part of the key's name in Redis.
     pub shape: &'static str,
-    /// Its Lua source, which sets `algorithms[NUMBER]`.
+    /// Its Lua source and that of what it shares with another algorithm. Sets `algorithms[NUMBER]`.
     pub script: &'static str,
     /// How many numbers the script replies with for one tier.
     pub reply_width: usize,
@@ -121,7 +121,10 @@ impl Kind {
                 name: "sliding_counter",
                 number: 6,
                 shape: "sx",
-                script: include_str!("../../../lua/sliding_counter.lua"),
+                script: concat!(
+                    include_str!("../../../lua/mul_div.lua"),
+                    include_str!("../../../lua/sliding_counter.lua")
+                ),
                 reply_width: 3,
                 is_string: true,
                 detail: DetailKind::None,
@@ -130,7 +133,10 @@ impl Kind {
                 name: "gcra",
                 number: 7,
                 shape: "gcra",
-                script: include_str!("../../../lua/gcra.lua"),
+                script: concat!(
+                    include_str!("../../../lua/mul_div.lua"),
+                    include_str!("../../../lua/gcra.lua")
+                ),
                 reply_width: 3,
                 is_string: true,
                 detail: DetailKind::None,
@@ -139,7 +145,10 @@ impl Kind {
                 name: "concurrency",
                 number: 8,
                 shape: "cc",
-                script: include_str!("../../../lua/concurrency.lua"),
+                script: concat!(
+                    include_str!("../../../lua/members.lua"),
+                    include_str!("../../../lua/concurrency.lua")
+                ),
                 reply_width: 2,
                 is_string: false,
                 detail: DetailKind::Token,
@@ -148,7 +157,10 @@ impl Kind {
                 name: "distinct",
                 number: 9,
                 shape: "di",
-                script: include_str!("../../../lua/distinct.lua"),
+                script: concat!(
+                    include_str!("../../../lua/members.lua"),
+                    include_str!("../../../lua/distinct.lua")
+                ),
                 reply_width: 4,
                 is_string: false,
                 detail: DetailKind::Value,

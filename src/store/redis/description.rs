@@ -42,7 +42,17 @@ impl PolicyDescription {
 
     /// The number of its algorithm in the script.
     pub(super) fn algorithm(&self) -> u64 {
-        self.kind.description().number
+        let kind = if self.is_counter() { Kind::SingleCounter } else { self.kind };
+        kind.description().number
+    }
+
+    /// Whether it is one window with one count. That needs no loops over tiers.
+    fn is_counter(&self) -> bool {
+        match self.kind {
+            Kind::SingleCounter => true,
+            Kind::FixedWindow => self.tiers.len() == 1,
+            _ => false,
+        }
     }
 
     /// Bit 1: a shadow policy. Bit 2: `count_denied`.
@@ -56,6 +66,9 @@ impl PolicyDescription {
         let mut numbers: SmallVec<[u64; 8]> =
             self.tiers.iter().flat_map(|tier| [tier.limit, window(tier)]).collect();
         match self.kind {
+            Kind::SingleCounter | Kind::FixedWindow if self.is_counter() => {
+                numbers.push(u64::from(self.kind == Kind::FixedWindow));
+            }
             Kind::SlidingLog => numbers.extend([MAX_COST, self.flags >> 2]),
             // Redis has no empty lists: the newest element stays, if only to hold the count.
             Kind::MetadataList => numbers.push(self.keep.max(1) as u64),

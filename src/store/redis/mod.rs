@@ -8,8 +8,7 @@
 //!    request until a connection to that server is free.
 //! 2. encode: `batch.rs` packs the queued requests in MessagePack, with their keys (`key.rs`, `key_set.rs`), policies
 //!    (`description.rs`) and entries (`entry.rs`).
-//! 3. script: `script.rs` joins `lua/prelude.lua`, `lua/window_counter.lua`, `lua/members.lua`, `lua/<algorithm>.lua` and
-//!    `lua/decide.lua`. The head of `decide.lua` describes KEYS, ARGV and the reply; the head of each algorithm's file its
+//! 3. script: `script.rs` joins `lua/prelude.lua` and `lua/decide.lua`, with each `lua/<algorithm>.lua` in it. The head of `decide.lua` describes KEYS, ARGV and the reply; the head of each algorithm's file its
 //!    own part of them.
 //! 4. decode: `batch.rs` splits the reply by request; `store.rs` (`to_decision`) by check; `reply.rs` turns each check's
 //!    numbers into a verdict, by the width and order that the algorithm's Lua file replies with.

@@ -6,19 +6,20 @@ use bb8_redis::redis::{RedisError, Script, aio::MultiplexedConnection};
 
 use crate::limit::algorithm::{AlgorithmDescription, Kind};
 
-/// Decides over a batch: `lua/decide.lua` after the algorithms. Each algorithm is wrapped in a function, which runs when a batch
-/// first names it: defining all of them in each run would take a good part of the script's time.
+/// Where `lua/decide.lua` defines the algorithm that a batch names.
+const ALGORITHMS: &str = "    -- ALGORITHMS\n";
+
+/// Decides over a batch: `lua/decide.lua` after `lua/prelude.lua`. Each algorithm is a branch of its own: defining all of them
+/// in each call would take a good part of the script's time.
 pub(super) static DECIDE: LazyLock<Script> = LazyLock::new(|| {
-    let mut script = String::from(concat!(
-        include_str!("../../../lua/prelude.lua"),
-        include_str!("../../../lua/window_counter.lua"),
-        include_str!("../../../lua/members.lua"),
-    ));
-    for AlgorithmDescription { number, script: algorithm, .. } in Kind::ALL.map(Kind::description) {
-        script += &format!("definitions[{number}] = function()\n{algorithm}end\n");
+    let mut branches = String::new();
+    for AlgorithmDescription { number, script, .. } in Kind::ALL.map(Kind::description) {
+        let word = if branches.is_empty() { "if" } else { "elseif" };
+        branches += &format!("{word} number == {number} then\n{script}");
     }
-    script += include_str!("../../../lua/decide.lua");
-    Script::new(&script)
+    branches += "end\n";
+    let driver = include_str!("../../../lua/decide.lua").replace(ALGORITHMS, &branches);
+    Script::new(&format!("{}{driver}", include_str!("../../../lua/prelude.lua")))
 });
 
 /// Makes the script known to a server.
