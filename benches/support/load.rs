@@ -34,7 +34,7 @@ pub(crate) async fn run_concurrently<W: AsyncFn(u64) + 'static>(
         })
         .collect();
     tokio::time::sleep_until(begun.into()).await;
-    redis.mark_cpu();
+    redis.mark();
     let mut made = 0;
     for task in tasks {
         made += task.await.unwrap();

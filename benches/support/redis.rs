@@ -1,6 +1,7 @@
 //! A redis-server of its own for a measurement.
 
 use std::{
+    cell::Cell,
     fs,
     net::TcpListener,
     process::{Child, Command, Stdio},
@@ -20,7 +21,7 @@ use tollgate::{
 pub(crate) struct Redis {
     child: Child,
     port: u16,
-    mark: std::cell::Cell<f64>,
+    mark: Cell<(f64, u64)>,
     _directory: TempDir,
 }
 
@@ -36,23 +37,18 @@ impl Redis {
             Self::with(&["--cluster-enabled", "yes", "--cluster-port", &bus])
         };
         let nodes: Vec<Self> = (0..count).map(|_| start()).collect();
-        let cli = |node: &Self, arguments: &[&str]| {
-            let port = node.port.to_string();
-            let output = Command::new("redis-cli").args(["-p", &port]).args(arguments).output().unwrap();
-            String::from_utf8(output.stdout).unwrap()
-        };
         for (index, node) in nodes.iter().enumerate() {
             let (first, last) = (16_384 * index / count, 16_384 * (index + 1) / count - 1);
-            cli(node, &["cluster", "addslotsrange", &first.to_string(), &last.to_string()]);
-            cli(node, &["cluster", "set-config-epoch", &(index + 1).to_string()]);
-            let info = cli(&nodes[0], &["info", "cluster"]);
+            node.cli(&["cluster", "addslotsrange", &first.to_string(), &last.to_string()]);
+            node.cli(&["cluster", "set-config-epoch", &(index + 1).to_string()]);
+            let info = nodes[0].cli(&["info", "cluster"]);
             assert!(info.contains("cluster_enabled:1"), "{info}");
-            let bus = cli(&nodes[0], &["config", "get", "cluster-port"]);
+            let bus = nodes[0].cli(&["config", "get", "cluster-port"]);
             let bus = bus.lines().nth(1).unwrap_or_default().to_owned();
-            cli(node, &["cluster", "meet", "127.0.0.1", &nodes[0].port.to_string(), &bus]);
+            node.cli(&["cluster", "meet", "127.0.0.1", &nodes[0].port.to_string(), &bus]);
         }
         let is_ready = |node: &Self| {
-            let slots = cli(node, &["cluster", "info"]);
+            let slots = node.cli(&["cluster", "info"]);
             slots.contains("cluster_state:ok") && slots.contains(&format!("cluster_size:{count}"))
         };
         while !nodes.iter().all(is_ready) {
@@ -72,7 +68,7 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let redis = Self { child, port, mark: std::cell::Cell::new(0.0), _directory: directory };
+        let redis = Self { child, port, mark: Cell::default(), _directory: directory };
         while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -111,12 +107,30 @@ impl Redis {
         tasks.map(|task| of(task.unwrap())).sum::<f64>() / 1e3
     }
 
-    pub(crate) fn mark_cpu(&self) {
-        self.mark.set(self.cpu());
+    /// Batches that it has decided.
+    fn calls(&self) -> u64 {
+        let stats = self.cli(&["info", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
+    }
+
+    /// What `redis-cli ARGUMENTS` prints.
+    fn cli(&self, arguments: &[&str]) -> String {
+        let port = self.port.to_string();
+        let output = Command::new("redis-cli").args(["-p", &port]).args(arguments).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn mark(&self) {
+        self.mark.set((self.cpu(), self.calls()));
     }
 
     pub(crate) fn cpu_since_mark(&self) -> f64 {
-        self.cpu() - self.mark.get()
+        self.cpu() - self.mark.get().0
+    }
+
+    pub(crate) fn calls_since_mark(&self) -> f64 {
+        (self.calls() - self.mark.get().1) as f64
     }
 }
 

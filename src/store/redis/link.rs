@@ -55,24 +55,25 @@ pub(super) struct LinkConfig {
     pub(super) turns: Turns,
 }
 
-/// The turns that the links of one worker take. A link that is idle waits for a batch in flight on another, since its answer
-/// brings more requests: otherwise the batches to the nodes of a cluster would be small, and small batches cost more.
+/// The rounds in which the links of one worker send. All links send their batches at once, and then wait for all answers, which
+/// bring more requests. If each link went by its own answers, the batches to the nodes of a cluster would be small, and
+/// small batches cost more.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Batches in flight that others wait for.
+    /// Batches of this round in flight.
     in_flight: Cell<usize>,
-    /// Links with requests that wait for their turn.
+    /// Links with requests that wait for the next round.
     waiting: RefCell<Vec<Rc<Inner>>>,
 }
 
 impl Turns {
-    /// Begins a batch that others wait for.
+    /// Begins a batch that the next round waits for.
     fn begin(&self) -> Turn<'_> {
         self.in_flight.set(self.in_flight.get() + 1);
         Turn(self)
     }
 
-    /// Whether a link that is idle has to wait. Then it is started at the end of a turn.
+    /// Whether a link has to wait for the next round, which then starts it.
     fn must_wait(&self, link: &Rc<Inner>) -> bool {
         if self.in_flight.get() == 0 {
             return false;
@@ -85,12 +86,16 @@ impl Turns {
     }
 }
 
-/// A batch in flight that other links wait for, until this is dropped.
+/// A batch in flight that the next round waits for, until this is dropped.
 struct Turn<'a>(&'a Turns);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.set(self.0.in_flight.get().saturating_sub(1));
+        let in_flight = self.0.in_flight.get().saturating_sub(1);
+        self.0.in_flight.set(in_flight);
+        if in_flight > 0 {
+            return;
+        }
         for link in self.0.waiting.take() {
             if link.senders.get() == 0 && !link.queue.borrow().is_empty() {
                 link.start_sender();
@@ -114,6 +119,8 @@ pub(super) struct Inner {
     senders: Cell<usize>,
     /// When the last batch was sent.
     sent: Cell<Instant>,
+    /// Whether the last batch was answered in time for a round: the next one waits for this link.
+    is_prompt: Cell<bool>,
 }
 
 /// A connection and the senders that use it.
@@ -146,8 +153,16 @@ impl Link {
             .max_lifetime(None)
             .idle_timeout(None)
             .build_unchecked(Manager(node.server.clone()));
-        let (queue, senders, sent) = (RefCell::default(), Cell::new(0), Cell::new(Instant::now()));
-        Self(Rc::new(Inner { config, node, pool, lanes: RefCell::default(), queue, senders, sent }))
+        Self(Rc::new(Inner {
+            config,
+            node,
+            pool,
+            lanes: RefCell::default(),
+            queue: RefCell::default(),
+            senders: Cell::new(0),
+            sent: Cell::new(Instant::now()),
+            is_prompt: Cell::new(true),
+        }))
     }
 
     /// Opens the connections, so that the first requests need not wait for them. To be called in a runtime.
@@ -219,8 +234,7 @@ impl Inner {
     /// large batches cost less.
     fn wake(self: &Rc<Self>) {
         let senders = self.senders.get();
-        let is_full = || self.queue.borrow().front().is_some_and(Batch::is_full);
-        if senders == 0 && !is_full() && self.config.turns.must_wait(self) {
+        if senders == 0 && self.must_wait() {
             return;
         }
         let is_behind = || {
@@ -232,6 +246,12 @@ impl Inner {
         if senders == 0 || senders < self.config.connections as usize * MAX_IN_FLIGHT && is_behind() {
             self.start_sender();
         }
+    }
+
+    /// Whether what is queued has to wait for the next round. A full batch has nothing to wait for.
+    fn must_wait(self: &Rc<Self>) -> bool {
+        let is_small = self.queue.borrow().front().is_some_and(|batch| !batch.is_full());
+        is_small && self.config.turns.must_wait(self)
     }
 
     fn start_sender(self: &Rc<Self>) {
@@ -260,9 +280,11 @@ impl Inner {
                 // Its requests have timed out: it would take units that no request gets.
                 Err(Failure::overdue())
             } else {
-                turn = Some(self.config.turns.begin());
+                turn = self.is_prompt.get().then(|| self.config.turns.begin());
                 let mut reply = pin!(self.call(&mut lane, &batch));
-                match timeout_at(self.patience_ends().min(batch.deadline), &mut reply).await {
+                let in_time = timeout_at(self.patience_ends().min(batch.deadline), &mut reply).await;
+                self.is_prompt.set(in_time.is_ok());
+                match in_time {
                     Ok(reply) => reply,
                     Err(_) => {
                         // What has been gathered meanwhile does not wait any longer, here and on other links.
@@ -278,10 +300,13 @@ impl Inner {
                 self.leave(lane.take());
             }
             let outcome = batch.answer(reply);
-            // After the answers, so that the requests that follow them join in.
-            drop(turn);
             self.report(&outcome, size, begun);
+            // The requests that follow the answers join in the next round.
             task::yield_now().await;
+            drop(turn);
+            if self.senders.get() == 1 && self.must_wait() {
+                break;
+            }
         }
         self.leave(lane);
     }

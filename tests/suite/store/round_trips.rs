@@ -1,8 +1,17 @@
-//! Long round trips to Redis.
+//! Round trips to Redis: long ones, and how many there are.
 
-use std::{thread, time::Duration};
+use std::{sync::Arc, thread, time::Duration};
 
-use crate::harness::{Config, Origin, Redis, Relay, Tollgate, eventually, get};
+use futures_util::future::join_all;
+use tokio::runtime::{Builder, LocalOptions};
+use tollgate::{
+    config::model::{self, Algorithm},
+    limit::{ShardedStore, Store},
+    store::redis::{self, RedisStore},
+};
+
+use super::conformance::{MINUTE, policy, single_check};
+use crate::harness::{Cluster, Config, Origin, Redis, Relay, Tollgate, eventually, get};
 
 /// Of a decision; the round trip takes most of it.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -40,4 +49,39 @@ routes: [{{ path: /*, upstream: origin, policies: [wide] }}]
         asked.into_iter().map(|asked| asked.join().unwrap()).collect()
     });
     assert_eq!(answers, [200; 60], "a decision that times out is denied");
+}
+
+/// Small batches cost more: the nodes are asked at once, with a third of the requests each, and again after all answers.
+#[test]
+fn the_nodes_of_a_cluster_are_asked_in_rounds() {
+    const CLIENTS: usize = 48;
+    const ROUNDS: usize = 100;
+    let cluster = Cluster::start();
+    let nodes = cluster.nodes.iter().map(|node| model::Secret::new(node.url())).collect();
+    let config = model::Redis {
+        timeout: Duration::from_secs(20),
+        ..model::Redis::new(model::RedisTopology::Cluster(model::Cluster { nodes, is_strict: false }))
+    };
+    let policy = policy("wide", Algorithm::FixedWindow, &[(1_000, MINUTE)]);
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
+    runtime.block_on(async {
+        let topology = redis::Topology::open(&config).unwrap();
+        topology.learn().await.unwrap();
+        let store = ShardedStore::new(RedisStore::new(topology, &config, Arc::default(), None));
+        let client = async |client: usize| {
+            for round in 0..ROUNDS {
+                let identifier = format!("ip:{client}-{round}");
+                store.decide(&[single_check(&policy, &identifier, 1)]).await.unwrap();
+            }
+        };
+        join_all((0..CLIENTS).map(client)).await;
+    });
+    let calls = |node: &Redis| -> usize {
+        let stats = node.cli(&["info", "commandstats"]);
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    };
+    let calls: usize = cluster.primaries().into_iter().map(|node| calls(&cluster.nodes[node])).sum();
+    // A round needs a call to each node.
+    assert!((3 * ROUNDS..4 * ROUNDS).contains(&calls), "{calls} calls for {} decisions", CLIENTS * ROUNDS);
 }

@@ -8,7 +8,16 @@ use tollgate::{
     limit::{Check, Policy, Receipt, Store, Taken, algorithm::Detail},
 };
 
-use super::{ALGORITHMS, Harness, Memory, SECOND, Shared, entry, harness::refunding, policy, with};
+use super::{
+    ALGORITHMS, Harness, Memory, SECOND, Subject, entry, harness::refunding, on_subjects, policy, with,
+};
+
+// Of identifiers in several slots, a cluster leaves the verdicts unknown that a denial made superfluous. `sharded_store.rs` tests
+// these.
+on_subjects!(
+    requests_of_one_batch_are_decided_one_after_the_other: server Shared, sentinel BehindSentinel,
+    strict_cluster InOneSlot
+);
 
 const IDENTIFIERS: [&str; 3] = ["ip:1", "user:a", "ip:1+path:/a"];
 
@@ -38,17 +47,16 @@ fn policies() -> Vec<Policy> {
     all.enumerate().flat_map(of).collect()
 }
 
-#[test]
-fn requests_of_one_batch_are_decided_one_after_the_other() {
+fn requests_of_one_batch_are_decided_one_after_the_other<S: Subject>() {
     let policies = policies();
     let config = ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = TestRunner::new(config);
-    let replayed = runner.run(&rounds(policies.len()), |rounds| replay(&policies, &rounds));
+    let replayed = runner.run(&rounds(policies.len()), |rounds| replay::<S>(&policies, &rounds));
     replayed.unwrap_or_else(|error| panic!("{error}"));
 }
 
-fn replay(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
-    let (memory, redis) = (Harness::<Memory>::new(), Harness::<Shared>::new());
+fn replay<S: Subject>(policies: &[Policy], rounds: &[Round]) -> Result<(), TestCaseError> {
+    let (memory, redis) = (Harness::<Memory>::new(), Harness::<S>::new());
     let mut now = 0;
     // What was taken before, a part of which is refunded with the next round.
     let mut taken: Vec<(Vec<Check<'_>>, Receipt)> = Vec::new();

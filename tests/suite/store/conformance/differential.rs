@@ -21,10 +21,15 @@ use tollgate::{
 };
 
 use super::{
-    Harness, Memory, SECOND, Shared, entry,
+    Harness, Memory, SECOND, Subject, entry,
     harness::{START, refunding, shadow, unforgiving},
-    policy,
+    on_subjects, policy,
 };
+
+on_subjects!(
+    memory_and_redis_say_the_same_to_the_same_trace: server Shared, sentinel BehindSentinel, cluster Clustered,
+    strict_cluster InOneSlot
+);
 
 const KEPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/store/conformance/differential.txt");
 pub(super) const IDENTIFIERS: [&str; 2] = ["ip:1", "ip:1+path:/a"];
@@ -166,15 +171,16 @@ fn scaled(policy: &Policy, hundredths: u64) -> Policy {
     policy
 }
 
-#[test]
-fn memory_and_redis_say_the_same_to_the_same_trace() {
+fn memory_and_redis_say_the_same_to_the_same_trace<S: Subject>() {
     let config = ProptestConfig {
-        cases: 384,
+        cases: 192,
         failure_persistence: Some(Box::new(FileFailurePersistence::Direct(KEPT))),
         ..ProptestConfig::default()
     };
     let mut runner = TestRunner::new(config);
-    runner.run(&traces(), |(cast, steps)| replay(&cast, &steps)).unwrap_or_else(|error| panic!("{error}"));
+    runner
+        .run(&traces(), |(cast, steps)| replay::<S>(&cast, &steps))
+        .unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// What an admitted request has taken and may be refunded.
@@ -218,8 +224,8 @@ fn taken(policies: &[Policy], request: &Request, entry: Arc<Entry>, decision: &D
     })
 }
 
-fn replay(cast: &[usize], steps: &[Step]) -> Result<(), TestCaseError> {
-    let (memory, redis) = (Harness::<Memory>::new(), Harness::<Shared>::new());
+fn replay<S: Subject>(cast: &[usize], steps: &[Step]) -> Result<(), TestCaseError> {
+    let (memory, redis) = (Harness::<Memory>::new(), Harness::<S>::new());
     let all = policies();
     let original: Vec<Policy> = cast.iter().map(|&index| all[index].clone()).collect();
     let mut policies = original.clone();

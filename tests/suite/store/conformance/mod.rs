@@ -21,8 +21,10 @@ mod vectors;
 
 use std::sync::Arc;
 
-pub(crate) use harness::{ALGORITHMS, GCRA, Harness, MINUTE, SECOND, Subject, entry, policy, with};
-pub(crate) use shared::{BehindSentinel, Clustered, Shared};
+pub(crate) use harness::{
+    ALGORITHMS, GCRA, Harness, MINUTE, SECOND, Subject, check as single_check, entry, policy, with,
+};
+pub(crate) use shared::{BehindSentinel, Clustered, InOneSlot, Shared};
 use tollgate::{limit::ManualClock, store::memory::MemoryStore};
 
 macro_rules! store_suite {
@@ -107,6 +109,22 @@ macro_rules! store_suite {
         )*
     };
 }
+
+/// `on_subjects!(a: server Shared, cluster Clustered);` runs `fn a<S: Subject>()` as the tests `a::server` and `a::cluster`.
+macro_rules! on_subjects {
+    ($test:ident: $($name:ident $subject:ident),*) => {
+        mod $test {
+            $(
+                #[test]
+                fn $name() {
+                    super::$test::<crate::store::conformance::$subject>();
+                }
+            )*
+        }
+    };
+}
+
+use on_subjects;
 
 pub(crate) struct Memory;
 

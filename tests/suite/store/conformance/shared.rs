@@ -26,6 +26,9 @@ use crate::harness::{Deployment, MASTER, Redis, Topology};
 
 /// A Redis that all tests on its topology share. Never dropped, and ends with this process.
 pub(crate) trait Deployed {
+    /// Whether all keys are in one slot.
+    const IS_STRICT: bool = false;
+
     fn deployment() -> &'static Deployment;
 
     /// The URLs of the servers with keys, which stay the same.
@@ -59,6 +62,21 @@ deployed! {
     Cluster Clustered;
 }
 
+/// [`Clustered`], with all keys in one slot.
+pub(crate) struct InOneSlot;
+
+impl Deployed for InOneSlot {
+    const IS_STRICT: bool = true;
+
+    fn deployment() -> &'static Deployment {
+        Clustered::deployment()
+    }
+
+    fn primaries() -> &'static [String] {
+        Clustered::primaries()
+    }
+}
+
 /// A part of a Redis.
 pub(crate) struct Place {
     topology: Arc<redis::Topology>,
@@ -67,14 +85,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn new(deployment: &Deployment, clock: Arc<ManualClock>) -> Self {
+    fn new<D: Deployed>(clock: Arc<ManualClock>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let config = model::Redis {
             // Many threads on few cores: it is not the time that is tested.
             timeout: Duration::from_secs(20),
             connections: 1,
             prefix: format!("test{}", NUMBERS.fetch_add(1, Ordering::Relaxed)),
-            ..model::Redis::new(located(deployment))
+            ..model::Redis::new(located(D::deployment(), D::IS_STRICT))
         };
         let topology = redis::Topology::open(&config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -83,7 +101,7 @@ impl Place {
     }
 }
 
-fn located(deployment: &Deployment) -> model::RedisTopology {
+fn located(deployment: &Deployment, is_strict: bool) -> model::RedisTopology {
     let urls = |servers: &[Redis]| servers.iter().map(|server| model::Secret::new(server.url())).collect();
     match deployment {
         Deployment::Server(redis) => model::RedisTopology::Url(model::Secret::new(redis.url())),
@@ -94,7 +112,7 @@ fn located(deployment: &Deployment) -> model::RedisTopology {
             password: None,
         }),
         Deployment::Cluster(redis) => {
-            model::RedisTopology::Cluster(model::Cluster { nodes: urls(&redis.nodes), is_strict: false })
+            model::RedisTopology::Cluster(model::Cluster { nodes: urls(&redis.nodes), is_strict })
         }
     }
 }
@@ -104,7 +122,7 @@ impl<D: Deployed> Subject for D {
     type Store = ShardedStore<RedisStore>;
 
     fn place(clock: Arc<ManualClock>) -> Place {
-        Place::new(D::deployment(), clock)
+        Place::new::<D>(clock)
     }
 
     fn store(place: &Place) -> Self::Store {
@@ -118,7 +136,7 @@ impl<D: Deployed> Subject for D {
     }
 
     fn dump(place: &Place) -> String {
-        let pattern = format!("{}:*", place.config.prefix);
+        let pattern = format!("{}:*", place.config.key_prefix());
         let mut all = BTreeMap::new();
         for url in D::primaries() {
             let mut redis = Client::open(url.as_str()).unwrap().get_connection().unwrap();
