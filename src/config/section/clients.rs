@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::HeaderName;
 use ipnet::IpNet;
 
-use super::MIN_DURATION;
+use super::{MIN_DURATION, user::IdentitySources};
 use crate::config::{
     model::{
         AddressHeader, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, RateLimitFields,
@@ -97,7 +97,10 @@ pub(super) fn forwarded(value: Option<Cursor<'_>>) -> Forwarded {
     value.and_then(|value| value.parse(read)).unwrap_or(Forwarded::XForwarded)
 }
 
-pub(super) fn forward_client_certificate(value: Option<Cursor<'_>>) -> ForwardClientCertificate {
+pub(super) fn forward_client_certificate(
+    value: Option<Cursor<'_>>,
+    identity: IdentitySources,
+) -> ForwardClientCertificate {
     let read = choice(&[
         ("off", ForwardClientCertificate::Off),
         ("xfcc", ForwardClientCertificate::Xfcc),
@@ -105,5 +108,10 @@ pub(super) fn forward_client_certificate(value: Option<Cursor<'_>>) -> ForwardCl
         ("client-cert", ForwardClientCertificate::ClientCert),
         ("client-cert-chain", ForwardClientCertificate::ClientCertChain),
     ]);
-    value.and_then(|value| value.parse(read)).unwrap_or(ForwardClientCertificate::Off)
+    let Some(value) = value else { return ForwardClientCertificate::Off };
+    let form = value.parse(read).unwrap_or(ForwardClientCertificate::Off);
+    if form != ForwardClientCertificate::Off {
+        identity.warn_without_client_certificates(value);
+    }
+    form
 }

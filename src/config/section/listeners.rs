@@ -9,11 +9,13 @@ use crate::config::{
     value::{bearer_token, boolean, choice, count, listen_address, socket_address},
 };
 
-pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> Vec<Listener> {
+/// All listeners, and whether one of them asks clients for certificates.
+pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> (Vec<Listener>, bool) {
     let Some(list) = value else {
-        return vec![Listener::plain(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))];
+        return (vec![Listener::plain(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))], false);
     };
     let mut listeners: Vec<Listener> = Vec::new();
+    let mut asks_for_certificates = false;
     let mut redirected_hsts = None;
     let items = list.list();
     if items.as_ref().is_some_and(Vec::is_empty) {
@@ -25,6 +27,9 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         let has_proxy_protocol = proxy_protocol(&mut mapping, has_trusted_proxies);
         let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
         let tls = mapping.take("tls").map(tls);
+        // An invalid one was reported. Do not report what depends on it as well.
+        asks_for_certificates |=
+            tls.as_ref().is_some_and(|tls| tls.as_ref().is_none_or(|tls| tls.client_auth.is_some()));
         mapping.finish();
         if let (Some((value, _)), Some(_)) = (&redirect, &tls) {
             value.report("this listener already serves https, so it would redirect to itself", None);
@@ -41,7 +46,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
     for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
         tls.hsts = tls.hsts.take().or_else(|| redirected_hsts.clone());
     }
-    listeners
+    (listeners, asks_for_certificates)
 }
 
 /// One address or a list of them, of which no other listener has one.

@@ -19,13 +19,15 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let mut mapping = root.mapping()?;
     let trusted_proxies = mapping.take("trusted_proxies");
     let has_trusted_proxies = trusted_proxies.is_some_and(|list| !list.is_empty_list());
-    let listeners = listeners::listeners(mapping.take("listeners"), has_trusted_proxies);
+    let (listeners, has_client_certificates) =
+        listeners::listeners(mapping.take("listeners"), has_trusted_proxies);
     let admin = listeners::admin(mapping.take("admin"), &listeners);
     let workers = mapping.parse_or("workers", Workers::Auto, workers);
     let trusted_proxies = clients::trusted_proxies(trusted_proxies);
     let client_address = clients::client_address(mapping.take("client_address"));
     let request_id = clients::request_id(mapping.take("request_id"));
-    let (user, identity) = user::user_sources(mapping.take("user"), has_trusted_proxies);
+    let (user, identity) =
+        user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
     let store = store::store(mapping.take("store"));
     let policies = policies::policies(mapping.take("policies"), identity);
     let bans = abuse::bans(mapping.take("bans"), identity);
@@ -36,7 +38,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let reply_headers = clients::reply_headers(mapping.take("reply_headers"));
     let forwarded = clients::forwarded(mapping.take("forwarded"));
     let forward_client_certificate =
-        clients::forward_client_certificate(mapping.take("forward_client_certificate"));
+        clients::forward_client_certificate(mapping.take("forward_client_certificate"), identity);
     let access_log = telemetry::access_log(mapping.take("access_log"));
     let log = telemetry::log(mapping.take("log"));
     let tracing = mapping.take("tracing").and_then(telemetry::tracing);

@@ -16,6 +16,8 @@ use crate::config::{
 pub(super) struct IdentitySources {
     /// `trusted_proxies` is not empty.
     pub(super) has_trusted_proxies: bool,
+    /// A listener asks clients for certificates.
+    pub(super) has_client_certificates: bool,
     /// `user` is configured.
     pub(super) has_users: bool,
     /// Tokens are verified.
@@ -24,6 +26,19 @@ pub(super) struct IdentitySources {
     pub(super) has_verified_users: bool,
     /// A source of user IDs is not verified: the client can choose its user ID.
     pub(super) has_unverified_users: bool,
+}
+
+impl IdentitySources {
+    /// Warns of a setting that needs certificates of clients if there are none.
+    pub(super) fn warn_without_client_certificates(self, setting: Cursor<'_>) {
+        if !self.has_client_certificates {
+            let help = "set `client_ca` under `tls` of a listener";
+            setting.warn(
+                "no request has a client certificate, because no listener asks for one",
+                help.to_owned(),
+            );
+        }
+    }
 }
 
 const ALGORITHMS: [(&str, JwtAlgorithm); 12] = [
@@ -48,16 +63,24 @@ const FORM: &str =
 pub(super) fn user_sources(
     value: Option<Cursor<'_>>,
     has_trusted_proxies: bool,
+    has_client_certificates: bool,
 ) -> (Vec<UserSource>, IdentitySources) {
     let mut identity = IdentitySources {
         has_trusted_proxies,
+        has_client_certificates,
         has_users: value.is_some(),
         has_tokens: false,
         has_verified_users: false,
         has_unverified_users: false,
     };
     let Some(list) = value else { return (Vec::new(), identity) };
-    let sources = list.unique_items(|item| user_source(item, &mut identity));
+    let sources = list.unique_items(|item| {
+        let source = user_source(item, &mut identity);
+        if matches!(source, Some(UserSource::Tls(_))) {
+            identity.warn_without_client_certificates(item);
+        }
+        source
+    });
     identity.has_unverified_users = sources.iter().any(|source| match source {
         UserSource::Header { from, .. } => *from == HeaderFrom::Anyone,
         UserSource::Cookie(_) | UserSource::Basic => true,

@@ -156,12 +156,12 @@ pub(in crate::config) fn condition_with_key(key: &str, value: &str) -> Result<Co
 fn certificate_value(field: CertificateField, value: &str) -> Result<String, Invalid> {
     match field {
         CertificateField::Subject => canonical_subject(value).ok_or_else(|| {
-            Invalid::new("has no valid subject").expected(
+            Invalid::new("is not a valid subject").expected(
                 "as `openssl x509 -noout -subject -nameopt RFC2253` writes it, such as CN=acme,O=Acme",
             )
         }),
         CertificateField::Fingerprint => read_fingerprint(value).ok_or_else(|| {
-            Invalid::new("has no valid fingerprint")
+            Invalid::new("is not a valid fingerprint")
                 .expected("64 hexadecimal digits, as `openssl x509 -noout -fingerprint -sha256` writes them")
         }),
     }

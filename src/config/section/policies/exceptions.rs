@@ -126,6 +126,9 @@ fn has_condition_prefix(key: &str) -> bool {
 
 /// Reports a condition that nothing verifies. It would never apply, because clients may not choose their own limits.
 fn report_unverifiable(item: Cursor<'_>, condition: &Condition, identity: IdentitySources) {
+    if matches!(condition, Condition::Tls { .. }) {
+        identity.warn_without_client_certificates(item);
+    }
     let (message, help) = match condition {
         Condition::User(_) if !identity.has_verified_users => (
             "no user ID is verified, so this would never apply",

@@ -31,6 +31,9 @@ pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyReci
         let help = "configure the token and its key under `user`: `- jwt: { key: { file: FILE }, algorithm: RS256 }`";
         item.report("no request has claims, because no token is verified", help.to_owned());
     }
+    if key.0.iter().any(|part| matches!(part, KeyPart::Tls(_))) {
+        identity.warn_without_client_certificates(item);
+    }
     Some(key)
 }
 
