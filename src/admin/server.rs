@@ -66,9 +66,14 @@ impl AdminHandle {
         self.address
     }
 
+    /// Accepts no more connections, and finishes the requests under way. Does not wait for them.
+    pub fn close(&self) {
+        self.stop.send_replace(true);
+    }
+
     /// Takes no more requests, finishes those under way within a second or two, and ends the thread.
     pub fn stop(self) {
-        self.stop.send_replace(true);
+        self.close();
         if self.thread.join().is_err() {
             tracing::error!("the admin port crashed");
         }

@@ -22,7 +22,7 @@ use crate::{
     config::model::{AccessLogFormat, Config, ListenAddress},
     identity::UnusableKeys,
     limit::{Policy, PolicyIds},
-    listener::{BindError, BoundListener, TlsContexts, TlsError},
+    listener::{BindError, BoundListener, ListeningSockets, SocketRole, TlsContexts, TlsError},
     proxy::WorkerParts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
@@ -82,10 +82,10 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets)
     let config = Arc::clone(&generation.config);
     let memory = stores::memory(&config, &shared);
     match &config.store.redis {
-        None => launch(sockets, shared, generation, ids, Stores::memory_only(memory)),
+        None => launch(sockets, workers, shared, generation, ids, Stores::memory_only(memory)),
         Some(redis) => {
             let stores = Stores::with_redis(redis, config.abuse.retain, memory, &shared)?;
-            launch(sockets, shared, generation, ids, stores)
+            launch(sockets, workers, shared, generation, ids, stores)
         }
     }
 }
@@ -93,6 +93,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets)
 /// Starts everything that uses the store. Workers start last, so that no client is served if anything else fails.
 fn launch<F: StoreFactory>(
     sockets: Sockets,
+    workers: usize,
     shared: Shared,
     generation: Generation,
     ids: PolicyIds,
@@ -119,7 +120,7 @@ fn launch<F: StoreFactory>(
     let tls = TlsContexts::new(generation.tls.clone());
     watch_certificates(&tls)?;
     let limit = config.client_limits.connections;
-    let workers = Workers::start(sockets.clients, &tls, limit, |index| WorkerParts {
+    let workers = Workers::start(workers, sockets.clients, &tls, limit, |index| WorkerParts {
         index,
         store: Box::new({
             let factory = stores.factory.clone();
@@ -141,6 +142,7 @@ fn launch<F: StoreFactory>(
     tracing::info!(address = %admin.address(), "admin port");
     Ok(App {
         addresses,
+        listening: sockets.listening,
         reloader: Reloader {
             ids,
             generation,
@@ -167,27 +169,35 @@ struct Sockets {
     /// One for each address, with the place of its listener in the configuration.
     clients: Vec<(usize, BoundListener)>,
     admin: TcpListener,
+    /// All of them again, for a process that takes over.
+    listening: ListeningSockets,
 }
 
 impl Sockets {
     fn bind(config: &Config, workers: usize, mut inherited: InheritedSockets) -> Result<Self, StartError> {
         let listeners = config.listeners.iter().enumerate();
         let each = listeners.flat_map(|(index, listener)| listener.addresses.iter().map(move |a| (index, a)));
-        let addresses: Vec<(usize, SocketAddr)> = each
+        let clients: Vec<(usize, SocketAddr)> = each
             .map(|(index, address)| match address {
                 ListenAddress::Tcp(address) => Ok((index, *address)),
                 ListenAddress::Unix(_) => Err(io::Error::from(io::ErrorKind::Unsupported)),
             })
             .collect::<io::Result<_>>()?;
-        let all: Vec<SocketAddr> =
-            addresses.iter().map(|(_, address)| *address).chain([config.admin.address]).collect();
-        inherited.retain(&all);
-        let admin = inherited.or_bind(config.admin.address, 1)?;
-        let bind = |(index, address)| Ok((index, inherited.or_bind(address, workers)?));
-        let clients = addresses.into_iter().map(bind).collect::<Result<_, BindError>>()?;
-        let only = admin.sockets.into_iter().next();
+        let admin = (SocketRole::Admin, config.admin.address);
+        let all = clients.iter().map(|&(_, address)| (SocketRole::Clients, address)).chain([admin]);
+        inherited.retain(&all.collect::<Vec<_>>());
+        let mut listening = ListeningSockets::default();
+        let mut bind = |(role, address): (SocketRole, SocketAddr), count| -> Result<_, StartError> {
+            let bound = inherited.or_bind(role, address, count)?;
+            listening.add(role, address.to_string(), &bound.sockets)?;
+            Ok(bound)
+        };
+        let admin = bind(admin, 1)?;
+        let bind_clients = |(index, address)| Ok((index, bind((SocketRole::Clients, address), workers)?));
+        let clients = clients.into_iter().map(bind_clients).collect::<Result<_, StartError>>()?;
+        let only = admin.deal(1)?.into_iter().flatten().next();
         let admin = only.ok_or_else(|| io::Error::other("no listening socket was bound"))?;
-        Ok(Self { clients, admin })
+        Ok(Self { clients, admin, listening })
     }
 
     /// The addresses where clients are served, with the actual ports.

@@ -148,6 +148,9 @@ impl Reloader {
         for line in needs_restart {
             tracing::warn!("needs a restart: {line}");
         }
+        if !needs_restart.is_empty() {
+            tracing::info!("SIGUSR2 restarts Tollgate without dropping connections: docs/upgrade.md");
+        }
         for warning in warnings {
             tracing::warn!("{warning}");
         }

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::{reload::Reloader, workers::Workers};
 use crate::{
     admin::{self, AdminHandle, Readiness, ReloadRequest},
-    listener::Lifecycle,
+    listener::{Lifecycle, ListeningSockets},
     peers::Monitor,
     store::memory::MemoryStore,
     telemetry::{access_log::AccessLog, traces::Traces},
@@ -26,6 +26,8 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 pub struct App {
     /// The addresses where clients are served, with the actual ports.
     pub addresses: Vec<SocketAddr>,
+    /// For a new process that takes over.
+    pub(super) listening: ListeningSockets,
     pub(super) reloader: Reloader,
     pub(super) reload_requests: Option<mpsc::Receiver<ReloadRequest>>,
     pub(super) memory: Arc<MemoryStore>,
@@ -68,8 +70,30 @@ impl App {
         self.workers.all_alive()
     }
 
+    /// The listening sockets, to be handed over to a new process.
+    pub fn listening_sockets(&self) -> &ListeningSockets {
+        &self.listening
+    }
+
+    /// Leaves the listening sockets to a new process, which serves on them already: accepts no more connections, of
+    /// clients or of operators. Connections of clients close after their next response. [`App::drain`] has to follow,
+    /// which closes idle ones.
+    pub fn leave_sockets(&mut self) {
+        self.listening = ListeningSockets::default();
+        self.readiness.enter(admin::ProcessPhase::Draining);
+        self.admin.close();
+        self.workers.enter(Lifecycle::HandedOver);
+    }
+
+    /// Waits until the last connection of a client has ended, for `limit` at most. Returns whether it has ended.
+    pub async fn ended_within(&mut self, limit: Duration) -> bool {
+        tokio::time::timeout(limit, self.workers.ended()).await.is_ok()
+    }
+
     /// Accepts no more connections, and closes idle ones.
-    pub fn drain(&self) {
+    pub fn drain(&mut self) {
+        // As long as one descriptor is open, clients would queue at a socket that nobody accepts on.
+        self.listening = ListeningSockets::default();
         self.readiness.enter(admin::ProcessPhase::Draining);
         self.workers.enter(Lifecycle::Draining);
     }
@@ -77,11 +101,6 @@ impl App {
     /// How long running requests may continue (`shutdown.drain`).
     pub fn drain_limit(&self) -> Duration {
         self.reloader.generation.config.shutdown.drain
-    }
-
-    /// Waits until the last request has ended, for `shutdown.drain` at most. Returns whether it has ended.
-    pub async fn drained(&mut self) -> bool {
-        tokio::time::timeout(self.drain_limit(), self.workers.ended()).await.is_ok()
     }
 
     /// Aborts the requests that still run, and waits until their leases are released, for two seconds at most.

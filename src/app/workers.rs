@@ -43,17 +43,19 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts one worker for each socket of a listener; each has its place in the configuration. `parts` builds what the worker with this index needs.
+    /// Starts `count` workers. Each listener has its place in the configuration. `parts` builds what the worker with this
+    /// index needs.
     ///
     /// # Errors
-    /// A thread or a runtime can't be started.
+    /// A thread or a runtime can't be started, or no descriptor is left.
     pub(super) fn start<S: StoreAdmin + 'static>(
+        count: usize,
         listeners: Vec<(usize, BoundListener)>,
         tls: &TlsContexts,
         max_connections: usize,
         parts: impl Fn(usize) -> WorkerParts<S>,
     ) -> io::Result<Self> {
-        let sockets = sockets_by_worker(listeners);
+        let sockets = sockets_by_worker(listeners, count)?;
         let connection_limit = ConnectionLimit::new(max_connections);
         let liveness = LivenessMonitor::new(sockets.len());
         let (lifecycle, watched) = watch::channel(Lifecycle::Serving);
@@ -118,16 +120,18 @@ impl Workers {
     }
 }
 
-/// Turns sockets by listener into sockets by worker.
-fn sockets_by_worker(listeners: Vec<(usize, BoundListener)>) -> Vec<Vec<ListeningSocket>> {
-    let workers = listeners.iter().map(|(_, bound)| bound.sockets.len()).max().unwrap_or(0);
+/// The sockets of each worker, of all listeners.
+fn sockets_by_worker(
+    listeners: Vec<(usize, BoundListener)>,
+    workers: usize,
+) -> io::Result<Vec<Vec<ListeningSocket>>> {
     let mut all: Vec<Vec<ListeningSocket>> = (0..workers).map(|_| Vec::new()).collect();
     for (listener, bound) in listeners {
-        for (worker, socket) in all.iter_mut().zip(bound.sockets) {
-            worker.push(ListeningSocket { listener, socket });
+        for (worker, sockets) in all.iter_mut().zip(bound.deal(workers)?) {
+            worker.extend(sockets.into_iter().map(|socket| ListeningSocket { listener, socket }));
         }
     }
-    all
+    Ok(all)
 }
 
 /// The sockets of a worker, and what it shares with the others.

@@ -9,6 +9,7 @@ mod completions;
 mod demo;
 mod explain;
 mod format;
+mod handover;
 mod man;
 mod reload;
 mod run;

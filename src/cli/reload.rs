@@ -22,6 +22,9 @@ pub(super) struct Args {
     pub options: Options,
 }
 
+/// Above the settings that a reload can't change.
+const AFTER_RESTART: &str = "Takes effect after a restart, or after SIGUSR2 (docs/upgrade.md)";
+
 /// Asks the admin port and prints what has changed. The exit code is 78 if the configuration has errors, which are printed
 /// as `tollgate check` does, and 1 if there is no answer.
 pub(super) fn run(args: &Args) -> ExitCode {
@@ -36,9 +39,7 @@ fn describe(reloaded: &Reloaded) -> String {
         [] => "The configuration was reloaded; nothing has changed.\n".to_owned(),
         changed => format!("Changed:\n{}", bullet_list(changed)),
     };
-    for (heading, lines) in
-        [("Takes effect after a restart", &reloaded.needs_restart), ("Warnings", &reloaded.warnings)]
-    {
+    for (heading, lines) in [(AFTER_RESTART, &reloaded.needs_restart), ("Warnings", &reloaded.warnings)] {
         if !lines.is_empty() {
             text += &format!("\n{heading}:\n{}", bullet_list(lines));
         }

@@ -56,6 +56,12 @@ impl ServiceManager {
         }
     }
 
+    /// Another process is the service's main process from now on, so this one has nothing more to say: managers accept
+    /// messages of the main process alone (`NotifyAccess=main`).
+    pub(super) fn main_process(&self, pid: u32) {
+        notify(&[NotifyState::MainPid(pid)]);
+    }
+
     /// No more clients are admitted. The manager is to wait for as long as the configuration lets requests
     /// finish, even if its own timeout (`TimeoutStopSec`) is shorter.
     pub(super) fn draining(&self, app: &App) {

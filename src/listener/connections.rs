@@ -93,6 +93,12 @@ impl Connections {
         self.open.borrow().len()
     }
 
+    /// Ends each connection after its next response. Ready once all are closed.
+    pub(super) async fn close_after_responses(&self) {
+        self.open.borrow().iter().for_each(|(_, open)| open.timer.announce_close());
+        self.all_closed().await;
+    }
+
     /// Ends each connection after its request in flight. Ready once all are closed.
     pub(super) async fn drain(&self) {
         for (_, OpenConnection { timer, .. }) in self.open.borrow().iter() {

@@ -1,22 +1,52 @@
-//! Listening sockets that the process was started with (systemd's socket activation): they stay open while
-//! Tollgate restarts, and keep the clients that come meanwhile.
+//! Listening sockets that the process was started with. systemd holds some open while Tollgate restarts (socket
+//! activation), and an old process hands all of its own to the new one that replaces it: the clients in their queues
+//! are not lost.
 
 use std::{
     io,
     net::{SocketAddr, TcpListener},
+    os::{fd::OwnedFd, unix::net::UnixStream},
 };
 
 use listenfd::ListenFd;
 use socket2::SockRef;
 
-use super::socket::{BindError, BoundListener, bind};
+use super::{
+    handed_over::{HandedOver, SocketRole},
+    socket::{BindError, BoundListener, bind},
+};
 
 /// The inherited sockets that no listener has taken yet.
 #[derive(Debug, Default)]
 pub struct InheritedSockets {
-    sockets: Vec<(SocketAddr, TcpListener)>,
+    sockets: Vec<InheritedSocket>,
+    /// The connection to the process that handed its sockets over, if one did.
+    old_process: Option<UnixStream>,
+    /// Ports of sockets that were handed over and that no listener wants any more. The old process may have them open
+    /// for a while.
+    released_ports: Vec<u16>,
     /// Why some descriptors can't be served; logged once logging works.
     unusable: Vec<String>,
+}
+
+#[derive(Debug)]
+struct InheritedSocket {
+    address: SocketAddr,
+    /// What it was for in the process that handed it over, and by which address of its configuration.
+    origin: Option<(SocketRole, String)>,
+    socket: TcpListener,
+}
+
+impl InheritedSocket {
+    /// Whether it is the socket of the listener that is configured with this address. With port 0 the system chose the
+    /// port, and only the old process knows for which listener.
+    fn serves(&self, role: SocketRole, configured: SocketAddr) -> bool {
+        self.address == configured
+            || self
+                .origin
+                .as_ref()
+                .is_some_and(|(was, address)| *was == role && *address == configured.to_string())
+    }
 }
 
 impl InheritedSockets {
@@ -25,54 +55,82 @@ impl InheritedSockets {
         Self::default()
     }
 
-    /// Those that `LISTEN_FDS` and `LISTEN_PID` announce (sd_listen_fds(3)).
+    /// Those that `LISTEN_FDS` announces (sd_listen_fds(3)), for this process if there is a `LISTEN_PID`. Where
+    /// another Tollgate has handed them over, `TOLLGATE_HANDOVER` says what each is.
     ///
     /// To be called before anything else is opened, and before there is another thread: it takes
-    /// descriptors by their number, and the two variables out of the environment.
+    /// descriptors by their number, and the first two variables out of the environment.
     pub fn from_environment() -> Self {
         let mut descriptors = ListenFd::from_env();
         let mut inherited = Self::default();
-        for index in 0..descriptors.len() {
+        let handed_over =
+            HandedOver::from_environment().filter(|list| list.descriptors() == descriptors.len());
+        let mut origins = handed_over.iter().flat_map(HandedOver::origins);
+        let first = usize::from(handed_over.is_some());
+        if handed_over.is_some() {
+            match descriptors.take_unix_listener(0) {
+                // Its type is that of any stream socket; it was never listened on.
+                Ok(channel) => inherited.old_process = channel.map(|channel| OwnedFd::from(channel).into()),
+                Err(error) => inherited.unusable.push(error.to_string()),
+            }
+        }
+        for index in first..descriptors.len() {
+            let origin = origins.next();
             match take(&mut descriptors, index) {
-                Ok(socket) => inherited.sockets.push(socket),
+                Ok((address, socket)) => inherited.sockets.push(InheritedSocket { address, origin, socket }),
                 Err(error) => inherited.unusable.push(error.to_string()),
             }
         }
         inherited
     }
 
-    /// Closes those whose address is not among `addresses`, and warns: their creator may keep them open, so that
-    /// clients wait there for nothing.
-    pub fn retain(&mut self, addresses: &[SocketAddr]) {
+    /// The connection to the process that handed its sockets over, and waits to hear whether this one can serve.
+    pub fn take_old_process(&mut self) -> Option<UnixStream> {
+        self.old_process.take()
+    }
+
+    /// Closes those that none of `listeners` takes. Their creator may keep them open, so that clients wait there for
+    /// nothing: that is warned of. An old process serves those clients and closes them.
+    pub fn retain(&mut self, listeners: &[(SocketRole, SocketAddr)]) {
         for reason in self.unusable.drain(..) {
             tracing::warn!("ignoring an inherited descriptor: {reason}");
         }
-        self.sockets.retain(|(address, _)| {
-            let kept = addresses.contains(address);
-            if !kept {
-                tracing::warn!(%address, "closing an inherited socket: no listener is configured for its address");
+        self.sockets.retain(|inherited| {
+            let address = inherited.address;
+            let kept = listeners.iter().any(|&(role, configured)| inherited.serves(role, configured));
+            match (kept, &inherited.origin) {
+                (true, _) => {}
+                (false, Some(_)) => {
+                    tracing::info!(%address, "not serving here any more: no listener is configured for this address");
+                    self.released_ports.push(address.port());
+                }
+                (false, None) => {
+                    tracing::warn!(%address, "closing an inherited socket: no listener is configured for its address");
+                }
             }
             kept
         });
     }
 
-    /// The inherited socket at exactly this address, cloned for each worker; where there is none, the address is
-    /// bound.
-    ///
-    /// An inherited socket is shared: a client wakes every idle worker, one of them accepts it, and the others
-    /// wait on.
+    /// All inherited sockets of this address; where there is none, the address is bound by a socket for each worker.
     ///
     /// # Errors
-    /// The address can't be bound, or no descriptor is left.
-    pub fn or_bind(&mut self, address: SocketAddr, workers: usize) -> Result<BoundListener, BindError> {
-        let Some(index) = self.sockets.iter().position(|(inherited, _)| *inherited == address) else {
-            return bind(address, workers);
+    /// The address can't be bound.
+    pub fn or_bind(
+        &mut self,
+        role: SocketRole,
+        configured: SocketAddr,
+        workers: usize,
+    ) -> Result<BoundListener, BindError> {
+        let Some(first) = self.sockets.iter().find(|inherited| inherited.serves(role, configured)) else {
+            // `0.0.0.0:80` instead of `127.0.0.1:80`, say, which the old process has open still.
+            let exclusive = !self.released_ports.contains(&configured.port());
+            return bind(configured, workers, exclusive);
         };
-        let (address, socket) = self.sockets.swap_remove(index);
-        let clones = (1..workers).map(|_| socket.try_clone()).collect::<io::Result<Vec<_>>>();
-        let mut sockets = clones.map_err(|error| BindError::new(address, error))?;
-        sockets.push(socket);
-        tracing::info!(%address, "serving on an inherited socket");
+        let address = first.address;
+        let of_address = self.sockets.extract_if(.., |inherited| inherited.address == address);
+        let sockets: Vec<_> = of_address.map(|inherited| inherited.socket).collect();
+        tracing::info!(%address, sockets = sockets.len(), "serving on an inherited socket");
         Ok(BoundListener { address, sockets })
     }
 }
@@ -104,48 +162,106 @@ fn take(descriptors: &mut ListenFd, index: usize) -> io::Result<(SocketAddr, Tcp
 mod tests {
     use super::*;
 
+    use SocketRole::{Admin, Clients};
+
     /// A socket as systemd binds it: alone, without SO_REUSEPORT.
-    fn inherited() -> (SocketAddr, InheritedSockets) {
+    fn socket(origin: Option<(SocketRole, &str)>) -> InheritedSocket {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
-        let address = socket.local_addr().unwrap();
-        (address, InheritedSockets { sockets: vec![(address, socket)], unusable: Vec::new() })
+        let origin = origin.map(|(role, address)| (role, address.to_owned()));
+        InheritedSocket { address: socket.local_addr().unwrap(), origin, socket }
+    }
+
+    fn of_systemd() -> (SocketAddr, InheritedSockets) {
+        let socket = socket(None);
+        (socket.address, InheritedSockets { sockets: vec![socket], ..Default::default() })
+    }
+
+    /// What an old process has bound to `configured` by a socket for each of its workers.
+    fn handed_over(role: SocketRole, configured: &str, workers: usize) -> Vec<InheritedSocket> {
+        let BoundListener { address, sockets } = bind(configured.parse().unwrap(), workers, true).unwrap();
+        let origin = Some((role, configured.to_owned()));
+        sockets
+            .into_iter()
+            .map(|socket| InheritedSocket { address, origin: origin.clone(), socket })
+            .collect()
     }
 
     #[test]
     fn one_socket_serves_every_worker() {
-        let (address, mut inherited) = inherited();
-        let bound = inherited.or_bind(address, 3).unwrap();
-        assert_eq!((bound.address, bound.sockets.len()), (address, 3));
+        let (address, mut inherited) = of_systemd();
+        let bound = inherited.or_bind(Clients, address, 3).unwrap();
+        assert_eq!((bound.address, bound.sockets.len()), (address, 1));
+        let sockets: Vec<_> = bound.deal(3).unwrap().into_iter().flatten().collect();
         let _client = std::net::TcpStream::connect(address).unwrap();
         // All three are woken; the first to accept gets it, and the others find nothing.
-        assert!(bound.sockets[2].accept().is_ok());
-        for socket in &bound.sockets {
+        assert!(sockets[2].accept().is_ok());
+        for socket in &sockets {
             assert_eq!(socket.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
         }
     }
 
     #[test]
+    fn all_sockets_of_an_address_are_taken() {
+        let sockets = handed_over(Clients, "127.0.0.1:0", 3);
+        let address = sockets[0].address;
+        let mut inherited = InheritedSockets { sockets, ..Default::default() };
+        let clients: Vec<_> = (0..30).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        let bound = inherited.or_bind(Clients, address, 2).unwrap();
+        let dealt = bound.deal(2).unwrap();
+        // Nobody in their queues is lost, whichever of the three it is.
+        let accepted = dealt.iter().flatten().flat_map(|socket| std::iter::from_fn(|| socket.accept().ok()));
+        assert_eq!(accepted.count(), clients.len());
+    }
+
+    #[test]
+    fn a_port_of_the_systems_choice_is_found_by_the_configured_address() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let (clients, others) =
+            (handed_over(Clients, "127.0.0.1:0", 2), handed_over(Clients, "127.0.0.1:0", 2));
+        let admin = handed_over(Admin, "127.0.0.1:0", 1);
+        let addresses = [&clients, &others, &admin].map(|sockets| sockets[0].address);
+        let sockets = clients.into_iter().chain(others).chain(admin).collect();
+        let mut inherited = InheritedSockets { sockets, ..Default::default() };
+        inherited.retain(&[(Clients, any), (Clients, any), (Admin, any)]);
+        let bound = [Admin, Clients, Clients].map(|role| inherited.or_bind(role, any, 2).unwrap());
+        assert_eq!(bound.each_ref().map(|bound| bound.sockets.len()), [1, 2, 2]);
+        assert_eq!(bound.map(|bound| bound.address), [addresses[2], addresses[0], addresses[1]]);
+    }
+
+    #[test]
+    fn an_address_may_become_wider_while_the_old_process_has_it_open() {
+        let old = bind("127.0.0.1:0".parse().unwrap(), 1, true).unwrap();
+        let origin = Some((Clients, old.address.to_string()));
+        let socket = old.sockets[0].try_clone().unwrap();
+        let sockets = vec![InheritedSocket { address: old.address, origin, socket }];
+        let mut inherited = InheritedSockets { sockets, ..Default::default() };
+        let wide = SocketAddr::from(([0, 0, 0, 0], old.address.port()));
+        inherited.retain(&[(Clients, wide)]);
+        assert_eq!(inherited.or_bind(Clients, wide, 2).unwrap().address, wide);
+    }
+
+    #[test]
     fn a_socket_is_given_once() {
-        let (address, mut inherited) = inherited();
-        let _first = inherited.or_bind(address, 1).unwrap();
-        assert!(inherited.or_bind(address, 1).is_err());
+        let (address, mut inherited) = of_systemd();
+        let _first = inherited.or_bind(Clients, address, 1).unwrap();
+        assert!(inherited.or_bind(Clients, address, 1).is_err());
     }
 
     #[test]
     fn what_is_not_inherited_is_bound() {
-        let (address, mut inherited) = inherited();
-        let bound = inherited.or_bind("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        let (address, mut inherited) = of_systemd();
+        let bound = inherited.or_bind(Clients, "127.0.0.1:0".parse().unwrap(), 2).unwrap();
         assert_ne!(bound.address, address);
         assert_eq!(inherited.sockets.len(), 1);
     }
 
     #[test]
     fn a_socket_without_a_listener_is_closed() {
-        let (address, mut inherited) = inherited();
-        inherited.retain(&[address]);
+        let (address, mut inherited) = of_systemd();
+        inherited.retain(&[(Clients, address)]);
         assert_eq!(inherited.sockets.len(), 1);
-        inherited.retain(&[SocketAddr::from(([0, 0, 0, 0], address.port()))]);
+        inherited.retain(&[(Clients, SocketAddr::from(([0, 0, 0, 0], address.port())))]);
         assert!(std::net::TcpStream::connect(address).is_err());
     }
 }

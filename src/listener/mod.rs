@@ -3,6 +3,7 @@
 mod connection;
 mod connections;
 mod current_worker;
+mod handed_over;
 mod handshake;
 mod inherited;
 mod io;
@@ -16,6 +17,7 @@ mod tls;
 
 pub use connections::ConnectionLimit;
 pub use current_worker::WorkerUpdate;
+pub use handed_over::{HANDOVER_VARIABLE, ListeningSockets, SocketRole};
 pub use inherited::InheritedSockets;
 pub use liveness::{LivenessMonitor, WorkerLiveness};
 pub use run::{Lifecycle, ListeningSocket, run};

@@ -48,6 +48,9 @@ const FIRST_REQUEST: Duration = Duration::from_secs(1);
 pub enum Lifecycle {
     /// Accepting and serving.
     Serving,
+    /// No longer accepting, because a new process does on the same sockets. Each connection closes after its next
+    /// response.
+    HandedOver,
     /// No longer accepting; finishing the requests in flight.
     Draining,
     /// Aborting the requests that still run.
@@ -97,6 +100,12 @@ pub async fn run<S: StoreAdmin + 'static>(
     // An error means the same: without a sender the process is ending.
     let _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Serving).await;
     accepting.join_all().await;
+    if *lifecycle.borrow() == Lifecycle::HandedOver {
+        tokio::select! {
+            () = connections.close_after_responses() => {}
+            _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::HandedOver) => {}
+        }
+    }
     let is_drained = tokio::select! {
         () = connections.drain() => true,
         _ = lifecycle.wait_for(|lifecycle| *lifecycle == Lifecycle::Ending) => false,

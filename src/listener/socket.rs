@@ -30,29 +30,50 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The sockets of one listener.
+/// The listening sockets of one address.
 #[derive(Debug)]
 pub struct BoundListener {
     /// The address with the real port, where 0 was asked for.
     pub address: SocketAddr,
-    /// One per worker.
+    /// At least one. Each has a queue of connections of its own.
     pub sockets: Vec<TcpListener>,
 }
 
-/// Binds one socket per worker to `address`.
+impl BoundListener {
+    /// The sockets of each worker. Where there are more workers than sockets, some share one: a client wakes each of
+    /// them, one accepts it, and the others wait on. Where there are fewer, some accept on several, so that no queue is
+    /// left alone.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn deal(self, workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
+        let count = self.sockets.len().max(1);
+        let shared = (count..workers).filter_map(|worker| self.sockets.get(worker % count));
+        let shared = shared.map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>()?;
+        let mut dealt: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        for (index, socket) in self.sockets.into_iter().chain(shared).enumerate() {
+            dealt[index % workers].push(socket);
+        }
+        Ok(dealt)
+    }
+}
+
+/// Binds `count` sockets to `address`, one for each worker.
 ///
 /// SO_REUSEPORT would let a second instance bind the same port by accident and take half of the
-/// connections. So a first socket tries without it.
+/// connections. So where the address is to be `exclusive`, a first socket tries without it.
 ///
 /// # Errors
 /// The address is taken, or not this machine's.
-pub(super) fn bind(address: SocketAddr, workers: usize) -> Result<BoundListener, BindError> {
+pub(super) fn bind(address: SocketAddr, count: usize, exclusive: bool) -> Result<BoundListener, BindError> {
     let failed = |error| BindError::new(address, error);
-    drop(open(address, false).map_err(failed)?);
+    if exclusive {
+        drop(open(address, false).map_err(failed)?);
+    }
     let first = open(address, true).map_err(failed)?;
     let address = first.local_addr().map_err(failed)?;
     let mut sockets = vec![first];
-    for _ in 1..workers {
+    for _ in 1..count {
         sockets.push(open(address, true).map_err(failed)?);
     }
     Ok(BoundListener { address, sockets })
@@ -80,16 +101,28 @@ mod tests {
 
     #[test]
     fn a_second_instance_is_refused() {
-        let first = bind("127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        let first = bind("127.0.0.1:0".parse().unwrap(), 2, true).unwrap();
         assert_eq!(first.sockets.len(), 2);
-        let error = bind(first.address, 2).unwrap_err().to_string();
+        let error = bind(first.address, 2, true).unwrap_err().to_string();
         assert!(error.contains("another Tollgate"), "{error}");
         drop(first);
     }
 
     #[test]
+    fn every_worker_has_a_socket_and_every_socket_a_worker() {
+        for (sockets, workers, expected) in
+            [(2, 2, &[1, 1][..]), (2, 5, &[1, 1, 1, 1, 1]), (5, 2, &[3, 2]), (1, 3, &[1, 1, 1])]
+        {
+            let bound = bind("127.0.0.1:0".parse().unwrap(), sockets, true).unwrap();
+            let dealt = bound.deal(workers).unwrap();
+            let counts: Vec<_> = dealt.iter().map(Vec::len).collect();
+            assert_eq!(counts, expected, "{sockets} sockets, {workers} workers");
+        }
+    }
+
+    #[test]
     fn accepted_sockets_have_nodelay() {
-        let bound = bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
+        let bound = bind("127.0.0.1:0".parse().unwrap(), 1, true).unwrap();
         bound.sockets[0].set_nonblocking(false).unwrap();
         let _client = std::net::TcpStream::connect(bound.address).unwrap();
         let (accepted, _) = bound.sockets[0].accept().unwrap();

@@ -166,6 +166,9 @@ impl Exchange {
         if let Some(hsts) = self.client.hsts() {
             head.headers.insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
         }
+        if self.client.timer().is_last_response() {
+            head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         self.client.timer().enter(Phase::Client, self.telemetry.idle_timeout);
         Response::from_parts(head, ResponseBody::new(body, self))
     }

@@ -48,6 +48,7 @@ pub struct PhaseTimer {
     /// Set when the deadline of [`Phase::Upstream`] has passed, until it is taken.
     timed_out: Cell<bool>,
     draining: Cell<bool>,
+    last_response: Cell<bool>,
     /// The time that the connection's timer is set for.
     alarm: Cell<Instant>,
     /// Whether the connection is being polled: then it checks the deadline by itself.
@@ -69,6 +70,7 @@ impl PhaseTimer {
             now: Cell::new(now),
             timed_out: Cell::new(false),
             draining: Cell::new(false),
+            last_response: Cell::new(false),
             alarm: Cell::new(now + limit),
             polled: Cell::new(false),
             body_unread: Cell::new(false),
@@ -170,6 +172,17 @@ impl PhaseTimer {
     pub fn drain(&self) {
         self.draining.set(true);
         self.wake();
+    }
+
+    /// Makes the next response the last: it tells the client that the connection closes. An idle connection stays open
+    /// until then, so that a request that is on its way is served.
+    pub fn announce_close(&self) {
+        self.last_response.set(true);
+    }
+
+    /// Whether the next response has to tell the client that the connection closes.
+    pub fn is_last_response(&self) -> bool {
+        self.last_response.get()
     }
 
     fn wake(&self) {

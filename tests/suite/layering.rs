@@ -63,7 +63,7 @@ const MAY_KNOW: [(&str, &[&str]); 23] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 24] = [
+const MAY_USE: [(&str, &[&str]); 26] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -76,6 +76,8 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("ppp", &["listener"]),
     ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),
+    ("command_fds", &["cli"]),
+    ("nix", &["cli"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),

@@ -21,6 +21,7 @@ use crate::{
     cli::{
         blocked,
         client::Options,
+        handover::Succession,
         print_error, report_config_errors,
         run::{serve_until_signal, to_configuration_errors},
     },
@@ -114,14 +115,14 @@ const SCRIPTS: [ClientScript; 5] = [
 pub(in crate::cli) fn run(args: &Args) -> ExitCode {
     let _messages = log::init(Log { level: LogLevel::Warn, format: LogFormat::Text });
     match tour() {
-        Ok((app, _)) if args.once => {
+        Ok((mut app, _)) if args.once => {
             app.drain();
             app.close();
             ExitCode::SUCCESS
         }
         Ok((app, origin)) => {
             keep_sending(app.addresses[0]);
-            serve_until_signal(|| Ok(app), || reload(origin))
+            serve_until_signal(|| Ok(app), || reload(origin), Succession::none("it is a demo"))
         }
         Err(DemoError::Configuration(errors)) => report_config_errors(&errors),
         Err(DemoError::Start(error)) => {

@@ -1,0 +1,181 @@
+//! The old process' side: the process that it has started, until that serves or has failed.
+
+use std::{
+    env, io, os::unix::net::UnixStream as StdStream, path::PathBuf, pin::Pin, process::ExitStatus,
+    time::Duration,
+};
+
+use command_fds::{CommandFdExt, FdMapping, FdMappingCollision};
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
+    net::UnixStream,
+    process::{Child, Command},
+    time::timeout,
+};
+
+use super::{FAILED, Program, READY, TAKE_OVER};
+use crate::app::{HANDOVER_VARIABLE, ListeningSockets};
+
+/// How long the new process may take until it serves.
+const START: Duration = Duration::from_secs(30);
+/// How long its last words may take when it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(100);
+/// The longest line that is read from it, in bytes.
+const LINE: u64 = 16 << 10;
+/// The first inherited descriptor (sd_listen_fds(3)).
+const FIRST_DESCRIPTOR: i32 = 3;
+/// Variables that were for this process alone. Without WATCHDOG_PID the watchdog holds for whoever reads it.
+const NOT_INHERITED: [&str; 4] = ["LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_FDS_FIRST_FD", "WATCHDOG_PID"];
+
+/// Why the new process did not take over.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum HandoverError {
+    #[error("can't start {}: {error}", path.display())]
+    Spawn { path: PathBuf, error: io::Error },
+    #[error("can't hand the listening sockets over: {0}")]
+    Sockets(#[from] io::Error),
+    #[error("can't hand the listening sockets over: {0}")]
+    Descriptors(#[from] FdMappingCollision),
+    #[error("{0}")]
+    Failed(String),
+    #[error("it ended before it was ready ({0})")]
+    Ended(ExitStatus),
+    #[error("it was not ready within {0:?}, and was killed")]
+    Late(Duration),
+    #[error("it is not a Tollgate that can take over: it said {0:?}")]
+    Unknown(String),
+}
+
+/// A new process that has been started.
+pub(in crate::cli) struct Handover {
+    pid: Pid,
+    outcome: Pin<Box<dyn Future<Output = Result<NewProcess, HandoverError>>>>,
+}
+
+impl Handover {
+    /// Starts `program` with all `sockets`. Needs a runtime.
+    ///
+    /// # Errors
+    /// It can't be started.
+    pub(in crate::cli) fn begin(
+        program: &Program,
+        sockets: &ListeningSockets,
+    ) -> Result<Self, HandoverError> {
+        let (ours, theirs) = StdStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let (sockets, description) = sockets.duplicate()?;
+        let mut command = program.command();
+        for name in NOT_INHERITED {
+            command.env_remove(name);
+        }
+        command.env("LISTEN_FDS", (sockets.len() + 1).to_string()).env(HANDOVER_VARIABLE, description);
+        let descriptors = std::iter::once(theirs.into()).chain(sockets).zip(FIRST_DESCRIPTOR..);
+        command.fd_mappings(
+            descriptors.map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd }).collect(),
+        )?;
+        // The command is dropped here, and with it this process' ends of what it gives away.
+        let child = Command::from(command)
+            .spawn()
+            .map_err(|error| HandoverError::Spawn { path: program.path().to_owned(), error })?;
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        let pid = Pid::from_raw(pid.ok_or_else(|| io::Error::other("it has no process ID"))?);
+        let channel = UnixStream::from_std(ours)?;
+        Ok(Self { pid, outcome: Box::pin(outcome(child, pid, channel, limit())) })
+    }
+
+    /// Completes when the new process serves. If it fails, it is gone by then.
+    ///
+    /// # Errors
+    /// It said that it can't, ended, or did neither in time.
+    pub(in crate::cli) async fn outcome(&mut self) -> Result<NewProcess, HandoverError> {
+        (&mut self.outcome).await
+    }
+
+    /// Kills the new process.
+    pub(in crate::cli) async fn abort(self) {
+        // It may have ended by itself.
+        let _gone = kill(self.pid, Signal::SIGKILL);
+        // Waits for it, so that it does not stay a zombie.
+        let _failed = self.outcome.await;
+    }
+}
+
+/// A new process that serves clients.
+pub(in crate::cli) struct NewProcess {
+    pid: Pid,
+    channel: UnixStream,
+}
+
+impl NewProcess {
+    pub(in crate::cli) fn pid(&self) -> u32 {
+        self.pid.as_raw().unsigned_abs()
+    }
+
+    /// Tells it that this process accepts nobody any more. If `reload`, it is asked to read its configuration again.
+    pub(in crate::cli) async fn take_over(mut self, reload: bool) {
+        if let Err(error) = self.channel.write_all(format!("{TAKE_OVER}\n").as_bytes()).await {
+            tracing::warn!("can't reach the new process: {error}");
+        }
+        if reload && let Err(error) = kill(self.pid, Signal::SIGHUP) {
+            tracing::warn!("can't have the new process reload its configuration: {error}");
+        }
+    }
+}
+
+/// 30 seconds, unless `TOLLGATE_HANDOVER_TIMEOUT_MS` says otherwise, which is there for tests.
+fn limit() -> Duration {
+    let millis = env::var("TOLLGATE_HANDOVER_TIMEOUT_MS").ok().and_then(|text| text.parse().ok());
+    millis.map_or(START, Duration::from_millis)
+}
+
+async fn outcome(
+    mut child: Child,
+    pid: Pid,
+    channel: UnixStream,
+    limit: Duration,
+) -> Result<NewProcess, HandoverError> {
+    let mut channel = BufReader::new(channel);
+    let result = match timeout(limit, message(&mut child, &mut channel)).await {
+        Ok(result) => result,
+        Err(_) => Err(HandoverError::Late(limit)),
+    };
+    match result {
+        Ok(()) => Ok(NewProcess { pid, channel: channel.into_inner() }),
+        Err(error) => {
+            // It may have ended by itself. Either way it is waited for, so that it does not stay a zombie.
+            let _gone = child.kill().await;
+            Err(error)
+        }
+    }
+}
+
+/// Waits until the new process says something, or ends.
+async fn message(child: &mut Child, channel: &mut BufReader<UnixStream>) -> Result<(), HandoverError> {
+    let mut line = String::new();
+    let ended = tokio::select! {
+        biased;
+        // Without a word: it has closed its end, and ends as well, or never becomes ready.
+        read = read_line(channel, &mut line) => if read? == 0 { Some(child.wait().await?) } else { None },
+        status = child.wait() => Some(status?),
+    };
+    if let Some(status) = ended {
+        let read = timeout(LAST_WORDS, read_line(channel, &mut line)).await;
+        if !matches!(read, Ok(Ok(1..))) {
+            return Err(HandoverError::Ended(status));
+        }
+    }
+    let line = line.trim_end();
+    match line.strip_prefix(FAILED) {
+        Some(reason) => Err(HandoverError::Failed(reason.to_owned())),
+        None if ended.is_none() && line == READY => Ok(()),
+        None => Err(HandoverError::Unknown(line.to_owned())),
+    }
+}
+
+async fn read_line(channel: &mut BufReader<UnixStream>, line: &mut String) -> io::Result<usize> {
+    (&mut *channel).take(LINE).read_line(line).await
+}

@@ -1,0 +1,116 @@
+//! What a process that hands its listening sockets over tells the new one about them: the variable
+//! `TOLLGATE_HANDOVER`, beside `LISTEN_FDS`.
+//!
+//! The address of a socket alone does not say which listener it is: with port 0 in the configuration, the system chose
+//! the port. `LISTEN_FDNAMES` can't say it either, since its names have no colon.
+
+use std::{env, io, net::TcpListener, os::fd::OwnedFd};
+
+use serde::{Deserialize, Serialize};
+
+/// The variable. It stays in the environment of the new process, which sets its own for the next one.
+pub const HANDOVER_VARIABLE: &str = "TOLLGATE_HANDOVER";
+
+/// What a listening socket is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SocketRole {
+    /// Clients are served on it.
+    Clients,
+    /// It is the admin port's.
+    Admin,
+}
+
+/// The inherited descriptors: a connection to the old process, and the listening sockets in this order. Another version
+/// may write it, so its form stays; what is unknown in it is ignored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HandedOver {
+    listeners: Vec<Entry>,
+}
+
+/// The sockets of one address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Entry {
+    role: SocketRole,
+    /// As the configuration of the old process has it.
+    address: String,
+    sockets: usize,
+}
+
+impl HandedOver {
+    /// `None` if no process has handed anything over.
+    pub(super) fn from_environment() -> Option<Self> {
+        serde_json::from_str(&env::var(HANDOVER_VARIABLE).ok()?).ok()
+    }
+
+    /// How many descriptors are inherited.
+    pub(super) fn descriptors(&self) -> usize {
+        self.listeners.iter().fold(1, |sum, entry| sum.saturating_add(entry.sockets))
+    }
+
+    /// What each socket was for, and its address in the old configuration.
+    pub(super) fn origins(&self) -> impl Iterator<Item = (SocketRole, String)> {
+        self.listeners
+            .iter()
+            .flat_map(|entry| std::iter::repeat_n((entry.role, entry.address.clone()), entry.sockets))
+    }
+}
+
+/// All listening sockets of the process, to be handed over to a new one. While this is kept, they stay open, and clients
+/// queue there, even if nobody accepts.
+#[derive(Debug, Default)]
+pub struct ListeningSockets {
+    entries: Vec<Entry>,
+    sockets: Vec<OwnedFd>,
+}
+
+impl ListeningSockets {
+    /// Adds the sockets of one address, as the configuration has it.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn add(&mut self, role: SocketRole, address: String, sockets: &[TcpListener]) -> io::Result<()> {
+        for socket in sockets {
+            self.sockets.push(socket.try_clone()?.into());
+        }
+        self.entries.push(Entry { role, address, sockets: sockets.len() });
+        Ok(())
+    }
+
+    /// Duplicates of the sockets, and the value of [`HANDOVER_VARIABLE`] that describes them, for a process whose first
+    /// inherited descriptor is a connection to this one.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn duplicate(&self) -> io::Result<(Vec<OwnedFd>, String)> {
+        let sockets = self.sockets.iter().map(OwnedFd::try_clone).collect::<io::Result<_>>()?;
+        let description = serde_json::to_string(&HandedOver { listeners: self.entries.clone() })?;
+        Ok((sockets, description))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_socket_is_described() {
+        let sockets: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let mut listening = ListeningSockets::default();
+        listening.add(SocketRole::Clients, "127.0.0.1:0".into(), &sockets[..2]).unwrap();
+        listening.add(SocketRole::Admin, "[::1]:9900".into(), &sockets[2..]).unwrap();
+        let (duplicates, description) = listening.duplicate().unwrap();
+        let handed_over: HandedOver = serde_json::from_str(&description).unwrap();
+        assert_eq!((duplicates.len(), handed_over.descriptors()), (3, 4));
+        let origins: Vec<_> = handed_over.origins().collect();
+        assert_eq!(origins[1], (SocketRole::Clients, "127.0.0.1:0".to_owned()));
+        assert_eq!(origins[2], (SocketRole::Admin, "[::1]:9900".to_owned()));
+    }
+
+    #[test]
+    fn what_a_later_version_adds_is_ignored() {
+        let later = r#"{"version":2,"listeners":[{"role":"clients","address":"a","sockets":2,"tls":true}]}"#;
+        let handed_over: HandedOver = serde_json::from_str(later).unwrap();
+        assert_eq!(handed_over.descriptors(), 3);
+    }
+}
