@@ -3,12 +3,15 @@
 use std::fs;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tollgate::tls::{TlsIdentity, canonical_subject, read_fingerprint};
 
 use crate::harness::{
-    Authority, Config, Issued, Origin, Reply, TlsConnector, Tollgate, eventually, file_name, request,
+    Authority, Config, Issued, Origin, Reply, TlsConnector, Tollgate, eventually, file_name, printed,
+    program, request,
 };
 
 /// Tollgate on a port where clients may show certificates of `authority`. `policy`: the settings of the policy of all
@@ -211,6 +214,61 @@ fn origins_are_told_what_was_verified_and_nothing_that_was_not() {
             assert!(forwarded[0].ends_with(";proto=https"), "{forwarded:?}");
         }
     }
+}
+
+#[test]
+fn what_trusted_proxies_say_of_certificates_passes_on() {
+    let (origin, authority) = (Origin::ok(), Authority::new("us"));
+    let said = "x-forwarded-client-cert: Hash=1;Subject=\"CN=far\"\r\nclient-cert: :AA==:\r\n\
+                client-cert-chain: :AB==:\r\nx-forwarded-proto: http\r\n";
+    let proxy = authority.issue("proxy", &[]);
+    let own = format!("Hash={};Subject=\"CN=proxy\"", fingerprint(&proxy));
+    let [with, without] = [TlsConnector::with_certificate(&authority, &proxy), TlsConnector::new(&authority)];
+    let far = "Hash=1;Subject=\"CN=far\"";
+    for (form, connector, xfcc) in [
+        ("off", &with, far.to_owned()),
+        ("xfcc", &without, far.to_owned()),
+        ("xfcc", &with, format!("{far}, {own}")),
+        ("client-cert", &with, far.to_owned()),
+    ] {
+        let rest = format!("forward_client_certificate: {form}\ntrusted_proxies: [127.0.0.1]\n");
+        let tollgate = serving(&origin, &authority, "key: ip, limit: 100/1h", &rest);
+        assert_eq!(status(&tollgate, connector, said), 200);
+        assert_eq!(received(&origin, "x-forwarded-client-cert"), [xfcc], "{form}");
+        assert_eq!(received(&origin, "client-cert"), [":AA==:"], "{form}");
+        assert_eq!(received(&origin, "client-cert-chain"), [":AB==:"], "{form}");
+        assert_eq!(received(&origin, "x-forwarded-proto"), ["http"], "as the first proxy saw it");
+    }
+}
+
+/// What operators copy into `proxy.yaml`.
+#[test]
+fn subjects_and_fingerprints_are_those_that_openssl_prints() {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    for (kind, value) in [
+        (DnType::CountryName, "FR"),
+        (DnType::OrganizationName, "Acm\u{e9}, Inc. \\ \"1\""),
+        (DnType::OrganizationalUnitName, " #1+2 "),
+        (DnType::CustomDnType(vec![1, 2, 840, 113549, 1, 9, 1]), "a@b.example"),
+        (DnType::CommonName, "acme"),
+    ] {
+        params.distinguished_name.push(kind, value);
+    }
+    let pem = params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem();
+    let identity = TlsIdentity::from_pem(pem.as_bytes()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("client.pem");
+    fs::write(&file, pem).unwrap();
+    let print = |arguments: &[&str]| {
+        let mut openssl = program("openssl", "openssl");
+        let text = printed(openssl.args(["x509", "-noout", "-in", file_name(&file)]).args(arguments));
+        text.trim_end_matches('\n').split_once('=').unwrap().1.to_owned()
+    };
+    let subject = print(&["-subject", "-nameopt", "RFC2253"]);
+    assert_eq!(canonical_subject(&subject).as_deref(), Some(identity.subject()), "{subject}");
+    let fingerprint = print(&["-fingerprint", "-sha256"]);
+    assert_eq!(read_fingerprint(&fingerprint).as_deref(), Some(identity.fingerprint()), "{fingerprint}");
 }
 
 #[test]
