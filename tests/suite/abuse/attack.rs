@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, net::IpAddr, thread};
 
 use serde_json::Value;
 
-use crate::harness::{Client, Config, Origin, Redis, Tollgate, eventually};
+use crate::harness::{Client, Config, Deployment, Origin, Tollgate, eventually, on_each_topology};
+
+on_each_topology!(two_instances_together_show_the_whole_attack);
 
 /// Two hundred people, each at work for a while.
 const OFFICE: &str = "127.1.0.1";
@@ -182,14 +184,13 @@ fn one_instance_tells_the_attackers_apart() {
     examine(&tollgate, &truth);
 }
 
-#[test]
-fn two_instances_together_show_the_whole_attack() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
+fn two_instances_together_show_the_whole_attack(redis: &Deployment) {
+    let origin = Origin::ok();
     let instance = || {
         Tollgate::start(Config::yaml(format!(
-            "upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\nstore: {{ redis: {{ url: \"{}\", timeout: 5s }} }}\n{CONFIGURATION}",
+            "upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\nstore: {{ redis: {{ {}, timeout: 5s }} }}\n{CONFIGURATION}",
             origin.address,
-            redis.url()
+            redis.settings()
         )))
     };
     let (first, second) = (instance(), instance());

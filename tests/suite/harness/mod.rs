@@ -35,7 +35,7 @@ pub use redis::{Redis, free_port};
 pub use redis_cluster::{Cluster, slot_of};
 pub use redis_sentinel::{MASTER, Sentinels};
 pub use redis_topology::{Deployment, Topology};
-pub(crate) use redis_topology::{on_each_topology, on_topologies};
+pub(crate) use redis_topology::{on_each_store, on_each_topology, on_topologies};
 pub use relay::Relay;
 pub use terminal::Terminal;
 pub use tls::TlsConnector;

@@ -1,6 +1,8 @@
 //! A Redis of each topology, so that one test runs on all of them.
 
-use super::{Authority, Cluster, Redis, Sentinels, eventually, file_name, redis_cluster::slot_of};
+use tollgate::config::model;
+
+use super::{Authority, Cluster, MASTER, Redis, Sentinels, eventually, file_name, redis_cluster::slot_of};
 
 /// How Redis is deployed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +61,24 @@ impl Deployment {
             }
             Self::Sentinel(redis) => redis.settings(),
             Self::Cluster(redis) => redis.settings(),
+        }
+    }
+
+    /// The same, read.
+    pub fn located(&self) -> model::RedisTopology {
+        let url = |server: &Redis| model::Secret::new(server.url());
+        match self {
+            Self::Server(redis) => model::RedisTopology::Url(url(redis)),
+            Self::Sentinel(redis) => model::RedisTopology::Sentinel(model::Sentinel {
+                master: MASTER.to_owned(),
+                nodes: redis.sentinels.iter().map(url).collect(),
+                user: None,
+                password: None,
+            }),
+            Self::Cluster(redis) => model::RedisTopology::Cluster(model::Cluster {
+                nodes: redis.nodes.iter().map(url).collect(),
+                is_strict: false,
+            }),
         }
     }
 
@@ -215,7 +235,37 @@ macro_rules! on_topologies {
     };
 }
 
-pub(crate) use {on_each_topology, on_topologies};
+/// Tests on each store: `on_each_store!(a, b)` runs `fn a(redis: Option<&Deployment>)` as the tests `a::memory`,
+/// `a::server`, `a::sentinel` and `a::cluster`.
+macro_rules! on_each_store {
+    ($($test:ident),* $(,)?) => {
+        $(
+            mod $test {
+                #[test]
+                fn memory() {
+                    super::$test(None);
+                }
+
+                #[test]
+                fn server() {
+                    super::$test(Some(&$crate::harness::Topology::Server.start()));
+                }
+
+                #[test]
+                fn sentinel() {
+                    super::$test(Some(&$crate::harness::Topology::Sentinel.start()));
+                }
+
+                #[test]
+                fn cluster() {
+                    super::$test(Some(&$crate::harness::Topology::Cluster.start()));
+                }
+            }
+        )*
+    };
+}
+
+pub(crate) use {on_each_store, on_each_topology, on_topologies};
 
 fn keys_are_found_wherever_they_are(redis: &mut Deployment) {
     for key in ["a", "b", "c"] {

@@ -1,27 +1,49 @@
 //! Limited clients of several instances that share a Redis: each shows what all of them saw.
 
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{io, net::TcpListener, sync::Arc, time::Duration};
 
-use bb8_redis::redis::{self, RedisResult, aio::MultiplexedConnection};
+use bb8_redis::redis::RedisResult;
 use serde_json::{Value, json};
 use tollgate::{
     abuse::{self, AuditLog, ClientRegistry, Collector, Denial, Recorder, bans::BanTable},
     admin::{self, AdminHandle, Readiness},
-    config,
+    config::{self, model},
     identity::Verifier,
-    limit::{Clock, Policy, PolicyId, SystemClock, Unavailable, algorithm::metadata_list::Entry},
+    limit::{Clock, Policy, PolicyId, SystemClock, algorithm::metadata_list::Entry},
     peers::records::{self, RecordArchive, Scope},
     proxy::Rules,
-    store::memory::MemoryStore,
+    store::{memory::MemoryStore, redis::Topology},
     telemetry::{Events, metrics::Metrics},
 };
 
 use crate::{
     config::environment::Environment,
-    harness::{Redis, Reply, eventually, request},
+    harness::{Deployment, Redis, Reply, eventually, on_each_topology, on_topologies, request},
 };
 
+on_each_topology!(
+    one_connection_serves_many_queries_and_is_replaced,
+    every_instance_shows_the_records_of_all,
+    shared_records_are_shown_once_and_up_to_keep,
+    an_unblock_on_one_instance_is_one_on_all,
+    users_of_all_instances_are_counted_once_each,
+    a_user_is_found_at_all_addresses_but_unblocked_ones,
+    an_instance_that_missed_an_unblock_does_not_undo_it,
+    an_unblock_by_a_clock_that_was_set_back_hides_nothing,
+    clocks_that_differ_make_no_difference_to_an_unblock,
+    a_restarted_instance_shows_its_earlier_records,
+    invalid_records_are_skipped,
+    a_failed_publication_is_repeated,
+    while_redis_is_down_an_instance_shows_its_own_records,
+    many_clients_are_read_in_pages,
+);
+
+// It fills the server by a script of some seconds: Sentinels and the nodes of a cluster would take another.
+on_topologies!([server] redis_holds_a_bounded_number_of_instances_and_clients);
+
 const HOUR: Duration = Duration::from_secs(3_600);
+/// Which clients were limited, and when last.
+const CHANGED: &str = "ratelimit:{abuse}:changed";
 
 /// Two policies; `per-ip` keeps four records.
 const CONFIG: &str = "
@@ -40,19 +62,19 @@ struct Instance {
     registry: Arc<ClientRegistry>,
     recorder: Recorder,
     clock: Arc<dyn Clock>,
-    client: redis::Client,
+    topology: Arc<Topology>,
     scope: Scope,
     admin: AdminHandle,
     _collector: Collector,
 }
 
 impl Instance {
-    fn start(redis: &Redis, id: &str) -> Self {
-        Self::start_as(&redis.url(), id, 0)
+    fn start(redis: &Deployment, id: &str) -> Self {
+        Self::start_as(redis.located(), id, 0)
     }
 
     /// `ahead`: microseconds that its clock is ahead.
-    fn start_as(url: &str, id: &str, ahead: i64) -> Self {
+    fn start_as(redis: model::RedisTopology, id: &str, ahead: i64) -> Self {
         let config = config::parse("proxy.yaml", CONFIG, &Environment).unwrap_or_else(|e| panic!("{e}"));
         let policies: Arc<[Policy]> =
             (0..).zip(&config.policies).map(|(id, policy)| Policy::new(policy, PolicyId(id))).collect();
@@ -90,15 +112,17 @@ impl Instance {
             store_facts: admin::StoreFactsSources { memory: Box::new(Default::default), shared: None },
         };
         let store = Arc::new(MemoryStore::new(1_000, Arc::clone(&clock)));
-        let (client, scope) = (redis::Client::open(url).unwrap(), Scope::new("ratelimit", id, HOUR));
-        let (theirs, of) = (client.clone(), scope.clone());
-        let archive = move || RecordArchive::new(of, async move |_: &str| connect(&theirs).await);
+        let topology = Topology::open(&model::Redis::new(redis)).unwrap();
+        block_on(topology.learn()).unwrap();
+        let scope = Scope::new("ratelimit", id, HOUR);
+        let (theirs, of) = (Arc::clone(&topology), scope.clone());
+        let archive = move || RecordArchive::new(of, async move |key: &str| theirs.connect(key).await);
         let wrong_tokens = Arc::new(MemoryStore::new(admin::WRONG_TOKEN_KEYS, Arc::clone(&clock)));
         let backends = admin::Backends { store: move || store, archive, wrong_tokens };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let admin = admin::spawn(listener, state, backends).unwrap();
         let recorder = collector.recorder();
-        Self { registry, recorder, clock, client, scope, admin, _collector: collector }
+        Self { registry, recorder, clock, topology, scope, admin, _collector: collector }
     }
 
     /// Records a denial of `user` by the policy with this index, and waits until the registry has it.
@@ -132,7 +156,8 @@ impl Instance {
 
     fn try_publish(&self) -> RedisResult<usize> {
         block_on(async {
-            let mut connection = self.client.get_multiplexed_async_connection().await?;
+            let unreachable = |_| io::Error::from(io::ErrorKind::NotConnected);
+            let mut connection = self.topology.connect(CHANGED).await.map_err(unreachable)?;
             records::publish_round(&mut connection, &self.scope, &self.registry, self.clock.now()).await
         })
     }
@@ -186,11 +211,6 @@ impl Clock for Ahead {
     }
 }
 
-async fn connect(client: &redis::Client) -> Result<MultiplexedConnection, Unavailable> {
-    let connected = client.get_multiplexed_async_connection().await;
-    connected.map_err(|error| Unavailable::Connection(error.to_string().into()))
-}
-
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
@@ -209,25 +229,24 @@ fn users(evidence: &Value) -> Vec<&str> {
 
 /// Every key expires, and none later than an hour from now.
 #[track_caller]
-fn all_expire(redis: &Redis) {
+fn all_expire(redis: &Deployment) {
     let script = "local found = redis.call('KEYS', '*')
     for at, key in ipairs(found) do
         local left = redis.call('PTTL', key)
         if left <= 0 or left > 3600000 then found[at] = key .. ' expires in ' .. left else found[at] = '' end
     end
     return table.concat(found)";
-    assert_ne!(redis.cli(&["DBSIZE"]), "0");
-    assert_eq!(redis.cli(&["EVAL", script, "0"]), "");
+    assert_ne!(redis.keys(), [""; 0]);
+    assert_eq!(redis.each(&["EVAL", script, "0"]).concat(), "");
 }
 
-#[test]
-fn one_connection_serves_many_queries_and_is_replaced() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn one_connection_serves_many_queries_and_is_replaced(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
+    let server = redis.server_of(CHANGED);
     let connections = || -> u64 {
-        let stats = redis.cli(&["info", "stats"]);
+        let stats = server.cli(&["info", "stats"]);
         let connections =
             stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
         connections.trim().parse().unwrap()
@@ -238,16 +257,14 @@ fn one_connection_serves_many_queries_and_is_replaced() {
     }
     // The one that counts them is one, too.
     assert!(connections() - before <= 2, "{} connections", connections() - before);
-    redis.cli(&["client", "kill", "type", "normal"]);
+    redis.each(&["client", "kill", "type", "normal"]);
     a.deny("203.0.113.7", "bob", 0);
     a.publish(1);
     assert_eq!(b.evidence("203.0.113.7")["denied"], 2, "the next reader does not get less");
 }
 
-#[test]
-fn every_instance_shows_the_records_of_all() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn every_instance_shows_the_records_of_all(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     a.deny("203.0.113.7", "ann", 0);
     a.deny("203.0.113.7", "bob", 1);
     a.publish(1);
@@ -271,7 +288,7 @@ fn every_instance_shows_the_records_of_all() {
     let of =
         |instance: &Instance, query| instance.ask("GET", query).json()["blocked"].as_array().unwrap().len();
     assert_eq!(of(&b, "/v1/blocked?policy=per-user"), 1, "it is filtered by what only the other saw");
-    all_expire(&redis);
+    all_expire(redis);
 
     // Published twice, read twice: nothing is counted twice.
     a.registry.republish_all(a.clock.now());
@@ -280,10 +297,8 @@ fn every_instance_shows_the_records_of_all() {
     assert_eq!(b.evidence("203.0.113.7")["denied"], 4);
 }
 
-#[test]
-fn shared_records_are_shown_once_and_up_to_keep() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn shared_records_are_shown_once_and_up_to_keep(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     let now = a.clock.now();
     let filled = [entry(now - 3, "ann"), entry(now - 2, "bob"), entry(now - 1, "ann")];
     for (instance, user) in [(&a, "ann"), (&b, "eve")] {
@@ -304,10 +319,8 @@ fn shared_records_are_shown_once_and_up_to_keep() {
     }
 }
 
-#[test]
-fn an_unblock_on_one_instance_is_one_on_all() {
-    let redis = Redis::start();
-    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
+fn an_unblock_on_one_instance_is_one_on_all(redis: &mut Deployment) {
+    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(redis, id));
     for (instance, user) in [(&a, "ann"), (&b, "bob")] {
         instance.deny("203.0.113.7", user, 1);
         instance.deny("203.0.113.8", user, 1);
@@ -324,20 +337,18 @@ fn an_unblock_on_one_instance_is_one_on_all() {
     // These two know of it by the mark in Redis alone; they have nothing left to publish.
     assert_eq!(a.try_publish().unwrap() + b.try_publish().unwrap(), 0);
     assert_eq!(c.ask("DELETE", "/v1/blocked/203.0.113.7").status, 404);
-    all_expire(&redis);
+    all_expire(redis);
 
     a.deny("203.0.113.7", "ann", 1);
     a.publish(1);
     for instance in [&a, &b, &c] {
         eventually("it is listed anew", || instance.evidence("203.0.113.7")["denied"] == 1);
     }
-    all_expire(&redis);
+    all_expire(redis);
 }
 
-#[test]
-fn users_of_all_instances_are_counted_once_each() {
-    let redis = Redis::start();
-    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
+fn users_of_all_instances_are_counted_once_each(redis: &mut Deployment) {
+    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(redis, id));
     for (instance, names) in [(&a, 0..60), (&b, 40..100)] {
         names.for_each(|name| instance.deny("203.0.113.7", &format!("user-{name}"), 0));
     }
@@ -354,16 +365,14 @@ fn users_of_all_instances_are_counted_once_each() {
         assert_eq!(listed["blocked"][0]["distinct_users"], users);
     }
     assert!(redis.keys().iter().any(|key| key.contains("{abuse}:users:203.0.113.7:")), "{:?}", redis.keys());
-    all_expire(&redis);
+    all_expire(redis);
     assert_eq!(c.ask("DELETE", "/v1/blocked/203.0.113.7").status, 200);
     assert!(!redis.keys().iter().any(|key| key.contains("{abuse}:users:")), "{:?}", redis.keys());
 }
 
-#[test]
-fn a_user_is_found_at_all_addresses_but_unblocked_ones() {
-    let redis = Redis::start();
-    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(&redis, id));
-    let behind = Instance::start_as(&redis.url(), "behind", -50_000_000);
+fn a_user_is_found_at_all_addresses_but_unblocked_ones(redis: &mut Deployment) {
+    let [a, b, c] = ["a", "b", "c"].map(|id| Instance::start(redis, id));
+    let behind = Instance::start_as(redis.located(), "behind", -50_000_000);
     for (instance, address) in
         [(&a, "203.0.113.7"), (&a, "203.0.113.8"), (&b, "203.0.113.8"), (&behind, "203.0.113.9")]
     {
@@ -389,7 +398,7 @@ fn a_user_is_found_at_all_addresses_but_unblocked_ones() {
         let expected = seen(&[("203.0.113.7", 1), ("203.0.113.8", 2), ("203.0.113.9", 1)]);
         assert_eq!(of(instance, "ann"), expected);
     }
-    all_expire(&redis);
+    all_expire(redis);
     // Published twice, it counts once.
     a.registry.republish_all(a.clock.now());
     a.try_publish().unwrap();
@@ -400,14 +409,12 @@ fn a_user_is_found_at_all_addresses_but_unblocked_ones() {
     assert_eq!(of(&c, "bob"), seen(&[("203.0.113.7", 1)]));
     redis.cli(&["SET", "ratelimit:{abuse}:user:ann", "not a hash"]);
     assert_eq!(of(&c, "ann"), []);
-    drop(redis);
+    redis.kill();
     assert_eq!(of(&a, "ann").len(), 2, "what it saw itself");
 }
 
-#[test]
-fn an_instance_that_missed_an_unblock_does_not_undo_it() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn an_instance_that_missed_an_unblock_does_not_undo_it(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
     b.deny("203.0.113.7", "bob", 0);
@@ -419,10 +426,8 @@ fn an_instance_that_missed_an_unblock_does_not_undo_it() {
     assert_eq!(b.listed(), []);
 }
 
-#[test]
-fn an_unblock_by_a_clock_that_was_set_back_hides_nothing() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn an_unblock_by_a_clock_that_was_set_back_hides_nothing(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     // A server that was an hour ahead has given way to this one.
     let client = "ratelimit:{abuse}:203.0.113.7";
     let hour = || redis.cli(&["time"]).lines().next().unwrap().parse::<u64>().unwrap() + 3_600;
@@ -437,12 +442,11 @@ fn an_unblock_by_a_clock_that_was_set_back_hides_nothing() {
     assert_eq!(found["addresses"][0]["address"], "203.0.113.7");
 }
 
-#[test]
-fn clocks_that_differ_make_no_difference_to_an_unblock() {
+fn clocks_that_differ_make_no_difference_to_an_unblock(redis: &mut Deployment) {
     for ahead in [-50_000_000, 50_000_000] {
-        let redis = Redis::start();
-        let a = Instance::start(&redis, "a");
-        let wrong = Instance::start_as(&redis.url(), "wrong", ahead);
+        redis.each(&["FLUSHALL"]);
+        let a = Instance::start(redis, "a");
+        let wrong = Instance::start_as(redis.located(), "wrong", ahead);
         for address in ["203.0.113.7", "203.0.113.8"] {
             wrong.deny(address, "ann", 0);
         }
@@ -462,27 +466,23 @@ fn clocks_that_differ_make_no_difference_to_an_unblock() {
     }
 }
 
-#[test]
-fn a_restarted_instance_shows_its_earlier_records() {
-    let redis = Redis::start();
-    let before = Instance::start(&redis, "a1");
+fn a_restarted_instance_shows_its_earlier_records(redis: &mut Deployment) {
+    let before = Instance::start(redis, "a1");
     before.deny("203.0.113.7", "ann", 0);
     before.publish(1);
     drop(before);
-    let after = Instance::start(&redis, "a2");
+    let after = Instance::start(redis, "a2");
     after.lists(&[("203.0.113.7", 1)]);
     after.deny("203.0.113.7", "bob", 0);
     after.publish(1);
     assert_eq!(users(&after.evidence("203.0.113.7")), ["ann", "bob"]);
     // At once, even before the list is requested.
-    let other = Instance::start(&redis, "b");
+    let other = Instance::start(redis, "b");
     assert_eq!(other.evidence("203.0.113.7")["denied"], 2);
 }
 
-#[test]
-fn invalid_records_are_skipped() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn invalid_records_are_skipped(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
     let key = "ratelimit:{abuse}:203.0.113.7";
@@ -502,10 +502,10 @@ fn invalid_records_are_skipped() {
         ("long", with("padding", json!("x".repeat(300 << 10)))),
         ("forgotten", "soon".to_owned()),
     ] {
-        redis.cli_with(&["-x", "HSET", key, field], &value);
+        redis.server_of(key).cli_with(&["-x", "HSET", key, field], &value);
     }
     redis.cli(&["HSET", key, "later", &with("limit_of_a_later_build", json!(1))]);
-    redis.cli(&["ZADD", "ratelimit:{abuse}:changed", "9e18", "not an address", "inf", "203.0.113.9"]);
+    redis.cli(&["ZADD", CHANGED, "9e18", "not an address", "inf", "203.0.113.9"]);
     redis.cli(&["SET", "ratelimit:{abuse}:203.0.113.9", "not a hash"]);
     b.lists(&[("203.0.113.7", 2)]);
     assert_eq!(users(&b.evidence("203.0.113.7")), ["ann"], "both report the same request");
@@ -515,46 +515,43 @@ fn invalid_records_are_skipped() {
     a.deny("203.0.113.9", "ann", 0);
     a.publish(1);
     eventually("it is listed", || b.listed().len() == 2);
-    redis.cli(&["SET", "ratelimit:{abuse}:changed", "not a sorted set"]);
+    redis.cli(&["SET", CHANGED, "not a sorted set"]);
     a.deny("203.0.113.10", "ann", 0);
     a.publish(1);
     eventually("it is listed", || b.listed().len() == 3);
-    all_expire(&redis);
+    all_expire(redis);
 }
 
-#[test]
-fn a_failed_publication_is_repeated() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn a_failed_publication_is_repeated(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     a.deny("203.0.113.7", "ann", 0);
-    redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    // More than there are.
+    redis.each(&["CONFIG", "SET", "min-replicas-to-write", "9"]);
     assert!(a.try_publish().is_err());
     a.deny("203.0.113.7", "ann", 0);
     a.deny("203.0.113.8", "ann", 0);
     assert!(a.try_publish().is_err());
-    redis.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    redis.each(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
     // As it does after it was restarted.
-    redis.cli(&["SCRIPT", "FLUSH"]);
+    redis.each(&["SCRIPT", "FLUSH"]);
     a.publish(2);
     b.lists(&[("203.0.113.7", 2), ("203.0.113.8", 1)]);
 
-    redis.cli(&["FLUSHALL"]);
-    let fresh = Instance::start(&redis, "c");
+    redis.each(&["FLUSHALL"]);
+    let fresh = Instance::start(redis, "c");
     fresh.lists(&[]);
     a.registry.republish_all(a.clock.now());
     a.publish(2);
     fresh.lists(&[("203.0.113.7", 2), ("203.0.113.8", 1)]);
 }
 
-#[test]
-fn while_redis_is_down_an_instance_shows_its_own_records() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn while_redis_is_down_an_instance_shows_its_own_records(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
     b.lists(&[("203.0.113.7", 1)]);
     b.deny("203.0.113.8", "bob", 0);
-    redis.cli(&["CLIENT", "PAUSE", "600000", "ALL"]);
+    redis.each(&["CLIENT", "PAUSE", "600000", "ALL"]);
     // It hangs, and then it is gone.
     for _ in 0..2 {
         b.lists(&[("203.0.113.7", 1), ("203.0.113.8", 1)]);
@@ -562,16 +559,14 @@ fn while_redis_is_down_an_instance_shows_its_own_records() {
     assert_eq!(b.evidence("203.0.113.8")["denied"], 1);
     assert_eq!(b.ask("DELETE", "/v1/blocked/203.0.113.8").status, 503);
     assert_eq!(b.evidence("203.0.113.8")["denied"], 1, "what the others would bring back is not forgotten");
-    drop(redis);
+    redis.kill();
     assert_eq!(b.evidence("203.0.113.7")["denied"], 1);
     b.lists(&[("203.0.113.7", 1), ("203.0.113.8", 1)]);
     assert!(b.try_publish().is_err());
 }
 
-#[test]
-fn many_clients_are_read_in_pages() {
-    let redis = Redis::start();
-    let [a, b] = ["a", "b"].map(|id| Instance::start(&redis, id));
+fn many_clients_are_read_in_pages(redis: &mut Deployment) {
+    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     for n in 0..700 {
         a.deny(&format!("10.0.{}.{}", n / 256, n % 256), "ann", 0);
     }
@@ -579,10 +574,8 @@ fn many_clients_are_read_in_pages() {
     eventually("all are listed", || b.listed().len() == 700);
 }
 
-#[test]
-fn redis_holds_a_bounded_number_of_instances_and_clients() {
-    let redis = Redis::start();
-    let a = Instance::start(&redis, "a");
+fn redis_holds_a_bounded_number_of_instances_and_clients(redis: &mut Deployment) {
+    let a = Instance::start(redis, "a");
     let fill = "for n = 1, 100005 do
         local address = string.format('10.0.%d.%d', n / 256, n % 256)
         redis.call('ZADD', KEYS[1], ARGV[1] + n, address)
@@ -593,7 +586,7 @@ fn redis_holds_a_bounded_number_of_instances_and_clients() {
         redis.call('HSET', 'ratelimit:{abuse}:203.0.113.7', 'instance-' .. n, '{\"last\":' .. (n + 5) % 256 .. '}')
     end";
     let lately = (a.clock.now() - 60_000_000).to_string();
-    redis.cli(&["EVAL", fill, "1", "ratelimit:{abuse}:changed", &lately]);
+    redis.cli(&["EVAL", fill, "1", CHANGED, &lately]);
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
     assert_eq!(redis.cli(&["ZCARD", "ratelimit:{abuse}:changed"]), "100000");
@@ -602,14 +595,17 @@ fn redis_holds_a_bounded_number_of_instances_and_clients() {
     assert!(exists("10.0.0.7") && exists("203.0.113.7"));
     assert_eq!(redis.cli(&["HLEN", "ratelimit:{abuse}:203.0.113.7"]), "256");
     assert_eq!(redis.cli(&["HEXISTS", "ratelimit:{abuse}:203.0.113.7", "instance-251"]), "0");
-    all_expire(&redis);
+    all_expire(redis);
 }
 
 #[test]
 fn either_protocol_will_do() {
     let redis = Redis::start();
     let [old, new] = ["resp2", "resp3"]
-        .map(|protocol| Instance::start_as(&format!("{}/?protocol={protocol}", redis.url()), protocol, 0));
+        .map(|protocol| (format!("{}/?protocol={protocol}", redis.url()), protocol))
+        .map(|(url, protocol)| {
+            Instance::start_as(model::RedisTopology::Url(model::Secret::new(url)), protocol, 0)
+        });
     old.deny("203.0.113.7", "ann", 0);
     old.publish(1);
     new.deny("203.0.113.7", "bob", 0);

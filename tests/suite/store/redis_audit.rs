@@ -10,20 +10,33 @@ use tollgate::{
     store::redis::Topology,
     telemetry::{
         Events,
-        metrics::{Metrics, StoreFacts},
+        metrics::{Metrics, NodeRole, StoreFacts},
     },
 };
 
 use crate::{
     config::environment::Environment,
-    harness::{Config, Origin, Redis, Tollgate, eventually, get},
+    harness::{
+        Config, Deployment, Origin, Redis, Tollgate, Topology as Deployed, eventually, get, on_each_topology,
+        on_topologies,
+    },
 };
+
+on_each_topology!(what_is_set_while_it_runs_is_noticed, warnings_are_in_the_status_and_once_in_the_log,);
+
+// The nodes of a cluster would have to evict at the same time.
+on_topologies!([server sentinel] a_server_that_evicts_is_reported_as_long_as_it_does);
 
 /// The least that a configuration says.
 const SMALLEST: &str = "
 upstreams: { origin: { endpoints: [\"http://127.0.0.1:1\"] } }
 routes: [{ path: /*, upstream: origin }]
 ";
+
+/// One server.
+pub(crate) fn by_url(url: &str) -> model::RedisTopology {
+    model::RedisTopology::Url(model::Secret::new(url))
+}
 
 /// Settings of a server that there is nothing to say of.
 pub(crate) const AS_IT_SHOULD_BE: [&str; 4] = ["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"];
@@ -35,13 +48,13 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn start(url: &str, prefix: &str) -> Self {
+    pub(crate) fn start(redis: model::RedisTopology, prefix: &str) -> Self {
         let config = model::Redis {
             timeout: Duration::from_secs(5),
             connections: 1,
             prefix: prefix.to_owned(),
             breaker: model::Breaker { failures: 5, retry_after: Duration::from_millis(100) },
-            ..model::Redis::at(model::Secret::new(url))
+            ..model::Redis::new(redis)
         };
         let instances = Arc::new(Instances::default());
         let instance = format!("{:016x}", fastrand::u64(..));
@@ -85,12 +98,16 @@ impl Watched {
         self.said()
     }
 
-    /// Waits until exactly this is said, a word of each warning.
+    /// Waits until exactly this is said of each server with keys, a word of each warning.
     #[track_caller]
     fn says(&self, words: &[&str]) {
         eventually(&format!("{words:?} is said"), || {
-            let said = self.said();
-            said.len() == words.len() && said.iter().zip(words).all(|(said, word)| said.contains(word))
+            let (facts, said) = ((self.facts)(), self.said());
+            let servers =
+                facts.nodes.iter().filter(|node| node.role == Some(NodeRole::Primary)).count().max(1);
+            let of_each = words.iter().cycle();
+            said.len() == servers * words.len()
+                && said.iter().zip(of_each).all(|(said, word)| said.contains(word))
         });
     }
 }
@@ -109,27 +126,25 @@ pub(crate) fn warnings(tollgate: &Tollgate) -> Vec<String> {
     serde_json::from_value(warnings).unwrap()
 }
 
-fn limited(origin: &Origin, redis: &Redis) -> Tollgate {
+fn limited(origin: &Origin, redis: &Deployment) -> Tollgate {
     let rest = format!(
-        "store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
+        "store: {{ redis: {{ {}, timeout: 5s }} }}
 policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 100/1h }} }}
 ",
-        redis.url()
+        redis.settings()
     );
     Tollgate::start(Config::new(&[origin.address], &rest).with_policy("per-ip"))
 }
 
-fn counts_in(redis: &Redis, tollgate: &Tollgate) {
+fn counts_in(redis: &Deployment, tollgate: &Tollgate) {
     eventually("it counts in Redis", || {
         assert_eq!(get(tollgate.address, "/", &[]).status, 200);
         redis.keys().iter().any(|key| key.contains("{ip:"))
     });
 }
 
-#[test]
-fn what_is_set_while_it_runs_is_noticed() {
-    let redis = Redis::start();
-    let watched = Watched::start(&redis.url(), "app");
+fn what_is_set_while_it_runs_is_noticed(redis: &Deployment) {
+    let watched = Watched::start(redis.located(), "app");
     watched.says(&["maxmemory is not set"]);
     for (name, value, said) in [
         ("maxmemory", "64mb", ["is noeviction"].as_slice()),
@@ -139,13 +154,9 @@ fn what_is_set_while_it_runs_is_noticed() {
         ("maxmemory", "0", &["maxmemory is not set"]),
         ("maxmemory", "64mb", &[]),
     ] {
-        assert_eq!(redis.cli(&["config", "set", name, value]), "OK");
+        redis.each(&["config", "set", name, value]);
         watched.says(said);
     }
-    assert_eq!(redis.cli(&["replicaof", "127.0.0.1", "1"]), "OK");
-    watched.says(&["the server is a read-only replica"]);
-    assert_eq!(redis.cli(&["replicaof", "no", "one"]), "OK");
-    watched.says(&[]);
     assert_eq!(
         redis.keys(),
         ["app:instances", "app:{app:instances}:introductions"],
@@ -153,37 +164,47 @@ fn what_is_set_while_it_runs_is_noticed() {
     );
 }
 
-#[test]
-fn warnings_are_in_the_status_and_once_in_the_log() {
-    let (origin, redis) = (Origin::ok(), Redis::start());
-    let tollgate = limited(&origin, &redis);
-    let logged = |word: &str| tollgate.log().iter().filter(|line| line.contains(word)).count();
+fn warnings_are_in_the_status_and_once_in_the_log(redis: &Deployment) {
+    let (origin, servers) = (Origin::ok(), redis.primaries().len());
+    let tollgate = limited(&origin, redis);
     let reconnect = || {
-        let before = redis.cli(&["client", "list"]);
-        redis.cli(&["client", "kill", "type", "normal"]);
+        // Heartbeats are scripts. They are with one server.
+        let server = redis.server_of("ratelimit:instances");
+        let before = server.cli(&["client", "list"]);
+        redis.each(&["client", "kill", "type", "normal"]);
         eventually("it is back", || {
-            let now = redis.cli(&["client", "list"]);
+            let now = server.cli(&["client", "list"]);
             now != before && now.lines().filter(|line| line.contains("cmd=evalsha")).count() > 0
         });
     };
-    eventually("it is told", || warnings(&tollgate).iter().any(|warning| warning.contains("maxmemory")));
+    let told =
+        || warnings(&tollgate).iter().filter(|warning| warning.contains("maxmemory is not set")).count();
+    eventually("it is told of each", || told() == servers);
     for _ in 0..3 {
         reconnect();
     }
-    assert_eq!(warnings(&tollgate).len(), 1);
-    assert_eq!(logged("WARN Redis: maxmemory is not set"), 1, "{:#?}", tollgate.log());
-    redis.cli(&["config", "set", "maxmemory", "64mb"]);
-    redis.cli(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
+    assert_eq!(warnings(&tollgate).len(), servers);
+    let count_of = |word: &str| {
+        let log = tollgate.log();
+        log.iter().filter(|line| line.contains(word) && line.contains("maxmemory is not set")).count()
+    };
+    assert_eq!(count_of("WARN Redis"), servers, "{:#?}", tollgate.log());
+    redis.each(&["config", "set", "maxmemory", "64mb"]);
+    redis.each(&["config", "set", "maxmemory-policy", "volatile-ttl"]);
     reconnect();
     eventually("it is told no longer", || warnings(&tollgate).is_empty());
-    assert_eq!(logged("INFO Redis, resolved: maxmemory is not set"), 1, "{:#?}", tollgate.log());
-    assert_eq!(logged("WARN Redis: maxmemory is not set"), 1);
-    assert_eq!(logged("rediss://"), 0, "a connection that broke says nothing of TLS");
+    assert_eq!(count_of("INFO Redis"), servers, "{:#?}", tollgate.log());
+    assert_eq!(count_of("WARN Redis"), servers);
+    assert!(
+        !tollgate.log().iter().any(|line| line.contains("rediss://")),
+        "a connection that broke says nothing of TLS"
+    );
 }
 
+/// Sentinels would take another server, and a node of a cluster refuses REPLICAOF.
 #[test]
 fn a_server_that_is_made_a_replica_is_named_and_nothing_waits_for_it() {
-    let (origin, redis) = (Origin::ok(), Redis::with(&AS_IT_SHOULD_BE));
+    let (origin, redis) = (Origin::ok(), Deployed::Server.with(&AS_IT_SHOULD_BE));
     let tollgate = limited(&origin, &redis);
     counts_in(&redis, &tollgate);
     eventually("there is nothing to say", || warnings(&tollgate).is_empty());
@@ -196,6 +217,7 @@ fn a_server_that_is_made_a_replica_is_named_and_nothing_waits_for_it() {
     eventually("it is told no longer", || warnings(&tollgate).is_empty());
 }
 
+/// Sentinels and the nodes of a cluster need these commands of each other, or we to start them.
 #[test]
 fn a_server_that_hides_what_it_is_serves_all_the_same() {
     let origin = Origin::ok();
@@ -204,7 +226,7 @@ fn a_server_that_hides_what_it_is_serves_all_the_same() {
         (&["--rename-command", "SCAN", "hidden"], "does not know SCAN"),
         (&["--rename-command", "CONFIG", "", "--rename-command", "KEYS", ""], ""),
     ] {
-        let redis = Redis::with(&[AS_IT_SHOULD_BE.as_slice(), arguments].concat());
+        let redis = Deployed::Server.with(&[AS_IT_SHOULD_BE.as_slice(), arguments].concat());
         let tollgate = limited(&origin, &redis);
         // Without SCAN, keys can't be listed.
         eventually("it counts in Redis", || {
@@ -220,13 +242,12 @@ fn a_server_that_hides_what_it_is_serves_all_the_same() {
 #[test]
 fn a_node_of_a_cluster_is_named() {
     let redis = Redis::with(&[AS_IT_SHOULD_BE.as_slice(), &["--cluster-enabled", "yes"]].concat());
-    Watched::start(&redis.url(), "app").says(&["a node of a Redis Cluster"]);
+    Watched::start(by_url(&redis.url()), "app").says(&["a node of a Redis Cluster"]);
 }
 
-#[test]
-fn a_server_that_evicts_is_reported_as_long_as_it_does() {
-    let redis = Redis::with(&["--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl"]);
-    let watched = Watched::start(&redis.url(), "app");
+fn a_server_that_evicts_is_reported_as_long_as_it_does(redis: &Deployment) {
+    redis.each(&["config", "set", "maxmemory", "64mb", "maxmemory-policy", "volatile-ttl"]);
+    let watched = Watched::start(redis.located(), "app");
     assert_eq!(watched.audited(), [""; 0]);
     // Half of what is there already has to go.
     redis.cli(&[
@@ -236,8 +257,8 @@ fn a_server_that_evicts_is_reported_as_long_as_it_does() {
     ]);
     let used = redis.cli(&["eval", "return redis.call('INFO', 'memory'):match('used_memory:(%d+)')", "0"]);
     let used: u64 = used.trim_matches('"').parse().unwrap();
-    redis.cli(&["config", "set", "maxmemory", &(used - 1_000_000).to_string()]);
+    redis.each(&["config", "set", "maxmemory", &(used - 1_000_000).to_string()]);
     watched.says(&["Redis evicts keys", "90 % of maxmemory"]);
-    redis.cli(&["config", "set", "maxmemory", "64mb"]);
+    redis.each(&["config", "set", "maxmemory", "64mb"]);
     watched.says(&[]);
 }

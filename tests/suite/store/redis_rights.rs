@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::redis_audit::{AS_IT_SHOULD_BE, Watched, warnings};
+use super::redis_audit::{AS_IT_SHOULD_BE, Watched, by_url, warnings};
 use crate::harness::{Client, Config, Deployment, Origin, Redis, Tollgate, eventually, get, on_topologies};
 
 const PASSWORD: &str = "CHANGE-ME";
@@ -188,7 +188,7 @@ fn a_command_that_is_missing_is_named() {
     let commands: Vec<_> =
         rules().iter().filter_map(|rule| Some(rule.strip_prefix('+')?.to_owned())).collect();
     assert!(commands.len() > 20, "{commands:?}");
-    let look = || Watched::start(&url(&redis, PASSWORD), "ratelimit").audited();
+    let look = || Watched::start(by_url(&url(&redis, PASSWORD)), "ratelimit").audited();
     assert_eq!(look(), [""; 0]);
     for command in &commands {
         let name = command.to_uppercase().replace('|', " ");
@@ -220,7 +220,7 @@ fn a_command_that_is_missing_is_named() {
 #[test]
 fn keys_and_channels_that_are_missing_are_named() {
     let redis = restricted();
-    let look = || Watched::start(&url(&redis, PASSWORD), "ratelimit").audited();
+    let look = || Watched::start(by_url(&url(&redis, PASSWORD)), "ratelimit").audited();
     allow(&redis, &["resetkeys", "~other:*"]);
     let said = look();
     assert!(

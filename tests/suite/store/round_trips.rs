@@ -11,7 +11,7 @@ use tollgate::{
 };
 
 use super::conformance::{MINUTE, policy, single_check};
-use crate::harness::{Cluster, Config, Origin, Redis, Relay, Tollgate, eventually, get};
+use crate::harness::{Config, Origin, Redis, Relay, Tollgate, Topology, eventually, get};
 
 /// Of a decision; the round trip takes most of it.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -56,12 +56,8 @@ routes: [{{ path: /*, upstream: origin, policies: [wide] }}]
 fn the_nodes_of_a_cluster_are_asked_in_rounds() {
     const CLIENTS: usize = 48;
     const ROUNDS: usize = 100;
-    let cluster = Cluster::start();
-    let nodes = cluster.nodes.iter().map(|node| model::Secret::new(node.url())).collect();
-    let config = model::Redis {
-        timeout: Duration::from_secs(20),
-        ..model::Redis::new(model::RedisTopology::Cluster(model::Cluster { nodes, is_strict: false }))
-    };
+    let cluster = Topology::Cluster.start();
+    let config = model::Redis { timeout: Duration::from_secs(20), ..model::Redis::new(cluster.located()) };
     let policy = policy("wide", Algorithm::FixedWindow, &[(1_000, MINUTE)]);
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).unwrap();
     runtime.block_on(async {
@@ -81,7 +77,7 @@ fn the_nodes_of_a_cluster_are_asked_in_rounds() {
         let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
         calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
     };
-    let calls: usize = cluster.primaries().into_iter().map(|node| calls(&cluster.nodes[node])).sum();
+    let calls: usize = cluster.primaries().into_iter().map(calls).sum();
     // A round needs a call to each node.
     assert!((3 * ROUNDS..4 * ROUNDS).contains(&calls), "{calls} calls for {} decisions", CLIENTS * ROUNDS);
 }

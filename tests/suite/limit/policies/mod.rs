@@ -10,7 +10,7 @@ mod leases;
 mod replies;
 mod shadow;
 
-use crate::harness::{Config, Deployment, Origin, Tollgate};
+use crate::harness::{Config, Deployment, Origin, Tollgate, on_each_store};
 
 /// Before `origin`, with all of `policies` (lines of YAML) applied to everything; limits are in memory, or in Redis.
 /// `rest` is YAML for the top level.
@@ -47,37 +47,6 @@ routes:
         names.join(", "),
     )))
 }
-
-/// Tests on each store: `on_each_store!(a, b)` runs `fn a(redis: Option<&Deployment>)` as the tests `a::memory`,
-/// `a::server`, `a::sentinel` and `a::cluster`.
-macro_rules! on_each_store {
-    ($($test:ident),* $(,)?) => {
-        $(
-            mod $test {
-                #[test]
-                fn memory() {
-                    super::$test(None);
-                }
-
-                #[test]
-                fn server() {
-                    super::$test(Some(&$crate::harness::Topology::Server.start()));
-                }
-
-                #[test]
-                fn sentinel() {
-                    super::$test(Some(&$crate::harness::Topology::Sentinel.start()));
-                }
-
-                #[test]
-                fn cluster() {
-                    super::$test(Some(&$crate::harness::Topology::Cluster.start()));
-                }
-            }
-        )*
-    };
-}
-use on_each_store;
 
 /// Users are not verified.
 pub(super) const ANYONE: &str = "user: [{ header: x-user-id, from: anyone }]\n";

@@ -22,7 +22,7 @@ use super::{
     harness::{START, member_check},
     policy,
 };
-use crate::harness::{Deployment, MASTER, Redis, Topology};
+use crate::harness::{Deployment, Redis, Topology};
 
 /// A Redis that all tests on its topology share. Never dropped, and ends with this process.
 pub(crate) trait Deployed {
@@ -87,33 +87,21 @@ pub(crate) struct Place {
 impl Place {
     fn new<D: Deployed>(clock: Arc<ManualClock>) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let mut located = D::deployment().located();
+        if let model::RedisTopology::Cluster(cluster) = &mut located {
+            cluster.is_strict = D::IS_STRICT;
+        }
         let config = model::Redis {
             // Many threads on few cores: it is not the time that is tested.
             timeout: Duration::from_secs(20),
             connections: 1,
             prefix: format!("test{}", NUMBERS.fetch_add(1, Ordering::Relaxed)),
-            ..model::Redis::new(located(D::deployment(), D::IS_STRICT))
+            ..model::Redis::new(located)
         };
         let topology = redis::Topology::open(&config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(topology.learn()).expect("it says where its keys are");
         Self { topology, config, clock }
-    }
-}
-
-fn located(deployment: &Deployment, is_strict: bool) -> model::RedisTopology {
-    let urls = |servers: &[Redis]| servers.iter().map(|server| model::Secret::new(server.url())).collect();
-    match deployment {
-        Deployment::Server(redis) => model::RedisTopology::Url(model::Secret::new(redis.url())),
-        Deployment::Sentinel(redis) => model::RedisTopology::Sentinel(model::Sentinel {
-            master: MASTER.to_owned(),
-            nodes: urls(&redis.sentinels),
-            user: None,
-            password: None,
-        }),
-        Deployment::Cluster(redis) => {
-            model::RedisTopology::Cluster(model::Cluster { nodes: urls(&redis.nodes), is_strict })
-        }
     }
 }
 
