@@ -12,7 +12,7 @@ use crate::{
     config::model::{self, Config, UserSource},
     identity::Verifier,
     limit::Policy,
-    listener::{TlsContext, TlsError},
+    listener::{SessionKeys, TlsContext, TlsError},
     proxy::{self, Rules},
     telemetry::metrics::Metrics,
     upstream::SharedUpstream,
@@ -72,6 +72,21 @@ impl Generation {
             metrics: metrics.worker(index),
             recorder: collector.recorder(),
         }
+    }
+
+    /// The keys of the TLS sessions of each listener, for a new process.
+    pub(super) fn session_keys(&self) -> Vec<SessionKeys> {
+        self.tls_listeners().map(|(listener, tls)| tls.session_keys(listener)).collect()
+    }
+
+    /// Goes on with the TLS sessions of an old process.
+    pub(super) fn continue_sessions(&self, sessions: &[SessionKeys]) {
+        self.tls_listeners().for_each(|(listener, tls)| tls.continue_sessions(listener, sessions));
+    }
+
+    fn tls_listeners(&self) -> impl Iterator<Item = (&model::Listener, &Arc<TlsContext>)> {
+        let listeners = self.config.listeners.iter().zip(&self.tls);
+        listeners.filter_map(|(listener, tls)| Some((listener, tls.as_ref()?)))
     }
 
     /// Adds the state of its endpoints to the metrics.

@@ -22,7 +22,7 @@ use crate::{
     config::model::{AccessLogFormat, Config, ListenAddress},
     identity::UnusableKeys,
     limit::{Policy, PolicyIds},
-    listener::{BindError, BoundListener, ListeningSockets, SocketRole, TlsContexts, TlsError},
+    listener::{BindError, BoundListener, ListeningSockets, SessionKeys, SocketRole, TlsContexts, TlsError},
     proxy::WorkerParts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
@@ -65,12 +65,17 @@ pub enum StartError {
     Thread(#[from] io::Error),
 }
 
-/// Builds everything and starts it. An inherited socket is used instead of binding its address. The admin port shows the
-/// `warnings` about the configuration.
+/// Builds everything and starts it. An inherited socket is used instead of binding its address, and the TLS `sessions` of
+/// an old process go on. The admin port shows the `warnings` about the configuration.
 ///
 /// # Errors
 /// A port is in use, a file can't be opened, or a thread can't be started. Then no client was served.
-pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets) -> Result<App, StartError> {
+pub fn start(
+    config: Config,
+    warnings: Vec<String>,
+    inherited: InheritedSockets,
+    sessions: &[SessionKeys],
+) -> Result<App, StartError> {
     raise_descriptor_limit();
     let workers = workers::count(config.workers);
     let sockets = Sockets::bind(&config, workers, inherited)?;
@@ -78,6 +83,7 @@ pub fn start(config: Config, warnings: Vec<String>, inherited: InheritedSockets)
     let mut ids = PolicyIds::default();
     let policies: Arc<[Policy]> = ids.policies(config.policies.iter().map(Arc::as_ref)).into();
     let generation = Generation::new(config, policies, None)?;
+    generation.continue_sessions(sessions);
     let shared = Shared::new(&generation, metrics, warnings);
     let config = Arc::clone(&generation.config);
     let memory = stores::memory(&config, &shared);

@@ -9,7 +9,7 @@ mod shared;
 mod stores;
 mod workers;
 
-pub use crate::listener::{HANDOVER_VARIABLE, InheritedSockets, ListeningSockets};
+pub use crate::listener::{HANDOVER_VARIABLE, InheritedSockets, ListeningSockets, SessionKeys};
 pub use launch::{StartError, start};
 pub use reload::Loaded;
 pub use running::App;

@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use super::{reload::Reloader, workers::Workers};
 use crate::{
     admin::{self, AdminHandle, Readiness, ReloadRequest},
-    listener::{Lifecycle, ListeningSockets},
+    listener::{Lifecycle, ListeningSockets, SessionKeys},
     peers::Monitor,
     store::memory::MemoryStore,
     telemetry::{access_log::AccessLog, traces::Traces},
@@ -44,6 +44,11 @@ impl App {
     /// The address of the admin port.
     pub fn admin(&self) -> SocketAddr {
         self.admin.address()
+    }
+
+    /// The keys of TLS sessions, for a new process that takes over.
+    pub fn session_keys(&self) -> Vec<SessionKeys> {
+        self.reloader.generation.session_keys()
     }
 
     /// Open client connections.

@@ -55,9 +55,10 @@ pub(super) fn run(args: &Args) -> ExitCode {
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
+    let sessions = succession.old_process.sessions();
     // The same file, wherever the process may be by then.
     let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
-    let start = || app::start(config, warnings, inherited);
+    let start = || app::start(config, warnings, inherited, &sessions);
     let load = || load(&path).map_err(|errors| to_configuration_errors(&errors));
     serve_until_signal(start, load, succession)
 }
@@ -137,7 +138,7 @@ async fn serve(
                 (None, Err(reason)) => tracing::error!("SIGUSR2: can't hand over to a new process: {reason}"),
                 (None, Ok(program)) => {
                     tracing::info!(program = %program.path().display(), "SIGUSR2: starting a new process");
-                    match Handover::begin(program, app.listening_sockets()) {
+                    match Handover::begin(program, app.listening_sockets(), &app.session_keys()) {
                         Ok(started) => {
                             handover = Some(started);
                             manager.reloading();

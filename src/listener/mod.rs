@@ -22,4 +22,4 @@ pub use inherited::InheritedSockets;
 pub use liveness::{LivenessMonitor, WorkerLiveness};
 pub use run::{Lifecycle, ListeningSocket, run};
 pub use socket::{BindError, BoundListener};
-pub use tls::{CertificateFacts, TlsContext, TlsContexts, TlsError};
+pub use tls::{CertificateFacts, SessionKeys, TlsContext, TlsContexts, TlsError};

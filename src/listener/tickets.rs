@@ -13,6 +13,7 @@ use aws_lc_rs::{
 };
 use parking_lot::RwLock;
 use rustls::server::ProducesTickets;
+use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 /// A key makes tickets for this long, and reads them for as long again.
@@ -35,7 +36,6 @@ struct Keys {
 
 struct Key {
     name: [u8; NAME_LEN],
-    #[expect(dead_code, reason = "until a new process is given the keys")]
     secret: Zeroizing<[u8; SECRET_LEN]>,
     cipher: RandomizedNonceKey,
     since: Instant,
@@ -61,6 +61,15 @@ impl Key {
     }
 }
 
+/// A key, for a new process that goes on with the sessions of this one. Whoever has it can read their traffic.
+#[derive(Serialize, Deserialize)]
+pub struct TicketKey {
+    name: [u8; NAME_LEN],
+    secret: Zeroizing<[u8; SECRET_LEN]>,
+    /// In seconds.
+    age: u64,
+}
+
 impl Tickets {
     /// With a new key.
     ///
@@ -68,6 +77,30 @@ impl Tickets {
     /// The system has no random numbers.
     pub(super) fn new() -> Result<Self, Unspecified> {
         Ok(Self { keys: RwLock::new(Keys { current: Key::generate()?, previous: None }) })
+    }
+
+    /// The keys, the newest first.
+    pub(super) fn export(&self) -> Vec<TicketKey> {
+        let keys = self.keys.read();
+        let all = [Some(&keys.current), keys.previous.as_ref()].into_iter().flatten();
+        all.map(|Key { name, secret, since, .. }| TicketKey {
+            name: *name,
+            secret: secret.clone(),
+            age: since.elapsed().as_secs(),
+        })
+        .collect()
+    }
+
+    /// Goes on with the keys of another process, in the order of [`Tickets::export`]. What is no key is left out.
+    pub(super) fn import(&self, keys: &[TicketKey]) {
+        let keys = keys.iter().filter_map(|TicketKey { name, secret, age }| {
+            let since = Instant::now().checked_sub(Duration::from_secs(*age))?;
+            Key::new(*name, secret.clone(), since).ok()
+        });
+        let mut keys = keys.fuse();
+        if let Some(current) = keys.next() {
+            *self.keys.write() = Keys { current, previous: keys.next() };
+        }
     }
 
     /// Replaces the key when it is due.
@@ -155,6 +188,22 @@ mod tests {
         tickets.rotate(Instant::now() + 2 * ROTATION);
         assert_eq!(tickets.decrypt(&first), None);
         assert_eq!(tickets.decrypt(&second).unwrap(), b"session");
+    }
+
+    #[test]
+    fn another_process_goes_on_with_the_keys() {
+        let (one, other) = (Tickets::new().unwrap(), Tickets::new().unwrap());
+        let first = one.encrypt(b"session").unwrap();
+        one.rotate(Instant::now() + ROTATION);
+        let second = one.encrypt(b"session").unwrap();
+        let sent = serde_json::to_string(&one.export()).unwrap();
+        other.import(&serde_json::from_str::<Vec<TicketKey>>(&sent).unwrap());
+        for ticket in [first, second, one.encrypt(b"session").unwrap()] {
+            assert_eq!(other.decrypt(&ticket).unwrap(), b"session");
+        }
+        assert_eq!(one.decrypt(&other.encrypt(b"session").unwrap()).unwrap(), b"session");
+        other.import(&[]);
+        assert!(one.decrypt(&other.encrypt(b"session").unwrap()).is_some());
     }
 
     #[test]

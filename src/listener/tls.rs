@@ -12,10 +12,12 @@ use rustls::{
     sign::CertifiedKey,
     version::{TLS12, TLS13},
 };
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use super::tickets::Tickets;
+use super::tickets::{TicketKey, Tickets};
 use crate::{
-    config::model::{self, TlsVersion},
+    config::model::{self, Listener, TlsVersion},
     tls::{self, Certificate, CertificateError, PemError},
     watched_file::WatchedFile,
 };
@@ -124,6 +126,26 @@ impl TlsContext {
             .collect()
     }
 
+    /// The keys of its sessions, for a new process. `listener`: the listener that it is of.
+    pub fn session_keys(&self, listener: &Listener) -> SessionKeys {
+        SessionKeys {
+            listener: listener_name(listener),
+            client_ca: self.files.lock().client_ca.as_ref().map(digest),
+            keys: self.current.read().tickets.export(),
+        }
+    }
+
+    /// Goes on with the sessions that an old process has begun on `listener`, unless it asked clients for other
+    /// certificates.
+    pub fn continue_sessions(&self, listener: &Listener, sessions: &[SessionKeys]) {
+        let client_ca = self.files.lock().client_ca.as_ref().map(digest);
+        let name = listener_name(listener);
+        let same = |of: &&SessionKeys| of.listener == name && of.client_ca == client_ca;
+        if let Some(SessionKeys { keys, .. }) = sessions.iter().find(same) {
+            self.current.read().tickets.import(keys);
+        }
+    }
+
     /// Reads the files that have changed. What can't be used is logged, and changes nothing. Blocks: not for a worker's
     /// thread.
     pub fn reload_changed_files(&self) {
@@ -159,6 +181,25 @@ impl TlsContext {
         }
         Ok(any)
     }
+}
+
+/// The keys of a listener's sessions, for a new process. Secret.
+#[derive(Serialize, Deserialize)]
+pub struct SessionKeys {
+    /// Its addresses as they are configured.
+    listener: String,
+    /// A hash of the authorities of clients' certificates.
+    client_ca: Option<String>,
+    keys: Vec<TicketKey>,
+}
+
+fn listener_name(listener: &Listener) -> String {
+    listener.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// SHA-256, in hexadecimal digits.
+fn digest(file: &WatchedFile) -> String {
+    Sha256::digest(file.bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn new_tickets() -> Result<Arc<Tickets>, TlsError> {

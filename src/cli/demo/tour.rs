@@ -155,7 +155,7 @@ impl From<io::Error> for DemoError {
 fn tour() -> Result<(app::App, SocketAddr), DemoError> {
     let origin = origin::start()?;
     let config = configuration(origin).map_err(DemoError::Configuration)?;
-    let app = app::start(config, Vec::new(), app::InheritedSockets::none()).map_err(DemoError::Start)?;
+    let app = app::start(config, Vec::new(), app::InheritedSockets::none(), &[]).map_err(DemoError::Start)?;
     let (proxy, admin) = (app.addresses[0], app.admin());
 
     print_line(format_args!(

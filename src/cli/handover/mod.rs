@@ -15,6 +15,8 @@ pub(super) use new_process::{Handover, HandoverError, NewProcess};
 pub(super) use old_process::OldProcess;
 use program::Program;
 
+/// From the old process to the new one, first of all: the keys of TLS sessions follow, as JSON.
+const SESSIONS: &str = "sessions: ";
 /// From one process to the other: clients are served.
 const READY: &str = "ready";
 /// Why the new process can't serve; the reason follows.

@@ -1,7 +1,12 @@
 //! The old process' side: the process that it has started, until that serves or has failed.
 
 use std::{
-    env, io, os::unix::net::UnixStream as StdStream, path::PathBuf, pin::Pin, process::ExitStatus,
+    env,
+    io::{self, Write},
+    os::unix::net::UnixStream as StdStream,
+    path::PathBuf,
+    pin::Pin,
+    process::ExitStatus,
     time::Duration,
 };
 
@@ -16,9 +21,10 @@ use tokio::{
     process::{Child, Command},
     time::timeout,
 };
+use zeroize::Zeroizing;
 
-use super::{FAILED, Program, READY, TAKE_OVER};
-use crate::app::{HANDOVER_VARIABLE, ListeningSockets};
+use super::{FAILED, Program, READY, SESSIONS, TAKE_OVER};
+use crate::app::{HANDOVER_VARIABLE, ListeningSockets, SessionKeys};
 
 /// How long the new process may take until it serves.
 const START: Duration = Duration::from_secs(30);
@@ -26,6 +32,8 @@ const START: Duration = Duration::from_secs(30);
 const LAST_WORDS: Duration = Duration::from_millis(100);
 /// The longest line that is read from it, in bytes.
 const LINE: u64 = 16 << 10;
+/// The longest line of keys of TLS sessions, in bytes: some 100 listeners.
+const MAX_SESSIONS: usize = 64 << 10;
 /// The first inherited descriptor (sd_listen_fds(3)).
 const FIRST_DESCRIPTOR: i32 = 3;
 /// Variables that were for this process alone. Without WATCHDOG_PID the watchdog holds for whoever reads it.
@@ -57,16 +65,18 @@ pub(in crate::cli) struct Handover {
 }
 
 impl Handover {
-    /// Starts `program` with all `sockets`. Needs a runtime.
+    /// Starts `program` with all `sockets`, and the keys of TLS `sessions`. Needs a runtime.
     ///
     /// # Errors
     /// It can't be started.
     pub(in crate::cli) fn begin(
         program: &Program,
         sockets: &ListeningSockets,
+        sessions: &[SessionKeys],
     ) -> Result<Self, HandoverError> {
         let (ours, theirs) = StdStream::pair()?;
         ours.set_nonblocking(true)?;
+        send_sessions(&ours, sessions)?;
         let (sockets, description) = sockets.duplicate()?;
         let mut command = program.command();
         for name in NOT_INHERITED {
@@ -124,6 +134,17 @@ impl NewProcess {
             tracing::warn!("can't have the new process reload its configuration: {error}");
         }
     }
+}
+
+/// Leaves the keys for the new process to read. They pass through no file and no environment, which others could read.
+fn send_sessions(mut channel: &StdStream, sessions: &[SessionKeys]) -> io::Result<()> {
+    let line = Zeroizing::new(format!("{SESSIONS}{}\n", serde_json::to_string(sessions)?));
+    // What the connection holds without a reader.
+    if line.len() <= MAX_SESSIONS {
+        return channel.write_all(line.as_bytes());
+    }
+    tracing::warn!("too many listeners have TLS: the new process can't go on with their sessions");
+    channel.write_all(format!("{SESSIONS}[]\n").as_bytes())
 }
 
 /// 30 seconds, unless `TOLLGATE_HANDOVER_TIMEOUT_MS` says otherwise, which is there for tests.

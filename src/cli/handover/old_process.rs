@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use super::{FAILED, READY, TAKE_OVER};
+use zeroize::Zeroizing;
+
+use super::{FAILED, READY, SESSIONS, TAKE_OVER};
+use crate::app::SessionKeys;
 
 /// How long the old process may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -29,6 +32,22 @@ impl OldProcess {
 
     pub(in crate::cli) fn is_there(&self) -> bool {
         self.0.is_some()
+    }
+
+    /// The keys of its TLS sessions. To be called first, and once.
+    pub(in crate::cli) fn sessions(&self) -> Vec<SessionKeys> {
+        let Some(channel) = &self.0 else { return Vec::new() };
+        read_line(channel)
+            .map_err(|error| error.to_string())
+            .and_then(|line| {
+                let line = Zeroizing::new(line);
+                let sessions = line.strip_prefix(SESSIONS).ok_or("the old process has not sent them")?;
+                serde_json::from_str(sessions).map_err(|error| error.to_string())
+            })
+            .unwrap_or_else(|error| {
+                tracing::warn!("can't go on with the TLS sessions of the old process: {error}");
+                Vec::new()
+            })
     }
 
     /// Says why this process can't serve, so that the old one goes on.
@@ -56,11 +75,16 @@ impl OldProcess {
 }
 
 fn exchange(mut channel: &UnixStream) -> io::Result<String> {
-    channel.set_read_timeout(Some(ANSWER))?;
     writeln!(channel, "{READY}")?;
-    let mut answer = String::new();
-    BufReader::new(channel).read_line(&mut answer)?;
-    Ok(answer)
+    read_line(channel)
+}
+
+/// The next line. Nothing is sent behind it before it is answered.
+fn read_line(channel: &UnixStream) -> io::Result<String> {
+    channel.set_read_timeout(Some(ANSWER))?;
+    let mut line = String::new();
+    BufReader::new(channel).read_line(&mut line)?;
+    Ok(line)
 }
 
 #[cfg(test)]

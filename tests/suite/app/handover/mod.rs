@@ -3,6 +3,7 @@
 mod failures;
 mod kept;
 mod service_manager;
+mod tls_sessions;
 mod under_load;
 
 use std::{
