@@ -197,6 +197,10 @@ async fn message(child: &mut Child, channel: &mut BufReader<UnixStream>) -> Resu
     }
 }
 
+/// A process that ends without having read the keys resets the connection: that is its end, too.
 async fn read_line(channel: &mut BufReader<UnixStream>, line: &mut String) -> io::Result<usize> {
-    (&mut *channel).take(LINE).read_line(line).await
+    match (&mut *channel).take(LINE).read_line(line).await {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(0),
+        read => read,
+    }
 }
