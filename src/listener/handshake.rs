@@ -174,7 +174,9 @@ fn handshake_error(error: &io::Error, unknown: Option<String>) -> OpeningError {
             | PeerIncompatible::Tls12NotOffered
             | PeerIncompatible::Tls12NotOfferedOrEnabled
             | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
-            | PeerIncompatible::ServerDoesNotSupportTls12Or13,
+            | PeerIncompatible::ServerDoesNotSupportTls12Or13
+            // TLS 1.1 has no such extension, and rustls looks for it before it looks at the version.
+            | PeerIncompatible::SignatureAlgorithmsExtensionRequired,
         )) => HandshakeFailure::NoSharedVersion,
         Some(Error::PeerIncompatible(_)) => HandshakeFailure::NoSharedParameters,
         Some(Error::InvalidCertificate(_) | Error::NoCertificatesPresented) => {

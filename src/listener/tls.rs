@@ -272,7 +272,8 @@ impl CurrentTls {
             }
         };
         let mut config = builder.with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // A client of HTTP/1.0 may name it (`curl --http1.0` does), and is refused if nothing it names is known.
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::clone(&tickets) as Arc<_>;
         Ok(Self { config: Arc::new(config), certificates, tickets })

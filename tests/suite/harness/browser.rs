@@ -28,11 +28,16 @@ pub struct Browser {
 impl Browser {
     /// A new one, with nothing of any other in it, on the pages of `admin`.
     pub fn open(admin: SocketAddr, path: &str) -> Self {
+        Self::open_at(&format!("http://{admin}"), path, &[])
+    }
+
+    /// Likewise on those of `origin`, such as `https://localhost:8443`, with more arguments for Chromium.
+    pub fn open_at(origin: &str, path: &str, arguments: &[&str]) -> Self {
         // It takes the port of one address family, and ends if somebody has that of the other.
         let (driver, port) = (0..10).find_map(|_| driver()).expect("chromedriver says where it listens");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let arguments =
-            ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--lang=en"];
+        let own = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--lang=en"];
+        let arguments = [&own, arguments].concat();
         let capabilities = json!({
             "goog:chromeOptions": {"args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"},
@@ -42,8 +47,7 @@ impl Browser {
             builder.capabilities(capabilities.as_object().unwrap().clone());
             builder.connect(&format!("http://127.0.0.1:{port}")).await.unwrap()
         });
-        let browser =
-            Self { runtime, client: Some(client), origin: format!("http://{admin}"), _driver: driver };
+        let browser = Self { runtime, client: Some(client), origin: origin.to_owned(), _driver: driver };
         browser.go(path);
         browser
     }

@@ -72,6 +72,8 @@ fn params(name: &str, hosts: &[&str]) -> CertificateParams {
     let mut params = CertificateParams::new(hosts).unwrap();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
+    // Strict clients, such as Python 3.13, demand it (RFC 5280, 4.2.1.1).
+    params.use_authority_key_identifier_extension = true;
     params
 }
 

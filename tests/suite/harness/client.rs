@@ -1,7 +1,7 @@
 //! A client that sends exactly the bytes of a test, and reads answers strictly.
 
 use std::{
-    io::{self, Write},
+    io::{self, Read, Write},
     net::{IpAddr, SocketAddr, TcpStream},
 };
 
@@ -10,11 +10,13 @@ use super::{
     http_reader::{Framing, HttpReader, field, fields, framing},
 };
 
-/// One connection.
-pub struct Client {
-    /// The socket, for what has no method here.
-    pub stream: TcpStream,
-    reader: HttpReader,
+/// One connection, over a socket or over TLS.
+pub struct Client<S = TcpStream> {
+    /// What it is on, for what has no method here.
+    pub stream: S,
+    /// The Host of its requests.
+    pub(super) host: String,
+    pub(super) reader: HttpReader,
 }
 
 /// An answer, read to its end.
@@ -92,14 +94,15 @@ impl Client {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, reader: HttpReader::default() }
+        let host = stream.peer_addr().unwrap().to_string();
+        Self { stream, host, reader: HttpReader::default() }
     }
 
     /// GET / over a connection of its own, where there may be no answer.
     pub fn try_get(address: SocketAddr) -> io::Result<Reply> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut client = Self { stream, reader: HttpReader::default() };
+        let mut client = Self { stream, host: address.to_string(), reader: HttpReader::default() };
         client.stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")?;
         client.try_reply()
     }
@@ -114,10 +117,49 @@ impl Client {
         Self::over(socket.into())
     }
 
+    /// Sends no more, but still reads.
+    #[track_caller]
+    pub fn finish(&mut self) -> &mut Self {
+        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
+        self
+    }
+
+    /// Breaks the connection with a RST.
+    #[track_caller]
+    pub fn reset(self) {
+        socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    }
+
+    /// Whether an answer has begun to come, or the connection has ended.
+    pub fn has_something_to_read(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Waits until the proxy has read all that was sent: nothing is left in its socket's queue.
+    pub fn wait_until_read(&self) {
+        let (near, far) = (self.stream.local_addr().unwrap(), self.stream.peer_addr().unwrap());
+        let hex = |address: SocketAddr| format!(":{:04X}", address.port());
+        eventually("the proxy reads", || {
+            // proc(5), net/tcp: local address, remote address, state, tx_queue:rx_queue.
+            std::fs::read_to_string("/proc/net/tcp").unwrap().lines().any(|line| {
+                let words: Vec<_> = line.split_whitespace().collect();
+                words[1].ends_with(&hex(far))
+                    && words[2].ends_with(&hex(near))
+                    && words[4].ends_with(":00000000")
+            })
+        });
+    }
+}
+
+impl<S: Read + Write> Client<S> {
     /// Sends these bytes.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> &mut Self {
         self.stream.write_all(bytes.as_ref()).unwrap();
+        self.stream.flush().unwrap();
         self
     }
 
@@ -126,7 +168,7 @@ impl Client {
     pub fn request(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            head.push_str(&format!("host: {}\r\n", self.stream.peer_addr().unwrap()));
+            head.push_str(&format!("host: {}\r\n", self.host));
         }
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
@@ -212,19 +254,6 @@ impl Client {
         self.reader.take(&mut self.stream, length)
     }
 
-    /// Sends no more, but still reads.
-    #[track_caller]
-    pub fn finish(&mut self) -> &mut Self {
-        self.stream.shutdown(std::net::Shutdown::Write).unwrap();
-        self
-    }
-
-    /// Breaks the connection with a RST.
-    #[track_caller]
-    pub fn reset(self) {
-        socket2::SockRef::from(&self.stream).set_linger(Some(std::time::Duration::ZERO)).unwrap();
-    }
-
     /// Whether the proxy closes the connection in order, rather than with a RST; waits for it.
     pub fn closed_in_order(&mut self) -> bool {
         loop {
@@ -234,29 +263,6 @@ impl Client {
                 Err(_) => return false,
             }
         }
-    }
-
-    /// Whether an answer has begun to come, or the connection has ended.
-    pub fn has_something_to_read(&self) -> bool {
-        self.stream.set_nonblocking(true).unwrap();
-        let peeked = self.stream.peek(&mut [0]);
-        self.stream.set_nonblocking(false).unwrap();
-        !peeked.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
-    }
-
-    /// Waits until the proxy has read all that was sent: nothing is left in its socket's queue.
-    pub fn wait_until_read(&self) {
-        let (near, far) = (self.stream.local_addr().unwrap(), self.stream.peer_addr().unwrap());
-        let hex = |address: SocketAddr| format!(":{:04X}", address.port());
-        eventually("the proxy reads", || {
-            // proc(5), net/tcp: local address, remote address, state, tx_queue:rx_queue.
-            std::fs::read_to_string("/proc/net/tcp").unwrap().lines().any(|line| {
-                let words: Vec<_> = line.split_whitespace().collect();
-                words[1].ends_with(&hex(far))
-                    && words[2].ends_with(&hex(near))
-                    && words[4].ends_with(":00000000")
-            })
-        });
     }
 
     /// Whatever still comes until the proxy closes the connection.

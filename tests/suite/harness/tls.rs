@@ -8,11 +8,20 @@ use std::{
 };
 
 use rustls::{
-    ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned,
+    ClientConfig, ClientConnection, ConfigBuilder, HandshakeKind, RootCertStore, StreamOwned,
+    SupportedProtocolVersion, WantsVerifier,
+    crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs::default_provider},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    version::{TLS12, TLS13},
 };
 
-use super::{Authority, Issued, PATIENCE};
+use super::{Authority, Client, Issued, PATIENCE, Reply, http_reader::HttpReader};
+
+/// The versions that a client may speak, and their names in metrics.
+pub const TLS_VERSIONS: [(&str, &SupportedProtocolVersion); 2] = [("1.2", &TLS12), ("1.3", &TLS13)];
+
+/// A client of HTTP over TLS.
+pub type HttpsClient = Client<StreamOwned<ClientConnection, TcpStream>>;
 
 /// What the connections of one client have in common: whom it trusts, its certificate, its sessions.
 #[derive(Clone)]
@@ -28,13 +37,49 @@ impl TlsConnector {
         Self(Arc::new(config.with_no_client_auth()))
     }
 
+    /// The same, and speaks this version alone.
+    pub fn speaking(authority: &Authority, version: &'static SupportedProtocolVersion) -> Self {
+        let config = ClientConfig::builder_with_protocol_versions(&[version]);
+        Self(Arc::new(config.with_root_certificates(roots(authority)).with_no_client_auth()))
+    }
+
+    /// Likewise TLS 1.3 with these groups alone.
+    pub fn offering(authority: &Authority, groups: &[&'static dyn SupportedKxGroup]) -> Self {
+        let provider = CryptoProvider { kx_groups: groups.to_vec(), ..default_provider() };
+        let config = ClientConfig::builder_with_provider(Arc::new(provider));
+        let config = config.with_protocol_versions(&[&TLS13]).unwrap();
+        Self(Arc::new(config.with_root_certificates(roots(authority)).with_no_client_auth()))
+    }
+
     /// It shows the certificate `own` to a server that asks for one.
     pub fn with_certificate(authority: &Authority, own: &Issued) -> Self {
+        Self::identified(ClientConfig::builder(), authority, own)
+    }
+
+    /// The same, and speaks this version alone.
+    pub fn with_certificate_speaking(
+        authority: &Authority,
+        own: &Issued,
+        version: &'static SupportedProtocolVersion,
+    ) -> Self {
+        Self::identified(ClientConfig::builder_with_protocol_versions(&[version]), authority, own)
+    }
+
+    fn identified(
+        builder: ConfigBuilder<ClientConfig, WantsVerifier>,
+        authority: &Authority,
+        own: &Issued,
+    ) -> Self {
         let chain =
             CertificateDer::pem_slice_iter(&fs::read(&own.cert).unwrap()).collect::<Result<_, _>>().unwrap();
         let key = PrivateKeyDer::from_pem_slice(&fs::read(&own.key).unwrap()).unwrap();
-        let config = ClientConfig::builder().with_root_certificates(roots(authority));
+        let config = builder.with_root_certificates(roots(authority));
         Self(Arc::new(config.with_client_auth_cert(chain, key).unwrap()))
+    }
+
+    /// What it shakes hands with.
+    pub fn config(&self) -> &Arc<ClientConfig> {
+        &self.0
     }
 
     /// Connects and shakes hands.
@@ -56,10 +101,33 @@ impl TlsConnector {
     }
 }
 
+impl From<ClientConfig> for TlsConnector {
+    fn from(config: ClientConfig) -> Self {
+        Self(Arc::new(config))
+    }
+}
+
+impl HttpsClient {
+    /// A request, where there may be no answer.
+    pub fn try_request(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Reply> {
+        let (host, length) = (&self.host, body.len());
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {length}\r\n\r\n");
+        self.stream.write_all(&[head.as_bytes(), body].concat())?;
+        self.stream.flush()?;
+        self.try_reply()
+    }
+}
+
 impl TlsClient {
     /// Whether the session of an earlier connection goes on.
     pub fn is_resumed(&self) -> bool {
         self.0.conn.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// For requests whose answers are read one by one.
+    pub fn into_http(self) -> HttpsClient {
+        let host = self.0.sock.peer_addr().unwrap().to_string();
+        Client { stream: self.0, host, reader: HttpReader::default() }
     }
 
     /// GET `path`, and everything that comes until the connection ends.
