@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{self, eventually, free_port, tollgate, tollgate_in};
+use crate::harness::{self, Authority, eventually, file_name, free_port, tollgate, tollgate_in};
 
 fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)
@@ -97,6 +97,48 @@ fn every_container_is_shut_in_watched_and_bounded() {
         let token = services["proxy"]["environment"]["TOLLGATE_ADMIN_TOKEN"].as_str().unwrap();
         assert!(token.starts_with("${TOLLGATE_ADMIN_TOKEN:?"), "{file}: {token}");
     }
+}
+
+#[test]
+fn https_is_served_as_compose_publishes_it() {
+    let authority = Authority::new("Authority of the tests");
+    let issued = authority.issue("server", &["localhost"]);
+    let file = deploy("proxy.tls.yaml");
+    let variables = [
+        ("TOLLGATE_ADMIN_TOKEN", "s3cret"),
+        ("CERTIFICATE", file_name(&issued.cert)),
+        ("CERTIFICATE_KEY", file_name(&issued.key)),
+    ];
+    let check = |variables: &[_]| tollgate_in(Path::new("."), variables, &["check", file_name(&file)]);
+    let ended = check(&variables);
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    // Without the variables, the files are those that compose.tls.yaml mounts.
+    let ended = check(&variables[..1]);
+    for name in ["/run/tls/tls.crt", "/run/tls/tls.key"] {
+        assert!(ended.stderr.contains(&format!(":-{name}}}` cannot be read")), "{}", ended.stderr);
+    }
+    let [tls, plain] = ["compose.tls.yaml", "compose.yaml"].map(compose);
+    let proxy = &tls["services"]["proxy"];
+    let volumes = texts(&proxy["volumes"]);
+    assert!(volumes.iter().any(|volume| volume.ends_with(":/run/tls:ro")), "{volumes:?}");
+    // It takes the place of the other configuration.
+    let configuration = volumes.iter().find_map(|volume| volume.strip_prefix("./proxy.tls.yaml:")).unwrap();
+    let replaced = texts(&plain["services"]["proxy"]["volumes"]);
+    assert!(replaced.contains(&format!("./proxy.yaml:{configuration}").as_str()), "{replaced:?}");
+    let configuration: Value = serde_yaml::from_str(&text("proxy.tls.yaml")).unwrap();
+    let listeners = configuration["listeners"].as_array().unwrap();
+    let port = |address: &Value| address.as_str().unwrap().rsplit(':').next().unwrap().to_owned();
+    let listening: Vec<_> = listeners.iter().map(|listener| port(&listener["address"])).collect();
+    let published = texts(&proxy["ports"]);
+    let expected: Vec<_> =
+        ["80", "443"].iter().zip(&listening).map(|(on, to)| format!("{on}:{to}")).collect();
+    assert_eq!(published, expected);
+    assert!(listeners[0]["tls"].is_null() && listeners[1]["redirect"].is_null());
+}
+
+/// The texts of a list.
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
 }
 
 /// The nodes of a cluster as `compose.cluster.yaml` starts them, and their addresses as `cluster` takes them.
