@@ -1,8 +1,8 @@
 //! A real Redis Cluster: three primaries with a replica each, which end with the test that started them.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{cell::RefCell, collections::BTreeSet, path::Path};
 
-use super::{Redis, eventually, free_port};
+use super::{Redis, Relay, eventually, free_port};
 
 /// Hash slots of a cluster.
 const SLOTS: u16 = 16_384;
@@ -13,6 +13,8 @@ pub struct Cluster {
     pub nodes: Vec<Redis>,
     ids: Vec<String>,
     arguments: Vec<String>,
+    /// Before each node, if clients and replicas are to go that way.
+    relays: Option<Vec<Relay>>,
 }
 
 /// The slot of a key: that of its hash tag, if it has one.
@@ -76,8 +78,18 @@ impl Cluster {
 
     /// With these settings of each node besides, as arguments of `redis-server`.
     pub fn with(arguments: &[&str]) -> Self {
+        Self::start_nodes(arguments, false)
+    }
+
+    /// Each node behind a relay, where clients and replicas are told that it is.
+    pub fn behind_relays() -> Self {
+        Self::start_nodes(&[], true)
+    }
+
+    fn start_nodes(arguments: &[&str], is_relayed: bool) -> Self {
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let mut cluster = Self { nodes: Vec::new(), ids: Vec::new(), arguments };
+        let relays = is_relayed.then(Vec::new);
+        let mut cluster = Self { nodes: Vec::new(), ids: Vec::new(), arguments, relays };
         for _ in 0..2 * PRIMARIES {
             cluster.launch();
         }
@@ -104,8 +116,14 @@ impl Cluster {
 
     /// Starts a node that knows nobody yet.
     fn launch(&mut self) {
-        let own = |_: &Path, _| {
+        let relay = RefCell::new(None);
+        let own = |_: &Path, port| {
             let bus = free_port().to_string();
+            let mut announced = Vec::new();
+            if self.relays.is_some() {
+                let relay = relay.borrow_mut().insert(Relay::to(port)).address.port();
+                announced = ["--cluster-announce-port".to_owned(), relay.to_string()].to_vec();
+            }
             let settings = [
                 ["--cluster-enabled", "yes"],
                 ["--cluster-port", &bus],
@@ -117,12 +135,20 @@ impl Cluster {
                 ["--cluster-allow-replica-migration", "no"],
                 ["--repl-diskless-sync-delay", "0"],
             ];
-            settings.concat().into_iter().map(str::to_owned).collect()
+            settings.concat().into_iter().map(str::to_owned).chain(announced).collect()
         };
         let arguments: Vec<_> = self.arguments.iter().map(String::as_str).collect();
         let node = Redis::with_each(own, &arguments);
         self.ids.push(node.cli(&["cluster", "myid"]));
         self.nodes.push(node);
+        if let Some((relays, relay)) = self.relays.as_mut().zip(relay.into_inner()) {
+            relays.push(relay);
+        }
+    }
+
+    /// What is before the nodes.
+    pub fn relays(&self) -> &[Relay] {
+        self.relays.as_deref().unwrap_or_default()
     }
 
     /// An empty primary joins. Its number.
@@ -173,8 +199,8 @@ impl Cluster {
 
     /// What stands in `store.redis`.
     pub fn settings(&self) -> String {
-        let nodes: Vec<_> =
-            self.nodes[..PRIMARIES].iter().map(|node| format!("\"{}\"", node.url())).collect();
+        let url = |node: usize| self.relays().get(node).map_or_else(|| self.nodes[node].url(), Relay::url);
+        let nodes: Vec<_> = (0..PRIMARIES).map(|node| format!("\"{}\"", url(node))).collect();
         let password = self.nodes[0].password().map(|password| format!(", password: \"{password}\""));
         format!("cluster: {{ nodes: [{}] }}{}", nodes.join(", "), password.unwrap_or_default())
     }

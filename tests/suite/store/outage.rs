@@ -9,13 +9,41 @@ use std::{
 
 use super::redis_audit::warnings;
 use crate::harness::{
-    Client, Config, Deployment, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, eventually, nobody,
-    on_each_topology,
+    Client, Cluster, Config, Deployment, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, Topology,
+    eventually, nobody, on_each_topology,
 };
 
 on_each_topology!(
     each_of_two_instances_admits_its_share,
     a_connection_that_was_closed_while_idle_fails_nobody,
+);
+
+/// Each on one server, and on a cluster whose nodes are all struck. Where Redis itself stops for longer than its node timeout,
+/// and behind Sentinel, another server takes over: `topologies.rs` tests that.
+macro_rules! on_server_and_cluster {
+    ($($test:ident),* $(,)?) => {
+        $(
+            mod $test {
+                #[test]
+                fn server() {
+                    super::$test(super::Site::server());
+                }
+
+                #[test]
+                fn cluster() {
+                    super::$test(super::Site::cluster());
+                }
+            }
+        )*
+    };
+}
+
+on_server_and_cluster!(
+    redis_forgets_its_scripts,
+    redis_is_slow,
+    redis_is_slow_but_not_too_slow,
+    the_way_to_redis_is_cut_without_a_word,
+    all_connections_are_reset,
 );
 
 /// What a decision may take, as it is by default.
@@ -102,42 +130,88 @@ struct Outage {
     back_after: Duration,
     /// Connections to Redis from its beginning until two seconds after.
     connections: usize,
+    /// How many there are.
+    servers: usize,
     opened: bool,
 }
 
-/// An instance under the load of 16 clients, behind a relay to a Redis, to which `strike` does something bad; after
-/// `lasts` `mend` takes it back.
+/// Servers behind relays: all are struck at once.
+struct Site {
+    redis: Deployment,
+    relays: Vec<Relay>,
+}
+
+impl Site {
+    fn server() -> (Self, String) {
+        let redis = Topology::Server.start();
+        let relay = Relay::to(redis.primaries()[0].port);
+        let settings = at(&relay.url());
+        (Self { redis, relays: vec![relay] }, settings)
+    }
+
+    fn cluster() -> (Self, String) {
+        let cluster = Cluster::behind_relays();
+        let settings = cluster.settings();
+        (Self { redis: Deployment::Cluster(cluster), relays: Vec::new() }, settings)
+    }
+
+    fn relays(&self) -> &[Relay] {
+        match &self.redis {
+            Deployment::Cluster(cluster) => cluster.relays(),
+            _ => &self.relays,
+        }
+    }
+
+    fn delay(&self, delay: Duration) {
+        self.relays().iter().for_each(|relay| relay.delay(delay));
+    }
+
+    fn stall(&self, stalled: bool) {
+        self.relays().iter().for_each(|relay| relay.stall(stalled));
+    }
+
+    fn refuse(&self, refusing: bool) {
+        self.relays().iter().for_each(|relay| relay.refuse(refusing));
+    }
+
+    fn connections(&self) -> usize {
+        self.relays().iter().map(Relay::connections).sum()
+    }
+}
+
+/// An instance under the load of 16 clients, to whose servers `strike` does something bad; after `lasts` `mend` takes it back.
 fn suffer(
+    site: (Site, String),
     what: &str,
     lasts: Duration,
-    strike: impl FnOnce(&mut Redis, &Relay),
-    mend: impl FnOnce(&mut Redis, &Relay),
+    strike: impl FnOnce(&mut Site),
+    mend: impl FnOnce(&mut Site),
 ) -> Outage {
-    suffer_with(TIMEOUT, what, lasts, strike, mend)
+    suffer_with(site, TIMEOUT, what, lasts, strike, mend)
 }
 
 fn suffer_with(
+    (mut site, settings): (Site, String),
     timeout: Duration,
     what: &str,
     lasts: Duration,
-    strike: impl FnOnce(&mut Redis, &Relay),
-    mend: impl FnOnce(&mut Redis, &Relay),
+    strike: impl FnOnce(&mut Site),
+    mend: impl FnOnce(&mut Site),
 ) -> Outage {
-    let (origin, mut redis) = (Origin::ok(), Redis::start());
-    let relay = Relay::to(redis.port);
-    let tollgate = instance_with(&origin, &at(&relay.url()), timeout);
+    let origin = Origin::ok();
+    let tollgate = instance_with(&origin, &settings, timeout);
     wait_for_the_store(&tollgate);
     let load = Load::start(&[tollgate.address], PATHS, 16, Duration::from_millis(4));
     thread::sleep(Duration::from_millis(500));
 
-    let (begun, connections) = (Instant::now(), relay.connections());
-    strike(&mut redis, &relay);
+    let (begun, connections) = (Instant::now(), site.connections());
+    strike(&mut site);
     let mut opened = false;
     while begun.elapsed() < lasts {
         opened |= breaker_is_open(&tollgate);
         thread::sleep(Duration::from_millis(20));
     }
-    mend(&mut redis, &relay);
+    mend(&mut site);
     let (ended, before) = (Instant::now(), by_store(&tollgate, "deny"));
     eventually("Redis decides again", || by_store(&tollgate, "deny") > before + 10.0);
     let back = Instant::now();
@@ -145,7 +219,7 @@ fn suffer_with(
     thread::sleep(Duration::from_millis(500));
     let settled = Instant::now();
     thread::sleep(Duration::from_millis(1_500));
-    let connections = relay.connections() - connections;
+    let connections = site.connections() - connections;
     let samples = load.stop();
 
     let between = |from: Instant, to: Instant| {
@@ -164,7 +238,7 @@ fn suffer_with(
     let after = between(settled, settled + Duration::from_secs(1));
     let refused = after.iter().filter(|sample| sample.status != 200).count();
     assert!(refused * 2 <= after.len(), "{what}: {refused} of {} refused after it", after.len());
-    Outage { during, back_after, connections, opened }
+    Outage { during, back_after, connections, servers: site.relays().len(), opened }
 }
 
 /// `local` and `allow` let pass; `deny` refuses with 503, and says when to come again.
@@ -189,7 +263,8 @@ impl Outage {
     /// monitor's two a second besides.
     #[track_caller]
     fn made_few_connections(&self, lasted: Duration) -> &Self {
-        let most = 2 * 2 * 4 + 3 * (lasted + self.back_after + Duration::from_secs(3)).as_secs() as usize;
+        let most = self.servers * 2 * 2 * 4
+            + self.servers * 3 * (lasted + self.back_after + Duration::from_secs(3)).as_secs() as usize;
         assert!(self.connections <= most, "{} connections, more than {most}", self.connections);
         self
     }
@@ -199,70 +274,69 @@ const LASTS: Duration = Duration::from_millis(2_500);
 
 #[test]
 fn redis_stops_where_it_stands() {
-    let outage = suffer("SIGSTOP", LASTS, |redis, _| redis.pause(), |redis, _| redis.resume());
+    let outage =
+        suffer(Site::server(), "SIGSTOP", LASTS, |site| site.redis.pause(), |site| site.redis.resume());
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
 }
 
 #[test]
 fn redis_is_killed_and_comes_back_empty() {
-    let outage = suffer("killed", LASTS, |redis, _| redis.kill(), |redis, _| redis.restart());
+    let outage =
+        suffer(Site::server(), "killed", LASTS, |site| site.redis.kill(), |site| site.redis.restart());
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
 }
 
 #[test]
 fn redis_is_restarted_at_once() {
-    let outage = suffer("restarted", Duration::from_millis(300), |redis, _| redis.restart(), |_, _| {});
+    let outage =
+        suffer(Site::server(), "restarted", Duration::from_millis(300), |site| site.redis.restart(), |_| {});
     outage.made_few_connections(Duration::from_secs(1));
 }
 
-#[test]
-fn redis_forgets_its_scripts() {
+fn redis_forgets_its_scripts(site: (Site, String)) {
     let outage = suffer_with(
+        site,
         PATIENT,
         "SCRIPT FLUSH",
         Duration::from_millis(500),
-        |redis, _| {
+        |site| {
             for _ in 0..20 {
-                assert_eq!(redis.cli(&["script", "flush"]), "OK");
+                site.redis.each(&["script", "flush"]);
             }
         },
-        |_, _| {},
+        |_| {},
     );
     assert!(!outage.opened);
     assert_eq!(outage.refused(), 0, "nothing ran, so it is sent again");
     assert_eq!(outage.connections, 0);
 }
 
-#[test]
-fn redis_is_slow() {
+fn redis_is_slow(site: (Site, String)) {
     let slow = Duration::from_millis(100);
     let outage =
-        suffer("slow by 100 ms", LASTS, |_, relay| relay.delay(slow), |_, relay| relay.delay(Duration::ZERO));
+        suffer(site, "slow by 100 ms", LASTS, |site| site.delay(slow), |site| site.delay(Duration::ZERO));
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
 }
 
-#[test]
-fn redis_is_slow_but_not_too_slow() {
+fn redis_is_slow_but_not_too_slow(site: (Site, String)) {
     let slow = Duration::from_millis(10);
     let outage =
-        suffer("slow by 10 ms", LASTS, |_, relay| relay.delay(slow), |_, relay| relay.delay(Duration::ZERO));
+        suffer(site, "slow by 10 ms", LASTS, |site| site.delay(slow), |site| site.delay(Duration::ZERO));
     let refused = outage.refused();
     assert!(refused * 2 <= outage.during.len(), "{refused} of {} refused", outage.during.len());
 }
 
-#[test]
-fn the_way_to_redis_is_cut_without_a_word() {
-    let outage = suffer("black hole", LASTS, |_, relay| relay.stall(true), |_, relay| relay.stall(false));
+fn the_way_to_redis_is_cut_without_a_word(site: (Site, String)) {
+    let outage = suffer(site, "black hole", LASTS, |site| site.stall(true), |site| site.stall(false));
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
 }
 
-#[test]
-fn all_connections_are_reset() {
-    let outage = suffer("reset", LASTS, |_, relay| relay.refuse(true), |_, relay| relay.refuse(false));
+fn all_connections_are_reset(site: (Site, String)) {
+    let outage = suffer(site, "reset", LASTS, |site| site.refuse(true), |site| site.refuse(false));
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
 }
@@ -270,10 +344,11 @@ fn all_connections_are_reset() {
 #[test]
 fn redis_makes_clients_wait() {
     let outage = suffer(
+        Site::server(),
         "CLIENT PAUSE",
         LASTS,
-        |redis, _| assert_eq!(redis.cli(&["client", "pause", "2500", "all"]), "OK"),
-        |_, _| {},
+        |site| assert_eq!(site.redis.cli(&["client", "pause", "2500", "all"]), "OK"),
+        |_| {},
     );
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
@@ -282,10 +357,11 @@ fn redis_makes_clients_wait() {
 #[test]
 fn redis_is_busy_with_something_else() {
     let outage = suffer(
+        Site::server(),
         "a script of 2 s",
         LASTS,
-        |redis, _| {
-            let port = redis.port.to_string();
+        |site| {
+            let port = site.redis.primaries()[0].port.to_string();
             // Its end is awaited by nobody: the server is asked to run it, and is busy.
             let script = "local t = redis.call('TIME') local e = t[1] * 1000 + t[2] / 1000 + 2000 \
                           repeat t = redis.call('TIME') until t[1] * 1000 + t[2] / 1000 > e";
@@ -295,7 +371,7 @@ fn redis_is_busy_with_something_else() {
                 .unwrap();
             thread::spawn(move || busy.wait());
         },
-        |_, _| {},
+        |_| {},
     );
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
@@ -434,10 +510,11 @@ fn a_server_that_becomes_a_replica_is_left_alone_until_it_is_a_master_again() {
     let master = nobody();
     let port = master.port().to_string();
     let outage = suffer(
+        Site::server(),
         "REPLICAOF",
         LASTS,
-        |redis, _| assert_eq!(redis.cli(&["replicaof", "127.0.0.1", &port]), "OK"),
-        |redis, _| assert_eq!(redis.cli(&["replicaof", "no", "one"]), "OK"),
+        |site| assert_eq!(site.redis.cli(&["replicaof", "127.0.0.1", &port]), "OK"),
+        |site| assert_eq!(site.redis.cli(&["replicaof", "no", "one"]), "OK"),
     );
     assert!(outage.opened && outage.refused() > 100, "{}", outage.refused());
     outage.made_few_connections(LASTS);
