@@ -1,7 +1,8 @@
 //! What a new configuration changes, and which changes need a restart.
 //!
 //! Two configurations are compared as trees of values ([`Config::values`]), key by key, so a new setting is compared like
-//! all the others. Policies, bans, upstreams and routes are compared by name, wherever they are in their lists.
+//! all the others. Policies, bans, upstreams and routes are compared by name, listeners by their addresses, wherever they
+//! are in their lists.
 
 use serde_json::{Map, Value};
 
@@ -48,8 +49,13 @@ fn without_restart(old: &Config, new: Config, has_access_log: bool) -> Config {
 
 /// The listeners in force, whose sockets are open, each with the settings that `new` has for its addresses.
 fn on_open_sockets(old: &[Listener], new: &[Listener]) -> Vec<Listener> {
-    let settings = |old: &Listener| new.iter().find(|new| new.addresses == old.addresses).cloned();
-    old.iter().map(|old| settings(old).unwrap_or_else(|| old.clone())).collect()
+    // Several may have port 0: each is taken once.
+    let mut new: Vec<&Listener> = new.iter().collect();
+    let settings = |old: &Listener| match new.iter().position(|new| new.addresses == old.addresses) {
+        Some(index) => new.remove(index).clone(),
+        None => old.clone(),
+    };
+    old.iter().map(settings).collect()
 }
 
 /// Lists whose items have names, and what one of them is called.
@@ -70,6 +76,7 @@ fn changes(old: &Config, new: &Config) -> Vec<String> {
     for (list, noun) in NAMED {
         compare_named(noun, items(&old_values, list), items(&new_values, list), &mut lines);
     }
+    compare_named("listener", &listeners(&old_values), &listeners(&new_values), &mut lines);
     if kept_names(&old_values, &new_values) != kept_names(&new_values, &old_values) {
         lines.push("routes: order changed".to_owned());
     }
@@ -150,6 +157,18 @@ fn items<'a>(values: &'a Value, list: &str) -> &'a [Value] {
     values.get(list).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
+/// The listeners, each with its addresses as its name.
+fn listeners(values: &Value) -> Vec<Value> {
+    let named = |listener: &Value| {
+        let mut settings = listener.as_object().cloned().unwrap_or_default();
+        // One without settings is its address alone.
+        let address = settings.remove("address").unwrap_or_else(|| listener.clone());
+        settings.insert("name".to_owned(), Value::String(written(&address)));
+        Value::Object(settings)
+    };
+    items(values, "listeners").iter().map(named).collect()
+}
+
 fn name(item: &Value) -> &str {
     item.get("name").and_then(Value::as_str).unwrap_or_default()
 }
@@ -166,7 +185,7 @@ fn kept_names<'a>(values: &'a Value, other: &Value) -> Vec<&'a str> {
 
 fn without_named(mut values: Value) -> Value {
     if let Value::Object(values) = &mut values {
-        for (list, _) in NAMED {
+        for list in NAMED.map(|(list, _)| list).into_iter().chain(["listeners"]) {
             values.remove(list);
         }
     }
@@ -210,8 +229,9 @@ mod tests {
     use super::*;
     use crate::{
         config::model::{
-            AccessLogFormat, Algorithm, BanKey, BanRule, Condition, DenialReply, HeaderFrom, KeyPart,
-            KeyRecipe, Mode, Policy, Rate, Redis, Secret, UserSource, Workers,
+            AccessLogFormat, Algorithm, BanKey, BanRule, CertificateFiles, ClientAuth, Condition,
+            DenialReply, HeaderFrom, Hsts, HttpsRedirect, KeyPart, KeyRecipe, ListenAddress, Mode, Policy,
+            Rate, Redis, Secret, Tls, TlsVersion, UserSource, Workers,
         },
         telemetry::testing,
     };
@@ -397,6 +417,100 @@ mod tests {
             ];
         });
         assert_eq!(lines, ["user: none → { from: anyone, header: x-user }, basic"]);
+    }
+
+    fn address(port: u16) -> ListenAddress {
+        ListenAddress::Tcp(([127, 0, 0, 1], port).into())
+    }
+
+    fn tls(certificates: &[&str]) -> Tls {
+        let files = |name: &&str| CertificateFiles {
+            cert: format!("{name}.pem").into(),
+            key: format!("{name}.key").into(),
+            names: Vec::new(),
+        };
+        Tls {
+            certificates: certificates.iter().map(files).collect(),
+            client_auth: None,
+            min_version: TlsVersion::V1_2,
+            hsts: None,
+        }
+    }
+
+    fn listener(port: u16, tls: Option<Tls>) -> Listener {
+        Listener { addresses: vec![address(port)], has_proxy_protocol: false, redirect: None, tls }
+    }
+
+    /// From a configuration with the listeners `old` to one with `new`.
+    fn listener_changes(old: Vec<Listener>, new: Vec<Listener>) -> (Config, Vec<String>, Vec<String>) {
+        let old = Config { listeners: old, ..testing::config() };
+        let new = Config { listeners: new, ..old.clone() };
+        let Difference { in_force, changed, needs_restart } = Difference::between(&old, &new, true);
+        (in_force, changed, needs_restart)
+    }
+
+    #[test]
+    fn settings_of_open_sockets_change_at_once() {
+        let old = vec![listener(443, Some(tls(&["a"]))), listener(80, None), listener(8080, None)];
+        let secured = Tls {
+            client_auth: Some(ClientAuth { ca: "ca.pem".into(), required: Some(403) }),
+            min_version: TlsVersion::V1_3,
+            hsts: Some(Hsts {
+                max_age: Duration::from_secs(3_600),
+                include_subdomains: true,
+                preload: false,
+            }),
+            ..tls(&["a", "b"])
+        };
+        let new = vec![
+            listener(443, Some(secured)),
+            Listener { redirect: Some(HttpsRedirect { port: 443 }), ..listener(80, None) },
+            Listener { has_proxy_protocol: true, ..listener(8080, Some(tls(&["a"]))) },
+        ];
+        let (in_force, changed, needs_restart) = listener_changes(old, new.clone());
+        assert_eq!(needs_restart, [""; 0]);
+        assert_eq!(in_force.listeners, new);
+        assert_eq!(
+            changed,
+            [
+                "listener 127.0.0.1:443: tls.certificates { cert: a.pem, key: a.key } → \
+                 { cert: a.pem, key: a.key }, { cert: b.pem, key: b.key }",
+                "listener 127.0.0.1:443: tls.min_version 1.2 → 1.3",
+                "listener 127.0.0.1:443: tls.client_auth none → { ca: ca.pem, required: 403 }",
+                "listener 127.0.0.1:443: tls.hsts none → { include_subdomains: true, max_age: 1h, preload: false }",
+                "listener 127.0.0.1:80: redirect none → { port: 443 }",
+                "listener 127.0.0.1:8080: proxy_protocol none → true",
+                "listener 127.0.0.1:8080: tls none → { certificates: [{ cert: a.pem, key: a.key }], min_version: 1.2 }",
+            ]
+        );
+    }
+
+    #[test]
+    fn tls_can_be_turned_off_on_an_open_socket() {
+        let (in_force, changed, needs_restart) =
+            listener_changes(vec![listener(443, Some(tls(&["a"])))], vec![listener(443, None)]);
+        assert_eq!((in_force.listeners[0].tls.as_ref(), needs_restart.len()), (None, 0));
+        let tls = "{ certificates: [{ cert: a.pem, key: a.key }], min_version: 1.2 }";
+        assert_eq!(changed, [format!("listener 127.0.0.1:443: tls {tls} → none")]);
+    }
+
+    #[test]
+    fn other_addresses_need_a_restart() {
+        let mut two = listener(80, None);
+        two.addresses.push(address(81));
+        let old = vec![listener(443, Some(tls(&["a"]))), listener(80, None)];
+        let (in_force, changed, needs_restart) =
+            listener_changes(old.clone(), vec![two, listener(443, Some(tls(&["b"])))]);
+        let certificates = "{ cert: a.pem, key: a.key } → { cert: b.pem, key: b.key }";
+        assert_eq!(changed, [format!("listener 127.0.0.1:443: tls.certificates {certificates}")]);
+        assert_eq!(
+            needs_restart,
+            ["listener 127.0.0.1:80: removed", "listener 127.0.0.1:80, 127.0.0.1:81: added"]
+        );
+        assert_eq!(in_force.listeners[1], old[1]);
+        // In another order, nothing is another.
+        let (_, changed, needs_restart) = listener_changes(old.clone(), old.into_iter().rev().collect());
+        assert_eq!((changed.len(), needs_restart.len()), (0, 0));
     }
 
     #[test]
