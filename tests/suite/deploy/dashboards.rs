@@ -15,7 +15,7 @@ use tollgate::{
 
 use crate::{
     config::environment::Environment,
-    harness::{Config, Origin, Redis, Tollgate, get, printed, program},
+    harness::{Authority, Config, Issued, Origin, Redis, Tollgate, file_name, get, printed, program},
 };
 
 /// The least that a configuration says.
@@ -31,13 +31,20 @@ fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)
 }
 
-/// A page with everything that may be on one: of a Tollgate that has a Redis, and has been asked.
+/// A page with everything that may be on one: of a Tollgate that has a Redis and speaks TLS, and has been asked.
 fn page() -> String {
     let (origin, redis) = (Origin::ok(), Redis::start());
+    let authority = Authority::new("an authority");
+    let Issued { cert, key } = authority.issue("server", &["api.example.com"]);
     let rest = format!(
-        "store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
+        "listeners:
+  - {{ address: \"127.0.0.1:0\" }}
+  - {{ address: \"127.0.0.1:0\", tls: {{ certificates: [{{ cert: \"{}\", key: \"{}\" }}] }} }}
+store: {{ redis: {{ url: \"{}\", timeout: 5s }} }}
 policies: {{ per-ip: {{ algorithm: sliding_log, key: ip, limit: 1/1h }} }}
 ",
+        file_name(&cert),
+        file_name(&key),
         redis.url()
     );
     let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("per-ip"));
@@ -245,7 +252,7 @@ fn promtool_finds_nothing_wrong_with_the_page() {
 fn promtool_takes_the_rules_and_their_test() {
     let promtool = || -> Command { program("promtool", "prometheus") };
     let rules = deploy("prometheus/rules.yaml");
-    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 17 rules"));
+    assert!(printed(promtool().args(["check", "rules"]).arg(rules)).contains("SUCCESS: 20 rules"));
     let tests = deploy("prometheus/rules_test.yaml");
     assert!(printed(promtool().args(["test", "rules"]).arg(tests)).contains("SUCCESS"));
     let scrape = deploy("prometheus/scrape.yaml");
