@@ -9,11 +9,10 @@
 //! | [`config`] | `proxy.yaml`, from its text to what it means |
 //! | [`app`] | builds, starts, reloads and ends everything |
 //! | [`listener`] | sockets, and the connections of clients on them |
-//! | [`tls`] | what a client proves in its TLS handshake |
 //! | [`proxy`] | a request, from its head to the end of the response |
 //! | [`router`] | the request target, and the route of a request |
 //! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
-//! | [`tls`] | certificates and private keys |
+//! | [`tls`] | certificates and private keys, and what a client proves in its TLS handshake |
 //! | [`watched_file`] | a file that is read again when it changes |
 //! | [`limit`] | policies, and the algorithms that decide |
 //! | [`store`] | where the state of limits is kept |

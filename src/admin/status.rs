@@ -1,19 +1,24 @@
 //! How the process stands.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use axum::{Json, extract::State};
 
 use super::{
     AdminState, ProcessFacts, ProcessPhase, StoreFactsSources,
     context::HandlerContext,
-    dto::{Configuration, SharedStore, Status, StoreNode, StoreStatus},
+    dto::{
+        ClientCa, Configuration, ListenerTls, ServedCertificate, SharedStore, Status, StoreNode, StoreStatus,
+    },
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
 use crate::telemetry::{
-    metrics::{MemoryFacts, NodeFacts, StoreFacts},
-    time::{format_duration, rfc3339},
+    metrics::{CertificateFacts, MemoryFacts, NodeFacts, StoreFacts, TlsFacts},
+    time::{format_duration, rfc3339, unix_micros},
 };
 
 /// Shows the status of the process: version, configuration, store and warnings.
@@ -32,7 +37,8 @@ pub(super) async fn status(State(context): State<Arc<HandlerContext>>, _: Query<
 pub(super) fn status_dto(state: &AdminState) -> Status {
     let config = state.active_config.snapshot();
     let ProcessFacts { listeners, workers, started } = &state.facts;
-    let uptime = state.clock.now().saturating_sub(*started).max(0);
+    let now = state.clock.now();
+    let uptime = now.saturating_sub(*started).max(0);
     let phase = state.readiness.phase();
     let (memory, shared) = state.store_facts.read();
     // Of the configuration, of the store that instances share, and what else was found since the start.
@@ -59,8 +65,46 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
         },
         workers: *workers,
         listeners: listeners.iter().map(ToString::to_string).collect(),
+        tls: state.metrics.tls().into_iter().map(|facts| listener_tls(facts, now)).collect(),
         warnings,
     }
+}
+
+/// `now` is the time in microseconds since the Unix epoch.
+fn listener_tls(facts: TlsFacts, now: i64) -> ListenerTls {
+    let now = UNIX_EPOCH + Duration::from_micros(u64::try_from(now).unwrap_or_default());
+    let TlsFacts { addresses, certificates, client_ca } = facts;
+    ListenerTls {
+        addresses,
+        certificates: certificates.into_iter().map(|served| certificate(served, now)).collect(),
+        client_ca: client_ca.map(|served| ClientCa {
+            file: served.file.display().to_string(),
+            loaded: time(served.loaded),
+            reload_error: served.reload_error,
+        }),
+    }
+}
+
+fn certificate(served: CertificateFacts, now: SystemTime) -> ServedCertificate {
+    let CertificateFacts { file, info, loaded, reload_error } = served;
+    ServedCertificate {
+        file: file.display().to_string(),
+        names: info.names.clone(),
+        subject: info.subject.clone(),
+        issuer: info.issuer.clone(),
+        key_type: info.key_type.clone(),
+        fingerprint: info.fingerprint.clone(),
+        not_before: time(info.not_before),
+        not_after: time(info.not_after),
+        state: info.validity(now).name().to_owned(),
+        days_left: info.days_left(now),
+        loaded: time(loaded),
+        reload_error,
+    }
+}
+
+fn time(time: SystemTime) -> String {
+    rfc3339(unix_micros(time))
 }
 
 impl StoreFactsSources {

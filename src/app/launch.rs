@@ -106,7 +106,7 @@ fn launch<F: StoreFactory>(
     stores: Stores<F>,
 ) -> Result<App, StartError> {
     let config = Arc::clone(&generation.config);
-    let addresses = sockets.addresses();
+    let (addresses, listeners) = (sockets.addresses(), sockets.by_listener());
     let telemetry = Telemetry::start(&config, &shared)?;
     let collector =
         Collector::spawn(Arc::clone(&shared.registry), shared.clock.clone(), Arc::clone(&shared.metrics))?;
@@ -125,6 +125,10 @@ fn launch<F: StoreFactory>(
 
     let tls = TlsContexts::new(generation.tls.clone());
     watch_certificates(&tls)?;
+    shared.metrics.watch_tls({
+        let (tls, addresses) = (tls.clone(), listeners);
+        move || tls.facts(&addresses)
+    });
     let limit = config.client_limits.connections;
     let workers = Workers::start(workers, sockets.clients, &tls, limit, |index| WorkerParts {
         index,
@@ -209,6 +213,18 @@ impl Sockets {
     /// The addresses where clients are served, with the actual ports.
     fn addresses(&self) -> Vec<SocketAddr> {
         self.clients.iter().map(|(_, bound)| bound.address).collect()
+    }
+
+    /// Those of each listener.
+    fn by_listener(&self) -> Vec<Vec<String>> {
+        let count = self.clients.iter().map(|(listener, _)| listener + 1).max().unwrap_or_default();
+        let mut listeners = vec![Vec::new(); count];
+        for (listener, bound) in &self.clients {
+            if let Some(addresses) = listeners.get_mut(*listener) {
+                addresses.push(bound.address.to_string());
+            }
+        }
+        listeners
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{print_error, report_config_errors};
-use crate::config;
+use crate::config::{self, Purpose};
 
 /// Arguments of `tollgate check`.
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    match config::load_with_warnings(&args.file) {
+    match config::load_with_warnings(&args.file, Purpose::Check) {
         Ok((config, warnings)) => {
             print_error(&warnings);
             // If stdout is closed, nobody reads it.

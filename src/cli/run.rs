@@ -22,7 +22,7 @@ use super::{
 use crate::{
     admin::{ReloadRequest, dto::ConfigurationError},
     app::{self, App, InheritedSockets, Loaded, StartError},
-    config::{self, Config},
+    config::{self, Config, Purpose},
     telemetry::log,
 };
 
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     // Before anything is opened.
     let mut inherited = InheritedSockets::from_environment();
     let succession = Succession::of_this_process(OldProcess::new(inherited.take_old_process()));
-    let (config, warnings) = match load(&args.config) {
+    let (config, warnings) = match load(&args.config, Purpose::Start) {
         Ok(loaded) => loaded,
         Err(errors) => {
             let errors_of = to_configuration_errors(&errors);
@@ -59,13 +59,13 @@ pub(super) fn run(args: &Args) -> ExitCode {
     // The same file, wherever the process may be by then.
     let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
     let start = || app::start(config, warnings, inherited, &sessions);
-    let load = || load(&path).map_err(|errors| to_configuration_errors(&errors));
+    let load = || load(&path, Purpose::Reload).map_err(|errors| to_configuration_errors(&errors));
     serve_until_signal(start, load, succession)
 }
 
 /// The configuration and its warnings.
-fn load(path: &Path) -> Result<(Config, Vec<String>), config::Errors> {
-    config::load_with_warnings(path).map(|(config, warnings)| (config, warnings.lines().collect()))
+fn load(path: &Path, purpose: Purpose) -> Result<(Config, Vec<String>), config::Errors> {
+    config::load_with_warnings(path, purpose).map(|(config, warnings)| (config, warnings.lines().collect()))
 }
 
 /// The errors as the admin API shows them.

@@ -9,7 +9,7 @@ use super::{
     format::{latency, uptime},
     terminal::{moment, printable, table},
 };
-use crate::admin::dto::{Status, StoreNode, StoreStatus};
+use crate::admin::dto::{ListenerTls, ServedCertificate, Status, StoreNode, StoreStatus};
 
 /// Show the version, configuration, store and warnings of a running Tollgate
 #[derive(Debug, Clone, clap::Args)]
@@ -42,10 +42,31 @@ fn text(status: &Status) -> String {
     for warning in &status.warnings {
         line("warning", warning);
     }
-    match status.store.nodes() {
-        [] => text,
-        nodes => format!("{text}\n{}", table(NODE_COLUMNS, nodes.iter().map(node_row))),
+    let mut add_table = |table: String| text.extend(["\n", &table]);
+    if !status.tls.is_empty() {
+        add_table(table(CERTIFICATE_COLUMNS, status.tls.iter().flat_map(certificate_rows)));
     }
+    if !status.store.nodes().is_empty() {
+        add_table(table(NODE_COLUMNS, status.store.nodes().iter().map(node_row)));
+    }
+    text
+}
+
+const CERTIFICATE_COLUMNS: [&str; 6] = ["LISTENER", "NAMES", "FILE", "EXPIRES", "DAYS LEFT", "STATE"];
+
+fn certificate_rows(tls: &ListenerTls) -> impl Iterator<Item = [String; 6]> {
+    let row = |served: &ServedCertificate| {
+        let failed = if served.reload_error.is_some() { ", not reloaded" } else { "" };
+        [
+            tls.addresses.join(", "),
+            served.names.join(", "),
+            served.file.clone(),
+            moment(&served.not_after),
+            served.days_left.map_or_else(|| "-".to_owned(), |days| days.to_string()),
+            format!("{}{failed}", served.state.replace('_', " ")),
+        ]
+    };
+    tls.certificates.iter().map(row)
 }
 
 const NODE_COLUMNS: [&str; 8] =

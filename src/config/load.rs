@@ -15,24 +15,36 @@ use super::{
 /// is noticed before it fills the memory.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
+/// What a configuration is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To find what is wrong with it, or soon will be.
+    Check,
+    /// To begin to serve. A certificate that has expired, or is not valid yet, is no error: to serve nobody because of one
+    /// of several would be worse, when a machine restarts at night.
+    Start,
+    /// To replace the one in force, which stays if anything is wrong.
+    Reload,
+}
+
 /// Reads the configuration at `path`, with `${…}` from the environment and from disk.
 ///
 /// # Errors
 /// The file cannot be read, or all errors in it.
 pub fn load(path: &Path) -> Result<Config, Errors> {
-    load_with_warnings(path).map(|(config, _)| config)
+    load_with_warnings(path, Purpose::Check).map(|(config, _)| config)
 }
 
 /// As [`load`], with warnings about settings that are valid but probably not intended.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_with_warnings(path: &Path) -> Result<(Config, Warnings), Errors> {
+pub fn load_with_warnings(path: &Path, purpose: Purpose) -> Result<(Config, Warnings), Errors> {
     let name = path.display().to_string();
     let text = read(path).map_err(|error| {
         Errors::new(&name, "", vec![Problem::of_file(format!("cannot be read: {error}"))])
     })?;
-    parse_with_warnings(&name, &text, &SystemLookup)
+    parse_for(&name, &text, &SystemLookup, purpose)
 }
 
 /// Reads a configuration from `text`; `file_name` is what errors call it.
@@ -53,10 +65,19 @@ pub fn parse_with_warnings(
     text: &str,
     lookup: &dyn Lookup,
 ) -> Result<(Config, Warnings), Errors> {
+    parse_for(file_name, text, lookup, Purpose::Check)
+}
+
+fn parse_for(
+    file_name: &str,
+    text: &str,
+    lookup: &dyn Lookup,
+    purpose: Purpose,
+) -> Result<(Config, Warnings), Errors> {
     // Some editors begin a file with a byte order mark. It is not part of the text.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let tree = yaml::parse(text).map_err(|problem| Errors::new(file_name, text, vec![problem]))?;
-    let context = ReadContext::new(lookup);
+    let context = ReadContext::new(lookup, purpose);
     for duplicate in tree.duplicates {
         context.report(duplicate);
     }

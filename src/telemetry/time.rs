@@ -1,5 +1,7 @@
 //! Times and durations as text.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use jiff::Timestamp;
 
 /// `2026-07-03T12:00:01.250Z` for microseconds since the Unix epoch, cut to milliseconds. Times out
@@ -7,6 +9,12 @@ use jiff::Timestamp;
 pub fn rfc3339(micros: i64) -> String {
     let time = Timestamp::from_microsecond(micros).unwrap_or_default();
     format!("{time:.3}")
+}
+
+/// Microseconds since the Unix epoch; 0 for earlier times.
+pub fn unix_micros(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// Microseconds as proxy.yaml writes durations, in the largest unit that is exact: `250ms`, `41s`,

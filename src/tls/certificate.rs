@@ -1,23 +1,14 @@
-//! A server's certificate with its private key: what it is good for, and until when.
+//! A server's certificate with its private key.
 
-use std::{
-    net::IpAddr,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::sync::Arc;
 
 use rustls::{
     crypto::aws_lc_rs::default_provider,
     pki_types::{CertificateDer, PrivateKeyDer},
     sign::CertifiedKey,
 };
-use x509_cert::{
-    certificate::{CertificateInner, Raw},
-    der::Decode,
-    ext::pkix::{SubjectAltName, name::GeneralName},
-};
 
-const DAY: u64 = 24 * 60 * 60;
+use super::certificate_info::{CertificateInfo, covers};
 
 /// Why a certificate can't be served: the end of a sentence that begins with its file, or with the file of the key where
 /// the error is the key's.
@@ -61,18 +52,15 @@ impl CertificateError {
     }
 }
 
-/// A certificate that can be served: it is valid now, names a host, and the key is its own.
+/// A certificate that can be served: it names a host, and the key is its own. It may have expired:
+/// [`CertificateInfo::check_validity`] tells.
 #[derive(Debug, Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
-    names: Vec<String>,
-    not_after: SystemTime,
+    info: Arc<CertificateInfo>,
 }
 
 impl Certificate {
-    /// Warnings begin this many days before a certificate expires.
-    pub const RENEWAL_DAYS: u64 = 14;
-
     /// Checks a `chain`, the server's own certificate first, and its private `key`. The certificate must have all of
     /// `names`.
     ///
@@ -84,21 +72,14 @@ impl Certificate {
         names: &[String],
     ) -> Result<Self, CertificateError> {
         let own = chain.first().ok_or(CertificateError::Damaged)?;
-        let (found, not_before, not_after) = read(own).ok_or(CertificateError::Damaged)?;
-        let now = SystemTime::now();
-        if now < not_before {
-            return Err(CertificateError::NotYetValid(date(not_before)));
-        }
-        if now > not_after {
-            return Err(CertificateError::Expired(date(not_after)));
-        }
-        if found.is_empty() {
+        let info = CertificateInfo::read(own).ok_or(CertificateError::Damaged)?;
+        if info.names.is_empty() {
             return Err(CertificateError::NoNames);
         }
-        if let Some(missing) = names.iter().find(|name| !covers(&found, name)) {
-            return Err(CertificateError::MissingName(missing.clone(), found.join(", ")));
+        if let Some(missing) = names.iter().find(|name| !covers(&info.names, name)) {
+            return Err(CertificateError::MissingName(missing.clone(), info.names.join(", ")));
         }
-        Ok(Self { key: Arc::new(certified_key(chain, key)?), names: found, not_after })
+        Ok(Self { key: Arc::new(certified_key(chain, key)?), info: Arc::new(info) })
     }
 
     /// The certificate, its chain and its key, for a handshake.
@@ -106,21 +87,9 @@ impl Certificate {
         &self.key
     }
 
-    /// The hosts that it is for, in lower case: DNS names, of which the first label may be `*`, and IP addresses. At
-    /// least one.
-    pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.names.iter()
-    }
-
-    /// When it expires.
-    pub fn not_after(&self) -> SystemTime {
-        self.not_after
-    }
-
-    /// Whole days until it expires. `None`: it has expired.
-    pub fn days_left(&self) -> Option<u64> {
-        let left = self.not_after.duration_since(SystemTime::now()).ok()?;
-        Some(left.as_secs() / DAY)
+    /// What it says of itself. It has at least one name.
+    pub fn info(&self) -> &Arc<CertificateInfo> {
+        &self.info
     }
 }
 
@@ -139,47 +108,48 @@ pub fn certified_key(
     })
 }
 
-/// Whether the present time is within the validity of `certificate`.
-pub fn is_valid_now(certificate: &CertificateDer<'_>) -> bool {
-    let now = SystemTime::now();
-    read(certificate).is_some_and(|(_, not_before, not_after)| (not_before..=not_after).contains(&now))
-}
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
 
-/// Names, begin and end of validity.
-fn read(certificate: &CertificateDer<'_>) -> Option<(Vec<String>, SystemTime, SystemTime)> {
-    let certificate = CertificateInner::<Raw>::from_der(certificate).ok()?;
-    let certificate = certificate.tbs_certificate();
-    let names = certificate.get_extension::<SubjectAltName>().ok()?;
-    let names = names.map_or_else(Vec::new, |(_, names)| names.0.iter().filter_map(host).collect());
-    let validity = certificate.validity();
-    let time = |since: Duration| SystemTime::UNIX_EPOCH.checked_add(since);
-    let (begin, end) = (validity.not_before.to_unix_duration(), validity.not_after.to_unix_duration());
-    Some((names, time(begin)?, time(end)?))
-}
+    use super::*;
 
-fn host(name: &GeneralName) -> Option<String> {
-    match name {
-        GeneralName::DnsName(name) => Some(name.as_str().to_ascii_lowercase()),
-        GeneralName::IpAddress(octets) => {
-            let octets = octets.as_bytes();
-            let address = <[u8; 4]>::try_from(octets)
-                .map(IpAddr::from)
-                .or_else(|_| <[u8; 16]>::try_from(octets).map(IpAddr::from));
-            address.ok().map(|address| address.to_string())
-        }
-        _ => None,
+    fn issue(names: &[&str]) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
+        (vec![certificate.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
     }
-}
 
-/// Whether one of `names` is `host`, or a wildcard for it. `host` may itself be a wildcard.
-fn covers(names: &[String], host: &str) -> bool {
-    let wildcard = host.split_once('.').map(|(_, parent)| format!("*.{parent}"));
-    names.iter().any(|name| name == host || wildcard.as_ref() == Some(name))
-}
+    fn error(names: &[&str], wanted: &[&str]) -> Option<CertificateError> {
+        let (chain, key) = issue(names);
+        let wanted: Vec<_> = wanted.iter().map(|&name| name.to_owned()).collect();
+        Certificate::new(chain, key, &wanted).err()
+    }
 
-/// The time, as `2026-11-22 07:30:00 UTC`.
-fn date(time: SystemTime) -> String {
-    let time = jiff::Timestamp::try_from(time).map(|time| time.strftime("%F %T UTC").to_string());
-    // Beyond the year 9999.
-    time.unwrap_or_else(|_| "a date beyond the year 9999".to_owned())
+    #[test]
+    fn it_must_have_the_names_that_are_wanted() {
+        let names = ["*.example.com", "192.0.2.7"];
+        assert_eq!(error(&names, &["a.example.com", "*.example.com", "192.0.2.7"]), None);
+        let missing = error(&names, &["a.example.com", "example.com"]);
+        let expected = ("example.com".to_owned(), "*.example.com, 192.0.2.7".to_owned());
+        assert_eq!(missing, Some(CertificateError::MissingName(expected.0, expected.1)));
+        assert_eq!(error(&[], &[]), Some(CertificateError::NoNames));
+    }
+
+    #[test]
+    fn its_key_must_be_its_own() {
+        let ((chain, _), (_, other)) = (issue(&["a"]), issue(&["a"]));
+        assert_eq!(Certificate::new(chain, other, &[]).err(), Some(CertificateError::KeyMismatch));
+        assert!(CertificateError::KeyMismatch.is_of_key() && !CertificateError::Damaged.is_of_key());
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_damaged() {
+        let (_, key) = issue(&["a"]);
+        let no_chain = Certificate::new(Vec::new(), key.clone_key(), &[]).err();
+        assert_eq!(no_chain, Some(CertificateError::Damaged));
+        let nonsense = vec![CertificateDer::from(vec![0x30, 0x00])];
+        assert_eq!(Certificate::new(nonsense, key, &[]).err(), Some(CertificateError::Damaged));
+    }
 }

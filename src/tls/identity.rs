@@ -1,6 +1,9 @@
 //! Who a client is by the certificate that it has proved to hold.
 
-use std::{fmt::Write, str::FromStr};
+use std::{
+    fmt::{Display, Write},
+    str::FromStr,
+};
 
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use sha2::{Digest, Sha256};
@@ -145,7 +148,8 @@ pub fn read_fingerprint(text: &str) -> Option<String> {
     is_sha256.then(|| digits.to_ascii_lowercase())
 }
 
-fn fingerprint(certificate: &[u8]) -> String {
+/// The SHA-256 of a certificate: 64 hexadecimal digits in lower case.
+pub(super) fn fingerprint(certificate: &[u8]) -> String {
     Sha256::digest(certificate).iter().fold(String::with_capacity(64), |mut hex, byte| {
         // Writing to a string cannot fail.
         let _ = write!(hex, "{byte:02x}");
@@ -153,7 +157,8 @@ fn fingerprint(certificate: &[u8]) -> String {
     })
 }
 
-fn printed(name: &RdnSequence) -> Result<String, IdentityError> {
+/// A distinguished name as RFC 4514 writes it.
+pub(super) fn printed(name: &impl Display) -> Result<String, IdentityError> {
     let mut text = String::new();
     write!(text, "{name}").map_err(|_| IdentityError::Malformed)?;
     if text.len() > MAX_SUBJECT { Err(IdentityError::LongSubject) } else { Ok(text) }

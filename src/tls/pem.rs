@@ -73,3 +73,48 @@ pub fn authorities(bytes: &[u8]) -> Result<RootCertStore, PemError> {
     }
     Ok(trusted)
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+
+    use super::*;
+
+    fn pair() -> (String, String) {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["a".to_owned()]).unwrap();
+        (cert.pem(), signing_key.serialize_pem())
+    }
+
+    #[test]
+    fn a_chain_may_stand_among_other_things() {
+        let ((one, key), (two, _)) = (pair(), pair());
+        let text = format!("a comment\n{one}{key}{two}");
+        assert_eq!(certificates(text.as_bytes()).unwrap().len(), 2);
+        assert!(private_key(text.as_bytes()).is_ok());
+        assert_eq!(authorities(text.as_bytes()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_is_not_there_is_told_apart_from_what_is_damaged() {
+        let (cert, key) = pair();
+        for text in ["", "no PEM", &key] {
+            assert_eq!(certificates(text.as_bytes()).err(), Some(PemError::NoCertificate), "{text}");
+        }
+        for text in ["", "no PEM", &cert] {
+            assert_eq!(private_key(text.as_bytes()).err(), Some(PemError::NoPrivateKey), "{text}");
+        }
+        // Half of the second certificate was written.
+        let cut = format!("{cert}{}", &cert[..cert.len() / 2]);
+        assert_eq!(certificates(cut.as_bytes()).err(), Some(PemError::DamagedCertificates));
+        assert_eq!(authorities(cut.as_bytes()).err(), Some(PemError::DamagedCertificates));
+        let cut = &key[..key.len() / 2];
+        assert_eq!(private_key(cut.as_bytes()).err(), Some(PemError::DamagedPrivateKey));
+    }
+
+    #[test]
+    fn an_authority_that_is_no_certificate_is_damaged() {
+        let text = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+        assert_eq!(certificates(text.as_bytes()).map(|chain| chain.len()), Ok(1));
+        assert_eq!(authorities(text.as_bytes()).err(), Some(PemError::DamagedAuthority));
+    }
+}

@@ -59,7 +59,7 @@ const MAY_KNOW: [(&str, &[&str]); 23] = [
     // What a file of keys holds it asks those who will verify by it.
     ("config", &["config::model", "identity::keys", "tls"]),
     ("config::model", &[]),
-    ("telemetry", &["config::model"]),
+    ("telemetry", &["tls", "config::model"]),
 ];
 
 /// Crates that only some may know: the module is named, or those above it.

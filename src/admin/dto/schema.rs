@@ -86,6 +86,13 @@ vocabulary! {
     NodeRole { Primary = "primary", Replica = "replica", }
     /// Whether a Redis server answers.
     NodeState { Unknown = "unknown", Up = "up", Down = "down", BreakerOpen = "breaker_open", }
+    /// Whether a certificate is valid now. `expiring`: for less than 14 days.
+    CertificateState {
+        NotYetValid = "not_yet_valid",
+        Valid = "valid",
+        Expiring = "expiring",
+        Expired = "expired",
+    }
     /// The state of the store's circuit breaker.
     Breaker { Closed = "closed", Open = "open", }
     /// How many users were behind an address.

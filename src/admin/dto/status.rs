@@ -28,7 +28,67 @@ pub struct Status {
     pub store: StoreStatus,
     pub workers: usize,
     pub listeners: Vec<String>,
+    /// The listeners that speak TLS.
+    #[serde(default)]
+    pub tls: Vec<ListenerTls>,
     pub warnings: Vec<String>,
+}
+
+/// The TLS of a listener.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ListenerTls {
+    #[schema(example = json!(["0.0.0.0:443"]))]
+    pub addresses: Vec<String>,
+    /// In the configuration's order; the first serves all names that no other has.
+    pub certificates: Vec<ServedCertificate>,
+    /// `null` if clients are asked for no certificate.
+    #[schema(required)]
+    pub client_ca: Option<ClientCa>,
+}
+
+/// A certificate that is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServedCertificate {
+    #[schema(example = "/etc/tollgate/api.pem")]
+    pub file: String,
+    /// DNS names and IP addresses.
+    #[schema(example = json!(["api.example.com", "*.example.org"]))]
+    pub names: Vec<String>,
+    /// As RFC 4514 writes it.
+    #[schema(example = "CN=api.example.com")]
+    pub subject: String,
+    #[schema(example = "CN=R11,O=Let's Encrypt,C=US")]
+    pub issuer: String,
+    #[schema(example = "ECDSA P-256")]
+    pub key_type: String,
+    /// SHA-256, in hex.
+    pub fingerprint: String,
+    #[schema(value_type = schema::Time)]
+    pub not_before: String,
+    #[schema(value_type = schema::Time)]
+    pub not_after: String,
+    #[schema(value_type = schema::CertificateState)]
+    pub state: String,
+    /// Whole days until it expires; `null` if it has.
+    #[schema(required)]
+    pub days_left: Option<u64>,
+    /// When its files were read.
+    #[schema(value_type = schema::Time)]
+    pub loaded: String,
+    /// Why what its files hold now is not served; `null` if this is what they hold.
+    #[schema(required)]
+    pub reload_error: Option<String>,
+}
+
+/// The authorities of clients' certificates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientCa {
+    pub file: String,
+    #[schema(value_type = schema::Time)]
+    pub loaded: String,
+    /// As of a certificate.
+    #[schema(required)]
+    pub reload_error: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -6,6 +6,7 @@ mod assets;
 mod audit;
 mod bans;
 mod blocked;
+mod certificates;
 mod chart;
 mod components;
 mod dialogs;

@@ -15,7 +15,7 @@ use super::{
         problem::Problem,
         status,
     },
-    chart, components,
+    certificates, chart, components,
     format::{format_count, format_duration, format_latency, format_rate, parse_micros},
     layout::{NavItem, Page, PageFrame},
     store,
@@ -59,6 +59,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
             (store::store(&status.store))
         }
         (store::nodes(&status.store))
+        (certificates::certificates(&status.tls))
     };
     Ok(Page { title: "Overview".to_owned(), body })
 }

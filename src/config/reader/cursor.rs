@@ -7,7 +7,7 @@ use std::{
 
 use super::MappingCursor;
 use crate::config::{
-    Location, Lookup, Problem,
+    Location, Lookup, Problem, Purpose,
     interpolate::interpolate,
     redact::{has_no_credentials, is_all_interpolated},
     value::Invalid,
@@ -28,6 +28,11 @@ impl<'t> Cursor<'t> {
 
     pub(in crate::config) fn location(self) -> Location {
         self.node.location
+    }
+
+    /// What the configuration is read for.
+    pub(in crate::config) fn purpose(self) -> Purpose {
+        self.context.purpose
     }
 
     /// The scalar as the file has it, before interpolation. `None` for other nodes.
@@ -219,16 +224,17 @@ impl<'t> Cursor<'t> {
     }
 }
 
-/// What reading one configuration needs and collects: the lookup for `${…}`, errors and warnings.
+/// What reading one configuration needs and collects: the lookup for `${…}`, its purpose, errors and warnings.
 pub(in crate::config) struct ReadContext<'a> {
     pub(super) lookup: &'a dyn Lookup,
+    purpose: Purpose,
     problems: RefCell<Vec<Problem>>,
     warnings: RefCell<Vec<Problem>>,
 }
 
 impl<'a> ReadContext<'a> {
-    pub(in crate::config) fn new(lookup: &'a dyn Lookup) -> Self {
-        Self { lookup, problems: RefCell::default(), warnings: RefCell::default() }
+    pub(in crate::config) fn new(lookup: &'a dyn Lookup, purpose: Purpose) -> Self {
+        Self { lookup, purpose, problems: RefCell::default(), warnings: RefCell::default() }
     }
 
     /// The cursor at the root of the tree.

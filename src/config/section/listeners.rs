@@ -9,13 +9,23 @@ use crate::config::{
     value::{bearer_token, boolean, choice, count, listen_address, socket_address},
 };
 
-/// All listeners, and whether one of them asks clients for certificates.
-pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> (Vec<Listener>, bool) {
+/// The listeners, and what other sections need to know of them.
+pub(super) struct Listeners {
+    pub(super) all: Vec<Listener>,
+    /// Whether one of them asks clients for certificates.
+    pub(super) has_client_certificates: bool,
+    /// The names of all certificates; `None` where clients may do without TLS, or a certificate is wrong.
+    pub(super) certified: Option<Vec<String>>,
+}
+
+pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) -> Listeners {
     let Some(list) = value else {
-        return (vec![Listener::plain(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))], false);
+        let all = vec![Listener::plain(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)))];
+        return Listeners { all, has_client_certificates: false, certified: None };
     };
+    let mut certified = Some(Vec::new());
     let mut listeners: Vec<Listener> = Vec::new();
-    let mut asks_for_certificates = false;
+    let mut has_client_certificates = false;
     let mut redirected_hsts = None;
     let items = list.list();
     if items.as_ref().is_some_and(Vec::is_empty) {
@@ -28,9 +38,15 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
         let tls = mapping.take("tls").map(tls);
         // An invalid one was reported. Do not report what depends on it as well.
-        asks_for_certificates |=
-            tls.as_ref().is_some_and(|tls| tls.as_ref().is_none_or(|tls| tls.client_auth.is_some()));
+        has_client_certificates |=
+            tls.as_ref().is_some_and(|tls| tls.as_ref().is_none_or(|(tls, _)| tls.client_auth.is_some()));
         mapping.finish();
+        match (&tls, &redirect) {
+            (Some(Some((_, names))), _) => certified.iter_mut().for_each(|all| all.extend_from_slice(names)),
+            // Nothing is served here.
+            (None, Some(_)) => {}
+            (None, None) | (Some(None), _) => certified = None,
+        }
         if let (Some((value, _)), Some(_)) = (&redirect, &tls) {
             value.report("this listener already serves https, so it would redirect to itself", None);
         }
@@ -39,14 +55,15 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         if let Some((_, Some(hsts))) = &redirect {
             redirected_hsts = Some(hsts.clone());
         }
-        let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten());
+        let (redirect, tls) = (redirect.map(|(redirect, _)| redirect), tls.flatten().map(|(tls, _)| tls));
         listeners.push(Listener { addresses, has_proxy_protocol, redirect, tls });
     }
     // A browser heeds the field over TLS only (RFC 6797, 7.2), so the listeners that are redirected to send it.
     for tls in listeners.iter_mut().filter_map(|listener| listener.tls.as_mut()) {
         tls.hsts = tls.hsts.take().or_else(|| redirected_hsts.clone());
     }
-    (listeners, asks_for_certificates)
+    let has_tls = listeners.iter().any(|listener| listener.tls.is_some());
+    Listeners { all: listeners, has_client_certificates, certified: certified.filter(|_| has_tls) }
 }
 
 /// One address or a list of them, of which no other listener has one.

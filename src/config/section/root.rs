@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::{abuse, clients, listeners, policies, routes, store, telemetry, upstreams, user};
+use super::{
+    abuse, clients,
+    listeners::{self, Listeners},
+    policies, routes, store, telemetry, upstreams, user,
+};
 use crate::config::{
     model::{Config, ConfigSource, Shutdown, Workers},
     reader::Cursor,
@@ -19,7 +23,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let mut mapping = root.mapping()?;
     let trusted_proxies = mapping.take("trusted_proxies");
     let has_trusted_proxies = trusted_proxies.is_some_and(|list| !list.is_empty_list());
-    let (listeners, has_client_certificates) =
+    let Listeners { all: listeners, has_client_certificates, certified } =
         listeners::listeners(mapping.take("listeners"), has_trusted_proxies);
     let admin = listeners::admin(mapping.take("admin"), &listeners);
     let workers = mapping.parse_or("workers", Workers::Auto, workers);
@@ -33,7 +37,13 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let bans = abuse::bans(mapping.take("bans"), identity);
     let abuse = abuse::abuse(mapping.take("abuse"));
     let upstreams = upstreams::upstreams(mapping.require("upstreams", UPSTREAMS), &policies.names);
-    let routes = routes::routes(mapping.require("routes", ROUTES), &policies, &upstreams, identity);
+    let routes = routes::routes(
+        mapping.require("routes", ROUTES),
+        &policies,
+        &upstreams,
+        identity,
+        certified.as_deref(),
+    );
     let client_limits = clients::limits(mapping.take("client_limits"));
     let reply_headers = clients::reply_headers(mapping.take("reply_headers"));
     let forwarded = clients::forwarded(mapping.take("forwarded"));

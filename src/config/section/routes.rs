@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 use super::{
     bypassable_limits,
     policies::Policies,
-    unreachable_routes,
+    uncertified_hosts, unreachable_routes,
     upstreams::{Upstreams, timeouts},
     user::IdentitySources,
 };
@@ -26,12 +26,13 @@ pub(super) struct DraftRoute<'t> {
     pub(super) route: Route,
 }
 
-/// Reads all routes. `None` if one is invalid.
+/// Reads all routes. `None` if one is invalid. `certified`: see [`uncertified_hosts::warn`].
 pub(super) fn routes(
     value: Option<Cursor<'_>>,
     policies: &Policies<'_>,
     upstreams: &Upstreams<'_>,
     identity: IdentitySources,
+    certified: Option<&[String]>,
 ) -> Option<Vec<Route>> {
     let list = value?;
     let items = list.list()?;
@@ -47,6 +48,7 @@ pub(super) fn routes(
         }
     }
     unreachable_routes::report(&drafts);
+    uncertified_hosts::warn(&drafts, certified);
     bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)

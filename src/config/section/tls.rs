@@ -1,9 +1,14 @@
 //! `listeners[].tls`: certificates, and what is asked of clients.
 
-use std::{ops::RangeInclusive, time::Duration};
+use std::{
+    ops::RangeInclusive,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use crate::{
     config::{
+        Purpose,
         model::{CertificateFiles, ClientAuth, Hsts, Tls, TlsVersion},
         reader::{Cursor, MappingCursor},
         value::{
@@ -11,15 +16,16 @@ use crate::{
             private_key,
         },
     },
-    tls::{Certificate, CertificateError},
+    tls::{Certificate, CertificateError, CertificateInfo, Validity},
 };
 
 /// The statuses that say that a client is refused.
 const REFUSALS: RangeInclusive<usize> = 400..=499;
 const DEFAULT_REFUSAL: u16 = 403;
 
-/// Reads the settings of TLS, and the files that they name. `None`: something is wrong, and was reported.
-pub(super) fn tls(value: Cursor<'_>) -> Option<Tls> {
+/// Reads the settings of TLS, and the files that they name. With them the names of all certificates. `None`: something is
+/// wrong, and was reported.
+pub(super) fn tls(value: Cursor<'_>) -> Option<(Tls, Vec<String>)> {
     let mut mapping = value.mapping()?;
     let certificates =
         mapping.require("certificates", "such as `certificates: [{ cert: api.pem, key: api.key }]`");
@@ -28,15 +34,12 @@ pub(super) fn tls(value: Cursor<'_>) -> Option<Tls> {
     let min_version = mapping.parse_or("min_version", TlsVersion::V1_2, version);
     let hsts = mapping.take("hsts").map_or(Some(None), |value| hsts(value).map(Some));
     mapping.finish();
-    Some(Tls {
-        certificates: certificate_list(certificates?)?,
-        client_auth: client_auth?,
-        min_version,
-        hsts: hsts?,
-    })
+    let (certificates, names) = certificate_list(certificates?)?;
+    Some((Tls { certificates, client_auth: client_auth?, min_version, hsts: hsts? }, names))
 }
 
-fn certificate_list(list: Cursor<'_>) -> Option<Vec<CertificateFiles>> {
+/// The pairs of files, and the names of all certificates.
+fn certificate_list(list: Cursor<'_>) -> Option<(Vec<CertificateFiles>, Vec<String>)> {
     let items = list.list()?;
     if items.is_empty() {
         list.report("this list is empty", "add at least one: { cert: api.pem, key: api.key }".to_owned());
@@ -45,7 +48,7 @@ fn certificate_list(list: Cursor<'_>) -> Option<Vec<CertificateFiles>> {
     let count = items.len();
     let mut known: Vec<String> = Vec::new();
     let files: Vec<_> = items.into_iter().filter_map(|item| certificate(item, &mut known)).collect();
-    (files.len() == count).then_some(files)
+    (files.len() == count).then_some((files, known))
 }
 
 /// Reads a pair as it will be read again when its files change. `known`: the names of the certificates before it.
@@ -60,29 +63,40 @@ fn certificate(item: Cursor<'_>, known: &mut Vec<String>) -> Option<CertificateF
     // Report the errors of both.
     let key = key_value.file(private_key);
     let ((cert, chain), (key, private_key)) = (chain?, key?);
-    let certificate = match Certificate::new(chain, private_key, &names) {
-        Ok(certificate) => certificate,
-        Err(error) => {
-            let (value, file) = match error {
-                CertificateError::KeyMismatch | CertificateError::UnsupportedKey => (key_value, &key),
-                _ => (cert_value, &cert),
-            };
-            value.report(format!("`{}` {error}", file.display()), error.help().map(str::to_owned));
-            return None;
-        }
+    let report = |error: &CertificateError| {
+        let (value, file) = if error.is_of_key() { (key_value, &key) } else { (cert_value, &cert) };
+        value.report(format!("`{}` {error}", file.display()), error.help().map(str::to_owned));
     };
-    let shadowed = certificate.names().filter(|name| known.contains(name));
+    let certificate = Certificate::new(chain, private_key, &names).map_err(|error| report(&error)).ok()?;
+    let info = certificate.info();
+    let shadowed = info.names.iter().filter(|name| known.contains(name));
     let shadowed: Vec<&str> = shadowed.map(String::as_str).collect();
     if !shadowed.is_empty() {
         let message = format!("a certificate before this one already serves {}", shadowed.join(", "));
         cert_value.warn(message, None);
     }
-    known.extend(certificate.names().cloned());
-    if let Some(days) = certificate.days_left().filter(|days| *days < Certificate::RENEWAL_DAYS) {
-        let message = format!("`{}` expires in {days} days", cert.display());
-        cert_value.warn(message, "renew it; the files are read again when they change".to_owned());
+    known.extend(info.names.iter().cloned());
+    let now = SystemTime::now();
+    match info.check_validity(now) {
+        Ok(()) => warn_of_expiry(cert_value, &cert, info, now),
+        // It is served all the same, and warned of as long as it is.
+        Err(_) if cert_value.purpose() == Purpose::Start => {}
+        Err(error) => {
+            report(&error);
+            return None;
+        }
     }
     Some(CertificateFiles { cert, key, names })
+}
+
+/// What is served is warned of from day to day, so that the warning ends with a renewal.
+fn warn_of_expiry(value: Cursor<'_>, file: &Path, info: &CertificateInfo, now: SystemTime) {
+    if value.purpose() == Purpose::Check && info.validity(now) == Validity::Expiring {
+        let days = info.days_left(now).unwrap_or_default();
+        let plural = if days == 1 { "" } else { "s" };
+        let message = format!("`{}` expires in {days} day{plural}", file.display());
+        value.warn(message, "renew it; the files are read again when they change".to_owned());
+    }
 }
 
 fn names(list: Cursor<'_>) -> Option<Vec<String>> {

@@ -47,7 +47,10 @@ impl Timing {
     /// How long a finding must be absent before its warning is cleared.
     fn clear_after(self, subject: &Subject) -> Duration {
         match subject {
-            Subject::Store(_) => Duration::ZERO,
+            Subject::Store(_)
+            | Subject::CertificateExpiry(_)
+            | Subject::InvalidCertificate(_)
+            | Subject::TlsReload(_) => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
             _ => self.minute * CLEAR_MINUTES,
         }

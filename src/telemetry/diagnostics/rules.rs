@@ -1,9 +1,12 @@
 //! The rules: pure functions of their input, which find what is wrong.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::SystemTime};
 
 use super::traffic::TrafficSample;
-use crate::telemetry::metrics::{InstanceFacts, StoreFacts};
+use crate::{
+    telemetry::metrics::{CertificateFacts, InstanceFacts, StoreFacts, TlsFacts},
+    tls::Validity,
+};
 
 /// With fewer requests a minute the shares of clients say nothing.
 const MIN_REQUESTS: u64 = 1_000;
@@ -15,13 +18,16 @@ const MIN_UNTRUSTED_SHARE: u64 = 4;
 const MAX_CLOCK_OFFSET: i64 = 1_000_000;
 
 /// The input of the rules.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct RuleInput {
+    pub(super) now: SystemTime,
     /// Requests of the last minute.
     pub(super) traffic: TrafficSample,
     pub(super) settings: ClientAddressSettings,
     /// `None`: limits are kept in memory alone.
     pub(super) store: Option<StoreFacts>,
+    /// Of each listener that speaks TLS.
+    pub(super) tls: Vec<TlsFacts>,
 }
 
 /// The settings that decide what a client's address is, and whether it matters.
@@ -52,6 +58,12 @@ pub(super) enum Subject {
     Configurations,
     /// The instances' versions differ.
     Versions,
+    /// The certificate in this file expires soon.
+    CertificateExpiry(PathBuf),
+    /// The certificate in this file is not valid now.
+    InvalidCertificate(PathBuf),
+    /// This file of TLS can't be read again.
+    TlsReload(PathBuf),
     /// A warning of the store itself, with its text.
     Store(String),
 }
@@ -67,7 +79,7 @@ pub(super) struct Finding {
 pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     let traffic = [heaviest_client(input), untrusted_forwarding(input), private_clients(input)];
     let store = input.store.as_ref().map(store_findings).unwrap_or_default();
-    traffic.into_iter().flatten().chain(store).collect()
+    traffic.into_iter().flatten().chain(certificates(input)).chain(store).collect()
 }
 
 fn heaviest_client(input: &RuleInput) -> Option<Finding> {
@@ -121,6 +133,55 @@ fn private_clients(input: &RuleInput) -> Option<Finding> {
         settings.header
     );
     Some(Finding { subject: Subject::PrivateClients, text })
+}
+
+/// What is wrong with certificates and their files. Several listeners may serve the same file.
+fn certificates(input: &RuleInput) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    let served = input.tls.iter().flat_map(|tls| &tls.certificates);
+    let validity = served.filter_map(|served| certificate_validity(served, input.now));
+    let reloads = input.tls.iter().flat_map(TlsFacts::reload_errors).map(|(file, error)| Finding {
+        subject: Subject::TlsReload(file.clone()),
+        text: format!("{error}: what was read before is still in use"),
+    });
+    for finding in validity.chain(reloads) {
+        if findings.iter().all(|other| other.subject != finding.subject) {
+            findings.push(finding);
+        }
+    }
+    findings
+}
+
+fn certificate_validity(served: &CertificateFacts, now: SystemTime) -> Option<Finding> {
+    let CertificateFacts { file, info, .. } = served;
+    let certificate = format!("the certificate of {} in {}", info.names.join(", "), file.display());
+    let date = info.expiry_date();
+    let (subject, text) = match info.validity(now) {
+        Validity::Valid => return None,
+        Validity::Expiring => {
+            let left = match info.days_left(now).unwrap_or_default() {
+                0 => "in less than a day".to_owned(),
+                1 => "in 1 day".to_owned(),
+                days => format!("in {days} days"),
+            };
+            let text = format!(
+                "{certificate} expires {left}, on {date}: renew it; the file is read again by itself"
+            );
+            (Subject::CertificateExpiry(file.clone()), text)
+        }
+        Validity::Expired => {
+            let text = format!(
+                "{certificate} expired on {date}: clients refuse it; renew it; the file is read again by itself"
+            );
+            (Subject::InvalidCertificate(file.clone()), text)
+        }
+        Validity::NotYetValid => {
+            let text =
+                format!("{certificate} is not valid yet: clients refuse it; check the clock of this machine");
+            (Subject::InvalidCertificate(file.clone()), text)
+        }
+    };
+    Some(Finding { subject, text })
 }
 
 fn store_findings(store: &StoreFacts) -> Vec<Finding> {
@@ -204,7 +265,20 @@ fn seconds(micros: i64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Arc, time::Duration};
+
     use super::*;
+    use crate::{telemetry::metrics::ClientCaFacts, tls::CertificateInfo};
+
+    fn nothing() -> RuleInput {
+        RuleInput {
+            now: SystemTime::UNIX_EPOCH,
+            traffic: TrafficSample::default(),
+            settings: ClientAddressSettings::default(),
+            store: None,
+            tls: Vec::new(),
+        }
+    }
 
     fn input(traffic: TrafficSample) -> RuleInput {
         let settings = ClientAddressSettings {
@@ -212,7 +286,7 @@ mod tests {
             trusts_proxies: false,
             header: "X-Forwarded-For".into(),
         };
-        RuleInput { traffic, settings, store: None }
+        RuleInput { traffic, settings, ..nothing() }
     }
 
     fn traffic(requests: u64, heaviest: u64) -> TrafficSample {
@@ -280,7 +354,7 @@ mod tests {
             others,
             ..StoreFacts::default()
         };
-        RuleInput { store: Some(store), ..RuleInput::default() }
+        RuleInput { store: Some(store), ..nothing() }
     }
 
     #[test]
@@ -311,10 +385,76 @@ mod tests {
         );
     }
 
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Valid for 90 days from the Unix epoch on.
+    fn certificate(file: &str) -> CertificateFacts {
+        let info = CertificateInfo {
+            names: vec!["a.example.com".into(), "b.example.com".into()],
+            subject: String::new(),
+            issuer: String::new(),
+            key_type: String::new(),
+            fingerprint: String::new(),
+            not_before: SystemTime::UNIX_EPOCH,
+            not_after: SystemTime::UNIX_EPOCH + DAY * 90,
+        };
+        let loaded = info.not_before;
+        CertificateFacts { file: file.into(), info: Arc::new(info), loaded, reload_error: None }
+    }
+
+    fn with_tls(now: SystemTime, certificates: Vec<CertificateFacts>) -> RuleInput {
+        RuleInput { now, tls: vec![TlsFacts { certificates, ..TlsFacts::default() }], ..nothing() }
+    }
+
+    #[test]
+    fn certificates_that_expire_soon_or_have_expired_are_found() {
+        let at = |days: u32| with_tls(SystemTime::UNIX_EPOCH + DAY * days, vec![certificate("a.pem")]);
+        assert_findings(&at(76), &[]);
+        let certificate = "the certificate of a.example.com, b.example.com in a.pem";
+        let expires =
+            |left: &str| format!("{certificate} expires in {left}, on 1970-04-01 00:00:00 UTC: renew it");
+        assert_findings(&at(77), &[&expires("13 days")]);
+        assert_findings(&at(89), &[&expires("1 day")]);
+        assert_findings(&at(90), &[&expires("less than a day")]);
+        let expired = format!("{certificate} expired on 1970-04-01 00:00:00 UTC: clients refuse it");
+        assert_findings(&at(91), &[&expired]);
+        let early = SystemTime::UNIX_EPOCH - DAY;
+        assert_findings(&with_tls(early, vec![self::certificate("a.pem")]), &["in a.pem is not valid yet"]);
+    }
+
+    #[test]
+    fn a_file_that_several_listeners_serve_is_named_once() {
+        let now = SystemTime::UNIX_EPOCH + DAY * 91;
+        let mut input = with_tls(now, vec![certificate("a.pem"), certificate("b.pem")]);
+        input.tls.push(TlsFacts { certificates: vec![certificate("a.pem")], ..TlsFacts::default() });
+        assert_findings(&input, &["in a.pem expired", "in b.pem expired"]);
+    }
+
+    #[test]
+    fn files_that_are_not_read_again_are_found() {
+        let error = Some("a.key is not the private key of `cert`".to_owned());
+        let mut input = with_tls(
+            SystemTime::UNIX_EPOCH,
+            vec![CertificateFacts { reload_error: error, ..certificate("a.pem") }],
+        );
+        input.tls[0].client_ca = Some(ClientCaFacts {
+            file: "ca.pem".into(),
+            loaded: SystemTime::UNIX_EPOCH,
+            reload_error: Some("ca.pem contains no certificate".to_owned()),
+        });
+        assert_findings(
+            &input,
+            &[
+                "a.key is not the private key of `cert`: what was read before is still in use",
+                "ca.pem contains no certificate: what was read before is still in use",
+            ],
+        );
+    }
+
     #[test]
     fn warnings_of_the_store_are_passed_on() {
         let store = StoreFacts { warnings: vec!["mind the gap".into()], ..StoreFacts::default() };
-        let input = RuleInput { store: Some(store), ..RuleInput::default() };
+        let input = RuleInput { store: Some(store), ..nothing() };
         assert_findings(&input, &["mind the gap"]);
     }
 }

@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicU8, Ordering::Relaxed},
     },
     thread,
-    time::Instant,
+    time::{Instant, SystemTime},
 };
 
 use parking_lot::Mutex;
@@ -135,9 +135,11 @@ impl DiagnosticsThread {
     fn round(&mut self, sample: TrafficSample) {
         self.window.push(sample);
         let input = RuleInput {
+            now: SystemTime::now(),
             traffic: self.window.total(),
             settings: self.settings.lock().clone(),
             store: self.metrics.store(),
+            tls: self.metrics.tls(),
         };
         let changes = self.active.update(rules::findings(&input), Instant::now());
         *self.warnings.0.lock() = self.active.texts();
@@ -152,6 +154,10 @@ impl DiagnosticsThread {
         match (&finding.subject, is_raised) {
             // The store's monitor has logged it.
             (Subject::Store(_), _) => {}
+            (Subject::InvalidCertificate(_), true) => tracing::error!("{text}"),
+            // What is read of files is logged there.
+            (Subject::TlsReload(_), true)
+            | (Subject::CertificateExpiry(_) | Subject::InvalidCertificate(_), false) => {}
             (_, true) => tracing::warn!("{text}"),
             (_, false) => tracing::info!("resolved: {text}"),
         }

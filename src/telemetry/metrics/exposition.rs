@@ -13,6 +13,7 @@ use super::{
     BanVerdict, Metrics, NodeRole, NodeState, Outcome, PoolState, SourceLabel, StoreFacts, StoreFailure,
     StoreMetrics, StoreTopology, ThreadMetrics, VerdictLabel,
     bans::BanRow,
+    certificates,
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
     openings,
@@ -181,6 +182,7 @@ impl Metrics {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
         openings::expose(|value| self.sum(value), out)?;
+        certificates::expose(&self.tls(), out)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         out.encode_descriptor("tollgate_build_info", "Version of this build", None, MetricType::Gauge)?
             .encode_family(&version)?

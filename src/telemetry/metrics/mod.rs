@@ -4,6 +4,7 @@
 //! takes a value that a client chose.
 
 mod bans;
+mod certificates;
 mod counter;
 mod exposition;
 mod format;
@@ -18,6 +19,7 @@ mod totals;
 mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
+pub use certificates::{CertificateFacts, ClientCaFacts, TlsFacts};
 pub use counter::{Counter, Gauge};
 pub use format::ExpositionFormat;
 pub use history::{History, RouteHistory, Sample};

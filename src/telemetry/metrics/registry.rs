@@ -12,7 +12,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BanFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology, ThreadMetrics, WorkerMetrics,
+    BanFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology, ThreadMetrics, TlsFacts,
+    WorkerMetrics,
     bans::BanMetrics,
     generation::{Generations, Names},
     totals::Totals,
@@ -79,6 +80,7 @@ pub struct EndpointFacts {
 }
 
 type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;
+type TlsSource = Box<dyn Fn() -> Vec<TlsFacts> + Send + Sync>;
 type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
 type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
 
@@ -93,6 +95,7 @@ pub struct Metrics {
     memory: OnceLock<MemorySource>,
     store: OnceLock<StoreSource>,
     endpoints: Mutex<Option<EndpointSource>>,
+    tls: OnceLock<TlsSource>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
     // Rare, and of no one worker: these may be locked.
@@ -116,6 +119,7 @@ impl Metrics {
             memory: OnceLock::new(),
             store: OnceLock::new(),
             endpoints: Mutex::default(),
+            tls: OnceLock::new(),
             store_connections: Mutex::default(),
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
@@ -203,6 +207,16 @@ impl Metrics {
     /// How the endpoints of all upstreams stand.
     pub fn endpoints(&self) -> Vec<EndpointFacts> {
         self.endpoints.lock().as_ref().map(|source| source()).unwrap_or_default()
+    }
+
+    /// Names the source of how the TLS of listeners stands. The first call holds.
+    pub fn watch_tls(&self, source: impl Fn() -> Vec<TlsFacts> + Send + Sync + 'static) {
+        let _already = self.tls.set(Box::new(source));
+    }
+
+    /// How the TLS of each listener stands that speaks it, in the configuration's order.
+    pub fn tls(&self) -> Vec<TlsFacts> {
+        self.tls.get().map(|source| source()).unwrap_or_default()
     }
 
     /// The counters of another connection to the shared store. Only one thread may write to them.

@@ -1,8 +1,13 @@
 //! What configurations in tests find in the environment and on disk.
 
-use std::{io, path::Path, sync::LazyLock};
+use std::{
+    io,
+    path::Path,
+    sync::LazyLock,
+    time::{Duration, SystemTime},
+};
 
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd, generate_simple_self_signed};
 use tollgate::config::Lookup;
 
 /// In every value that must never be shown.
@@ -40,11 +45,19 @@ impl Lookup for Environment {
         }
     }
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        if let Some(text) = path.to_str().and_then(issued) {
+            return Ok(text.into_bytes());
+        }
         let text = match path.to_str() {
             Some("tls/ca.pem" | "tls/me.pem") => PAIR.cert.pem(),
             Some("tls/me.key") => PAIR.signing_key.serialize_pem(),
             Some("tls/other.key") => OTHER.signing_key.serialize_pem(),
             Some("tls/cut.pem") => PAIR.cert.pem().replace("-----END", ""),
+            Some("tls/cut.key") => PAIR.signing_key.serialize_pem().replace("-----END", ""),
+            Some("tls/no_certificate.pem") => {
+                "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n".to_owned()
+            }
+            Some("tls/secp256k1.key") => SECP256K1.to_owned(),
             Some("tls/damaged.pem") => PAIR.cert.pem().replace("MII", "AAA"),
             Some("keys/public.pem") => PAIR.signing_key.public_key_pem(),
             Some("keys/secret") => "hunter2-hunter2-hunter2-hunter2-hunter2\n".to_owned(),
@@ -74,6 +87,53 @@ fn rsa(characters: usize) -> String {
     format!(r#"{{"keys":[{{"kty":"RSA","e":"AQAB","n":"{}"}}]}}"#, "x".repeat(characters))
 }
 
+/// A certificate for these hosts. It begins and ends at these dates, if they are given.
+struct Certificate {
+    name: &'static str,
+    hosts: &'static [&'static str],
+    begin: Option<SystemTime>,
+    end: Option<SystemTime>,
+}
+
+/// `tls/NAME.pem`, or its key, `tls/NAME.key`.
+fn issued(path: &str) -> Option<String> {
+    let (name, end) = path.strip_prefix("tls/")?.split_once('.')?;
+    let (_, CertifiedKey { cert, signing_key }) = ISSUED.iter().find(|(known, _)| *known == name)?;
+    match end {
+        "pem" => Some(cert.pem()),
+        "key" => Some(signing_key.serialize_pem()),
+        _ => None,
+    }
+}
+
+static ISSUED: LazyLock<Vec<(&'static str, CertifiedKey<KeyPair>)>> = LazyLock::new(|| {
+    let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 60 * 60));
+    let of = |name, hosts| Certificate { name, hosts, begin: None, end: None };
+    let date = |year| Some(date_time_ymd(year, 1, 1).into());
+    let certificates = [
+        of("api", &["api.example.com", "*.example.org"]),
+        of("addresses", &["192.0.2.7", "2001:db8::1"]),
+        of("nameless", &[]),
+        Certificate { end: date(2021), ..of("expired", &["expired.example.com"]) },
+        Certificate { begin: date(2090), ..of("early", &["early.example.com"]) },
+        // In the middle of a day, so that no test sees its end.
+        Certificate { end: Some(now + day * 9 + day / 2), ..of("soon", &["soon.example.com"]) },
+        Certificate { end: Some(now + day + day / 2), ..of("tomorrow", &["tomorrow.example.com"]) },
+    ];
+    certificates.map(|certificate| (certificate.name, certificate.issue())).into()
+});
+
+impl Certificate {
+    fn issue(&self) -> CertifiedKey<KeyPair> {
+        let hosts: Vec<_> = self.hosts.iter().map(|&host| host.to_owned()).collect();
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.not_before = self.begin.map_or(params.not_before, Into::into);
+        params.not_after = self.end.map_or(params.not_after, Into::into);
+        let signing_key = KeyPair::generate().unwrap();
+        CertifiedKey { cert: params.self_signed(&signing_key).unwrap(), signing_key }
+    }
+}
+
 static PAIR: LazyLock<CertifiedKey<rcgen::KeyPair>> = LazyLock::new(pair);
 static OTHER: LazyLock<CertifiedKey<rcgen::KeyPair>> = LazyLock::new(pair);
 
@@ -97,4 +157,12 @@ SacIcAc/KT4AnHZwmuSVGVOTm5hDH2SJJ5fZViutOcNE2o7ioN+xZNRs0KUAH8c6
 5a16oyvotO/kygRZfDOZjHGL36zZzDTUPB0h5b1s7PT8IsGJ8TLMpB2mkZ7tAIGe
 vuvMEMR/LtoLooIZXeA=
 -----END PUBLIC KEY-----
+";
+
+/// A private key on a curve that TLS does not have (RFC 8422).
+const SECP256K1: &str = "-----BEGIN PRIVATE KEY-----
+MIGEAgEAMBAGByqGSM49AgEGBSuBBAAKBG0wawIBAQQg/UwhT3gLc7jNqwSuBD9K
+O1O+2wbpZ3anTlEBk0Wtm/+hRANCAAS8EXMTfSECM0Hn6TjybFtwnkswTXWd/f9x
+VDYlqe7rf/3mTxReonOXwanNWjDg1oWjo8JiG7cGHEnmRt/DiRs7
+-----END PRIVATE KEY-----
 ";

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use rcgen::{
@@ -43,6 +44,14 @@ impl Authority {
     /// A certificate for these host names and addresses.
     pub fn issue(&self, name: &str, hosts: &[&str]) -> Issued {
         self.sign(name, &params(name, hosts))
+    }
+
+    /// One that is valid for so many days from now on, without the last minute.
+    pub fn issue_for_days(&self, name: &str, hosts: &[&str], days: u32) -> Issued {
+        let mut params = params(name, hosts);
+        let end = SystemTime::now() + Duration::from_secs(24 * 60 * 60) * days;
+        params.not_after = (end - Duration::from_secs(60)).into();
+        self.sign(name, &params)
     }
 
     /// One that has expired long ago.

@@ -1,6 +1,7 @@
 //! Access log, metrics, traces and diagnostics.
 
 mod access_log;
+mod certificates;
 mod diagnostics;
 mod metrics;
 mod traces;

@@ -1,0 +1,186 @@
+//! What is made of files, and made anew when they change.
+
+use std::{path::Path, time::SystemTime};
+
+use sha2::{Digest, Sha256};
+
+use super::TlsError;
+use crate::watched_file::WatchedFile;
+
+/// How many times in a row changed files may be wrong before it is an error: who renews a certificate writes two files.
+const PATIENCE: u32 = 2;
+
+/// What was made of `N` files. It stays until something can be made of what they hold then.
+#[derive(Debug)]
+pub(super) struct Reread<T, const N: usize> {
+    files: [WatchedFile; N],
+    value: T,
+    /// When, and of which bytes it was made.
+    made: SystemTime,
+    digest: [u8; 32],
+    /// The files have changed since.
+    is_outdated: bool,
+    /// How many times in a row nothing could be made of them.
+    failures: u32,
+    error: Option<String>,
+}
+
+/// Reads the file at `path`.
+///
+/// # Errors
+/// It can't be read.
+pub(super) fn open(path: &Path) -> Result<WatchedFile, TlsError> {
+    let path = path.to_owned();
+    WatchedFile::open(path.clone()).map_err(|error| TlsError::Unreadable { path, error })
+}
+
+impl<T, const N: usize> Reread<T, N> {
+    /// A value that `make` makes of the files.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(super) fn new(
+        files: [WatchedFile; N],
+        make: impl FnOnce(&[WatchedFile; N]) -> Result<T, TlsError>,
+    ) -> Result<Self, TlsError> {
+        let (value, digest) = (make(&files)?, digest(&files));
+        let made = SystemTime::now();
+        Ok(Self { files, value, made, digest, is_outdated: false, failures: 0, error: None })
+    }
+
+    /// What was made last.
+    pub(super) fn value(&self) -> &T {
+        &self.value
+    }
+
+    /// When it was made.
+    pub(super) fn made(&self) -> SystemTime {
+        self.made
+    }
+
+    /// Why nothing can be made of what the files hold now, once that has lasted.
+    pub(super) fn error(&self) -> Option<&String> {
+        self.error.as_ref()
+    }
+
+    /// Of the bytes that it was made of: SHA-256 in hexadecimal digits.
+    pub(super) fn digest(&self) -> String {
+        self.digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Whether both were made of the same bytes.
+    pub(super) fn has_same_bytes(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+
+    /// Reads the files that have changed. Returns whether the value is another. If nothing can be made of them, the value
+    /// stays, and the error is logged once it has lasted.
+    pub(super) fn refresh(&mut self, make: impl FnOnce(&[WatchedFile; N]) -> Result<T, TlsError>) -> bool {
+        match self.make_anew(make) {
+            Ok(is_new) => {
+                (self.failures, self.error) = (0, None);
+                is_new
+            }
+            Err(error) => {
+                self.failures = self.failures.saturating_add(1);
+                let error = error.to_string();
+                if self.failures >= PATIENCE && self.error.as_ref() != Some(&error) {
+                    tracing::error!("keeping the previous certificates: {error}");
+                    self.error = Some(error);
+                }
+                false
+            }
+        }
+    }
+
+    fn make_anew(
+        &mut self,
+        make: impl FnOnce(&[WatchedFile; N]) -> Result<T, TlsError>,
+    ) -> Result<bool, TlsError> {
+        for file in &mut self.files {
+            self.is_outdated |= file
+                .refresh()
+                .map_err(|error| TlsError::Unreadable { path: file.path().to_owned(), error })?;
+        }
+        if !self.is_outdated {
+            return Ok(false);
+        }
+        let digest = digest(&self.files);
+        // They may have been put back as they were.
+        let is_new = digest != self.digest;
+        if is_new {
+            self.value = make(&self.files)?;
+            (self.digest, self.made) = (digest, SystemTime::now());
+        }
+        self.is_outdated = false;
+        Ok(is_new)
+    }
+}
+
+fn digest(files: &[WatchedFile]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for file in files {
+        digest.update((file.bytes().len() as u64).to_be_bytes());
+        digest.update(file.bytes());
+    }
+    digest.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf};
+
+    use super::*;
+    use crate::tls::PemError;
+
+    /// The bytes of all files, which must be equal.
+    fn make(files: &[WatchedFile; 2]) -> Result<Vec<u8>, TlsError> {
+        let first = files[0].bytes();
+        match files.iter().find(|file| file.bytes() != first) {
+            None => Ok(first.to_vec()),
+            Some(other) => {
+                Err(TlsError::Pem { path: other.path().to_owned(), error: PemError::NoCertificate })
+            }
+        }
+    }
+
+    fn two_files(directory: &Path) -> ([PathBuf; 2], Reread<Vec<u8>, 2>) {
+        let paths = ["one", "two"].map(|name| directory.join(name));
+        paths.iter().for_each(|path| fs::write(path, "a").unwrap());
+        let files = paths.each_ref().map(|path| open(path).unwrap());
+        (paths, Reread::new(files, make).unwrap())
+    }
+
+    #[test]
+    fn files_that_are_written_one_after_the_other_are_no_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let ([one, two], mut reread) = two_files(directory.path());
+        fs::write(&one, "b").unwrap();
+        assert!(!reread.refresh(make));
+        assert_eq!((reread.value().as_slice(), reread.error()), (&b"a"[..], None));
+        fs::write(&two, "b").unwrap();
+        assert!(reread.refresh(make));
+        assert_eq!((reread.value().as_slice(), reread.error()), (&b"b"[..], None));
+        assert!(!reread.refresh(make));
+    }
+
+    #[test]
+    fn files_that_stay_wrong_are_an_error_until_they_are_right() {
+        let directory = tempfile::tempdir().unwrap();
+        let ([one, two], mut reread) = two_files(directory.path());
+        let made = reread.made();
+        fs::write(&one, "b").unwrap();
+        for _ in 0..3 {
+            assert!(!reread.refresh(make));
+        }
+        let error = format!("{} contains no certificate", two.display());
+        assert_eq!((reread.value().as_slice(), reread.error()), (&b"a"[..], Some(&error)));
+        fs::remove_file(&one).unwrap();
+        assert!(!reread.refresh(make));
+        assert!(reread.error().unwrap().contains("can't be read: "), "{:?}", reread.error());
+        // As it was: nothing is made anew.
+        fs::write(&one, "a").unwrap();
+        assert!(!reread.refresh(make));
+        assert_eq!((reread.error(), reread.made()), (None, made));
+    }
+}
