@@ -7,6 +7,7 @@ use std::{
     path::PathBuf,
     pin::Pin,
     process::ExitStatus,
+    rc::Rc,
     time::Duration,
 };
 
@@ -19,6 +20,7 @@ use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::UnixStream,
     process::{Child, Command},
+    sync::Notify,
     time::timeout,
 };
 use zeroize::Zeroizing;
@@ -39,6 +41,15 @@ const FIRST_DESCRIPTOR: i32 = 3;
 /// Variables that were for this process alone. Without WATCHDOG_PID the watchdog holds for whoever reads it.
 const NOT_INHERITED: [&str; 4] = ["LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_FDS_FIRST_FD", "WATCHDOG_PID"];
 
+/// Starts the new process, which says its ID before it becomes the program, waits for it, and ends as it does.
+///
+/// systemd must be the parent of a main process. It does not wait for the end of one that is the child of another
+/// process when it learns of it (`main_pid_alien` in its service.c): `systemctl stop` would kill it at once. So a shell is
+/// between the two until the new process serves, and its end makes that an orphan, which systemd adopts.
+const SHELL: &str = r#"/bin/sh -c 'echo "pid $$" >&3; exec "$@"' sh "$@" & wait $!; exit $?"#;
+/// What it says before the ID.
+const PID: &str = "pid ";
+
 /// Why the new process did not take over.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum HandoverError {
@@ -54,13 +65,15 @@ pub(in crate::cli) enum HandoverError {
     Ended(ExitStatus),
     #[error("it was not ready within {0:?}, and was killed")]
     Late(Duration),
+    #[error("this process ends")]
+    Aborted,
     #[error("it is not a Tollgate that can take over: it said {0:?}")]
     Unknown(String),
 }
 
 /// A new process that has been started.
 pub(in crate::cli) struct Handover {
-    pid: Pid,
+    abort: Rc<Notify>,
     outcome: Pin<Box<dyn Future<Output = Result<NewProcess, HandoverError>>>>,
 }
 
@@ -78,7 +91,8 @@ impl Handover {
         ours.set_nonblocking(true)?;
         send_sessions(&ours, sessions)?;
         let (sockets, description) = sockets.duplicate()?;
-        let mut command = program.command();
+        let is_behind_shell = env::var_os("NOTIFY_SOCKET").is_some();
+        let mut command = if is_behind_shell { program.command_behind(SHELL) } else { program.command() };
         for name in NOT_INHERITED {
             command.env_remove(name);
         }
@@ -91,10 +105,12 @@ impl Handover {
         let child = Command::from(command)
             .spawn()
             .map_err(|error| HandoverError::Spawn { path: program.path().to_owned(), error })?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        let pid = Pid::from_raw(pid.ok_or_else(|| io::Error::other("it has no process ID"))?);
-        let channel = UnixStream::from_std(ours)?;
-        Ok(Self { pid, outcome: Box::pin(outcome(child, pid, channel, limit())) })
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).map(Pid::from_raw);
+        let channel = BufReader::new(UnixStream::from_std(ours)?);
+        let pid = pid.filter(|_| !is_behind_shell);
+        let started = Started { child, channel, pid, is_behind_shell };
+        let abort = Rc::<Notify>::default();
+        Ok(Self { outcome: Box::pin(started.outcome(limit(), Rc::clone(&abort))), abort })
     }
 
     /// Completes when the new process serves. If it fails, it is gone by then.
@@ -107,10 +123,8 @@ impl Handover {
 
     /// Kills the new process.
     pub(in crate::cli) async fn abort(self) {
-        // It may have ended by itself.
-        let _gone = kill(self.pid, Signal::SIGKILL);
-        // Waits for it, so that it does not stay a zombie.
-        let _failed = self.outcome.await;
+        self.abort.notify_one();
+        let _aborted = self.outcome.await;
     }
 }
 
@@ -153,51 +167,90 @@ fn limit() -> Duration {
     millis.map_or(START, Duration::from_millis)
 }
 
-async fn outcome(
-    mut child: Child,
-    pid: Pid,
-    channel: UnixStream,
-    limit: Duration,
-) -> Result<NewProcess, HandoverError> {
-    let mut channel = BufReader::new(channel);
-    let result = match timeout(limit, message(&mut child, &mut channel)).await {
-        Ok(result) => result,
-        Err(_) => Err(HandoverError::Late(limit)),
-    };
-    match result {
-        Ok(()) => Ok(NewProcess { pid, channel: channel.into_inner() }),
-        Err(error) => {
-            // It may have ended by itself. Either way it is waited for, so that it does not stay a zombie.
-            let _gone = child.kill().await;
-            Err(error)
+/// A process that was started, and has not said yet whether it serves.
+struct Started {
+    /// The new process, or the shell that is its parent.
+    child: Child,
+    channel: BufReader<UnixStream>,
+    /// Of the new process. `None`: the shell has not said it yet.
+    pid: Option<Pid>,
+    is_behind_shell: bool,
+}
+
+impl Started {
+    async fn outcome(mut self, limit: Duration, abort: Rc<Notify>) -> Result<NewProcess, HandoverError> {
+        let result = tokio::select! {
+            result = timeout(limit, self.message()) => result.unwrap_or(Err(HandoverError::Late(limit))),
+            () = abort.notified() => Err(HandoverError::Aborted),
+        };
+        match (result, self.pid) {
+            (Ok(()), Some(pid)) => {
+                if self.is_behind_shell {
+                    // From now on the new process is a child of the service manager.
+                    self.child.kill().await?;
+                }
+                Ok(NewProcess { pid, channel: self.channel.into_inner() })
+            }
+            (result, _) => {
+                self.kill().await;
+                Err(result.err().unwrap_or(HandoverError::Aborted))
+            }
         }
+    }
+
+    /// Waits until the new process says something, or ends.
+    async fn message(&mut self) -> Result<(), HandoverError> {
+        if self.pid.is_none() {
+            self.read_pid().await?;
+        }
+        let Self { child, channel, .. } = self;
+        let mut line = String::new();
+        let ended = tokio::select! {
+            biased;
+            // Without a word: it has closed its end, and ends as well, or never becomes ready.
+            read = read_line(channel, &mut line) => if read? == 0 { Some(child.wait().await?) } else { None },
+            status = child.wait() => Some(status?),
+        };
+        if let Some(status) = ended {
+            let read = timeout(LAST_WORDS, read_line(channel, &mut line)).await;
+            if !matches!(read, Ok(Ok(1..))) {
+                return Err(HandoverError::Ended(status));
+            }
+        }
+        let line = line.trim_end();
+        match line.strip_prefix(FAILED) {
+            Some(reason) => Err(HandoverError::Failed(reason.to_owned())),
+            None if ended.is_none() && line == READY => Ok(()),
+            None => Err(HandoverError::Unknown(line.to_owned())),
+        }
+    }
+
+    /// The first words behind a shell.
+    async fn read_pid(&mut self) -> Result<(), HandoverError> {
+        let mut line = String::new();
+        read_line(&mut self.channel, &mut line).await?;
+        let pid = line.strip_prefix(PID).and_then(|pid| pid.trim_end().parse().ok());
+        self.pid = pid.filter(|pid| *pid > 1).map(Pid::from_raw);
+        if self.pid.is_none() { Err(HandoverError::Unknown(line)) } else { Ok(()) }
+    }
+
+    /// Kills what was started, and waits for it, so that no zombie stays.
+    async fn kill(&mut self) {
+        if self.is_behind_shell && self.pid.is_none() {
+            let _unknown = timeout(LAST_WORDS, self.read_pid()).await;
+        }
+        // While the shell is there, nobody else can have this ID.
+        if let (true, Some(pid), Some(_)) = (self.is_behind_shell, self.pid, self.child.id()) {
+            let _gone = kill(pid, Signal::SIGKILL);
+            let _ended = timeout(LAST_WORDS, self.child.wait()).await;
+        }
+        // It may have ended by itself.
+        let _gone = self.child.kill().await;
     }
 }
 
-/// Waits until the new process says something, or ends.
-async fn message(child: &mut Child, channel: &mut BufReader<UnixStream>) -> Result<(), HandoverError> {
-    let mut line = String::new();
-    let ended = tokio::select! {
-        biased;
-        // Without a word: it has closed its end, and ends as well, or never becomes ready.
-        read = read_line(channel, &mut line) => if read? == 0 { Some(child.wait().await?) } else { None },
-        status = child.wait() => Some(status?),
-    };
-    if let Some(status) = ended {
-        let read = timeout(LAST_WORDS, read_line(channel, &mut line)).await;
-        if !matches!(read, Ok(Ok(1..))) {
-            return Err(HandoverError::Ended(status));
-        }
-    }
-    let line = line.trim_end();
-    match line.strip_prefix(FAILED) {
-        Some(reason) => Err(HandoverError::Failed(reason.to_owned())),
-        None if ended.is_none() && line == READY => Ok(()),
-        None => Err(HandoverError::Unknown(line.to_owned())),
-    }
-}
-
-/// A process that ends without having read the keys resets the connection: that is its end, too.
+/// Appends a line, or less at the end: 0 bytes are the end. A process that ends without having read
+/// the keys resets the connection: that is its end, too.
 async fn read_line(channel: &mut BufReader<UnixStream>, line: &mut String) -> io::Result<usize> {
     match (&mut *channel).take(LINE).read_line(line).await {
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(0),

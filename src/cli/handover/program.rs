@@ -41,6 +41,13 @@ impl Program {
         &self.path
     }
 
+    /// The new process as the arguments of this shell script.
+    pub(super) fn command_behind(&self, script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script, "sh"]).arg(&self.path).args(&self.arguments);
+        command
+    }
+
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);

@@ -9,7 +9,7 @@ use crate::harness::{Client, Config, eventually, get};
 
 /// Hands over in vain, and says `why`. Afterwards clients are served as before, and nothing is left of the new process.
 #[track_caller]
-fn fails(service: &Service, why: &str) {
+pub(super) fn fails(service: &Service, why: &str) {
     let failed = service.count(NOT_HANDED_OVER);
     let mut kept = Client::connect(service.0.address);
     assert_eq!(kept.request("GET", "/", &[], b"").status, 200);

@@ -75,6 +75,8 @@ fn the_new_process_becomes_the_main_one() {
     assert_eq!((ready.sender, ready.lines[0].as_str()), (old, "READY=1"));
 
     let new = service.hand_over();
+    // systemd does not wait for the end of a main process that is not its own child.
+    assert_ne!(parent(new), old);
     let reloading = manager.next();
     assert_eq!((reloading.sender, reloading.lines[0].as_str()), (old, "RELOADING=1"));
     assert!(reloading.lines[1].starts_with("MONOTONIC_USEC="), "{reloading:?}");
@@ -89,6 +91,29 @@ fn the_new_process_becomes_the_main_one() {
     super::signal("TERM", new);
     let stopping = manager.next();
     assert_eq!((stopping.sender, stopping.lines[0].as_str()), (new, "STOPPING=1"));
+}
+
+/// proc(5), `stat`: what follows the name in parentheses.
+fn parent(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn failures_are_told_and_nothing_is_left_of_the_new_process() {
+    let (origin, installation, manager) = (origin(), Installation::new(), Manager::new());
+    let path = manager.path();
+    let variables = [("NOTIFY_SOCKET", path.as_str()), ("TOLLGATE_HANDOVER_TIMEOUT_MS", "300")];
+    let service = installation.start_with(&variables, Config::new(&[origin.address], ""));
+    service.configure(|yaml| format!("{yaml}shutdown: {{ drian: 1s }}\n"));
+    super::failures::fails(&service, "its configuration is invalid: proxy.yaml:");
+    installation.replace("exit 3");
+    super::failures::fails(&service, "it ended before it was ready (exit status: 3)");
+    let file = service.0.directory().join("pid");
+    installation.replace(&format!("echo $$ > '{}'; exec sleep 1000", file.display()));
+    super::failures::fails(&service, "it was not ready within 300ms, and was killed");
+    let pid = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    eventually("it is gone", || !super::is_there(pid));
 }
 
 #[test]
