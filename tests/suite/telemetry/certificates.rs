@@ -47,8 +47,12 @@ fn replace(old: &Issued, new: &Issued) {
     fs::copy(&new.key, &old.key).unwrap();
 }
 
-fn logged(tollgate: &Tollgate, level: &str, text: &str) -> usize {
-    tollgate.log().iter().filter(|line| line.contains(level) && line.contains(text)).count()
+/// It is in the log, or will be soon.
+#[track_caller]
+fn is_logged_once(tollgate: &Tollgate, level: &str, text: &str) {
+    let count = || tollgate.log().iter().filter(|line| line.contains(level) && line.contains(text)).count();
+    eventually(text, || count() > 0);
+    assert_eq!(count(), 1, "{:#?}", tollgate.log());
 }
 
 #[test]
@@ -119,13 +123,13 @@ fn a_certificate_that_expires_soon_is_warned_of_until_it_is_renewed() {
         format!("the certificate of api.example.com in {} expires in 9 days, on ", file_name(&served.cert));
     let is_warned = || warnings(&tollgate).iter().any(|text| text.starts_with(&warning));
     eventually("it is warned", is_warned);
-    assert_eq!(logged(&tollgate, "WARN", &warning), 1);
+    is_logged_once(&tollgate, "WARN", &warning);
     assert!(tollgate.admin("GET", "/").text().contains("expires in 9 days"));
     replace(&served, &authority.issue_for_days("renewed", &["api.example.com"], 90));
     eventually("the warning ends", || !is_warned());
     assert_eq!(tls(&tollgate)["certificates"][0]["days_left"], 89);
     assert!(shown(&tollgate, "api.example.com", &["-subject"]).contains("renewed"));
-    assert_eq!(logged(&tollgate, "INFO", "certificate reloaded"), 1);
+    is_logged_once(&tollgate, "INFO", "certificate reloaded");
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn files_that_do_not_fit_are_told_once_and_the_old_ones_are_kept() {
     eventually("the warning ends", || warnings(&tollgate).is_empty());
     assert!(shown(&tollgate, "api.example.com", &["-subject"]).contains("other"));
     assert!(tls(&tollgate)["certificates"][0]["reload_error"].is_null());
-    assert_eq!(logged(&tollgate, "ERROR", &error), 1, "{:#?}", tollgate.log());
+    is_logged_once(&tollgate, "ERROR", &error);
 }
 
 #[test]
@@ -173,7 +177,7 @@ fn one_certificate_that_has_expired_keeps_nobody_from_being_served() {
         file_name(&expired.cert)
     );
     eventually("it is warned", || warnings(&tollgate).iter().any(|text| text.starts_with(&warning)));
-    assert_eq!(logged(&tollgate, "ERROR", &warning), 1);
+    is_logged_once(&tollgate, "ERROR", &warning);
     let served = &tls(&tollgate)["certificates"][1];
     assert_eq!((&served["state"], &served["days_left"]), (&"expired".into(), &serde_json::Value::Null));
     // Who checks or reloads is told, and the old configuration stays.
