@@ -1,6 +1,6 @@
 //! What the new process has of the old one, and what not.
 
-use std::{net::TcpStream, process::Command};
+use std::{net::TcpStream, path::Path, process::Command};
 
 use super::{Installation, TOOK_OVER, children, is_there, launch, origin, signal, start};
 use crate::harness::{Client, Config, Redis, Tollgate, eventually, get, nobody};
@@ -15,9 +15,11 @@ fn statuses(tollgate: &Tollgate, requests: usize) -> Vec<u16> {
 #[test]
 fn limits_in_memory_begin_anew() {
     let origin = origin();
-    let service = start(Config::new(&[origin.address], LIMIT).with_policy("three"));
+    let mut service = start(Config::new(&[origin.address], LIMIT).with_policy("three"));
     assert_eq!(statuses(&service.0, 4), [200, 200, 200, 429]);
     service.hand_over();
+    // Until then it may answer clients that it has accepted.
+    assert_eq!(service.0.wait().code(), Some(0));
     assert_eq!(statuses(&service.0, 4), [200, 200, 200, 429]);
 }
 
@@ -120,11 +122,12 @@ fn a_binary_that_was_replaced_is_found() {
     let origin = origin();
     let directory = tempfile::TempDir::new().unwrap();
     let binary = directory.path().join("tollgate");
-    let copy = |to: &str| std::fs::copy(env!("CARGO_BIN_EXE_tollgate"), directory.path().join(to)).unwrap();
-    copy("tollgate");
+    let copy = |to: &Path| super::copy(Path::new(env!("CARGO_BIN_EXE_tollgate")), to);
+    copy(&binary);
     let service = launch(Command::new(&binary), Config::new(&[origin.address], ""));
-    copy("new");
-    std::fs::rename(directory.path().join("new"), &binary).unwrap();
+    let new = directory.path().join("new");
+    copy(&new);
+    std::fs::rename(new, &binary).unwrap();
     let exe = |pid| std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
     assert!(exe(service.0.pid()).to_str().unwrap().ends_with(" (deleted)"));
     let new = service.hand_over();

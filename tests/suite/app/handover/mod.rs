@@ -45,8 +45,9 @@ impl Installation {
 
     /// Puts a shell script in the binary's place.
     fn replace(&self, script: &str) {
-        let new = self.directory.path().join("new");
-        fs::write(&new, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let (text, new) = (self.directory.path().join("text"), self.directory.path().join("new"));
+        fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
+        copy(&text, &new);
         fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
         fs::rename(new, self.binary()).unwrap();
     }
@@ -123,6 +124,12 @@ impl Drop for Service {
         // Whoever is left of them.
         let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.pid())]).output();
     }
+}
+
+/// Copies a file that is to be run. By a process of its own: one that another test starts would hold this process' open
+/// file for a moment, and a file that is being written can't be run.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success());
 }
 
 fn signal(name: &str, pid: u32) {
