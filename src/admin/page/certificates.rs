@@ -18,7 +18,7 @@ pub(super) fn certificates(listeners: &[ListenerTls]) -> Markup {
                     table.cards {
                         thead { tr {
                             th scope="col" { "Names" } th scope="col" { "Listener" } th scope="col" { "State" }
-                            th scope="col" { "Expires" } th.num scope="col" { "Days left" } th scope="col" { "Key" }
+                            th scope="col" { "Expires" } th.num scope="col" { "Days left" }
                         } }
                         tbody {
                             @for of in listeners {
@@ -27,33 +27,32 @@ pub(super) fn certificates(listeners: &[ListenerTls]) -> Markup {
                         }
                     }
                 }
-                @for ca in listeners.iter().filter_map(|of| of.client_ca.as_ref()) {
-                    @if let Some(error) = &ca.reload_error {
-                        p { span.badge.bad { "not reloaded" } " " (components::untrusted(error)) }
-                    }
-                }
             }
         }
     }
 }
 
 fn row(listener: &str, served: &ServedCertificate) -> Markup {
-    let about = format!("{}\n{}\nSHA-256 {}", served.file, served.subject, served.fingerprint);
+    let names = served.names.join(", ");
+    let about = format!(
+        "{names}\n{}\n{}, {}\nSHA-256 {}",
+        served.file, served.subject, served.key_type, served.fingerprint
+    );
     html! {
         tr data-key={ (listener) " " (served.file) } {
-            th.mono scope="row" { span title=(escape_invisible(&about)) { (components::untrusted(&served.names.join(", "))) } }
+            th.mono scope="row" { span title=(escape_invisible(&about)) { (components::untrusted(&names)) } }
             td.mono data-label="Listener" { (listener) }
             td data-label="State" {
                 span {
                     (state_badge(&served.state))
                     @if let Some(error) = &served.reload_error {
-                        " " span.badge.bad { "not reloaded" } " " (components::untrusted(error))
+                        // The whole of it is among the warnings.
+                        " " span title=(escape_invisible(error)) { span.badge.bad { "not reloaded" } }
                     }
                 }
             }
             td data-label="Expires" { time datetime=(served.not_after) title=(served.not_after) { (day(&served.not_after)) } }
             td.num data-label="Days left" { @match served.days_left { Some(days) => (days), None => "–" } }
-            td data-label="Key" { (served.key_type) }
         }
     }
 }
