@@ -1,11 +1,11 @@
 //! What the admin port is started with.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use super::{ActiveConfig, Readiness, ReloadSender};
 use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
-    config::model::Secret,
+    config::model::{ListenAddress, Secret},
     limit::Clock,
     telemetry::{
         Events,
@@ -41,7 +41,7 @@ pub struct AdminState {
 #[derive(Debug, Clone, Default)]
 pub struct ProcessFacts {
     /// The addresses that clients are served at, as bound.
-    pub listeners: Vec<SocketAddr>,
+    pub listeners: Vec<ListenAddress>,
     pub workers: usize,
     /// In microseconds since the Unix epoch.
     pub started: i64,

@@ -22,7 +22,7 @@ use crate::{
     abuse::{
         self, Archive, AuditLog, ClientRegistry, Collector, Denial, Recorder, bans::BanTable, testing::policy,
     },
-    config::model::{KeyPart, KeyRecipe, Secret},
+    config::model::{KeyPart, KeyRecipe, ListenAddress, Secret},
     identity::Verifier,
     limit::{
         Check, ClearedLimit, Decision, LimitUsage, ManualClock, Policy, PolicyId, Store, StoreAdmin,
@@ -221,7 +221,7 @@ impl Harness {
             warnings: Warnings::default(),
             clock: Arc::new(clock()),
             facts: ProcessFacts {
-                listeners: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+                listeners: vec![ListenAddress::Tcp(([127, 0, 0, 1], 8080).into())],
                 workers: 1,
                 started: NOW,
             },

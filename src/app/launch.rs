@@ -1,12 +1,6 @@
 //! Starts everything. [`start`] and `launch` are the checklist: sockets, telemetry, stores, admin port, workers.
 
-use std::{
-    io,
-    net::{SocketAddr, TcpListener},
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::{io, net::TcpListener, sync::Arc, thread, time::Duration};
 
 use super::{
     App, InheritedSockets,
@@ -22,7 +16,10 @@ use crate::{
     config::model::{AccessLogFormat, Config, ListenAddress},
     identity::UnusableKeys,
     limit::{Policy, PolicyIds},
-    listener::{BindError, BoundListener, ListeningSockets, SessionKeys, SocketRole, TlsContexts, TlsError},
+    listener::{
+        BindError, BoundListener, ListenSocket, ListeningSockets, SessionKeys, SocketRole, TlsContexts,
+        TlsError,
+    },
     proxy::WorkerParts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
@@ -187,32 +184,36 @@ impl Sockets {
     fn bind(config: &Config, workers: usize, mut inherited: InheritedSockets) -> Result<Self, StartError> {
         let listeners = config.listeners.iter().enumerate();
         let each = listeners.flat_map(|(index, listener)| listener.addresses.iter().map(move |a| (index, a)));
-        let clients: Vec<(usize, SocketAddr)> = each
-            .map(|(index, address)| match address {
-                ListenAddress::Tcp(address) => Ok((index, *address)),
-                ListenAddress::Unix(_) => Err(io::Error::from(io::ErrorKind::Unsupported)),
-            })
-            .collect::<io::Result<_>>()?;
-        let admin = (SocketRole::Admin, config.admin.address);
-        let all = clients.iter().map(|&(_, address)| (SocketRole::Clients, address)).chain([admin]);
-        inherited.retain(&all.collect::<Vec<_>>());
+        let admin = (SocketRole::Admin, ListenAddress::Tcp(config.admin.address));
+        let all = each.clone().map(|(_, address)| (SocketRole::Clients, address.clone()));
+        inherited.retain(&all.chain([admin.clone()]).collect::<Vec<_>>());
         let mut listening = ListeningSockets::default();
-        let mut bind = |(role, address): (SocketRole, SocketAddr), count| -> Result<_, StartError> {
+        let mut bind = |role, address: &ListenAddress, count| -> Result<_, StartError> {
+            let is_inherited = inherited.has(role, address);
             let bound = inherited.or_bind(role, address, count)?;
             listening.add(role, address.to_string(), &bound.sockets)?;
+            // The file of a socket that systemd holds open is systemd's.
+            if let ListenAddress::Unix(socket) = address
+                && (!is_inherited || inherited.has_predecessor())
+            {
+                listening.add_file(&socket.path);
+            }
             Ok(bound)
         };
-        let admin = bind(admin, 1)?;
-        let bind_clients = |(index, address)| Ok((index, bind((SocketRole::Clients, address), workers)?));
-        let clients = clients.into_iter().map(bind_clients).collect::<Result<_, StartError>>()?;
-        let only = admin.deal(1)?.into_iter().flatten().next();
-        let admin = only.ok_or_else(|| io::Error::other("no listening socket was bound"))?;
+        let admin = bind(admin.0, &admin.1, 1)?;
+        let bind_clients = |(index, address)| Ok((index, bind(SocketRole::Clients, address, workers)?));
+        let clients = each.map(bind_clients).collect::<Result<_, StartError>>()?;
+        let admin = admin.deal(1)?.into_iter().flatten().find_map(|socket| match socket {
+            ListenSocket::Tcp(socket) => Some(socket),
+            ListenSocket::Unix(_) => None,
+        });
+        let admin = admin.ok_or_else(|| io::Error::other("no listening socket was bound"))?;
         Ok(Self { clients, admin, listening })
     }
 
     /// The addresses where clients are served, with the actual ports.
-    fn addresses(&self) -> Vec<SocketAddr> {
-        self.clients.iter().map(|(_, bound)| bound.address).collect()
+    fn addresses(&self) -> Vec<ListenAddress> {
+        self.clients.iter().map(|(_, bound)| bound.address.clone()).collect()
     }
 
     /// Those of each listener.
@@ -251,7 +252,7 @@ fn admin_state(
     telemetry: &Telemetry,
     readiness: &Arc<Readiness>,
     reloads: admin::ReloadSender,
-    addresses: &[SocketAddr],
+    addresses: &[ListenAddress],
     store_facts: StoreFactsSources,
 ) -> admin::AdminState {
     admin::AdminState {

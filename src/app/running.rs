@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use super::{reload::Reloader, workers::Workers};
 use crate::{
     admin::{self, AdminHandle, Readiness, ReloadRequest},
+    config::model::ListenAddress,
     listener::{Lifecycle, ListeningSockets, SessionKeys},
     peers::Monitor,
     store::memory::MemoryStore,
@@ -25,7 +26,7 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// A running Tollgate.
 pub struct App {
     /// The addresses where clients are served, with the actual ports.
-    pub addresses: Vec<SocketAddr>,
+    pub addresses: Vec<ListenAddress>,
     /// For a new process that takes over.
     pub(super) listening: ListeningSockets,
     pub(super) reloader: Reloader,
@@ -98,7 +99,7 @@ impl App {
     /// Accepts no more connections, and closes idle ones.
     pub fn drain(&mut self) {
         // As long as one descriptor is open, clients would queue at a socket that nobody accepts on.
-        self.listening = ListeningSockets::default();
+        self.listening.close();
         self.readiness.enter(admin::ProcessPhase::Draining);
         self.workers.enter(Lifecycle::Draining);
     }

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header::FORWARDED};
 use ipnet::{IpNet, Ipv4Net};
 
 use super::forwarded_fields::{forwarded_for, last_element, node_address};
-use crate::config::model::AddressHeader;
+use crate::config::model::{AddressHeader, TrustedProxy};
 
 /// Elements of forwarding fields that are looked at. Real chains are far shorter.
 const MAX_HOPS: usize = 64;
@@ -17,6 +17,7 @@ static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Debug, Clone)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
+    has_unix: bool,
     header: AddressHeader,
 }
 
@@ -34,9 +35,19 @@ pub enum ForwardedHop<'h> {
 }
 
 impl TrustedProxies {
-    /// Peers in `networks` send the client's address in `header`.
-    pub fn new(networks: &[IpNet], header: &AddressHeader) -> Self {
-        Self { networks: networks.iter().map(canonical).collect(), header: header.clone() }
+    /// These `proxies` send the client's address in `header`.
+    pub fn new(proxies: &[TrustedProxy], header: &AddressHeader) -> Self {
+        let networks = proxies.iter().filter_map(|proxy| match proxy {
+            TrustedProxy::Network(network) => Some(canonical(network)),
+            TrustedProxy::Unix => None,
+        });
+        let has_unix = proxies.contains(&TrustedProxy::Unix);
+        Self { networks: networks.collect(), has_unix, header: header.clone() }
+    }
+
+    /// Whether who comes by a Unix socket is a trusted proxy.
+    pub fn has_unix(&self) -> bool {
+        self.has_unix
     }
 
     /// Whether the address is a trusted proxy's. A connection may keep the answer for its peer.
@@ -156,7 +167,7 @@ mod tests {
 
     fn proxies(header: &AddressHeader) -> TrustedProxies {
         let networks = ["10.0.0.0/8", "2001:db8:ff::/48", "::ffff:172.16.0.0/108"];
-        TrustedProxies::new(&networks.map(|network| network.parse().unwrap()), header)
+        TrustedProxies::new(&networks.map(|network| TrustedProxy::Network(network.parse().unwrap())), header)
     }
 
     fn client(header: &AddressHeader, peer: &str, fields: &[(&'static str, &[u8])]) -> String {

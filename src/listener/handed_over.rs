@@ -4,9 +4,11 @@
 //! The address of a socket alone does not say which listener it is: with port 0 in the configuration, the system chose
 //! the port. `LISTEN_FDNAMES` can't say it either, since its names have no colon.
 
-use std::{env, io, net::TcpListener, os::fd::OwnedFd};
+use std::{env, io, os::fd::OwnedFd, path::Path};
 
 use serde::{Deserialize, Serialize};
+
+use super::{socket::ListenSocket, unix::SocketFile};
 
 /// The variable. It stays in the environment of the new process, which sets its own for the next one.
 pub const HANDOVER_VARIABLE: &str = "TOLLGATE_HANDOVER";
@@ -62,6 +64,8 @@ impl HandedOver {
 pub struct ListeningSockets {
     entries: Vec<Entry>,
     sockets: Vec<OwnedFd>,
+    /// Of Unix sockets.
+    files: Vec<SocketFile>,
 }
 
 impl ListeningSockets {
@@ -69,12 +73,22 @@ impl ListeningSockets {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn add(&mut self, role: SocketRole, address: String, sockets: &[TcpListener]) -> io::Result<()> {
+    pub fn add(&mut self, role: SocketRole, address: String, sockets: &[ListenSocket]) -> io::Result<()> {
         for socket in sockets {
             self.sockets.push(socket.try_clone()?.into());
         }
         self.entries.push(Entry { role, address, sockets: sockets.len() });
         Ok(())
+    }
+
+    /// Adds the file of a Unix socket, which is this process' to remove.
+    pub fn add_file(&mut self, path: &Path) {
+        self.files.extend(SocketFile::at(path));
+    }
+
+    /// Closes them, where no other process takes over. The files of Unix sockets are removed.
+    pub fn close(&mut self) {
+        std::mem::take(self).files.into_iter().for_each(SocketFile::remove);
     }
 
     /// Duplicates of the sockets, and the value of [`HANDOVER_VARIABLE`] that describes them, for a process whose first
@@ -95,7 +109,8 @@ mod tests {
 
     #[test]
     fn every_socket_is_described() {
-        let sockets: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let socket = |_| ListenSocket::Tcp(std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let sockets: Vec<_> = (0..3).map(socket).collect();
         let mut listening = ListeningSockets::default();
         listening.add(SocketRole::Clients, "127.0.0.1:0".into(), &sockets[..2]).unwrap();
         listening.add(SocketRole::Admin, "[::1]:9900".into(), &sockets[2..]).unwrap();

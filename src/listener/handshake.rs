@@ -25,6 +25,7 @@ use super::{
     tls::TlsContext,
 };
 use crate::{
+    proxy::Peer,
     telemetry::{
         Throttle,
         metrics::{HandshakeFailure, OpeningMetrics, ProxyHeaderFailure},
@@ -218,7 +219,7 @@ pub(super) struct OpeningFailures {
 
 impl OpeningFailures {
     /// `error` has ended the connection of `peer`.
-    pub(super) fn report(&self, metrics: &OpeningMetrics, peer: SocketAddr, error: &OpeningError) {
+    pub(super) fn report(&self, metrics: &OpeningMetrics, peer: Peer, error: &OpeningError) {
         match error {
             OpeningError::ProxyHeader(fault) => {
                 let failure = match fault {
@@ -241,7 +242,7 @@ impl OpeningFailures {
     }
 
     /// `peer` is no trusted proxy, and is not asked for a PROXY header.
-    pub(super) fn untrusted(&self, metrics: &OpeningMetrics, peer: SocketAddr) {
+    pub(super) fn untrusted(&self, metrics: &OpeningMetrics, peer: Peer) {
         let failure = ProxyHeaderFailure::Untrusted;
         metrics.proxy_header_failures(failure).inc();
         self.log(failure.name(), |others| {

@@ -5,7 +5,10 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    os::{
+        fd::OwnedFd,
+        unix::net::{UnixListener, UnixStream},
+    },
 };
 
 use listenfd::ListenFd;
@@ -13,8 +16,9 @@ use socket2::SockRef;
 
 use super::{
     handed_over::{HandedOver, SocketRole},
-    socket::{BindError, BoundListener, bind},
+    socket::{BindError, BoundListener, ListenSocket, bind},
 };
+use crate::config::model::{ListenAddress, UnixSocket};
 
 /// The inherited sockets that no listener has taken yet.
 #[derive(Debug, Default)]
@@ -25,23 +29,24 @@ pub struct InheritedSockets {
     /// Ports of sockets that were handed over and that no listener wants any more. The old process may have them open
     /// for a while.
     released_ports: Vec<u16>,
+    is_handed_over: bool,
     /// Why some descriptors can't be served; logged once logging works.
     unusable: Vec<String>,
 }
 
 #[derive(Debug)]
 struct InheritedSocket {
-    address: SocketAddr,
+    address: ListenAddress,
     /// What it was for in the process that handed it over, and by which address of its configuration.
     origin: Option<(SocketRole, String)>,
-    socket: TcpListener,
+    socket: ListenSocket,
 }
 
 impl InheritedSocket {
     /// Whether it is the socket of the listener that is configured with this address. With port 0 the system chose the
     /// port, and only the old process knows for which listener.
-    fn serves(&self, role: SocketRole, configured: SocketAddr) -> bool {
-        self.address == configured
+    fn serves(&self, role: SocketRole, configured: &ListenAddress) -> bool {
+        self.address.is_same_address(configured)
             || self
                 .origin
                 .as_ref()
@@ -67,6 +72,7 @@ impl InheritedSockets {
             HandedOver::from_environment().filter(|list| list.descriptors() == descriptors.len());
         let mut origins = handed_over.iter().flat_map(HandedOver::origins);
         let first = usize::from(handed_over.is_some());
+        inherited.is_handed_over = handed_over.is_some();
         if handed_over.is_some() {
             match descriptors.take_unix_listener(0) {
                 // Its type is that of any stream socket; it was never listened on.
@@ -91,18 +97,20 @@ impl InheritedSockets {
 
     /// Closes those that none of `listeners` takes. Their creator may keep them open, so that clients wait there for
     /// nothing: that is warned of. An old process serves those clients and closes them.
-    pub fn retain(&mut self, listeners: &[(SocketRole, SocketAddr)]) {
+    pub fn retain(&mut self, listeners: &[(SocketRole, ListenAddress)]) {
         for reason in self.unusable.drain(..) {
             tracing::warn!("ignoring an inherited descriptor: {reason}");
         }
         self.sockets.retain(|inherited| {
-            let address = inherited.address;
-            let kept = listeners.iter().any(|&(role, configured)| inherited.serves(role, configured));
+            let address = &inherited.address;
+            let kept = listeners.iter().any(|(role, configured)| inherited.serves(*role, configured));
             match (kept, &inherited.origin) {
                 (true, _) => {}
                 (false, Some(_)) => {
                     tracing::info!(%address, "not serving here any more: no listener is configured for this address");
-                    self.released_ports.push(address.port());
+                    if let ListenAddress::Tcp(address) = address {
+                        self.released_ports.push(address.port());
+                    }
                 }
                 (false, None) => {
                     tracing::warn!(%address, "closing an inherited socket: no listener is configured for its address");
@@ -112,6 +120,16 @@ impl InheritedSockets {
         });
     }
 
+    /// Whether another process has handed its sockets over. Files of Unix sockets are then this process' to remove.
+    pub fn has_predecessor(&self) -> bool {
+        self.is_handed_over
+    }
+
+    /// Whether a socket of this address is inherited.
+    pub fn has(&self, role: SocketRole, configured: &ListenAddress) -> bool {
+        self.sockets.iter().any(|inherited| inherited.serves(role, configured))
+    }
+
     /// All inherited sockets of this address; where there is none, the address is bound by a socket for each worker.
     ///
     /// # Errors
@@ -119,15 +137,16 @@ impl InheritedSockets {
     pub fn or_bind(
         &mut self,
         role: SocketRole,
-        configured: SocketAddr,
+        configured: &ListenAddress,
         workers: usize,
     ) -> Result<BoundListener, BindError> {
         let Some(first) = self.sockets.iter().find(|inherited| inherited.serves(role, configured)) else {
             // `0.0.0.0:80` instead of `127.0.0.1:80`, say, which the old process has open still.
-            let exclusive = !self.released_ports.contains(&configured.port());
+            let is_released = |address: &SocketAddr| self.released_ports.contains(&address.port());
+            let exclusive = !matches!(configured, ListenAddress::Tcp(address) if is_released(address));
             return bind(configured, workers, exclusive);
         };
-        let address = first.address;
+        let address = first.address.clone();
         let of_address = self.sockets.extract_if(.., |inherited| inherited.address == address);
         let sockets: Vec<_> = of_address.map(|inherited| inherited.socket).collect();
         tracing::info!(%address, sockets = sockets.len(), "serving on an inherited socket");
@@ -135,27 +154,44 @@ impl InheritedSockets {
     }
 }
 
-/// The listening TCP socket at `index`. Whatever else it is is closed, if it is a socket at all.
-fn take(descriptors: &mut ListenFd, index: usize) -> io::Result<(SocketAddr, TcpListener)> {
-    let socket = match descriptors.take_tcp_listener(index) {
-        Ok(Some(socket)) => socket,
+/// The listening socket at `index`. Whatever else it is is closed, if it is a socket at all.
+fn take(descriptors: &mut ListenFd, index: usize) -> io::Result<(ListenAddress, ListenSocket)> {
+    let (address, socket) = match descriptors.take_tcp_listener(index) {
+        Ok(Some(socket)) => tcp(socket)?,
         Ok(None) => return Err(io::ErrorKind::NotFound.into()),
-        Err(error) => {
-            let _closed = (
-                descriptors.take_unix_listener(index),
-                descriptors.take_udp_socket(index),
-                descriptors.take_unix_datagram(index),
-            );
-            return Err(error);
-        }
+        Err(error) => match descriptors.take_unix_listener(index) {
+            Ok(Some(socket)) => unix(socket)?,
+            _ => {
+                let _closed = (descriptors.take_udp_socket(index), descriptors.take_unix_datagram(index));
+                return Err(error);
+            }
+        },
     };
-    if !SockRef::from(&socket).is_listener()? {
-        return Err(io::Error::other("it is a connection, not a listening socket (set `Accept=no`)"));
-    }
+    Ok((address, socket))
+}
+
+fn tcp(socket: TcpListener) -> io::Result<(ListenAddress, ListenSocket)> {
+    check_listening(&SockRef::from(&socket))?;
     socket.set_nonblocking(true)?;
     // Accepted sockets have it from their listener.
     SockRef::from(&socket).set_tcp_nodelay(true)?;
-    Ok((socket.local_addr()?, socket))
+    Ok((ListenAddress::Tcp(socket.local_addr()?), ListenSocket::Tcp(socket)))
+}
+
+fn unix(socket: UnixListener) -> io::Result<(ListenAddress, ListenSocket)> {
+    check_listening(&SockRef::from(&socket))?;
+    socket.set_nonblocking(true)?;
+    let address = socket.local_addr()?;
+    let path = address.as_pathname().ok_or_else(|| io::Error::other("it has no path"))?;
+    let address = UnixSocket { path: path.to_owned(), mode: None, owner: None, group: None };
+    Ok((ListenAddress::Unix(address), ListenSocket::Unix(socket)))
+}
+
+fn check_listening(socket: &SockRef<'_>) -> io::Result<()> {
+    match socket.is_listener()? {
+        true => Ok(()),
+        false => Err(io::Error::other("it is a connection, not a listening socket (set `Accept=no`)")),
+    }
 }
 
 #[cfg(test)]
@@ -164,34 +200,54 @@ mod tests {
 
     use SocketRole::{Admin, Clients};
 
+    fn tcp(address: impl Into<SocketAddr>) -> ListenAddress {
+        ListenAddress::Tcp(address.into())
+    }
+
+    fn any() -> ListenAddress {
+        tcp(([127, 0, 0, 1], 0))
+    }
+
+    fn address_of(socket: &InheritedSocket) -> SocketAddr {
+        match socket.address {
+            ListenAddress::Tcp(address) => address,
+            ListenAddress::Unix(_) => panic!("a Unix socket"),
+        }
+    }
+
     /// A socket as systemd binds it: alone, without SO_REUSEPORT.
     fn socket(origin: Option<(SocketRole, &str)>) -> InheritedSocket {
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let origin = origin.map(|(role, address)| (role, address.to_owned()));
-        InheritedSocket { address: socket.local_addr().unwrap(), origin, socket }
+        InheritedSocket {
+            address: tcp(socket.local_addr().unwrap()),
+            origin,
+            socket: ListenSocket::Tcp(socket),
+        }
     }
 
     fn of_systemd() -> (SocketAddr, InheritedSockets) {
         let socket = socket(None);
-        (socket.address, InheritedSockets { sockets: vec![socket], ..Default::default() })
+        (address_of(&socket), InheritedSockets { sockets: vec![socket], ..Default::default() })
     }
 
     /// What an old process has bound to `configured` by a socket for each of its workers.
     fn handed_over(role: SocketRole, configured: &str, workers: usize) -> Vec<InheritedSocket> {
-        let BoundListener { address, sockets } = bind(configured.parse().unwrap(), workers, true).unwrap();
+        let BoundListener { address, sockets } =
+            bind(&tcp(configured.parse::<SocketAddr>().unwrap()), workers, true).unwrap();
         let origin = Some((role, configured.to_owned()));
         sockets
             .into_iter()
-            .map(|socket| InheritedSocket { address, origin: origin.clone(), socket })
+            .map(|socket| InheritedSocket { address: address.clone(), origin: origin.clone(), socket })
             .collect()
     }
 
     #[test]
     fn one_socket_serves_every_worker() {
         let (address, mut inherited) = of_systemd();
-        let bound = inherited.or_bind(Clients, address, 3).unwrap();
-        assert_eq!((bound.address, bound.sockets.len()), (address, 1));
+        let bound = inherited.or_bind(Clients, &tcp(address), 3).unwrap();
+        assert_eq!((bound.address.clone(), bound.sockets.len()), (tcp(address), 1));
         let sockets: Vec<_> = bound.deal(3).unwrap().into_iter().flatten().collect();
         let _client = std::net::TcpStream::connect(address).unwrap();
         // All three are woken; the first to accept gets it, and the others find nothing.
@@ -204,10 +260,10 @@ mod tests {
     #[test]
     fn all_sockets_of_an_address_are_taken() {
         let sockets = handed_over(Clients, "127.0.0.1:0", 3);
-        let address = sockets[0].address;
+        let address = address_of(&sockets[0]);
         let mut inherited = InheritedSockets { sockets, ..Default::default() };
         let clients: Vec<_> = (0..30).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
-        let bound = inherited.or_bind(Clients, address, 2).unwrap();
+        let bound = inherited.or_bind(Clients, &tcp(address), 2).unwrap();
         let dealt = bound.deal(2).unwrap();
         // Nobody in their queues is lost, whichever of the three it is.
         let accepted = dealt.iter().flatten().flat_map(|socket| std::iter::from_fn(|| socket.accept().ok()));
@@ -216,52 +272,56 @@ mod tests {
 
     #[test]
     fn a_port_of_the_systems_choice_is_found_by_the_configured_address() {
-        let any = "127.0.0.1:0".parse().unwrap();
+        let any = any();
         let (clients, others) =
             (handed_over(Clients, "127.0.0.1:0", 2), handed_over(Clients, "127.0.0.1:0", 2));
         let admin = handed_over(Admin, "127.0.0.1:0", 1);
-        let addresses = [&clients, &others, &admin].map(|sockets| sockets[0].address);
+        let addresses = [&clients, &others, &admin].map(|sockets| sockets[0].address.clone());
         let sockets = clients.into_iter().chain(others).chain(admin).collect();
         let mut inherited = InheritedSockets { sockets, ..Default::default() };
-        inherited.retain(&[(Clients, any), (Clients, any), (Admin, any)]);
-        let bound = [Admin, Clients, Clients].map(|role| inherited.or_bind(role, any, 2).unwrap());
+        inherited.retain(&[(Clients, any.clone()), (Clients, any.clone()), (Admin, any.clone())]);
+        let bound = [Admin, Clients, Clients].map(|role| inherited.or_bind(role, &any, 2).unwrap());
         assert_eq!(bound.each_ref().map(|bound| bound.sockets.len()), [1, 2, 2]);
-        assert_eq!(bound.map(|bound| bound.address), [addresses[2], addresses[0], addresses[1]]);
+        assert_eq!(
+            bound.map(|bound| bound.address),
+            [addresses[2].clone(), addresses[0].clone(), addresses[1].clone()]
+        );
     }
 
     #[test]
     fn an_address_may_become_wider_while_the_old_process_has_it_open() {
-        let old = bind("127.0.0.1:0".parse().unwrap(), 1, true).unwrap();
+        let old = bind(&any(), 1, true).unwrap();
         let origin = Some((Clients, old.address.to_string()));
         let socket = old.sockets[0].try_clone().unwrap();
-        let sockets = vec![InheritedSocket { address: old.address, origin, socket }];
+        let sockets = vec![InheritedSocket { address: old.address.clone(), origin, socket }];
         let mut inherited = InheritedSockets { sockets, ..Default::default() };
-        let wide = SocketAddr::from(([0, 0, 0, 0], old.address.port()));
-        inherited.retain(&[(Clients, wide)]);
-        assert_eq!(inherited.or_bind(Clients, wide, 2).unwrap().address, wide);
+        let ListenAddress::Tcp(narrow) = old.address else { panic!("a Unix socket") };
+        let wide = tcp(([0, 0, 0, 0], narrow.port()));
+        inherited.retain(&[(Clients, wide.clone())]);
+        assert_eq!(inherited.or_bind(Clients, &wide, 2).unwrap().address, wide);
     }
 
     #[test]
     fn a_socket_is_given_once() {
         let (address, mut inherited) = of_systemd();
-        let _first = inherited.or_bind(Clients, address, 1).unwrap();
-        assert!(inherited.or_bind(Clients, address, 1).is_err());
+        let _first = inherited.or_bind(Clients, &tcp(address), 1).unwrap();
+        assert!(inherited.or_bind(Clients, &tcp(address), 1).is_err());
     }
 
     #[test]
     fn what_is_not_inherited_is_bound() {
         let (address, mut inherited) = of_systemd();
-        let bound = inherited.or_bind(Clients, "127.0.0.1:0".parse().unwrap(), 2).unwrap();
-        assert_ne!(bound.address, address);
+        let bound = inherited.or_bind(Clients, &any(), 2).unwrap();
+        assert_ne!(bound.address, tcp(address));
         assert_eq!(inherited.sockets.len(), 1);
     }
 
     #[test]
     fn a_socket_without_a_listener_is_closed() {
         let (address, mut inherited) = of_systemd();
-        inherited.retain(&[(Clients, address)]);
+        inherited.retain(&[(Clients, tcp(address))]);
         assert_eq!(inherited.sockets.len(), 1);
-        inherited.retain(&[(Clients, SocketAddr::from(([0, 0, 0, 0], address.port())))]);
+        inherited.retain(&[(Clients, tcp(([0, 0, 0, 0], address.port())))]);
         assert!(std::net::TcpStream::connect(address).is_err());
     }
 }

@@ -15,6 +15,7 @@ mod socket;
 mod stream;
 mod tickets;
 mod tls;
+mod unix;
 
 pub use connections::ConnectionLimit;
 pub use current_worker::WorkerUpdate;
@@ -22,5 +23,5 @@ pub use handed_over::{HANDOVER_VARIABLE, ListeningSockets, SocketRole};
 pub use inherited::InheritedSockets;
 pub use liveness::{LivenessMonitor, WorkerLiveness};
 pub use run::{Lifecycle, ListeningSocket, run};
-pub use socket::{BindError, BoundListener};
+pub use socket::{BindError, BoundListener, ListenSocket};
 pub use tls::{SessionKeys, TlsContext, TlsContexts, TlsError};

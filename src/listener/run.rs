@@ -3,7 +3,6 @@
 use std::{
     future::poll_fn,
     io,
-    net::SocketAddr,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -13,7 +12,6 @@ use bytes::Bytes;
 use http::Request;
 use hyper::{body::Incoming, service::service_fn};
 use tokio::{
-    net::{TcpListener, TcpStream},
     sync::{mpsc::UnboundedReceiver, watch},
     task::JoinSet,
     time::{MissedTickBehavior, timeout},
@@ -26,12 +24,13 @@ use super::{
     handshake::{Opened, Opening, OpeningFailures},
     io::ClientIo,
     liveness::WorkerLiveness,
+    socket::{AsyncListener, ListenSocket},
     stream::{Socket, Stream},
     tls::TlsContexts,
 };
 use crate::{
     limit::StoreAdmin,
-    proxy::{self, ClientConnection, PhaseTimer, Transport, Worker, WorkerParts},
+    proxy::{self, ClientConnection, Peer, PhaseTimer, Transport, Worker, WorkerParts},
 };
 
 /// How often a worker flushes what it has gathered.
@@ -62,7 +61,7 @@ pub enum Lifecycle {
 pub struct ListeningSocket {
     /// The listener's place in the configuration.
     pub listener: usize,
-    pub socket: std::net::TcpListener,
+    pub socket: ListenSocket,
 }
 
 /// Serves `sockets` with a worker of `parts`, which follows `updates` of the configuration, until `lifecycle` says to
@@ -93,7 +92,7 @@ pub async fn run<S: StoreAdmin + 'static>(
             connections: Rc::clone(&connections),
             failures: Rc::clone(&failures),
         });
-        accepting.spawn_local(acceptor.accept(TcpListener::from_std(socket)?, lifecycle.clone()));
+        accepting.spawn_local(acceptor.accept(AsyncListener::new(socket)?, lifecycle.clone()));
     }
     let updating = tokio::task::spawn_local(Rc::clone(&current).apply_updates(updates));
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&current), Rc::clone(&connections), liveness));
@@ -145,7 +144,7 @@ struct Acceptor<S> {
 }
 
 impl<S: StoreAdmin + 'static> Acceptor<S> {
-    async fn accept(self: Rc<Self>, listener: TcpListener, mut lifecycle: watch::Receiver<Lifecycle>) {
+    async fn accept(self: Rc<Self>, listener: AsyncListener, mut lifecycle: watch::Receiver<Lifecycle>) {
         loop {
             tokio::select! {
                 biased;
@@ -155,23 +154,19 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         }
         // Clients in the kernel's queue are connected already, and expect an answer. Ask the queue itself rather
         // than the runtime's last knowledge of it, so that no client that came in between is reset.
-        let Ok(queue) = listener.into_std() else { return };
+        let Ok(queue) = listener.into_socket() else { return };
         loop {
-            let accepted = queue.accept().and_then(|(stream, peer)| {
-                stream.set_nonblocking(true)?;
-                Ok((TcpStream::from_std(stream)?, peer))
-            });
-            match accepted {
+            match queue.accept() {
                 Err(error) if !is_connection_error(&error) => break,
                 accepted => self.accepted(accepted).await,
             }
         }
     }
 
-    async fn accepted(self: &Rc<Self>, accepted: io::Result<(TcpStream, SocketAddr)>) {
+    async fn accepted(self: &Rc<Self>, accepted: io::Result<(Socket, Peer)>) {
         match accepted {
-            Ok((stream, peer)) => match self.limit.try_acquire() {
-                Some(permit) => self.serve(Socket::Tcp(stream), peer, permit),
+            Ok((socket, peer)) => match self.limit.try_acquire() {
+                Some(permit) => self.serve(socket, peer, permit),
                 None => self.current.worker().metrics().thread().connections_refused().inc(),
             },
             Err(error) if is_connection_error(&error) => {}
@@ -184,7 +179,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     }
 
     /// Serves one connection, in a task of its own.
-    fn serve(self: &Rc<Self>, socket: Socket, peer: SocketAddr, permit: ConnectionPermit) {
+    fn serve(self: &Rc<Self>, socket: Socket, peer: Peer, permit: ConnectionPermit) {
         let worker = self.current.worker();
         let timer = Rc::new(PhaseTimer::new(worker.config().client_limits.header_timeout));
         let registered = self.connections.register(&timer);
@@ -220,10 +215,10 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     fn open(
         self: &Rc<Self>,
         socket: Socket,
-        peer: SocketAddr,
+        peer: Peer,
         opening: Opening,
         timer: Rc<PhaseTimer>,
-    ) -> impl Future<Output = Option<(Opened, SocketAddr)>> + use<S> {
+    ) -> impl Future<Output = Option<(Opened, Peer)>> + use<S> {
         let acceptor = Rc::clone(self);
         async move {
             let worker = acceptor.current.worker();
@@ -245,7 +240,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
                         let readable = poll_fn(|cx| opened.stream.poll_readable(cx));
                         let _none = timeout(FIRST_REQUEST, readable).await;
                     }
-                    let peer = opened.client.unwrap_or(peer);
+                    let peer = opened.client.map_or(peer, Peer::Address);
                     Some((opened, peer))
                 }
                 Err(error) => {
@@ -260,7 +255,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     fn converse(
         &self,
         opened: Opened,
-        peer: SocketAddr,
+        peer: Peer,
         timer: Rc<PhaseTimer>,
     ) -> impl Future<Output = ()> + use<S> {
         let worker = self.current.worker();

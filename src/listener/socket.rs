@@ -1,32 +1,124 @@
 //! Listening sockets: one per worker on the same address (SO_REUSEPORT), so that the kernel spreads
 //! connections and no worker wakes another.
 
-use std::{io, net::SocketAddr, net::TcpListener};
+use std::{
+    io,
+    net::{SocketAddr, TcpListener},
+    os::{fd::OwnedFd, unix::net::UnixListener},
+};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket as RawSocket, Type};
+
+use super::{stream::Socket, unix};
+use crate::{config::model::ListenAddress, proxy::Peer};
 
 /// Connections that the kernel holds for a worker that is busy. Linux caps it at `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+pub(super) const BACKLOG: i32 = 4096;
 
 /// An address that can't be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("can't listen on {address}: {error}{}", hint(.error))]
+#[error("can't listen on {address}: {error}{}", hint(.address, .error))]
 pub struct BindError {
-    address: SocketAddr,
+    address: ListenAddress,
     error: io::Error,
 }
 
 impl BindError {
-    pub(super) fn new(address: SocketAddr, error: io::Error) -> Self {
+    pub(super) fn new(address: ListenAddress, error: io::Error) -> Self {
         Self { address, error }
     }
 }
 
-fn hint(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => " (another program, or another Tollgate, is using it)",
-        io::ErrorKind::PermissionDenied => " (ports below 1024 need CAP_NET_BIND_SERVICE)",
+fn hint(address: &ListenAddress, error: &io::Error) -> &'static str {
+    match (address, error.kind()) {
+        (_, io::ErrorKind::AddrInUse) => " (another program, or another Tollgate, is using it)",
+        (ListenAddress::Tcp(_), io::ErrorKind::PermissionDenied) => {
+            " (ports below 1024 need CAP_NET_BIND_SERVICE)"
+        }
+        (ListenAddress::Unix(_), io::ErrorKind::PermissionDenied) => {
+            " (Tollgate must be allowed to write to the directory, and only root may set another owner)"
+        }
         _ => "",
+    }
+}
+
+/// A listening socket. It does not block.
+#[derive(Debug)]
+pub enum ListenSocket {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl ListenSocket {
+    /// Another descriptor of the same socket.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Self::Tcp(socket) => socket.try_clone().map(Self::Tcp),
+            Self::Unix(socket) => socket.try_clone().map(Self::Unix),
+        }
+    }
+
+    /// The next connection in its queue, if there is one.
+    pub(super) fn accept(&self) -> io::Result<(Socket, Peer)> {
+        match self {
+            Self::Tcp(socket) => {
+                let (stream, peer) = socket.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((Socket::Tcp(tokio::net::TcpStream::from_std(stream)?), Peer::Address(peer)))
+            }
+            Self::Unix(socket) => {
+                let (stream, _) = socket.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok((Socket::Unix(tokio::net::UnixStream::from_std(stream)?), Peer::Unix))
+            }
+        }
+    }
+}
+
+impl From<ListenSocket> for OwnedFd {
+    fn from(socket: ListenSocket) -> Self {
+        match socket {
+            ListenSocket::Tcp(socket) => socket.into(),
+            ListenSocket::Unix(socket) => socket.into(),
+        }
+    }
+}
+
+/// A listening socket in the runtime.
+pub(super) enum AsyncListener {
+    Tcp(tokio::net::TcpListener),
+    Unix(tokio::net::UnixListener),
+}
+
+impl AsyncListener {
+    /// Needs a runtime.
+    pub(super) fn new(socket: ListenSocket) -> io::Result<Self> {
+        match socket {
+            ListenSocket::Tcp(socket) => tokio::net::TcpListener::from_std(socket).map(Self::Tcp),
+            ListenSocket::Unix(socket) => tokio::net::UnixListener::from_std(socket).map(Self::Unix),
+        }
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<(Socket, Peer)> {
+        match self {
+            Self::Tcp(listener) => {
+                listener.accept().await.map(|(stream, peer)| (Socket::Tcp(stream), Peer::Address(peer)))
+            }
+            Self::Unix(listener) => {
+                listener.accept().await.map(|(stream, _)| (Socket::Unix(stream), Peer::Unix))
+            }
+        }
+    }
+
+    pub(super) fn into_socket(self) -> io::Result<ListenSocket> {
+        match self {
+            Self::Tcp(listener) => listener.into_std().map(ListenSocket::Tcp),
+            // tokio sets nothing else on it.
+            Self::Unix(listener) => listener.into_std().map(ListenSocket::Unix),
+        }
     }
 }
 
@@ -34,9 +126,9 @@ fn hint(error: &io::Error) -> &'static str {
 #[derive(Debug)]
 pub struct BoundListener {
     /// The address with the real port, where 0 was asked for.
-    pub address: SocketAddr,
+    pub address: ListenAddress,
     /// At least one. Each has a queue of connections of its own.
-    pub sockets: Vec<TcpListener>,
+    pub sockets: Vec<ListenSocket>,
 }
 
 impl BoundListener {
@@ -46,10 +138,10 @@ impl BoundListener {
     ///
     /// # Errors
     /// No descriptor is left.
-    pub fn deal(self, workers: usize) -> io::Result<Vec<Vec<TcpListener>>> {
+    pub fn deal(self, workers: usize) -> io::Result<Vec<Vec<ListenSocket>>> {
         let count = self.sockets.len().max(1);
         let shared = (count..workers).filter_map(|worker| self.sockets.get(worker % count));
-        let shared = shared.map(TcpListener::try_clone).collect::<io::Result<Vec<_>>>()?;
+        let shared = shared.map(ListenSocket::try_clone).collect::<io::Result<Vec<_>>>()?;
         let mut dealt: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         for (index, socket) in self.sockets.into_iter().chain(shared).enumerate() {
             dealt[index % workers].push(socket);
@@ -58,29 +150,40 @@ impl BoundListener {
     }
 }
 
-/// Binds `count` sockets to `address`, one for each worker.
+/// Binds `count` sockets to `address`, one for each worker; a Unix socket is shared by all of them.
 ///
 /// SO_REUSEPORT would let a second instance bind the same port by accident and take half of the
 /// connections. So where the address is to be `exclusive`, a first socket tries without it.
 ///
 /// # Errors
 /// The address is taken, or not this machine's.
-pub(super) fn bind(address: SocketAddr, count: usize, exclusive: bool) -> Result<BoundListener, BindError> {
-    let failed = |error| BindError::new(address, error);
+pub(super) fn bind(
+    address: &ListenAddress,
+    count: usize,
+    exclusive: bool,
+) -> Result<BoundListener, BindError> {
+    let failed = |error| BindError::new(address.clone(), error);
+    let address = match address {
+        ListenAddress::Tcp(address) => *address,
+        ListenAddress::Unix(socket) => {
+            let sockets = vec![ListenSocket::Unix(unix::bind(socket).map_err(failed)?)];
+            return Ok(BoundListener { address: address.clone(), sockets });
+        }
+    };
     if exclusive {
         drop(open(address, false).map_err(failed)?);
     }
     let first = open(address, true).map_err(failed)?;
     let address = first.local_addr().map_err(failed)?;
-    let mut sockets = vec![first];
+    let mut sockets = vec![ListenSocket::Tcp(first)];
     for _ in 1..count {
-        sockets.push(open(address, true).map_err(failed)?);
+        sockets.push(ListenSocket::Tcp(open(address, true).map_err(failed)?));
     }
-    Ok(BoundListener { address, sockets })
+    Ok(BoundListener { address: ListenAddress::Tcp(address), sockets })
 }
 
 fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // `[::]` is IPv6 alone, as nginx has it: `0.0.0.0` beside it is then no conflict.
         socket.set_only_v6(true)?;
@@ -99,11 +202,22 @@ fn open(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
 mod tests {
     use super::*;
 
+    fn any() -> ListenAddress {
+        ListenAddress::Tcp(([127, 0, 0, 1], 0).into())
+    }
+
+    fn tcp(socket: &ListenSocket) -> &TcpListener {
+        match socket {
+            ListenSocket::Tcp(socket) => socket,
+            ListenSocket::Unix(_) => panic!("a Unix socket"),
+        }
+    }
+
     #[test]
     fn a_second_instance_is_refused() {
-        let first = bind("127.0.0.1:0".parse().unwrap(), 2, true).unwrap();
+        let first = bind(&any(), 2, true).unwrap();
         assert_eq!(first.sockets.len(), 2);
-        let error = bind(first.address, 2, true).unwrap_err().to_string();
+        let error = bind(&first.address, 2, true).unwrap_err().to_string();
         assert!(error.contains("another Tollgate"), "{error}");
         drop(first);
     }
@@ -113,7 +227,7 @@ mod tests {
         for (sockets, workers, expected) in
             [(2, 2, &[1, 1][..]), (2, 5, &[1, 1, 1, 1, 1]), (5, 2, &[3, 2]), (1, 3, &[1, 1, 1])]
         {
-            let bound = bind("127.0.0.1:0".parse().unwrap(), sockets, true).unwrap();
+            let bound = bind(&any(), sockets, true).unwrap();
             let dealt = bound.deal(workers).unwrap();
             let counts: Vec<_> = dealt.iter().map(Vec::len).collect();
             assert_eq!(counts, expected, "{sockets} sockets, {workers} workers");
@@ -122,10 +236,11 @@ mod tests {
 
     #[test]
     fn accepted_sockets_have_nodelay() {
-        let bound = bind("127.0.0.1:0".parse().unwrap(), 1, true).unwrap();
-        bound.sockets[0].set_nonblocking(false).unwrap();
-        let _client = std::net::TcpStream::connect(bound.address).unwrap();
-        let (accepted, _) = bound.sockets[0].accept().unwrap();
+        let bound = bind(&any(), 1, true).unwrap();
+        let socket = tcp(&bound.sockets[0]);
+        socket.set_nonblocking(false).unwrap();
+        let _client = std::net::TcpStream::connect(socket.local_addr().unwrap()).unwrap();
+        let (accepted, _) = socket.accept().unwrap();
         assert!(accepted.nodelay().unwrap());
     }
 }

@@ -22,7 +22,6 @@ use crate::telemetry::metrics::Handshake;
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpStream),
-    #[expect(dead_code, reason = "until listeners have Unix sockets")]
     Unix(UnixStream),
 }
 

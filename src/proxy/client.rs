@@ -2,7 +2,8 @@
 
 use std::{
     cell::{OnceCell, RefCell},
-    net::SocketAddr,
+    fmt,
+    net::{Ipv4Addr, SocketAddr},
     rc::Rc,
 };
 
@@ -19,11 +20,38 @@ use crate::{
     tls::{TlsIdentity, TlsSession},
 };
 
+/// The other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    Address(SocketAddr),
+    /// A process of this machine, by a Unix socket.
+    Unix,
+}
+
+impl Peer {
+    /// Its address. A process of this machine has 127.0.0.1.
+    pub fn address(self) -> SocketAddr {
+        match self {
+            Self::Address(address) => address,
+            Self::Unix => SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Unix => f.write_str("unix"),
+        }
+    }
+}
+
 /// What a connection comes over.
 #[derive(Debug, Clone)]
 pub struct Transport {
     /// The other end of the connection.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// The listener's place in the configuration.
     pub listener: usize,
     /// `None`: it is not encrypted.
@@ -48,8 +76,9 @@ impl ClientInfo {
     /// A connection over `transport`, as the configuration of `worker` sees it.
     fn new<S>(worker: &Worker<S>, transport: Transport, timer: Rc<PhaseTimer>) -> Self {
         let peer = transport.peer;
-        let address = address_text(peer.ip(), worker.config().client_address.ipv6_prefix);
-        let text = peer.ip().to_canonical().to_string();
+        let ip = peer.address().ip();
+        let address = address_text(ip, worker.config().client_address.ipv6_prefix);
+        let text = ip.to_canonical().to_string();
         // An address has only characters that a field may have.
         let peer_value = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("unknown"));
         let listener = worker.config().listeners.get(transport.listener);
@@ -70,7 +99,12 @@ impl ClientInfo {
 
     /// The other end of the connection.
     pub fn peer(&self) -> SocketAddr {
-        self.transport.peer
+        self.transport.peer.address()
+    }
+
+    /// Whether it comes by a Unix socket.
+    pub(super) fn is_unix(&self) -> bool {
+        self.transport.peer == Peer::Unix
     }
 
     /// What is known of the connection's encryption; `None`: it has none.

@@ -29,7 +29,7 @@ mod upstream_pools;
 mod worker;
 mod worker_telemetry;
 
-pub use client::{ClientConnection, ClientInfo, Transport};
+pub use client::{ClientConnection, ClientInfo, Peer, Transport};
 pub use phase_timer::{Phase, PhaseTimer};
 pub use request_body::RequestBody;
 pub use response_body::ResponseBody;

@@ -1,9 +1,6 @@
 //! What decides what becomes of a request under one configuration: shared by all workers and by `explain`.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{net::IpAddr, sync::Arc};
 
 use http::{
     HeaderMap, HeaderName, StatusCode,
@@ -12,7 +9,7 @@ use http::{
 };
 
 use super::{
-    client::ClientInfo,
+    client::{ClientInfo, Peer},
     forwarding_headers::{self, X_FORWARDED_FOR},
     headers::{self, Via},
     quota::QuotaTexts,
@@ -78,7 +75,7 @@ impl Rules {
 
     /// The peer, if it sends a forwarding field and is not trusted.
     pub(super) fn untrusted_peer(&self, client: &ClientInfo, headers: &HeaderMap) -> Option<IpAddr> {
-        if client.is_trusted() {
+        if client.is_trusted() || client.is_unix() {
             return None;
         }
         let configured = match &self.config.client_address.header {
@@ -90,8 +87,11 @@ impl Rules {
     }
 
     /// Whether the forwarding fields of `peer` count.
-    pub(super) fn is_trusted_proxy(&self, peer: SocketAddr) -> bool {
-        self.trusted_proxies.contains(peer.ip())
+    pub(super) fn is_trusted_proxy(&self, peer: Peer) -> bool {
+        match peer {
+            Peer::Address(address) => self.trusted_proxies.contains(address.ip()),
+            Peer::Unix => self.trusted_proxies.has_unix(),
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! What one worker serves requests with.
 
-use std::{net::SocketAddr, rc::Rc, sync::Arc, time::Instant};
+use std::{rc::Rc, sync::Arc, time::Instant};
 
 use super::{
+    client::Peer,
     request_body::RequestBody,
     reservation::{LeaseTokens, PendingReservations},
     rules::Rules,
@@ -133,7 +134,7 @@ impl<S> Worker<S> {
     }
 
     /// Whether `peer` is a trusted proxy.
-    pub fn trusts(&self, peer: SocketAddr) -> bool {
+    pub fn trusts(&self, peer: Peer) -> bool {
         self.rules.is_trusted_proxy(peer)
     }
 

@@ -27,7 +27,7 @@ use crate::{
     },
     config::{
         self, Lookup, SystemLookup,
-        model::{AccessLogFormat, Config, Log, LogFormat, LogLevel},
+        model::{AccessLogFormat, Config, ListenAddress, Log, LogFormat, LogLevel},
     },
     telemetry::log,
 };
@@ -121,7 +121,7 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
             ExitCode::SUCCESS
         }
         Ok((app, origin)) => {
-            keep_sending(app.addresses[0]);
+            keep_sending(proxy(&app));
             serve_until_signal(|| Ok(app), || reload(origin), Succession::none("it is a demo"))
         }
         Err(DemoError::Configuration(errors)) => report_config_errors(&errors),
@@ -152,11 +152,21 @@ impl From<io::Error> for DemoError {
     }
 }
 
+/// Where the demo serves clients.
+fn proxy(app: &app::App) -> SocketAddr {
+    let tcp = app.addresses.iter().find_map(|address| match address {
+        ListenAddress::Tcp(address) => Some(*address),
+        ListenAddress::Unix(_) => None,
+    });
+    // Its configuration has one.
+    tcp.unwrap_or_else(|| app.admin())
+}
+
 fn tour() -> Result<(app::App, SocketAddr), DemoError> {
     let origin = origin::start()?;
     let config = configuration(origin).map_err(DemoError::Configuration)?;
     let app = app::start(config, Vec::new(), app::InheritedSockets::none(), &[]).map_err(DemoError::Start)?;
-    let (proxy, admin) = (app.addresses[0], app.admin());
+    let (proxy, admin) = (proxy(&app), app.admin());
 
     print_line(format_args!(
         "An API is running at http://{origin}. Tollgate is in front of it at http://{proxy}, with the \

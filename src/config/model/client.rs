@@ -3,9 +3,27 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use serde::Serialize;
+use ipnet::IpNet;
+use serde::{Serialize, Serializer};
 
 use super::serialize;
+
+/// A peer whose forwarding fields and PROXY headers count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TrustedProxy {
+    Network(IpNet),
+    /// Whoever comes by a Unix socket.
+    Unix,
+}
+
+impl Serialize for TrustedProxy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Network(network) => serializer.collect_str(network),
+            Self::Unix => serializer.serialize_str("unix"),
+        }
+    }
+}
 
 /// How the client's address is found behind trusted proxies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -3,13 +3,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderName;
-use ipnet::IpNet;
 use serde::Serialize;
 
 use super::{
     Abuse, AccessLog, Admin, BanRule, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded,
-    Listener, Log, Policy, RedisTopology, ReplyHeaders, Route, Secret, Store, Tracing, Upstream, UserSource,
-    serialize,
+    Listener, Log, Policy, RedisTopology, ReplyHeaders, Route, Secret, Store, Tracing, TrustedProxy,
+    Upstream, UserSource, serialize,
 };
 
 /// The contents of `proxy.yaml`, checked and resolved.
@@ -20,8 +19,7 @@ pub struct Config {
     pub admin: Admin,
     pub workers: Workers,
     /// Proxies whose forwarding fields are believed.
-    #[serde(serialize_with = "serialize::displayed_each")]
-    pub trusted_proxies: Vec<IpNet>,
+    pub trusted_proxies: Vec<TrustedProxy>,
     pub client_address: ClientAddress,
     #[serde(serialize_with = "serialize::displayed")]
     pub request_id: HeaderName,

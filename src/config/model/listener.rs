@@ -29,13 +29,32 @@ impl Listener {
 impl Serialize for Listener {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { addresses, has_proxy_protocol, redirect, tls } = self;
-        if let ([address], false, None, None) = (addresses.as_slice(), has_proxy_protocol, redirect, tls) {
+        let unix = addresses.iter().find_map(|address| match address {
+            ListenAddress::Tcp(_) => None,
+            ListenAddress::Unix(socket) => Some(socket),
+        });
+        let access = unix.filter(|UnixSocket { mode, owner, group, .. }| {
+            mode.is_some() || owner.is_some() || group.is_some()
+        });
+        if let ([address], None, false, None, None) =
+            (addresses.as_slice(), access, has_proxy_protocol, redirect, tls)
+        {
             return address.serialize(serializer);
         }
         let mut map = serializer.serialize_map(None)?;
         match addresses.as_slice() {
             [address] => map.serialize_entry("address", address)?,
             addresses => map.serialize_entry("address", addresses)?,
+        }
+        if let Some(UnixSocket { mode, owner, group, .. }) = access {
+            if let Some(mode) = mode {
+                map.serialize_entry("mode", &format!("{mode:04o}"))?;
+            }
+            for (key, name) in [("owner", owner), ("group", group)] {
+                if let Some(name) = name {
+                    map.serialize_entry(key, name)?;
+                }
+            }
         }
         if *has_proxy_protocol {
             map.serialize_entry("proxy_protocol", &true)?;
@@ -58,13 +77,18 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// Whether both would be the same socket. Port 0 stands for any free port.
-    pub fn is_same_socket(&self, other: &Self) -> bool {
+    /// Whether both are the same address, whoever may connect to a Unix socket.
+    pub fn is_same_address(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Tcp(one), Self::Tcp(other)) => one == other && one.port() != 0,
+            (Self::Tcp(one), Self::Tcp(other)) => one == other,
             (Self::Unix(one), Self::Unix(other)) => one.path == other.path,
             (Self::Tcp(_), Self::Unix(_)) | (Self::Unix(_), Self::Tcp(_)) => false,
         }
+    }
+
+    /// Whether both would be the same socket. Port 0 stands for any free port.
+    pub fn is_same_socket(&self, other: &Self) -> bool {
+        self.is_same_address(other) && !matches!(self, Self::Tcp(address) if address.port() == 0)
     }
 }
 
@@ -87,7 +111,7 @@ impl Serialize for ListenAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnixSocket {
     pub path: PathBuf,
-    /// Permission bits; the umask's otherwise.
+    /// Permission bits; what the umask leaves otherwise.
     pub mode: Option<u32>,
     /// A name or a number; the process' own otherwise.
     pub owner: Option<String>,

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use http::HeaderName;
-use ipnet::IpNet;
 
 use super::{MIN_DURATION, user::IdentitySources};
 use crate::config::{
     model::{
         AddressHeader, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, RateLimitFields,
-        ReplyHeaders,
+        ReplyHeaders, TrustedProxy,
     },
     reader::Cursor,
     value::{
@@ -18,8 +17,15 @@ use crate::config::{
     },
 };
 
-pub(super) fn trusted_proxies(value: Option<Cursor<'_>>) -> Vec<IpNet> {
-    value.map(|list| list.unique_items(|item| item.parse(network))).unwrap_or_default()
+pub(super) fn trusted_proxies(value: Option<Cursor<'_>>) -> Vec<TrustedProxy> {
+    value.map(|list| list.unique_items(|item| item.parse(trusted_proxy))).unwrap_or_default()
+}
+
+fn trusted_proxy(text: &str) -> Result<TrustedProxy, Invalid> {
+    match text {
+        "unix" => Ok(TrustedProxy::Unix),
+        _ => network(text).map(TrustedProxy::Network),
+    }
 }
 
 pub(super) fn client_address(value: Option<Cursor<'_>>) -> ClientAddress {

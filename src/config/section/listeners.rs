@@ -6,7 +6,9 @@ use super::tls::{hsts, tls};
 use crate::config::{
     model::{Admin, Hsts, HttpsRedirect, ListenAddress, Listener, Secret},
     reader::{Cursor, MappingCursor},
-    value::{bearer_token, boolean, choice, count, listen_address, socket_address},
+    value::{
+        bearer_token, boolean, choice, count, file_mode, listen_address, printable_text, socket_address,
+    },
 };
 
 /// The listeners, and what other sections need to know of them.
@@ -37,6 +39,7 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         let has_proxy_protocol = proxy_protocol(&mut mapping, has_trusted_proxies);
         let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
         let tls = mapping.take("tls").map(tls);
+        let access = socket_access(&mut mapping, value);
         // An invalid one was reported. Do not report what depends on it as well.
         has_client_certificates |=
             tls.as_ref().is_some_and(|tls| tls.as_ref().is_none_or(|(tls, _)| tls.client_auth.is_some()));
@@ -50,7 +53,8 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
         if let (Some((value, _)), Some(_)) = (&redirect, &tls) {
             value.report("this listener already serves https, so it would redirect to itself", None);
         }
-        let addresses = value.map(|value| addresses(value, &listeners)).unwrap_or_default();
+        let mut addresses = value.map(|value| addresses(value, &listeners)).unwrap_or_default();
+        set_access(&mut addresses, access);
         let redirect = redirect.and_then(|(_, redirect)| redirect);
         if let Some((_, Some(hsts))) = &redirect {
             redirected_hsts = Some(hsts.clone());
@@ -64,6 +68,44 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
     }
     let has_tls = listeners.iter().any(|listener| listener.tls.is_some());
     Listeners { all: listeners, has_client_certificates, certified: certified.filter(|_| has_tls) }
+}
+
+/// Who may connect to a Unix socket: `mode`, `owner` and `group`.
+struct SocketAccess {
+    mode: Option<u32>,
+    owner: Option<String>,
+    group: Option<String>,
+}
+
+fn socket_access(mapping: &mut MappingCursor<'_>, address: Option<Cursor<'_>>) -> SocketAccess {
+    let is_unix = |value: Cursor<'_>| {
+        value.scalar().is_none_or(|text| text.starts_with("unix:") || text.contains("${"))
+    };
+    for key in ["mode", "owner", "group"] {
+        if let Some(location) =
+            mapping.key_location(key).filter(|_| address.is_some_and(|value| !is_unix(value)))
+        {
+            let help = "remove it, or listen on unix:/path".to_owned();
+            mapping.report_at(
+                location,
+                format!("`{key}` is of the file of a Unix socket, and this is none"),
+                help,
+            );
+        }
+    }
+    SocketAccess {
+        mode: mapping.take("mode").and_then(|value| value.parse(file_mode)),
+        owner: mapping.take("owner").and_then(|value| value.parse(printable_text)),
+        group: mapping.take("group").and_then(|value| value.parse(printable_text)),
+    }
+}
+
+fn set_access(addresses: &mut [ListenAddress], SocketAccess { mode, owner, group }: SocketAccess) {
+    for address in addresses {
+        if let ListenAddress::Unix(socket) = address {
+            (socket.mode, socket.owner, socket.group) = (mode, owner.clone(), group.clone());
+        }
+    }
 }
 
 /// One address or a list of them, of which no other listener has one.

@@ -21,7 +21,7 @@ pub(super) use invalid::Invalid;
 pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};
 pub(super) use key_files::{authorities, certificates, check_key_matches, private_key, token_key};
 pub(super) use names::{key_prefix, printable_text, resource_name, route_name};
-pub(super) use network::{listen_address, network, socket_address};
+pub(super) use network::{file_mode, listen_address, network, socket_address};
 pub(super) use patterns::{host_pattern, name_pattern, path_pattern};
 pub(super) use quantity::{MAX_DURATION, MAX_LIMIT, count, duration, factor, number, percentage, rate, size};
 pub(super) use template::template;

@@ -5,11 +5,35 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnet::{IpNet, Ipv4Net};
 
 use super::Invalid;
-use crate::config::model::ListenAddress;
+use crate::config::model::{ListenAddress, UnixSocket};
 
-/// Reads where a listener listens.
+/// The longest path of a Unix socket, in bytes (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Reads where a listener listens: a socket address, or `unix:/run/tollgate.sock`.
 pub(in crate::config) fn listen_address(text: &str) -> Result<ListenAddress, Invalid> {
-    socket_address(text).map(ListenAddress::Tcp)
+    let Some(path) = text.strip_prefix("unix:") else {
+        return socket_address(text).map(ListenAddress::Tcp);
+    };
+    if !path.starts_with('/') || path.ends_with('/') {
+        return Err(Invalid::new("is not the absolute path of a Unix socket")
+            .expected("such as unix:/run/tollgate.sock"));
+    }
+    if path.len() > MAX_SOCKET_PATH {
+        return Err(
+            Invalid::new("has a longer path than a Unix socket may have").expected("107 bytes at most")
+        );
+    }
+    let socket = UnixSocket { path: path.into(), mode: None, owner: None, group: None };
+    Ok(ListenAddress::Unix(socket))
+}
+
+/// Reads the permission bits of a file: `0660`.
+pub(in crate::config) fn file_mode(text: &str) -> Result<u32, Invalid> {
+    let mode = (3..=4).contains(&text.len()).then(|| u32::from_str_radix(text, 8).ok()).flatten();
+    mode.filter(|mode| *mode <= 0o777).ok_or_else(|| {
+        Invalid::new("is not a mode of a file").expected("three octal digits, such as \"0660\"")
+    })
 }
 
 /// Reads `0.0.0.0:8080` or `[::]:8080`.
@@ -17,7 +41,7 @@ pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invali
     let expected =
         "write an IP address and a port: 127.0.0.1:8080, \"[::]:8080\", or 0.0.0.0:8080 for every address";
     if text.starts_with("unix:") {
-        return Err(Invalid::new("is a Unix socket, which is not supported yet").expected(expected));
+        return Err(Invalid::new("is a Unix socket, which only a listener can be").expected(expected));
     }
     text.parse().map_err(|_| {
         let invalid = Invalid::new("is not an address to listen on").expected(expected);

@@ -272,7 +272,7 @@ fn everything_that_is_said_counts() {
         admin: Admin { address: ([0, 0, 0, 0], 9900).into(), token: Some(Secret::new("hunter2-file")) },
         workers: Workers::Count(4),
         trusted_proxies: ["10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32"]
-            .map(|net| net.parse().unwrap())
+            .map(|net| tollgate::config::model::TrustedProxy::Network(net.parse().unwrap()))
             .to_vec(),
         client_address: ClientAddress {
             header: AddressHeader::Single("cf-connecting-ip".parse().unwrap()),

@@ -12,6 +12,7 @@ mod robustness;
 mod scanners;
 mod streams;
 mod tls;
+mod unix_sockets;
 
 use std::net::SocketAddr;
 

@@ -162,3 +162,24 @@ fn two_signals_end_the_old_process_at_once() {
     assert_eq!(service.0.wait().code(), Some(1));
     assert_eq!(get(service.0.address, "/", &[]).status, 200);
 }
+
+#[test]
+fn a_unix_socket_is_handed_over_with_its_file() {
+    use std::os::unix::net::UnixStream;
+
+    let (origin, directory) = (origin(), tempfile::TempDir::new().unwrap());
+    let path = directory.path().join("tollgate.sock");
+    let listeners = format!(
+        "listeners: [{{ address: \"127.0.0.1:0\" }}, {{ address: \"unix:{}\" }}]\nshutdown: {{ drain: 20s }}\n",
+        path.display()
+    );
+    let mut service = start(Config::new(&[origin.address], &listeners));
+    let inode = || std::os::unix::fs::MetadataExt::ino(&path.metadata().unwrap());
+    let before = inode();
+    let new = service.hand_over();
+    assert_eq!(service.0.wait().code(), Some(0), "the old process has ended");
+    assert_eq!(inode(), before, "clients find the same socket");
+    assert!(UnixStream::connect(&path).is_ok());
+    signal("TERM", new);
+    eventually("the new process removes the file at its end", || !path.exists());
+}

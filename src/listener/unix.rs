@@ -1,0 +1,146 @@
+//! Unix sockets in the file system: who may connect, and who removes the file.
+
+use std::{
+    fs,
+    io::{self, ErrorKind},
+    os::unix::{
+        fs::{FileTypeExt, MetadataExt, PermissionsExt, chown},
+        net::{UnixListener, UnixStream},
+    },
+    path::{Path, PathBuf},
+};
+
+use nix::unistd::{Group, User};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::socket::BACKLOG;
+use crate::config::model::UnixSocket;
+
+/// Binds the socket. A file that a process has left behind is replaced; one that somebody listens on is not.
+///
+/// # Errors
+/// Somebody listens there, the file is no socket, or the system refuses it.
+pub(super) fn bind(socket: &UnixSocket) -> io::Result<UnixListener> {
+    let UnixSocket { path, mode, owner, group } = socket;
+    remove_stale(path)?;
+    let (owner, group) = (owner.as_deref().map(user_id), group.as_deref().map(group_id));
+    let (owner, group) = (owner.transpose()?, group.transpose()?);
+    let listener = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    listener.set_nonblocking(true)?;
+    listener.bind(&SockAddr::unix(path)?)?;
+    // Until it listens, nobody can connect: owner and mode are set by then.
+    let ours = || -> io::Result<()> {
+        if owner.is_some() || group.is_some() {
+            chown(path, owner, group)?;
+        }
+        if let Some(mode) = *mode {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+        }
+        listener.listen(BACKLOG)
+    };
+    ours().inspect_err(|_| drop(fs::remove_file(path)))?;
+    Ok(listener.into())
+}
+
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(metadata) if !metadata.file_type().is_socket() => {
+            Err(io::Error::new(ErrorKind::AlreadyExists, "there is a file, and it is not a socket"))
+        }
+        Ok(_) => match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
+            // Its queue may be full, or we may not connect: somebody listens all the same.
+            _ => Err(ErrorKind::AddrInUse.into()),
+        },
+    }
+}
+
+fn user_id(name: &str) -> io::Result<u32> {
+    let found = || User::from_name(name).ok().flatten().map(|user| user.uid.as_raw());
+    name.parse().ok().or_else(found).ok_or_else(|| io::Error::other(format!("there is no user {name:?}")))
+}
+
+fn group_id(name: &str) -> io::Result<u32> {
+    let found = || Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw());
+    name.parse().ok().or_else(found).ok_or_else(|| io::Error::other(format!("there is no group {name:?}")))
+}
+
+/// The file of a socket, to be removed at the end.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Another process may have put its own there.
+    inode: u64,
+}
+
+impl SocketFile {
+    /// `None`: there is no such file.
+    pub(super) fn at(path: &Path) -> Option<Self> {
+        Some(Self { path: path.to_owned(), inode: fs::symlink_metadata(path).ok()?.ino() })
+    }
+
+    pub(super) fn remove(self) {
+        if fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode)
+            && let Err(error) = fs::remove_file(&self.path)
+        {
+            tracing::warn!(file = %self.path.display(), "can't remove the socket: {error}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket(path: &Path, mode: Option<u32>) -> UnixSocket {
+        UnixSocket { path: path.to_owned(), mode, owner: None, group: None }
+    }
+
+    #[test]
+    fn the_mode_is_the_one_that_is_set() {
+        let directory = tempfile::tempdir().unwrap();
+        for mode in [0o600, 0o660, 0o666] {
+            let path = directory.path().join(format!("{mode:o}"));
+            let _listener = bind(&socket(&path, Some(mode))).unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
+        }
+    }
+
+    #[test]
+    fn a_file_left_behind_is_replaced_and_another_one_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let first = bind(&socket(&path, None)).unwrap();
+        assert_eq!(bind(&socket(&path, None)).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(first);
+        let _second = bind(&socket(&path, None)).unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "precious").unwrap();
+        assert!(bind(&socket(&file, None)).is_err());
+        assert_eq!(fs::read(&file).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn only_its_own_file_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let first = bind(&socket(&path, None)).unwrap();
+        let (own, old) = (SocketFile::at(&path).unwrap(), SocketFile { path: path.clone(), inode: 1 });
+        old.remove();
+        assert!(path.exists());
+        own.remove();
+        assert!(!path.exists());
+        drop(first);
+    }
+
+    #[test]
+    fn an_unknown_owner_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let socket = UnixSocket { owner: Some("nobody-of-this-name".into()), ..socket(&path, None) };
+        assert!(bind(&socket).unwrap_err().to_string().contains("no user \"nobody-of-this-name\""));
+        assert!(!path.exists());
+    }
+}
