@@ -77,7 +77,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),
     ("command_fds", &["cli"]),
-    ("nix", &["cli"]),
+    ("nix", &["cli", "listener"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),

@@ -86,11 +86,7 @@ fn socket_access(mapping: &mut MappingCursor<'_>, address: Option<Cursor<'_>>) -
             mapping.key_location(key).filter(|_| address.is_some_and(|value| !is_unix(value)))
         {
             let help = "remove it, or listen on unix:/path".to_owned();
-            mapping.report_at(
-                location,
-                format!("`{key}` is of the file of a Unix socket, and this is none"),
-                help,
-            );
+            mapping.report_at(location, format!("`{key}` is only for Unix sockets"), help);
         }
     }
     SocketAccess {
