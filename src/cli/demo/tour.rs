@@ -122,7 +122,14 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
         }
         Ok((app, origin)) => {
             keep_sending(proxy(&app));
-            serve_until_signal(|| Ok(app), || reload(origin), Succession::none("it is a demo"))
+            let start = || {
+                // Ctrl-C is watched for by now. If nobody reads the line, nobody needs it.
+                let _unread = print_line(format_args!(
+                    "The clients keep sending requests. Press Ctrl-C to end the demo."
+                ));
+                Ok(app)
+            };
+            serve_until_signal(start, || reload(origin), Succession::none("it is a demo"))
         }
         Err(DemoError::Configuration(errors)) => report_config_errors(&errors),
         Err(DemoError::Start(error)) => {
@@ -196,7 +203,7 @@ fn tour() -> Result<(app::App, SocketAddr), DemoError> {
         "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\nLook:     open http://{admin}/ \
             in a browser to see all of this live\nBan:      tollgate ban {ABUSER} --for 10m --reason \
             scraping{admin_option}\nUnblock:  tollgate unblock {ABUSER}{admin_option}\nMetrics:  curl \
-            http://{admin}/metrics\nThe clients keep sending requests. Press Ctrl-C to end the demo."
+            http://{admin}/metrics"
     ))?;
     Ok((app, origin))
 }
