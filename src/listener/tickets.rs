@@ -61,7 +61,7 @@ impl Key {
     }
 }
 
-/// A key, for a new process that goes on with the sessions of this one. Whoever has it can read their traffic.
+/// A key, for a new process that goes on with the sessions of this one. Secret: with it their traffic can be read.
 #[derive(Serialize, Deserialize)]
 pub struct TicketKey {
     name: [u8; NAME_LEN],

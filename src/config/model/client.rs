@@ -12,7 +12,7 @@ use super::serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustedProxy {
     Network(IpNet),
-    /// Whoever comes by a Unix socket.
+    /// All processes that connect by a Unix socket.
     Unix,
 }
 

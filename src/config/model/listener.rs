@@ -77,7 +77,7 @@ pub enum ListenAddress {
 }
 
 impl ListenAddress {
-    /// Whether both are the same address, whoever may connect to a Unix socket.
+    /// Whether both are the same address. Who may connect to a Unix socket does not matter.
     pub fn is_same_address(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Tcp(one), Self::Tcp(other)) => one == other,

@@ -139,7 +139,7 @@ fn the_header_stands_before_tls_or_within() {
         assert!(head.to_lowercase().contains("x-forwarded-for: 192.0.2.7\r\n"), "{head}");
     }
 
-    // Whoever sends it neither before nor within is closed.
+    // A client that sends it neither before nor within is closed.
     let client = connector.connect(tollgate.address, "localhost").unwrap();
     assert!(client.get("/", "").is_err());
     assert_eq!(tollgate.metric("tollgate_proxy_header_failures_total{reason=\"missing\"}"), 1.0);
