@@ -1,4 +1,4 @@
--- Appends entries to the audit log that all instances share. key_prelude.lua stands before it.
+-- Appends entries to one of the lists of the audit log that all instances share. key_prelude.lua stands before it.
 --
 -- KEYS[1]  the list, oldest first
 -- ARGV[1]  how many entries the list may have; ARGV[2] milliseconds for which the list stays

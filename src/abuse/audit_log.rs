@@ -1,17 +1,32 @@
-//! The audit log: what was changed, and by whom.
+//! The audit log: what was changed, and by whom. Operators and rules each have room of their own: a client that has rules ban
+//! thousands of users pushes out no entry of an operator.
 
 use std::{cmp::Reverse, sync::Arc};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::outbox::{Outbox, Pending};
 use crate::limit::Clock;
 
-/// Entries at most, and entries that wait to be sent at most; the oldest are dropped first.
+/// Entries of operators at most, and of rules; and as many of each that wait to be sent. The oldest are dropped first.
 pub const MAX_AUDIT_ENTRIES: usize = 1_000;
 /// Longest text in an entry, in bytes.
 const MAX_TEXT_BYTES: usize = 1_024;
+
+/// What makes changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Author {
+    /// By the admin port, or by a signal.
+    Operator,
+    /// A rule of `bans`.
+    Rule,
+}
+
+impl Author {
+    /// Each of them.
+    pub const ALL: [Self; 2] = [Self::Operator, Self::Rule];
+}
 
 /// A change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,13 +46,21 @@ pub struct AuditEntry {
     pub instance: String,
 }
 
-/// The last changes: those of this instance, and those of others that append to the same shared list.
+impl AuditEntry {
+    /// What made the change.
+    pub fn author(&self) -> Author {
+        if self.by.starts_with("bans.") { Author::Rule } else { Author::Operator }
+    }
+}
+
+/// The last changes: those of this instance, and those of others that append to the same shared lists.
 pub struct AuditLog {
     clock: Arc<dyn Clock>,
     instance: String,
-    /// Whether there is a shared list, to which [pending](AuditLog::pending) entries are appended.
+    /// Whether there are shared lists, to which [pending](AuditLog::pending) entries are appended.
     is_shared: bool,
-    entries: Mutex<Entries>,
+    /// Of each author.
+    entries: [Mutex<Entries>; Author::ALL.len()],
 }
 
 #[derive(Debug)]
@@ -49,10 +72,15 @@ struct Entries {
 }
 
 impl AuditLog {
-    /// An empty log of this instance. `is_shared`: whether instances share a list.
+    /// An empty log of this instance. `is_shared`: whether instances share lists.
     pub fn new(clock: Arc<dyn Clock>, instance: impl Into<String>, is_shared: bool) -> Self {
-        let entries = Entries { all: Vec::new(), outbox: Outbox::new(MAX_AUDIT_ENTRIES) };
-        Self { clock, instance: instance.into(), is_shared, entries: Mutex::new(entries) }
+        let entries = Author::ALL
+            .map(|_| Mutex::new(Entries { all: Vec::new(), outbox: Outbox::new(MAX_AUDIT_ENTRIES) }));
+        Self { clock, instance: instance.into(), is_shared, entries }
+    }
+
+    fn of(&self, author: Author) -> MutexGuard<'_, Entries> {
+        self.entries[author as usize].lock()
     }
 
     /// Adds an entry, and logs it.
@@ -62,32 +90,39 @@ impl AuditLog {
         let [by, action, target, detail] = [by, action, target, detail].map(str::to_owned);
         let (time, instance) = (self.clock.now(), self.instance.clone());
         let entry = AuditEntry { id: fastrand::u64(..), time, by, action, target, detail, instance };
-        let mut entries = self.entries.lock();
+        let mut entries = self.of(entry.author());
         if self.is_shared {
             entries.outbox.push(entry.clone());
         }
         entries.add([entry]);
     }
 
-    /// Up to `max` entries, newest first. `after`: the time and id of the entry behind which they begin.
-    pub fn entries(&self, after: Option<(i64, u64)>, max: usize) -> Vec<AuditEntry> {
-        let is_behind = |entry: &&AuditEntry| after.is_none_or(|after| (entry.time, entry.id) < after);
-        self.entries.lock().all.iter().filter(is_behind).take(max).cloned().collect()
+    /// Up to `max` entries, newest first: those of one author, or of both. `after`: the time and id of the entry behind
+    /// which they begin.
+    pub fn entries(&self, author: Option<Author>, after: Option<(i64, u64)>, max: usize) -> Vec<AuditEntry> {
+        let is_behind = |entry: &&AuditEntry| after.is_none_or(|after| position(entry) < after);
+        let mut found = Vec::new();
+        for author in Author::ALL.into_iter().filter(|one| author.is_none_or(|wanted| wanted == *one)) {
+            found.extend(self.of(author).all.iter().filter(is_behind).take(max).cloned());
+        }
+        found.sort_by_key(|entry| Reverse(position(entry)));
+        found.truncate(max);
+        found
     }
 
-    /// Up to `max` entries that are not in the shared list yet, oldest first.
-    pub fn pending(&self, max: usize) -> Vec<Pending<AuditEntry>> {
-        self.entries.lock().outbox.pending(max)
+    /// Up to `max` entries that are not in the author's shared list yet, oldest first.
+    pub fn pending(&self, author: Author, max: usize) -> Vec<Pending<AuditEntry>> {
+        self.of(author).outbox.pending(max)
     }
 
-    /// These entries were appended to the shared list.
-    pub fn ack(&self, sent: &[Pending<AuditEntry>]) {
-        self.entries.lock().outbox.ack(sent);
+    /// These entries were appended to the author's shared list.
+    pub fn ack(&self, author: Author, sent: &[Pending<AuditEntry>]) {
+        self.of(author).outbox.ack(sent);
     }
 
-    /// The shared list was lost: the entries of this instance are appended again.
-    pub fn resend_all(&self) {
-        let mut entries = self.entries.lock();
+    /// The author's shared list was lost: the entries of this instance are appended again.
+    pub fn resend_all(&self, author: Author) {
+        let mut entries = self.of(author);
         let Entries { all, outbox } = &mut *entries;
         outbox.clear();
         for entry in all.iter().rev().filter(|entry| entry.instance == self.instance) {
@@ -95,24 +130,33 @@ impl AuditLog {
         }
     }
 
-    /// Adds the entries of the shared list, in any order.
+    /// Adds entries of shared lists, in any order.
     pub fn merge(&self, found: impl IntoIterator<Item = AuditEntry>) {
         let is_short = |entry: &AuditEntry| {
             [&entry.by, &entry.action, &entry.target, &entry.detail, &entry.instance]
                 .into_iter()
                 .all(|text| text.len() <= MAX_TEXT_BYTES)
         };
-        self.entries.lock().add(found.into_iter().filter(is_short));
+        let short = found.into_iter().filter(is_short);
+        let (operators, rules): (Vec<_>, Vec<_>) =
+            short.partition(|entry| entry.author() == Author::Operator);
+        self.of(Author::Operator).add(operators);
+        self.of(Author::Rule).add(rules);
     }
 }
 
 impl Entries {
     fn add(&mut self, entries: impl IntoIterator<Item = AuditEntry>) {
         self.all.extend(entries);
-        self.all.sort_by_key(|entry| Reverse((entry.time, entry.id)));
-        self.all.dedup_by_key(|entry| (entry.time, entry.id));
+        self.all.sort_by_key(|entry| Reverse(position(entry)));
+        self.all.dedup_by_key(|entry| position(entry));
         self.all.truncate(MAX_AUDIT_ENTRIES);
     }
+}
+
+/// The place of an entry among all, in ascending order.
+fn position(entry: &AuditEntry) -> (i64, u64) {
+    (entry.time, entry.id)
 }
 
 fn truncate(text: &str) -> &str {
@@ -131,7 +175,7 @@ mod tests {
     use crate::limit::ManualClock;
 
     fn targets(log: &AuditLog) -> Vec<String> {
-        log.entries(None, MAX_AUDIT_ENTRIES).into_iter().map(|entry| entry.target).collect()
+        log.entries(None, None, MAX_AUDIT_ENTRIES).into_iter().map(|entry| entry.target).collect()
     }
 
     #[test]
@@ -142,12 +186,12 @@ mod tests {
             clock.set(n as i64);
             log.write("operator at 127.0.0.1", "lift", &n.to_string(), "");
         }
-        let newest = log.entries(None, 2);
+        let newest = log.entries(None, None, 2);
         assert_eq!([&newest[0].target, &newest[1].target], ["1001", "1000"]);
-        let behind = log.entries(Some((newest[1].time, newest[1].id)), 1);
+        let behind = log.entries(None, Some((newest[1].time, newest[1].id)), 1);
         assert_eq!(behind[0].target, "999");
         assert_eq!(
-            (log.entries(None, 9_999).len(), log.pending(9_999).len()),
+            (log.entries(None, None, 9_999).len(), log.pending(Author::Operator, 9_999).len()),
             (MAX_AUDIT_ENTRIES, MAX_AUDIT_ENTRIES)
         );
     }
@@ -158,15 +202,57 @@ mod tests {
         let (one, other) =
             (AuditLog::new(Arc::clone(&clock), "one", true), AuditLog::new(clock, "other", true));
         one.write("operator at 127.0.0.1", "lift", "ip:203.0.113.7", "");
-        let sent = one.pending(9);
-        one.ack(&sent);
-        assert_eq!(one.pending(9), []);
+        let sent = one.pending(Author::Operator, 9);
+        one.ack(Author::Operator, &sent);
+        assert_eq!(one.pending(Author::Operator, 9), []);
         for _ in 0..2 {
             other.merge(sent.iter().map(|sent| sent.item.clone()));
         }
         assert_eq!(targets(&other), ["ip:203.0.113.7"]);
-        one.resend_all();
-        other.resend_all();
-        assert_eq!((one.pending(9).len(), other.pending(9).len()), (1, 0), "each sends its own");
+        one.resend_all(Author::Operator);
+        other.resend_all(Author::Operator);
+        let pending = |log: &AuditLog| log.pending(Author::Operator, 9).len();
+        assert_eq!((pending(&one), pending(&other)), (1, 0), "each sends its own");
+    }
+
+    #[test]
+    fn rules_push_out_no_entry_of_an_operator() {
+        let clock = Arc::new(ManualClock::new(0));
+        let [here, there] =
+            ["one", "other"].map(|name| AuditLog::new(Arc::clone(&clock) as Arc<dyn Clock>, name, true));
+        here.write("operator at 127.0.0.1", "ban", "ip:203.0.113.7", "");
+        for n in 1..=MAX_AUDIT_ENTRIES + 200 {
+            clock.set(n as i64);
+            here.write("bans.hammering", "ban", &format!("user:{n}"), "");
+        }
+        clock.set(9_999);
+        here.write("SIGHUP", "reload", "configuration", "");
+        let by = |log: &AuditLog, author| -> Vec<String> {
+            let entries = log.entries(author, None, 9_999);
+            entries.into_iter().map(|entry| entry.target).collect()
+        };
+        let check = |log: &AuditLog| {
+            let (all, rules) = (by(log, None), by(log, Some(Author::Rule)));
+            assert_eq!(by(log, Some(Author::Operator)), ["configuration", "ip:203.0.113.7"]);
+            assert_eq!((rules.len(), &*rules[0]), (MAX_AUDIT_ENTRIES, "user:1200"));
+            assert_eq!(
+                (&all[..2], &all[1_001]),
+                (&["configuration".to_owned(), rules[0].clone()][..], &"ip:203.0.113.7".to_owned())
+            );
+        };
+        check(&here);
+        let sent = Author::ALL.map(|author| here.pending(author, 9_999));
+        assert_eq!(sent.each_ref().map(Vec::len), [2, MAX_AUDIT_ENTRIES]);
+        there.merge(sent.into_iter().flatten().map(|sent| sent.item));
+        check(&there);
+        // Pages go on where the one before ended, across both.
+        let (mut after, mut read) = (None, Vec::new());
+        loop {
+            let page = here.entries(None, after, 300);
+            let Some(last) = page.last() else { break };
+            after = Some((last.time, last.id));
+            read.extend(page.into_iter().map(|entry| entry.target));
+        }
+        assert_eq!(read, by(&here, None));
     }
 }

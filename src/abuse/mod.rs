@@ -19,7 +19,7 @@ mod recording;
 pub(crate) mod testing;
 
 pub use address::{from_identifier, identifier, is_identifier_of, masked, parse, shown};
-pub use audit_log::{AuditEntry, AuditLog, MAX_AUDIT_ENTRIES};
+pub use audit_log::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES};
 pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
     ClientRegistry, ClientSnapshot, DenyingLimit, LimitSnapshot, LimitedClient, PageScan, PeerView,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use serde::Deserialize;
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use super::{
     context::HandlerContext,
@@ -14,12 +14,18 @@ use super::{
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
 };
-use crate::{abuse::AuditEntry, telemetry::time::rfc3339};
+use crate::{
+    abuse::{self, AuditEntry},
+    telemetry::time::rfc3339,
+};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuditQuery {
+    /// Only changes by operators, or by rules.
+    #[param(inline)]
+    pub(super) by: Option<Author>,
     /// Entries per page; 100 by default.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -28,7 +34,36 @@ pub(super) struct AuditQuery {
     pub(super) cursor: Option<String>,
 }
 
-/// Lists who changed what on all instances, newest first: the last thousand changes.
+/// What makes changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Author {
+    /// By the admin port, or by a signal.
+    Operator,
+    /// A rule of `bans`.
+    Rule,
+}
+
+impl Author {
+    /// As the query has it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::Rule => "rule",
+        }
+    }
+}
+
+impl From<Author> for abuse::Author {
+    fn from(author: Author) -> Self {
+        match author {
+            Author::Operator => Self::Operator,
+            Author::Rule => Self::Rule,
+        }
+    }
+}
+
+/// Lists who changed what on all instances, newest first: the last thousand changes by operators, and by rules as many.
 #[utoipa::path(
     get,
     path = "/v1/audit",
@@ -49,7 +84,7 @@ pub(super) fn page(context: &HandlerContext, query: &AuditQuery) -> Result<dto::
     let limit = page_size(query.limit)?;
     let after = decode_cursor(query.cursor.as_deref(), Some::<(i64, u64)>)?;
     // One more than the page has, to know whether there is another.
-    let mut entries = context.state.audit.entries(after, limit + 1);
+    let mut entries = context.state.audit.entries(query.by.map(abuse::Author::from), after, limit + 1);
     let has_more = entries.len() > limit;
     entries.truncate(limit);
     let last = entries.last().filter(|_| has_more);

@@ -1,4 +1,7 @@
-//! Replicates the audit log: a list in Redis, which all instances append to and read.
+//! Replicates the audit log: two lists in Redis, which all instances append to and read. Operators and rules each have one.
+//!
+//! An instance of an earlier version knows the operators' list alone, and appends all entries to it: what is read there goes
+//! by its author.
 
 use std::{cell::RefCell, sync::LazyLock, time::Duration};
 
@@ -7,7 +10,7 @@ use tokio::time::{Instant, interval, timeout};
 
 use super::{probe::Probes, time::jittered};
 use crate::{
-    abuse::{AuditEntry, AuditLog, MAX_AUDIT_ENTRIES, Pending},
+    abuse::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES, Pending},
     store::redis::RoutedConnection,
 };
 
@@ -25,12 +28,20 @@ const ROUND_TIMEOUT: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Entries written by one call of the script.
 const BATCH: usize = 64;
-/// How long the list stays after the last entry: 366 days, in milliseconds.
+/// How long a list stays after the last entry: 366 days, in milliseconds.
 const EXPIRE_AFTER: u64 = 366 * 86_400_000;
 
-/// The shared list.
+/// The shared lists.
 #[derive(Debug)]
 pub(super) struct SharedAuditLog {
+    /// Of each author. All keys are in one slot.
+    lists: [SharedList; Author::ALL.len()],
+}
+
+/// The shared list of one author.
+#[derive(Debug)]
+struct SharedList {
+    author: Author,
     key: String,
     /// The newest entry when the list was read last.
     newest: RefCell<Option<Vec<u8>>>,
@@ -38,7 +49,12 @@ pub(super) struct SharedAuditLog {
 
 impl SharedAuditLog {
     pub(super) fn new(prefix: &str) -> Self {
-        Self { key: format!("{prefix}:{{audit}}"), newest: RefCell::default() }
+        let key = |author| match author {
+            Author::Operator => format!("{prefix}:{{audit}}"),
+            Author::Rule => format!("{prefix}:{{audit}}:rules"),
+        };
+        let list = |author| SharedList { author, key: key(author), newest: RefCell::default() };
+        Self { lists: Author::ALL.map(list) }
     }
 
     /// Replicates `log` for as long as it is polled.
@@ -46,20 +62,23 @@ impl SharedAuditLog {
         let (mut rounds, mut pull_at, mut retry_at) = (interval(PUSH_EVERY), Instant::now(), Instant::now());
         loop {
             rounds.tick().await;
-            let connection = probes.connection(&self.key).filter(|_| retry_at <= Instant::now());
+            let connection = probes.connection(&self.lists[0].key).filter(|_| retry_at <= Instant::now());
             let Some(mut connection) = connection else { continue };
             let is_pull_due = pull_at <= Instant::now();
             if is_pull_due {
                 pull_at = Instant::now() + jittered(PULL_EVERY);
             }
             let round = async {
-                if is_pull_due {
-                    self.pull(&mut connection, log).await?;
+                for list in &self.lists {
+                    if is_pull_due {
+                        list.pull(&mut connection, log).await?;
+                    }
+                    list.push(&mut connection, log).await?;
                 }
-                self.push(&mut connection, log).await
+                Ok(())
             };
             let why = match timeout(ROUND_TIMEOUT, round).await {
-                Ok(Ok(())) => continue,
+                Ok(RedisResult::Ok(())) => continue,
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "it timed out".to_owned(),
             };
@@ -67,10 +86,12 @@ impl SharedAuditLog {
             retry_at = Instant::now() + RETRY_AFTER;
         }
     }
+}
 
+impl SharedList {
     /// Appends the pending entries of this instance.
     async fn push(&self, connection: &mut RoutedConnection, log: &AuditLog) -> RedisResult<()> {
-        let entries = log.pending(BATCH);
+        let entries = log.pending(self.author, BATCH);
         if entries.is_empty() {
             return Ok(());
         }
@@ -81,7 +102,7 @@ impl SharedAuditLog {
             call.arg(serde_json::to_string(entry).unwrap_or_default());
         }
         let _count: u64 = call.invoke_async(connection).await?;
-        log.ack(&entries);
+        log.ack(self.author, &entries);
         Ok(())
     }
 
@@ -96,7 +117,7 @@ impl SharedAuditLog {
         };
         let known = self.newest.replace(newest.clone());
         if newest.is_none() && known.is_some() {
-            log.resend_all();
+            log.resend_all(self.author);
         }
         if newest.is_none() || newest == known {
             return Ok(());

@@ -397,7 +397,7 @@ mod tests {
             assert!(bans.is_empty());
         }
         assert_eq!(durations, [(10, 1), (20, 2), (40, 3)]);
-        assert_eq!(bans.announcements.audit.entries(None, 9).len(), 3);
+        assert_eq!(bans.announcements.audit.entries(None, None, 9).len(), 3);
     }
 
     #[test]

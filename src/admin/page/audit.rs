@@ -7,7 +7,7 @@ use maud::html;
 
 use super::{
     super::{
-        audit::{self, AuditQuery},
+        audit::{self, AuditQuery, Author},
         context::HandlerContext,
         dto::Audit,
         extract::Query,
@@ -24,21 +24,27 @@ pub(super) async fn audit(
 ) -> Response {
     let page = query.and_then(|Query(query)| {
         let audit = audit::page(&context, &query)?;
-        Ok(view(&audit, query.cursor.is_none(), context.state.clock.now()))
+        Ok(view(&audit, &query, context.state.clock.now()))
     });
     frame.render(NavItem::Audit, page)
 }
 
-fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
+fn view(audit: &Audit, query: &AuditQuery, now: i64) -> Page {
     let body = html! {
         div.head {
             div {
                 h1 { "Audit" }
                 p.meta { "Who changed what, on all instances, newest first." }
             }
+            nav.chips aria-label="Changes by" {
+                @for (name, by) in [("All", None), ("By operators", Some(Author::Operator)), ("By rules", Some(Author::Rule))] {
+                    a.chip href=(link(by, None)) aria-current=[(query.by == by).then_some("true")] { (name) }
+                }
+            }
         }
         div.card {
-            @if audit.entries.is_empty() { (components::empty_state("No changes yet", "Unblocks, bans, resets and reloads are listed here.")) }
+            @if audit.entries.is_empty() && query.by.is_some() { (components::empty_state("No matches", "No change in the list was made by these.")) }
+            @else if audit.entries.is_empty() { (components::empty_state("No changes yet", "Unblocks, bans, resets and reloads are listed here.")) }
             @else {
                 table.cards {
                     caption.hidden { "Changes" }
@@ -62,9 +68,16 @@ fn view(audit: &Audit, is_first: bool, now: i64) -> Page {
             }
         }
         nav.pages aria-label="Pages of the list" {
-            @if !is_first { a.button href="/audit" { "First page" } }
-            @if let Some(next) = &audit.cursor { a.button rel="next" href={ "/audit?cursor=" (percent_encode(next)) } { "Next page" } }
+            @if query.cursor.is_some() { a.button href=(link(query.by, None)) { "First page" } }
+            @if let Some(next) = &audit.cursor { a.button rel="next" href=(link(query.by, Some(next))) { "Next page" } }
         }
     };
     Page { title: "Audit".to_owned(), body }
+}
+
+fn link(by: Option<Author>, cursor: Option<&str>) -> String {
+    let by = by.map(|by| format!("by={}", by.name()));
+    let cursor = cursor.map(|cursor| format!("cursor={}", percent_encode(cursor)));
+    let query = by.into_iter().chain(cursor).collect::<Vec<_>>().join("&");
+    if query.is_empty() { "/audit".to_owned() } else { format!("/audit?{query}") }
 }

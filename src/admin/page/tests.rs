@@ -109,6 +109,12 @@ fn an_address_that_is_not_limited_has_a_page_too() {
     assert!(harness.get("/bans").body.contains("ip:10.0.0.0/8"));
     let audit = harness.get("/audit").body;
     assert!(audit.contains("ip:10.0.0.0/8") && audit.contains("operator at 127.0.0.1"), "{audit}");
+    let by_operators = harness.get("/audit?by=operator").body;
+    assert!(
+        by_operators.contains("ip:10.0.0.0/8")
+            && by_operators.contains(r#"aria-current="true">By operators<"#)
+    );
+    assert!(harness.get("/audit?by=rule").body.contains("No matches"));
 }
 
 #[test]
