@@ -1,7 +1,8 @@
 -- Stores bans by hand, merges bans that an instance gave alone, and lifts bans.
 --
 -- KEYS     see bans_prelude.lua, which stands before it
--- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans and ladders there may be
+-- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans of each
+--          class there may be, and addresses, as well as users, with ladders
 -- ARGV[4…] for each: `give`, `merge` or `lift`; the key; `e` or `s`; how many microseconds it lasts from now; how many ago
 --          it began; the level, 0 by hand; the rule's name; and the JSON of the ban. Of `lift` only the key counts
 -- Reply    the changes, each as it was published; and how many bans found no room
@@ -10,13 +11,13 @@ local WIDTH = 8
 local channel, new_epoch, max_bans = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local refused = 0
 
--- Stores a ban, unless there is one that ends later, or the same ban by another clock.
+-- Stores a ban, unless there is one that ends later, or the same ban by another clock; or one by hand, and it is not.
 local function merge(key, ban, lasts, since, level, rule, json)
   local known = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0
-  if known + 1000000 >= now + lasts then
+  if known + 1000000 >= now + lasts or level > 0 and is_manual(ban) then
     return
   end
-  if not put_ban(channel, new_epoch, ban, lasts, since, level, json, max_bans, false) then
+  if not put_ban(channel, new_epoch, ban, lasts, since, level, json, max_bans) then
     refused = refused + 1
     return
   end
@@ -32,15 +33,14 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
   local lasts, ago, level = tonumber(ARGV[base + 3]), tonumber(ARGV[base + 4]), tonumber(ARGV[base + 5])
   local rule, json, ban = ARGV[base + 6], ARGV[base + 7], mode .. ' ' .. key
   if what == 'lift' then
-    redis.call('HDEL', ladders, key)
-    redis.call('ZREM', expiries, key)
+    remove_ladders(key)
     local enforced, shadow = remove_ban('e ' .. key), remove_ban('s ' .. key)
     if enforced or shadow then
       publish_change(channel, new_epoch, 'lifted', key)
     end
   elseif lasts > 0 then
     if what == 'give' then
-      put_ban(channel, new_epoch, ban, lasts, now - ago, level, json, max_bans, true)
+      put_ban(channel, new_epoch, ban, lasts, now - ago, level, json, max_bans)
     else
       merge(key, ban, lasts, now - ago, level, rule, json)
     end

@@ -6,12 +6,18 @@
 -- KEYS[3] the version: a hash of the epoch, which is new whenever all bans were lost, and n, which each change raises by one
 -- KEYS[4] the ladders: a hash, by key, of packed tables: by rule, {level, length and end of the last ban, when the last
 --         denial was, the number of the newest bucket, the counts of the buckets}
--- KEYS[5] the expiries: a sorted set of the keys of ladders, by when nothing in them counts any more
+-- KEYS[5] the expiries: a sorted set of the addresses that have ladders, by when nothing in them counts any more
+-- KEYS[6…8] the bans of each class once more, as in KEYS[1]: those by hand, of addresses by rules, of users by rules. No number
+--         of bans pushes out one of another class: any client can make up users. What an instance of an earlier version
+--         wrote is in none of them, and what it removed may be in one still
+-- KEYS[9] the expiries of users
 --
 -- Instances of several versions write and read all of these: what can't be read is taken as not there. Times are by Redis'
 -- clock, in microseconds.
 
-local bans, details, version, ladders, expiries = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local bans, details, version, ladders = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local address_expiries, user_expiries = KEYS[5], KEYS[9]
+local manual, by_class = KEYS[6], {KEYS[6], KEYS[7], KEYS[8]}
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 -- 366 days: no ban is longer, and no step is remembered for longer.
@@ -44,7 +50,14 @@ local function publish_change(channel, new_epoch, ...)
   redis.pcall('PUBLISH', channel, change)
 end
 
+local function is_user(key)
+  return string.sub(key, 1, 5) == 'user:'
+end
+
 local function remove_ban(ban)
+  for _, class in ipairs(by_class) do
+    redis.call('ZREM', class, ban)
+  end
   redis.call('HDEL', details, ban)
   return redis.call('ZREM', bans, ban) == 1
 end
@@ -56,27 +69,61 @@ local function remove_ended()
   end
 end
 
--- Stores a ban, and says whether there was room. `force`: make room even where every other ban ends later.
-local function put_ban(channel, new_epoch, ban, lasts, since, level, json, max_bans, force)
-  local ends = now + lasts
-  if not redis.call('ZSCORE', bans, ban) and redis.call('ZCARD', bans) >= max_bans then
-    remove_ended()
-    local first = redis.call('ZRANGE', bans, 0, 0, 'WITHSCORES')
-    if redis.call('ZCARD', bans) >= max_bans and first[1] then
-      if not force and tonumber(first[2]) >= ends then
-        return false
-      end
-      remove_ban(first[1])
-      publish_change(channel, new_epoch, 'dropped', first[1])
+-- The ban of a class that ends first, and when.
+local function earliest(class)
+  for _ = 1, 1000 do
+    local first = redis.call('ZRANGE', class, 0, 0)[1]
+    local ends = first and redis.call('ZSCORE', bans, first)
+    if ends or not first then
+      return first, tonumber(ends)
     end
+    redis.call('ZREM', class, first)
   end
+end
+
+-- Makes room for one more ban of a class, and says whether there is. Bans that end at this time or later stay.
+local function make_room(channel, new_epoch, class, max_bans, ends)
+  if redis.call('ZCARD', class) < max_bans then
+    return true
+  end
+  remove_ended()
+  local first, first_ends = earliest(class)
+  if redis.call('ZCARD', class) < max_bans then
+    return true
+  end
+  if first_ends >= ends then
+    return false
+  end
+  remove_ban(first)
+  publish_change(channel, new_epoch, 'dropped', first)
+  return true
+end
+
+-- Stores a ban, and says whether there was room. One by hand has room even where all others by hand end later.
+local function put_ban(channel, new_epoch, ban, lasts, since, level, json, max_bans)
+  local ends = now + lasts
+  local class = manual
+  if level > 0 then
+    class = is_user(string.sub(ban, 3)) and KEYS[8] or KEYS[7]
+  end
+  local stays = level > 0 and ends or math.huge
+  if not redis.call('ZSCORE', class, ban) and not make_room(channel, new_epoch, class, max_bans, stays) then
+    return false
+  end
+  remove_ban(ban)
   redis.call('ZADD', bans, whole(ends), ban)
+  redis.call('ZADD', class, whole(ends), ban)
   redis.call('HSET', details, ban, whole(since) .. ' ' .. whole(level) .. ' ' .. json)
-  for _, key in ipairs({bans, details, version}) do
+  for _, key in ipairs({bans, details, version, class}) do
     extend_expiry(key, math.ceil(lasts / 1000) + 86400000)
   end
   publish_change(channel, new_epoch, 'banned', ban, whole(lasts), whole(now - since), whole(level), json)
   return true
+end
+
+-- Whether an operator has set this ban, and it has not ended.
+local function is_manual(ban)
+  return (tonumber(redis.call('ZSCORE', manual, ban) or 0) or 0) > now and redis.call('ZSCORE', bans, ban)
 end
 
 -- The ladders of a key, by rule.
@@ -86,12 +133,17 @@ local function read_ladders(key)
   return is_read and type(rules) == 'table' and rules or {}
 end
 
--- Stores the ladders of a key, in which nothing counts any more from `expiry` on. Where there are too many, those that expire
--- first go.
+-- Stores the ladders of a key, in which nothing counts any more from `expiry` on. Where there are too many addresses, or too
+-- many users, those that expire first go.
 local function store_ladders(key, rules, expiry, max_ladders)
+  local expiries = is_user(key) and user_expiries or address_expiries
   redis.call('HSET', ladders, key, cmsgpack.pack(rules))
   expiry = math.max(expiry, tonumber(redis.call('ZSCORE', expiries, key) or 0) or 0)
   redis.call('ZADD', expiries, whole(expiry), key)
+  if expiries == user_expiries then
+    -- An instance of an earlier version has all keys there.
+    redis.call('ZREM', address_expiries, key)
+  end
   local ttl = math.ceil((expiry - now) / 1000) + 1000
   extend_expiry(ladders, ttl)
   extend_expiry(expiries, ttl)
@@ -105,6 +157,13 @@ local function store_ladders(key, rules, expiry, max_ladders)
   end
 end
 
-for at, kind in ipairs({'zset', 'hash', 'hash', 'hash', 'zset'}) do
+-- Forgets the ladders of a key.
+local function remove_ladders(key)
+  redis.call('HDEL', ladders, key)
+  redis.call('ZREM', address_expiries, key)
+  redis.call('ZREM', user_expiries, key)
+end
+
+for at, kind in ipairs({'zset', 'hash', 'hash', 'hash', 'zset', 'zset', 'zset', 'zset', 'zset'}) do
   remove_other_type(KEYS[at], kind)
 end

@@ -1,7 +1,8 @@
 -- Counts denied requests by key, and bans a key that has too many: once, however many instances count.
 --
 -- KEYS     see bans_prelude.lua, which stands before it
--- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans and ladders there may be
+-- ARGV[1]  the channel where changes are published; ARGV[2] the epoch to begin if there is none; ARGV[3] how many bans of each
+--          class there may be, and addresses, as well as users, with ladders
 -- ARGV[4…] for each rule and key: the rule's name; the key; the denials; how many microseconds ago the first and the last of
 --          them were; of the rule: the limit, the window, how long the first ban lasts, the factor, how long any lasts at
 --          most; by what this ban would be multiplied, in millionths; `e` or `s`; and the JSON of the ban
@@ -76,10 +77,10 @@ for base = 4, #ARGV - WIDTH + 1, WIDTH do
       ladder = valid_or_empty(nil)
       ladder[1], ladder[2], ladder[3] = level, length, now + length
       local ban = mode .. ' ' .. key
-      -- One by hand, or by another rule, may end later.
+      -- One by another rule may end later, and one by hand holds: so an operator has said.
       local known = tonumber(redis.call('ZSCORE', bans, ban) or 0) or 0
-      if known < now + length then
-        if put_ban(channel, new_epoch, ban, length, now, level, json, max_bans, false) then
+      if known < now + length and not is_manual(ban) then
+        if put_ban(channel, new_epoch, ban, length, now, level, json, max_bans) then
           given[#given + 1] = changes[#changes]
         else
           refused = refused + 1

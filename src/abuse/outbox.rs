@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 
-/// A bounded queue. An item leaves it when it is acknowledged or removed, or when it is the oldest of too many.
+/// A bounded queue. An item leaves it when it is acknowledged or removed, or when it is the oldest of too many of its class:
+/// no number of items pushes out one of another class.
 ///
 /// Every push takes a new sequence number, and an acknowledgement names the numbers that were sent: it never removes what
 /// was pushed meanwhile, whatever was dropped or removed in between.
 #[derive(Debug)]
-pub(super) struct Outbox<T> {
-    items: BTreeMap<u64, T>,
+pub(super) struct Outbox<T, const CLASSES: usize = 1> {
+    /// Of each class.
+    items: [BTreeMap<u64, T>; CLASSES],
     next_sequence: u64,
+    /// Of each class.
     capacity: usize,
 }
 
@@ -22,18 +25,27 @@ pub struct Pending<T> {
 }
 
 impl<T> Outbox<T> {
-    /// An empty outbox for `capacity` items.
-    pub(super) fn new(capacity: usize) -> Self {
-        Self { items: BTreeMap::new(), next_sequence: 0, capacity }
-    }
-
     /// Adds an item behind all others. Returns its sequence number, and the oldest item where that had to make room.
     pub(super) fn push(&mut self, item: T) -> (u64, Option<T>) {
-        let is_full = self.items.len() >= self.capacity;
-        let dropped = if is_full { self.items.pop_first() } else { None };
+        self.push_to(0, item)
+    }
+}
+
+impl<T, const CLASSES: usize> Outbox<T, CLASSES> {
+    /// An empty outbox for `capacity` items of each class.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { items: std::array::from_fn(|_| BTreeMap::new()), next_sequence: 0, capacity }
+    }
+
+    /// Adds an item of this class behind all others. Returns its sequence number, and the oldest item of the class where that
+    /// had to make room.
+    pub(super) fn push_to(&mut self, class: usize, item: T) -> (u64, Option<T>) {
+        let items = &mut self.items[class];
+        let is_full = items.len() >= self.capacity;
+        let dropped = if is_full { items.pop_first() } else { None };
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        self.items.insert(sequence, item);
+        items.insert(sequence, item);
         (sequence, dropped.map(|(_, item)| item))
     }
 
@@ -42,8 +54,18 @@ impl<T> Outbox<T> {
     where
         T: Clone,
     {
-        let oldest = self.items.iter().take(max);
-        oldest.map(|(&sequence, item)| Pending { sequence, item: item.clone() }).collect()
+        let oldest = self.oldest_first().take(max);
+        oldest.map(|(sequence, item)| Pending { sequence, item: item.clone() }).collect()
+    }
+
+    /// All items with their sequence numbers, of whatever class.
+    fn oldest_first(&self) -> impl Iterator<Item = (u64, &T)> {
+        let mut classes = self.items.each_ref().map(|items| items.iter().peekable());
+        std::iter::from_fn(move || {
+            let next = classes.iter_mut().filter_map(|items| Some((*items.peek()?.0, items)));
+            let (_, items) = next.min_by_key(|(sequence, _)| *sequence)?;
+            items.next().map(|(&sequence, item)| (sequence, item))
+        })
     }
 
     /// Removes what was sent. Items that are gone already are passed over.
@@ -55,22 +77,22 @@ impl<T> Outbox<T> {
 
     /// Removes one item, wherever it stands.
     pub(super) fn remove(&mut self, sequence: u64) -> Option<T> {
-        self.items.remove(&sequence)
+        self.items.iter_mut().find_map(|items| items.remove(&sequence))
     }
 
     /// Removes all items. Sequence numbers go on: an acknowledgement of before removes nothing that is pushed afterwards.
     pub(super) fn clear(&mut self) {
-        self.items.clear();
+        self.items.iter_mut().for_each(BTreeMap::clear);
     }
 
     /// All items, oldest first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.items.values()
+        self.oldest_first().map(|(_, item)| item)
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.items.len()
+        self.items.iter().map(BTreeMap::len).sum()
     }
 }
 
@@ -125,6 +147,21 @@ mod tests {
         outbox.push(0);
         outbox.ack(&sent);
         assert_eq!(items(&outbox.pending(9)), [0]);
+    }
+
+    #[test]
+    fn items_of_one_class_push_out_none_of_another() {
+        let mut outbox = Outbox::<_, 2>::new(2);
+        for (class, item) in [(0, 0), (1, 1), (1, 2), (0, 3)] {
+            assert_eq!(outbox.push_to(class, item).1, None);
+        }
+        assert_eq!(items(&outbox.pending(9)), [0, 1, 2, 3]);
+        assert_eq!(outbox.push_to(1, 4), (4, Some(1)));
+        assert_eq!(items(&outbox.pending(3)), [0, 2, 3]);
+        outbox.ack(&outbox.pending(2));
+        assert_eq!((items(&outbox.pending(9)), outbox.len()), (vec![3, 4], 2));
+        outbox.clear();
+        assert_eq!(outbox.iter().next(), None);
     }
 
     #[derive(Debug, Clone)]

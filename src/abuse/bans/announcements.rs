@@ -66,7 +66,8 @@ impl Announcements {
         self.metrics.add_ban_dropped();
         if !self.was_full.swap(true, Relaxed) {
             tracing::warn!(
-                "the limit of {MAX_BANS} bans is reached: bans that end soonest are dropped or not issued"
+                "the limit of {MAX_BANS} bans (by hand, of addresses by rules or of users by rules: of each as many) is \
+                 reached: those of them that end soonest are dropped or not issued"
             );
         }
     }

@@ -20,7 +20,33 @@ pub struct Ban {
     pub is_shadow: bool,
 }
 
+/// Bans that have a bound of their own: no number of bans pushes out one of another class. Any client can make up users,
+/// and have them banned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BanClass {
+    /// By hand.
+    Manual,
+    /// Of addresses, by rules.
+    Address,
+    /// Of users, by rules.
+    User,
+}
+
+impl BanClass {
+    /// Each of them.
+    pub const ALL: [Self; 3] = [Self::Manual, Self::Address, Self::User];
+}
+
 impl Ban {
+    /// What it shares its bound with.
+    pub fn class(&self) -> BanClass {
+        match self.key {
+            _ if self.is_manual() => BanClass::Manual,
+            Key::Address(_) => BanClass::Address,
+            Key::User(_) => BanClass::User,
+        }
+    }
+
     /// Whether an operator issued it.
     pub fn is_manual(&self) -> bool {
         self.level == 0

@@ -9,7 +9,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{Ban, Key, prefix_lengths::PrefixLengths};
+use super::{Ban, BanClass, Key, prefix_lengths::PrefixLengths};
 
 /// The position of a ban among all, in ascending order: its end, its key, and whether it is a shadow ban, since a key may
 /// have one of each mode.
@@ -19,7 +19,8 @@ pub type BanPosition = (i64, Key, bool);
 #[derive(Debug, Default)]
 pub(super) struct BanIndex {
     by_key: HashMap<Key, [Option<Arc<Ban>>; 2]>,
-    by_end: BTreeSet<BanPosition>,
+    /// Of each class.
+    by_end: [BTreeSet<BanPosition>; BanClass::ALL.len()],
     v4: PrefixLengths,
     v6: PrefixLengths,
     users: usize,
@@ -29,14 +30,21 @@ pub(super) struct BanIndex {
 
 impl BanIndex {
     pub(super) fn len(&self) -> usize {
-        self.by_end.len()
+        self.by_end.iter().map(BTreeSet::len).sum()
+    }
+
+    /// How many there are of this class.
+    pub(super) fn len_of(&self, class: BanClass) -> usize {
+        self.by_end[class as usize].len()
     }
 
     /// How many are in force: first the enforced, then the shadow bans. Looks only at bans that have ended.
     pub(super) fn totals(&self, now: i64) -> [u64; 2] {
         let mut totals = self.modes;
-        for (.., is_shadow) in self.by_end.iter().take_while(|(until, ..)| *until <= now) {
-            totals[usize::from(*is_shadow)] -= 1;
+        for by_end in &self.by_end {
+            for (.., is_shadow) in by_end.iter().take_while(|(until, ..)| *until <= now) {
+                totals[usize::from(*is_shadow)] -= 1;
+            }
         }
         totals
     }
@@ -44,7 +52,7 @@ impl BanIndex {
     /// Inserts a ban, and returns the one of its key and mode that it replaces.
     pub(super) fn insert(&mut self, ban: Arc<Ban>) -> Option<Arc<Ban>> {
         let replaced = self.remove(&ban.key, ban.is_shadow);
-        self.by_end.insert(position(&ban));
+        self.by_end[ban.class() as usize].insert(position(&ban));
         let modes = self.by_key.entry(ban.key.clone()).or_insert_with(|| {
             match &ban.key {
                 Key::Address(IpNet::V4(net)) => self.v4.add(net.prefix_len()),
@@ -62,7 +70,7 @@ impl BanIndex {
     pub(super) fn remove(&mut self, key: &Key, is_shadow: bool) -> Option<Arc<Ban>> {
         let modes = self.by_key.get_mut(key)?;
         let ban = modes[usize::from(is_shadow)].take()?;
-        self.by_end.remove(&position(&ban));
+        self.by_end[ban.class() as usize].remove(&position(&ban));
         self.modes[usize::from(is_shadow)] -= 1;
         if modes.iter().all(Option::is_none) {
             self.by_key.remove(key);
@@ -83,12 +91,10 @@ impl BanIndex {
     /// Removes up to `max` bans that have ended. Returns whether there may be more.
     pub(super) fn expire(&mut self, now: i64, max: usize) -> bool {
         for _ in 0..max {
-            match self.by_end.first() {
-                Some((until, ..)) if *until <= now => {}
+            let firsts = self.by_end.iter().filter_map(BTreeSet::first);
+            match firsts.min_by_key(|(until, ..)| *until).cloned() {
+                Some((until, key, is_shadow)) if until <= now => drop(self.remove(&key, is_shadow)),
                 _ => return false,
-            }
-            if let Some((_, key, is_shadow)) = self.by_end.first().cloned() {
-                self.remove(&key, is_shadow);
             }
         }
         true
@@ -98,9 +104,9 @@ impl BanIndex {
         self.by_key.get(key)?[usize::from(is_shadow)].as_ref()
     }
 
-    /// The ban that ends first.
-    pub(super) fn earliest(&self) -> Option<&Arc<Ban>> {
-        let (_, key, is_shadow) = self.by_end.first()?;
+    /// The ban of this class that ends first.
+    pub(super) fn earliest(&self, class: BanClass) -> Option<&Arc<Ban>> {
+        let (_, key, is_shadow) = self.by_end[class as usize].first()?;
         self.get(key, *is_shadow)
     }
 
@@ -144,7 +150,12 @@ impl BanIndex {
     /// All bans from the one that ends last, or from the next behind `after`.
     pub(super) fn latest_first(&self, after: Option<BanPosition>) -> impl Iterator<Item = &Arc<Ban>> {
         let end = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let positions = self.by_end.range((Bound::Unbounded, end)).rev();
+        let range = (Bound::Unbounded, end);
+        let mut classes = self.by_end.each_ref().map(|by_end| by_end.range(range.clone()).rev().peekable());
+        let positions = std::iter::from_fn(move || {
+            let latest = classes.iter_mut().filter_map(|by_end| Some((*by_end.peek()?, by_end)));
+            latest.max_by_key(|(position, _)| *position)?.1.next()
+        });
         positions.filter_map(|(_, key, is_shadow)| self.get(key, *is_shadow))
     }
 }
@@ -206,11 +217,30 @@ mod tests {
         assert_eq!(index.insert(ban("user:acme", 9, false)).map(|ban| ban.until), Some(5));
         assert_eq!((index.len(), index.users), (2, 1));
         assert_eq!([6, 7, 9].map(|now| index.totals(now)), [[1, 1], [1, 0], [0, 0]]);
-        assert_eq!(index.earliest().map(|ban| ban.until), Some(7));
+        assert_eq!(index.earliest(BanClass::User).map(|ban| ban.until), Some(7));
         index.expire(8, 9);
         assert_eq!((index.len(), index.users), (1, 1));
         index.expire(9, 9);
         assert_eq!((index.len(), index.users, index.by_key.len()), (0, 0, 0));
         assert_eq!(index.modes, [0, 0]);
+    }
+
+    #[test]
+    fn bans_of_all_classes_are_listed_by_their_ends() {
+        let mut index = BanIndex::default();
+        for (n, key) in ["user:a", "ip:203.0.113.7", "user:b", "ip:10.0.0.0/8"].into_iter().enumerate() {
+            index.insert(ban(key, n as i64, false));
+        }
+        index.insert(Arc::new(Ban { level: 0, ..(*ban("user:c", 2, false)).clone() }));
+        assert_eq!(BanClass::ALL.map(|class| index.len_of(class)), [1, 2, 2]);
+        let keys = |after: Option<BanPosition>| -> Vec<String> {
+            index.latest_first(after).map(|ban| ban.key.to_string()).collect()
+        };
+        assert_eq!(keys(None), ["ip:10.0.0.0/8", "user:c", "user:b", "ip:203.0.113.7", "user:a"]);
+        let third = index.latest_first(None).nth(2).map(|ban| position(ban));
+        assert_eq!(keys(third), ["ip:203.0.113.7", "user:a"]);
+        // By hand in the place of one by a rule: the class changes.
+        index.insert(Arc::new(Ban { level: 0, ..(*ban("user:a", 9, false)).clone() }));
+        assert_eq!(BanClass::ALL.map(|class| index.len_of(class)), [2, 2, 1]);
     }
 }

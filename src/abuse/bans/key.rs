@@ -63,6 +63,11 @@ impl Key {
         Self::User(user_name::encode(name))
     }
 
+    /// Whether it names a user, which a client may make up, and not an address, of which it has few.
+    pub(super) fn is_user(&self) -> bool {
+        matches!(self, Self::User(_))
+    }
+
     /// Parses a key as [`Key`] displays it, and nothing else.
     pub fn from_canonical(text: &str) -> Option<Self> {
         if let Some(user) = text.strip_prefix("user:") {

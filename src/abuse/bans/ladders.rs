@@ -9,11 +9,13 @@ use smallvec::SmallVec;
 
 use super::{Key, Ladder, LadderStep, MAX_BANS, Offense};
 
-/// Ladders by key and rule. Of too many, those of the key that expires first are dropped.
+/// Ladders by key and rule. Of too many addresses, or too many users, the ladders of the one that expires first are dropped:
+/// users that a client makes up push out no address.
 #[derive(Debug, Default)]
 pub(super) struct Ladders {
     by_key: HashMap<Key, KeyLadders>,
-    by_expiry: BTreeSet<(i64, Key)>,
+    /// Of addresses, and of users.
+    by_expiry: [BTreeSet<(i64, Key)>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -42,8 +44,9 @@ impl Ladders {
         let (_, ladder) = counted.ladders.get_mut(at)?;
         let step = ladder.count((*first, *last, *count), &rule.terms, jitter, now);
         let expires = ladder.expires(rule.terms.window).max(counted.expires);
-        self.by_expiry.remove(&(counted.expires, key.clone()));
-        self.by_expiry.insert((expires, key.clone()));
+        let by_expiry = &mut self.by_expiry[usize::from(key.is_user())];
+        by_expiry.remove(&(counted.expires, key.clone()));
+        by_expiry.insert((expires, key.clone()));
         counted.expires = expires;
         self.expire(now);
         step
@@ -52,26 +55,27 @@ impl Ladders {
     /// Forgets the ladders of a key.
     pub(super) fn forget(&mut self, key: &Key) {
         if let Some(counted) = self.by_key.remove(key) {
-            self.by_expiry.remove(&(counted.expires, key.clone()));
+            self.by_expiry[usize::from(key.is_user())].remove(&(counted.expires, key.clone()));
         }
     }
 
     /// Forgets some of the keys that have expired, and of too many those that expire first.
     pub(super) fn expire(&mut self, now: i64) {
-        for _ in 0..2 {
-            match self.by_expiry.first() {
-                Some((expires, _)) if *expires <= now || self.by_key.len() > MAX_BANS => {}
-                _ => return,
-            }
-            if let Some((_, key)) = self.by_expiry.pop_first() {
-                self.by_key.remove(&key);
+        for by_expiry in &mut self.by_expiry {
+            for _ in 0..2 {
+                let is_full = by_expiry.len() > MAX_BANS;
+                let Some(first) = by_expiry.first().filter(|(expires, _)| *expires <= now || is_full) else {
+                    break;
+                };
+                self.by_key.remove(&first.1);
+                by_expiry.pop_first();
             }
         }
     }
 
     pub(super) fn clear(&mut self) {
         self.by_key.clear();
-        self.by_expiry.clear();
+        self.by_expiry.iter_mut().for_each(BTreeSet::clear);
     }
 }
 
@@ -87,16 +91,20 @@ mod tests {
     #[test]
     fn of_too_many_keys_the_one_that_expires_first_is_dropped() {
         let mut ladders = Ladders::default();
+        let address = Offense { key: Key::from_canonical("ip:203.0.113.7").unwrap(), ..offense(0, 0) };
+        ladders.count(&address, 1_000_000, 0, Ladder::default());
         for user in 0..MAX_BANS + 10 {
             ladders.count(&offense(user, user as i64), 1_000_000, 0, Ladder::default());
         }
-        assert_eq!((ladders.by_key.len(), ladders.by_expiry.len()), (MAX_BANS, MAX_BANS));
+        let lengths =
+            |ladders: &Ladders| (ladders.by_key.len(), ladders.by_expiry.each_ref().map(BTreeSet::len));
+        assert_eq!(lengths(&ladders), (MAX_BANS + 1, [1, MAX_BANS]));
         assert!(!ladders.by_key.contains_key(&Key::User("9".into())));
         assert!(ladders.by_key.contains_key(&Key::User("10".into())));
         ladders.forget(&Key::User("10".into()));
         for _ in 0..MAX_BANS {
             ladders.expire(i64::MAX);
         }
-        assert_eq!((ladders.by_key.len(), ladders.by_expiry.len()), (0, 0));
+        assert_eq!(lengths(&ladders), (0, [0, 0]));
     }
 }

@@ -22,7 +22,7 @@ mod table;
 mod user_name;
 mod window;
 
-pub use ban::{Ban, MANUAL};
+pub use ban::{Ban, BanClass, MANUAL};
 pub use change::{BanChange, BanUpdate};
 pub use index::BanPosition;
 pub use key::{Key, UnusableKey};
@@ -31,5 +31,5 @@ pub use offenses::{Offense, OffenseRecorder};
 pub use rule::Rule;
 pub use table::{BanPage, BanTable};
 
-/// Bans at most, and keys with ladders at most.
+/// Bans of each [class](BanClass) at most; and addresses, as well as users, with ladders at most.
 pub const MAX_BANS: usize = 100_000;

@@ -4,16 +4,20 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{Key, Ladder, LadderStep, Offense, ladders::Ladders, window};
 
-/// Keys whose denials wait to be counted. Each worker hands over a bounded number a tick.
+/// Addresses, as well as users, whose denials wait to be counted. Each worker hands over a bounded number a tick.
 pub(super) const MAX_PENDING: usize = 16_384;
+
+/// The rule's name, and the key.
+type OffenseKey = (Arc<str>, Key);
 
 #[derive(Debug, Default)]
 pub(super) struct OffenseCounter {
-    /// Offenses that nobody has counted yet, by the rule's name and the key.
-    pending: HashMap<(Arc<str>, Key), Offense>,
-    /// Offenses that this instance has counted by itself while it could not reach the others, also by the window's bucket.
-    /// They are counted once more together with those of the others when that works again.
-    backlog: HashMap<(Arc<str>, Key, i64), Offense>,
+    /// Offenses that nobody has counted yet, of addresses and of users. Users that a client makes up take the room of no
+    /// address.
+    pending: [HashMap<OffenseKey, Offense>; 2],
+    /// Offenses that this instance has counted by itself while it could not reach the others, also by the window's bucket;
+    /// of addresses, and of users. They are counted once more together with those of the others when that works again.
+    backlog: [HashMap<(OffenseKey, i64), Offense>; 2],
     ladders: Ladders,
 }
 
@@ -23,10 +27,11 @@ impl OffenseCounter {
         let mut dropped = 0;
         for offense in offenses {
             let key = (Arc::clone(&offense.rule.name), offense.key.clone());
-            if let Some(known) = self.pending.get_mut(&key) {
+            let pending = &mut self.pending[usize::from(offense.key.is_user())];
+            if let Some(known) = pending.get_mut(&key) {
                 known.merge(&offense);
-            } else if self.pending.len() < MAX_PENDING {
-                self.pending.insert(key, offense);
+            } else if pending.len() < MAX_PENDING {
+                pending.insert(key, offense);
             } else {
                 dropped += offense.count;
             }
@@ -34,39 +39,42 @@ impl OffenseCounter {
         dropped
     }
 
-    /// Takes up to `max` of the offenses that are not counted yet. All of them cost no copy.
-    pub(super) fn take_pending(&mut self, max: usize) -> HashMap<(Arc<str>, Key), Offense> {
-        if max >= self.pending.len() {
-            return std::mem::take(&mut self.pending);
-        }
-        self.pending.extract_if(|_, _| true).take(max).collect()
+    /// Takes up to `max` of the offenses that are not counted yet: of addresses and of users alike, where there are enough
+    /// of both.
+    pub(super) fn take_pending(&mut self, max: usize) -> Vec<Offense> {
+        let [addresses, users] = &mut self.pending;
+        let of_addresses = addresses.len().min(max - users.len().min(max / 2));
+        let of_users = max - of_addresses;
+        let addresses = addresses.extract_if(|_, _| true).take(of_addresses);
+        addresses.chain(users.extract_if(|_, _| true).take(of_users)).map(|(_, offense)| offense).collect()
     }
 
     /// Keeps an offense to be counted with those of the others later. Of too many keys the latest are left out.
     pub(super) fn add_to_backlog(&mut self, offense: &Offense) {
         let bucket = window::bucket(offense.first, offense.rule.terms.window);
-        let key = (Arc::clone(&offense.rule.name), offense.key.clone(), bucket);
-        if let Some(known) = self.backlog.get_mut(&key) {
+        let key = ((Arc::clone(&offense.rule.name), offense.key.clone()), bucket);
+        let backlog = &mut self.backlog[usize::from(offense.key.is_user())];
+        if let Some(known) = backlog.get_mut(&key) {
             known.merge(offense);
             return;
         }
-        if self.backlog.len() >= MAX_PENDING {
-            self.backlog.retain(|_, known| known.is_within_window(offense.last));
+        if backlog.len() >= MAX_PENDING {
+            backlog.retain(|_, known| known.is_within_window(offense.last));
         }
-        if self.backlog.len() < MAX_PENDING {
-            self.backlog.insert(key, offense.clone());
+        if backlog.len() < MAX_PENDING {
+            backlog.insert(key, offense.clone());
         }
     }
 
-    /// Takes up to `max` offenses of the backlog that are still within their windows.
+    /// Takes up to `max` offenses of the backlog that are still within their windows, of addresses first.
     pub(super) fn take_backlog(&mut self, max: usize, now: i64) -> Vec<Offense> {
-        let taken = self.backlog.extract_if(|_, _| true).map(|(_, offense)| offense);
-        taken.filter(|offense| offense.is_within_window(now)).take(max).collect()
+        let taken = self.backlog.iter_mut().flat_map(|backlog| backlog.extract_if(|_, _| true));
+        taken.map(|(_, offense)| offense).filter(|offense| offense.is_within_window(now)).take(max).collect()
     }
 
     #[cfg(test)]
     pub(super) fn backlog_len(&self) -> usize {
-        self.backlog.len()
+        self.backlog.iter().map(HashMap::len).sum()
     }
 
     /// Counts an offense on the ladder of its key. `known`: where the key stands if there is no ladder yet.
@@ -83,8 +91,8 @@ impl OffenseCounter {
     /// Forgets all that was counted, or is to be counted, of a key.
     pub(super) fn forget(&mut self, key: &Key) {
         self.ladders.forget(key);
-        self.pending.retain(|(_, of), _| of != key);
-        self.backlog.retain(|(_, of, _), _| of != key);
+        self.pending[usize::from(key.is_user())].retain(|(_, of), _| of != key);
+        self.backlog[usize::from(key.is_user())].retain(|((_, of), _), _| of != key);
     }
 
     /// Forgets all ladders: the instances have common ones now.

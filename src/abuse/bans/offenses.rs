@@ -10,7 +10,7 @@ use compact_str::CompactString;
 
 use super::{BanTable, Key, Rule};
 
-/// Keys noted a tick; denials of more are dropped.
+/// Addresses, as well as users, noted a tick; denials of more are dropped.
 const MAX_KEYS: usize = 1_024;
 
 /// Denied requests of one key that one rule counts.
@@ -42,10 +42,13 @@ impl Offense {
 #[derive(Debug)]
 pub struct OffenseRecorder {
     bans: Arc<BanTable>,
-    /// By the rule's address in memory, which stays the same while the rule is held here, and the identifier.
-    pending: RefCell<HashMap<(usize, CompactString), PendingOffense, foldhash::fast::RandomState>>,
+    /// Of addresses, and of users.
+    pending: [RefCell<PendingOffenses>; 2],
     dropped: Cell<u64>,
 }
+
+/// By the rule's address in memory, which stays the same while the rule is held here, and the identifier.
+type PendingOffenses = HashMap<(usize, CompactString), PendingOffense, foldhash::fast::RandomState>;
 
 #[derive(Debug)]
 struct PendingOffense {
@@ -58,13 +61,13 @@ struct PendingOffense {
 impl OffenseRecorder {
     /// An empty recorder that hands over to `bans`.
     pub fn new(bans: Arc<BanTable>) -> Self {
-        Self { bans, pending: RefCell::default(), dropped: Cell::new(0) }
+        Self { bans, pending: <[_; 2]>::default(), dropped: Cell::new(0) }
     }
 
     /// Notes that a policy denied a request. `identifier`: what the rule counts by, such as `ip:203.0.113.7`. `now`:
     /// microseconds since the Unix epoch.
     pub fn note(&self, rule: &Arc<Rule>, identifier: CompactString, now: i64) {
-        let mut pending = self.pending.borrow_mut();
+        let mut pending = self.pending[usize::from(identifier.starts_with("user:"))].borrow_mut();
         let key = (Arc::as_ptr(rule).addr(), identifier);
         if let Some(noted) = pending.get_mut(&key) {
             noted.count += 1;
@@ -78,12 +81,12 @@ impl OffenseRecorder {
 
     /// Hands over the notes. To be called every 100 ms.
     pub fn flush(&self) {
-        let mut pending = self.pending.borrow_mut();
+        let [mut addresses, mut users] = self.pending.each_ref().map(RefCell::borrow_mut);
         let dropped = self.dropped.take();
-        if pending.is_empty() && dropped == 0 {
+        if addresses.is_empty() && users.is_empty() && dropped == 0 {
             return;
         }
-        let offenses = pending.drain().filter_map(|((_, identifier), noted)| {
+        let offenses = addresses.drain().chain(users.drain()).filter_map(|((_, identifier), noted)| {
             let PendingOffense { rule, count, first, last } = noted;
             Some(Offense { rule, key: Key::from_canonical(&identifier)?, count, first, last })
         });

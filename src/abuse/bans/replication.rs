@@ -24,7 +24,8 @@ impl BanTable {
     /// Queues an update for the other instances, if there are any.
     pub(super) fn queue_update(&self, update: BanUpdate) {
         if self.is_shared {
-            self.outbox.lock().push(update);
+            let is_by_rule = matches!(&update, BanUpdate::Merge(ban) if !ban.is_manual());
+            self.outbox.lock().push_to(usize::from(is_by_rule), update);
         }
     }
 
@@ -53,7 +54,7 @@ impl BanTable {
     pub fn replace_all(&self, bans: impl IntoIterator<Item = Ban>, is_first: bool) {
         let mut fresh = BanIndex::default();
         for ban in bans {
-            if fresh.len() < MAX_BANS || fresh.get(&ban.key, ban.is_shadow).is_some() {
+            if fresh.len_of(ban.class()) < MAX_BANS || fresh.get(&ban.key, ban.is_shadow).is_some() {
                 fresh.insert(Arc::new(ban));
             }
         }

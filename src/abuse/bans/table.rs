@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
 
 use super::{
-    Ban, BanUpdate, Key, Ladder, MAX_BANS, Offense,
+    Ban, BanClass, BanUpdate, Key, Ladder, MAX_BANS, Offense,
     announcements::Announcements,
     index::{BanIndex, BanPosition, position},
     offense_counter::OffenseCounter,
@@ -27,7 +27,7 @@ use crate::{
 const MAX_EXPIRED: usize = 1_000;
 /// Bans looked at under one lock: a worker that waits for it keeps a request waiting.
 const MAX_PER_LOCK: usize = 125;
-/// Updates that wait to be sent to the other instances; the oldest are dropped first.
+/// Updates by operators, and by rules, that wait to be sent to the other instances; the oldest are dropped first.
 const MAX_UPDATES: usize = 2 * MAX_BANS;
 
 /// The bans, and what it takes to issue them. Nothing here waits for anything but short locks; no two are held at once.
@@ -42,7 +42,8 @@ pub struct BanTable {
     counter: Mutex<OffenseCounter>,
     /// Whether offenses are counted where the instances share their limits.
     is_shared_counting: AtomicBool,
-    pub(super) outbox: Mutex<Outbox<BanUpdate>>,
+    /// Of operators, and of rules.
+    pub(super) outbox: Mutex<Outbox<BanUpdate, 2>>,
 }
 
 /// A page of bans, the one that ends last first.
@@ -159,8 +160,9 @@ impl BanTable {
         let until = since.saturating_add(duration);
         let ban = Arc::new(Ban { key, since, until, reason, by, level: 0, is_shadow: false });
         let replaced = self.change_index(|index| {
-            if index.len() >= MAX_BANS && index.get(&ban.key, false).is_none() {
-                self.drop_earliest(index);
+            let is_more = index.get(&ban.key, false).is_none_or(|known| !known.is_manual());
+            if is_more && index.len_of(BanClass::Manual) >= MAX_BANS {
+                self.drop_earliest(index, BanClass::Manual);
             }
             index.insert(Arc::clone(&ban))
         });
@@ -196,23 +198,27 @@ impl BanTable {
         result
     }
 
-    /// Inserts a ban, unless one of its key ends later, or there are too many that do. Returns whether it did.
+    /// Inserts a ban by a rule, unless one of its key ends later or is by hand, or there are too many that end later. Returns
+    /// whether it did.
     fn insert_if_later(&self, ban: &Arc<Ban>) -> bool {
-        let now = self.clock.now();
+        let (now, class) = (self.clock.now(), ban.class());
         let is_inserted = self.change_index(|index| {
-            if let Some(known) = index.get(&ban.key, ban.is_shadow) {
-                if known.until >= ban.until {
-                    return false;
-                }
-            } else if index.len() >= MAX_BANS {
+            let known = index.get(&ban.key, ban.is_shadow);
+            // What an operator has said holds.
+            let holds = |known: &Ban| known.until >= ban.until || known.is_manual() && known.is_active(now);
+            if known.is_some_and(|known| holds(known)) {
+                return false;
+            }
+            let is_more = known.is_none_or(|known| known.class() != class);
+            if is_more && index.len_of(class) >= MAX_BANS {
                 index.expire(now, MAX_EXPIRED);
-                let is_full = index.len() >= MAX_BANS;
-                if is_full && index.earliest().is_some_and(|earliest| earliest.until >= ban.until) {
+                let is_full = index.len_of(class) >= MAX_BANS;
+                if is_full && index.earliest(class).is_some_and(|earliest| earliest.until >= ban.until) {
                     self.announcements.record_dropped();
                     return false;
                 }
                 if is_full {
-                    self.drop_earliest(index);
+                    self.drop_earliest(index, class);
                 }
             }
             index.insert(Arc::clone(ban));
@@ -224,9 +230,9 @@ impl BanTable {
         is_inserted
     }
 
-    /// Drops the ban that ends first, to make room for another.
-    fn drop_earliest(&self, index: &mut BanIndex) {
-        if let Some(earliest) = index.earliest().cloned() {
+    /// Drops the ban of this class that ends first, to make room for another.
+    fn drop_earliest(&self, index: &mut BanIndex, class: BanClass) {
+        if let Some(earliest) = index.earliest(class).cloned() {
             index.remove(&earliest.key, earliest.is_shadow);
             self.announcements.record_dropped();
         }
@@ -272,8 +278,7 @@ impl BanTable {
 
     /// Takes up to `max` of the offenses that wait to be counted. The caller has them counted.
     pub fn take_pending(&self, max: usize) -> Vec<Offense> {
-        let pending = self.counter.lock().take_pending(max);
-        pending.into_values().collect()
+        self.counter.lock().take_pending(max)
     }
 
     /// Takes up to `max` of the offenses that [`BanTable::count_locally`] counted and that are still within their windows,
@@ -466,21 +471,46 @@ mod tests {
         assert!(bans.is_empty());
     }
 
+    fn by_rule(key: Key, seconds: i64) -> Arc<Ban> {
+        let until = NOW + seconds * SECOND;
+        let (reason, by) = (String::new(), "bans.hammering".to_owned());
+        Arc::new(Ban { key, since: NOW, until, reason, by, level: 1, is_shadow: false })
+    }
+
     #[test]
-    fn of_too_many_bans_the_one_that_ends_first_is_dropped() {
+    fn of_too_many_bans_of_a_class_the_one_that_ends_first_is_dropped() {
         let (bans, _) = bans(false);
+        let address = || Key::from_canonical("ip:203.0.113.7").unwrap();
+        assert!(bans.insert_if_later(&by_rule(address(), 2)));
+        ban_user(&bans, Key::from_canonical("user:x").unwrap(), 1);
         for n in 0..MAX_BANS {
-            ban_user(&bans, user(n), 60 + n as i64);
+            assert!(bans.insert_if_later(&by_rule(user(n), 60 + n as i64)));
         }
-        let ban = |seconds| {
-            let until = NOW + seconds * SECOND;
-            let (reason, by) = (String::new(), "bans.hammering".to_owned());
-            Arc::new(Ban { key: user(MAX_BANS), since: NOW, until, reason, by, level: 1, is_shadow: false })
-        };
-        assert!(!bans.insert_if_later(&ban(60)), "all others end later");
-        assert!(bans.insert_if_later(&ban(61)));
+        assert!(!bans.insert_if_later(&by_rule(user(MAX_BANS), 60)), "all others end later");
+        assert!(bans.insert_if_later(&by_rule(user(MAX_BANS), 61)));
         assert!(bans.by_key(&user(0)).is_empty() && !bans.by_key(&user(MAX_BANS)).is_empty());
-        assert!(!ban_user(&bans, Key::from_canonical("user:x").unwrap(), 1), "a ban by hand makes room");
-        assert_eq!(bans.totals(), [MAX_BANS as u64, 0]);
+        assert_eq!(
+            bans.totals(),
+            [MAX_BANS as u64 + 2, 0],
+            "neither the address nor what an operator banned"
+        );
+        for n in 1..=MAX_BANS {
+            ban_user(&bans, Key::User(format!("o{n}").into()), 60 + n as i64);
+        }
+        assert!(!bans.by_key(&Key::User("o1".into())).is_empty());
+        assert!(
+            bans.by_key(&Key::User("x".into())).is_empty(),
+            "a ban by hand makes room among those by hand"
+        );
+        assert_eq!(bans.totals(), [2 * MAX_BANS as u64 + 1, 0]);
+    }
+
+    #[test]
+    fn a_rule_leaves_a_ban_by_hand_as_it_is() {
+        let (bans, clock) = bans(false);
+        ban_user(&bans, user(1), 60);
+        assert!(!bans.insert_if_later(&by_rule(user(1), 600)));
+        clock.set(NOW + 60 * SECOND);
+        assert!(bans.insert_if_later(&by_rule(user(1), 600)), "it has ended");
     }
 }

@@ -4,13 +4,23 @@ use crate::store::redis::channel;
 
 pub(super) struct BanKeys {
     /// As `lua/bans_prelude.lua` has them.
-    pub(super) all: [String; 5],
+    pub(super) all: [String; 9],
     pub(super) channel: String,
 }
 
 impl BanKeys {
     pub(super) fn new(prefix: &str) -> Self {
-        let all = ["ends", "told", "version", "ladders", "expiries"];
+        let all = [
+            "ends",
+            "told",
+            "version",
+            "ladders",
+            "expiries",
+            "manual",
+            "addresses",
+            "users",
+            "user_expiries",
+        ];
         Self { all: all.map(|name| format!("{prefix}:{{bans}}:{name}")), channel: channel::name(prefix) }
     }
 

@@ -20,7 +20,8 @@ on_each_topology!(
     bans_outlast_instances_and_redis,
     denials_counted_without_redis_count_when_it_is_back,
     invalid_data_in_redis_does_no_harm,
-    a_hundred_thousand_bans_are_read_and_held,
+    a_hundred_thousand_bans_of_a_class_are_read_and_held,
+    made_up_users_push_out_no_change_by_an_operator_on_any_instance,
 );
 
 /// Three a second of an address pass. A client that is denied five times within ten seconds is banned for one second at first.
@@ -493,7 +494,11 @@ fn invalid_data_in_redis_does_no_harm(redis: &Deployment) {
         &["hset", "ratelimit:{bans}:version", "n", "x"],
         &["hset", "ratelimit:{bans}:ladders", "ip:203.0.113.7", "x"],
         &["lpush", "ratelimit:{bans}:expiries", "x"],
+        &["set", "ratelimit:{bans}:manual", "x"],
+        &["set", "ratelimit:{bans}:users", "x"],
+        &["zadd", "ratelimit:{bans}:addresses", "1", "nonsense"],
         &["set", "ratelimit:{audit}", "x"],
+        &["set", "ratelimit:{audit}:rules", "x"],
     ] {
         redis.cli(command);
     }
@@ -517,32 +522,118 @@ fn invalid_data_in_redis_does_no_harm(redis: &Deployment) {
     assert_eq!(status(&tollgate, "192.0.2.2", "ann"), 200);
 }
 
-fn a_hundred_thousand_bans_are_read_and_held(redis: &Deployment) {
+fn a_hundred_thousand_bans_of_a_class_are_read_and_held(redis: &Deployment) {
     const MOST: usize = 100_000;
     let origin = Origin::ok();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_micros();
     let mut script = String::new();
+    let mut put = |class: &str, level: usize, key: &str, ends: u128| {
+        let details = format!("{now} {level} {{\\\"reason\\\":\\\"\\\",\\\"by\\\":\\\"bans.made-up\\\"}}");
+        script += &format!("ZADD ratelimit:{{bans}}:ends {ends} \"e {key}\"\n");
+        script += &format!("ZADD ratelimit:{{bans}}:{class} {ends} \"e {key}\"\n");
+        script += &format!("HSET ratelimit:{{bans}}:told \"e {key}\" \"{details}\"\n");
+    };
     for n in 0..MOST {
-        let id = format!("\"e ip:10.{}.{}.{}\"", n >> 16, n >> 8 & 255, n & 255);
-        script += &format!("ZADD ratelimit:{{bans}}:ends {} {id}\n", now + 3_600_000_000 + n as u128);
-        let details = format!("\"{now} 0 {{\\\"reason\\\":\\\"\\\",\\\"by\\\":\\\"operator\\\"}}\"");
-        script += &format!("HSET ratelimit:{{bans}}:told {id} {details}\n");
+        put("users", 1, &format!("user:u{n}"), now + 3_600_000_000 + n as u128);
     }
+    // They end before all of the others.
+    put("manual", 0, "user:by-hand", now + 1_800_000_000);
+    put("addresses", 1, "ip:10.0.0.1", now + 1_800_000_000);
     script += "HSET ratelimit:{bans}:version epoch x n 5\n";
     redis.server_of("ratelimit:{bans}:ends").cli_with(&["--pipe"], &script);
-    assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:ends"]), MOST.to_string());
+    assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:users"]), MOST.to_string());
     let begun = Instant::now();
-    let tollgate = sharing(&origin, redis, "");
-    eventually("all are known", || tollgate.metric("tollgate_bans{mode=\"enforce\"}") == MOST as f64);
+    let rules = "bans:\n  made-up: { key: user, after: 2/10s, for: 2h }\n";
+    let tollgate = sharing(&origin, redis, rules);
+    let enforced = || tollgate.metric("tollgate_bans{mode=\"enforce\"}");
+    eventually("all are known", || enforced() == (MOST + 2) as f64);
     eprintln!("{MOST} bans are known after {:?}", begun.elapsed());
-    assert_eq!(status(&tollgate, "10.1.134.159", "ann"), 403);
-    assert_eq!(status(&tollgate, "10.1.134.160", "ann"), 200);
-    // One more, and the one that ends first goes.
+    assert_eq!(status(&tollgate, "192.0.2.1", "u99999"), 403);
+    assert_eq!(status(&tollgate, "192.0.2.1", "u100000"), 200);
+    // One more, and the one of its class that ends first goes.
+    eventually("the rule bans", || status(&tollgate, "192.0.2.2", "u100000") == 403);
+    eventually("the first has gone", || status(&tollgate, "192.0.2.3", "u0") == 200);
+    assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:users"]), MOST.to_string());
+    // One by hand takes the place of none.
     ban(&tollgate, "ip:203.0.113.7");
     assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 403);
     eventually("there is one more", || {
         !redis.cli(&["zscore", "ratelimit:{bans}:ends", "e ip:203.0.113.7"]).is_empty()
     });
-    assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:ends"]), MOST.to_string());
-    eventually("the first has gone", || status(&tollgate, "10.0.0.0", "ann") == 200);
+    assert_eq!(redis.cli(&["zcard", "ratelimit:{bans}:ends"]), (MOST + 3).to_string());
+    assert_eq!(status(&tollgate, "192.0.2.4", "by-hand"), 403);
+    assert_eq!(status(&tollgate, "10.0.0.1", "ann"), 403);
+    assert_eq!(status(&tollgate, "192.0.2.5", "u1"), 403);
+}
+
+/// One client that names a new user whenever a rule has banned the last.
+const MADE_UP: &str = "
+bans:
+  made-up: { key: user, after: 2/10s, for: 1h }
+";
+
+/// Has more users banned than the audit log has room for, all by one client.
+fn make_up_users(tollgate: &Tollgate) {
+    let mut client = Client::connect(tollgate.address);
+    for n in 0..1_200 {
+        let user = format!("made-up-{n}");
+        let fields = [("x-forwarded-for", "203.0.113.7"), ("x-user-id", user.as_str())];
+        for _ in 0..3 {
+            client.request("GET", "/", &fields, b"");
+        }
+    }
+}
+
+/// How many changes are listed by rules, and what operators did, the newest first.
+fn audited(tollgate: &Tollgate) -> (usize, Vec<String>) {
+    let list = |path: &str| -> Vec<Value> {
+        tollgate.admin("GET", path).json()["entries"].as_array().unwrap().clone()
+    };
+    let [rules, operators] = ["rule", "operator"].map(|by| list(&format!("/v1/audit?limit=1000&by={by}")));
+    assert!(rules.iter().all(|entry| entry["by"] == "bans.made-up"), "{rules:?}");
+    // A page of all has the same order.
+    let mut all = list("/v1/audit?limit=1000");
+    all.retain(|entry| entry["by"] != "bans.made-up");
+    assert!(operators.starts_with(&all), "{all:?}");
+    (rules.len(), operators.iter().map(|entry| entry["target"].as_str().unwrap().to_owned()).collect())
+}
+
+#[test]
+fn made_up_users_push_out_no_change_by_an_operator() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, MADE_UP);
+    ban(&tollgate, "user:before");
+    make_up_users(&tollgate);
+    ban(&tollgate, "user:after");
+    eventually("a thousand bans are listed, and what operators did", || {
+        audited(&tollgate) == (1_000, vec!["user:after".to_owned(), "user:before".to_owned()])
+    });
+    assert_eq!(status(&tollgate, "192.0.2.1", "before"), 403);
+}
+
+fn made_up_users_push_out_no_change_by_an_operator_on_any_instance(redis: &Deployment) {
+    let origin = Origin::ok();
+    // As instances of earlier versions left them, all in one list.
+    for (id, by, target) in [(1, "operator at 127.0.0.1", "user:long-ago"), (2, "bans.made-up", "user:then")]
+    {
+        let entry = json!({"id": id, "time": id, "by": by, "action": "ban", "target": target, "detail": "", "instance": "old"});
+        redis.cli(&["rpush", "ratelimit:{audit}", &entry.to_string()]);
+    }
+    let [here, there] = [(); 2].map(|()| sharing(&origin, redis, MADE_UP));
+    eventually("what was there is listed", || audited(&there) == (1, vec!["user:long-ago".to_owned()]));
+    ban(&here, "user:before");
+    make_up_users(&here);
+    ban(&there, "user:after");
+    let by_operators = ["user:after", "user:before", "user:long-ago"].map(str::to_owned).to_vec();
+    for tollgate in [&here, &there] {
+        eventually("a thousand bans are listed, and what operators did", || {
+            audited(tollgate) == (1_000, by_operators.clone())
+        });
+        assert_eq!(status(tollgate, "192.0.2.1", "before"), 403);
+    }
+    let length = |key: &str| redis.cli(&["llen", key]);
+    assert_eq!([length("ratelimit:{audit}"), length("ratelimit:{audit}:rules")], ["4", "1000"]);
+    // One that starts now reads both.
+    let third = sharing(&origin, redis, MADE_UP);
+    eventually("it lists them", || audited(&third) == (1_000, by_operators.clone()));
 }
