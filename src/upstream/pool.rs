@@ -27,6 +27,10 @@ use super::{
     io::UpstreamIo,
 };
 
+/// What is read of an answer at once, and so what a client that does not read it makes the proxy hold, twice: here and on its way
+/// to the client. hyper's own default is 408 KiB. The head of an answer has to fit in.
+const MAX_BUFFER: usize = 64 << 10;
+
 /// One worker's connections to one upstream.
 pub struct UpstreamPool<B: RequestBody> {
     shared: Arc<SharedUpstream>,
@@ -146,9 +150,13 @@ impl<B: RequestBody> UpstreamPool<B> {
     ) -> io::Result<PooledConnection<B>> {
         let stream = connect(&self.shared.config.endpoints[endpoint], within).await?;
         let io = TokioIo::new(UpstreamIo::new(stream));
-        let (sender, connection) =
-        // Measured: to copy a small body behind its head costs less than a vectored write.
-            http1::Builder::new().writev(false).handshake(io).await.map_err(io::Error::other)?;
+        let (sender, connection) = http1::Builder::new()
+            // Measured: to copy a small body behind its head costs less than a vectored write.
+            .writev(false)
+            .max_buf_size(MAX_BUFFER)
+            .handshake(io)
+            .await
+            .map_err(io::Error::other)?;
         let open = OpenGuard::new(&self.open);
         let task = tokio::task::spawn_local(async move {
             // The request on it learns of an error from its response future.

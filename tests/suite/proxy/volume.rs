@@ -160,3 +160,35 @@ fn an_origin_that_does_not_read_stops_the_client_and_loses_nothing() {
     client.send(vec![b'x'; length - sent]);
     assert_eq!(client.reply().text(), length.to_string());
 }
+
+#[test]
+fn answers_that_clients_do_not_read_take_little_memory() {
+    let stuck = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&stuck);
+    let origin = Origin::start(move |conn| {
+        conn.head()?;
+        conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\n")?;
+        write_until_stuck(&mut conn.stream, 1 << 30);
+        count.fetch_add(1, Ordering::SeqCst);
+        conn.closed();
+        Ok(())
+    });
+    let tollgate = before(&origin);
+    let connect = |clients: usize| -> Vec<Client> {
+        let before = stuck.load(Ordering::SeqCst);
+        let clients = (0..clients).map(|_| {
+            let mut client = Client::connect(tollgate.address);
+            client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+            client
+        });
+        let clients: Vec<Client> = clients.collect();
+        eventually("the origin is stopped", || stuck.load(Ordering::SeqCst) == before + clients.len());
+        clients
+    };
+    // What the first take is the process's.
+    let _first = connect(8);
+    let before = tollgate.resident_kib();
+    let clients = connect(40);
+    let each = (tollgate.resident_kib() - before) / clients.len() as u64;
+    assert!(each <= 450, "{each} KiB an answer");
+}
