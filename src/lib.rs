@@ -14,6 +14,7 @@
 //! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
 //! | [`tls`] | certificates and private keys, and what a client proves in its TLS handshake |
 //! | [`watched_file`] | a file that is read again when it changes |
+//! | [`memory`] | what memory costs, how much of it there is, and how it is shared out |
 //! | [`limit`] | policies, and the algorithms that decide |
 //! | [`store`] | where the state of limits is kept |
 //! | [`peers`] | what instances that share a Redis exchange: heartbeats, bans, records |
@@ -32,6 +33,7 @@ pub mod config;
 pub mod identity;
 pub mod limit;
 pub mod listener;
+pub mod memory;
 pub mod peers;
 pub mod proxy;
 pub mod router;

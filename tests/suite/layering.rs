@@ -11,9 +11,9 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. Whoever may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 23] = [
+const MAY_KNOW: [(&str, &[&str]); 25] = [
     ("main", &["cli"]),
-    ("cli", &["app", "admin", "abuse", "config", "config::model", "telemetry"]),
+    ("cli", &["app", "admin", "abuse", "memory", "config", "config::model", "telemetry"]),
     // The composition root knows everything below it, and nobody but the commands knows it.
     (
         "app",
@@ -29,12 +29,13 @@ const MAY_KNOW: [(&str, &[&str]); 23] = [
             "store::redis",
             "peers",
             "abuse",
+            "memory",
             "config::model",
             "telemetry",
         ],
     ),
     ("listener", &["proxy", "limit", "tls", "watched_file", "config::model", "telemetry"]),
-    ("admin", &["abuse", "proxy", "tls", "upstream", "limit", "config::model", "telemetry"]),
+    ("admin", &["abuse", "proxy", "tls", "upstream", "limit", "memory", "config::model", "telemetry"]),
     ("proxy", &["router", "upstream", "identity", "tls", "limit", "abuse", "config::model", "telemetry"]),
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),
@@ -47,19 +48,22 @@ const MAY_KNOW: [(&str, &[&str]); 23] = [
     ("identity::keys", &["config::model"]),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
     // Pure: integers in, integers out.
-    ("limit::algorithm", &[]),
+    ("limit::algorithm", &["memory::heap"]),
+    ("memory", &[]),
+    // Pure: numbers in, numbers out.
+    ("memory::heap", &[]),
     // A store serves the traits that others own; they never know it, nor it what else instances tell each other.
     ("store", &["store::memory", "store::redis"]),
-    ("store::memory", &["limit"]),
+    ("store::memory", &["limit", "memory::heap"]),
     ("store::redis", &["limit", "config::model", "telemetry"]),
     ("peers", &["peers::bans::change_log", "store::redis", "abuse", "limit", "config::model", "telemetry"]),
     // Pure: versions and times in, what to do out.
     ("peers::bans::change_log", &[]),
-    ("abuse", &["limit", "config::model", "telemetry"]),
+    ("abuse", &["limit", "memory::heap", "config::model", "telemetry"]),
     // What a file of keys holds it asks those who will verify by it.
-    ("config", &["config::model", "identity::keys", "tls"]),
+    ("config", &["config::model", "identity::keys", "tls", "memory"]),
     ("config::model", &[]),
-    ("telemetry", &["tls", "config::model"]),
+    ("telemetry", &["tls", "memory", "config::model"]),
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
@@ -108,6 +112,8 @@ const PURE: [(&str, &[&str]); 2] = [
             "compact_str::CompactString",
             // Of an entry.
             "http::Method",
+            // The crate's own: what a block of the heap takes.
+            "heap",
         ],
     ),
     ("peers::bans::change_log", &["std::collections", "std::time"]),

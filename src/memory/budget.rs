@@ -1,0 +1,60 @@
+//! How the memory is shared out between limits and evidence.
+//!
+//! A quarter for limits and a quarter for evidence leave half for connections, buffers, the runtime, bans, and what the
+//! allocator keeps between its blocks.
+
+use super::{AvailableMemory, available};
+
+/// The share of a budget that `proxy.yaml` does not set: one in so many bytes.
+const SHARE: u64 = 4;
+/// On a large machine a flood of addresses is no reason to take more: these are some ten million limits, and the evidence
+/// of a million addresses.
+const MAX_LIMITS: u64 = 1 << 30;
+const MAX_EVIDENCE: u64 = 512 << 20;
+/// What there is where the system does not tell.
+const UNKNOWN: u64 = 512 << 20;
+
+/// How many bytes limits and evidence may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryBudgets {
+    pub limits: usize,
+    pub evidence: usize,
+    /// What they are shares of; `None` where the system does not tell.
+    pub available: Option<AvailableMemory>,
+}
+
+impl MemoryBudgets {
+    /// `limits` and `evidence` where `proxy.yaml` sets them; else their shares of what the process may take now.
+    pub fn new(limits: Option<usize>, evidence: Option<usize>) -> Self {
+        Self::of(available(), limits, evidence)
+    }
+
+    fn of(available: Option<AvailableMemory>, limits: Option<usize>, evidence: Option<usize>) -> Self {
+        let bytes = available.as_ref().map_or(UNKNOWN, |available| available.bytes);
+        let share = |most: u64| usize::try_from((bytes / SHARE).min(most)).unwrap_or(usize::MAX);
+        Self {
+            limits: limits.unwrap_or_else(|| share(MAX_LIMITS)),
+            evidence: evidence.unwrap_or_else(|| share(MAX_EVIDENCE)),
+            available,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_budget_is_a_quarter_unless_it_is_set() {
+        let of = |mib: u64, limits, evidence| {
+            let available = Some(AvailableMemory { bytes: mib << 20, limited_by: None });
+            let MemoryBudgets { limits, evidence, .. } = MemoryBudgets::of(available, limits, evidence);
+            (limits >> 20, evidence >> 20)
+        };
+        assert_eq!(of(512, None, None), (128, 128));
+        assert_eq!(of(512, Some(300 << 20), None), (300, 128));
+        assert_eq!(of(512, None, Some(8 << 20)), (128, 8));
+        assert_eq!(of(256 << 10, None, None), (1 << 10, 512));
+        assert_eq!(MemoryBudgets::of(None, None, None).limits, 128 << 20);
+    }
+}
