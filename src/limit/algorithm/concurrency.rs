@@ -41,6 +41,11 @@ impl Concurrency {
         self.0.count_between(now, latest_expiry(tier, now))
     }
 
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
+    }
+
     /// When the state expires: from then on it counts nothing.
     pub fn expires_at(&self) -> i64 {
         self.0.newest().unwrap_or(i64::MIN)

@@ -49,6 +49,11 @@ impl Distinct {
         self.0.count_between(self.view(tier, now).cutoff, i64::MAX)
     }
 
+    /// Bytes on the heap.
+    pub fn heap_bytes(&self) -> usize {
+        self.0.heap_bytes()
+    }
+
     /// When the state expires: from then on it counts nothing.
     pub fn expires_at(&self, tier: Tier) -> i64 {
         self.0.newest().map_or(i64::MIN, |newest| newest.saturating_add(tier.window))

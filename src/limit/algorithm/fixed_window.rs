@@ -5,6 +5,7 @@
 use smallvec::SmallVec;
 
 use super::{Tier, Verdict, window::Window};
+use crate::memory::heap;
 
 /// The newest window of each tier, in the order of the tiers. Empty if nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -53,6 +54,11 @@ impl FixedWindow {
     /// Units of one tier taken in the window of `now`.
     pub fn used(&self, index: usize, tier: Tier, now: i64) -> u64 {
         self.current(index, tier, now).used
+    }
+
+    /// Bytes on the heap: the window of one tier is held in place.
+    pub fn heap_bytes(&self) -> usize {
+        if self.0.spilled() { heap::array::<Window>(self.0.capacity()) } else { 0 }
     }
 
     /// When the state expires: from then on it counts nothing.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Member;
+use crate::memory::heap;
 
 /// A set of more members is indexed by trees.
 const MAX_LIST: usize = 32;
@@ -30,6 +31,16 @@ impl Members {
         match self {
             Self::List(list) => list.len(),
             Self::Indexed(index) => index.order.len(),
+        }
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        // An entry of each tree: 24 bytes, and 32 where they are aligned as one.
+        const INDEXED: usize = heap::tree_entry(24) + heap::tree_entry(32);
+        match self {
+            Self::List(list) => heap::array::<(i64, Member)>(list.capacity()),
+            Self::Indexed(index) => heap::array::<Index>(1) + index.order.len() * INDEXED,
         }
     }
 

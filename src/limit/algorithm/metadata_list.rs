@@ -8,6 +8,7 @@ use std::{collections::VecDeque, sync::Arc};
 use compact_str::CompactString;
 
 use super::{Tier, Verdict, single_counter::SingleCounter};
+use crate::memory::heap;
 
 /// The record of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,9 +24,41 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MetadataList {
     counter: SingleCounter,
-    /// Oldest first. Behind a pointer, so that the other algorithms' state is no larger for it.
-    #[expect(clippy::box_collection, reason = "see above")]
-    entries: Option<Box<VecDeque<Arc<Entry>>>>,
+    /// Behind a pointer, so that the other algorithms' state is no larger for it.
+    entries: Option<Box<EntryList>>,
+}
+
+/// Entries, oldest first, and what they take together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct EntryList {
+    list: VecDeque<Arc<Entry>>,
+    bytes: usize,
+}
+
+impl Entry {
+    /// Bytes on the heap, with those of its reference counts.
+    pub fn heap_bytes(&self) -> usize {
+        heap::shared::<Self>() + heap::text(&self.path) + self.user.as_ref().map_or(0, heap::text)
+    }
+}
+
+impl EntryList {
+    /// Adds an entry, and drops the oldest beyond `max`.
+    fn push(&mut self, entry: &Arc<Entry>, max: usize) {
+        let excess = (self.list.len() + 1).saturating_sub(max);
+        let dropped: usize = self.list.drain(..excess).map(|entry| entry.heap_bytes()).sum();
+        self.bytes -= dropped;
+        self.list.push_back(Arc::clone(entry));
+        self.bytes += entry.heap_bytes();
+    }
+
+    /// Removes the newest that equals `entry`.
+    fn remove(&mut self, entry: &Arc<Entry>) {
+        let index = self.list.iter().rposition(|held| held == entry);
+        if let Some(removed) = index.and_then(|index| self.list.remove(index)) {
+            self.bytes -= removed.heap_bytes();
+        }
+    }
 }
 
 impl MetadataList {
@@ -51,9 +84,7 @@ impl MetadataList {
         if let Some(entry) = entry
             && max_entries > 0
         {
-            let entries = self.entries.get_or_insert_default();
-            entries.drain(..(entries.len() + 1).saturating_sub(max_entries));
-            entries.push_back(Arc::clone(entry));
+            self.entries.get_or_insert_default().push(entry, max_entries);
         }
         self.counter.write(tier, now, cost)
     }
@@ -69,10 +100,8 @@ impl MetadataList {
 
     /// Refunds `cost` units that were taken at `at`, if their window has not ended, and removes `entry` from the list.
     pub fn refund(&mut self, tier: Tier, at: i64, cost: u64, entry: Option<&Arc<Entry>>) {
-        if let (Some(entries), Some(entry)) = (&mut self.entries, entry)
-            && let Some(index) = entries.iter().rposition(|held| held == entry)
-        {
-            entries.remove(index);
+        if let (Some(entries), Some(entry)) = (&mut self.entries, entry) {
+            entries.remove(entry);
         }
         self.counter.refund(tier, at, cost);
     }
@@ -84,12 +113,25 @@ impl MetadataList {
 
     /// The entries recorded in the window of `now`, oldest first.
     pub fn entries(&self, tier: Tier, now: i64) -> impl Iterator<Item = &Arc<Entry>> {
-        self.entries.iter().flat_map(|entries| entries.iter()).filter(move |_| self.used(tier, now) > 0)
+        self.entries.iter().flat_map(|entries| &entries.list).filter(move |_| self.used(tier, now) > 0)
     }
 
     /// How many entries are in memory, including those of a window that has ended.
     pub fn stored_entries(&self) -> usize {
-        self.entries.as_ref().map_or(0, |entries| entries.len())
+        self.entries.as_ref().map_or(0, |entries| entries.list.len())
+    }
+
+    /// Drops the entries; all of them still count.
+    pub fn drop_entries(&mut self) {
+        self.entries = None;
+    }
+
+    /// Bytes on the heap: the list, and its entries.
+    pub fn heap_bytes(&self) -> usize {
+        self.entries.as_ref().map_or(0, |entries| {
+            let list = heap::array::<EntryList>(1) + heap::array::<Arc<Entry>>(entries.list.capacity());
+            list + entries.bytes
+        })
     }
 
     /// When the state expires: from then on it counts nothing.

@@ -1,10 +1,11 @@
 //! `sliding_log`: a log of when each unit was taken. It never admits more than the limit in any (now − window, now].
 //!
-//! It costs 8 bytes a unit: a limit of 10⁹ may take 8 GB a key. Use a counter for such limits.
+//! It costs 8 bytes a unit: a limit of 10⁹ would take 8 GB a key. Use a counter for such limits.
 
 use std::collections::VecDeque;
 
 use super::{Tier, Verdict, verdict::TierStatus};
+use crate::memory::heap;
 
 /// The most units that one request may take: each is an entry of its own.
 pub const MAX_COST: u64 = 1_000;
@@ -42,6 +43,10 @@ impl SlidingLog {
         let View { outside, at } = self.view(tier, now);
         self.0.drain(..outside);
         let cost = usize::try_from(cost.min(MAX_COST)).unwrap_or_default();
+        // Half as much again, not twice: a long log must not take twice its memory at once.
+        if self.0.len() + cost > self.0.capacity() {
+            self.0.reserve_exact(cost.max(self.0.len() / 2));
+        }
         self.0.extend(std::iter::repeat_n(at, cost));
         // An old burst must not hold memory for ever.
         if self.0.len() < self.0.capacity() / 8 {
@@ -70,6 +75,11 @@ impl SlidingLog {
     /// Units taken in the window that ends `now`.
     pub fn used(&self, tier: Tier, now: i64) -> u64 {
         (self.0.len() - self.view(tier, now).outside) as u64
+    }
+
+    /// Bytes on the heap: the log, with the room that it keeps free.
+    pub fn heap_bytes(&self) -> usize {
+        heap::array::<i64>(self.0.capacity())
     }
 
     /// When the state expires: from then on it counts nothing.

@@ -3,6 +3,7 @@
 //! buckets / (buckets + 1) of the limit.
 
 use super::{Tier, Verdict, verdict::TierStatus};
+use crate::memory::heap;
 
 /// The ring of each tier, in the order of the tiers. Empty if nothing was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -73,6 +74,12 @@ impl SlidingWindow {
     /// Units of one tier that count at the time `now`.
     pub fn used(&self, index: usize, tier: Tier, buckets: u32, now: i64) -> u64 {
         self.0.get(index).map_or(0, |ring| ring.view(Grid::new(tier, buckets), now).used)
+    }
+
+    /// Bytes on the heap: a ring for each tier.
+    pub fn heap_bytes(&self) -> usize {
+        let counts: usize = self.0.iter().map(|ring| heap::array::<u32>(ring.counts.len())).sum();
+        heap::array::<Ring>(self.0.len()) + counts
     }
 
     /// When the state expires: from then on it counts nothing.

@@ -157,6 +157,26 @@ impl LimitState {
         }
     }
 
+    /// Drops the entries of `metadata_list`; all of them still count.
+    pub fn drop_entries(&mut self) {
+        if let Self::MetadataList(state) = self {
+            state.drop_entries();
+        }
+    }
+
+    /// Bytes on the heap, in blocks of the allocator.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::SingleCounter(_) | Self::SlidingCounter(_) | Self::Gcra(_) => 0,
+            Self::FixedWindow(state) => state.heap_bytes(),
+            Self::MetadataList(state) => state.heap_bytes(),
+            Self::SlidingWindow(state) => state.heap_bytes(),
+            Self::SlidingLog(state) => state.heap_bytes(),
+            Self::Concurrency(state) => state.heap_bytes(),
+            Self::Distinct(state) => state.heap_bytes(),
+        }
+    }
+
     /// When the state expires, in microseconds since the Unix epoch: from then on it counts nothing. `slowest_tier`: the
     /// lowest rate among the policies that share this state.
     pub fn expires_at(&self, rule: Rule<'_>, slowest_tier: Tier) -> i64 {

@@ -1,12 +1,13 @@
 //! The two-phase decision: read all limits of a request, then write all of them or none.
 
-use std::ops::DerefMut;
+use std::{ops::DerefMut, sync::Arc};
 
 use parking_lot::MutexGuard;
 use smallvec::{SmallVec, smallvec};
 
 use super::{
     MemoryStore,
+    budget::Budget,
     shard::{LimitName, Shard},
 };
 use crate::limit::{
@@ -120,7 +121,7 @@ impl MemoryStore {
         let names: SmallVec<[LimitName<'_>; 2]> =
             checks.iter().map(|check| self.name(check.policy.id, &check.identifier)).collect();
         // Without a bound, so that copying evicts nothing.
-        let mut copy = Shard::new(usize::MAX);
+        let mut copy = Shard::new(usize::MAX, Arc::new(Budget::new(self.budget.max())));
         {
             let order = self.shards_of(&names);
             let locks: SmallVec<[MutexGuard<'_, Shard>; 2]> =
@@ -204,16 +205,16 @@ fn read(
     now: i64,
     cost: u64,
 ) -> Verdict {
-    let rule = check.policy.rule();
-    match shard.state(name, found) {
+    let state = shard.state(name, found);
+    shard.with_rule(check.policy, |rule| match state {
         Some(state) => state.read(rule, now, cost, &check.detail),
         None => LimitState::new(rule.kind).read(rule, now, cost, &check.detail),
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::time::Duration;
 
     use super::*;
     use crate::{

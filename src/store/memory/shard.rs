@@ -1,22 +1,36 @@
 //! One shard of the limits: a dense map that keeps limits at their limit apart from the others.
 
+use std::sync::Arc;
+
 use compact_str::CompactString;
 use indexmap::{
     IndexMap,
     map::raw_entry_v1::{RawEntryApiV1, RawEntryMut},
 };
 
-use crate::limit::{
-    Check, Policy, PolicyId,
-    algorithm::{LimitState, Verdict},
+use super::budget::Budget;
+use crate::{
+    limit::{
+        Check, Policy, PolicyId,
+        algorithm::{Kind, LimitState, Rule, Tier, Verdict},
+    },
+    memory::heap,
 };
 
 /// Slots swept per insert. More than one, so that expired slots are removed faster than new ones come.
 const SWEPT_PER_INSERT: usize = 2;
 /// Slots swept in a full shard, in search of an expired one.
 const SWEPT_WHEN_FULL: usize = 16;
-/// Slots compared for eviction: the one that expires first is dropped.
+/// Slots compared for eviction: the one with the least rank is dropped.
 const EVICTION_CANDIDATES: usize = 8;
+/// Limits that a write evicts at most, or lists whose entries it gives up, once the budget is exceeded.
+const EVICTED_PER_WRITE: usize = 2;
+/// The same of a sweep, under one lock.
+const RELEASED_PER_LOCK: usize = 256;
+/// A shard may have so many slots whatever the budget.
+const MIN_SLOTS: usize = 8;
+/// The rank of a limit that is used up.
+const WHOLE_LIMIT: i64 = 1_000;
 
 /// The least number of entries that a shard may keep, so that a small store has evidence, too.
 const MIN_ENTRIES: usize = 64;
@@ -51,12 +65,28 @@ pub(super) struct Slot {
     pub(super) state: LimitState,
     /// When the state expires: from then on it counts nothing.
     pub(super) expires_at: i64,
-    /// When units are free again, if the slot is among those at their limit.
-    frees_at: i64,
+    /// What is evicted first is what has the least: of slots at their limit, when units are free again; of the others, how many
+    /// thousandths of their limit are used. These are compared among themselves alone.
+    rank: i64,
+}
+
+/// What a shard gives up for others, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sacrifice {
+    /// The entries of `metadata_list`, which are evidence. All of them still count.
+    Entries,
+    /// Limits with units left: those first of which the smallest share is used.
+    Available,
+    /// Limits at their limit, too: those first that are free again soonest.
+    Exhausted,
+}
+
+impl Sacrifice {
+    pub(super) const ALL: [Self; 3] = [Self::Entries, Self::Available, Self::Exhausted];
 }
 
 /// The limits of one shard: at most `capacity`, and at most as many entries of `metadata_list`. The entries are bounded, too,
-/// since otherwise the lists could grow without a limit too many.
+/// since otherwise the lists could grow without a limit too many. What they take counts against the budget of all shards.
 ///
 /// The slots at their limit stand before all others. A full shard evicts the others first, without a search: an attacker with
 /// ever new addresses can't flush its own denial.
@@ -64,6 +94,10 @@ pub(super) struct Slot {
 pub(super) struct Shard {
     /// Names carry their hash, so the map needs no hasher.
     slots: IndexMap<SlotKey, Slot, ()>,
+    /// How many slots the map has memory for. Its own `capacity()` shrinks and grows with the gaps in its table.
+    room: usize,
+    /// Whether slots were removed since the memory was last allocated: gaps in its table may have doubled it.
+    has_gaps: bool,
     /// How many slots are known to be at their limit: `slots[..at_limit]`, the protected ones.
     at_limit: usize,
     /// At least 1.
@@ -72,16 +106,33 @@ pub(super) struct Shard {
     entries: usize,
     /// The slot at which the sweep continues.
     sweep_position: usize,
+    /// The slot at which the search for entries to give up continues.
+    entries_position: usize,
     /// Limits that were evicted to make room.
     pub(super) dropped: u64,
+    /// Entries that were given up to make room.
+    pub(super) dropped_entries: u64,
     /// States that were discarded since they lay too far ahead of the clock.
     pub(super) discarded: u64,
+    budget: Arc<Budget>,
 }
 
 impl Shard {
-    pub(super) fn new(capacity: usize) -> Self {
-        let slots = IndexMap::with_hasher(());
-        Self { slots, at_limit: 0, capacity, entries: 0, sweep_position: 0, dropped: 0, discarded: 0 }
+    pub(super) fn new(capacity: usize, budget: Arc<Budget>) -> Self {
+        Self {
+            slots: IndexMap::with_hasher(()),
+            room: 0,
+            has_gaps: false,
+            at_limit: 0,
+            capacity,
+            entries: 0,
+            sweep_position: 0,
+            entries_position: 0,
+            dropped: 0,
+            dropped_entries: 0,
+            discarded: 0,
+            budget,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -102,6 +153,12 @@ impl Shard {
         self.locate(name, found).map(|index| &self.slots[index].state)
     }
 
+    /// Calls `decide` with the policy's rule as it holds here. A `sliding_log` may take an eighth of the budget: a limit that
+    /// takes more is lowered, since a log that has lost units would admit too many.
+    pub(super) fn with_rule<T>(&self, policy: &Policy, decide: impl FnOnce(Rule<'_>) -> T) -> T {
+        with_rule(policy, self.budget.max_log_units(), decide)
+    }
+
     /// Takes `cost` units that the read with this `verdict` has admitted. `found`: the slot's index at the read.
     pub(super) fn write(
         &mut self,
@@ -115,15 +172,22 @@ impl Shard {
         let policy = check.policy;
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
         let slot = &mut self.slots[index];
-        let before = slot.state.stored_entries();
-        // If no room is left, a list may still replace its own entries.
-        let room = self.capacity.max(MIN_ENTRIES).saturating_sub(self.entries - before);
-        let keep = policy.record.keep.min(room);
+        let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
+        let mut keep = policy.record.keep;
+        if matches!(slot.state, LimitState::MetadataList(_)) {
+            // If no room is left, a list may still replace its own entries.
+            let has_room = self.budget.has_room_for_entries();
+            let room = self.capacity.max(MIN_ENTRIES).saturating_sub(self.entries - entries);
+            keep = keep.min(if has_room { room } else { entries });
+        }
         let discards = slot.state.write(policy.rule(), now, cost, &check.detail, keep);
-        self.entries = self.entries - before + slot.state.stored_entries();
+        let stored = slot.state.stored_entries();
         slot.expires_at = slot.state.expires_at(policy.rule(), policy.slowest_tier());
+        let grown = slot.state.heap_bytes();
         self.discarded += u64::from(discards);
+        self.count_entries(entries, stored);
         self.update_protection(index, now, verdict);
+        self.settle(name, now, bytes, grown);
     }
 
     /// Counts `cost` units that were denied. `found`: the slot's index at the read.
@@ -136,11 +200,16 @@ impl Shard {
         cost: u64,
     ) {
         let index = self.locate(name, found).unwrap_or_else(|| self.insert(name, policy, now));
+        let max_log_units = self.budget.max_log_units();
         let slot = &mut self.slots[index];
-        let before = slot.state.stored_entries();
-        self.discarded += u64::from(slot.state.count_denied(policy.rule(), now, cost));
-        self.entries = self.entries - before + slot.state.stored_entries();
+        let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
+        let discards = with_rule(policy, max_log_units, |rule| slot.state.count_denied(rule, now, cost));
+        self.discarded += u64::from(discards);
+        let stored = slot.state.stored_entries();
         slot.expires_at = slot.state.expires_at(policy.rule(), policy.slowest_tier());
+        let grown = slot.state.heap_bytes();
+        self.count_entries(entries, stored);
+        self.settle(name, now, bytes, grown);
     }
 
     /// Copies the slot of this name from `other`, if there is one.
@@ -152,7 +221,8 @@ impl Shard {
             self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.matches(key))
         {
             vacant.insert_hashed_nocheck(name.hash, key.clone(), slot.clone());
-            self.entries += slot.state.stored_entries();
+            self.count_entries(0, slot.state.stored_entries());
+            self.budget.change(0, heap_bytes(key, slot));
         }
     }
 
@@ -160,11 +230,14 @@ impl Shard {
     pub(super) fn refund(&mut self, name: &LimitName<'_>, check: &Check<'_>, now: i64, at: i64) {
         let Some(index) = self.find(name) else { return };
         let (rule, slot) = (check.policy.rule(), &mut self.slots[index]);
-        let before = slot.state.stored_entries();
+        let (entries, bytes) = (slot.state.stored_entries(), slot.state.heap_bytes());
         let was_used = slot.state.is_used(rule, now);
         slot.state.refund(rule, now, at, check.cost, &check.detail);
-        self.entries = self.entries - before + slot.state.stored_entries();
-        if slot.state.is_used(rule, now) {
+        self.budget.change(bytes, slot.state.heap_bytes());
+        let (stored, is_used) = (slot.state.stored_entries(), slot.state.is_used(rule, now));
+        self.count_entries(entries, stored);
+        if is_used {
+            let slot = &mut self.slots[index];
             slot.expires_at = slot.state.expires_at(rule, check.policy.slowest_tier());
             let verdict = slot.state.read(rule, now, 0, &check.detail);
             self.update_protection(index, now, &verdict);
@@ -201,9 +274,9 @@ impl Shard {
     /// Protects the slot from eviction if its limit has nothing remaining; else ends its protection.
     fn update_protection(&mut self, index: usize, now: i64, verdict: &Verdict) {
         let is_at_limit = verdict.remaining == 0;
+        let slot = &mut self.slots[index];
         if is_at_limit {
-            let slot = &mut self.slots[index];
-            slot.frees_at = match slot.state {
+            slot.rank = match slot.state {
                 // The end of a lease can't be predicted, and `reset` is only when to retry: protect it until it expires.
                 LimitState::Concurrency(_) => slot.expires_at,
                 _ => now.saturating_add(verdict.reset),
@@ -212,8 +285,12 @@ impl Shard {
                 self.slots.swap_indices(index, self.at_limit);
                 self.at_limit += 1;
             }
-        } else if index < self.at_limit {
-            self.unprotect(index);
+        } else {
+            let used = verdict.limit.saturating_sub(verdict.remaining);
+            slot.rank = (used.saturating_mul(WHOLE_LIMIT as u64) / verdict.limit.max(1)) as i64;
+            if index < self.at_limit {
+                self.unprotect(index);
+            }
         }
     }
 
@@ -224,8 +301,16 @@ impl Shard {
 
     fn insert(&mut self, name: &LimitName<'_>, policy: &Policy, now: i64) -> usize {
         self.sweep(SWEPT_PER_INSERT, now);
-        if self.slots.len() >= self.capacity {
-            self.make_room(now);
+        let len = self.slots.len();
+        let is_full = |shard: &Self| len >= shard.capacity || (len >= shard.room && !shard.may_grow());
+        if is_full(self) && self.sweep(SWEPT_WHEN_FULL, now) == 0 {
+            let mut gives_entries = len < self.capacity;
+            while gives_entries && is_full(self) {
+                gives_entries = self.drop_entries(None);
+            }
+            if is_full(self) {
+                self.evict(Sacrifice::Exhausted, None);
+            }
         }
         self.grow();
         match self.slots.raw_entry_mut_v1().from_hash(name.hash, |key| name.matches(key)) {
@@ -233,35 +318,126 @@ impl Shard {
             RawEntryMut::Vacant(slot) => {
                 let index = slot.index();
                 let key = SlotKey { identifier: CompactString::new(name.identifier), policy: name.policy };
-                let state =
-                    Slot { state: LimitState::new(policy.kind), expires_at: i64::MIN, frees_at: i64::MIN };
+                self.budget.change(0, heap::text(&key.identifier));
+                let state = Slot { state: LimitState::new(policy.kind), expires_at: i64::MIN, rank: 0 };
                 slot.insert_hashed_nocheck(name.hash, key, state);
                 index
             }
         }
     }
 
-    /// Doubles the map, but never beyond the capacity, so that no memory is idle.
-    fn grow(&mut self) {
+    /// By how many slots the map grows: half as many as it has, but never beyond the capacity, so that no memory is idle.
+    fn growth(&self) -> usize {
         let len = self.slots.len();
-        if len == self.slots.capacity() {
-            self.slots.reserve_exact(len.max(8).min(self.capacity.saturating_sub(len).max(1)));
+        (len / 2).max(8).min(self.capacity.saturating_sub(len).max(1))
+    }
+
+    /// Whether the budget has room for a larger map. There is room for a few slots in any case.
+    fn may_grow(&self) -> bool {
+        let len = self.slots.len();
+        let grown = map_bytes(len + self.growth(), self.has_gaps);
+        len < MIN_SLOTS || self.budget.has_room(grown - map_bytes(self.room, self.has_gaps))
+    }
+
+    fn grow(&mut self) {
+        if self.slots.len() >= self.room {
+            let growth = self.growth();
+            self.slots.reserve_exact(growth);
+            self.count_map(self.slots.len() + growth, self.has_gaps);
         }
     }
 
-    /// Removes at least one slot of a full shard: an expired one; else one that is not protected; else any. Of the latter two,
-    /// among a few candidates the one that expires first.
-    fn make_room(&mut self, now: i64) {
-        if self.sweep(SWEPT_WHEN_FULL, now) > 0 {
+    fn count_entries(&mut self, before: usize, after: usize) {
+        if before != after {
+            self.entries = self.entries - before + after;
+            self.budget.change_entries(before, after);
+        }
+    }
+
+    /// The heap of a state was `before` and is `after`: counts it, and makes up for it where that exceeds the budget.
+    fn settle(&mut self, name: &LimitName<'_>, now: i64, before: usize, after: usize) {
+        if before == after {
             return;
         }
+        self.budget.change(before, after);
+        if after > before && self.budget.is_exceeded() && self.sweep(SWEPT_WHEN_FULL, now) == 0 {
+            for _ in 0..EVICTED_PER_WRITE {
+                // Where all others are gone already, this one stays: the next sweep takes from the other shards.
+                let written = self.find(name);
+                let last = match self.budget.is_far_exceeded() {
+                    true => Sacrifice::Exhausted,
+                    false => Sacrifice::Available,
+                };
+                if !self.budget.is_exceeded() || !(self.drop_entries(written) || self.evict(last, written)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Evicts a limit other than `spared`: among a few candidates the one with the least rank. Those at their limit are
+    /// candidates only where there are no others, and where `last` allows it. False where there is none.
+    fn evict(&mut self, last: Sacrifice, spared: Option<usize>) -> bool {
         let len = self.slots.len();
-        let first = if self.at_limit < len { self.at_limit } else { 0 };
-        let candidates =
-            (0..EVICTION_CANDIDATES).map(|i| first + (self.sweep_position + i) % (len - first).max(1));
-        if let Some(index) = candidates.min_by_key(|&index| self.slots[index].expires_at) {
-            self.remove(index);
-            self.dropped += 1;
+        let rest = self.at_limit..len;
+        let has_rest = rest.clone().any(|index| Some(index) != spared);
+        let among = match last {
+            _ if has_rest => rest,
+            Sacrifice::Exhausted => 0..len,
+            _ => return false,
+        };
+        // Spread over all: neighbours came about the same time.
+        let spread =
+            |i: usize| (self.sweep_position + i * among.len() / EVICTION_CANDIDATES) % among.len().max(1);
+        let candidates = (0..EVICTION_CANDIDATES)
+            .map(|i| among.start + spread(i))
+            .filter(|index| *index < len && Some(*index) != spared);
+        let rank = |index: &usize| (self.slots[*index].rank, self.slots[*index].expires_at);
+        let Some(index) = candidates.min_by_key(rank) else { return false };
+        self.remove(index);
+        self.dropped += 1;
+        true
+    }
+
+    /// Gives up the entries of one list other than `spared`. False where there is none.
+    fn drop_entries(&mut self, spared: Option<usize>) -> bool {
+        if self.entries == 0 {
+            return false;
+        }
+        let len = self.slots.len();
+        for _ in 0..len {
+            self.entries_position = (self.entries_position + 1) % len;
+            let Some((_, slot)) = self.slots.get_index_mut(self.entries_position) else { continue };
+            let entries = slot.state.stored_entries();
+            if entries > 0 && Some(self.entries_position) != spared {
+                let bytes = slot.state.heap_bytes();
+                slot.state.drop_entries();
+                self.budget.change(bytes, slot.state.heap_bytes());
+                self.count_entries(entries, 0);
+                self.dropped_entries += entries as u64;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives up about so many bytes, and no more than `what`. A few hundred limits at most, so that no decision waits for long.
+    pub(super) fn release(&mut self, bytes: usize, what: Sacrifice) {
+        let (mut freed, mut visited) = (0, 0);
+        while freed < bytes && visited < RELEASED_PER_LOCK {
+            let (held, len) = (self.budget.held(), self.slots.len());
+            let is_any = match what {
+                Sacrifice::Entries => self.drop_entries(None),
+                _ => self.evict(what, None),
+            };
+            if !is_any {
+                break;
+            }
+            freed += held.saturating_sub(self.budget.held()) + (len - self.slots.len()) * SLOT_BYTES;
+            visited += 1;
+        }
+        if self.room > self.slots.len() + self.slots.len() / 8 {
+            self.shrink_to(self.slots.len());
         }
     }
 
@@ -273,10 +449,11 @@ impl Shard {
                 self.sweep_position = 0;
             }
             // A slot that is removed or unprotected is replaced by another, which is visited next.
-            match self.slots.get_index(self.sweep_position) {
+            match self.slots.get_index_mut(self.sweep_position) {
                 None => break,
                 Some((_, slot)) if slot.expires_at <= now => self.remove(self.sweep_position),
-                Some((_, slot)) if self.sweep_position < self.at_limit && slot.frees_at <= now => {
+                Some((_, slot)) if self.sweep_position < self.at_limit && slot.rank <= now => {
+                    slot.rank = WHOLE_LIMIT;
                     self.unprotect(self.sweep_position);
                 }
                 Some(_) => self.sweep_position += 1,
@@ -287,9 +464,20 @@ impl Shard {
 
     /// Releases memory after a flood.
     pub(super) fn shrink(&mut self) {
-        if self.slots.len() < self.slots.capacity() / 4 {
-            self.slots.shrink_to(self.slots.len() * 2);
+        if self.slots.len() < self.room / 4 {
+            self.shrink_to(self.slots.len() * 2);
         }
+    }
+
+    fn shrink_to(&mut self, capacity: usize) {
+        self.slots.shrink_to(capacity);
+        self.count_map(capacity, false);
+    }
+
+    /// The map has memory for so many slots from now on.
+    fn count_map(&mut self, room: usize, has_gaps: bool) {
+        self.budget.change(map_bytes(self.room, self.has_gaps), map_bytes(room, has_gaps));
+        (self.room, self.has_gaps) = (room, has_gaps);
     }
 
     /// Removes the slots whose key `matches`, after passing each to `removed`.
@@ -314,8 +502,43 @@ impl Shard {
             self.unprotect(index);
             index = self.at_limit;
         }
-        if let Some((_, slot)) = self.slots.swap_remove_index(index) {
-            self.entries -= slot.state.stored_entries();
+        if let Some((key, slot)) = self.slots.swap_remove_index(index) {
+            self.count_entries(slot.state.stored_entries(), 0);
+            self.budget.change(heap_bytes(&key, &slot), 0);
+            if !self.has_gaps {
+                self.count_map(self.room, true);
+            }
         }
+    }
+
+    /// What it holds, counted slot by slot.
+    #[cfg(test)]
+    pub(super) fn counted_bytes(&self) -> usize {
+        map_bytes(self.room, self.has_gaps)
+            + self.slots.iter().map(|(key, slot)| heap_bytes(key, slot)).sum::<usize>()
+    }
+}
+
+/// Bytes of a slot in the map, with its hash.
+const SLOT_BYTES: usize = size_of::<SlotKey>() + size_of::<Slot>() + size_of::<u64>();
+
+/// Bytes of a map with room for so many slots: a list of them, and a table of their indexes.
+fn map_bytes(room: usize, has_gaps: bool) -> usize {
+    let table = heap::hash_table(room, size_of::<usize>());
+    heap::block(room * SLOT_BYTES) + if has_gaps { 2 * table } else { table }
+}
+
+/// What a slot takes beside its place in the map.
+fn heap_bytes(key: &SlotKey, slot: &Slot) -> usize {
+    heap::text(&key.identifier) + slot.state.heap_bytes()
+}
+
+/// [`Shard::with_rule`]
+fn with_rule<T>(policy: &Policy, max_log_units: u64, decide: impl FnOnce(Rule<'_>) -> T) -> T {
+    match policy.rule() {
+        Rule { kind: Kind::SlidingLog, tiers: [tier] } if tier.limit > max_log_units => {
+            decide(Rule { kind: Kind::SlidingLog, tiers: &[Tier { limit: max_log_units, ..*tier }] })
+        }
+        rule => decide(rule),
     }
 }

@@ -8,25 +8,33 @@ use std::{
 
 use parking_lot::Mutex;
 
-use super::shard::{LimitName, Shard, SlotKey};
+use super::{
+    budget::Budget,
+    shard::{LimitName, Sacrifice, Shard, SlotKey},
+};
 use crate::limit::{
     Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Store, StoreAdmin, Taken,
     Unavailable,
-    algorithm::{Detail, LimitState, metadata_list::Entry},
+    algorithm::{Detail, LimitState, Rule, metadata_list::Entry},
 };
 
 /// More than the workers of a large machine, so that two seldom contend for one.
 const MAX_SHARDS: usize = 256;
-/// With fewer keys per shard, one would often be full while others are not.
+/// With fewer keys or bytes per shard, one would often be full while others are not.
 const MIN_KEYS_PER_SHARD: usize = 64;
+const MIN_BYTES_PER_SHARD: usize = 64 << 10;
+/// How often a sweep goes round for what exceeds the budget. The rest is left to the next sweep.
+const RELEASE_ROUNDS: usize = 4;
 
-/// Limits in memory: at most `max_keys`, and at most as many entries of their lists. Time is the clock's.
+/// Limits in memory: at most `max_keys`, at most as many entries of their lists, and about `max_bytes` together. Time is the
+/// clock's.
 pub struct MemoryStore {
     pub(super) clock: Arc<dyn Clock>,
     /// Seeded at random: identifiers come from clients, who must not be able to choose collisions.
     hasher: foldhash::quality::RandomState,
     /// A power of two.
     pub(super) shards: Box<[PaddedShard]>,
+    pub(super) budget: Arc<Budget>,
 }
 
 /// A shard on cache lines of its own.
@@ -48,27 +56,44 @@ pub struct MemoryStats {
     pub keys: usize,
     /// Entries that `metadata_list` holds.
     pub entries: usize,
+    /// Bytes that they take.
+    pub bytes: usize,
+    /// Bytes that they may take.
+    pub max_bytes: usize,
     /// Limits that were evicted because the store was full.
     pub dropped: u64,
+    /// Entries of `metadata_list` that were given up for limits.
+    pub dropped_entries: u64,
     /// States that were discarded since they lay more than a window ahead of the clock.
     pub discarded: u64,
 }
 
 impl MemoryStore {
-    /// A store that holds `max_keys` limits, at least 1.
+    /// A store that holds `max_keys` limits, at least 1, however many bytes they take.
     pub fn new(max_keys: usize, clock: Arc<dyn Clock>) -> Self {
+        Self::with_budget(max_keys, usize::MAX, clock)
+    }
+
+    /// A store that holds `max_keys` limits, at least 1, which take about `max_bytes`. Writes may exceed it by a few percent
+    /// until the next [`MemoryStore::sweep`].
+    pub fn with_budget(max_keys: usize, max_bytes: usize, clock: Arc<dyn Clock>) -> Self {
         let max_keys = max_keys.max(1);
-        let shards = 1 << (max_keys / MIN_KEYS_PER_SHARD).clamp(1, MAX_SHARDS).ilog2();
+        let most = (max_keys / MIN_KEYS_PER_SHARD).min(max_bytes / MIN_BYTES_PER_SHARD);
+        let shards = 1 << most.clamp(1, MAX_SHARDS).ilog2();
         let capacity = |shard| max_keys / shards + usize::from(shard < max_keys % shards);
+        let budget = Arc::new(Budget::new(max_bytes));
+        let shard = |index| PaddedShard(Mutex::new(Shard::new(capacity(index), Arc::clone(&budget))));
         Self {
             clock,
             hasher: foldhash::quality::RandomState::default(),
-            shards: (0..shards).map(|shard| PaddedShard(Mutex::new(Shard::new(capacity(shard))))).collect(),
+            shards: (0..shards).map(shard).collect(),
+            budget,
         }
     }
 
-    /// Removes expired limits. Visits up to `budget` limits, the same number in every shard, from where the last sweep ended.
-    /// Returns how many it removed. Limits are exact without it; it only frees memory. It never blocks a decision for long.
+    /// Removes expired limits, and whatever exceeds the budget. Visits up to `budget` limits, the same number in every shard, from
+    /// where the last sweep ended. Returns how many had expired. Limits are exact without it; it only frees memory. It never
+    /// blocks a decision for long.
     pub fn sweep(&self, budget: usize) -> usize {
         let now = self.clock.now();
         let each = budget.div_ceil(self.shards.len());
@@ -78,17 +103,38 @@ impl MemoryStore {
             shard.shrink();
             removed
         };
-        self.shards.iter().map(sweep).sum()
+        let removed = self.shards.iter().map(sweep).sum();
+        self.release_excess();
+        removed
+    }
+
+    /// Gives up what exceeds the budget, the same in every shard: evidence first, limits at their limit last.
+    fn release_excess(&self) {
+        for what in Sacrifice::ALL {
+            for _ in 0..RELEASE_ROUNDS {
+                let each = self.budget.excess().div_ceil(self.shards.len());
+                if each == 0 || (what == Sacrifice::Entries && !self.budget.has_entries()) {
+                    break;
+                }
+                self.shards.iter().for_each(|shard| shard.lock().release(each, what));
+            }
+            // What entries are left goes with the next sweep.
+            if self.budget.has_entries() && !self.budget.is_far_exceeded() {
+                return;
+            }
+        }
     }
 
     /// Counts of the store, summed over its shards.
     pub fn stats(&self) -> MemoryStats {
-        let mut stats = MemoryStats::default();
+        let mut stats =
+            MemoryStats { bytes: self.budget.held(), max_bytes: self.budget.max(), ..MemoryStats::default() };
         for shard in &self.shards {
             let shard = shard.lock();
             stats.keys += shard.len();
             stats.entries += shard.entries();
             stats.dropped += shard.dropped;
+            stats.dropped_entries += shard.dropped_entries;
             stats.discarded += shard.discarded;
         }
         stats
@@ -96,15 +142,15 @@ impl MemoryStore {
 
     /// [`StoreAdmin::peek`], which never has to wait here.
     pub fn peek_now(&self, policy: &Policy, identifier: &str) -> LimitUsage {
-        self.with_state(policy, identifier, |state, now| {
-            let verdict = state.read(policy.rule(), now, 0, &Detail::None);
-            LimitUsage { used: state.used(policy.rule(), verdict.tier, now), verdict }
+        self.with_state(policy, identifier, |state, rule, now| {
+            let verdict = state.read(rule, now, 0, &Detail::None);
+            LimitUsage { used: state.used(rule, verdict.tier, now), verdict }
         })
     }
 
     /// [`StoreAdmin::entries`], which never has to wait here.
     pub fn entries_now(&self, policy: &Policy, identifier: &str) -> Vec<Arc<Entry>> {
-        self.with_state(policy, identifier, |state, now| state.entries(policy.rule(), now))
+        self.with_state(policy, identifier, |state, rule, now| state.entries(rule, now))
     }
 
     /// [`StoreAdmin::reset`], which never has to wait here. It visits every limit, one shard at a time.
@@ -153,15 +199,16 @@ impl MemoryStore {
         &self,
         policy: &Policy,
         identifier: &str,
-        look: impl FnOnce(&LimitState, i64) -> T,
+        look: impl FnOnce(&LimitState, Rule<'_>, i64) -> T,
     ) -> T {
         let now = self.clock.now();
         let name = self.name(policy.id, identifier);
         let shard = self.shards[self.shard_of(&name)].lock();
-        match shard.state(&name, shard.find(&name)) {
-            Some(state) => look(state, now),
-            None => look(&LimitState::new(policy.kind), now),
-        }
+        let state = shard.state(&name, shard.find(&name));
+        shard.with_rule(policy, |rule| match state {
+            Some(state) => look(state, rule, now),
+            None => look(&LimitState::new(rule.kind), rule, now),
+        })
     }
 
     pub(super) fn name<'a>(&self, policy: PolicyId, identifier: &'a str) -> LimitName<'a> {
@@ -222,5 +269,85 @@ impl StoreAdmin for MemoryStore {
 
     async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         Ok(self.clear_now(policies, identifier))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        config::model::{self, Algorithm},
+        limit::{ManualClock, Receipt},
+    };
+
+    const ALGORITHMS: [Algorithm; 9] = [
+        Algorithm::SingleCounter,
+        Algorithm::FixedWindow,
+        Algorithm::MetadataList,
+        Algorithm::SlidingWindow { buckets: 10 },
+        Algorithm::SlidingLog,
+        Algorithm::SlidingCounter,
+        Algorithm::Gcra { burst: 60, delay: Duration::ZERO },
+        Algorithm::Concurrency,
+        Algorithm::Distinct,
+    ];
+
+    fn policies() -> Vec<Policy> {
+        let policy = |(index, algorithm)| {
+            let keys = vec![model::KeyRecipe(vec![model::KeyPart::Ip])];
+            let tier = model::Rate { limit: 60, window: Duration::from_secs(60) };
+            let mut config = model::Policy::new("p", algorithm, keys, vec![tier]);
+            config.count_denied = index % 2 == 0;
+            Policy::new(&config, PolicyId(index))
+        };
+        (0..).zip(ALGORITHMS).map(policy).collect()
+    }
+
+    /// What the store says it holds is what a walk over all of it finds, whatever was written, refunded, swept or evicted.
+    #[test]
+    fn what_is_held_adds_up() {
+        let policies = policies();
+        for max_bytes in [usize::MAX, 300_000, 20_000] {
+            let clock = Arc::new(ManualClock::new(0));
+            let store = MemoryStore::with_budget(4_000, max_bytes, Arc::clone(&clock) as _);
+            let mut random = fastrand::Rng::with_seed(1);
+            let mut most = 0;
+            for step in 0..30_000 {
+                let policy = &policies[random.usize(..policies.len())];
+                let name = "x".repeat(random.usize(..60));
+                let identifier = format!("ip:{}{name}", random.u32(..700)).into();
+                let detail = match policy.kind.description().detail {
+                    crate::limit::algorithm::DetailKind::Entry => Detail::Entry(Arc::new(Entry {
+                        time: clock.now(),
+                        user: Some(name.as_str().into()),
+                        method: http::Method::GET,
+                        path: "/a".repeat(random.usize(..80)).into(),
+                    })),
+                    _ => Detail::Member(random.u128(..90)),
+                };
+                let cost = random.u64(..40);
+                let check = Check { policy, identifier, cost, detail };
+                let decision = store.decide_now(std::slice::from_ref(&check));
+                if decision.admitted && random.u8(..) < 20 {
+                    let receipt = Receipt { source: decision.source, time: decision.time };
+                    store.refund_now(&Taken::all(&[check], receipt));
+                }
+                clock.advance(random.i64(..20_000));
+                if step % 500 == 0 {
+                    store.sweep(random.usize(..4_000));
+                    let counted: usize = store.shards.iter().map(|shard| shard.lock().counted_bytes()).sum();
+                    assert_eq!(store.stats().bytes, counted);
+                    most = most.max(counted);
+                }
+            }
+            assert!(most > max_bytes.min(200_000) * 8 / 10, "{most} of {max_bytes}: too little to be a test");
+            assert!(most <= max_bytes.saturating_add(max_bytes / 10), "{most} of {max_bytes}");
+            store.reset_now(&policies, "ip:1");
+            store.sweep(4_000);
+            let counted: usize = store.shards.iter().map(|shard| shard.lock().counted_bytes()).sum();
+            assert_eq!(store.stats().bytes, counted);
+        }
     }
 }
