@@ -22,9 +22,9 @@ pub use address::{from_identifier, identifier, is_identifier_of, masked, parse, 
 pub use audit_log::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES};
 pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
-    ClientRegistry, ClientSnapshot, DenyingLimit, LimitSnapshot, LimitedClient, PageScan, PeerView,
-    PendingSnapshot, PendingUpdate, RequestRecord, RequestSnapshot, SHARED_CLIENTS, Sort, USER_ADDRESSES,
-    UserAddress, UserAddresses, slices,
+    ClientRegistry, ClientSnapshot, DenyingLimit, EvidenceUsage, LimitSnapshot, LimitedClient, PageScan,
+    PeerView, PendingSnapshot, PendingUpdate, RequestRecord, RequestSnapshot, SHARED_CLIENTS, Sort,
+    USER_ADDRESSES, UserAddress, UserAddresses, slices,
 };
 pub use names::UserNaming;
 pub use outbox::Pending;

@@ -36,7 +36,12 @@ pub(crate) fn policy() -> Policy {
 
 /// With the secret `s3cret`.
 pub(crate) fn names(users: Users) -> UserNaming {
-    UserNaming::new(&Abuse { retain: Duration::from_secs(60), users, secret: Some(Secret::new("s3cret")) })
+    UserNaming::new(&Abuse {
+        retain: Duration::from_secs(60),
+        memory: None,
+        users,
+        secret: Some(Secret::new("s3cret")),
+    })
 }
 
 /// A registry with [`policy`] that retains clients for 10 s.

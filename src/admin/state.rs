@@ -45,6 +45,8 @@ pub struct ProcessFacts {
     pub workers: usize,
     /// In microseconds since the Unix epoch.
     pub started: i64,
+    /// How many bytes the process may take; `None` where that is not known.
+    pub available_memory: Option<u64>,
 }
 
 pub(super) type FactsSource<T> = Box<dyn Fn() -> T + Send + Sync>;

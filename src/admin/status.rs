@@ -11,13 +11,14 @@ use super::{
     AdminState, ProcessFacts, ProcessPhase, StoreFactsSources,
     context::HandlerContext,
     dto::{
-        ClientCa, Configuration, ListenerTls, ServedCertificate, SharedStore, Status, StoreNode, StoreStatus,
+        ClientCa, Configuration, ListenerTls, MemoryBudget, MemoryStatus, ServedCertificate, SharedStore,
+        Status, StoreNode, StoreStatus,
     },
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
 use crate::telemetry::{
-    metrics::{CertificateFacts, MemoryFacts, NodeFacts, StoreFacts, TlsFacts},
+    metrics::{BudgetFacts, CertificateFacts, MemoryFacts, NodeFacts, StoreFacts, TlsFacts},
     time::{format_duration, rfc3339, unix_micros},
 };
 
@@ -36,11 +37,12 @@ pub(super) async fn status(State(context): State<Arc<HandlerContext>>, _: Query<
 /// How the process stands now.
 pub(super) fn status_dto(state: &AdminState) -> Status {
     let config = state.active_config.snapshot();
-    let ProcessFacts { listeners, workers, started } = &state.facts;
+    let ProcessFacts { listeners, workers, started, available_memory } = &state.facts;
     let now = state.clock.now();
     let uptime = now.saturating_sub(*started).max(0);
     let phase = state.readiness.phase();
     let (memory, shared) = state.store_facts.read();
+    let evidence = state.metrics.evidence();
     // Of the configuration, of the store that instances share, and what else was found since the start.
     let of_store = shared.as_ref().map_or(&[][..], |shared| &shared.warnings);
     let warnings = config.warnings.iter().chain(of_store).cloned().chain(state.warnings.list()).collect();
@@ -66,8 +68,17 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
         workers: *workers,
         listeners: listeners.iter().map(ToString::to_string).collect(),
         tls: state.metrics.tls().into_iter().map(|facts| listener_tls(facts, now)).collect(),
+        memory: MemoryStatus {
+            available_bytes: *available_memory,
+            limits: memory_budget(memory.bytes, memory.evicted),
+            evidence: memory_budget(evidence.bytes, evidence.evicted),
+        },
         warnings,
     }
+}
+
+fn memory_budget(bytes: BudgetFacts, evicted: u64) -> MemoryBudget {
+    MemoryBudget { held_bytes: bytes.held, budget_bytes: bytes.budget, evicted }
 }
 
 /// `now` is the time in microseconds since the Unix epoch.

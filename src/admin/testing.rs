@@ -221,6 +221,7 @@ impl Harness {
             warnings: Warnings::default(),
             clock: Arc::new(clock()),
             facts: ProcessFacts {
+                available_memory: None,
                 listeners: vec![ListenAddress::Tcp(([127, 0, 0, 1], 8080).into())],
                 workers: 1,
                 started: NOW,

@@ -271,6 +271,7 @@ fn admin_state(
             listeners: addresses.to_vec(),
             workers: shared.metrics.workers(),
             started: i64::try_from(shared.metrics.started().as_micros()).unwrap_or(i64::MAX),
+            available_memory: shared.budgets.available.as_ref().map(|available| available.bytes),
         },
         store_facts,
     }

@@ -23,6 +23,7 @@ use crate::{
     config::model::Config,
     limit::{Clock, Instances, Policy, PolicyIds},
     listener::TlsContexts,
+    memory::MemoryBudgets,
     peers::records::Scope,
     telemetry::{Event, diagnostics::Diagnostics, time::rfc3339},
 };
@@ -119,6 +120,8 @@ impl Reloader {
             UserNaming::new(&config.abuse),
             config.abuse.retain,
         );
+        let budgets = MemoryBudgets::new(config.store.memory.max_bytes, config.abuse.memory);
+        self.shared.registry.set_max_bytes(budgets.evidence);
         self.tls.replace(generation.tls.clone());
         workers.set_max_connections(config.client_limits.connections);
         self.diagnostics.reconfigure(config);

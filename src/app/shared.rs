@@ -11,9 +11,10 @@ use crate::{
     admin::ActiveConfig,
     config::model::Config,
     limit::{Clock, Policy, SystemClock},
+    memory::{MemoryBudgets, format_bytes},
     telemetry::{
         Events,
-        metrics::{BanFacts, Metrics},
+        metrics::{BanFacts, BudgetFacts, EvidenceFacts, Metrics},
     },
 };
 
@@ -28,6 +29,8 @@ pub(super) struct Shared {
     pub(super) bans: Arc<BanTable>,
     pub(super) audit: Arc<AuditLog>,
     pub(super) in_force: Arc<ActiveConfig>,
+    /// How many bytes limits and evidence may take, as of the start.
+    pub(super) budgets: MemoryBudgets,
 }
 
 impl Shared {
@@ -37,13 +40,42 @@ impl Shared {
         // A restarted process gets a new ID: to it, its earlier records belong to another instance.
         let instance = format!("{:016x}", fastrand::u64(..));
         let (clock, events) = (SystemClock::new(), Events::new());
+        let budgets = MemoryBudgets::new(config.store.memory.max_bytes, config.abuse.memory);
+        announce_budgets(&budgets);
         let registry = registry(config, generation.rules.policies(), &metrics, &events);
-        let registry = Arc::new(registry.with_ban_names(&ban_names(config)));
+        let registry = registry.with_ban_names(&ban_names(config)).with_max_bytes(budgets.evidence);
+        let registry = Arc::new(registry);
+        watch_evidence(&registry, &metrics);
         let is_shared = config.store.redis.is_some();
         let (bans, audit) = open_bans(&instance, &clock, &events, &metrics, is_shared);
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
-        Self { instance, clock, metrics, events, registry, bans, audit, in_force }
+        Self { instance, clock, metrics, events, registry, bans, audit, in_force, budgets }
     }
+}
+
+/// Says in the log how much memory limits and evidence may take, and of what.
+fn announce_budgets(budgets: &MemoryBudgets) {
+    let [limits, evidence] = [budgets.limits, budgets.evidence].map(|bytes| format_bytes(bytes as u64));
+    match &budgets.available {
+        Some(available) => tracing::info!(
+            "memory: limits may take {limits} and evidence {evidence} of {} ({available})",
+            format_bytes(available.bytes)
+        ),
+        None => tracing::info!("memory: limits may take {limits} and evidence {evidence}"),
+    }
+}
+
+fn watch_evidence(registry: &Arc<ClientRegistry>, metrics: &Metrics) {
+    // The registry has the metrics, which must not keep it.
+    let registry = Arc::downgrade(registry);
+    metrics.watch_evidence(move || {
+        let usage = registry.upgrade().map(|registry| registry.usage());
+        usage.map_or_else(EvidenceFacts::default, |usage| EvidenceFacts {
+            clients: usage.clients as u64,
+            bytes: BudgetFacts { held: usage.bytes as u64, budget: usage.max_bytes as u64 },
+            evicted: usage.dropped_evidence,
+        })
+    });
 }
 
 /// The registry of limited clients.

@@ -18,7 +18,7 @@ use crate::{
     },
     telemetry::{
         Event,
-        metrics::{MemoryFacts, Metrics, StoreFacts},
+        metrics::{BudgetFacts, MemoryFacts, Metrics, StoreFacts},
     },
 };
 
@@ -92,8 +92,8 @@ impl StoreFactory for MemoryOnly {
 
 /// The store in memory.
 pub(super) fn memory(config: &Config, shared: &Shared) -> Arc<MemoryStore> {
-    let max_keys = config.store.memory.max_keys;
-    let store = Arc::new(MemoryStore::new(max_keys, Arc::new(shared.clock.clone())));
+    let (max_keys, max_bytes) = (config.store.memory.max_keys, shared.budgets.limits);
+    let store = Arc::new(MemoryStore::with_budget(max_keys, max_bytes, Arc::new(shared.clock.clone())));
     shared.metrics.watch_memory(memory_facts(&store));
     store
 }
@@ -103,7 +103,13 @@ fn memory_facts(store: &Arc<MemoryStore>) -> impl Fn() -> MemoryFacts + Send + S
     let store = Arc::clone(store);
     move || {
         let stats = store.stats();
-        MemoryFacts { keys: stats.keys as u64, evicted: stats.dropped, discarded: stats.discarded }
+        MemoryFacts {
+            keys: stats.keys as u64,
+            bytes: BudgetFacts { held: stats.bytes as u64, budget: stats.max_bytes as u64 },
+            evicted: stats.dropped,
+            evicted_entries: stats.dropped_entries,
+            discarded: stats.discarded,
+        }
     }
 }
 

@@ -9,7 +9,12 @@ use super::{
     format::{latency, uptime},
     terminal::{moment, printable, table},
 };
-use crate::admin::dto::{ListenerTls, ServedCertificate, Status, StoreNode, StoreStatus};
+use crate::{
+    admin::dto::{
+        ListenerTls, MemoryBudget, MemoryStatus, ServedCertificate, Status, StoreNode, StoreStatus,
+    },
+    memory::format_bytes,
+};
 
 /// Show the version, configuration, store and warnings of a running Tollgate
 #[derive(Debug, Clone, clap::Args)]
@@ -39,6 +44,7 @@ fn text(status: &Status) -> String {
     line("listeners", &status.listeners.join(", "));
     line("workers", &status.workers.to_string());
     line("store", &store(&status.store));
+    line("memory", &memory(&status.memory));
     for warning in &status.warnings {
         line("warning", warning);
     }
@@ -124,6 +130,14 @@ pub(super) fn store(store: &StoreStatus) -> String {
     format!("{topology}, {servers}, {latency}, breaker {breaker}, {instances} instance{plural}")
 }
 
+/// What limits and evidence take: `limits 12 MiB of 128 MiB, evidence 3 MiB of 128 MiB`.
+fn memory(memory: &MemoryStatus) -> String {
+    let part = |budget: &MemoryBudget| {
+        format!("{} of {}", format_bytes(budget.held_bytes), format_bytes(budget.budget_bytes))
+    };
+    format!("limits {}, evidence {}", part(&memory.limits), part(&memory.evidence))
+}
+
 /// Of several servers those that fail: `10.0.0.2:6379 (down), 10.0.0.4:6379 (breaker open)`.
 pub(super) fn failing_nodes(store: &StoreStatus) -> Option<String> {
     let nodes = store.nodes();
@@ -159,6 +173,7 @@ configuration  abc123, loaded 2026-07-03 12:00:01
 listeners      127.0.0.1:8080
 workers        1
 store          cluster, 1/4 up, 1ms, breaker closed, 2 instances
+memory         limits 0 B of 0 B, evidence 0 B of 0 B
 warning        mind the gap
 
 NODE           ROLE                      SLOTS              ROUND TRIP  LAG     DECISIONS/S  VERSION  STATE

@@ -33,9 +33,9 @@ pub(crate) fn config() -> Config {
         client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
         request_id: HeaderName::from_static("x-request-id"),
         user: Vec::new(),
-        store: Store { memory: MemoryStore { max_keys: 1000 }, redis: None },
+        store: Store { memory: MemoryStore { max_keys: 1000, max_bytes: None }, redis: None },
         policies: vec![Arc::new(policy)],
-        abuse: Abuse { retain: Duration::from_secs(86_400), users: Users::Plain, secret: None },
+        abuse: Abuse { retain: Duration::from_secs(86_400), memory: None, users: Users::Plain, secret: None },
         bans: Vec::new(),
         upstreams: vec![Upstream {
             name: "api".into(),

@@ -173,7 +173,7 @@ impl ClientEntry {
         self.own.iter_mut().chain(&mut self.others).fold(false, |any, history| history.drop_evidence() | any)
     }
 
-    /// About how much memory it takes, itself left out.
+    /// Bytes on the heap.
     pub(super) fn bytes(&self) -> usize {
         let publication = self.publication.as_ref().map_or(0, |publication| publication.bytes());
         self.histories().map(DenialHistory::bytes).sum::<usize>() + publication

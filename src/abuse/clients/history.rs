@@ -16,7 +16,7 @@ use super::{
     policies::RecordPolicies,
     records::RecordBuffer,
 };
-use crate::limit::algorithm::metadata_list::Entry;
+use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
 
 /// Limits recorded of an address, its own and those of users behind it.
 pub(super) const LIMITS: usize = 32;
@@ -155,14 +155,13 @@ impl DenialHistory {
         self.bytes() < before
     }
 
-    /// About how much memory it takes.
+    /// Bytes on the heap, itself included.
     pub(super) fn bytes(&self) -> usize {
-        let heap = |text: &CompactString| if text.is_heap_allocated() { text.capacity() } else { 0 };
-        let limits = self.limits.iter().map(|limit| heap(&limit.identifier)).sum::<usize>();
-        let limits = limits + self.limits.capacity() * size_of::<HistoryLimit>();
+        let limits = self.limits.iter().map(|limit| heap::text(&limit.identifier)).sum::<usize>();
+        let limits = limits + heap::array::<HistoryLimit>(self.limits.capacity());
         let records = self.policies.iter().map(|(_, buffer)| buffer.bytes()).sum::<usize>();
-        let records = records + self.policies.capacity() * size_of::<(Arc<str>, RecordBuffer)>();
-        size_of::<Self>() + limits + records + self.users.bytes()
+        let records = records + heap::array::<(Arc<str>, RecordBuffer)>(self.policies.capacity());
+        heap::array::<Self>(1) + limits + records + self.users.bytes()
     }
 
     /// Extends the times, and adds to the number of denials.

@@ -24,7 +24,7 @@ pub use distinct_users::slices;
 pub use entry::{DenyingLimit, LimitedClient, RequestRecord};
 pub use page::{ClientQuery, PageScan};
 pub use peer_sync::{PendingSnapshot, SHARED_CLIENTS};
-pub use registry::ClientRegistry;
+pub use registry::{ClientRegistry, EvidenceUsage};
 pub use snapshot::{ClientSnapshot, LimitSnapshot, RequestSnapshot};
 pub use sort_index::{ClientPosition, Sort};
 pub use table::ADDRESSES;

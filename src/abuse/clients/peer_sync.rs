@@ -137,7 +137,7 @@ impl ClientRegistry {
         let mut clients = self.clients.lock();
         clients.replace_peer_view(address, others, forgotten, read, now);
         clients.change(address, |entry| entry.count_users(users, policies.slice(now)));
-        let evicted = clients.evict_excess();
+        let evicted = self.evict_excess(&mut clients);
         drop(clients);
         self.count_evicted(evicted);
     }

@@ -6,6 +6,8 @@
 
 use std::collections::HashSet;
 
+use crate::memory::heap;
+
 /// Users who may wait to be told: those of a second, amply. Of more, who comes again is told then.
 const USERS: usize = 4_096;
 
@@ -51,9 +53,10 @@ impl PublishState {
         (self.due, self.users) = (None, NewUsers::default());
     }
 
-    /// About how much memory it takes.
+    /// Bytes on the heap, itself included.
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.users.0.iter().map(|(_, users)| 32 + users.capacity() * 8).sum::<usize>()
+        let users = self.users.0.iter().map(|(_, users)| heap::array::<u64>(users.capacity())).sum::<usize>();
+        heap::array::<Self>(1) + heap::array::<(u32, Vec<u64>)>(self.users.0.capacity()) + users
     }
 }
 

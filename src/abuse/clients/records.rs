@@ -2,12 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use compact_str::CompactString;
-
-use crate::limit::algorithm::metadata_list::Entry;
-
-/// Bytes of an entry's reference counts.
-const ARC_COUNTS: usize = 2 * size_of::<usize>();
+use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
 
 /// At most `keep` records, each for `retain` microseconds, oldest first.
 ///
@@ -67,16 +62,15 @@ impl RecordBuffer {
     pub(super) fn expire(&mut self, bounds: RecordBounds, now: i64) {
         let count = self.0.partition_point(|record| expired(record, bounds, now));
         self.0.drain(..count);
+        if self.0.is_empty() {
+            self.0 = Vec::new();
+        }
     }
 
-    /// About how much memory it takes, itself left out.
+    /// Bytes on the heap.
     pub(super) fn bytes(&self) -> usize {
-        let heap = |text: &CompactString| if text.is_heap_allocated() { text.capacity() } else { 0 };
-        let entry = |entry: &Arc<Entry>| heap(&entry.path) + entry.user.as_ref().map_or(0, heap);
-        let each = ARC_COUNTS + size_of::<Entry>();
-        self.0.capacity() * size_of::<Arc<Entry>>()
-            + self.0.len() * each
-            + self.0.iter().map(entry).sum::<usize>()
+        heap::array::<Arc<Entry>>(self.0.capacity())
+            + self.0.iter().map(|entry| entry.heap_bytes()).sum::<usize>()
     }
 
     /// Oldest first.

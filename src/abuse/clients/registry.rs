@@ -3,7 +3,10 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -16,6 +19,7 @@ use super::{
         recording::{
             denial::TickDenials,
             masking::{AddressDenials, mask_denials},
+            queue::QueuedBytes,
         },
     },
     ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses,
@@ -45,7 +49,28 @@ pub struct ClientRegistry {
     /// Locked by the same threads, never together with `clients`.
     pub(super) user_addresses: Mutex<UserAddressIndex>,
     event_throttle: Mutex<EventThrottle>,
+    /// How many bytes it may hold, with what waits to be merged.
+    max_bytes: AtomicUsize,
+    /// What users and their addresses take of them.
+    user_bytes: AtomicUsize,
+    /// What waits to be merged.
+    queued: Arc<QueuedBytes>,
 }
+
+/// What the registry holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EvidenceUsage {
+    /// Limited clients, expired ones that are not swept yet included.
+    pub clients: usize,
+    /// Bytes of clients, of users, and of what waits to be merged.
+    pub bytes: usize,
+    pub max_bytes: usize,
+    /// Clients whose evidence was given up since the start; they are listed still.
+    pub dropped_evidence: u64,
+}
+
+/// Users and their addresses may take one byte in so many, and what waits to be merged as much.
+const SHARE: usize = 8;
 
 /// The part of the configuration that applies to its records.
 #[derive(Debug, Clone)]
@@ -68,7 +93,52 @@ impl ClientRegistry {
             clients: Mutex::new(ClientTable::new()),
             user_addresses: Mutex::new(UserAddressIndex::new()),
             event_throttle: Mutex::default(),
+            max_bytes: AtomicUsize::new(usize::MAX),
+            user_bytes: AtomicUsize::new(0),
+            queued: Arc::default(),
         }
+        .with_max_bytes(usize::MAX)
+    }
+
+    /// Holds about so many bytes at most.
+    #[must_use]
+    pub fn with_max_bytes(self, max_bytes: usize) -> Self {
+        self.set_max_bytes(max_bytes);
+        self
+    }
+
+    /// Holds about so many bytes at most from now on.
+    pub fn set_max_bytes(&self, max_bytes: usize) {
+        self.max_bytes.store(max_bytes, Relaxed);
+        self.queued.set_max(max_bytes / SHARE);
+        self.user_addresses.lock().max_bytes = max_bytes / SHARE;
+    }
+
+    /// What it holds.
+    pub fn usage(&self) -> EvidenceUsage {
+        let clients = self.clients.lock();
+        EvidenceUsage {
+            clients: clients.len(),
+            bytes: clients.bytes() + self.other_bytes(),
+            max_bytes: self.max_bytes.load(Relaxed),
+            dropped_evidence: clients.dropped_evidence,
+        }
+    }
+
+    /// Counts what waits to be merged.
+    pub(in crate::abuse) fn queued_bytes(&self) -> Arc<QueuedBytes> {
+        Arc::clone(&self.queued)
+    }
+
+    /// What is held beside the clients.
+    fn other_bytes(&self) -> usize {
+        self.user_bytes.load(Relaxed) + self.queued.held()
+    }
+
+    /// Evicts what exceeds the budget. Returns how many of this instance's own clients were evicted.
+    pub(super) fn evict_excess(&self, clients: &mut ClientTable) -> u64 {
+        clients.capacity.1 = self.max_bytes.load(Relaxed).saturating_sub(self.other_bytes());
+        clients.evict_excess()
     }
 
     /// Applies another configuration from now on: as [`ClientRegistry::new`] with [`ClientRegistry::with_ban_names`] and
@@ -142,17 +212,18 @@ impl ClientRegistry {
                 }
                 recorded.push((address, users));
             }
-            evicted += clients.evict_excess();
+            evicted += self.evict_excess(&mut clients);
             drop(clients);
             let mut user_addresses = self.user_addresses.lock();
             for (address, users) in recorded {
                 users.iter().for_each(|who| user_addresses.add(address, who));
             }
+            self.user_bytes.store(user_addresses.bytes(), Relaxed);
         }
         for evidence in evidence.chunks(CHUNK) {
             let mut clients = self.clients.lock();
             evidence.iter().for_each(|evidence| clients.add_evidence(evidence, &policies, now));
-            evicted += clients.evict_excess();
+            evicted += self.evict_excess(&mut clients);
         }
         if lost > 0 {
             self.metrics.add_abuse_dropped(lost);
@@ -163,8 +234,14 @@ impl ClientRegistry {
     /// Removes some of what has expired. A few calls cover everything.
     pub(in crate::abuse) fn sweep(&self, now: i64) {
         let Settings { policies, retain, .. } = self.settings.read().clone();
-        self.clients.lock().sweep(&policies, retain, now);
-        self.user_addresses.lock().expire(now.saturating_sub(retain), SWEEP);
+        let mut clients = self.clients.lock();
+        clients.sweep(&policies, retain, now);
+        let evicted = self.evict_excess(&mut clients);
+        drop(clients);
+        self.count_evicted(evicted);
+        let mut user_addresses = self.user_addresses.lock();
+        user_addresses.expire(now.saturating_sub(retain), SWEEP);
+        self.user_bytes.store(user_addresses.bytes(), Relaxed);
     }
 
     /// Advances the scan for a page by one chunk. True while there is more to look at: the lock is free between two
@@ -184,7 +261,7 @@ impl ClientRegistry {
         clients
     }
 
-    /// The number of clients, expired ones that are not swept yet included, and about how many bytes they take.
+    /// The number of clients, expired ones that are not swept yet included, and how many bytes they take.
     pub fn len_and_bytes(&self) -> (usize, usize) {
         let clients = self.clients.lock();
         (clients.len(), clients.bytes())
@@ -311,7 +388,7 @@ mod tests {
     #[test]
     fn the_evidence_of_the_one_denied_longest_ago_goes_before_itself() {
         let registry = registry();
-        registry.clients.lock().capacity.1 = 100_000;
+        registry.set_max_bytes(140_000);
         let name = |n: i64| format!("10.0.{}.{}", n / 256, n % 256);
         let records = |n: i64| {
             let known = registry.find(address::parse(&name(n)).unwrap(), 0);
@@ -329,7 +406,7 @@ mod tests {
         assert_eq!(records(0), Some((6, 3, 3)), "new denials are recorded");
         (150..500).for_each(evidence);
         assert!(registry.metrics.abuse_evicted() > 0);
-        assert!(registry.len_and_bytes().1 <= 100_000 && registry.clients.lock().add_up());
+        assert!(registry.len_and_bytes().1 <= 140_000 && registry.clients.lock().add_up());
         assert_eq!(records(1), None);
     }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::entry::ClientEntry;
+use crate::memory::heap;
 
 /// By what addresses are sorted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -83,6 +84,9 @@ pub(super) fn sort_keys(entry: &ClientEntry) -> SortKeys {
 }
 
 impl SortIndex {
+    /// Bytes of an address in all orders.
+    pub(super) const ENTRY_BYTES: usize = SORTS.len() * heap::tree_entry(size_of::<ClientPosition>());
+
     pub(super) fn insert(&mut self, address: IpNet, sort_keys: SortKeys) {
         for (order, number) in self.0.iter_mut().zip(sort_keys) {
             order.insert(ClientPosition::new(number, address));

@@ -21,17 +21,18 @@ use super::{
     policies::RecordPolicies,
     sort_index::{ClientPosition, SortIndex, SortKeys, sort_keys},
 };
+use crate::memory::heap;
 
 /// At most so many addresses; the one that was denied longest ago is evicted first.
 pub const ADDRESSES: usize = 1_000_000;
-/// About how many bytes they may take. Of the client denied longest ago the evidence is dropped first, then the client.
-const BYTES: usize = 512 << 20;
 /// Addresses looked at a sweep.
 pub(super) const SWEEP: usize = 512;
 /// An ample upper bound of the time until a worker hands a denial over.
 const IN_FLIGHT: i64 = 2_000_000;
-/// Bytes of an address in the maps and indexes, without its histories: tree nodes are about two thirds full.
-const BASE: usize = 240;
+/// Bytes of an address in the maps and indexes, without its histories.
+const BASE: usize = heap::tree_entry(size_of::<(IpNet, ClientEntry)>()) + SortIndex::ENTRY_BYTES;
+/// Bytes of one in the index of those that are to be published.
+const DUE: usize = heap::tree_entry(size_of::<(i64, IpNet)>());
 
 #[derive(Debug)]
 pub(super) struct ClientTable {
@@ -49,8 +50,11 @@ pub(super) struct ClientTable {
     evidence_dropped: Option<ClientPosition>,
     /// Whether they are published.
     pub(super) is_shared: bool,
-    /// Maximum number of addresses, and of bytes.
+    /// The most addresses, and the most bytes that they may take. Of the client denied longest ago the evidence is dropped
+    /// first, then the client.
     pub(super) capacity: (usize, usize),
+    /// Clients that have lost their evidence to make room.
+    pub(super) dropped_evidence: u64,
 }
 
 /// What the totals and indexes hold of a client.
@@ -65,7 +69,7 @@ struct IndexedValues {
 impl IndexedValues {
     fn from_entry(entry: &ClientEntry) -> Self {
         Self {
-            bytes: BASE + entry.bytes(),
+            bytes: BASE + entry.bytes() + if entry.due().is_some() { DUE } else { 0 },
             sort_keys: sort_keys(entry),
             until: entry.until(),
             due: entry.due(),
@@ -85,7 +89,8 @@ impl ClientTable {
             swept: None,
             evidence_dropped: None,
             is_shared: true,
-            capacity: (ADDRESSES, BYTES),
+            capacity: (ADDRESSES, usize::MAX),
+            dropped_evidence: 0,
         }
     }
 
@@ -207,7 +212,7 @@ impl ClientTable {
         self.active_counts.active_at(now)
     }
 
-    /// About how much memory they take.
+    /// Bytes that they take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -250,6 +255,7 @@ impl ClientTable {
         while let Some(position) = self.orders.oldest(self.evidence_dropped) {
             self.evidence_dropped = Some(position);
             if self.change(position.address(), ClientEntry::drop_evidence) == Some(true) {
+                self.dropped_evidence += 1;
                 return true;
             }
         }
@@ -284,7 +290,8 @@ impl ClientTable {
     #[cfg(test)]
     pub(super) fn add_up(&self) -> bool {
         let due = self.by_address.values().filter(|entry| entry.due().is_some());
-        self.bytes == self.by_address.values().map(|entry| BASE + entry.bytes()).sum::<usize>()
+        let bytes = |entry: &ClientEntry| IndexedValues::from_entry(entry).bytes;
+        self.bytes == self.by_address.values().map(bytes).sum::<usize>()
             && self.orders.len() == [self.by_address.len(); 4]
             && self.by_due.len() == due.count()
             && self.active_counts.active_at(i64::MIN) == self.by_address.len()

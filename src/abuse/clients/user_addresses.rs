@@ -11,6 +11,7 @@ use super::super::{
     outbox::{Outbox, Pending},
     recording::masking::DeniedUser,
 };
+use crate::memory::heap;
 
 /// Pairs of a user and an address at most; those of the user whose last denial is longest ago are dropped first.
 pub const USER_ADDRESSES: usize = 200_000;
@@ -47,11 +48,17 @@ pub(super) struct UserAddressIndex {
     outbox: Outbox<(Arc<str>, IpNet)>,
     /// Whether there is an archive.
     pub(super) is_shared: bool,
+    /// Bytes of users and their addresses.
+    bytes: usize,
+    /// How many they may take.
+    pub(super) max_bytes: usize,
 }
 
 #[derive(Debug)]
 struct UserEntry {
     last: i64,
+    /// Of the name, which the indexes share.
+    name_bytes: usize,
     addresses: BTreeMap<IpNet, AddressStats>,
 }
 
@@ -63,6 +70,17 @@ struct AddressStats {
     queued: Option<u64>,
 }
 
+impl UserEntry {
+    /// Bytes on the heap, with those in the indexes and the outbox.
+    fn bytes(&self) -> usize {
+        const USER: usize = heap::tree_entry(size_of::<(i64, Arc<str>)>());
+        const ADDRESS: usize = heap::tree_entry(size_of::<(IpNet, Arc<str>)>())
+            + heap::tree_entry(size_of::<(u64, (Arc<str>, IpNet))>());
+        let addresses = heap::tree(self.addresses.len(), size_of::<(IpNet, AddressStats)>());
+        USER + self.name_bytes + addresses + self.addresses.len() * ADDRESS
+    }
+}
+
 impl UserAddressIndex {
     pub(super) fn new() -> Self {
         Self {
@@ -72,6 +90,8 @@ impl UserAddressIndex {
             // Each pair waits at most once and leaves with its entry: the bound, one above that of the entries, drops none.
             outbox: Outbox::new(USER_ADDRESSES + 1),
             is_shared: true,
+            bytes: 0,
+            max_bytes: usize::MAX,
         }
     }
 
@@ -86,6 +106,7 @@ impl UserAddressIndex {
             known.last = who.last;
             self.by_last.insert((who.last, Arc::clone(&user)));
         }
+        self.bytes -= known.bytes();
         let seen = known.addresses.entry(address).or_insert(AddressStats {
             denied: 0,
             last: who.last,
@@ -96,15 +117,21 @@ impl UserAddressIndex {
         if seen.queued.is_none() && self.is_shared {
             seen.queued = Some(self.outbox.push((Arc::clone(&user), address)).0);
         }
+        self.bytes += known.bytes();
         let is_crowded = known.addresses.len() > ADDRESSES_PER_USER;
         self.by_address.insert((address, Arc::clone(&user)));
         if is_crowded {
             self.drop_oldest_addresses(&user);
         }
-        while self.by_address.len() > USER_ADDRESSES {
+        while self.by_address.len() > USER_ADDRESSES || self.bytes() > self.max_bytes {
             let Some((_, oldest)) = self.by_last.first().cloned() else { return };
             self.remove(&oldest);
         }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + heap::hash_table(self.by_user.capacity(), size_of::<(Arc<str>, UserEntry)>())
     }
 
     /// From which addresses a user was denied in the last `retain` microseconds.
@@ -126,8 +153,11 @@ impl UserAddressIndex {
         for _ in 0..max {
             match self.by_last.first().filter(|(last, _)| *last <= until).cloned() {
                 Some((_, user)) => self.remove(&user),
-                None => return,
+                None => break,
             }
+        }
+        if self.by_user.len() < self.by_user.capacity() / 4 {
+            self.by_user.shrink_to(self.by_user.len() * 2);
         }
     }
 
@@ -170,7 +200,9 @@ impl UserAddressIndex {
     fn insert_user(&mut self, written: &str, last: i64) -> Arc<str> {
         let user: Arc<str> = written.into();
         self.by_last.insert((last, Arc::clone(&user)));
-        self.by_user.insert(Arc::clone(&user), UserEntry { last, addresses: BTreeMap::new() });
+        let entry = UserEntry { last, name_bytes: heap::block(16 + user.len()), addresses: BTreeMap::new() };
+        self.bytes += entry.bytes();
+        self.by_user.insert(Arc::clone(&user), entry);
         user
     }
 
@@ -187,9 +219,11 @@ impl UserAddressIndex {
 
     fn remove_one(&mut self, user: &Arc<str>, address: IpNet) {
         let Some(known) = self.by_user.get_mut(user) else { return };
+        self.bytes -= known.bytes();
         if let Some(sequence) = known.addresses.remove(&address).and_then(|seen| seen.queued) {
             self.outbox.remove(sequence);
         }
+        self.bytes += known.bytes();
         let is_gone = known.addresses.is_empty();
         self.by_address.remove(&(address, Arc::clone(user)));
         if is_gone {
@@ -199,6 +233,7 @@ impl UserAddressIndex {
 
     fn remove(&mut self, user: &Arc<str>) {
         let Some(known) = self.by_user.remove(user) else { return };
+        self.bytes -= known.bytes();
         self.by_last.remove(&(known.last, Arc::clone(user)));
         for (address, seen) in known.addresses {
             self.by_address.remove(&(address, Arc::clone(user)));
@@ -209,7 +244,8 @@ impl UserAddressIndex {
     #[cfg(test)]
     fn add_up(&self) -> bool {
         let seen = || self.by_user.values().flat_map(|user| user.addresses.values());
-        self.by_address.len() == seen().count()
+        self.bytes == self.by_user.values().map(UserEntry::bytes).sum::<usize>()
+            && self.by_address.len() == seen().count()
             && self.by_last.len() == self.by_user.len()
             && self.outbox.len() == seen().filter(|seen| seen.queued.is_some()).count()
     }

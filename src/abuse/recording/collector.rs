@@ -2,26 +2,25 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
-    },
+    sync::{Arc, mpsc::RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
 
-use super::{super::clients::ClientRegistry, Recorder, denial::TickDenials};
+use super::{
+    super::clients::ClientRegistry,
+    Recorder,
+    queue::{TickReceiver, TickSender, tick_queue},
+};
 use crate::{limit::Clock, telemetry::metrics::Metrics};
 
-/// Ticks' denials that may wait to be merged.
-const QUEUE: usize = 64;
 /// How often expired records are removed.
 const SWEEP: Duration = Duration::from_millis(100);
 
 /// Receives what recorders hand over. Its thread ends when it and all its recorders are dropped.
 #[derive(Debug)]
 pub struct Collector {
-    queue: SyncSender<TickDenials>,
+    queue: TickSender,
     registry: Arc<ClientRegistry>,
     metrics: Arc<Metrics>,
 }
@@ -36,9 +35,9 @@ impl Collector {
         clock: impl Clock + 'static,
         metrics: Arc<Metrics>,
     ) -> io::Result<Self> {
-        let (queue, batches) = sync_channel(QUEUE);
+        let (queue, ticks) = tick_queue(registry.queued_bytes());
         let merged = Arc::clone(&registry);
-        thread::Builder::new().name("abuse".into()).spawn(move || collect(&batches, &merged, &clock))?;
+        thread::Builder::new().name("abuse".into()).spawn(move || collect(&ticks, &merged, &clock))?;
         Ok(Self { queue, registry, metrics })
     }
 
@@ -49,13 +48,12 @@ impl Collector {
     }
 }
 
-fn collect(batches: &Receiver<TickDenials>, registry: &ClientRegistry, clock: &impl Clock) {
+fn collect(ticks: &TickReceiver, registry: &ClientRegistry, clock: &impl Clock) {
     let mut swept = Instant::now();
     loop {
-        match batches.recv_timeout(SWEEP) {
-            Ok(batch) => registry.record(batch, clock.now()),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+        let received = ticks.receive(SWEEP, |tick| registry.record(tick, clock.now()));
+        if received == Err(RecvTimeoutError::Disconnected) {
+            return;
         }
         if swept.elapsed() >= SWEEP {
             swept = Instant::now();

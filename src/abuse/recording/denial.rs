@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use smallvec::SmallVec;
 
 use super::super::clients::policies::RecordPolicies;
-use crate::limit::algorithm::metadata_list::Entry;
+use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
 
 /// A request was denied by a policy.
 #[derive(Debug, Clone, Copy)]
@@ -86,12 +86,44 @@ pub(in crate::abuse) struct TickDenials {
 }
 
 impl TickDenials {
+    /// Bytes that it takes.
+    pub(in crate::abuse) fn bytes(&self) -> usize {
+        let tallies = self.tallies.iter().map(|(address, tally)| heap::text(address) + tally.heap_bytes());
+        let evidence = self.evidence.iter().map(Evidence::heap_bytes);
+        heap::array::<(CompactString, Tally)>(self.tallies.capacity())
+            + heap::array::<Evidence>(self.evidence.capacity())
+            + tallies.chain(evidence).sum::<usize>()
+    }
+
     pub(in crate::abuse) fn denials(&self) -> u64 {
         self.tallies.iter().map(|(_, tally)| tally.denied).sum()
     }
 }
 
+impl Evidence {
+    /// Bytes on the heap. Its entries are the store's as well, until they leave their list.
+    fn heap_bytes(&self) -> usize {
+        heap::text(&self.identifier)
+            + heap::array::<Arc<Entry>>(self.entries.capacity())
+            + self.entries.iter().map(|entry| entry.heap_bytes()).sum::<usize>()
+    }
+}
+
 impl Tally {
+    /// Bytes on the heap.
+    fn heap_bytes(&self) -> usize {
+        let limits = self.limits.iter().map(|limit| heap::text(&limit.identifier)).sum::<usize>();
+        let users = self.users.keys().map(heap::text).sum::<usize>();
+        let user = size_of::<(CompactString, UserTally)>() + size_of::<u64>();
+        heap::array::<TalliedLimit>(self.limits.capacity())
+            + limits
+            + heap::block(self.users.capacity() * user)
+            + heap::hash_table(self.users.capacity(), size_of::<usize>())
+            + users
+            + heap::array::<(usize, Arc<Entry>)>(self.records.capacity())
+            + self.records.iter().map(|(_, entry)| entry.heap_bytes()).sum::<usize>()
+    }
+
     /// One without a denial. `record_counts`: of this second, before this tick.
     pub(in crate::abuse) fn new(denial: &Denial<'_>, record_counts: RecordCounts) -> Self {
         Self {

@@ -3,6 +3,7 @@
 mod collector;
 pub(super) mod denial;
 pub(super) mod masking;
+pub(super) mod queue;
 mod recorder;
 
 pub use collector::Collector;

@@ -1,11 +1,7 @@
 //! A worker's record of denials. It is on the path of a request: everything here has to be cheap, most of all where
 //! the same address is denied again and again.
 
-use std::{
-    cell::RefCell,
-    collections::HashMap,
-    sync::{Arc, mpsc::SyncSender},
-};
+use std::{cell::RefCell, collections::HashMap, sync::Arc};
 
 use compact_str::CompactString;
 use indexmap::IndexMap;
@@ -14,6 +10,7 @@ use super::{
     super::{UserNaming, address, clients::policies::RecordPolicies, names::truncate},
     Denial,
     denial::{Evidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
+    queue::TickSender,
 };
 use crate::{limit::algorithm::metadata_list::Entry, telemetry::metrics::Metrics};
 
@@ -36,7 +33,7 @@ const EVIDENCE: usize = 32;
 #[derive(Debug)]
 pub struct Recorder {
     pending: RefCell<TickBuffer>,
-    queue: SyncSender<TickDenials>,
+    queue: TickSender,
     /// The policies that denials' indexes refer to.
     policies: Arc<RecordPolicies>,
     metrics: Arc<Metrics>,
@@ -71,7 +68,7 @@ impl Default for TickCapacity {
 
 impl Recorder {
     pub(super) fn new(
-        queue: SyncSender<TickDenials>,
+        queue: TickSender,
         policies: Arc<RecordPolicies>,
         names: Arc<UserNaming>,
         metrics: Arc<Metrics>,
@@ -153,7 +150,7 @@ impl Recorder {
                 policies: Arc::clone(&self.policies),
             };
             let denied = batch.denials();
-            if self.queue.try_send(batch).is_err() {
+            if !self.queue.try_send(batch) {
                 dropped += denied;
             }
         }
@@ -266,10 +263,11 @@ fn record_count(counts: &mut RecordCounts, policy: usize) -> &mut usize {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, sync_channel};
-
     use super::{
-        super::super::testing::{entry, policy},
+        super::{
+            super::testing::{entry, policy},
+            queue::{TickReceiver, tick_queue},
+        },
         *,
     };
     use crate::telemetry::testing;
@@ -277,9 +275,10 @@ mod tests {
     /// Of the one policy.
     const KEEP: usize = 5;
 
-    fn recorder() -> (Recorder, Receiver<TickDenials>, Arc<Metrics>) {
+    fn recorder() -> (Recorder, TickReceiver, Arc<Metrics>) {
         let metrics = Metrics::new(&testing::config(), 1);
-        let (queue, batches) = sync_channel(1);
+        // One tick at a time.
+        let (queue, batches) = tick_queue(Arc::default());
         let names = Arc::new(UserNaming::default());
         let mut policy = policy();
         policy.record.keep = KEEP;
@@ -292,7 +291,7 @@ mod tests {
     }
 
     /// What is handed over of a tick in which each of `users` is denied at one address.
-    fn tick(recorder: &Recorder, batches: &Receiver<TickDenials>, users: &[&str]) -> Tally {
+    fn tick(recorder: &Recorder, batches: &TickReceiver, users: &[&str]) -> Tally {
         for user in users {
             recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", user), || entry(5, user));
         }
@@ -420,6 +419,6 @@ mod tests {
     fn a_quiet_tick_sends_nothing() {
         let (recorder, batches, _) = recorder();
         recorder.flush();
-        assert!(batches.try_recv().is_err());
+        assert!(batches.try_recv().is_none());
     }
 }

@@ -31,7 +31,29 @@ pub struct Status {
     /// The listeners that speak TLS.
     #[serde(default)]
     pub tls: Vec<ListenerTls>,
+    #[serde(default)]
+    pub memory: MemoryStatus,
     pub warnings: Vec<String>,
+}
+
+/// What limits and evidence take of the memory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryStatus {
+    /// What the process may take: the least that its control groups allow, or what the machine has. `null` if it is not
+    /// known.
+    #[schema(required)]
+    pub available_bytes: Option<u64>,
+    pub limits: MemoryBudget,
+    pub evidence: MemoryBudget,
+}
+
+/// What one of them takes, and what it may.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryBudget {
+    pub held_bytes: u64,
+    pub budget_bytes: u64,
+    /// What had to go for lack of room since the start: limits, or clients' records.
+    pub evicted: u64,
 }
 
 /// The TLS of a listener.

@@ -56,7 +56,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
                 (addresses(&top, now))
                 (upstreams(&configuration::upstreams_dto(context).upstreams))
             }
-            (store::store(&status.store))
+            (store::store(&status.store, &status.memory))
         }
         (store::nodes(&status.store))
         (certificates::certificates(&status.tls))

@@ -5,13 +5,14 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 use super::{
-    super::dto::{StoreNode, StoreStatus},
+    super::dto::{MemoryBudget, MemoryStatus, StoreNode, StoreStatus},
     components,
     format::{format_count, format_latency, humanize_duration},
 };
+use crate::memory::format_bytes;
 
 /// The store as a whole.
-pub(super) fn store(store: &StoreStatus) -> Markup {
+pub(super) fn store(store: &StoreStatus, memory: &MemoryStatus) -> Markup {
     let up = store.nodes_up();
     html! {
         section aria-labelledby="store" {
@@ -31,9 +32,16 @@ pub(super) fn store(store: &StoreStatus) -> Markup {
                 }
                 div { dt { "Limits in memory" } dd { (format_count(store.keys)) } }
                 div { dt { "Evicted" } dd { (format_count(store.evicted)) } }
+                div { dt { "Memory of limits" } dd { (held(&memory.limits)) } }
+                div { dt { "Memory of evidence" } dd { (held(&memory.evidence)) } }
             }
         }
     }
+}
+
+/// `118 MiB of 128 MiB`
+fn held(budget: &MemoryBudget) -> String {
+    format!("{} of {}", format_bytes(budget.held_bytes), format_bytes(budget.budget_bytes))
 }
 
 fn store_type(store: &StoreStatus) -> &str {

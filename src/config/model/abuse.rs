@@ -46,6 +46,9 @@ pub struct Abuse {
     /// How long a limited client stays listed.
     #[serde(serialize_with = "serialize::duration")]
     pub retain: Duration,
+    /// How many bytes evidence may take in this process. `None`: a share of the memory that the process may take.
+    #[serde(serialize_with = "serialize::optional_size", skip_serializing_if = "Option::is_none")]
+    pub memory: Option<usize>,
     pub users: Users,
     /// The key of the hash of users. [`Users::Hashed`] always has one.
     pub secret: Option<Secret>,

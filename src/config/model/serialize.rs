@@ -80,6 +80,13 @@ pub(super) fn size<S: Serializer>(bytes: &usize, to: S) -> Result<S::Ok, S::Erro
     to.serialize_str(&format_size(*bytes))
 }
 
+pub(super) fn optional_size<S: Serializer>(bytes: &Option<usize>, to: S) -> Result<S::Ok, S::Error> {
+    match bytes {
+        Some(bytes) => size(bytes, to),
+        None => to.serialize_none(),
+    }
+}
+
 /// A share of 1, as a percentage.
 pub(super) fn percentage<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
     // Shares are read from decimals, and 0.07 × 100 is not quite 7.

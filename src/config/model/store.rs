@@ -20,6 +20,9 @@ pub struct Store {
 pub struct MemoryStore {
     /// At least 1.
     pub max_keys: usize,
+    /// `None`: a share of the memory that the process may take.
+    #[serde(serialize_with = "serialize::optional_size", skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<usize>,
 }
 
 /// Redis, in which instances share their limits.

@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 
 use super::{
+    MAX_BUDGET, MIN_BUDGET,
     policies::{exempt, reply},
     user::IdentitySources,
 };
 use crate::config::{
     model::{Abuse, BanKey, BanRule, DenialReply, Mode, Secret, Users},
     reader::{Cursor, MappingCursor},
-    value::{Invalid, MAX_DURATION, choice, duration, factor, percentage, rate, resource_name},
+    value::{Invalid, MAX_DURATION, choice, duration, factor, percentage, rate, resource_name, size},
 };
 
 /// The shortest ban.
@@ -94,9 +95,11 @@ fn max(mapping: &mut MappingCursor<'_>, first_duration: Option<Duration>) -> Dur
 }
 
 pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {
-    let default = Abuse { retain: Duration::from_secs(24 * 60 * 60), users: Users::Plain, secret: None };
+    let default =
+        Abuse { retain: Duration::from_secs(24 * 60 * 60), memory: None, users: Users::Plain, secret: None };
     let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let retain = mapping.parse_or("retain", default.retain, duration(Duration::from_secs(1)..=MAX_DURATION));
+    let memory = mapping.take("memory").and_then(|value| value.parse(size(MIN_BUDGET..=MAX_BUDGET)));
     let users_value = mapping.take("users");
     let words = [("plain", Users::Plain), ("hashed", Users::Hashed), ("off", Users::Off)];
     let users = users_value.and_then(|value| value.parse(choice(&words))).unwrap_or(default.users);
@@ -109,5 +112,5 @@ pub(super) fn abuse(value: Option<Cursor<'_>>) -> Abuse {
         value.report("hashing user IDs needs a secret", help);
     }
     let secret = secret.flatten().filter(|secret| !secret.is_empty()).map(Secret::new);
-    Abuse { retain, users, secret }
+    Abuse { retain, memory, users, secret }
 }

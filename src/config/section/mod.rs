@@ -24,3 +24,6 @@ pub(super) use root::read;
 
 /// The shortest duration of most settings.
 const MIN_DURATION: Duration = Duration::from_millis(1);
+/// The smallest and the largest budget of memory.
+const MIN_BUDGET: usize = 1 << 20;
+const MAX_BUDGET: usize = 1 << 44;

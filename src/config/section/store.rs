@@ -2,17 +2,17 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::MIN_DURATION;
+use super::{MAX_BUDGET, MIN_BUDGET, MIN_DURATION};
 use crate::config::{
     model::{Breaker, Cluster, MemoryStore, Redis, RedisTls, RedisTopology, Secret, Sentinel, Store},
     reader::{Cursor, MappingCursor},
     value::{
         Invalid, REDIS_URL, authorities, boolean, certificates, check_key_matches, choice, count, database,
-        duration, key_prefix, printable_text, private_key, redis_node_url, redis_url,
+        duration, key_prefix, printable_text, private_key, redis_node_url, redis_url, size,
     },
 };
 
-const MEMORY: MemoryStore = MemoryStore { max_keys: 1_000_000 };
+const MEMORY: MemoryStore = MemoryStore { max_keys: 1_000_000, max_bytes: None };
 
 /// The store: `memory`, or a mapping.
 pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
@@ -36,8 +36,9 @@ pub(super) fn store(value: Option<Cursor<'_>>) -> Store {
 fn memory(value: Cursor<'_>) -> MemoryStore {
     let Some(mut mapping) = value.mapping() else { return MEMORY };
     let max_keys = mapping.parse_or("max_keys", MEMORY.max_keys, count(1..=1_000_000_000));
+    let max_bytes = mapping.take("max_bytes").and_then(|value| value.parse(size(MIN_BUDGET..=MAX_BUDGET)));
     mapping.finish();
-    MemoryStore { max_keys }
+    MemoryStore { max_keys, max_bytes }
 }
 
 const SMALLEST_REDIS: &str = "such as `store: { redis: { url: redis://127.0.0.1:6379 } }`";

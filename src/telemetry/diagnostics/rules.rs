@@ -4,7 +4,10 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::SystemTime};
 
 use super::traffic::TrafficSample;
 use crate::{
-    telemetry::metrics::{CertificateFacts, InstanceFacts, StoreFacts, TlsFacts},
+    memory::format_bytes,
+    telemetry::metrics::{
+        BudgetFacts, CertificateFacts, EvidenceFacts, InstanceFacts, MemoryFacts, StoreFacts, TlsFacts,
+    },
     tls::Validity,
 };
 
@@ -14,6 +17,8 @@ const MIN_REQUESTS: u64 = 1_000;
 /// `MIN_UNTRUSTED_SHARE` of all. A single client can write what it likes; a proxy always writes the field.
 const MIN_UNTRUSTED: u64 = 20;
 const MIN_UNTRUSTED_SHARE: u64 = 4;
+/// Percent of a budget of memory.
+const NEARLY_SPENT: u64 = 90;
 /// Microseconds by which clocks may differ.
 const MAX_CLOCK_OFFSET: i64 = 1_000_000;
 
@@ -28,6 +33,17 @@ pub(super) struct RuleInput {
     pub(super) store: Option<StoreFacts>,
     /// Of each listener that speaks TLS.
     pub(super) tls: Vec<TlsFacts>,
+    pub(super) memory: MemoryInput,
+}
+
+/// What limits and evidence take of the memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MemoryInput {
+    pub(super) limits: MemoryFacts,
+    pub(super) evidence: EvidenceFacts,
+    /// Limits that were evicted, and clients whose evidence was, since the last round.
+    pub(super) evicted_limits: u64,
+    pub(super) evicted_evidence: u64,
 }
 
 /// The settings that decide what a client's address is, and whether it matters.
@@ -64,6 +80,10 @@ pub(super) enum Subject {
     InvalidCertificate(PathBuf),
     /// This file of TLS can't be read again.
     TlsReload(PathBuf),
+    /// The memory for limits is nearly full.
+    LimitsMemory,
+    /// The memory for evidence is nearly full.
+    EvidenceMemory,
     /// A warning of the store itself, with its text.
     Store(String),
 }
@@ -79,7 +99,8 @@ pub(super) struct Finding {
 pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     let traffic = [heaviest_client(input), untrusted_forwarding(input), private_clients(input)];
     let store = input.store.as_ref().map(store_findings).unwrap_or_default();
-    traffic.into_iter().flatten().chain(certificates(input)).chain(store).collect()
+    let memory = [limits_memory(&input.memory), evidence_memory(&input.memory)];
+    traffic.into_iter().chain(memory).flatten().chain(certificates(input)).chain(store).collect()
 }
 
 fn heaviest_client(input: &RuleInput) -> Option<Finding> {
@@ -133,6 +154,49 @@ fn private_clients(input: &RuleInput) -> Option<Finding> {
         settings.header
     );
     Some(Finding { subject: Subject::PrivateClients, text })
+}
+
+fn limits_memory(memory: &MemoryInput) -> Option<Finding> {
+    let limits = &memory.limits;
+    let text = if memory.evicted_limits > 0 {
+        format!(
+            "the memory store is full, with {} limits in {}: limits are forgotten and start afresh, those with most units left \
+             first; raise store.memory.max_keys and max_bytes, or find out who has so many keys",
+            limits.keys,
+            held(limits.bytes)
+        )
+    } else if is_nearly_spent(limits.bytes) {
+        format!(
+            "limits take {}: once it is full, limits are forgotten and start afresh, those with most units left first; raise \
+             store.memory.max_bytes, or give the process more memory",
+            held(limits.bytes)
+        )
+    } else {
+        return None;
+    };
+    Some(Finding { subject: Subject::LimitsMemory, text })
+}
+
+fn evidence_memory(memory: &MemoryInput) -> Option<Finding> {
+    let evidence = &memory.evidence;
+    if memory.evicted_evidence == 0 && !is_nearly_spent(evidence.bytes) {
+        return None;
+    }
+    let text = format!(
+        "evidence takes {}: the records of clients that were denied longest ago are dropped first, then the clients from the \
+         list; raise abuse.memory, or lower record.keep or abuse.retain",
+        held(evidence.bytes)
+    );
+    Some(Finding { subject: Subject::EvidenceMemory, text })
+}
+
+fn is_nearly_spent(bytes: BudgetFacts) -> bool {
+    bytes.budget > 0 && bytes.held >= bytes.budget / 100 * NEARLY_SPENT
+}
+
+/// `118 MiB of its 128 MiB`
+fn held(bytes: BudgetFacts) -> String {
+    format!("{} of its {}", format_bytes(bytes.held), format_bytes(bytes.budget))
 }
 
 /// What is wrong with certificates and their files. Several listeners may serve the same file.
@@ -277,6 +341,7 @@ mod tests {
             settings: ClientAddressSettings::default(),
             store: None,
             tls: Vec::new(),
+            memory: MemoryInput::default(),
         }
     }
 
@@ -449,6 +514,23 @@ mod tests {
                 "ca.pem contains no certificate: what was read before is still in use",
             ],
         );
+    }
+
+    #[test]
+    fn budgets_of_memory_that_are_nearly_spent_or_evicted_from_are_found() {
+        let bytes = |mib: u64| BudgetFacts { held: mib << 20, budget: 128 << 20 };
+        let memory = |limits, evidence| MemoryInput {
+            limits: MemoryFacts { keys: 7, bytes: bytes(limits), ..MemoryFacts::default() },
+            evidence: EvidenceFacts { bytes: bytes(evidence), ..EvidenceFacts::default() },
+            ..MemoryInput::default()
+        };
+        let input = |memory| RuleInput { memory, ..nothing() };
+        assert_findings(&input(memory(114, 114)), &[]);
+        assert_findings(&input(memory(116, 1)), &["limits take 116 MiB of its 128 MiB: once it is full"]);
+        assert_findings(&input(memory(1, 116)), &["evidence takes 116 MiB of its 128 MiB: the records"]);
+        let evicting = MemoryInput { evicted_limits: 1, evicted_evidence: 1, ..memory(12, 13) };
+        let full = "the memory store is full, with 7 limits in 12 MiB of its 128 MiB";
+        assert_findings(&input(evicting), &[full, "evidence takes 13 MiB"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::{
     active_warnings::{ActiveWarnings, Timing, WarningChange},
     health::HealthTracker,
-    rules::{self, ClientAddressSettings, RuleInput, Subject},
+    rules::{self, ClientAddressSettings, MemoryInput, RuleInput, Subject},
     traffic::{TrafficSample, TrafficSampler, TrafficWindow},
 };
 use crate::{
@@ -68,6 +68,7 @@ impl Diagnostics {
             window: TrafficWindow::default(),
             active: ActiveWarnings::new(timing),
             health: HealthTracker::default(),
+            evicted: [0; 2],
         };
         thread::Builder::new().name("diagnostics".into()).spawn(move || {
             loop {
@@ -119,6 +120,8 @@ struct DiagnosticsThread {
     window: TrafficWindow,
     active: ActiveWarnings,
     health: HealthTracker,
+    /// Limits evicted by the last round, and clients whose evidence was.
+    evicted: [u64; 2],
 }
 
 impl DiagnosticsThread {
@@ -134,18 +137,33 @@ impl DiagnosticsThread {
     /// Applies the rules once, and reports what has changed since the last round.
     fn round(&mut self, sample: TrafficSample) {
         self.window.push(sample);
+        let memory = self.memory();
         let input = RuleInput {
             now: SystemTime::now(),
             traffic: self.window.total(),
             settings: self.settings.lock().clone(),
             store: self.metrics.store(),
             tls: self.metrics.tls(),
+            memory,
         };
         let changes = self.active.update(rules::findings(&input), Instant::now());
         *self.warnings.0.lock() = self.active.texts();
         changes.into_iter().for_each(|change| self.report(change));
         for event in self.health.update(&input.store, self.metrics.endpoints()) {
             self.events.publish(|| event);
+        }
+    }
+
+    /// What limits and evidence take, and what was evicted since the last call.
+    fn memory(&mut self) -> MemoryInput {
+        let (limits, evidence) = (self.metrics.memory(), self.metrics.evidence());
+        let evicted = [limits.evicted, evidence.evicted + self.metrics.abuse_evicted()];
+        let before = mem::replace(&mut self.evicted, evicted);
+        MemoryInput {
+            limits,
+            evidence,
+            evicted_limits: evicted[0].saturating_sub(before[0]),
+            evicted_evidence: evicted[1].saturating_sub(before[1]),
         }
     }
 

@@ -10,8 +10,8 @@ use prometheus_client::{
 };
 
 use super::{
-    BanVerdict, Metrics, NodeRole, NodeState, Outcome, PoolState, SourceLabel, StoreFacts, StoreFailure,
-    StoreMetrics, StoreTopology, ThreadMetrics, VerdictLabel,
+    BanVerdict, EvidenceFacts, MemoryFacts, Metrics, NodeRole, NodeState, Outcome, PoolState, SourceLabel,
+    StoreFacts, StoreFailure, StoreMetrics, StoreTopology, ThreadMetrics, VerdictLabel,
     bans::BanRow,
     certificates,
     format::{ExpositionFormat, as_text},
@@ -144,7 +144,8 @@ impl Metrics {
 
     /// What has no label but the version.
     fn process(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let memory = self.memory();
+        let (memory, evidence) = (self.memory(), self.evidence());
+        budgets(&memory, &evidence, out)?;
         let gauges = [
             ("tollgate_connections", "Open client connections", self.sum(|w| w.connections().value())),
             ("tollgate_leases", "Slots of concurrency policies in use", self.sum(|w| w.leases().value())),
@@ -280,6 +281,26 @@ impl Collector for Metrics {
     }
 }
 
+/// What limits and evidence hold of their budgets, and what was given up for lack of room.
+fn budgets(memory: &MemoryFacts, evidence: &EvidenceFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let parts = [("limits", memory.bytes), ("evidence", evidence.bytes)];
+    let (name, help) = ("tollgate_memory_held_bytes", "Memory that limits and evidence take");
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (part, bytes) in parts {
+        family.encode_family(&[("part", part)])?.encode_gauge(&bytes.held)?;
+    }
+    let (name, help) = ("tollgate_memory_budget_bytes", "Memory that limits and evidence may take");
+    let mut family = out.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (part, bytes) in parts {
+        family.encode_family(&[("part", part)])?.encode_gauge(&bytes.budget)?;
+    }
+    let help =
+        "Evidence given up to make room: entries of metadata_list, and clients whose records were dropped";
+    let mut family = counter(out, "tollgate_evidence_evicted", help)?;
+    count(&mut family, [("kind", "entries")], memory.evicted_entries)?;
+    count(&mut family, [("kind", "records")], evidence.evicted)
+}
+
 /// The servers of the store. Their addresses come from the configuration and from the servers themselves, so there are
 /// only as many series as servers.
 fn redis_nodes(store: &StoreFacts, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -340,7 +361,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::telemetry::{metrics::MemoryFacts, testing};
+    use crate::telemetry::{metrics::BudgetFacts, testing};
 
     #[test]
     fn workers_are_summed() {
@@ -357,7 +378,18 @@ mod tests {
             pool.connections(PoolState::Idle).set(3);
         }
         metrics.add_abuse_dropped(7);
-        metrics.watch_memory(|| MemoryFacts { keys: 11, evicted: 2, discarded: 5 });
+        metrics.watch_memory(|| MemoryFacts {
+            keys: 11,
+            bytes: BudgetFacts { held: 1_000, budget: 4_096 },
+            evicted: 2,
+            evicted_entries: 3,
+            discarded: 5,
+        });
+        metrics.watch_evidence(|| EvidenceFacts {
+            clients: 1,
+            bytes: BudgetFacts { held: 500, budget: 2_048 },
+            evicted: 4,
+        });
         let page = metrics.expose(ExpositionFormat::OpenMetrics).unwrap();
         for line in [
             r#"tollgate_requests_total{route="all",status="2xx"} 2"#,
@@ -375,6 +407,12 @@ mod tests {
             "tollgate_connections 2",
             "tollgate_memory_keys 11",
             "tollgate_memory_evicted_total 2",
+            r#"tollgate_memory_held_bytes{part="limits"} 1000"#,
+            r#"tollgate_memory_held_bytes{part="evidence"} 500"#,
+            r#"tollgate_memory_budget_bytes{part="limits"} 4096"#,
+            r#"tollgate_memory_budget_bytes{part="evidence"} 2048"#,
+            r#"tollgate_evidence_evicted_total{kind="entries"} 3"#,
+            r#"tollgate_evidence_evicted_total{kind="records"} 4"#,
             "tollgate_memory_discarded_total 5",
             "tollgate_abuse_records_dropped_total 7",
         ] {

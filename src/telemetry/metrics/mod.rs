@@ -25,7 +25,9 @@ pub use format::ExpositionFormat;
 pub use history::{History, RouteHistory, Sample};
 pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology};
 pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure};
-pub use registry::{EndpointFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts};
+pub use registry::{
+    BudgetFacts, EndpointFacts, EvidenceFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts,
+};
 pub use store::{StoreFailure, StoreMetrics};
 pub use totals::{PolicyTotals, RouteTotals, Totals, UpstreamTotals};
 pub use worker::{Outcome, PoolMetrics, PoolState, SourceLabel, ThreadMetrics, VerdictLabel, WorkerMetrics};

@@ -20,15 +20,35 @@ use super::{
 };
 use crate::config::model::Config;
 
+/// How many bytes are held of those that may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BudgetFacts {
+    pub held: u64,
+    pub budget: u64,
+}
+
 /// How the memory store stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryFacts {
     /// Limits with state.
     pub keys: u64,
+    pub bytes: BudgetFacts,
     /// Limits that had to go because the store was full, since the start.
     pub evicted: u64,
+    /// Entries of `metadata_list` that had to go for limits, since the start.
+    pub evicted_entries: u64,
     /// States that were forgotten because they lay too far ahead of the clock, since the start.
     pub discarded: u64,
+}
+
+/// How the registry of limited clients stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EvidenceFacts {
+    /// Limited clients.
+    pub clients: u64,
+    pub bytes: BudgetFacts,
+    /// Clients whose evidence had to go, since the start.
+    pub evicted: u64,
 }
 
 /// How a store stands that instances share.
@@ -83,6 +103,7 @@ type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;
 type TlsSource = Box<dyn Fn() -> Vec<TlsFacts> + Send + Sync>;
 type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
 type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
+type EvidenceSource = Box<dyn Fn() -> EvidenceFacts + Send + Sync>;
 
 /// All metrics of the process.
 pub struct Metrics {
@@ -93,6 +114,7 @@ pub struct Metrics {
     pools: Mutex<Vec<(String, Arc<PoolMetrics>)>>,
     pub(super) bans: BanMetrics,
     memory: OnceLock<MemorySource>,
+    evidence: OnceLock<EvidenceSource>,
     store: OnceLock<StoreSource>,
     endpoints: Mutex<Option<EndpointSource>>,
     tls: OnceLock<TlsSource>,
@@ -117,6 +139,7 @@ impl Metrics {
             pools: Mutex::default(),
             bans: BanMetrics::new(config),
             memory: OnceLock::new(),
+            evidence: OnceLock::new(),
             store: OnceLock::new(),
             endpoints: Mutex::default(),
             tls: OnceLock::new(),
@@ -187,6 +210,16 @@ impl Metrics {
     /// How the memory store stands; zeros as long as it has no source.
     pub fn memory(&self) -> MemoryFacts {
         self.memory.get().map(|source| source()).unwrap_or_default()
+    }
+
+    /// Names the source of the figures of evidence. The first call holds.
+    pub fn watch_evidence(&self, source: impl Fn() -> EvidenceFacts + Send + Sync + 'static) {
+        let _already = self.evidence.set(Box::new(source));
+    }
+
+    /// How the registry of limited clients stands; zeros as long as it has no source.
+    pub fn evidence(&self) -> EvidenceFacts {
+        self.evidence.get().map(|source| source()).unwrap_or_default()
     }
 
     /// Names the source of the shared store's figures. The first call holds.

@@ -54,7 +54,7 @@ fn smallest() -> Config {
         client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
         request_id: "x-request-id".parse().unwrap(),
         user: vec![],
-        store: Store { memory: MemoryStore { max_keys: 1_000_000 }, redis: None },
+        store: Store { memory: MemoryStore { max_keys: 1_000_000, max_bytes: None }, redis: None },
         policies: vec![Arc::new(Policy {
             name: "per-ip".to_owned(),
             algorithm: Algorithm::SlidingLog,
@@ -75,7 +75,7 @@ fn smallest() -> Config {
             reply: None,
         })],
         bans: vec![],
-        abuse: Abuse { retain: secs(86_400), users: Users::Plain, secret: None },
+        abuse: Abuse { retain: secs(86_400), memory: None, users: Users::Plain, secret: None },
         upstreams: vec![Upstream {
             name: "api".to_owned(),
             endpoints: vec![endpoint("127.0.0.1:3000", 3000, 1)],
@@ -304,7 +304,7 @@ fn everything_that_is_said_counts() {
             UserSource::Tls(CertificateField::Fingerprint),
         ],
         store: Store {
-            memory: MemoryStore { max_keys: 5000 },
+            memory: MemoryStore { max_keys: 5000, max_bytes: None },
             redis: Some(Redis {
                 topology: RedisTopology::Url(Secret::new("rediss://app:hunter2-token@redis.internal:6380/3")),
                 user: None,
@@ -464,6 +464,7 @@ fn everything_that_is_said_counts() {
             }),
         ],
         abuse: Abuse {
+            memory: None,
             retain: secs(30 * 86_400),
             users: Users::Hashed,
             secret: Some(Secret::new("hunter2-token")),
@@ -676,7 +677,8 @@ fn redis_needs_its_url_alone() {
         ("${REDIS}", "rediss://app:hunter2@redis.internal:6380/3"),
     ] {
         let config = parse(&format!("store: {{ redis: {{ url: \"{written}\" }} }}\n{SMALLEST}"));
-        let store = Store { memory: MemoryStore { max_keys: 1_000_000 }, redis: Some(redis(url)) };
+        let store =
+            Store { memory: MemoryStore { max_keys: 1_000_000, max_bytes: None }, redis: Some(redis(url)) };
         assert_eq!(config, Config { store, ..smallest() });
         assert!(!format!("{config:?}").contains("://r"), "the URL is printed");
     }

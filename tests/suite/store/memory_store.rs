@@ -285,3 +285,114 @@ fn room_for_entries_comes_back_with_whatever_removes_them() {
     }
     assert_eq!(store.stats().entries, store.entries_now(&list, "ip:1").len(), "evicted");
 }
+
+/// A store without a bound in keys that matters.
+fn store_of_bytes(max_bytes: usize) -> (Arc<ManualClock>, MemoryStore) {
+    let clock = Arc::new(ManualClock::new(0));
+    (Arc::clone(&clock), MemoryStore::with_budget(1_000_000, max_bytes, clock))
+}
+
+#[test]
+fn a_flood_of_new_keys_neither_exceeds_the_budget_nor_frees_who_is_limited() {
+    const BUDGET: usize = 4 << 20;
+    for algorithm in ALGORITHMS {
+        let policy = policy("p", algorithm, &[(4, MINUTE)]);
+        let (clock, store) = store_of_bytes(BUDGET);
+        let denied: Vec<String> = (0..50).map(|i| format!("ip:denied:{i}")).collect();
+        let half: Vec<String> = (0..50).map(|i| format!("ip:half:{i}")).collect();
+        for identifier in &denied {
+            while take(&store, &policy, identifier) {}
+        }
+        for identifier in &half {
+            assert!(take(&store, &policy, identifier) && take(&store, &policy, identifier));
+        }
+        clock.advance(1);
+        for i in 0..100_000 {
+            assert!(take(&store, &policy, &format!("ip:2001:db8:1234:5678::{i:x}/64+path:/a")));
+            if i % 1_000 == 0 {
+                store.sweep(1_000);
+                let held = store.stats().bytes;
+                assert!(held <= BUDGET + BUDGET / 32, "{algorithm:?}: {held} bytes");
+            }
+        }
+        let stats = store.stats();
+        assert!(stats.bytes >= BUDGET * 8 / 10 && stats.dropped > 10_000, "{algorithm:?}: {stats:?}");
+        assert!(denied.iter().all(|identifier| !take(&store, &policy, identifier)), "{algorithm:?}");
+        let forgotten = half.iter().filter(|identifier| store.peek_now(&policy, identifier).used < 2).count();
+        assert!(forgotten <= 1, "{algorithm:?}: {forgotten} that were far from unused were forgotten");
+    }
+}
+
+#[test]
+fn lists_are_given_up_before_any_limit() {
+    const BUDGET: usize = 4 << 20;
+    let list = policy("a", MetadataList, &[(100, MINUTE)]);
+    let plain = policy("b", SingleCounter, &[(100, MINUTE)]);
+    let (_, store) = store_of_bytes(BUDGET);
+    for i in 0..1_000 {
+        for time in 0..40 {
+            write_down(&store, &list, &format!("ip:{i}"), time);
+        }
+    }
+    let full = store.stats();
+    assert!(full.bytes <= BUDGET && full.bytes > BUDGET * 3 / 4, "{full:?}");
+    assert_eq!((full.dropped, full.keys), (0, 1_000));
+    let mut others = 0;
+    while store.stats().entries > 0 {
+        assert_eq!(store.stats().dropped, 0, "{:?}", store.stats());
+        assert!(take(&store, &plain, &format!("ip:{others}")));
+        others += 1;
+        if others % 10 == 0 {
+            store.sweep(0);
+        }
+    }
+    let stats = store.stats();
+    assert!(stats.dropped_entries > 0 && others > 10_000, "{stats:?} after {others}");
+    assert!(
+        (0..1_000).all(|i| store.peek_now(&list, &format!("ip:{i}")).used == 40),
+        "all are still counted"
+    );
+}
+
+#[test]
+fn where_all_are_at_their_limit_the_first_to_be_free_goes() {
+    let policy = policy("p", SingleCounter, &[(1, MINUTE)]);
+    let (clock, store) = store_of_bytes(1 << 20);
+    let mut total: usize = 0;
+    while store.stats().dropped == 0 {
+        total += 1;
+        assert!(take(&store, &policy, &format!("ip:{total}")));
+        clock.advance(1_000);
+    }
+    let first = total;
+    for _ in 0..first {
+        total += 1;
+        assert!(take(&store, &policy, &format!("ip:{total}")));
+        assert!(!take(&store, &policy, &format!("ip:{total}")), "the newcomer is limited, too");
+        clock.advance(1_000);
+    }
+    let is_held = |i: &usize| store.peek_now(&policy, &format!("ip:{i}")).used == 1;
+    let (old, new) = ((1..=first).filter(is_held).count(), (first + 1..=total).filter(is_held).count());
+    let dropped = total - old - new;
+    assert_eq!(dropped as u64, store.stats().dropped);
+    // One of eight candidates goes each time.
+    assert!(
+        dropped > first / 2 && (first - old) * 100 > dropped * 90,
+        "{dropped}: of {first} {old} are left, {new}"
+    );
+}
+
+#[test]
+fn a_log_that_would_take_more_than_its_share_of_the_budget_has_a_lower_limit() {
+    const LOWERED: u64 = (1 << 20) / 8 / 8;
+    let policy = policy("p", SlidingLog, &[(1_000_000, MINUTE)]);
+    let (_, store) = store_of_bytes(1 << 20);
+    let check = || Check { policy: &policy, identifier: "ip:1".into(), cost: 64, detail: Detail::None };
+    let admitted = (0..1_000).filter(|_| store.decide_now(&[check()]).admitted).count() as u64;
+    assert_eq!(admitted * 64, LOWERED);
+    let decision = store.decide_now(&[check()]);
+    assert_eq!((decision.verdicts[0].limit, decision.verdicts[0].remaining), (LOWERED, 0));
+    assert_eq!(decision.verdicts[0].retry_after, Some(60_000_000));
+    assert_eq!(store.peek_now(&policy, "ip:1").verdict.limit, LOWERED);
+    assert!(store.stats().bytes <= 1 << 20);
+}
