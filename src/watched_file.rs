@@ -1,18 +1,22 @@
 //! A file that is read again when it changes: of certificates, or of keys.
 
 use std::{
-    fs::{self, File, Metadata},
-    io::{self, Read},
+    fs::{self, Metadata},
+    io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
+
+use crate::file::{self, Attempt};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 4 << 20;
 /// A file modified within this time before it was read may be modified again without a change of its
 /// modification time.
 const MTIME_GRANULARITY: Duration = Duration::from_secs(2);
+/// How long a file may hold up those that are read again after it. What takes longer is asked for the next time.
+const HOLD_UP: Duration = Duration::from_millis(100);
 
 /// A file, and what was in it when it was last read.
 #[derive(Debug)]
@@ -21,16 +25,23 @@ pub struct WatchedFile {
     /// `None` if the file could not be read, or may have changed since without a trace.
     version: Option<FileVersion>,
     bytes: Vec<u8>,
+    /// Since when it is being read again.
+    attempt: Option<(Instant, Attempt<io::Result<Option<Contents>>>)>,
 }
+
+/// What is in a file, and its version unless it may still change without a trace.
+type Contents = (Option<FileVersion>, Vec<u8>);
 
 impl WatchedFile {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// It can't be read, or is larger than 4 MiB.
+    /// It can't be read within [`file::READ_LIMIT`], is no file, or is larger than 4 MiB.
     pub fn open(path: PathBuf) -> io::Result<Self> {
-        let (version, bytes) = read(&path)?;
-        Ok(Self { path, version, bytes })
+        let owned = path.clone();
+        let read = Attempt::start(move || read(&owned))?.wait(file::READ_LIMIT);
+        let (version, bytes) = read.unwrap_or_else(|| Err(file::too_slow()))?;
+        Ok(Self { path, version, bytes, attempt: None })
     }
 
     /// Where it is.
@@ -43,17 +54,26 @@ impl WatchedFile {
         &self.bytes
     }
 
-    /// Reads the file again if it may have changed. Returns whether its bytes have. Blocks: not for a worker's thread.
+    /// Reads the file again if it may have changed. Returns whether its bytes have. Blocks for a moment, even where the disk
+    /// does not answer: not for a worker's thread.
     ///
     /// # Errors
-    /// It can't be read, or is larger than 4 MiB. The bytes stay as they were.
+    /// It can't be read, is no file, is larger than 4 MiB, or reading it takes longer than [`file::READ_LIMIT`]. The bytes
+    /// stay as they were.
     pub fn refresh(&mut self) -> io::Result<bool> {
-        let version = fs::metadata(&self.path).map(|metadata| FileVersion::from_metadata(&metadata));
-        if version.is_ok_and(|version| self.version == Some(version)) {
-            return Ok(false);
-        }
-        self.version = None;
-        let (version, bytes) = read(&self.path)?;
+        let (since, attempt) = match self.attempt.take() {
+            Some(attempt) => attempt,
+            None => {
+                let (path, version) = (self.path.clone(), self.version);
+                (Instant::now(), Attempt::start(move || read_if_changed(&path, version))?)
+            }
+        };
+        let Some(read) = attempt.wait(if since.elapsed() < HOLD_UP { HOLD_UP } else { Duration::ZERO })
+        else {
+            self.attempt = Some((since, attempt));
+            return if since.elapsed() < file::READ_LIMIT { Ok(false) } else { Err(file::too_slow()) };
+        };
+        let Some((version, bytes)) = read.inspect_err(|_| self.version = None)? else { return Ok(false) };
         self.version = version;
         let has_changed = bytes != self.bytes;
         self.bytes = bytes;
@@ -83,15 +103,18 @@ impl FileVersion {
     }
 }
 
-/// The bytes of the file, and its version unless it may still change without a trace.
-fn read(path: &Path) -> io::Result<(Option<FileVersion>, Vec<u8>)> {
-    let file = File::open(path)?;
-    let metadata = file.metadata()?;
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4MiB"));
+/// `None`: it has this version still.
+fn read_if_changed(path: &Path, known: Option<FileVersion>) -> io::Result<Option<Contents>> {
+    let version = fs::metadata(path).map(|metadata| FileVersion::from_metadata(&metadata));
+    if version.is_ok_and(|version| known == Some(version)) {
+        return Ok(None);
     }
+    read(path).map(Some)
+}
+
+fn read(path: &Path) -> io::Result<Contents> {
+    let (file, metadata) = file::open_file(path)?;
+    let bytes = file::read_to_end(file, MAX_FILE)?;
     let age = metadata.modified().map(|written| SystemTime::now().duration_since(written));
     let is_settled = matches!(age, Ok(Ok(age)) if age > MTIME_GRANULARITY);
     Ok((is_settled.then(|| FileVersion::from_metadata(&metadata)), bytes))

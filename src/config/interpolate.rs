@@ -1,6 +1,8 @@
 //! `${NAME}`, `${NAME:-fallback}` and `${file:PATH}` in values.
 
-use std::{fs::File, io, io::Read, path::Path};
+use std::{cell::Cell, io, path::Path};
+
+use crate::file;
 
 /// The largest file that `${file:…}` inserts, in bytes.
 const MAX_INSERTED_BYTES: u64 = 64 << 10;
@@ -35,21 +37,42 @@ impl Lookup for SystemLookup {
     }
 
     fn read_text(&self, path: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        File::open(path)?.take(MAX_INSERTED_BYTES + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > MAX_INSERTED_BYTES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 64KiB"));
-        }
-        Ok(text)
+        let bytes = file::read(path, MAX_INSERTED_BYTES)?;
+        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
     }
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(path)?.take(MAX_NAMED_BYTES + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MAX_NAMED_BYTES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4MiB"));
+        file::read_file(path, MAX_NAMED_BYTES)
+    }
+}
+
+/// As [`SystemLookup`], until reading a file takes too long: then no other is read. They may be on the same disk, and each
+/// would take as long.
+#[derive(Debug, Default)]
+pub(super) struct ImpatientLookup {
+    is_over: Cell<bool>,
+}
+
+impl ImpatientLookup {
+    fn unless_over<T>(&self, read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if self.is_over.get() {
+            return Err(io::Error::other("reading another file takes too long"));
         }
-        Ok(bytes)
+        read().inspect_err(|error| self.is_over.set(error.kind() == io::ErrorKind::TimedOut))
+    }
+}
+
+impl Lookup for ImpatientLookup {
+    fn variable(&self, name: &str) -> Option<String> {
+        SystemLookup.variable(name)
+    }
+
+    fn read_text(&self, path: &Path) -> io::Result<String> {
+        self.unless_over(|| SystemLookup.read_text(path))
+    }
+
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.unless_over(|| SystemLookup.read_bytes(path))
     }
 }
 

@@ -1,19 +1,18 @@
 //! Loads a configuration from a file or from text.
 
-use std::{
-    fs::File,
-    io::{self, Read},
-    path::Path,
-};
+use std::{io, path::Path};
 
 use super::{
-    Config, Errors, Location, Lookup, Problem, SystemLookup, Warnings, model::ConfigSource,
+    Config, Errors, Location, Lookup, Problem, Warnings, interpolate::ImpatientLookup, model::ConfigSource,
     reader::ReadContext, redact::redact_config, section, yaml,
 };
+use crate::file;
 
 /// The largest configuration that is read, in bytes. Real ones are far smaller, and a wrong path (a log, a device)
 /// is noticed before it fills the memory.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+/// The names of what a command reads that has no other input. Somebody may type it, or make it by a slow command.
+const STDIN: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
 
 /// What a configuration is read for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,10 +40,10 @@ pub fn load(path: &Path) -> Result<Config, Errors> {
 /// As [`load`].
 pub fn load_with_warnings(path: &Path, purpose: Purpose) -> Result<(Config, Warnings), Errors> {
     let name = path.display().to_string();
-    let text = read(path).map_err(|error| {
+    let text = read(path, purpose).map_err(|error| {
         Errors::new(&name, "", vec![Problem::of_file(format!("cannot be read: {error}"))])
     })?;
-    parse_for(&name, &text, &SystemLookup, purpose)
+    parse_for(&name, &text, &ImpatientLookup::default(), purpose)
 }
 
 /// Reads a configuration from `text`; `file_name` is what errors call it.
@@ -98,12 +97,12 @@ fn parse_for(
     }
 }
 
-fn read(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 4MiB"));
-    }
+fn read(path: &Path, purpose: Purpose) -> io::Result<String> {
+    let is_stdin = STDIN.iter().any(|name| path == Path::new(name));
+    let bytes = match is_stdin && purpose != Purpose::Reload {
+        true => file::read_patiently(path, MAX_FILE_BYTES)?,
+        false => file::read(path, MAX_FILE_BYTES)?,
+    };
     String::from_utf8(bytes).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
         io::Error::new(io::ErrorKind::InvalidData, format!("byte {offset} is not UTF-8"))
@@ -128,6 +127,7 @@ mod tests {
         assert!(load(&path).unwrap_err().to_string().ends_with("byte 9 is not UTF-8\n"));
         std::fs::write(&path, vec![b' '; MAX_FILE_BYTES as usize + 1]).unwrap();
         assert!(load(&path).unwrap_err().to_string().ends_with("it is longer than 4MiB\n"));
-        assert!(load(directory.path()).unwrap_err().to_string().contains("cannot be read"));
+        let error = load(directory.path()).unwrap_err().to_string();
+        assert!(error.ends_with("cannot be read: it is a directory, not a file\n"), "{error}");
     }
 }

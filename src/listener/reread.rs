@@ -68,11 +68,6 @@ impl<T, const N: usize> Reread<T, N> {
         self.digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether both were made of the same bytes.
-    pub(super) fn has_same_bytes(&self, other: &Self) -> bool {
-        self.digest == other.digest
-    }
-
     /// Reads the files that have changed. Returns whether the value is another. If nothing can be made of them, the value
     /// stays, and the error is logged once it has lasted.
     pub(super) fn refresh(&mut self, make: impl FnOnce(&[WatchedFile; N]) -> Result<T, TlsError>) -> bool {

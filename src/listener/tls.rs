@@ -59,6 +59,8 @@ pub(super) struct CurrentTls {
     pub(super) config: Arc<ServerConfig>,
     pub(super) certificates: Arc<Certificates>,
     tickets: Arc<Tickets>,
+    /// A hash of the authorities of clients' certificates.
+    client_ca: Option<String>,
 }
 
 /// What is made of the files. One that is wrong delays no other.
@@ -81,25 +83,22 @@ impl TlsContext {
     /// A file can't be read, or what is in it can't be used.
     pub fn new(settings: model::Tls, before: Option<&Self>) -> Result<Self, TlsError> {
         let files = TlsFiles::open(&settings)?;
-        let tickets = match before {
-            Some(before) if before.asks_clients_as(&settings, &files) => {
-                Arc::clone(&before.current.read().tickets)
-            }
-            _ => new_tickets()?,
+        let tickets = match before.and_then(|before| before.tickets_for(&settings, &files)) {
+            Some(tickets) => tickets,
+            None => new_tickets()?,
         };
         let current = RwLock::new(Arc::new(CurrentTls::new(&settings, &files, tickets)?));
         let facts = Mutex::new(files.facts(&settings));
         Ok(Self { settings, files: Mutex::new(files), current, facts })
     }
 
-    /// Whether clients of both are asked for the same certificates. Those of one may then resume sessions with the other.
-    fn asks_clients_as(&self, settings: &model::Tls, files: &TlsFiles) -> bool {
-        self.settings.client_auth == settings.client_auth
-            && match (&self.files.lock().client_ca, &files.client_ca) {
-                (None, None) => true,
-                (Some(one), Some(other)) => one.has_same_bytes(other),
-                _ => false,
-            }
+    /// The tickets, if clients of both are asked for the same certificates. Those of one may then resume sessions with the
+    /// other.
+    fn tickets_for(&self, settings: &model::Tls, files: &TlsFiles) -> Option<Arc<Tickets>> {
+        let current = self.current();
+        let is_same = self.settings.client_auth == settings.client_auth
+            && current.client_ca == files.client_ca_digest();
+        is_same.then(|| Arc::clone(&current.tickets))
     }
 
     /// What is configured.
@@ -119,21 +118,21 @@ impl TlsContext {
 
     /// The keys of its sessions, for a new process. `listener`: the listener that it is of.
     pub fn session_keys(&self, listener: &Listener) -> SessionKeys {
+        let current = self.current();
         SessionKeys {
             listener: listener_name(listener),
-            client_ca: self.files.lock().client_ca.as_ref().map(Reread::digest),
-            keys: self.current.read().tickets.export(),
+            client_ca: current.client_ca.clone(),
+            keys: current.tickets.export(),
         }
     }
 
     /// Goes on with the sessions that an old process has begun on `listener`, unless it asked clients for other
     /// certificates.
     pub fn continue_sessions(&self, listener: &Listener, sessions: &[SessionKeys]) {
-        let client_ca = self.files.lock().client_ca.as_ref().map(Reread::digest);
-        let name = listener_name(listener);
-        let same = |of: &&SessionKeys| of.listener == name && of.client_ca == client_ca;
+        let (name, current) = (listener_name(listener), self.current());
+        let same = |of: &&SessionKeys| of.listener == name && of.client_ca == current.client_ca;
         if let Some(SessionKeys { keys, .. }) = sessions.iter().find(same) {
-            self.current.read().tickets.import(keys);
+            current.tickets.import(keys);
         }
     }
 
@@ -199,6 +198,10 @@ impl TlsFiles {
         let client_ca = settings.client_auth.as_ref();
         let client_ca = client_ca.map(|client| Reread::new([reread::open(&client.ca)?], verifier));
         Ok(Self { certificates, client_ca: client_ca.transpose()?, pending: Changed::default() })
+    }
+
+    fn client_ca_digest(&self) -> Option<String> {
+        self.client_ca.as_ref().map(Reread::digest)
     }
 
     /// Reads those that have changed.
@@ -278,7 +281,7 @@ impl CurrentTls {
         config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = Arc::clone(&tickets) as Arc<_>;
-        Ok(Self { config: Arc::new(config), certificates, tickets })
+        Ok(Self { config: Arc::new(config), certificates, tickets, client_ca: files.client_ca_digest() })
     }
 }
 

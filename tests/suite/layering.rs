@@ -11,7 +11,7 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. Whoever may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 25] = [
+const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("main", &["cli"]),
     ("cli", &["app", "admin", "abuse", "memory", "config", "config::model", "telemetry"]),
     // The composition root knows everything below it, and nobody but the commands knows it.
@@ -43,7 +43,8 @@ const MAY_KNOW: [(&str, &[&str]); 25] = [
     ("identity", &["identity::keys", "tls", "watched_file", "config::model", "telemetry"]),
     // Pure: the bytes of a file in, certificates and keys out.
     ("tls", &["config::model"]),
-    ("watched_file", &[]),
+    ("file", &[]),
+    ("watched_file", &["file"]),
     // Pure: the bytes of a file in, keys out.
     ("identity::keys", &["config::model"]),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
@@ -55,15 +56,15 @@ const MAY_KNOW: [(&str, &[&str]); 25] = [
     // A store serves the traits that others own; they never know it, nor it what else instances tell each other.
     ("store", &["store::memory", "store::redis"]),
     ("store::memory", &["limit", "memory::heap"]),
-    ("store::redis", &["limit", "config::model", "telemetry"]),
+    ("store::redis", &["file", "limit", "config::model", "telemetry"]),
     ("peers", &["peers::bans::change_log", "store::redis", "abuse", "limit", "config::model", "telemetry"]),
     // Pure: versions and times in, what to do out.
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "memory::heap", "config::model", "telemetry"]),
     // What a file of keys holds it asks those who will verify by it.
-    ("config", &["config::model", "identity::keys", "tls", "memory"]),
+    ("config", &["file", "config::model", "identity::keys", "tls", "memory"]),
     ("config::model", &[]),
-    ("telemetry", &["tls", "memory", "config::model"]),
+    ("telemetry", &["file", "tls", "memory", "config::model"]),
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
@@ -81,7 +82,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ("x509_cert", &["tls"]),
     ("listenfd", &["listener"]),
     ("command_fds", &["cli"]),
-    ("nix", &["cli", "listener"]),
+    ("nix", &["cli", "listener", "file"]),
     ("sd_notify", &["cli"]),
     ("hyper", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),
     ("hyper_util", &["listener", "proxy", "upstream", "admin", "cli", "telemetry::traces"]),

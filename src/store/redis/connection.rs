@@ -1,6 +1,6 @@
 //! Connections to one Redis server, for a pool.
 
-use std::{cell::Cell, fmt, fs, io, path::Path, time::Duration};
+use std::{cell::Cell, fmt, io, path::Path, time::Duration};
 
 use bb8_redis::{
     RedisConnectionManager,
@@ -15,10 +15,15 @@ use bb8_redis::{
 use tokio::time::{Instant, timeout};
 
 use super::failure;
-use crate::config::model::{self, Secret};
+use crate::{
+    config::model::{self, Secret},
+    file,
+};
 
 /// For a new connection, from its first packet to the end of the greeting: the crate's own.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// The largest file of a certificate or a key, in bytes.
+const MAX_TLS_FILE: u64 = 4 << 20;
 /// A connection that has been idle for so long is tested before it is used.
 const TEST_AFTER: Duration = Duration::from_secs(1);
 
@@ -199,7 +204,8 @@ impl fmt::Display for Address {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ServerError> {
-    fs::read(path).map_err(|error| ServerError::File { path: path.display().to_string(), error })
+    file::read_file(path, MAX_TLS_FILE)
+        .map_err(|error| ServerError::File { path: path.display().to_string(), error })
 }
 
 /// A connection of a pool, or why there is none: a pool does not tell waiting tasks that a connection could not be made.

@@ -1,7 +1,7 @@
 //! The thread that does the I/O.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::File,
     io::{self, Write},
     path::{Path, PathBuf},
     sync::{
@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::telemetry::metrics::Metrics;
+use crate::{file, telemetry::metrics::Metrics};
 
 /// Between two messages about write errors: a full disk stays full for a while.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ pub(super) enum Sink {
 
 impl Sink {
     pub(super) fn file(path: &Path) -> io::Result<Self> {
-        Ok(Self::File { path: path.to_owned(), file: append(path)? })
+        Ok(Self::File { path: path.to_owned(), file: file::append(path)? })
     }
 
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
@@ -47,10 +47,6 @@ impl Sink {
             Self::Stream(stream) => stream.write_all(text).and_then(|()| stream.flush()),
         }
     }
-}
-
-fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
 }
 
 /// Writes what workers hand over, in the order in which it comes.
@@ -100,7 +96,7 @@ impl Writer {
             return;
         }
         if let Sink::File { path, file } = &mut self.sink {
-            match append(path) {
+            match file::append(path) {
                 Ok(new) => *file = new,
                 Err(error) => {
                     tracing::error!(%error, path = %path.display(), "can't reopen the access log");
