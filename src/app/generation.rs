@@ -19,6 +19,7 @@ use crate::{
 };
 
 /// One configuration, ready to serve requests.
+#[derive(Clone)]
 pub(super) struct Generation {
     pub(super) config: Arc<Config>,
     pub(super) rules: Arc<Rules>,

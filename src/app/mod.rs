@@ -11,5 +11,5 @@ mod workers;
 
 pub use crate::listener::{HANDOVER_VARIABLE, InheritedSockets, ListeningSockets, SessionKeys};
 pub use launch::{StartError, start};
-pub use reload::Loaded;
+pub use reload::{Loaded, PreparationOutcome, PreparingReload};
 pub use running::App;

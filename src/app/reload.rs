@@ -1,11 +1,12 @@
 //! Replaces the configuration in force while requests are served.
 //!
-//! Everything that can fail is done before anything is changed, so an invalid configuration never replaces a valid one.
+//! Everything that can fail is done before anything is changed, so an invalid configuration never replaces a valid one. It is
+//! done on a thread of its own, since a disk that does not answer may be asked for files: see [`PreparingReload`].
 //! Then each part gets the new configuration in turn. Running requests keep the one they began with.
 
-use std::sync::Arc;
+use std::{sync::Arc, thread};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
     App,
@@ -60,19 +61,39 @@ impl App {
         self.reload_requests.take()
     }
 
-    /// Applies the configuration that was `loaded` for `by`, its name in the audit log. If it is invalid, the one in force
+    /// Has `load` read a configuration, and prepares what it needs.
+    pub fn prepare_reload(&self, load: impl FnOnce() -> Loaded + Send + 'static) -> PreparingReload {
+        let Reloader { ids, generation, has_access_log, .. } = &self.reloader;
+        let (ids, generation, has_access_log) = (ids.clone(), generation.clone(), *has_access_log);
+        let (done, prepared) = oneshot::channel();
+        let prepare = move || {
+            let prepared = load().and_then(|(config, warnings)| {
+                PreparedReload::new(&config, warnings, ids, &generation, has_access_log)
+            });
+            // It was given up, or the process ends.
+            let _gone = done.send(prepared);
+        };
+        // Where it can't be spawned, the channel is broken.
+        let _thread = thread::Builder::new().name("reload".into()).spawn(prepare);
+        PreparingReload(prepared)
+    }
+
+    /// Applies what was `prepared` for `by`, its name in the audit log. If the configuration is invalid, the one in force
     /// stays, and the errors are returned. Completes when new requests use it. Running requests and client connections
     /// are not interrupted.
     ///
     /// # Errors
     /// All errors of the configuration.
-    pub async fn reload(&mut self, loaded: Loaded, by: &str) -> Result<Reloaded, Vec<ConfigurationError>> {
+    pub async fn reload(
+        &mut self,
+        prepared: PreparationOutcome,
+        by: &str,
+    ) -> Result<Reloaded, Vec<ConfigurationError>> {
         let Self { reloader, workers, .. } = self;
         let now = reloader.shared.clock.now();
-        let prepared = loaded.and_then(|(config, warnings)| Ok((reloader.prepare(&config)?, warnings)));
-        let reloaded = match prepared {
-            Ok((prepared, warnings)) => {
-                let reloaded = reloader.swap(prepared, warnings, now, workers).await;
+        let reloaded = match prepared.0 {
+            Ok(prepared) => {
+                let reloaded = reloader.swap(prepared, now, workers).await;
                 reloader.announce(&reloaded, by);
                 Ok(reloaded)
             }
@@ -84,31 +105,52 @@ impl App {
     }
 }
 
+/// A configuration that is being read, on a thread of its own. Dropped, it is given up.
+pub struct PreparingReload(oneshot::Receiver<Result<PreparedReload, Vec<ConfigurationError>>>);
+
+/// A configuration that was read: what it needs, or its errors.
+pub struct PreparationOutcome(Result<PreparedReload, Vec<ConfigurationError>>);
+
+impl PreparingReload {
+    /// Completes when [`App::reload`] can go on.
+    pub async fn outcome(&mut self) -> PreparationOutcome {
+        let crashed = |_| {
+            Err(vec![ConfigurationError::of_all("there is no thread to read it on, or it crashed".into())])
+        };
+        PreparationOutcome((&mut self.0).await.unwrap_or_else(crashed))
+    }
+}
+
 /// A new configuration that is ready, and not yet in force.
 struct PreparedReload {
+    ids: PolicyIds,
     generation: Generation,
     changed: Vec<String>,
     needs_restart: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl PreparedReload {
+    /// `before`: the generation in force.
+    fn new(
+        config: &Config,
+        warnings: Vec<String>,
+        mut ids: PolicyIds,
+        before: &Generation,
+        has_access_log: bool,
+    ) -> Result<Self, Vec<ConfigurationError>> {
+        let Difference { in_force, changed, needs_restart } =
+            Difference::between(&before.config, config, has_access_log);
+        let policies = ids.policies(in_force.policies.iter().map(Arc::as_ref));
+        let generation = Generation::new(in_force, policies.into(), Some(before));
+        let generation = generation.map_err(|error| vec![ConfigurationError::of_all(error.to_string())])?;
+        Ok(Self { ids, generation, changed, needs_restart, warnings })
+    }
 }
 
 impl Reloader {
-    fn prepare(&mut self, config: &Config) -> Result<PreparedReload, Vec<ConfigurationError>> {
-        let Difference { in_force, changed, needs_restart } =
-            Difference::between(&self.generation.config, config, self.has_access_log);
-        let policies = self.ids.policies(in_force.policies.iter().map(Arc::as_ref));
-        let generation = Generation::new(in_force, policies.into(), Some(&self.generation));
-        let generation = generation.map_err(|error| vec![ConfigurationError::of_all(error.to_string())])?;
-        Ok(PreparedReload { generation, changed, needs_restart })
-    }
-
-    async fn swap(
-        &mut self,
-        prepared: PreparedReload,
-        warnings: Vec<String>,
-        now: i64,
-        workers: &Workers,
-    ) -> Reloaded {
-        let PreparedReload { generation, changed, needs_restart } = prepared;
+    async fn swap(&mut self, prepared: PreparedReload, now: i64, workers: &Workers) -> Reloaded {
+        let PreparedReload { ids, generation, changed, needs_restart, warnings } = prepared;
         let config = &generation.config;
         let policies: &[Policy] = generation.rules.policies();
 
@@ -136,7 +178,7 @@ impl Reloader {
                 store.instances.invalidate();
             }
         }
-        self.generation = generation;
+        (self.ids, self.generation) = (ids, generation);
 
         let configuration = Configuration { hash, decides, loaded: rfc3339(now), last_reload: None };
         Reloaded { configuration, changed, needs_restart, warnings }

@@ -5,23 +5,26 @@ use std::{
     io,
     path::{Path, PathBuf},
     process::ExitCode,
+    thread,
     time::{Duration, Instant},
 };
 
 use futures_util::FutureExt;
 use tokio::{
+    runtime::{self, Runtime},
     signal::unix::{Signal, SignalKind, signal},
-    sync::mpsc::Receiver,
+    sync::{mpsc::Receiver, oneshot},
+    time::timeout,
 };
 
 use super::{
     handover::{Handover, HandoverError, NewProcess, OldProcess, Succession},
-    report_config_errors,
+    print_error, report_config_errors,
     service_manager::ServiceManager,
 };
 use crate::{
     admin::{ReloadRequest, dto::ConfigurationError},
-    app::{self, App, InheritedSockets, Loaded, StartError},
+    app::{self, App, InheritedSockets, Loaded, PreparationOutcome, PreparingReload, StartError},
     config::{self, Config, Purpose},
     telemetry::log,
 };
@@ -29,6 +32,9 @@ use crate::{
 /// How long idle connections stay open after a handover: a client that uses one of them again learns from the response
 /// that it closes, and loses no request. Closing them at once would cross with requests that are on their way.
 const IDLE_AFTER_HANDOVER: Duration = Duration::from_secs(5);
+
+/// How much longer the start may take when a signal is to end the process.
+const NEARLY_STARTED: Duration = Duration::from_millis(500);
 
 /// Arguments of `tollgate run`.
 #[derive(Debug, clap::Args)]
@@ -42,13 +48,27 @@ pub(super) fn run(args: &Args) -> ExitCode {
     // Before anything is opened.
     let mut inherited = InheritedSockets::from_environment();
     let succession = Succession::of_this_process(OldProcess::new(inherited.take_old_process()));
-    let (config, warnings) = match load(&args.config, Purpose::Start) {
-        Ok(loaded) => loaded,
-        Err(errors) => {
+    let mut process = match Process::new() {
+        Ok(process) => process,
+        Err(error) => {
+            print_error(format_args!("tollgate: {error}\n"));
+            return succession.fail(error);
+        }
+    };
+    // The same file, wherever the process may be by then.
+    let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
+    let named = args.config.clone();
+    let (config, warnings) = match process.unless_ended(move || load(&named, Purpose::Start)) {
+        Ok(Ok(loaded)) => loaded,
+        Ok(Err(errors)) => {
             let errors_of = to_configuration_errors(&errors);
             let first = errors_of.first().map_or("", ConfigurationError::summary);
             succession.old_process.failed(format_args!("its configuration is invalid: {first}"));
             return report_config_errors(&errors);
+        }
+        Err(interruption) => {
+            print_error(format_args!("tollgate: {interruption}\n"));
+            return interruption.exit_code();
         }
     };
     let _messages = log::init(config.log);
@@ -56,11 +76,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
         tracing::warn!("{warning}");
     }
     let sessions = succession.old_process.sessions();
-    // The same file, wherever the process may be by then.
-    let path = std::path::absolute(&args.config).unwrap_or_else(|_| args.config.clone());
-    let start = || app::start(config, warnings, inherited, &sessions);
-    let load = || load(&path, Purpose::Reload).map_err(|errors| to_configuration_errors(&errors));
-    serve_until_signal(start, load, succession)
+    let start = move || app::start(config, warnings, inherited, &sessions);
+    let load = move || load(&path, Purpose::Reload).map_err(|errors| to_configuration_errors(&errors));
+    process.serve_until_signal(start, load, succession)
 }
 
 /// The configuration and its warnings.
@@ -79,31 +97,92 @@ pub(super) fn to_configuration_errors(errors: &config::Errors) -> Vec<Configurat
     errors.each().map(to_dto).collect()
 }
 
-/// Serves with the app that `start` returns until SIGTERM or SIGINT, finishes what runs, and ends. A second signal
-/// ends at once. Signals are watched before the start: one that comes as soon as clients are let in
-/// does not break them off. `load` reads the configuration again, whenever that is asked for.
-pub(super) fn serve_until_signal(
-    start: impl FnOnce() -> Result<App, StartError>,
-    load: impl Fn() -> Loaded,
-    succession: Succession,
-) -> ExitCode {
-    let prepared = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+/// A process that serves: the runtime of its main thread, and the signals that it is sent, from its beginning on. One that
+/// comes as soon as clients are let in does not break them off.
+pub(super) struct Process {
+    runtime: Runtime,
+    signals: Signals,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+enum Interruption {
+    #[error("{0}: ended before clients were served")]
+    Signal(&'static str),
+    #[error("can't start a thread: {0}")]
+    Thread(#[from] io::Error),
+    #[error("the start crashed")]
+    Crash,
+}
+
+impl Interruption {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Signal(_) => ExitCode::SUCCESS,
+            Self::Thread(_) | Self::Crash => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl Process {
+    /// Watches for signals from now on.
+    ///
+    /// # Errors
+    /// The system has no room for it.
+    pub(super) fn new() -> io::Result<Self> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let signals = runtime.block_on(async { Signals::listen() })?;
-        Ok((runtime, signals))
-    });
-    match prepared.map_err(|error| format!("can't wait for signals: {error}")) {
-        Ok((runtime, signals)) => match start() {
-            Ok(app) => runtime.block_on(serve(app, signals, load, succession)),
-            Err(error) => succession.fail(error),
-        },
-        Err(error) => succession.fail(error),
+        Ok(Self { runtime, signals })
+    }
+
+    /// Does `work` on a thread of its own, since a disk that does not answer may be asked for files: a signal that ends the
+    /// process ends this.
+    fn unless_ended<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Interruption> {
+        let (done, mut result) = oneshot::channel();
+        thread::Builder::new().name("start".into()).spawn(move || drop(done.send(work())))?;
+        self.runtime.block_on(async {
+            let signal = tokio::select! {
+                biased;
+                value = &mut result => return value.map_err(|_| Interruption::Crash),
+                name = self.signals.end.recv() => name,
+            };
+            // Clients may be served already: then they are not broken off.
+            match timeout(NEARLY_STARTED, result).await {
+                Ok(value) => {
+                    self.signals.end.came = Some(signal);
+                    value.map_err(|_| Interruption::Crash)
+                }
+                Err(_) => Err(Interruption::Signal(signal)),
+            }
+        })
+    }
+
+    /// Serves with the app that `start` returns until SIGTERM or SIGINT, finishes what runs, and ends. A second signal
+    /// ends at once. `load` reads the configuration again, whenever that is asked for.
+    pub(super) fn serve_until_signal(
+        mut self,
+        start: impl FnOnce() -> Result<App, StartError> + Send + 'static,
+        load: impl Fn() -> Loaded + Clone + Send + 'static,
+        succession: Succession,
+    ) -> ExitCode {
+        match self.unless_ended(start) {
+            Ok(Ok(app)) => self.runtime.block_on(serve(app, self.signals, load, succession)),
+            Ok(Err(error)) => succession.fail(error),
+            Err(interruption) => {
+                tracing::info!("{interruption}");
+                interruption.exit_code()
+            }
+        }
     }
 }
 
 async fn serve(
     mut app: App,
     mut signals: Signals,
-    load: impl Fn() -> Loaded,
+    load: impl Fn() -> Loaded + Clone + Send + 'static,
     succession: Succession,
 ) -> ExitCode {
     let mut reload_requests = app.reload_requests();
@@ -112,6 +191,7 @@ async fn serve(
     old_process.ready();
     manager.ready(&app);
     let mut handover: Option<Handover> = None;
+    let mut reload: Option<Reload> = None;
     let new_process = loop {
         tokio::select! {
             name = signals.end.recv() => {
@@ -120,17 +200,22 @@ async fn serve(
             }
             _ = signals.reopen.recv() => app.reopen_access_log(),
             // The new process has read its configuration already: reloads wait until it is clear who serves.
-            _ = signals.reload.recv(), if handover.is_none() => {
+            _ = signals.reload.recv(), if handover.is_none() && reload.is_none() => {
                 tracing::info!("SIGHUP: reloading the configuration");
                 manager.reloading();
-                // What is wrong with it is in the log.
-                let _outcome = app.reload(load(), "SIGHUP").await;
-                manager.ready(&app);
+                reload = Some(Reload { request: None, preparing: app.prepare_reload(load.clone()) });
             }
-            Some(request) = next(&mut reload_requests), if handover.is_none() => {
+            Some(request) = next(&mut reload_requests), if handover.is_none() && reload.is_none() => {
                 manager.reloading();
-                let outcome = app.reload(load(), request.by()).await;
-                request.answer(outcome);
+                reload = Some(Reload { request: Some(request), preparing: app.prepare_reload(load.clone()) });
+            }
+            prepared = prepared(&mut reload), if handover.is_none() => {
+                let request = reload.take().and_then(|reload| reload.request);
+                let outcome = app.reload(prepared, request.as_ref().map_or("SIGHUP", ReloadRequest::by)).await;
+                // What is wrong with it is in the log, too.
+                if let Some(request) = request {
+                    request.answer(outcome);
+                }
                 manager.ready(&app);
             }
             _ = signals.hand_over.recv() => match (&handover, &program) {
@@ -169,6 +254,9 @@ async fn serve(
     if let Some(handover) = handover {
         handover.abort().await;
     }
+    // An operator who waits for one learns that the process ends.
+    let has_given_up_reload = reload.take().is_some();
+    drop(reload_requests);
     match new_process {
         None => {
             app.drain();
@@ -180,7 +268,8 @@ async fn serve(
             manager.main_process(pid);
             app.leave_sockets();
             // What came too late for this process is for the new one.
-            new_process.take_over(signals.reload.recv().now_or_never().is_some()).await;
+            let reloads = has_given_up_reload || signals.reload.recv().now_or_never().is_some();
+            new_process.take_over(reloads).await;
             tracing::info!(pid, "a new process serves clients: finishing open requests");
             finish(app, signals, true).await
         }
@@ -239,6 +328,21 @@ async fn outcome(handover: &mut Option<Handover>) -> Result<NewProcess, Handover
     }
 }
 
+/// A reload whose configuration is being read.
+struct Reload {
+    /// Of the admin port. `None`: by SIGHUP.
+    request: Option<ReloadRequest>,
+    preparing: PreparingReload,
+}
+
+/// What has come of reading the configuration, if it is being read.
+async fn prepared(reload: &mut Option<Reload>) -> PreparationOutcome {
+    match reload {
+        Some(reload) => reload.preparing.outcome().await,
+        None => pending().await,
+    }
+}
+
 /// The next reload request of the admin port.
 async fn next(requests: &mut Option<Receiver<ReloadRequest>>) -> Option<ReloadRequest> {
     requests.as_mut()?.recv().await
@@ -255,6 +359,8 @@ struct Signals {
 struct EndSignals {
     terminate: Signal,
     interrupt: Signal,
+    /// The name of one that came, and was not obeyed yet.
+    came: Option<&'static str>,
 }
 
 impl Signals {
@@ -262,6 +368,7 @@ impl Signals {
         let end = EndSignals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            came: None,
         };
         Ok(Self {
             end,
@@ -275,6 +382,9 @@ impl Signals {
 impl EndSignals {
     /// The name of the next one.
     async fn recv(&mut self) -> &'static str {
+        if let Some(name) = self.came.take() {
+            return name;
+        }
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

@@ -14,7 +14,7 @@ pub struct PolicyId(pub u32);
 
 /// Assigns an ID to each name and shape, for the lifetime of the process: a policy that a new configuration keeps continues
 /// with its counts.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct PolicyIds(HashMap<(String, String), PolicyId>);
 
 impl PolicyIds {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     io::{self, Write, stdout},
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
@@ -23,7 +24,7 @@ use crate::{
         client::Options,
         handover::Succession,
         print_error, report_config_errors,
-        run::{serve_until_signal, to_configuration_errors},
+        run::{Process, to_configuration_errors},
     },
     config::{
         self, Lookup, SystemLookup,
@@ -122,14 +123,18 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
         }
         Ok((app, origin)) => {
             keep_sending(proxy(&app));
-            let start = || {
+            let process = match Process::new() {
+                Ok(process) => process,
+                Err(error) => return fail(error),
+            };
+            let start = move || {
                 // Ctrl-C is watched for by now. If nobody reads the line, nobody needs it.
                 let _unread = print_line(format_args!(
                     "The clients keep sending requests. Press Ctrl-C to end the demo."
                 ));
                 Ok(app)
             };
-            serve_until_signal(start, || reload(origin), Succession::none("it is a demo"))
+            process.serve_until_signal(start, move || reload(origin), Succession::none("it is a demo"))
         }
         Err(DemoError::Configuration(errors)) => report_config_errors(&errors),
         Err(DemoError::Start(error)) => {
@@ -139,11 +144,13 @@ pub(in crate::cli) fn run(args: &Args) -> ExitCode {
             ));
             ExitCode::FAILURE
         }
-        Err(DemoError::Io(error)) => {
-            print_error(format_args!("tollgate demo: {error}\n"));
-            ExitCode::FAILURE
-        }
+        Err(DemoError::Io(error)) => fail(error),
     }
+}
+
+fn fail(error: impl Display) -> ExitCode {
+    print_error(format_args!("tollgate demo: {error}\n"));
+    ExitCode::FAILURE
 }
 
 /// Why the tour ended early.
