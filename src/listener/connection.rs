@@ -103,11 +103,24 @@ where
                     }
                 }
             }
-            ready!(self.poll_deadline(cx));
+            let is_evicted = self.timer.is_evicted();
+            if !is_evicted {
+                ready!(self.poll_deadline(cx));
+            }
             match self.timer.phase() {
                 // The code that waits answers the client.
-                Phase::Upstream | Phase::RequestBody => self.timer.set_timed_out(),
-                _ if self.timer.deadline() > Instant::now() => self.park(),
+                phase @ (Phase::Upstream | Phase::RequestBody) => {
+                    if is_evicted || phase == Phase::RequestBody {
+                        self.timer.cut_off_client();
+                    }
+                    self.timer.set_timed_out();
+                }
+                _ if !is_evicted && self.timer.deadline() > Instant::now() => self.park(),
+                Phase::Client => {
+                    self.timer.cut_off_client();
+                    self.reset();
+                    return Poll::Ready(None);
+                }
                 phase => {
                     tracing::debug!(waiting = ?phase, "connection timed out");
                     if let ConnectionState::Parked { io, .. } = &mut self.state {
@@ -160,6 +173,14 @@ where
             // The beginning of the next request may have been read with the last one.
             io.unread(read_buf);
             self.state = ConnectionState::Parked { io, service };
+        }
+    }
+
+    /// Ends the connection amid a response. Closed in order, the kernel would keep what was written of it, for as long as
+    /// the client likes: megabytes of a client that does not read.
+    fn reset(&mut self) {
+        if let ConnectionState::Serving(http) = std::mem::replace(&mut self.state, ConnectionState::Ended) {
+            http.into_parts().io.into_inner().into_stream().into_socket().reset();
         }
     }
 

@@ -5,14 +5,17 @@ use std::{
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::stream::Stream;
-use crate::proxy::{Phase, PhaseTimer};
+use crate::{
+    config::model::{ClientLimits, MinRate},
+    proxy::{ClientWait, Phase, PhaseTimer, RateBudget},
+};
 
 /// A client's stream.
 #[derive(Debug)]
@@ -23,18 +26,24 @@ pub(super) struct ClientIo {
     head_timeout: Duration,
     /// Between two writes that get through.
     write_timeout: Duration,
+    min_rate: MinRate,
+    /// Made when a write blocks for the first time.
+    reader: Option<Box<SlowReader>>,
     /// Bytes that were read before and are to be read again.
     unread: Bytes,
 }
 
 impl ClientIo {
-    pub(super) fn new(
-        stream: Stream,
-        timer: Rc<PhaseTimer>,
-        head_timeout: Duration,
-        write_timeout: Duration,
-    ) -> Self {
-        Self { stream, timer, head_timeout, write_timeout, unread: Bytes::new() }
+    pub(super) fn new(stream: Stream, timer: Rc<PhaseTimer>, limits: &ClientLimits) -> Self {
+        Self {
+            stream,
+            timer,
+            head_timeout: limits.header_timeout,
+            write_timeout: limits.idle_timeout,
+            min_rate: limits.min_rate,
+            reader: None,
+            unread: Bytes::new(),
+        }
     }
 
     pub(super) fn into_stream(self) -> Stream {
@@ -64,12 +73,97 @@ impl ClientIo {
     }
 
     /// What TLS has buffered is written by a flush.
-    fn after_write<T>(&self, result: Poll<T>) -> Poll<T> {
-        self.timer.set_write_blocked(result.is_pending());
-        if result.is_ready() && self.timer.phase() == Phase::Client {
+    fn after_write<T>(&mut self, result: Poll<T>) -> Poll<T> {
+        let is_blocked = result.is_pending();
+        if is_blocked {
+            self.blocked();
+        } else if self.timer.is_write_blocked() {
+            self.unblocked();
+        }
+        self.timer.set_write_blocked(is_blocked);
+        if !is_blocked && self.timer.phase() == Phase::Client {
             self.timer.enter(Phase::Client, self.write_timeout);
         }
         result
+    }
+
+    /// The client has to read before more can be written.
+    fn blocked(&mut self) {
+        let now = self.timer.now();
+        if self.timer.take_new_response() || self.reader.is_none() {
+            let budget = RateBudget::new(self.min_rate, self.write_timeout);
+            let acknowledged = self.stream.acknowledged().unwrap_or(0);
+            self.reader = Some(Box::new(SlowReader::new(budget, acknowledged, now)));
+        }
+        let Some(reader) = &mut self.reader else { return };
+        if !self.timer.is_write_blocked() {
+            self.timer.client_wait_begins(ClientWait::Response);
+            reader.waits_since = now;
+            reader.progress = now;
+        }
+        if self.timer.phase() != Phase::Client {
+            // The upstream has nothing either.
+            return;
+        }
+        if now >= reader.deadline(self.write_timeout).0 {
+            reader.measure(self.stream.acknowledged().unwrap_or(0), now);
+        }
+        let (deadline, is_for_rate) = reader.deadline(self.write_timeout);
+        self.timer.set_deadline(deadline, is_for_rate);
+    }
+
+    /// The client has read.
+    fn unblocked(&mut self) {
+        self.timer.client_wait_ends(ClientWait::Response);
+        if let Some(reader) = &mut self.reader {
+            reader.waited(self.timer.now());
+        }
+    }
+}
+
+/// How a client takes a response whose writes block.
+///
+/// Writes alone do not tell: the kernel's buffer may hold megabytes, and takes no more until it has sent a third of them,
+/// which a client that is slow and yet fast enough may need an hour for. So the kernel is asked what the client has
+/// acknowledged; seldom, because only a client that seems to be too slow needs to be measured.
+#[derive(Debug)]
+struct SlowReader {
+    budget: RateBudget,
+    /// Bytes that the client had acknowledged when it was last measured.
+    acknowledged: u64,
+    /// Bytes that were written since: all that is known where the kernel does not tell.
+    written: u64,
+    /// Since when a write is blocked and the budget does not know of it.
+    waits_since: Instant,
+    /// When the client was last seen to read.
+    progress: Instant,
+}
+
+impl SlowReader {
+    fn new(budget: RateBudget, acknowledged: u64, now: Instant) -> Self {
+        Self { budget, acknowledged, written: 0, waits_since: now, progress: now }
+    }
+
+    /// When to measure, or else to give the client up; true: because of its rate.
+    fn deadline(&self, idle_timeout: Duration) -> (Instant, bool) {
+        let (idle, rate) = (self.progress + idle_timeout, self.waits_since + self.budget.left());
+        (idle.min(rate), rate < idle)
+    }
+
+    fn waited(&mut self, now: Instant) {
+        self.budget.spend(now.saturating_duration_since(self.waits_since));
+        self.waits_since = now;
+    }
+
+    fn measure(&mut self, acknowledged: u64, now: Instant) {
+        let taken = acknowledged.saturating_sub(self.acknowledged).max(self.written);
+        self.waited(now);
+        self.budget.earn(taken);
+        if taken > 0 {
+            self.progress = now;
+        }
+        self.acknowledged = acknowledged;
+        self.written = 0;
     }
 }
 
@@ -98,6 +192,9 @@ impl AsyncRead for ClientIo {
 impl AsyncWrite for ClientIo {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let result = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if let (Some(reader), Poll::Ready(Ok(written))) = (&mut self.reader, &result) {
+            reader.written += *written as u64;
+        }
         self.after_write(result)
     }
 

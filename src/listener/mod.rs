@@ -13,6 +13,7 @@ mod reread;
 mod run;
 mod socket;
 mod stream;
+mod tcp_info;
 mod tickets;
 mod tls;
 mod unix;

@@ -261,7 +261,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         let worker = self.current.worker();
         let limits = &worker.config().client_limits;
         let Opened { stream, unread, tls, .. } = opened;
-        let mut io = ClientIo::new(stream, Rc::clone(&timer), limits.header_timeout, limits.idle_timeout);
+        let mut io = ClientIo::new(stream, Rc::clone(&timer), limits);
         io.unread(unread);
         let client = ClientConnection::new(
             &worker,

@@ -5,6 +5,7 @@ use std::{
     mem::MaybeUninit,
     pin::Pin,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use tokio::{
 };
 use tokio_rustls::server::TlsStream;
 
+use super::tcp_info::bytes_acknowledged;
 use crate::telemetry::metrics::Handshake;
 
 /// A client's socket.
@@ -26,6 +28,22 @@ pub(super) enum Socket {
 }
 
 impl Socket {
+    /// Closes it with a RST, where it is not local: nothing that was written is kept.
+    pub(super) fn reset(self) {
+        if let Self::Tcp(stream) = self {
+            // Otherwise it is closed in order.
+            let _in_order = SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+    }
+
+    /// How many bytes of what was written the other end has acknowledged, if the kernel tells.
+    fn acknowledged(&self) -> Option<u64> {
+        match self {
+            Self::Tcp(stream) => bytes_acknowledged(stream),
+            Self::Unix(_) => None,
+        }
+    }
+
     /// Ready with true once there is something to read, and with false at the end.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let peeked = match self {
@@ -143,6 +161,14 @@ impl Stream {
                 }
                 socket.poll_readable(cx)
             }
+        }
+    }
+
+    /// How many bytes of what was written to its socket the other end has acknowledged, if the kernel tells.
+    pub(super) fn acknowledged(&self) -> Option<u64> {
+        match self {
+            Self::Plain(socket) => socket.acknowledged(),
+            Self::Tls(stream) => stream.get_ref().0.socket.acknowledged(),
         }
     }
 

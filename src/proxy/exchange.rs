@@ -23,7 +23,7 @@ use super::{
 };
 use crate::telemetry::{
     access_log::{Line, LogVerdict},
-    metrics::SourceLabel,
+    metrics::{CutOff, CutOffBody, SourceLabel},
     traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
 };
 
@@ -140,6 +140,10 @@ impl Exchange {
 
     /// Warns that the answer's body broke off.
     pub(super) fn warn_broken_body(&self, error: &ResponseBodyError) {
+        if self.client.timer().cut_off_reason().is_some() {
+            // The client's fault, of which there is a message of its own.
+            return;
+        }
         if let Some(held_back) = self.telemetry.upstream_warnings.pass(self.client.timer().now()) {
             let request_id = self.request_id.to_str().unwrap_or_default();
             tracing::warn!(request_id, held_back, "{error}");
@@ -169,7 +173,9 @@ impl Exchange {
         if self.client.timer().is_last_response() {
             head.headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        self.client.timer().enter(Phase::Client, self.telemetry.idle_timeout);
+        let timer = self.client.timer();
+        timer.begin_response();
+        timer.enter(Phase::Client, self.telemetry.idle_timeout);
         Response::from_parts(head, ResponseBody::new(body, self))
     }
 
@@ -258,6 +264,21 @@ impl Exchange {
         });
     }
 
+    /// Counts and logs that the client was too slow.
+    fn report_cut_off(&self, cut_off: CutOff) {
+        self.telemetry.metrics.thread().cut_offs().counter(cut_off).inc();
+        let CutOff { body, reason } = cut_off;
+        if let Some(held_back) = self.telemetry.cut_off_messages.pass(self.client.timer().now()) {
+            let request_id = self.request_id.to_str().unwrap_or_default();
+            let what = match body {
+                CutOffBody::Request => "sent its request body too slowly",
+                CutOffBody::Response => "read its response too slowly",
+            };
+            let (client, reason) = (self.address, reason.name());
+            tracing::info!(%client, request_id, reason, held_back, "client {what}, and was cut off");
+        }
+    }
+
     fn end_trace(&self, trace: Trace) {
         trace.end(&RequestEnd {
             time: self.telemetry.clock.at(Instant::now()),
@@ -285,6 +306,9 @@ impl Drop for Exchange {
         }
         if let Some(trace) = self.trace.take().filter(Trace::is_sampled) {
             self.end_trace(trace);
+        }
+        if let Some(cut_off) = timer.take_cut_off() {
+            self.report_cut_off(cut_off);
         }
         timer.enter(Phase::Request, self.telemetry.idle_timeout);
     }

@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use super::{
     client::ClientInfo,
     headers::has_other_coding,
-    phase_timer::{Phase, PhaseTimer},
+    phase_timer::PhaseTimer,
     reply::Reply,
     request_body::{BodyProgress, RequestBody},
     response_body::CheckedOutConnection,
@@ -20,13 +20,14 @@ use crate::{
         Throttle,
         metrics::{Outcome, WorkerMetrics},
     },
-    upstream::{self, ConnectError, SendError, UpstreamPool},
+    upstream::{self, ConnectError, SendError, UpstreamClient, UpstreamPool},
 };
 
 /// Forwards one request to its upstream.
 #[derive(Clone, Copy)]
 pub(super) struct Forwarder<'a> {
     upstream: &'a Rc<UpstreamPool<RequestBody>>,
+    client: &'a Rc<UpstreamClient>,
     /// The upstream's index.
     index: usize,
     timeouts: Timeouts,
@@ -66,9 +67,15 @@ enum ConnectFailure {
 
 impl<'a> Forwarder<'a> {
     /// Forwards to the upstream of `route`.
-    pub(super) fn new<S>(worker: &'a Worker<S>, client: &'a ClientInfo, route: &Route) -> Self {
+    pub(super) fn new<S>(
+        worker: &'a Worker<S>,
+        client: &'a ClientInfo,
+        upstream_client: &'a Rc<UpstreamClient>,
+        route: &Route,
+    ) -> Self {
         Self {
             upstream: &worker.upstreams[route.upstream],
+            client: upstream_client,
             index: route.upstream,
             timeouts: route.timeouts,
             timer: client.timer(),
@@ -96,7 +103,7 @@ impl<'a> Forwarder<'a> {
         let mut avoid = None;
         loop {
             let endpoint = self.upstream.pick(avoid, self.timer.now());
-            let pooled = if fresh { None } else { self.upstream.checkout(endpoint) };
+            let pooled = if fresh { None } else { self.upstream.checkout(endpoint, self.client) };
             let mut connection = match pooled {
                 Some(connection) => connection,
                 // Boxed: it is rare, and would make every request's future as large as itself.
@@ -140,14 +147,16 @@ impl<'a> Forwarder<'a> {
                     });
                 }
                 Ok(Err(failed)) => failed,
-                Err(_) if self.timer.phase() == Phase::RequestBody => return Err(Reply::slow_body()),
                 Err(_) => {
+                    if let Some(reason) = self.timer.cut_off_reason() {
+                        return Err(Reply::slow_body(reason));
+                    }
                     attempt.outcome = Outcome::Timeout;
                     return Err(Reply::gateway_timeout());
                 }
             };
             if progress.as_ref().is_some_and(|progress| progress.is_broken()) {
-                return Err(Reply::broken_body());
+                return Err(self.timer.cut_off_reason().map_or_else(Reply::broken_body, Reply::slow_body));
             }
             attempt.outcome = Outcome::Error;
             let SendError { error, unsent } = failed;
@@ -175,7 +184,7 @@ impl<'a> Forwarder<'a> {
     async fn connect(&self, endpoint: usize) -> Result<upstream::Connection<RequestBody>, ConnectFailure> {
         // The pool limits each of its two waits itself.
         let backstop = self.timeouts.connect.saturating_mul(3);
-        let connect = self.upstream.connect(endpoint, self.timeouts.connect);
+        let connect = self.upstream.connect(endpoint, self.client, self.timeouts.connect);
         let error = match self.timer.timeout(backstop, connect).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error,

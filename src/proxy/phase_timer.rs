@@ -8,9 +8,17 @@
 use std::{
     cell::{Cell, RefCell},
     future::poll_fn,
+    net::IpAddr,
     pin::pin,
+    rc::Rc,
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::{Duration, Instant},
+};
+
+use crate::{
+    telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
+    upstream::{ClientWait, SharedUpstream, UpstreamClient},
 };
 
 /// How far the deadline of [`PhaseTimer::delay`] lies behind its end, so that it never comes first.
@@ -57,6 +65,14 @@ pub struct PhaseTimer {
     body_unread: Cell<bool>,
     write_blocked: Cell<bool>,
     waker: RefCell<Option<Waker>>,
+    /// Whether the deadline is that of the minimum rate, and not that of the idle timeout.
+    is_rate_deadline: Cell<bool>,
+    /// A response has begun whose first blocked write is still to come.
+    new_response: Cell<bool>,
+    /// Why the request in flight is ended before its time.
+    cut_off: Cell<Option<CutOff>>,
+    /// The client as the upstream of the last request sees it.
+    upstream_client: RefCell<Option<Rc<UpstreamClient>>>,
 }
 
 impl PhaseTimer {
@@ -76,16 +92,37 @@ impl PhaseTimer {
             body_unread: Cell::new(false),
             write_blocked: Cell::new(false),
             waker: RefCell::new(None),
+            is_rate_deadline: Cell::new(false),
+            new_response: Cell::new(false),
+            cut_off: Cell::new(None),
+            upstream_client: RefCell::new(None),
         }
     }
 
     /// Begins `phase`, which may last for `limit`.
     pub fn enter(&self, phase: Phase, limit: Duration) {
+        if !self.polled.get() {
+            // The upstream's side of a request runs in a task of its own, and the connection may not have been polled
+            // for as long as the upstream took nothing.
+            self.now.set(Instant::now());
+        }
         self.phase.set(phase);
         self.since.set(self.now.get());
-        let deadline = self.now.get() + limit;
+        self.set_deadline(self.now.get() + limit, false);
+    }
+
+    /// Waits for the client's next bytes: until the idle timeout, or until it is slower than the minimum rate allows.
+    pub fn wait_for_client(&self, phase: Phase, idle_timeout: Duration, budget: Duration) {
+        self.enter(phase, idle_timeout);
+        if budget < idle_timeout {
+            self.set_deadline(self.now.get() + budget, true);
+        }
+    }
+
+    /// Sets when the phase has to end; `for_rate`: because the client would then be slower than the minimum rate.
+    pub fn set_deadline(&self, deadline: Instant, for_rate: bool) {
         self.deadline.set(deadline);
-        // The upstream's side of a request runs in a task of its own.
+        self.is_rate_deadline.set(for_rate);
         if !self.polled.get() && deadline < self.alarm.get() {
             self.wake();
         }
@@ -166,6 +203,71 @@ impl PhaseTimer {
     /// Called by the connection when the deadline has passed and the request's own code has to answer.
     pub fn set_timed_out(&self) {
         self.timed_out.set(true);
+    }
+
+    /// Called by the connection when the deadline has passed while the client was waited for, or when the request in
+    /// flight loses its connection to others.
+    pub fn cut_off_client(&self) {
+        let body = if self.phase.get() == Phase::Client { CutOffBody::Response } else { CutOffBody::Request };
+        let reason = match (self.is_evicted(), self.is_rate_deadline.get()) {
+            (true, _) => CutOffReason::MaxConnectionsPerAddress,
+            (false, true) => CutOffReason::MinRate,
+            (false, false) => CutOffReason::IdleTimeout,
+        };
+        self.cut_off(CutOff { body, reason });
+    }
+
+    /// Notes why the request in flight is ended before its time.
+    pub(super) fn cut_off(&self, cut_off: CutOff) {
+        self.cut_off.set(Some(cut_off));
+    }
+
+    /// Why the request in flight is ended before its time, if it is.
+    pub fn cut_off_reason(&self) -> Option<CutOffReason> {
+        self.cut_off.get().map(|cut_off| cut_off.reason)
+    }
+
+    /// Likewise, once.
+    pub(super) fn take_cut_off(&self) -> Option<CutOff> {
+        self.cut_off.take()
+    }
+
+    /// The client as `upstream` sees it, at the address `ip`: mostly the one of the last request.
+    pub(super) fn upstream_client(&self, upstream: &Arc<SharedUpstream>, ip: IpAddr) -> Rc<UpstreamClient> {
+        let mut last = self.upstream_client.borrow_mut();
+        match &*last {
+            Some(client) if client.is(upstream, ip) => Rc::clone(client),
+            _ => Rc::clone(last.insert(UpstreamClient::new(upstream, ip))),
+        }
+    }
+
+    /// The client is waited for from now on.
+    pub fn client_wait_begins(&self, wait: ClientWait) {
+        if let (Some(client), Some(waker)) = (&*self.upstream_client.borrow(), &*self.waker.borrow()) {
+            client.wait_begins(wait, self.now.get(), waker);
+        }
+    }
+
+    /// The client has sent or read something.
+    pub fn client_wait_ends(&self, wait: ClientWait) {
+        if let Some(client) = &*self.upstream_client.borrow() {
+            client.wait_ends(wait, self.now.get());
+        }
+    }
+
+    /// Whether the request in flight is to be broken off, because others need its connection more.
+    pub fn is_evicted(&self) -> bool {
+        self.upstream_client.borrow().as_ref().is_some_and(|client| client.is_evicted())
+    }
+
+    /// A response begins.
+    pub(super) fn begin_response(&self) {
+        self.new_response.set(true);
+    }
+
+    /// Whether a response has begun since this was last asked.
+    pub fn take_new_response(&self) -> bool {
+        self.new_response.replace(false)
     }
 
     /// Asks the connection to end after the request in flight.

@@ -4,6 +4,8 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
+use crate::telemetry::metrics::CutOffReason;
+
 /// An answer of the proxy's own.
 #[derive(Debug, Clone)]
 pub struct Reply {
@@ -42,8 +44,19 @@ impl Reply {
     }
 
     /// The client took too long to send its body.
-    pub fn slow_body() -> Self {
-        Self::problem(StatusCode::REQUEST_TIMEOUT, "The request body was not received in time.").closing()
+    pub fn slow_body(reason: CutOffReason) -> Self {
+        let reply = match reason {
+            CutOffReason::IdleTimeout => {
+                Self::problem(StatusCode::REQUEST_TIMEOUT, "The request body was not received in time.")
+            }
+            CutOffReason::MinRate => {
+                Self::problem(StatusCode::REQUEST_TIMEOUT, "The request body was sent too slowly.")
+            }
+            CutOffReason::MaxConnectionsPerAddress => Self::at_capacity(
+                "The service behind this proxy is at capacity, and the request body was sent too slowly.",
+            ),
+        };
+        reply.closing()
     }
 
     /// The upstream can't be reached, or broke off before its answer.
@@ -53,8 +66,11 @@ impl Reply {
 
     /// All connections to the upstream are in use, and its queue is full.
     pub fn overloaded() -> Self {
-        let mut reply =
-            Self::problem(StatusCode::SERVICE_UNAVAILABLE, "The service behind this proxy is at capacity.");
+        Self::at_capacity("The service behind this proxy is at capacity.")
+    }
+
+    fn at_capacity(detail: &str) -> Self {
+        let mut reply = Self::problem(StatusCode::SERVICE_UNAVAILABLE, detail);
         reply.headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         reply
     }

@@ -15,7 +15,12 @@ use hyper::body::Incoming;
 use super::{
     expect_continue::ContinueGate,
     headers::clean_trailers,
+    paced_body::PacedBody,
     phase_timer::{Phase, PhaseTimer},
+};
+use crate::{
+    config::model::ClientLimits,
+    telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
 };
 
 /// A request's body as the upstream gets it: either whole, or broken off with an error, which closes
@@ -24,6 +29,8 @@ use super::{
 pub enum RequestBody {
     /// No body.
     Empty,
+    /// The client's, all of which has come.
+    Buffered(Bytes),
     /// The client's.
     Stream(Box<ClientBody>),
 }
@@ -31,24 +38,14 @@ pub enum RequestBody {
 /// A client's body that is streamed to the upstream.
 #[derive(Debug)]
 pub struct ClientBody {
-    incoming: Incoming,
+    incoming: PacedBody,
     /// Bytes still to come, where the length was announced.
     left: Option<u64>,
     gate: Option<ContinueGate>,
     progress: Rc<BodyProgress>,
     timer: Rc<PhaseTimer>,
-    timeouts: BodyTimeouts,
-    /// Whether the client's bytes are waited for: the deadline is set when that begins, not at every poll.
-    starved: bool,
-}
-
-/// How long each side may take.
-#[derive(Debug, Clone, Copy)]
-pub struct BodyTimeouts {
-    /// The client, for the next bytes.
-    pub client: Duration,
-    /// The upstream, to take them, and then to answer.
-    pub upstream: Duration,
+    /// For the upstream, to take what has come, and then to answer.
+    upstream_timeout: Duration,
 }
 
 /// How far a request's body has come.
@@ -103,6 +100,9 @@ pub enum RequestBodyError {
     /// It ended before its announced length, or before its last chunk.
     #[error("the request body ended early")]
     Incomplete,
+    /// The client sent it too slowly.
+    #[error("the request body was sent too slowly")]
+    Late,
 }
 
 impl RequestBody {
@@ -110,18 +110,19 @@ impl RequestBody {
     pub fn stream(
         incoming: Incoming,
         gate: Option<ContinueGate>,
-        timer: Rc<PhaseTimer>,
-        timeouts: BodyTimeouts,
+        timer: &Rc<PhaseTimer>,
+        limits: &ClientLimits,
+        upstream_timeout: Duration,
     ) -> (Self, Rc<BodyProgress>) {
         let progress = Rc::new(BodyProgress::default());
+        let incoming = PacedBody::new(incoming, Rc::clone(timer), limits);
         let stream = ClientBody {
             left: incoming.size_hint().exact(),
             incoming,
             gate,
             progress: Rc::clone(&progress),
-            timer,
-            timeouts,
-            starved: false,
+            timer: Rc::clone(timer),
+            upstream_timeout,
         };
         (Self::Stream(Box::new(stream)), progress)
     }
@@ -133,21 +134,22 @@ impl ClientBody {
             ready!(gate.poll_open(cx));
             self.gate = None;
         }
-        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            if !self.starved && self.progress.state.get() == BodyState::Sending {
-                self.starved = true;
-                self.timer.enter(Phase::RequestBody, self.timeouts.client);
-            }
-            return Poll::Pending;
+        let frame = if self.progress.state.get() == BodyState::Sending {
+            let frame = ready!(self.incoming.poll_frame(cx));
+            self.timer.enter(Phase::Upstream, self.upstream_timeout);
+            frame
+        } else {
+            ready!(self.incoming.poll_unpaced(cx))
         };
-        self.starved = false;
-        if self.progress.state.get() == BodyState::Sending {
-            self.timer.enter(Phase::Upstream, self.timeouts.upstream);
-        }
         Poll::Ready(match frame {
             Some(Ok(mut frame)) => {
                 let trailers = frame.trailers_mut().map(clean_trailers).is_some();
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+                if self.incoming.is_late(length) {
+                    self.timer.cut_off(CutOff { body: CutOffBody::Request, reason: CutOffReason::MinRate });
+                    self.finish(BodyState::Broken);
+                    return Poll::Ready(Some(Err(RequestBodyError::Late)));
+                }
                 self.left = self.left.map(|left| left.saturating_sub(length));
                 self.progress.bytes.set(self.progress.bytes.get() + length);
                 if trailers || self.left == Some(0) {
@@ -191,6 +193,8 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, RequestBodyError>>> {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
+            Self::Buffered(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Buffered(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Stream(stream) => stream.poll_frame(cx),
         }
     }
@@ -198,6 +202,7 @@ impl Body for RequestBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Empty => true,
+            Self::Buffered(bytes) => bytes.is_empty(),
             // Not the incoming body's own method: it is true as well for a body that broke off.
             Self::Stream(stream) => stream.left == Some(0),
         }
@@ -206,6 +211,7 @@ impl Body for RequestBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Empty => SizeHint::with_exact(0),
+            Self::Buffered(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Self::Stream(stream) => stream.left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, Version, header, request};
 use http_body::Body;
-use hyper::body::Incoming;
 
 use super::{
     client::ClientInfo,
@@ -14,7 +13,8 @@ use super::{
     forward::UpstreamAnswer,
     forwarding_headers, headers,
     outcome::PolicyOutcome,
-    request_body::{BodyProgress, BodyTimeouts, RequestBody},
+    request_body::{BodyProgress, RequestBody},
+    request_buffering::ReceivedBody,
     response_body::{BodySource, ResponseBody, UpstreamBody},
     worker::Worker,
 };
@@ -30,11 +30,12 @@ pub(super) fn upstream_request<S>(
     route: &Route,
     target: &Target,
     mut head: request::Parts,
-    body: Incoming,
+    body: ReceivedBody,
 ) -> (Request<RequestBody>, Option<Rc<BodyProgress>>) {
     let config = worker.config();
     let received = head.version;
-    let wants_continue = !body.is_end_stream() && expect_continue::wants_continue(received, &head.headers);
+    let wants_continue =
+        matches!(body, ReceivedBody::Stream(_)) && expect_continue::wants_continue(received, &head.headers);
     let gate = wants_continue.then(ContinueGate::new);
     headers::remove_hop_by_hop(&mut head.headers);
     if head.uri.authority().is_some()
@@ -50,17 +51,22 @@ pub(super) fn upstream_request<S>(
     head.uri = Uri::from(target.path_and_query().clone());
     head.version = Version::HTTP_11;
 
-    if body.is_end_stream() {
-        return (Request::from_parts(head, RequestBody::Empty), None);
-    }
+    let body = match body {
+        ReceivedBody::Whole(bytes) if bytes.is_empty() => {
+            return (Request::from_parts(head, RequestBody::Empty), None);
+        }
+        ReceivedBody::Whole(bytes) => {
+            return (Request::from_parts(head, RequestBody::Buffered(bytes)), None);
+        }
+        ReceivedBody::Stream(body) => body,
+    };
     if body.size_hint().exact().is_none() {
         // Without it, hyper takes a GET of unknown length to have no body.
         head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
     }
-    let timeouts =
-        BodyTimeouts { client: config.client_limits.idle_timeout, upstream: route.timeouts.response };
     let opener = gate.as_ref().map(ContinueGate::opener);
-    let (body, progress) = RequestBody::stream(body, gate, Rc::clone(client.timer()), timeouts);
+    let (body, progress) =
+        RequestBody::stream(body, gate, client.timer(), &config.client_limits, route.timeouts.response);
     let mut request = Request::from_parts(head, body);
     if let Some(opener) = opener {
         opener.attach(&mut request);

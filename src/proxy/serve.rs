@@ -1,11 +1,13 @@
 //! The way of a request, from top to bottom.
 
-use std::{convert::Infallible, rc::Rc};
+use std::{convert::Infallible, rc::Rc, sync::Arc, time::Instant};
 
+use bytes::Bytes;
 use http::{Request, Response, request};
 use http_body::Body;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
+use tokio::time::timeout;
 
 use super::{
     admit::{Admission, Admitted, admit},
@@ -15,7 +17,9 @@ use super::{
     expect_continue,
     forward::Forwarder,
     headers,
+    min_rate::RateBudget,
     reply::Reply,
+    request_buffering::{ReceivedBody, is_buffered, receive},
     request_context::RequestContext,
     reservation,
     response_body::ResponseBody,
@@ -24,9 +28,12 @@ use super::{
     worker::Worker,
 };
 use crate::{
+    abuse,
+    config::model::ClientLimits,
     identity::{Credentials, identify},
     limit::StoreAdmin,
     router::Rejection,
+    telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
 };
 
 /// Serves one request of `client`.
@@ -57,7 +64,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     // Does the listener serve this client?
     if let Some(answer) = client.listener_reply() {
-        return Ok(refuse(exchange, &request, body, answer.reply(&target)));
+        return Ok(refuse(&worker, exchange, &request, body, answer.reply(&target)));
     }
 
     // Who is the client?
@@ -72,7 +79,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let route = match rules.router.find(&request.method, &target, &request.headers) {
         Ok(index) => index,
         Err(Rejection { status, detail }) => {
-            return Ok(refuse(exchange, &request, body, Reply::problem(status, detail)));
+            return Ok(refuse(&worker, exchange, &request, body, Reply::problem(status, detail)));
         }
     };
     exchange.set_route(route);
@@ -90,7 +97,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
         is_peer_trusted,
     };
     if let Some(reply) = check_bans(&worker, &client, &mut exchange, &context) {
-        return Ok(refuse(exchange, &request, body, reply));
+        return Ok(refuse(&worker, exchange, &request, body, reply));
     }
 
     // Do the policies of the route admit the request?
@@ -98,20 +105,37 @@ pub async fn serve<S: StoreAdmin + 'static>(
         Admission::Admitted(admitted) => admitted,
         Admission::Denied { policy, reply } => {
             exchange.verdict.deny(policy);
-            return Ok(refuse(exchange, &request, body, reply));
+            return Ok(refuse(&worker, exchange, &request, body, reply));
         }
-        Admission::Undecided => return Ok(refuse(exchange, &request, body, Reply::undecided())),
+        Admission::Undecided => return Ok(refuse(&worker, exchange, &request, body, Reply::undecided())),
     };
 
     // Wait for the GCRA slot.
     client.timer().delay(delay).await;
 
+    // Receive a small body before a connection is taken for it.
+    let upstream = &config.upstreams[route.upstream];
+    let body = if body.is_end_stream() {
+        ReceivedBody::Whole(Bytes::new())
+    } else if is_buffered(&request, &body, upstream.request_buffering) {
+        // Boxed: most requests have no body, and would pay for its state.
+        match Box::pin(receive(body, client.timer(), &config.client_limits)).await {
+            Ok(whole) => ReceivedBody::Whole(whole),
+            Err(reply) => return Ok(exchange.reply(reply)),
+        }
+    } else {
+        ReceivedBody::Stream(body)
+    };
+
     // Forward the request, and wait for the head of the answer.
     let (request, progress) =
         rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
-    let upstream = &config.upstreams[route.upstream];
+    let shared = worker.upstreams[route.upstream].shared();
+    let address = abuse::masked(address, config.client_address.ipv6_prefix).addr();
+    let upstream_client = client.timer().upstream_client(shared, address);
     exchange.forward_started(&upstream.name);
-    let answer = match Forwarder::new(&worker, &client, route).forward(request, progress).await {
+    let forwarder = Forwarder::new(&worker, &client, &upstream_client, route);
+    let answer = match forwarder.forward(request, progress).await {
         Ok(answer) => answer,
         Err(reply) => {
             exchange.forward_failed(reply.status);
@@ -128,13 +152,14 @@ pub async fn serve<S: StoreAdmin + 'static>(
 }
 
 /// Answers a request that is not forwarded.
-fn refuse(
+fn refuse<S>(
+    worker: &Worker<S>,
     exchange: Exchange,
     request: &request::Parts,
     body: Incoming,
     reply: Reply,
 ) -> Response<ResponseBody> {
-    match discard(request, body) {
+    match discard(worker, request, body) {
         true => exchange.reply(reply),
         false => exchange.reply(reply.closing()),
     }
@@ -147,7 +172,7 @@ const MAX_DISCARDED: u64 = 64 << 10;
 /// connection whose body is dropped before it was read.
 ///
 /// False where the connection has to be closed: the body is long, or the client waits for a 100 before it sends it.
-fn discard(request: &request::Parts, mut body: Incoming) -> bool {
+fn discard<S>(worker: &Worker<S>, request: &request::Parts, mut body: Incoming) -> bool {
     if body.is_end_stream() {
         return true;
     }
@@ -156,12 +181,27 @@ fn discard(request: &request::Parts, mut body: Incoming) -> bool {
     {
         return false;
     }
+    let ClientLimits { idle_timeout, min_rate, .. } = worker.config().client_limits;
+    let mut budget = RateBudget::new(min_rate, idle_timeout);
+    let metrics = Arc::clone(worker.metrics().thread());
+    // The answer has time limits of its own meanwhile, so that these are not the connection's.
     tokio::task::spawn_local(async move {
         let mut read = 0;
-        while let Some(Ok(frame)) = body.frame().await
-            && read <= MAX_DISCARDED
-        {
-            read += frame.data_ref().map_or(0, |data| data.len() as u64);
+        while read <= MAX_DISCARDED {
+            let waits_since = Instant::now();
+            let Ok(frame) = timeout(idle_timeout.min(budget.left()), body.frame()).await else {
+                let reason = match budget.left() < idle_timeout {
+                    true => CutOffReason::MinRate,
+                    false => CutOffReason::IdleTimeout,
+                };
+                metrics.cut_offs().counter(CutOff { body: CutOffBody::Request, reason }).inc();
+                break;
+            };
+            let Some(Ok(frame)) = frame else { break };
+            let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+            budget.spend(waits_since.elapsed());
+            budget.earn(bytes);
+            read += bytes;
         }
     });
     true

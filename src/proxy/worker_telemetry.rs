@@ -30,6 +30,8 @@ pub(super) struct WorkerTelemetry {
     pub(super) idle_timeout: Duration,
     /// Limits the warnings about upstreams that fail.
     pub(super) upstream_warnings: Throttle,
+    /// Limits the messages about clients that are too slow.
+    pub(super) cut_off_messages: Throttle,
 }
 
 /// What a worker's telemetry keeps from one configuration to the next.
@@ -56,6 +58,7 @@ impl WorkerTelemetry {
             request_id: config.request_id.clone(),
             idle_timeout: config.client_limits.idle_timeout,
             upstream_warnings: Throttle::default(),
+            cut_off_messages: Throttle::default(),
         }
     }
 }

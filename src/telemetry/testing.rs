@@ -8,8 +8,8 @@ use crate::{
     config::model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
         ClientLimits, Config, ConfigSource, Destination, Endpoint, ForwardClientCertificate, Forwarded,
-        HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel, MemoryStore, PathPattern, Policy, Rate,
-        RateLimitFields, ReplyHeaders, Route, Shutdown, Store, Timeouts, Upstream, Users, Workers,
+        HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel, MemoryStore, MinRate, PathPattern, Policy,
+        Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Store, Timeouts, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -52,6 +52,8 @@ pub(crate) fn config() -> Config {
             balance: Balance::LeastRequest,
             timeouts,
             max_connections: 16,
+            max_connections_per_address: 0.25,
+            request_buffering: 16 << 10,
             idle_connections: 4,
             host: HostHeader::Preserve,
         }],
@@ -71,6 +73,7 @@ pub(crate) fn config() -> Config {
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             connections: 100,
+            min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".into() },
         forwarded: Forwarded::XForwarded,

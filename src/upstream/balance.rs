@@ -135,6 +135,8 @@ mod tests {
             balance,
             timeouts: Timeouts { connect: second, response: second, idle: second },
             max_connections: 1,
+            max_connections_per_address: 1.0,
+            request_buffering: 0,
             idle_connections: 1,
             host: HostHeader::Preserve,
         })

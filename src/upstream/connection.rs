@@ -6,7 +6,7 @@ use http::{Request, Response};
 use hyper::{body::Incoming, client::conn::http1::SendRequest};
 use tokio::{net::TcpStream, task::AbortHandle, time::timeout};
 
-use super::{RequestBody, pool::UpstreamPool};
+use super::{RequestBody, addresses::HeldConnection, pool::UpstreamPool};
 use crate::config::model::Endpoint;
 
 /// How long a connection may take from the end of an answer until it takes the next request.
@@ -67,6 +67,7 @@ impl<B> Drop for PooledConnection<B> {
 pub struct Connection<B: RequestBody> {
     pooled: PooledConnection<B>,
     in_flight: InFlightGuard<B>,
+    held: HeldConnection,
     reused: bool,
 }
 
@@ -79,8 +80,13 @@ pub struct SendError<B> {
 }
 
 impl<B: RequestBody> Connection<B> {
-    pub(super) fn new(pooled: PooledConnection<B>, upstream: &Rc<UpstreamPool<B>>, reused: bool) -> Self {
-        Self { in_flight: InFlightGuard::new(upstream, pooled.endpoint), pooled, reused }
+    pub(super) fn new(
+        pooled: PooledConnection<B>,
+        upstream: &Rc<UpstreamPool<B>>,
+        held: HeldConnection,
+        reused: bool,
+    ) -> Self {
+        Self { in_flight: InFlightGuard::new(upstream, pooled.endpoint), held, pooled, reused }
     }
 
     /// Whether it served another request before: the upstream may have closed it in the meantime.
@@ -106,7 +112,9 @@ impl<B: RequestBody> Connection<B> {
 
     /// Checks the connection in after a whole request was sent and its whole answer was read.
     pub fn release(self) {
-        let Self { mut pooled, in_flight, .. } = self;
+        let Self { mut pooled, in_flight, held, .. } = self;
+        // The request that gets it next may be of an address that holds as many.
+        drop(held);
         if pooled.sender.is_ready() {
             in_flight.upstream.check_in(pooled);
         } else if !pooled.sender.is_closed() {

@@ -1,15 +1,18 @@
 //! The services behind the proxy: which endpoint serves a request, and the connections to it.
 //!
 //! What all workers share of an upstream (how many connections it has, how many requests each
-//! endpoint has in flight) is in [`SharedUpstream`]; each worker has an [`UpstreamPool`] of its own, so
+//! endpoint has in flight, what each client address holds) is in [`SharedUpstream`]; each worker has an [`UpstreamPool`] of its own, so
 //! that a request never changes threads.
 
+mod addresses;
 mod balance;
 mod connection;
 mod io;
 mod pool;
+mod queue;
 mod shared;
 
+pub use addresses::{ClientWait, UpstreamClient};
 pub use connection::{Connection, SendError};
 pub use pool::{ConnectError, UpstreamPool};
 pub use shared::SharedUpstream;

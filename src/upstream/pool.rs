@@ -6,34 +6,41 @@
 
 use std::{
     cell::{Cell, RefCell},
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     io,
     rc::Rc,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
+use foldhash::fast::RandomState;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::{
-    sync::{OwnedSemaphorePermit, oneshot},
-    time::timeout,
-};
+use tokio::{sync::oneshot, time::timeout};
 
 use super::{
-    RequestBody, SharedUpstream,
+    RequestBody, SharedUpstream, UpstreamClient,
+    addresses::HeldConnection,
     balance::Balancer,
     connection::{Connection, PooledConnection, connect},
     io::UpstreamIo,
+    queue::{ConnectionPermit, ConnectionQueue, Grant, NextRequest},
 };
 
 /// What is read of an answer at once, and so what a client that does not read it makes the proxy hold, twice: here and on its way
 /// to the client. hyper's own default is 408 KiB. The head of an answer has to fit in.
 const MAX_BUFFER: usize = 64 << 10;
 
+/// How long a request waits for a connection that others have no use for before it has a slow request broken off, and
+/// then how long for that one's.
+const EVICT_AFTER: Duration = Duration::from_millis(10);
+const EVICT_EVERY: Duration = Duration::from_millis(50);
+
 /// One worker's connections to one upstream.
 pub struct UpstreamPool<B: RequestBody> {
     shared: Arc<SharedUpstream>,
+    /// The worker's number.
+    worker: usize,
     balancer: Balancer,
     /// Idle connections, one queue an endpoint, the freshest at the back.
     idle: RefCell<Vec<VecDeque<Idle<B>>>>,
@@ -42,10 +49,8 @@ pub struct UpstreamPool<B: RequestBody> {
     now: Cell<Instant>,
     /// Connections of this worker, idle or not.
     open: Rc<Cell<usize>>,
-    /// Requests of this worker that wait for a connection, the longest waiting in front.
-    waiters: RefCell<VecDeque<oneshot::Sender<PooledConnection<B>>>>,
-    /// Requests of this worker that wait for a connection, or have just been handed one.
-    waiting: Cell<usize>,
+    /// By their tickets in the queue: requests of this worker that wait for a connection.
+    waiting: Waiting<B>,
     /// Set when no more requests come: connections that are checked in are closed.
     retired: Cell<bool>,
 }
@@ -85,10 +90,10 @@ impl<B: RequestBody> UpstreamPool<B> {
             idle_count: Cell::new(0),
             now: Cell::new(Instant::now()),
             open: Rc::default(),
-            waiters: RefCell::new(VecDeque::new()),
-            waiting: Cell::new(0),
+            waiting: RefCell::default(),
             retired: Cell::new(false),
             shared,
+            worker,
         })
     }
 
@@ -98,12 +103,13 @@ impl<B: RequestBody> UpstreamPool<B> {
         self.balancer.pick(&self.shared, avoid, now)
     }
 
-    /// Checks out an idle connection to `endpoint`, if there is one.
-    pub fn checkout(self: &Rc<Self>, endpoint: usize) -> Option<Connection<B>> {
-        self.take_idle(endpoint).map(|pooled| Connection::new(pooled, self, true))
+    /// Checks out an idle connection to `endpoint` for a request of `client`, if there is one.
+    pub fn checkout(self: &Rc<Self>, endpoint: usize, client: &Rc<UpstreamClient>) -> Option<Connection<B>> {
+        self.take_idle(endpoint)
+            .map(|pooled| Connection::new(pooled, self, HeldConnection::new(client), true))
     }
 
-    /// Opens a connection to `endpoint`. While the process has no permit left, takes the next connection
+    /// Opens a connection to `endpoint` for a request of `client`. While the process has no permit left, takes the next connection
     /// that another request checks in, whatever its endpoint.
     ///
     /// Waits for a permit, and then for the connection to open: each for `within` at most.
@@ -113,15 +119,19 @@ impl<B: RequestBody> UpstreamPool<B> {
     pub async fn connect(
         self: &Rc<Self>,
         endpoint: usize,
+        client: &Rc<UpstreamClient>,
         within: Duration,
     ) -> Result<Connection<B>, ConnectError> {
-        let permit = match Arc::clone(&self.shared.connections).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => match self.wait_for_connection(within).await? {
-                Acquired::Connection(pooled) => return Ok(Connection::new(pooled, self, true)),
+        let permit = match ConnectionQueue::try_acquire(&self.shared) {
+            Some(permit) => permit,
+            None => match self.wait_for_connection(client, within).await? {
+                Acquired::Connection(pooled) => {
+                    return Ok(Connection::new(pooled, self, HeldConnection::new(client), true));
+                }
                 Acquired::Permit(permit) => permit,
             },
         };
+        let held = HeldConnection::new(client);
         // Counted from here on: an endpoint that is slow to accept connections is not idle.
         let _connecting = ConnectingGuard::new(&self.shared, endpoint);
         let opened = timeout(within, self.open(endpoint, permit, within)).await;
@@ -136,7 +146,7 @@ impl<B: RequestBody> UpstreamPool<B> {
             }
         }
         match opened {
-            Ok(Ok(pooled)) => Ok(Connection::new(pooled, self, false)),
+            Ok(Ok(pooled)) => Ok(Connection::new(pooled, self, held, false)),
             Ok(Err(error)) => Err(ConnectError::Unreachable { endpoint, error }),
             Err(_) => Err(ConnectError::Timeout(endpoint)),
         }
@@ -145,7 +155,7 @@ impl<B: RequestBody> UpstreamPool<B> {
     async fn open(
         &self,
         endpoint: usize,
-        permit: OwnedSemaphorePermit,
+        permit: ConnectionPermit,
         within: Duration,
     ) -> io::Result<PooledConnection<B>> {
         let stream = connect(&self.shared.config.endpoints[endpoint], within).await?;
@@ -167,61 +177,54 @@ impl<B: RequestBody> UpstreamPool<B> {
     }
 
     /// Waits for a connection that another request checks in, or for a permit to open one.
-    async fn wait_for_connection(&self, within: Duration) -> Result<Acquired<B>, ConnectError> {
-        let cap = self.shared.config.max_connections;
-        // The queue is as long as there are connections. A longer one would mean waiting for more than
-        // one answer, and a clear refusal serves the client better.
-        let _waiting = WaitingGuard::new(&self.shared, &self.waiting, cap).ok_or(ConnectError::Full(cap))?;
+    async fn wait_for_connection(
+        &self,
+        client: &UpstreamClient,
+        within: Duration,
+    ) -> Result<Acquired<B>, ConnectError> {
+        let full = ConnectError::Full(self.shared.config.max_connections);
+        let Some(mut place) = ConnectionQueue::join(&self.shared, &client.address, self.worker) else {
+            return Err(full);
+        };
+        let (sender, mut handed_over) = oneshot::channel();
+        let _waiting = WaitingGuard::new(&self.waiting, place.ticket, sender);
         drop(self.take_any_idle()); // frees its permit for the wanted endpoint
         self.shared.wanted.notify_waiters();
-        let mut handed_over = self.queue();
-        let late = tokio::time::sleep(within);
-        tokio::select! {
-            biased;
-            Ok(pooled) = &mut handed_over => Ok(Acquired::Connection(pooled)),
-            Ok(permit) = Arc::clone(&self.shared.connections).acquire_owned() => {
-                handed_over.close();
-                match handed_over.try_recv() {
-                    // Both at once: use the connection and release the permit.
-                    Ok(pooled) => Ok(Acquired::Connection(pooled)),
-                    Err(_) => Ok(Acquired::Permit(permit)),
+        let mut late = std::pin::pin!(tokio::time::sleep(within));
+        let mut patience = EVICT_AFTER;
+        loop {
+            tokio::select! {
+                biased;
+                pooled = &mut handed_over => return pooled.map(Acquired::Connection).map_err(|_| full),
+                grant = &mut place.granted => match grant {
+                    Ok(Grant::Permit(permit)) => return Ok(Acquired::Permit(permit)),
+                    Ok(Grant::Displaced) | Err(_) => return Err(full),
+                },
+                () = &mut late => return Err(full),
+                () = tokio::time::sleep(patience) => {
+                    self.shared.addresses.evict_for(&client.address, place.ahead, Instant::now());
+                    patience = EVICT_EVERY;
                 }
             }
-            () = late => Err(ConnectError::Full(cap)),
         }
-    }
-
-    /// Joins the queue of requests that wait for a connection of this worker.
-    fn queue(&self) -> oneshot::Receiver<PooledConnection<B>> {
-        let (sender, handed_over) = oneshot::channel();
-        let mut waiters = self.waiters.borrow_mut();
-        // Drop the waiters in front that no longer wait.
-        while waiters.front().is_some_and(oneshot::Sender::is_closed) {
-            waiters.pop_front();
-        }
-        waiters.push_back(sender);
-        handed_over
     }
 
     /// Takes back a connection that is ready for another request.
-    pub(super) fn check_in(&self, mut pooled: PooledConnection<B>) {
-        // A connection can't change threads, but its permit can: it goes to the request that has waited
-        // longest in any worker. Do so in proportion to the waiters, so that a busy worker does not starve
-        // the others.
-        let (here, elsewhere) = (self.waiting.get(), self.waiting_elsewhere());
-        if elsewhere > 0 && fastrand::usize(..here + elsewhere) < elsewhere {
-            pooled.task.abort();
-            return;
-        }
-        loop {
-            let Some(waiter) = self.waiters.borrow_mut().pop_front() else { break };
-            match waiter.send(pooled) {
-                Ok(()) => return,
-                Err(returned) => pooled = returned, // the waiter is gone
+    pub(super) fn check_in(&self, pooled: PooledConnection<B>) {
+        match self.shared.queue.next_request(self.worker) {
+            NextRequest::None => self.keep_idle(pooled),
+            NextRequest::Here(ticket) => {
+                if let Some(waiting) = self.waiting.borrow_mut().remove(&ticket) {
+                    // Dropping it closes it, and its permit goes to the next one.
+                    let _gone = waiting.send(pooled);
+                }
             }
+            NextRequest::Elsewhere => pooled.task.abort(),
         }
-        let full = self.idle_count.get() >= self.shared.config.idle_connections;
-        if full || elsewhere > 0 || self.retired.get() {
+    }
+
+    fn keep_idle(&self, pooled: PooledConnection<B>) {
+        if self.idle_count.get() >= self.shared.config.idle_connections || self.retired.get() {
             return; // dropping it closes it
         }
         self.idle_count.set(self.idle_count.get() + 1);
@@ -272,18 +275,13 @@ impl<B: RequestBody> UpstreamPool<B> {
         }
     }
 
-    /// Requests of other workers that wait for a connection.
-    fn waiting_elsewhere(&self) -> usize {
-        self.shared.waiting.load(Ordering::Relaxed).saturating_sub(self.waiting.get())
-    }
-
     /// Closes idle connections while requests of other workers wait for a permit. Runs as long as the worker does.
     pub async fn yield_to_others(self: Rc<Self>) {
         loop {
             // Enabled before the check, so that no notification between the two is missed.
             let mut wanted = std::pin::pin!(self.shared.wanted.notified());
             wanted.as_mut().enable();
-            while self.waiting_elsewhere() > self.shared.connections.available_permits() {
+            while self.shared.queue.waiting_elsewhere(self.worker) > 0 {
                 let Some(pooled) = self.take_any_idle() else { break };
                 drop(pooled);
                 tokio::task::yield_now().await;
@@ -353,31 +351,27 @@ impl Drop for ConnectingGuard<'_> {
 /// What a request that waited was given.
 enum Acquired<B: RequestBody> {
     Connection(PooledConnection<B>),
-    Permit(OwnedSemaphorePermit),
+    Permit(ConnectionPermit),
 }
 
-/// Counts a waiting request until dropped.
-struct WaitingGuard<'a> {
-    shared: &'a SharedUpstream,
-    here: &'a Cell<usize>,
+/// The requests of a worker that wait, by their tickets.
+type Waiting<B> = RefCell<HashMap<u64, oneshot::Sender<PooledConnection<B>>, RandomState>>;
+
+/// A request that can be handed a connection, until dropped.
+struct WaitingGuard<'a, B> {
+    waiting: &'a Waiting<B>,
+    ticket: u64,
 }
 
-impl<'a> WaitingGuard<'a> {
-    fn new(shared: &'a SharedUpstream, here: &'a Cell<usize>, cap: usize) -> Option<Self> {
-        shared
-            .waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-                (waiting < cap).then_some(waiting + 1)
-            })
-            .ok()?;
-        here.set(here.get() + 1);
-        Some(Self { shared, here })
+impl<'a, B> WaitingGuard<'a, B> {
+    fn new(waiting: &'a Waiting<B>, ticket: u64, sender: oneshot::Sender<PooledConnection<B>>) -> Self {
+        waiting.borrow_mut().insert(ticket, sender);
+        Self { waiting, ticket }
     }
 }
 
-impl Drop for WaitingGuard<'_> {
+impl<B> Drop for WaitingGuard<'_, B> {
     fn drop(&mut self) {
-        self.shared.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.here.set(self.here.get() - 1);
+        self.waiting.borrow_mut().remove(&self.ticket);
     }
 }

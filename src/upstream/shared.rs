@@ -6,8 +6,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
+use super::{addresses::AddressTable, queue::ConnectionQueue};
 use crate::{config::model, telemetry::metrics::EndpointFacts};
 
 /// One upstream, with the counters that hold for the whole process.
@@ -15,10 +16,10 @@ use crate::{config::model, telemetry::metrics::EndpointFacts};
 pub struct SharedUpstream {
     /// Its configuration.
     pub config: model::Upstream,
-    /// One permit per open connection, idle ones included.
-    pub(super) connections: Arc<Semaphore>,
-    /// Requests that wait for a connection because no permit is left.
-    pub(super) waiting: AtomicUsize,
+    /// One permit per open connection, idle ones included, and the requests that wait because none is left.
+    pub(super) queue: ConnectionQueue,
+    /// The client addresses whose requests hold the connections.
+    pub(super) addresses: AddressTable,
     /// Notified when a request begins to wait, so that workers close idle connections for it.
     pub(super) wanted: Notify,
     /// Requests in flight, by endpoint.
@@ -39,10 +40,9 @@ struct Health {
 impl SharedUpstream {
     /// An upstream without connections.
     pub fn new(config: model::Upstream) -> Arc<Self> {
-        let permits = config.max_connections.min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
-            connections: Arc::new(Semaphore::new(permits)),
-            waiting: AtomicUsize::new(0),
+            queue: ConnectionQueue::new(config.max_connections),
+            addresses: AddressTable::new(&config),
             wanted: Notify::new(),
             health: config.endpoints.iter().map(|_| Health::default()).collect(),
             in_flight: config.endpoints.iter().map(|_| AtomicUsize::new(0)).collect(),

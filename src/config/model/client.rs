@@ -59,6 +59,17 @@ pub struct ClientLimits {
     pub idle_timeout: Duration,
     /// Connections of the whole process, at least 1.
     pub connections: usize,
+    pub min_rate: MinRate,
+}
+
+/// The rate at which a client has to send request bodies, and to take responses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct MinRate {
+    /// Bytes a second; 0: any rate will do.
+    pub bytes: u64,
+    /// How far a client may fall behind the rate.
+    #[serde(serialize_with = "serialize::duration")]
+    pub grace: Duration,
 }
 
 /// Fields that Tollgate adds to every response.

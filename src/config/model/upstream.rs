@@ -17,8 +17,15 @@ pub struct Upstream {
     pub timeouts: Timeouts,
     /// Connections of the whole process, at least 1.
     pub max_connections: usize,
+    /// The part of `max_connections` that one client address may hold while requests of others wait for a connection,
+    /// as a share of 1.
+    #[serde(serialize_with = "serialize::percentage")]
+    pub max_connections_per_address: f64,
     /// Idle connections that each worker keeps.
     pub idle_connections: usize,
+    /// The longest request body that is received before a connection is taken, in bytes. 0: none is.
+    #[serde(serialize_with = "serialize::size")]
+    pub request_buffering: usize,
     pub host: HostHeader,
 }
 

@@ -7,8 +7,8 @@ use http::HeaderName;
 use super::{MIN_DURATION, user::IdentitySources};
 use crate::config::{
     model::{
-        AddressHeader, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, RateLimitFields,
-        ReplyHeaders, TrustedProxy,
+        AddressHeader, ClientAddress, ClientLimits, ForwardClientCertificate, Forwarded, MinRate,
+        RateLimitFields, ReplyHeaders, TrustedProxy,
     },
     reader::Cursor,
     value::{
@@ -64,6 +64,7 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         header_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(75),
         connections: 10_000,
+        min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
     };
     let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let time = || duration(MIN_DURATION..=MAX_DURATION);
@@ -73,9 +74,22 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         header_timeout: mapping.parse_or("header_timeout", default.header_timeout, time()),
         idle_timeout: mapping.parse_or("idle_timeout", default.idle_timeout, time()),
         connections: mapping.parse_or("connections", default.connections, count(1..=10_000_000)),
+        min_rate: min_rate(mapping.take("min_rate"), default.min_rate),
     };
     mapping.finish();
     limits
+}
+
+fn min_rate(value: Option<Cursor<'_>>, default: MinRate) -> MinRate {
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let bytes =
+        mapping.parse_or("bytes", usize::try_from(default.bytes).unwrap_or(usize::MAX), size(0..=1 << 30));
+    let rate = MinRate {
+        bytes: bytes as u64,
+        grace: mapping.parse_or("grace", default.grace, duration(MIN_DURATION..=MAX_DURATION)),
+    };
+    mapping.finish();
+    rate
 }
 
 pub(super) fn reply_headers(value: Option<Cursor<'_>>) -> ReplyHeaders {

@@ -6,7 +6,7 @@ use super::MIN_DURATION;
 use crate::config::{
     model::{Balance, Endpoint, HostHeader, Timeouts, Upstream},
     reader::{Cursor, MappingCursor, NameTable},
-    value::{Invalid, MAX_DURATION, choice, count, duration, endpoint_url, resource_name},
+    value::{Invalid, MAX_DURATION, choice, count, duration, endpoint_url, percentage, resource_name, size},
 };
 
 /// All upstreams. `resolved` is `None` if one is invalid.
@@ -67,6 +67,9 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
     let balance = mapping.parse_or("balance", Balance::LeastRequest, balance);
     let timeouts = timeouts(mapping.take("timeouts"), TIMEOUTS);
     let max_connections = mapping.parse_or("max_connections", 1024, count(1..=1_000_000));
+    let max_connections_per_address =
+        mapping.parse_or("max_connections_per_address", 0.25, share_of_connections);
+    let request_buffering = mapping.parse_or("request_buffering", 16 << 10, size(0..=1 << 20));
     let idle_connections = mapping.parse_or("idle_connections", 64, count(0..=1_000_000));
     let host = choice(&[("preserve", HostHeader::Preserve), ("rewrite", HostHeader::Rewrite)]);
     let host = mapping.parse_or("host", HostHeader::Preserve, host);
@@ -77,9 +80,20 @@ fn upstream(name: &str, mut mapping: MappingCursor<'_>) -> Option<Upstream> {
         balance,
         timeouts,
         max_connections,
+        max_connections_per_address,
+        request_buffering,
         idle_connections,
         host,
     })
+}
+
+fn share_of_connections(text: &str) -> Result<f64, Invalid> {
+    match percentage(text)? {
+        share if share > 0.0 => Ok(share),
+        _ => {
+            Err(Invalid::new("leaves no connection to anybody").expected("more than 0%; 100% sets no bound"))
+        }
+    }
 }
 
 fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {

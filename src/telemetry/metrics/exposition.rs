@@ -13,7 +13,7 @@ use super::{
     BanVerdict, EvidenceFacts, MemoryFacts, Metrics, NodeRole, NodeState, Outcome, PoolState, SourceLabel,
     StoreFacts, StoreFailure, StoreMetrics, StoreTopology, ThreadMetrics, VerdictLabel,
     bans::BanRow,
-    certificates,
+    certificates, cut_offs,
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
     openings,
@@ -182,6 +182,7 @@ impl Metrics {
         for (name, help, value) in counters {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
+        cut_offs::expose(|value| self.sum(value), out)?;
         openings::expose(|value| self.sum(value), out)?;
         certificates::expose(&self.tls(), out)?;
         let version = [("version", env!("CARGO_PKG_VERSION"))];

@@ -6,6 +6,7 @@
 mod bans;
 mod certificates;
 mod counter;
+mod cut_offs;
 mod exposition;
 mod format;
 mod generation;
@@ -21,6 +22,7 @@ mod worker;
 pub use bans::{BanFacts, BanVerdict};
 pub use certificates::{CertificateFacts, ClientCaFacts, TlsFacts};
 pub use counter::{Counter, Gauge};
+pub use cut_offs::{CutOff, CutOffBody, CutOffMetrics, CutOffReason};
 pub use format::ExpositionFormat;
 pub use history::{History, RouteHistory, Sample};
 pub use nodes::{NodeFacts, NodeRole, NodeState, StoreTopology};

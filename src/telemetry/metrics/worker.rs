@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 
 use super::{
-    BanVerdict, Counter, Gauge,
+    BanVerdict, Counter, CutOffMetrics, Gauge,
     bans::BanRow,
     generation::Names,
     histogram::{Histogram, RequestTime},
@@ -163,6 +163,7 @@ pub struct ThreadMetrics {
     refused: Counter,
     bad_requests: Counter,
     openings: OpeningMetrics,
+    cut_offs: CutOffMetrics,
 }
 
 impl ThreadMetrics {
@@ -184,6 +185,11 @@ impl ThreadMetrics {
     /// The heads that are no request, or are too large: refused before a request could be made of them.
     pub fn bad_requests(&self) -> &Counter {
         &self.bad_requests
+    }
+
+    /// Requests whose clients were too slow.
+    pub fn cut_offs(&self) -> &CutOffMetrics {
+        &self.cut_offs
     }
 
     /// TLS handshakes and PROXY headers.

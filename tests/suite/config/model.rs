@@ -10,8 +10,8 @@ use tollgate::config::{
         Breaker, CertificateField, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody,
         DenialReply, Destination, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader,
         HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore,
-        Missing, Mode, OnStoreError, Override, PathPattern, Policy, Rate, RateLimitFields, Record, Redis,
-        RedisTls, RedisTopology, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
+        MinRate, Missing, Mode, OnStoreError, Override, PathPattern, Policy, Rate, RateLimitFields, Record,
+        Redis, RedisTls, RedisTopology, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
         TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users, Workers,
     },
 };
@@ -82,6 +82,8 @@ fn smallest() -> Config {
             balance: Balance::LeastRequest,
             timeouts,
             max_connections: 1024,
+            max_connections_per_address: 0.25,
+            request_buffering: 16 << 10,
             idle_connections: 64,
             host: HostHeader::Preserve,
         }],
@@ -101,6 +103,7 @@ fn smallest() -> Config {
             header_timeout: secs(10),
             idle_timeout: secs(75),
             connections: 10_000,
+            min_rate: MinRate { bytes: 240, grace: secs(20) },
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() },
         forwarded: Forwarded::XForwarded,
@@ -222,6 +225,8 @@ upstreams:
     balance: round_robin
     timeouts: { <<: *slow, connect: 250ms }
     max_connections: 10
+    max_connections_per_address: 50%
+    request_buffering: 8KiB
     idle_connections: 0
     host: rewrite
   other: { endpoints: ["${ORIGIN:-http://127.0.0.1:3000}"] }
@@ -237,7 +242,7 @@ routes:
   - { path: "/users/{id}/posts", upstream: other, policies: [login] }
   - { path: /files/*, upstream: other, methods: [GET] }
   - { path: /files/*, upstream: other, timeouts: *slow }
-client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20 }
+client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, min_rate: { bytes: 1KiB, grace: 5s } }
 reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
 forward_client_certificate: client-cert-chain
@@ -476,6 +481,8 @@ fn everything_that_is_said_counts() {
                 balance: Balance::RoundRobin,
                 timeouts,
                 max_connections: 10,
+                max_connections_per_address: 0.5,
+                request_buffering: 8 << 10,
                 idle_connections: 0,
                 host: HostHeader::Rewrite,
             },
@@ -525,6 +532,7 @@ fn everything_that_is_said_counts() {
             header_timeout: secs(5),
             idle_timeout: secs(60),
             connections: 20,
+            min_rate: MinRate { bytes: 1 << 10, grace: secs(5) },
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Both, via: "edge-1".to_owned() },
         forwarded: Forwarded::Both,

@@ -4,9 +4,9 @@ use std::{io, net::Shutdown};
 
 use crate::harness::{Client, Config, Conn, Origin, Tollgate, eventually};
 
-/// The beginnings of uploads that go on: by length, and in chunks.
+/// The beginnings of uploads that are passed on as they come: by length, and in chunks.
 const UPLOADS: [&str; 2] = [
-    "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello",
+    "POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\nhello",
     "POST /a HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
 ];
 
@@ -110,7 +110,7 @@ fn the_rest_of_an_upload_that_was_answered_is_no_request() {
     let origin = early();
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     let mut client = Client::connect(tollgate.address);
-    client.send("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n");
+    client.send("POST /a HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n");
     assert_eq!(client.reply().text(), "ok");
     // The proxy may close at any time.
     let _ = io::Write::write_all(&mut client.stream, b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n");

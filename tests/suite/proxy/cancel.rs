@@ -72,7 +72,7 @@ fn a_client_that_leaves_while_it_is_sent_a_stream_cancels_the_work() {
 
 #[test]
 fn a_client_that_leaves_during_its_upload_cancels_it() {
-    for framing in ["content-length: 100\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
+    for framing in ["content-length: 100000\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
         let (origin, reached, ended) = watched(b"");
         let tollgate = before(&origin);
         let mut client = Client::connect(tollgate.address);
@@ -85,7 +85,7 @@ fn a_client_that_leaves_during_its_upload_cancels_it() {
 
 #[test]
 fn an_upload_that_broke_off_is_never_completed() {
-    for framing in ["content-length: 100\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
+    for framing in ["content-length: 100000\r\n\r\nhalf", "transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"] {
         let broken = Latch::new();
         let broke = broken.clone();
         let origin = Origin::start(move |conn| {

@@ -66,13 +66,17 @@ fn a_request_that_waits_for_its_answer_gets_it_and_must_close() {
 #[test]
 fn an_upload_under_way_is_finished() {
     let origin = Origin::echo();
-    let mut tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nfirst");
-    eventually("it has begun", || origin.heads().len() == 1);
-    begin_drain(&tollgate);
-    assert_eq!(client.send("-last").reply().json()["body"], "first-last");
-    assert_eq!(tollgate.wait().code(), Some(0));
+    // Passed on as it comes, and received before it is passed on.
+    for buffering in ["0", "16KiB"] {
+        let settings = format!("request_buffering: {buffering}");
+        let mut tollgate = Tollgate::start(Config::upstream(&[origin.address], &settings, ""));
+        let mut client = Client::connect(tollgate.address);
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nfirst");
+        client.wait_until_read();
+        begin_drain(&tollgate);
+        assert_eq!(client.send("-last").reply().json()["body"], "first-last");
+        assert_eq!(tollgate.wait().code(), Some(0));
+    }
 }
 
 #[test]

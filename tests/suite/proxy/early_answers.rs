@@ -92,7 +92,7 @@ fn the_connection_of_a_request_answered_early_is_not_used_again() {
     });
     let tollgate = before(&origin);
     let mut client = Client::connect(tollgate.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf");
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\nhalf");
     let reply = client.reply();
     assert_eq!((reply.text().as_str(), reply.header("connection")), ("early", Some("close")));
     assert!(rest_seen.opens_within(PATIENCE), "the origin still waits for the body");

@@ -44,7 +44,7 @@ fn a_body_that_comes_after_its_answer_is_no_request() {
     });
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     let mut client = Client::connect(tollgate.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 40\r\n\r\n");
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n");
     assert_eq!(client.reply().status, 200);
     thread::sleep(SILENCE);
     let smuggled = "GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n";

@@ -120,7 +120,7 @@ fn a_client_that_stops_sending_its_body_gets_a_408() {
     let tollgate =
         Tollgate::start(Config::new(&[origin.address], "client_limits: { idle_timeout: 200ms }\n"));
     let mut client = Client::connect(tollgate.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhalf");
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\nhalf");
     assert_problem(&client.reply(), 408, &[origin.address]);
     assert!(client.closed());
     assert!(ended.opens_within(PATIENCE));

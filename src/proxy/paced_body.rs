@@ -1,0 +1,77 @@
+//! A request's body as it comes from the client, which has to keep up with `client_limits`.
+
+use std::{
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::{
+    min_rate::RateBudget,
+    phase_timer::{Phase, PhaseTimer},
+};
+use crate::{config::model::ClientLimits, upstream::ClientWait};
+
+/// A body whose client has a time limit whenever it is waited for.
+#[derive(Debug)]
+pub(super) struct PacedBody {
+    incoming: Incoming,
+    timer: Rc<PhaseTimer>,
+    idle_timeout: Duration,
+    budget: RateBudget,
+    /// Since when the client's bytes are waited for: the deadline is set when that begins, not at every poll.
+    waits_since: Option<Instant>,
+}
+
+impl PacedBody {
+    pub(super) fn new(incoming: Incoming, timer: Rc<PhaseTimer>, limits: &ClientLimits) -> Self {
+        let idle_timeout = limits.idle_timeout;
+        let budget = RateBudget::new(limits.min_rate, idle_timeout);
+        Self { incoming, timer, idle_timeout, budget, waits_since: None }
+    }
+
+    pub(super) fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+
+    /// The next frame. While it is waited for, [`Phase::RequestBody`] goes on.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Poll::Ready(frame) = self.poll_unpaced(cx) else {
+            if self.waits_since.is_none() {
+                self.timer.wait_for_client(Phase::RequestBody, self.idle_timeout, self.budget.left());
+                self.timer.client_wait_begins(ClientWait::Request);
+                self.waits_since = Some(self.timer.now());
+            }
+            return Poll::Pending;
+        };
+        if let Some(since) = self.waits_since.take() {
+            self.budget.spend(self.timer.now().saturating_duration_since(since));
+            self.timer.client_wait_ends(ClientWait::Request);
+        }
+        Poll::Ready(frame)
+    }
+
+    /// Counts bytes that came. Whether they came too late: while the answer is under way, its own time limits are in
+    /// force, and no deadline ends the wait for the request's body.
+    pub(super) fn is_late(&mut self, bytes: u64) -> bool {
+        let is_late = self.budget.left().is_zero();
+        self.budget.earn(bytes);
+        is_late
+    }
+
+    /// The next frame, however long it takes.
+    pub(super) fn poll_unpaced(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.incoming).poll_frame(cx)
+    }
+}

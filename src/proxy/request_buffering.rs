@@ -1,0 +1,65 @@
+//! Small request bodies are received before a connection to the upstream is taken: a client that sends slowly must not
+//! hold one meanwhile.
+
+use std::{future::poll_fn, rc::Rc, task::Poll};
+
+use bytes::Bytes;
+use http::request;
+use http_body::Body;
+use hyper::body::Incoming;
+
+use super::{expect_continue, paced_body::PacedBody, phase_timer::PhaseTimer, reply::Reply};
+use crate::{config::model::ClientLimits, telemetry::metrics::CutOffReason};
+
+/// What is known of a request's body when it is forwarded.
+#[derive(Debug)]
+pub(super) enum ReceivedBody {
+    /// All of it; it may be empty.
+    Whole(Bytes),
+    /// It is still to come.
+    Stream(Incoming),
+}
+
+/// Whether the body is to be received first: it has at most `limit` bytes. Not where its client waits to be asked for it,
+/// which is for the upstream to do.
+pub(super) fn is_buffered(request: &request::Parts, body: &Incoming, limit: usize) -> bool {
+    body.size_hint().exact().is_some_and(|length| length <= limit as u64)
+        && !expect_continue::wants_continue(request.version, &request.headers)
+}
+
+/// Receives a whole body. One that came with its head is not copied.
+///
+/// # Errors
+/// The reply for the client, which broke the body off or was too slow.
+pub(super) async fn receive(
+    body: Incoming,
+    timer: &Rc<PhaseTimer>,
+    limits: &ClientLimits,
+) -> Result<Bytes, Reply> {
+    let length = body.size_hint().lower();
+    let mut body = PacedBody::new(body, Rc::clone(timer), limits);
+    let mut received = Bytes::new();
+    let mut copied = Vec::new();
+    while (received.len() + copied.len()) as u64 != length {
+        let frame = poll_fn(|cx| match body.poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+            Poll::Pending if timer.take_timed_out() => Poll::Ready(Err(())),
+            Poll::Pending => Poll::Pending,
+        });
+        let Ok(frame) = frame.await else {
+            return Err(Reply::slow_body(timer.cut_off_reason().unwrap_or(CutOffReason::IdleTimeout)));
+        };
+        let Some(Ok(frame)) = frame else { return Err(Reply::broken_body()) };
+        let Ok(data) = frame.into_data() else { return Err(Reply::broken_body()) };
+        body.is_late(data.len() as u64);
+        if received.is_empty() && copied.is_empty() {
+            received = data;
+        } else {
+            // It grows with what comes, not with what was announced.
+            copied.extend_from_slice(&std::mem::take(&mut received));
+            copied.extend_from_slice(&data);
+        }
+    }
+    timer.set_body_unread(false);
+    Ok(if copied.is_empty() { received } else { copied.into() })
+}

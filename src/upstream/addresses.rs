@@ -1,0 +1,259 @@
+//! How many of an upstream's connections the requests of each client address hold, and which of these requests wait for
+//! their own client.
+//!
+//! Connections are worth most when they are scarce: while requests of other addresses wait for one, an address that holds
+//! more than its share loses those that only wait for a slow client ([`AddressTable::evict_for`]).
+
+use std::{
+    cell::Cell,
+    collections::HashMap,
+    net::IpAddr,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+use foldhash::fast::RandomState;
+use parking_lot::Mutex;
+use slab::Slab;
+
+use super::SharedUpstream;
+use crate::config::model;
+
+/// A request that has waited for its client for less is not slow: it would end soon by itself.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// The addresses that the table has at least before it drops those without clients.
+const MIN_CLEANED: usize = 1024;
+
+/// The client addresses with requests to one upstream, in the whole process.
+#[derive(Debug)]
+pub(super) struct AddressTable {
+    /// Connections that one address may hold while others wait.
+    share: usize,
+    addresses: Mutex<Addresses>,
+    /// Addresses that may hold more than their share.
+    over_share: Mutex<Vec<Arc<Address>>>,
+}
+
+#[derive(Debug, Default)]
+struct Addresses {
+    by_ip: HashMap<IpAddr, Arc<Address>, RandomState>,
+    /// At so many addresses, those without clients are dropped.
+    clean_at: usize,
+}
+
+/// One client address, and the connections that its requests hold.
+#[derive(Debug)]
+pub(super) struct Address {
+    pub(super) ip: IpAddr,
+    held: AtomicUsize,
+    /// Requests that hold a connection and have waited for their client.
+    slow: Mutex<Slab<SlowRequest>>,
+}
+
+#[derive(Debug)]
+struct SlowRequest {
+    /// Since when it would wait for its client, had it waited all the time that it did at once. `None`: it does not wait.
+    waits_since: Option<Instant>,
+    is_evicted: bool,
+    /// Of its client's connection.
+    waker: Waker,
+}
+
+impl Address {
+    /// Connections that its requests hold.
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Acquire)
+    }
+}
+
+impl AddressTable {
+    /// No address yet.
+    pub(super) fn new(upstream: &model::Upstream) -> Self {
+        let share = upstream.max_connections as f64 * upstream.max_connections_per_address;
+        Self {
+            // In range: at most `max_connections`.
+            share: (share as usize).max(1),
+            addresses: Mutex::default(),
+            over_share: Mutex::default(),
+        }
+    }
+
+    fn find(&self, ip: IpAddr) -> Arc<Address> {
+        let Addresses { by_ip, clean_at } = &mut *self.addresses.lock();
+        if let Some(address) = by_ip.get(&ip) {
+            return Arc::clone(address);
+        }
+        if by_ip.len() >= *clean_at {
+            by_ip.retain(|_, address| Arc::strong_count(address) > 1);
+            *clean_at = MIN_CLEANED.max(by_ip.len() * 2);
+        }
+        let address = Arc::new(Address { ip, held: AtomicUsize::new(0), slow: Mutex::default() });
+        by_ip.insert(ip, Arc::clone(&address));
+        address
+    }
+
+    fn acquired(&self, address: &Arc<Address>) {
+        if address.held.fetch_add(1, Ordering::AcqRel) == self.share {
+            let mut over_share = self.over_share.lock();
+            over_share.retain(|other| other.held() > self.share && !Arc::ptr_eq(other, address));
+            over_share.push(Arc::clone(address));
+        }
+    }
+
+    /// Breaks off one request, so that its connection becomes free for a request of `newcomer` with `ahead` others of the
+    /// same address before it: of the addresses that hold more than their share, the request that has waited for its
+    /// client longest. Does nothing where `newcomer` would itself hold more than its share.
+    pub(super) fn evict_for(&self, newcomer: &Arc<Address>, ahead: usize, now: Instant) {
+        if newcomer.held() + ahead >= self.share {
+            return;
+        }
+        let over_share = {
+            let mut over_share = self.over_share.lock();
+            over_share.retain(|address| address.held() > self.share);
+            over_share.clone()
+        };
+        let slowest = over_share.iter().filter_map(|address| {
+            let slow = address.slow.lock();
+            // Those that were broken off hold their connections for another moment.
+            let evicted = slow.iter().filter(|(_, request)| request.is_evicted).count();
+            if address.held() <= self.share + evicted {
+                return None;
+            }
+            let waiting = slow.iter().filter(|(_, request)| !request.is_evicted);
+            let waiting = waiting.filter_map(|(key, request)| Some((request.waits_since?, key)));
+            let (since, key) = waiting.min()?;
+            Some((since, address, key))
+        });
+        let Some((since, address, key)) = slowest.min_by_key(|(since, ..)| *since) else { return };
+        if now.saturating_duration_since(since) < SLOW {
+            return;
+        }
+        let mut slow = address.slow.lock();
+        // It may have ended in the meantime, and even be another one; then the next attempt finds what there is.
+        if let Some(request) = slow.get_mut(key).filter(|request| request.waits_since == Some(since)) {
+            request.is_evicted = true;
+            request.waker.wake_by_ref();
+        }
+    }
+}
+
+/// Which part of an exchange waits for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientWait {
+    /// The request's body: the client has to send.
+    Request = 1,
+    /// The response's: the client has to read.
+    Response = 2,
+}
+
+/// A client's connection, as one upstream sees it: what counts is its address.
+#[derive(Debug)]
+pub struct UpstreamClient {
+    upstream: Arc<SharedUpstream>,
+    pub(super) address: Arc<Address>,
+    holds_connection: Cell<bool>,
+    /// The [`ClientWait`]s that go on, as bits.
+    waits: Cell<u8>,
+    /// Since when any goes on.
+    waiting_since: Cell<Instant>,
+    /// The time for which this request has waited for its client so far.
+    waited: Cell<Duration>,
+    /// The request's key among the slow ones, once it has waited.
+    key: Cell<Option<usize>>,
+}
+
+impl UpstreamClient {
+    /// A client with this address, as limits identify it.
+    pub fn new(upstream: &Arc<SharedUpstream>, ip: IpAddr) -> Rc<Self> {
+        Rc::new(Self {
+            address: upstream.addresses.find(ip),
+            upstream: Arc::clone(upstream),
+            holds_connection: Cell::new(false),
+            waits: Cell::new(0),
+            waiting_since: Cell::new(Instant::now()),
+            waited: Cell::default(),
+            key: Cell::default(),
+        })
+    }
+
+    /// Whether it is the client with this address of this upstream.
+    pub fn is(&self, upstream: &Arc<SharedUpstream>, ip: IpAddr) -> bool {
+        Arc::ptr_eq(&self.upstream, upstream) && self.address.ip == ip
+    }
+
+    /// The request that holds a connection begins to wait for its client, which `waker` wakes if the request is to be
+    /// broken off.
+    pub fn wait_begins(&self, wait: ClientWait, now: Instant, waker: &Waker) {
+        if !self.holds_connection.get() {
+            return;
+        }
+        let waits = self.waits.replace(self.waits.get() | wait as u8);
+        if waits > 0 {
+            return;
+        }
+        self.waiting_since.set(now);
+        let waits_since = now.checked_sub(self.waited.get()).or(Some(now));
+        let mut slow = self.address.slow.lock();
+        match self.key.get().and_then(|key| slow.get_mut(key)) {
+            Some(request) => request.waits_since = waits_since,
+            None => {
+                let request = SlowRequest { waits_since, is_evicted: false, waker: waker.clone() };
+                self.key.set(Some(slow.insert(request)));
+            }
+        }
+    }
+
+    /// The client has sent or read something.
+    pub fn wait_ends(&self, wait: ClientWait, now: Instant) {
+        let waits = self.waits.get();
+        self.waits.set(waits & !(wait as u8));
+        if waits != wait as u8 {
+            return;
+        }
+        let waited = now.saturating_duration_since(self.waiting_since.get());
+        self.waited.set(self.waited.get() + waited);
+        if let Some(key) = self.key.get()
+            && let Some(request) = self.address.slow.lock().get_mut(key)
+        {
+            request.waits_since = None;
+        }
+    }
+
+    /// Whether the request is to be broken off, so that others get its connection.
+    pub fn is_evicted(&self) -> bool {
+        self.key
+            .get()
+            .is_some_and(|key| self.address.slow.lock().get(key).is_some_and(|request| request.is_evicted))
+    }
+}
+
+/// Counts a connection that a client's request holds, until dropped.
+#[derive(Debug)]
+pub(super) struct HeldConnection(Rc<UpstreamClient>);
+
+impl HeldConnection {
+    pub(super) fn new(client: &Rc<UpstreamClient>) -> Self {
+        client.upstream.addresses.acquired(&client.address);
+        client.holds_connection.set(true);
+        Self(Rc::clone(client))
+    }
+}
+
+impl Drop for HeldConnection {
+    fn drop(&mut self) {
+        let Self(client) = self;
+        client.address.held.fetch_sub(1, Ordering::AcqRel);
+        client.holds_connection.set(false);
+        if let Some(key) = client.key.take() {
+            client.address.slow.lock().try_remove(key);
+            client.waits.set(0);
+            client.waited.set(Duration::ZERO);
+        }
+    }
+}

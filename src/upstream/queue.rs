@@ -1,0 +1,250 @@
+//! The connections that an upstream may still have, and the requests that wait for one, in the whole process.
+//!
+//! A connection goes to the waiting request whose address holds fewest, and among equals to the one that has waited
+//! longest: an address that asks for many can't push others back.
+
+use std::{
+    collections::VecDeque,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{SharedUpstream, addresses::Address};
+
+/// The connections that are left, and the queue for them.
+#[derive(Debug)]
+pub(super) struct ConnectionQueue {
+    /// The length of the queue.
+    waiting: AtomicUsize,
+    state: Mutex<QueueState>,
+}
+
+#[derive(Debug)]
+struct QueueState {
+    /// Connections that may still be opened. None while anybody waits.
+    permits: usize,
+    next_ticket: u64,
+    by_address: IndexMap<IpAddr, WaitingAddress, RandomState>,
+}
+
+/// The waiting requests of one address, the longest waiting in front. Never empty.
+#[derive(Debug)]
+struct WaitingAddress {
+    address: Arc<Address>,
+    requests: VecDeque<WaitingRequest>,
+}
+
+#[derive(Debug)]
+struct WaitingRequest {
+    /// In the order in which requests came.
+    ticket: u64,
+    worker: usize,
+    grant: oneshot::Sender<Grant>,
+}
+
+/// What a waiting request is told.
+#[derive(Debug)]
+pub(super) enum Grant {
+    /// It may open a connection.
+    Permit(ConnectionPermit),
+    /// It has lost its place to a request of an address that holds less.
+    Displaced,
+}
+
+/// The right to have a connection, until dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionPermit(Arc<SharedUpstream>);
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.0.queue.return_permit(&self.0);
+    }
+}
+
+/// Who gets a connection that a worker has no more use for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NextRequest {
+    /// Nobody waits.
+    None,
+    /// The request of the same worker with this ticket, which has left the queue.
+    Here(u64),
+    /// A request of another worker: a connection can't change threads, but its permit can.
+    Elsewhere,
+}
+
+/// A request's place in the queue, until dropped.
+#[derive(Debug)]
+pub(super) struct QueuePlace {
+    shared: Arc<SharedUpstream>,
+    address: Arc<Address>,
+    pub(super) ticket: u64,
+    /// Requests of the same address before it.
+    pub(super) ahead: usize,
+    pub(super) granted: oneshot::Receiver<Grant>,
+}
+
+impl Drop for QueuePlace {
+    fn drop(&mut self) {
+        let queue = &self.shared.queue;
+        queue.take(&mut queue.state.lock(), self.address.ip, self.ticket);
+    }
+}
+
+impl ConnectionQueue {
+    /// A queue for so many connections.
+    pub(super) fn new(permits: usize) -> Self {
+        let state = QueueState { permits, next_ticket: 0, by_address: IndexMap::default() };
+        Self { waiting: AtomicUsize::new(0), state: Mutex::new(state) }
+    }
+
+    /// The requests that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Acquire)
+    }
+
+    /// The requests that wait in other workers.
+    pub(super) fn waiting_elsewhere(&self, worker: usize) -> usize {
+        if self.waiting() == 0 {
+            return 0;
+        }
+        self.state.lock().requests().filter(|request| request.worker != worker).count()
+    }
+
+    /// A permit, if one is left.
+    pub(super) fn try_acquire(shared: &Arc<SharedUpstream>) -> Option<ConnectionPermit> {
+        let mut state = shared.queue.state.lock();
+        state.permits = state.permits.checked_sub(1)?;
+        Some(ConnectionPermit(Arc::clone(shared)))
+    }
+
+    /// A place in the queue for a request of `address` in `worker`. `None`: the queue is full, and no address has much
+    /// more of it.
+    ///
+    /// The queue is as long as there are connections. A longer one would mean waiting for more than one answer, and a
+    /// clear refusal serves the client better. The address that holds and waits for most loses its last place to one
+    /// that has less.
+    pub(super) fn join(
+        shared: &Arc<SharedUpstream>,
+        address: &Arc<Address>,
+        worker: usize,
+    ) -> Option<QueuePlace> {
+        let queue = &shared.queue;
+        let mut state = queue.state.lock();
+        let waiting = state.by_address.get(&address.ip).map_or(0, |waiting| waiting.requests.len());
+        let mut displaced = None;
+        if queue.waiting() >= shared.config.max_connections {
+            let heaviest = state.by_address.values().max_by_key(|waiting| waiting.weight())?;
+            if heaviest.weight() <= address.held() + waiting + 1 {
+                return None;
+            }
+            let ip = heaviest.address.ip;
+            let last = heaviest.requests.back().map(|request| request.ticket)?;
+            displaced = queue.take(&mut state, ip, last);
+        }
+        let (grant, granted) = oneshot::channel();
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        let entry = state.by_address.entry(address.ip);
+        let waiting_address = entry
+            .or_insert_with(|| WaitingAddress { address: Arc::clone(address), requests: VecDeque::new() });
+        waiting_address.requests.push_back(WaitingRequest { ticket, worker, grant });
+        queue.waiting.fetch_add(1, Ordering::AcqRel);
+        drop(state);
+        if let Some(request) = displaced {
+            // It may have stopped waiting.
+            let _gone = request.grant.send(Grant::Displaced);
+        }
+        Some(QueuePlace {
+            shared: Arc::clone(shared),
+            address: Arc::clone(address),
+            ticket,
+            ahead: waiting,
+            granted,
+        })
+    }
+
+    /// Whose turn it is for a connection of `worker`.
+    ///
+    /// Among requests of equal right, those of other workers have their turn in proportion to their number: a busy worker
+    /// must not starve the others, nor close all its connections for them.
+    pub(super) fn next_request(&self, worker: usize) -> NextRequest {
+        if self.waiting() == 0 {
+            return NextRequest::None;
+        }
+        let mut state = self.state.lock();
+        let Some(least) = state.by_address.values().map(|waiting| waiting.address.held()).min() else {
+            return NextRequest::None;
+        };
+        let (mut here, mut elsewhere, mut first) = (0, 0, None);
+        for waiting in state.by_address.values().filter(|waiting| waiting.address.held() <= least) {
+            for request in &waiting.requests {
+                if request.worker != worker {
+                    elsewhere += 1;
+                    continue;
+                }
+                here += 1;
+                if first.is_none_or(|(ticket, _)| request.ticket < ticket) {
+                    first = Some((request.ticket, waiting.address.ip));
+                }
+            }
+        }
+        match first {
+            Some((ticket, ip)) if fastrand::usize(..here + elsewhere) < here => {
+                // Its sender is dropped: it is handed the connection itself.
+                self.take(&mut state, ip, ticket);
+                NextRequest::Here(ticket)
+            }
+            _ if elsewhere > 0 => NextRequest::Elsewhere,
+            _ => NextRequest::None,
+        }
+    }
+
+    /// A connection has ended: the next request may open one.
+    fn return_permit(&self, shared: &Arc<SharedUpstream>) {
+        let mut state = self.state.lock();
+        let next = state.by_address.values().min_by_key(|waiting| {
+            (waiting.address.held(), waiting.requests.front().map(|request| request.ticket))
+        });
+        let next = next.and_then(|waiting| Some((waiting.address.ip, waiting.requests.front()?.ticket)));
+        let Some(request) = next.and_then(|(ip, ticket)| self.take(&mut state, ip, ticket)) else {
+            state.permits += 1;
+            return;
+        };
+        drop(state);
+        // One that has just stopped waiting drops the permit, which returns it again.
+        let _gone = request.grant.send(Grant::Permit(ConnectionPermit(Arc::clone(shared))));
+    }
+
+    /// Takes a request out of the queue, if it is still there.
+    fn take(&self, state: &mut QueueState, ip: IpAddr, ticket: u64) -> Option<WaitingRequest> {
+        let waiting = state.by_address.get_mut(&ip)?;
+        let at = waiting.requests.iter().position(|request| request.ticket == ticket)?;
+        let request = waiting.requests.remove(at);
+        if waiting.requests.is_empty() {
+            state.by_address.swap_remove(&ip);
+        }
+        self.waiting.fetch_sub(1, Ordering::AcqRel);
+        request
+    }
+}
+
+impl QueueState {
+    fn requests(&self) -> impl Iterator<Item = &WaitingRequest> {
+        self.by_address.values().flat_map(|waiting| &waiting.requests)
+    }
+}
+
+impl WaitingAddress {
+    /// What its address has of the upstream, and wants of it.
+    fn weight(&self) -> usize {
+        self.address.held() + self.requests.len()
+    }
+}

@@ -1,0 +1,112 @@
+//! `request_buffering`: a small body is received before a connection to the upstream is taken.
+
+use std::time::Duration;
+
+use super::{assert_problem, before};
+use crate::harness::{Client, Config, Origin, Tollgate, eventually};
+
+#[test]
+fn a_small_body_that_trickles_takes_no_connection_until_it_is_there() {
+    let origin = Origin::echo();
+    let tollgate = before(&origin);
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 11\r\n\r\n");
+    for part in ["hello", " ", "worl"] {
+        client.send(part);
+        client.wait_until_read();
+        assert_eq!(origin.connections(), 0, "{part:?}");
+    }
+    let reply = client.send("d").reply();
+    assert_eq!((reply.json()["body"].as_str(), origin.connections()), (Some("hello world"), 1));
+    // The next request on the same connection is one of its own.
+    assert_eq!(client.request("POST", "/", &[], b"again").json()["body"], "again");
+}
+
+#[test]
+fn bodies_of_every_size_arrive_whole_with_one_framing() {
+    let origin = Origin::echo();
+    for buffering in ["0", "1", "16KiB", "1MiB"] {
+        let settings = format!("request_buffering: {buffering}");
+        let tollgate = Tollgate::start(Config::upstream(&[origin.address], &settings, ""));
+        let mut client = Client::connect(tollgate.address);
+        for length in [0, 1, 2, 1_000, 16 << 10, (16 << 10) + 1, 100_000, 1 << 20, (1 << 20) + 1] {
+            let told = client.request("POST", "/", &[], &vec![b'x'; length]).json();
+            assert_eq!(told["body_bytes"], length, "{buffering}");
+            let headers = told["headers"].as_array().unwrap();
+            let framing = |name: &str| headers.iter().filter(|field| field[0] == name).count();
+            assert_eq!(
+                (framing("content-length"), framing("transfer-encoding")),
+                (usize::from(length > 0), 0)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_is_larger_or_has_no_length_or_waits_to_be_asked_for_is_passed_on_as_it_comes() {
+    for (settings, head) in [
+        ("request_buffering: 0", "content-length: 10\r\n\r\nhello"),
+        ("request_buffering: 9", "content-length: 10\r\n\r\nhello"),
+        ("", "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n"),
+        ("", "content-length: 16385\r\n\r\nhello"),
+        ("", "content-length: 10\r\nexpect: 100-continue\r\n\r\n"),
+    ] {
+        let origin = Origin::sink();
+        let settings = if settings.is_empty() { "host: preserve" } else { settings };
+        let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, ""));
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{head}"));
+        eventually(head, || origin.connections() == 1);
+    }
+}
+
+#[test]
+fn a_small_body_that_breaks_off_reaches_nobody() {
+    let origin = Origin::echo();
+    let tollgate = before(&origin);
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello").finish();
+    assert_problem(&client.reply(), 400, &[origin.address]);
+    assert!(client.closed());
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn a_small_body_that_stalls_reaches_nobody() {
+    let origin = Origin::echo();
+    let limits = "client_limits: { idle_timeout: 300ms }\n";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], limits));
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello");
+    assert_problem(&client.reply(), 408, &[origin.address]);
+    assert!(client.closed());
+    assert_eq!(origin.connections(), 0);
+    let counted = "tollgate_requests_cut_off_total{body=\"request\",reason=\"idle_timeout\"}";
+    eventually("it is counted", || tollgate.metric(counted) == 1.0);
+}
+
+#[test]
+fn a_client_that_leaves_amid_a_small_body_leaves_nothing_behind() {
+    let origin = Origin::echo();
+    let tollgate = before(&origin);
+    for _ in 0..3 {
+        let mut client = Client::connect(tollgate.address);
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello");
+        client.wait_until_read();
+        client.reset();
+    }
+    let status = "tollgate_requests_total{route=\"/*\",status=\"4xx\"}";
+    eventually("all are counted", || tollgate.metric(status) == 3.0);
+    assert_eq!(origin.connections(), 0);
+}
+
+#[test]
+fn the_time_that_a_small_body_takes_is_not_the_origin_s() {
+    let origin = Origin::echo();
+    let settings = "timeouts: { response: 300ms }";
+    let tollgate = Tollgate::start(Config::upstream(&[origin.address], settings, ""));
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\nhello");
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(client.send("world").reply().json()["body"], "helloworld");
+}

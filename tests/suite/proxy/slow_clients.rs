@@ -1,0 +1,278 @@
+//! `client_limits.min_rate`: clients that send or read too slowly are cut off, and those that are just fast enough are
+//! served to the end.
+
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+use socket2::{Domain, Socket, Type};
+use tempfile::TempDir;
+
+use super::assert_problem;
+use crate::harness::{Authority, Client, Config, Origin, TlsConnector, Tollgate, eventually, file_name};
+
+/// The beginnings of uploads: one that is passed on as it comes, by length and in chunks, and one that is received first.
+const UPLOADS: [(&str, &str); 3] = [
+    ("content-length: 1000000", ""),
+    ("transfer-encoding: chunked", "1\r\nx\r\n"),
+    ("content-length: 10000", ""),
+];
+
+/// Twice the default would be tested by nobody: a rate that a test has the time for.
+const LIMITS: &str = "client_limits: { min_rate: { bytes: 1000, grace: 300ms } }\n";
+
+fn start(origin: &Origin, rest: &str) -> Tollgate {
+    Tollgate::start(Config::new(&[origin.address], rest))
+}
+
+fn cut_off(tollgate: &Tollgate, body: &str, reason: &str) -> f64 {
+    tollgate.metric(&format!("tollgate_requests_cut_off_total{{body=\"{body}\",reason=\"{reason}\"}}"))
+}
+
+/// Sends `bytes` again and again, until the proxy answers or closes.
+fn trickle(client: &mut Client, bytes: &str, every: Duration) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !client.has_something_to_read() && client.stream.write_all(bytes.as_bytes()).is_ok() {
+        assert!(Instant::now() < end, "it is let go on");
+        thread::sleep(every);
+    }
+}
+
+#[test]
+fn an_upload_below_the_rate_gets_a_408_and_leaves_the_origin() {
+    for (framing, chunk) in UPLOADS {
+        let origin = Origin::sink();
+        let tollgate = start(&origin, LIMITS);
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n"));
+        // 50 bytes a second, and never silent for long.
+        trickle(&mut client, if chunk.is_empty() { "x" } else { chunk }, Duration::from_millis(20));
+        let reply = client.reply();
+        assert_problem(&reply, 408, &[origin.address]);
+        assert!(reply.text().contains("too slowly"), "{}", reply.text());
+        assert_eq!(reply.header("connection"), Some("close"));
+        assert!(client.closed());
+        eventually("the origin is left", || origin.open_connections() == 0);
+        eventually("it is counted", || cut_off(&tollgate, "request", "min_rate") == 1.0);
+        let told = "client sent its request body too slowly, and was cut off";
+        eventually("it is logged", || {
+            tollgate.log().iter().any(|line| line.contains(told) && line.contains("min_rate"))
+        });
+    }
+}
+
+#[test]
+fn an_upload_just_above_the_rate_arrives() {
+    for framing in ["content-length: 2400", "transfer-encoding: chunked"] {
+        for buffering in ["16KiB", "0"] {
+            let origin = Origin::echo();
+            let settings = format!("request_buffering: {buffering}");
+            let tollgate = Tollgate::start(Config::upstream(&[origin.address], &settings, LIMITS));
+            let mut client = Client::connect(tollgate.address);
+            client.send(format!("POST / HTTP/1.1\r\nhost: a\r\n{framing}\r\n\r\n"));
+            let begun = Instant::now();
+            for part in 1..=20 {
+                client.send(match framing {
+                    "transfer-encoding: chunked" => format!("78\r\n{}\r\n", "x".repeat(120)),
+                    _ => "x".repeat(120),
+                });
+                // 1,200 bytes a second.
+                thread::sleep(
+                    (begun + part * Duration::from_millis(100)).saturating_duration_since(Instant::now()),
+                );
+            }
+            if framing == "transfer-encoding: chunked" {
+                client.send("0\r\n\r\n");
+            }
+            assert_eq!(client.reply().json()["body_bytes"], 2400, "{framing}, {buffering}");
+        }
+    }
+}
+
+#[test]
+fn an_upload_that_was_fast_may_stall_for_as_long_as_the_idle_timeout_allows() {
+    let origin = Origin::echo();
+    let tollgate =
+        start(&origin, "client_limits: { idle_timeout: 2s, min_rate: { bytes: 1000, grace: 300ms } }\n");
+    let upload = |stall: u64| {
+        let mut client = Client::connect(tollgate.address);
+        client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 100000\r\n\r\n").send("x".repeat(50_000));
+        let half = Instant::now();
+        while half.elapsed() < Duration::from_millis(stall) && !client.has_something_to_read() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let _closed = client.stream.write_all("x".repeat(50_000).as_bytes());
+        client.reply().status
+    };
+    assert_eq!(upload(1_000), 200);
+    assert_eq!(upload(5_000), 408);
+    assert_eq!(cut_off(&tollgate, "request", "idle_timeout"), 1.0);
+}
+
+#[test]
+fn a_rate_of_zero_sets_no_bound() {
+    let origin = Origin::echo();
+    let tollgate = start(&origin, "client_limits: { min_rate: { bytes: 0, grace: 100ms } }\n");
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 20\r\n\r\n");
+    for _ in 0..20 {
+        thread::sleep(Duration::from_millis(50));
+        client.send("x");
+    }
+    assert_eq!(client.reply().json()["body_bytes"], 20);
+}
+
+#[test]
+fn time_that_the_origin_takes_is_not_the_client_s() {
+    let origin = Origin::start(|conn| {
+        let head = conn.head()?.unwrap();
+        // The body waits in the proxy meanwhile.
+        thread::sleep(Duration::from_millis(900));
+        let length = conn.skip_body(&head)?;
+        thread::sleep(Duration::from_millis(900));
+        conn.answer("200 OK", &[], length.to_string().as_bytes())
+    });
+    let tollgate = start(&origin, LIMITS);
+    let mut client = Client::connect(tollgate.address);
+    let reply = client.request("POST", "/", &[], &vec![b'x'; 24 << 20]);
+    assert_eq!(reply.text(), (24 << 20).to_string());
+}
+
+#[test]
+fn a_refused_upload_that_trickles_is_cut_off() {
+    let origin = Origin::ok();
+    let limits = format!("policies:\n  one: {{ algorithm: sliding_log, key: ip, limit: 1/1h }}\n{LIMITS}");
+    let tollgate = Tollgate::start(Config::new(&[origin.address], &limits).with_policy("one"));
+    let mut client = Client::connect(tollgate.address);
+    assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 10000\r\n\r\n");
+    let reply = client.reply();
+    assert_eq!((reply.status, reply.header("connection")), (429, None));
+    trickle(&mut client, "x", Duration::from_millis(20));
+    assert!(client.closed());
+    assert_eq!(cut_off(&tollgate, "request", "min_rate"), 1.0);
+}
+
+/// Answers with more than all buffers hold.
+fn endless() -> Origin {
+    Origin::start(|conn| {
+        conn.head()?;
+        conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n")?;
+        loop {
+            conn.send(&[b'x'; 1 << 16])?;
+        }
+    })
+}
+
+/// A connection whose own buffer is small, so that it acknowledges little more than is read.
+fn small_buffer(address: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(8 << 10).unwrap();
+    socket.connect(&address.into()).unwrap();
+    socket.into()
+}
+
+/// Reads `bytes` every 50 ms, for `time` at most. How long it was let.
+fn read_slowly(stream: &mut impl Read, bytes: usize, time: Duration) -> io::Result<()> {
+    let begun = Instant::now();
+    let mut buffer = vec![0; bytes];
+    while begun.elapsed() < time {
+        stream.read_exact(&mut buffer)?;
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// 20,000 bytes a second; between two writes that get through lies more time than the idle timeout.
+const READER_LIMITS: &str =
+    "client_limits: { idle_timeout: 700ms, min_rate: { bytes: 20KiB, grace: 500ms } }\n";
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+
+#[test]
+fn a_reader_below_the_rate_is_cut_off_and_leaves_the_origin() {
+    let origin = endless();
+    let tollgate = start(&origin, "client_limits: { min_rate: { bytes: 20KiB, grace: 500ms } }\n");
+    let mut stream = small_buffer(tollgate.address);
+    stream.write_all(GET).unwrap();
+    // 4,000 bytes a second.
+    let error = read_slowly(&mut stream, 200, Duration::from_secs(15)).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "the kernel keeps nothing for it");
+    eventually("the origin is left", || origin.open_connections() == 0);
+    assert_eq!(cut_off(&tollgate, "response", "min_rate"), 1.0);
+    let told = "client read its response too slowly, and was cut off";
+    eventually("it is logged", || tollgate.log().iter().any(|line| line.contains(told)));
+}
+
+#[test]
+fn a_reader_that_reads_nothing_is_cut_off() {
+    let origin = endless();
+    // What its kernel takes is worth less than a second.
+    let tollgate = start(&origin, "client_limits: { min_rate: { bytes: 100KiB, grace: 500ms } }\n");
+    let mut stream = small_buffer(tollgate.address);
+    stream.write_all(GET).unwrap();
+    eventually("the origin is left", || origin.connections() == 1 && origin.open_connections() == 0);
+    assert_eq!(cut_off(&tollgate, "response", "min_rate"), 1.0);
+}
+
+#[test]
+fn a_reader_just_above_the_rate_goes_on_reading() {
+    let origin = endless();
+    let tollgate = start(&origin, READER_LIMITS);
+    let mut stream = small_buffer(tollgate.address);
+    stream.write_all(GET).unwrap();
+    // 30,000 bytes a second: of the megabytes that the kernel holds, no third goes away meanwhile.
+    read_slowly(&mut stream, 1_500, Duration::from_secs(4)).unwrap();
+    assert_eq!(origin.open_connections(), 1);
+}
+
+#[test]
+fn over_tls_readers_are_measured_likewise() {
+    let (origin, authority) = (endless(), Authority::new("us"));
+    let issued = authority.issue("us", &["localhost"]);
+    let (cert, key) = (file_name(&issued.cert), file_name(&issued.key));
+    let listeners = format!(
+        "listeners: [{{ address: \"127.0.0.1:0\", tls: {{ certificates: [{{ cert: {cert}, key: {key} }}] }} }}]\n{READER_LIMITS}"
+    );
+    let tollgate = start(&origin, &listeners);
+    let connector = TlsConnector::new(&authority);
+    let connect = || {
+        let mut client = connector.over(small_buffer(tollgate.address), "localhost").unwrap().0;
+        client.write_all(GET).unwrap();
+        client
+    };
+    // A record has 16 KiB, and nothing of it can be read before the whole.
+    read_slowly(&mut connect(), 2_000, Duration::from_secs(3)).unwrap();
+    eventually("the first has left", || origin.open_connections() == 0);
+    read_slowly(&mut connect(), 100, Duration::from_secs(15)).unwrap_err();
+    eventually("the second is counted", || cut_off(&tollgate, "response", "min_rate") == 1.0);
+}
+
+#[test]
+fn over_unix_sockets_readers_are_measured_likewise() {
+    let (origin, directory) = (endless(), TempDir::new().unwrap());
+    let path = directory.path().join("tollgate.sock");
+    let listeners = format!(
+        "listeners: [{{ address: \"127.0.0.1:0\" }}, {{ address: \"unix:{}\" }}]\nclient_limits: {{ min_rate: {{ bytes: 100KiB, grace: 1s }} }}\n",
+        file_name(&path)
+    );
+    let tollgate = start(&origin, &listeners);
+    eventually("the socket is there", || path.exists());
+    let connect = || {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(GET).unwrap();
+        stream
+    };
+    // A megabyte a second.
+    read_slowly(&mut connect(), 50_000, Duration::from_secs(3)).unwrap();
+    eventually("the first has left", || origin.open_connections() == 0);
+    let ended = read_slowly(&mut connect(), 100, Duration::from_secs(5));
+    // What the kernel holds can still be read.
+    drop(ended);
+    eventually("the second is cut off", || origin.open_connections() == 0);
+    assert_eq!(cut_off(&tollgate, "response", "min_rate"), 1.0);
+}
