@@ -23,7 +23,7 @@ use super::{
 };
 use crate::telemetry::{
     access_log::{Line, LogVerdict},
-    metrics::{CutOff, CutOffBody, SourceLabel},
+    metrics::{CutOff, CutOffBody, CutOffReason, SourceLabel},
     traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
 };
 
@@ -274,8 +274,18 @@ impl Exchange {
                 CutOffBody::Request => "sent its request body too slowly",
                 CutOffBody::Response => "read its response too slowly",
             };
-            let (client, reason) = (self.address, reason.name());
-            tracing::info!(%client, request_id, reason, held_back, "client {what}, and was cut off");
+            let (client, name) = (self.address, reason.name());
+            match reason {
+                CutOffReason::IdleTimeout | CutOffReason::MinRate => {
+                    tracing::info!(%client, request_id, reason = name, held_back, "client {what}, and was cut off");
+                }
+                CutOffReason::MaxConnectionsPerAddress => {
+                    tracing::warn!(
+                        %client, request_id, reason = name, held_back,
+                        "client {what} while others waited for a connection, and was cut off"
+                    );
+                }
+            }
         }
     }
 

@@ -71,6 +71,8 @@ pub struct PhaseTimer {
     new_response: Cell<bool>,
     /// Why the request in flight is ended before its time.
     cut_off: Cell<Option<CutOff>>,
+    /// Whether the request in flight has waited for its client: only then others may get its connection.
+    may_be_evicted: Cell<bool>,
     /// The client as the upstream of the last request sees it.
     upstream_client: RefCell<Option<Rc<UpstreamClient>>>,
 }
@@ -95,6 +97,7 @@ impl PhaseTimer {
             is_rate_deadline: Cell::new(false),
             new_response: Cell::new(false),
             cut_off: Cell::new(None),
+            may_be_evicted: Cell::new(false),
             upstream_client: RefCell::new(None),
         }
     }
@@ -234,6 +237,7 @@ impl PhaseTimer {
 
     /// The client as `upstream` sees it, at the address `ip`: mostly the one of the last request.
     pub(super) fn upstream_client(&self, upstream: &Arc<SharedUpstream>, ip: IpAddr) -> Rc<UpstreamClient> {
+        self.may_be_evicted.set(false);
         let mut last = self.upstream_client.borrow_mut();
         match &*last {
             Some(client) if client.is(upstream, ip) => Rc::clone(client),
@@ -245,6 +249,7 @@ impl PhaseTimer {
     pub fn client_wait_begins(&self, wait: ClientWait) {
         if let (Some(client), Some(waker)) = (&*self.upstream_client.borrow(), &*self.waker.borrow()) {
             client.wait_begins(wait, self.now.get(), waker);
+            self.may_be_evicted.set(true);
         }
     }
 
@@ -257,7 +262,8 @@ impl PhaseTimer {
 
     /// Whether the request in flight is to be broken off, because others need its connection more.
     pub fn is_evicted(&self) -> bool {
-        self.upstream_client.borrow().as_ref().is_some_and(|client| client.is_evicted())
+        self.may_be_evicted.get()
+            && self.upstream_client.borrow().as_ref().is_some_and(|client| client.is_evicted())
     }
 
     /// A response begins.

@@ -1,6 +1,6 @@
 //! The way of a request, from top to bottom.
 
-use std::{convert::Infallible, rc::Rc, sync::Arc, time::Instant};
+use std::{convert::Infallible, net::IpAddr, rc::Rc, sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use http::{Request, Response, request};
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     abuse,
-    config::model::ClientLimits,
+    config::model::{ClientLimits, Config},
     identity::{Credentials, identify},
     limit::StoreAdmin,
     router::Rejection,
@@ -131,8 +131,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let (request, progress) =
         rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
     let shared = worker.upstreams[route.upstream].shared();
-    let address = abuse::masked(address, config.client_address.ipv6_prefix).addr();
-    let upstream_client = client.timer().upstream_client(shared, address);
+    let upstream_client = client.timer().upstream_client(shared, address_of_client(config, address));
     exchange.forward_started(&upstream.name);
     let forwarder = Forwarder::new(&worker, &client, &upstream_client, route);
     let answer = match forwarder.forward(request, progress).await {
@@ -149,6 +148,14 @@ pub async fn serve<S: StoreAdmin + 'static>(
 
     // Answer, with the quota fields.
     Ok(rewrite::client_response(&worker, &client, exchange, route, answer, &outcomes))
+}
+
+/// The address that identifies the client: of an IPv6 address the first bits.
+fn address_of_client(config: &Config, address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(_) => abuse::masked(address, config.client_address.ipv6_prefix).addr(),
+    }
 }
 
 /// Answers a request that is not forwarded.

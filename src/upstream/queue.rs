@@ -248,3 +248,131 @@ impl WaitingAddress {
         self.address.held() + self.requests.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{rc::Rc, time::Duration};
+
+    use super::*;
+    use crate::{
+        config::model::{Balance, Endpoint, HostHeader, Timeouts, Upstream},
+        upstream::{UpstreamClient, addresses::HeldConnection},
+    };
+
+    fn upstream(max_connections: usize) -> Arc<SharedUpstream> {
+        let second = Duration::from_secs(1);
+        SharedUpstream::new(Upstream {
+            name: "u".into(),
+            endpoints: vec![Endpoint {
+                url: "http://127.0.0.1:1".parse().unwrap(),
+                authority: "127.0.0.1:1".parse().unwrap(),
+                port: 1,
+                weight: 1,
+            }],
+            balance: Balance::LeastRequest,
+            timeouts: Timeouts { connect: second, response: second, idle: second },
+            max_connections,
+            max_connections_per_address: 0.25,
+            request_buffering: 0,
+            idle_connections: 1,
+            host: HostHeader::Preserve,
+        })
+    }
+
+    fn client(shared: &Arc<SharedUpstream>, last: u8) -> Rc<UpstreamClient> {
+        UpstreamClient::new(shared, [127, 0, 0, last].into())
+    }
+
+    fn join(shared: &Arc<SharedUpstream>, client: &UpstreamClient, worker: usize) -> Option<QueuePlace> {
+        ConnectionQueue::join(shared, &client.address, worker)
+    }
+
+    fn granted(place: &mut QueuePlace) -> Option<Grant> {
+        place.granted.try_recv().ok()
+    }
+
+    #[test]
+    fn a_permit_goes_to_the_address_that_holds_least_and_among_equals_to_the_longest_waiting() {
+        let shared = upstream(2);
+        let permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
+        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        let (many, one) = (client(&shared, 1), client(&shared, 2));
+        let _held = HeldConnection::new(&many);
+        let mut first = join(&shared, &many, 0).unwrap();
+        let mut second = join(&shared, &one, 1).unwrap();
+        assert_eq!(shared.queue.waiting_elsewhere(0), 1);
+        let [permit, other] = permits;
+        drop(permit);
+        assert!(granted(&mut first).is_none());
+        let taken = granted(&mut second);
+        assert!(matches!(taken, Some(Grant::Permit(_))));
+        drop(other);
+        assert!(matches!(granted(&mut first), Some(Grant::Permit(_))));
+        assert_eq!(shared.queue.waiting(), 0);
+        // Two are free: one that was granted was dropped above, and so is the other one.
+        drop(taken);
+        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+    }
+
+    #[test]
+    fn a_permit_that_is_granted_to_one_that_has_left_is_not_lost() {
+        let shared = upstream(1);
+        let permit = ConnectionQueue::try_acquire(&shared).unwrap();
+        let client = client(&shared, 1);
+        let place = join(&shared, &client, 0).unwrap();
+        drop(permit);
+        assert!(ConnectionQueue::try_acquire(&shared).is_none());
+        drop(place);
+        assert!(ConnectionQueue::try_acquire(&shared).is_some());
+    }
+
+    #[test]
+    fn a_full_queue_takes_the_last_place_of_the_address_that_has_most() {
+        let shared = upstream(2);
+        let _permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
+        let (many, one) = (client(&shared, 1), client(&shared, 2));
+        let mut first = join(&shared, &many, 0).unwrap();
+        let mut second = join(&shared, &many, 0).unwrap();
+        assert!(join(&shared, &many, 0).is_none(), "the queue is full");
+        let mut newcomer = join(&shared, &one, 1).unwrap();
+        assert!(matches!(granted(&mut second), Some(Grant::Displaced)));
+        assert!(granted(&mut first).is_none() && granted(&mut newcomer).is_none());
+        assert!(join(&shared, &one, 1).is_none(), "both have as much");
+        assert_eq!(shared.queue.waiting(), 2);
+    }
+
+    #[test]
+    fn a_connection_stays_in_its_worker_unless_another_has_more_right_to_it() {
+        let shared = upstream(2);
+        let _permits = [(); 2].map(|()| ConnectionQueue::try_acquire(&shared).unwrap());
+        assert_eq!(shared.queue.next_request(0), NextRequest::None);
+        let (many, one) = (client(&shared, 1), client(&shared, 2));
+        let held = HeldConnection::new(&many);
+        let here = join(&shared, &many, 0).unwrap();
+        let _elsewhere = join(&shared, &one, 1).unwrap();
+        assert_eq!(shared.queue.next_request(0), NextRequest::Elsewhere);
+        drop(held);
+        let mut taken = (0..1_000).map(|_| shared.queue.next_request(0));
+        assert!(taken.any(|next| next == NextRequest::Here(here.ticket)), "both have the same right");
+    }
+
+    #[test]
+    fn what_addresses_hold_is_exact_over_threads() {
+        let shared = upstream(64);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let shared = &shared;
+                scope.spawn(move || {
+                    let client = client(shared, thread % 2);
+                    for _ in 0..10_000 {
+                        drop([(); 3].map(|()| HeldConnection::new(&client)));
+                    }
+                });
+            }
+        });
+        let clients = [client(&shared, 0), client(&shared, 1)];
+        let kept = HeldConnection::new(&clients[0]);
+        assert_eq!(clients.map(|client| client.address.held()), [1, 0]);
+        drop(kept);
+    }
+}
