@@ -143,6 +143,30 @@ fn time_that_the_origin_takes_is_not_the_client_s() {
 }
 
 #[test]
+fn an_upload_that_trickles_during_its_answer_is_cut_off_as_well() {
+    let origin = Origin::start(|conn| {
+        conn.head()?;
+        conn.send(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+        // The answer's own time limits begin anew with each piece.
+        loop {
+            conn.send(b"2\r\nok\r\n")?;
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let tollgate = start(&origin, LIMITS);
+    let mut client = Client::connect(tollgate.address);
+    client.send("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    let end = Instant::now() + Duration::from_secs(10);
+    while client.stream.write_all(b"x").is_ok() {
+        assert!(Instant::now() < end, "it is let go on");
+        thread::sleep(Duration::from_millis(20));
+    }
+    eventually("the origin is left", || origin.open_connections() == 0);
+    assert_eq!(cut_off(&tollgate, "request", "min_rate"), 1.0);
+}
+
+#[test]
 fn a_refused_upload_that_trickles_is_cut_off() {
     let origin = Origin::ok();
     let limits = format!("policies:\n  one: {{ algorithm: sliding_log, key: ip, limit: 1/1h }}\n{LIMITS}");

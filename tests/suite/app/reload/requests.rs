@@ -29,7 +29,7 @@ fn what_is_under_way_ends_where_it_began_and_kept_connections_go_on_elsewhere() 
     slow.send("GET /slow HTTP/1.1\r\nhost: a\r\n\r\n");
     // Its body is half sent, too.
     let mut upload = Client::connect(tollgate.address);
-    upload.send("POST /up HTTP/1.1\r\nhost: a\r\ncontent-length: 4\r\n\r\nab");
+    upload.send("POST /up HTTP/1.1\r\nhost: a\r\ncontent-length: 20000\r\n\r\nab");
     eventually("both are under way", || old.heads().len() == 3);
 
     let changed = words(&reload(&tollgate, &plain(new.address, "")), "changed");
@@ -37,7 +37,7 @@ fn what_is_under_way_ends_where_it_began_and_kept_connections_go_on_elsewhere() 
     assert_eq!(changed, [format!("upstream origin: endpoints {endpoints}")]);
     assert_eq!(kept.request("GET", "/", &[], b"").text(), "new", "on the same connection");
     assert_eq!(get(tollgate.address, "/", &[]).text(), "new");
-    upload.send("cd");
+    upload.send("cd".repeat(9_999));
     assert_eq!(upload.reply().text(), "old");
     eventually("only the slow one is left of the old upstream", || old.open_connections() == 1);
     old.resume();
