@@ -61,6 +61,16 @@ impl<'t> Cursor<'t> {
         self.context.warn(Problem::new(self.location(), message).help(help));
     }
 
+    /// Warns about a part of this value.
+    pub(in crate::config) fn warn_at(
+        self,
+        location: Location,
+        message: impl Into<String>,
+        help: impl Into<Option<String>>,
+    ) {
+        self.context.warn(Problem::new(location, message).help(help));
+    }
+
     /// Reports an error of a part of this value.
     pub(in crate::config) fn report_at(
         self,

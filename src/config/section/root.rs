@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{
     abuse, clients,
     listeners::{self, Listeners},
-    policies, routes, store, telemetry, upstreams, user,
+    policies::{self, StoreMemory},
+    routes, store, telemetry, upstreams, user,
 };
 use crate::config::{
     model::{Config, ConfigSource, Shutdown, Workers},
@@ -33,7 +34,8 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let (user, identity) =
         user::user_sources(mapping.take("user"), has_trusted_proxies, has_client_certificates);
     let store = store::store(mapping.take("store"));
-    let policies = policies::policies(mapping.take("policies"), identity);
+    let policies =
+        policies::policies(mapping.take("policies"), identity, &StoreMemory::new(&store, &store::MEMORY));
     let bans = abuse::bans(mapping.take("bans"), identity);
     let abuse = abuse::abuse(mapping.take("abuse"));
     let upstreams = upstreams::upstreams(mapping.require("upstreams", UPSTREAMS), &policies.names);

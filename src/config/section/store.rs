@@ -12,7 +12,7 @@ use crate::config::{
     },
 };
 
-const MEMORY: MemoryStore = MemoryStore { max_keys: 1_000_000, max_bytes: None };
+pub(super) const MEMORY: MemoryStore = MemoryStore { max_keys: 1_000_000, max_bytes: None };
 
 /// The store: `memory`, or a mapping.
 pub(super) fn store(value: Option<Cursor<'_>>) -> Store {

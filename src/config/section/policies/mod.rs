@@ -5,9 +5,11 @@ mod cost;
 mod exceptions;
 mod keys;
 mod limits;
+mod memory;
 mod policy;
 mod reply;
 
 pub(super) use exceptions::exempt;
+pub(super) use memory::StoreMemory;
 pub(super) use policy::{Policies, policies};
 pub(super) use reply::reply;

@@ -9,6 +9,7 @@ use super::{
     cost::{self, CostSettings},
     exceptions::{self, exempt},
     keys, limits,
+    memory::{self, StoreMemory},
     reply::reply,
 };
 use crate::config::{
@@ -28,10 +29,11 @@ const ON_STORE_ERROR: [(&str, OnStoreError); 3] =
     [("local", OnStoreError::Local), ("allow", OnStoreError::Allow), ("deny", OnStoreError::Deny)];
 
 /// Reads all policies.
-pub(in crate::config::section) fn policies(
-    value: Option<Cursor<'_>>,
+pub(in crate::config::section) fn policies<'t>(
+    value: Option<Cursor<'t>>,
     identity: IdentitySources,
-) -> Policies<'_> {
+    store: &StoreMemory,
+) -> Policies<'t> {
     let entries = value.and_then(Cursor::named_entries).unwrap_or_default();
     let names = entries.iter().map(|(_, name, _)| *name).collect();
     let mut all = Vec::new();
@@ -39,7 +41,13 @@ pub(in crate::config::section) fn policies(
         if let Err(invalid) = resource_name(name) {
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
-        all.push(value.mapping().and_then(|mapping| policy(name, mapping, identity)).map(Arc::new));
+        let mapping = value.mapping();
+        let limit = mapping.as_ref().and_then(|mapping| mapping.key_location("limit"));
+        let policy = mapping.and_then(|mapping| policy(name, mapping, identity)).map(Arc::new);
+        if let Some(policy) = &policy {
+            memory::warn(value, limit, policy, store);
+        }
+        all.push(policy);
     }
     Policies { names: NameTable::new("policy", names), resolved: all.into_iter().collect() }
 }
