@@ -44,15 +44,6 @@ pub const fn tree_entry(bytes: usize) -> usize {
     leaf.div_ceil(HELD) + edges.div_ceil(HELD)
 }
 
-/// Of a B-tree with so many entries of so many bytes. A small one is a single leaf, which has room for eleven.
-pub const fn tree(len: usize, entry: usize) -> usize {
-    match len {
-        0 => 0,
-        1..=11 => block(11 * entry + 16),
-        _ => len * tree_entry(entry),
-    }
-}
-
 /// Of a hash table with room for so many entries of so many bytes: its buckets are a power of two, an eighth stays free.
 pub const fn hash_table(capacity: usize, entry: usize) -> usize {
     if capacity == 0 {

@@ -1,7 +1,7 @@
 //! From which addresses each user was denied.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap},
     sync::Arc,
 };
 
@@ -59,7 +59,8 @@ struct UserEntry {
     last: i64,
     /// Of the name, which the indexes share.
     name_bytes: usize,
-    addresses: BTreeMap<IpNet, AddressStats>,
+    /// In order of the addresses. Most users have one, for which a tree would take a node of eleven.
+    addresses: Vec<(IpNet, AddressStats)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,12 +72,39 @@ struct AddressStats {
 }
 
 impl UserEntry {
+    fn get_mut(&mut self, address: IpNet) -> Option<&mut AddressStats> {
+        let index = self.position(address).ok()?;
+        Some(&mut self.addresses[index].1)
+    }
+
+    /// What is counted of this address, which may be new.
+    fn entry(&mut self, address: IpNet, last: i64) -> &mut AddressStats {
+        let index = self.position(address).unwrap_or_else(|index| {
+            if self.addresses.is_empty() {
+                self.addresses.reserve_exact(1);
+            }
+            self.addresses.insert(index, (address, AddressStats { denied: 0, last, queued: None }));
+            index
+        });
+        &mut self.addresses[index].1
+    }
+
+    fn remove(&mut self, address: IpNet) -> Option<AddressStats> {
+        let index = self.position(address).ok()?;
+        Some(self.addresses.remove(index).1)
+    }
+
+    /// Where an address is, or would be.
+    fn position(&self, address: IpNet) -> Result<usize, usize> {
+        self.addresses.binary_search_by_key(&address, |(known, _)| *known)
+    }
+
     /// Bytes on the heap, with those in the indexes and the outbox.
     fn bytes(&self) -> usize {
         const USER: usize = heap::tree_entry(size_of::<(i64, Arc<str>)>());
         const ADDRESS: usize = heap::tree_entry(size_of::<(IpNet, Arc<str>)>())
             + heap::tree_entry(size_of::<(u64, (Arc<str>, IpNet))>());
-        let addresses = heap::tree(self.addresses.len(), size_of::<(IpNet, AddressStats)>());
+        let addresses = heap::array::<(IpNet, AddressStats)>(self.addresses.capacity());
         USER + self.name_bytes + addresses + self.addresses.len() * ADDRESS
     }
 }
@@ -107,11 +135,7 @@ impl UserAddressIndex {
             self.by_last.insert((who.last, Arc::clone(&user)));
         }
         self.bytes -= known.bytes();
-        let seen = known.addresses.entry(address).or_insert(AddressStats {
-            denied: 0,
-            last: who.last,
-            queued: None,
-        });
+        let seen = known.entry(address, who.last);
         seen.denied = seen.denied.saturating_add(who.denied);
         seen.last = seen.last.max(who.last);
         if seen.queued.is_none() && self.is_shared {
@@ -138,7 +162,7 @@ impl UserAddressIndex {
     pub(super) fn addresses_of(&self, user: &str, retain: i64, now: i64) -> Vec<UserAddress> {
         let seen = self.by_user.get(user).into_iter().flat_map(|user| &user.addresses);
         let lately = seen.filter(|(_, seen)| seen.last.saturating_add(retain) > now);
-        lately.map(|(&address, seen)| UserAddress { address, denied: seen.denied, last: seen.last }).collect()
+        lately.map(|&(address, seen)| UserAddress { address, denied: seen.denied, last: seen.last }).collect()
     }
 
     /// Removes an address with all its users.
@@ -166,7 +190,8 @@ impl UserAddressIndex {
     pub(super) fn pending(&self, max: usize) -> Vec<PendingUpdate> {
         let pending = self.outbox.pending(max).into_iter().filter_map(|Pending { sequence, item }| {
             let (user, address) = item;
-            let AddressStats { denied, last, .. } = *self.by_user.get(&user)?.addresses.get(&address)?;
+            let known = self.by_user.get(&user)?;
+            let AddressStats { denied, last, .. } = known.addresses[known.position(address).ok()?].1;
             Some(PendingUpdate { sequence, user, user_address: UserAddress { address, denied, last } })
         });
         pending.collect()
@@ -177,7 +202,7 @@ impl UserAddressIndex {
         for PendingUpdate { sequence, user, user_address } in written {
             let Some(key) = self.outbox.remove(*sequence) else { continue };
             let known = self.by_user.get_mut(user);
-            let Some(seen) = known.and_then(|known| known.addresses.get_mut(&user_address.address)) else {
+            let Some(seen) = known.and_then(|known| known.get_mut(user_address.address)) else {
                 continue;
             };
             let is_changed = seen.denied != user_address.denied;
@@ -191,8 +216,8 @@ impl UserAddressIndex {
             return;
         }
         for (user, known) in &mut self.by_user {
-            for (&address, seen) in known.addresses.iter_mut().filter(|(_, seen)| seen.queued.is_none()) {
-                seen.queued = Some(self.outbox.push((Arc::clone(user), address)).0);
+            for (address, seen) in known.addresses.iter_mut().filter(|(_, seen)| seen.queued.is_none()) {
+                seen.queued = Some(self.outbox.push((Arc::clone(user), *address)).0);
             }
         }
     }
@@ -200,7 +225,7 @@ impl UserAddressIndex {
     fn insert_user(&mut self, written: &str, last: i64) -> Arc<str> {
         let user: Arc<str> = written.into();
         self.by_last.insert((last, Arc::clone(&user)));
-        let entry = UserEntry { last, name_bytes: heap::block(16 + user.len()), addresses: BTreeMap::new() };
+        let entry = UserEntry { last, name_bytes: heap::block(16 + user.len()), addresses: Vec::new() };
         self.bytes += entry.bytes();
         self.by_user.insert(Arc::clone(&user), entry);
         user
@@ -210,7 +235,7 @@ impl UserAddressIndex {
     fn drop_oldest_addresses(&mut self, user: &Arc<str>) {
         let Some(known) = self.by_user.get(user) else { return };
         let mut oldest: Vec<_> =
-            known.addresses.iter().map(|(&address, seen)| (seen.last, address)).collect();
+            known.addresses.iter().map(|&(address, seen)| (seen.last, address)).collect();
         oldest.sort_unstable();
         for (_, address) in oldest.into_iter().take(ADDRESSES_PER_USER / 8) {
             self.remove_one(user, address);
@@ -220,7 +245,7 @@ impl UserAddressIndex {
     fn remove_one(&mut self, user: &Arc<str>, address: IpNet) {
         let Some(known) = self.by_user.get_mut(user) else { return };
         self.bytes -= known.bytes();
-        if let Some(sequence) = known.addresses.remove(&address).and_then(|seen| seen.queued) {
+        if let Some(sequence) = known.remove(address).and_then(|seen| seen.queued) {
             self.outbox.remove(sequence);
         }
         self.bytes += known.bytes();
@@ -243,7 +268,7 @@ impl UserAddressIndex {
 
     #[cfg(test)]
     fn add_up(&self) -> bool {
-        let seen = || self.by_user.values().flat_map(|user| user.addresses.values());
+        let seen = || self.by_user.values().flat_map(|user| user.addresses.iter().map(|(_, seen)| seen));
         self.bytes == self.by_user.values().map(UserEntry::bytes).sum::<usize>()
             && self.by_address.len() == seen().count()
             && self.by_last.len() == self.by_user.len()
