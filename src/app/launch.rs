@@ -20,6 +20,7 @@ use crate::{
         BindError, BoundListener, ListenSocket, ListeningSockets, SessionKeys, SocketRole, TlsContexts,
         TlsError,
     },
+    memory::Reclaimer,
     proxy::WorkerParts,
     store::{memory::MemoryStore, redis::ServerError},
     telemetry::{
@@ -139,6 +140,7 @@ fn launch<F: StoreFactory>(
         sampler: telemetry.diagnostics.sampler(),
         bans: Arc::clone(&shared.bans),
         clock: shared.clock.clone(),
+        reclaimer: Reclaimer::new(vec![stores.memory.freed_bytes(), shared.registry.freed_bytes()]),
         config: generation.for_worker(index, &shared.metrics, &collector),
     })?;
     readiness.enter(admin::ProcessPhase::Ready);

@@ -7,7 +7,9 @@ mod available;
 mod budget;
 mod display;
 pub mod heap;
+mod reclaim;
 
 pub use available::{AvailableMemory, available};
 pub use budget::MemoryBudgets;
 pub use display::format_bytes;
+pub use reclaim::{FreedBytes, Reclaimer};

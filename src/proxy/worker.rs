@@ -17,6 +17,7 @@ use crate::{
     },
     config::model::Config,
     limit::SystemClock,
+    memory::Reclaimer,
     telemetry::{
         access_log::WorkerLog,
         diagnostics::TrafficSampler,
@@ -44,6 +45,8 @@ pub struct WorkerParts<S> {
     pub bans: Arc<BanTable>,
     /// The process' clock.
     pub clock: SystemClock,
+    /// Has what others free of this thread's memory given back.
+    pub reclaimer: Reclaimer,
     /// The configuration that it begins with.
     pub config: WorkerConfig,
 }
@@ -74,13 +77,25 @@ pub struct Worker<S> {
     pub(super) strikes: Rc<OffenseRecorder>,
     pub(super) telemetry: Rc<WorkerTelemetry>,
     pools: Rc<UpstreamPools>,
+    reclaimer: Rc<Reclaimer>,
     generation: u64,
 }
 
 impl<S> Worker<S> {
     /// A thread's first worker. To be called on that thread, in its runtime.
     pub fn new(parts: WorkerParts<S>) -> Self {
-        let WorkerParts { index, store, metrics, access_log, tracer, sampler, bans, clock, config } = parts;
+        let WorkerParts {
+            index,
+            store,
+            metrics,
+            access_log,
+            tracer,
+            sampler,
+            bans,
+            clock,
+            reclaimer,
+            config,
+        } = parts;
         let pools = Rc::new(UpstreamPools::new(index, metrics));
         let sinks = WorkerSinks { access_log: Rc::new(access_log), tracer, clock };
         Self {
@@ -95,6 +110,7 @@ impl<S> Worker<S> {
             telemetry: Rc::new(WorkerTelemetry::new(&config.rules, config.metrics, sinks)),
             rules: config.rules,
             pools,
+            reclaimer: Rc::new(reclaimer),
             generation: 0,
         }
     }
@@ -119,6 +135,7 @@ impl<S> Worker<S> {
             telemetry: Rc::new(WorkerTelemetry::new(&rules, metrics, sinks)),
             rules,
             pools: Rc::clone(&self.pools),
+            reclaimer: Rc::clone(&self.reclaimer),
             generation: self.generation + 1,
         }
     }
@@ -152,6 +169,7 @@ impl<S> Worker<S> {
         self.telemetry.access_log.flush();
         self.metrics().thread().connections().set(connections as u64);
         self.pools.tick(now);
+        self.reclaimer.tick();
     }
 
     /// Flushes the abuse records. Called as often for a worker whose configuration is no longer in force.

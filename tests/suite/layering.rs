@@ -36,7 +36,10 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
     ),
     ("listener", &["proxy", "limit", "tls", "watched_file", "config::model", "telemetry"]),
     ("admin", &["abuse", "proxy", "tls", "upstream", "limit", "memory", "config::model", "telemetry"]),
-    ("proxy", &["router", "upstream", "identity", "tls", "limit", "abuse", "config::model", "telemetry"]),
+    (
+        "proxy",
+        &["router", "upstream", "identity", "tls", "limit", "abuse", "memory", "config::model", "telemetry"],
+    ),
     // Neither knows that limits exist.
     ("router", &["config::model", "telemetry"]),
     ("upstream", &["config::model", "telemetry"]),
@@ -55,12 +58,12 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("memory::heap", &[]),
     // A store serves the traits that others own; they never know it, nor it what else instances tell each other.
     ("store", &["store::memory", "store::redis"]),
-    ("store::memory", &["limit", "memory::heap"]),
+    ("store::memory", &["limit", "memory", "memory::heap"]),
     ("store::redis", &["file", "limit", "config::model", "telemetry"]),
     ("peers", &["peers::bans::change_log", "store::redis", "abuse", "limit", "config::model", "telemetry"]),
     // Pure: versions and times in, what to do out.
     ("peers::bans::change_log", &[]),
-    ("abuse", &["limit", "memory::heap", "config::model", "telemetry"]),
+    ("abuse", &["limit", "memory", "memory::heap", "config::model", "telemetry"]),
     // What a file of keys holds it asks those who will verify by it.
     ("config", &["file", "config::model", "identity::keys", "tls", "memory"]),
     ("config::model", &[]),

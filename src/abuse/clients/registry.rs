@@ -32,6 +32,7 @@ use super::{
 };
 use crate::{
     limit::Policy,
+    memory::FreedBytes,
     telemetry::{Events, metrics::Metrics},
 };
 
@@ -123,6 +124,11 @@ impl ClientRegistry {
             max_bytes: self.max_bytes.load(Relaxed),
             dropped_evidence: clients.dropped_evidence,
         }
+    }
+
+    /// What it gives up.
+    pub fn freed_bytes(&self) -> FreedBytes {
+        self.clients.lock().freed.clone()
     }
 
     /// Counts what waits to be merged.

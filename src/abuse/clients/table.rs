@@ -21,7 +21,7 @@ use super::{
     policies::RecordPolicies,
     sort_index::{ClientPosition, SortIndex, SortKeys, sort_keys},
 };
-use crate::memory::heap;
+use crate::memory::{FreedBytes, heap};
 
 /// At most so many addresses; the one that was denied longest ago is evicted first.
 pub const ADDRESSES: usize = 1_000_000;
@@ -55,6 +55,7 @@ pub(super) struct ClientTable {
     pub(super) capacity: (usize, usize),
     /// Clients that have lost their evidence to make room.
     pub(super) dropped_evidence: u64,
+    pub(super) freed: FreedBytes,
 }
 
 /// What the totals and indexes hold of a client.
@@ -91,6 +92,7 @@ impl ClientTable {
             is_shared: true,
             capacity: (ADDRESSES, usize::MAX),
             dropped_evidence: 0,
+            freed: FreedBytes::default(),
         }
     }
 
@@ -155,6 +157,7 @@ impl ClientTable {
         let result = change(entry);
         let after = IndexedValues::from_entry(entry);
         self.bytes = self.bytes - before.bytes + after.bytes;
+        self.freed.add(before.bytes.saturating_sub(after.bytes));
         self.orders.replace(address, before.sort_keys, after.sort_keys);
         if before.until != after.until {
             self.active_counts.remove(before.until);
@@ -187,6 +190,7 @@ impl ClientTable {
         let entry = self.by_address.remove(&address)?;
         let IndexedValues { bytes, sort_keys, until, due } = IndexedValues::from_entry(&entry);
         self.bytes -= bytes;
+        self.freed.add(bytes);
         self.orders.remove(address, sort_keys);
         self.active_counts.remove(until);
         due.map(|due| self.by_due.remove(&(due, address)));

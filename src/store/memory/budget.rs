@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::memory::FreedBytes;
+
 /// Counts what shards take from the heap and give back. A shard tells it what has changed, which is nothing for most
 /// decisions.
 #[derive(Debug)]
@@ -10,11 +12,12 @@ pub(super) struct Budget {
     held: AtomicUsize,
     /// Entries of lists in all shards, which are given up before any limit.
     entries: AtomicUsize,
+    pub(super) freed: FreedBytes,
 }
 
 impl Budget {
     pub(super) fn new(max: usize) -> Self {
-        Self { max, held: AtomicUsize::new(0), entries: AtomicUsize::new(0) }
+        Self { max, held: AtomicUsize::new(0), entries: AtomicUsize::new(0), freed: FreedBytes::default() }
     }
 
     pub(super) fn max(&self) -> usize {
@@ -31,6 +34,7 @@ impl Budget {
             self.held.fetch_add(after - before, Relaxed);
         } else {
             self.held.fetch_sub(before - after, Relaxed);
+            self.freed.add(before - after);
         }
     }
 

@@ -12,10 +12,13 @@ use super::{
     budget::Budget,
     shard::{LimitName, Sacrifice, Shard, SlotKey},
 };
-use crate::limit::{
-    Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Store, StoreAdmin, Taken,
-    Unavailable,
-    algorithm::{Detail, LimitState, Rule, metadata_list::Entry},
+use crate::{
+    limit::{
+        Check, ClearedLimit, Clock, Decision, LimitUsage, Policy, PolicyId, Store, StoreAdmin, Taken,
+        Unavailable,
+        algorithm::{Detail, LimitState, Rule, metadata_list::Entry},
+    },
+    memory::FreedBytes,
 };
 
 /// More than the workers of a large machine, so that two seldom contend for one.
@@ -138,6 +141,11 @@ impl MemoryStore {
             stats.discarded += shard.discarded;
         }
         stats
+    }
+
+    /// What it gives up.
+    pub fn freed_bytes(&self) -> FreedBytes {
+        self.budget.freed.clone()
     }
 
     /// [`StoreAdmin::peek`], which never has to wait here.
