@@ -3,6 +3,7 @@
 
 mod browser;
 mod certificates;
+mod cgroup;
 mod client;
 mod collector;
 mod command;
@@ -24,6 +25,7 @@ mod tollgate;
 
 pub use browser::Browser;
 pub use certificates::{Authority, Issued, file_name};
+pub use cgroup::Cgroup;
 pub use client::{Client, Reply, get, get_from, request};
 pub use collector::{Collector, attribute};
 pub use command::{Ended, command, tollgate, tollgate_in};
