@@ -17,8 +17,8 @@ use crate::{
     identity::UnusableKeys,
     limit::{Policy, PolicyIds},
     listener::{
-        BindError, BoundListener, ListenSocket, ListeningSockets, SessionKeys, SocketRole, TlsContexts,
-        TlsError,
+        BindError, BoundListener, ConnectionTable, ListenSocket, ListeningSockets, SessionKeys, SocketRole,
+        TlsContexts, TlsError,
     },
     memory::Reclaimer,
     proxy::WorkerParts,
@@ -127,8 +127,13 @@ fn launch<F: StoreFactory>(
         let (tls, addresses) = (tls.clone(), listeners);
         move || tls.facts(&addresses)
     });
-    let limit = config.client_limits.connections;
-    let workers = Workers::start(workers, sockets.clients, &tls, limit, |index| WorkerParts {
+    let (connections, evictions) = ConnectionTable::new(&config.client_limits, workers);
+    shared.metrics.watch_connections({
+        let connections = Arc::clone(&connections);
+        move || connections.facts()
+    });
+    let connections = (connections, evictions);
+    let workers = Workers::start(sockets.clients, &tls, connections, |index| WorkerParts {
         index,
         store: Box::new({
             let factory = stores.factory.clone();

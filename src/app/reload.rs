@@ -165,7 +165,7 @@ impl Reloader {
         let budgets = MemoryBudgets::new(config.store.memory.max_bytes, config.abuse.memory);
         self.shared.registry.set_max_bytes(budgets.evidence);
         self.tls.replace(generation.tls.clone());
-        workers.set_max_connections(config.client_limits.connections);
+        workers.set_connection_limits(&config.client_limits);
         self.diagnostics.reconfigure(config);
         let configured = generation.snapshot(warnings.clone(), now);
         let (hash, decides) = (configured.hash.clone(), configured.decides.clone());

@@ -12,8 +12,8 @@ use crate::{
     config::model,
     limit::StoreAdmin,
     listener::{
-        self, BoundListener, ConnectionLimit, Lifecycle, ListeningSocket, LivenessMonitor, TlsContexts,
-        WorkerLiveness, WorkerUpdate,
+        self, BoundListener, ConnectionTable, Evictions, Lifecycle, ListeningSocket, LivenessMonitor,
+        SharedConnections, TlsContexts, WorkerLiveness, WorkerUpdate,
     },
     proxy::{self, WorkerParts},
 };
@@ -32,8 +32,8 @@ pub(super) fn count(workers: model::Workers) -> usize {
 
 /// All workers.
 pub(super) struct Workers {
-    /// The limit of client connections, shared by all workers.
-    connection_limit: Arc<ConnectionLimit>,
+    /// The client connections of all workers.
+    connections: Arc<ConnectionTable>,
     liveness: LivenessMonitor,
     lifecycle: watch::Sender<Lifecycle>,
     /// Closed once the last worker has ended; nothing is ever sent.
@@ -43,37 +43,36 @@ pub(super) struct Workers {
 }
 
 impl Workers {
-    /// Starts `count` workers. Each listener has its place in the configuration. `parts` builds what the worker with this
-    /// index needs.
+    /// Starts a worker for each of the evictions. Each listener has its place in the configuration. `parts` builds what
+    /// the worker with this index needs.
     ///
     /// # Errors
     /// A thread or a runtime can't be started, or no descriptor is left.
     pub(super) fn start<S: StoreAdmin + 'static>(
-        count: usize,
         listeners: Vec<(usize, BoundListener)>,
         tls: &TlsContexts,
-        max_connections: usize,
+        (connections, evictions): (Arc<ConnectionTable>, Vec<Evictions>),
         parts: impl Fn(usize) -> WorkerParts<S>,
     ) -> io::Result<Self> {
-        let sockets = sockets_by_worker(listeners, count)?;
-        let connection_limit = ConnectionLimit::new(max_connections);
+        let sockets = sockets_by_worker(listeners, evictions.len())?;
         let liveness = LivenessMonitor::new(sockets.len());
         let (lifecycle, watched) = watch::channel(Lifecycle::Serving);
         let (working, ended) = mpsc::channel(1);
         let mut update_senders = Vec::with_capacity(sockets.len());
-        for ((index, sockets), liveness) in sockets.into_iter().enumerate().zip(liveness.each()) {
+        let each = sockets.into_iter().zip(evictions).zip(liveness.each());
+        for (index, ((sockets, evictions), liveness)) in each.enumerate() {
             let (updates, received) = mpsc::unbounded_channel();
             let context = ListenerContext {
                 sockets,
                 tls: tls.clone(),
-                connection_limit: Arc::clone(&connection_limit),
+                connections: SharedConnections { table: Arc::clone(&connections), evictions },
                 lifecycle: watched.clone(),
                 liveness,
             };
             spawn(parts(index), received, context, working.clone())?;
             update_senders.push(updates);
         }
-        Ok(Self { connection_limit, liveness, lifecycle, ended, updates: update_senders })
+        Ok(Self { connections, liveness, lifecycle, ended, updates: update_senders })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -82,12 +81,12 @@ impl Workers {
 
     /// Open client connections.
     pub(super) fn connections(&self) -> usize {
-        self.connection_limit.open()
+        self.connections.open()
     }
 
     /// Open connections stay open, even if there are more.
-    pub(super) fn set_max_connections(&self, connections: usize) {
-        self.connection_limit.set_limit(connections);
+    pub(super) fn set_connection_limits(&self, limits: &model::ClientLimits) {
+        self.connections.set_limits(limits);
     }
 
     /// Whether every worker has made progress since this was last true.
@@ -138,7 +137,7 @@ fn sockets_by_worker(
 struct ListenerContext {
     sockets: Vec<ListeningSocket>,
     tls: TlsContexts,
-    connection_limit: Arc<ConnectionLimit>,
+    connections: SharedConnections,
     lifecycle: watch::Receiver<Lifecycle>,
     liveness: WorkerLiveness,
 }
@@ -160,8 +159,8 @@ fn spawn<S: StoreAdmin + 'static>(
             Err(error) => return drop(report.send(Err(error))),
         };
         drop(report.send(Ok(())));
-        let ListenerContext { sockets, tls, connection_limit, lifecycle, liveness } = context;
-        let run = listener::run(parts, updates, sockets, tls, connection_limit, lifecycle, liveness);
+        let ListenerContext { sockets, tls, connections, lifecycle, liveness } = context;
+        let run = listener::run(parts, updates, sockets, tls, connections, lifecycle, liveness);
         if let Err(error) = runtime.block_on(run) {
             tracing::error!("worker {index} can't start listening: {error}");
         }

@@ -18,7 +18,7 @@ use tokio::{
     time::{Sleep, timeout},
 };
 
-use super::{io::ClientIo, stream::Stream};
+use super::{connections::RegisteredConnection, io::ClientIo, stream::Stream};
 use crate::{
     proxy::{Phase, PhaseTimer, ResponseBody},
     telemetry::metrics::ThreadMetrics,
@@ -37,6 +37,7 @@ where
     builder: Rc<http1::Builder>,
     timer: Rc<PhaseTimer>,
     metrics: Arc<ThreadMetrics>,
+    registered: Rc<RegisteredConnection>,
     sleep: Pin<Box<Sleep>>,
     /// Whether the sleep has the waker of this task.
     armed: bool,
@@ -64,10 +65,11 @@ where
         builder: Rc<http1::Builder>,
         timer: Rc<PhaseTimer>,
         metrics: Arc<ThreadMetrics>,
+        registered: Rc<RegisteredConnection>,
     ) -> Self {
         let sleep = Box::pin(tokio::time::sleep_until(timer.deadline().into()));
         let state = ConnectionState::Parked { io, service };
-        Self { state, builder, timer, metrics, sleep, armed: false, draining: false }
+        Self { state, builder, timer, metrics, registered, sleep, armed: false, draining: false }
     }
 
     /// Serves until the connection has to wait.
@@ -115,7 +117,12 @@ where
                     }
                     self.timer.set_timed_out();
                 }
-                _ if !is_evicted && self.timer.deadline() > Instant::now() => self.park(),
+                phase if !is_evicted && self.timer.deadline() > Instant::now() => {
+                    self.registered.set_idle();
+                    if phase != Phase::RequestHead {
+                        self.park();
+                    }
+                }
                 Phase::Client => {
                     self.timer.cut_off_client();
                     self.reset();
@@ -132,10 +139,10 @@ where
         }
     }
 
-    /// Ready once the phase has timed out, or it is time to park.
+    /// Ready once the phase has timed out, or the connection has been without a request for long enough to be idle.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut deadline = self.timer.deadline();
-        if self.may_park() {
+        if self.may_park() || self.waits_for_head() {
             deadline = deadline.min(self.timer.since() + PARK_AFTER);
         }
         if self.sleep.deadline() > deadline.into() {
@@ -164,6 +171,11 @@ where
             && matches!(self.timer.phase(), Phase::FirstRequest | Phase::Request)
             && !self.timer.is_body_unread()
             && !self.timer.is_write_blocked()
+    }
+
+    /// Whether a head has begun to come, and the connection does not count as idle yet: one whose head never ends does.
+    fn waits_for_head(&self) -> bool {
+        self.timer.phase() == Phase::RequestHead && !self.registered.is_idle()
     }
 
     fn park(&mut self) {

@@ -1,90 +1,127 @@
-//! The client connections that are open: limited in the whole process, and registered in their worker.
+//! The client connections of one worker.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
+    net::IpAddr,
     rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use slab::Slab;
 use tokio::{sync::Notify, task::AbortHandle};
 
-use crate::proxy::{Phase, PhaseTimer};
+use super::connection_table::{Client, ConnectionTable, Evictions, Owner, TableEntry};
+use crate::{
+    proxy::{Phase, PhaseTimer},
+    telemetry::metrics::{ConnectionRefusal, IdleClosure, ThreadMetrics},
+};
 
 /// How long a connection that was accepted just before the drain has to send its first request.
 const FIRST_REQUEST: Duration = Duration::from_millis(100);
 
-/// Counts the client connections of the whole process, and limits them.
+/// Connections looked at in one go where all are: meanwhile no request is served.
+const MAX_AT_ONCE: usize = 256;
+
+/// The open connections of one worker, so that they can be closed, drained or aborted.
 #[derive(Debug)]
-pub struct ConnectionLimit {
-    open: AtomicUsize,
-    limit: AtomicUsize,
-}
-
-impl ConnectionLimit {
-    /// Allows `limit` connections at once.
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { open: AtomicUsize::new(0), limit: AtomicUsize::new(limit) })
-    }
-
-    /// Allows `limit` connections from now on. Open ones stay.
-    pub fn set_limit(&self, limit: usize) {
-        self.limit.store(limit, Ordering::Relaxed);
-    }
-
-    /// The number of open connections.
-    pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// A permit for another connection, unless the limit is reached.
-    pub(super) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
-        let limit = self.limit.load(Ordering::Relaxed);
-        self.open
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |open| (open < limit).then_some(open + 1))
-            .ok()
-            .map(|_| ConnectionPermit(Arc::clone(self)))
-    }
-}
-
-/// Counts one connection until dropped.
-pub(super) struct ConnectionPermit(Arc<ConnectionLimit>);
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The open connections of one worker, so that they can be drained or aborted.
-#[derive(Debug, Default)]
 pub(super) struct Connections {
+    worker: usize,
+    /// The connections of all workers.
+    table: Arc<ConnectionTable>,
+    metrics: Arc<ThreadMetrics>,
     open: RefCell<Slab<OpenConnection>>,
+    /// The number of the connection that came last.
+    last: Cell<u64>,
     closed: Notify,
 }
 
 #[derive(Debug)]
 struct OpenConnection {
+    /// No other connection of this worker ever has it.
+    number: u64,
     timer: Rc<PhaseTimer>,
     /// The task that serves it, once it runs.
     task: Option<AbortHandle>,
+    /// The client's address, if its connections are limited and it is known.
+    address: Option<IpAddr>,
+    /// It closes after its next response, because its address is banned.
+    is_banned: bool,
+    /// What comes before the first request is not done yet.
+    is_opening: bool,
 }
 
 impl Connections {
-    /// Registers a connection until the guard is dropped.
-    pub(super) fn register(self: &Rc<Self>, timer: &Rc<PhaseTimer>) -> RegisteredConnection {
-        let connection = OpenConnection { timer: Rc::clone(timer), task: None };
-        RegisteredConnection { key: self.open.borrow_mut().insert(connection), connections: Rc::clone(self) }
+    /// Those of `worker`, among all in `table`.
+    pub(super) fn new(worker: usize, table: Arc<ConnectionTable>, metrics: Arc<ThreadMetrics>) -> Rc<Self> {
+        let open = RefCell::default();
+        Rc::new(Self { worker, table, metrics, open, last: Cell::default(), closed: Notify::new() })
     }
 
-    /// Sets the task that serves the connection registered as `key`.
-    pub(super) fn set_task(&self, key: usize, task: AbortHandle) {
-        if let Some(connection) = self.open.borrow_mut().get_mut(key) {
-            connection.task = Some(task);
+    /// Registers a connection until the guard is dropped.
+    ///
+    /// # Errors
+    /// There are too many: it has to be closed.
+    pub(super) fn register(
+        self: &Rc<Self>,
+        timer: &Rc<PhaseTimer>,
+        client: Client,
+    ) -> Result<Rc<RegisteredConnection>, ConnectionRefusal> {
+        let mut open = self.open.borrow_mut();
+        let (key, number) = (open.vacant_key(), self.last.get() + 1);
+        let entry = self.table.add(Owner { worker: self.worker, key, number }, client)?;
+        self.last.set(number);
+        open.insert(OpenConnection {
+            number,
+            timer: Rc::clone(timer),
+            task: None,
+            address: None,
+            is_banned: false,
+            is_opening: true,
+        });
+        drop(open);
+        let connections = Rc::clone(self);
+        let registered = RegisteredConnection { connections, key, entry, is_idle: Cell::new(true) };
+        registered.note(client);
+        Ok(Rc::new(registered))
+    }
+
+    /// Closes each connection that has to make room for another, until no more can have to.
+    pub(super) async fn close_evicted(self: Rc<Self>, mut evictions: Evictions) {
+        while let Some(Owner { key, number, .. }) = evictions.recv().await {
+            let open = self.open.borrow();
+            // It may have closed in the meantime.
+            let Some(connection) = open.get(key).filter(|connection| connection.number == number) else {
+                continue;
+            };
+            self.metrics.idle_closed(IdleClosure::Replaced).inc();
+            // A drain would wait for the end of a handshake, or of a head.
+            let has_begun = connection.is_opening || connection.timer.phase() == Phase::RequestHead;
+            match &connection.task {
+                Some(task) if has_begun => task.abort(),
+                _ => connection.timer.drain(),
+            }
+        }
+    }
+
+    /// Closes the connections of each client that `is_banned`. A request in flight is answered before.
+    pub(super) async fn close_banned(&self, is_banned: impl Fn(IpAddr) -> bool) {
+        let mut from = 0;
+        while from < self.open.borrow().capacity() {
+            for key in from..from + MAX_AT_ONCE {
+                if let Some(connection) = self.open.borrow_mut().get_mut(key)
+                    && !connection.is_banned
+                    && connection.address.is_some_and(&is_banned)
+                {
+                    connection.is_banned = true;
+                    if matches!(connection.timer.phase(), Phase::FirstRequest | Phase::Request) {
+                        self.metrics.idle_closed(IdleClosure::Banned).inc();
+                    }
+                    connection.timer.drain();
+                }
+            }
+            from += MAX_AT_ONCE;
+            tokio::task::yield_now().await;
         }
     }
 
@@ -130,14 +167,83 @@ impl Connections {
 }
 
 /// A connection's entry in [`Connections`], until dropped.
+#[derive(Debug)]
 pub(super) struct RegisteredConnection {
     connections: Rc<Connections>,
-    pub(super) key: usize,
+    key: usize,
+    entry: TableEntry,
+    /// Whether it is known to have no request in flight.
+    is_idle: Cell<bool>,
+}
+
+impl RegisteredConnection {
+    /// Sets the task that serves it.
+    pub(super) fn set_task(&self, task: AbortHandle) {
+        self.update(|connection| connection.task = Some(task));
+    }
+
+    /// The PROXY header has told whose connection it is.
+    ///
+    /// # Errors
+    /// It has to be closed.
+    pub(super) fn set_client(&self, client: Client) -> Result<(), ConnectionRefusal> {
+        self.connections.table.set_client(&self.entry, client)?;
+        self.note(client);
+        Ok(())
+    }
+
+    /// What comes before the first request is done.
+    pub(super) fn set_opened(&self) {
+        self.update(|connection| connection.is_opening = false);
+    }
+
+    /// Whether its client is banned, so that it closes after its next response.
+    pub(super) fn is_banned(&self) -> bool {
+        self.connections.open.borrow().get(self.key).is_some_and(|connection| connection.is_banned)
+    }
+
+    /// No request is in flight, nor has one begun to come: it may make room for another connection.
+    pub(super) fn set_idle(&self) {
+        if !self.is_idle.replace(true) {
+            self.connections.table.set_idle(&self.entry);
+        }
+    }
+
+    /// Whether it may make room for another connection.
+    pub(super) fn is_idle(&self) -> bool {
+        self.is_idle.get()
+    }
+
+    /// A request has come.
+    pub(super) fn set_busy(&self) {
+        if self.is_idle.replace(false) {
+            self.connections.table.set_busy(&self.entry);
+        }
+    }
+
+    fn note(&self, client: Client) {
+        if let Client::Limited { address, is_banned, .. } = client {
+            self.update(|connection| {
+                connection.address = Some(address);
+                connection.is_banned = is_banned;
+                if is_banned {
+                    connection.timer.announce_close();
+                }
+            });
+        }
+    }
+
+    fn update(&self, update: impl FnOnce(&mut OpenConnection)) {
+        if let Some(connection) = self.connections.open.borrow_mut().get_mut(self.key) {
+            update(connection);
+        }
+    }
 }
 
 impl Drop for RegisteredConnection {
     fn drop(&mut self) {
         self.connections.open.borrow_mut().remove(self.key);
+        self.connections.table.remove(&self.entry);
         self.connections.closed.notify_one();
     }
 }

@@ -28,7 +28,7 @@ use crate::{
     proxy::Peer,
     telemetry::{
         Throttle,
-        metrics::{HandshakeFailure, OpeningMetrics, ProxyHeaderFailure},
+        metrics::{ConnectionRefusal, HandshakeFailure, OpeningMetrics, ProxyHeaderFailure, ThreadMetrics},
     },
     tls::{TlsIdentity, TlsSession, is_valid_now},
 };
@@ -67,23 +67,37 @@ pub(super) enum OpeningError {
     /// The reason, and what exactly was wrong.
     #[error("{1}")]
     Handshake(HandshakeFailure, String),
+    /// The client that the PROXY header names, if it names one, has too many connections.
+    #[error("there are too many connections")]
+    Refused(ConnectionRefusal, Option<SocketAddr>),
 }
 
 impl Opening {
-    /// Reads what comes before the first request, within `limit`.
+    /// Reads what comes before the first request, within `limit`. `identify` is called with the client that the PROXY
+    /// header names, `None` where it names none, as soon as it is read; where there is no header, never.
     ///
     /// # Errors
-    /// It is not what it has to be, or does not come in time.
-    pub(super) async fn open(self, socket: Socket, limit: Duration) -> Result<Opened, OpeningError> {
+    /// It is not what it has to be, or does not come in time; or `identify` refuses the client.
+    pub(super) async fn open(
+        self,
+        socket: Socket,
+        limit: Duration,
+        identify: impl Fn(Option<SocketAddr>) -> Result<(), ConnectionRefusal>,
+    ) -> Result<Opened, OpeningError> {
         let late = if self.tls.is_some() {
             OpeningError::Handshake(HandshakeFailure::Timeout, format!("not complete within {limit:?}"))
         } else {
             OpeningError::ProxyHeader(ProxyHeaderError::Incomplete)
         };
-        timeout(limit, self.read(socket)).await.unwrap_or(Err(late))
+        timeout(limit, self.read(socket, identify)).await.unwrap_or(Err(late))
     }
 
-    async fn read(self, mut socket: Socket) -> Result<Opened, OpeningError> {
+    async fn read(
+        self,
+        mut socket: Socket,
+        identify: impl Fn(Option<SocketAddr>) -> Result<(), ConnectionRefusal>,
+    ) -> Result<Opened, OpeningError> {
+        let identify = |client| identify(client).map_err(|refusal| OpeningError::Refused(refusal, client));
         let mut read = BytesMut::with_capacity(FIRST_READ);
         let mut client = None;
         let mut is_header_due = self.has_proxy_header;
@@ -94,6 +108,7 @@ impl Opening {
             |read: &[u8]| read.first().is_none_or(|first| proxy_protocol::begins_header(*first));
         if is_header_due && may_be_header(&read) {
             client = proxy_protocol::read_header(&mut socket, &mut read).await?;
+            identify(client)?;
             is_header_due = false;
         }
         let Some(tls) = self.tls else {
@@ -107,6 +122,7 @@ impl Opening {
         let mut unread = BytesMut::new();
         if is_header_due {
             client = proxy_protocol::read_header(&mut stream, &mut unread).await?;
+            identify(client)?;
         }
         Ok(Opened { stream: Stream::Tls(Box::new(stream)), unread: unread.freeze(), client, tls: session })
     }
@@ -210,7 +226,7 @@ fn refuses_certificate(alert: AlertDescription) -> bool {
     )
 }
 
-/// Counts the connections of a worker that fail before their first request, and logs some of them.
+/// Counts the connections of a worker that fail or are refused before their first request, and logs some of them.
 #[derive(Debug, Default)]
 pub(super) struct OpeningFailures {
     /// By the reason.
@@ -219,21 +235,24 @@ pub(super) struct OpeningFailures {
 
 impl OpeningFailures {
     /// `error` has ended the connection of `peer`.
-    pub(super) fn report(&self, metrics: &OpeningMetrics, peer: Peer, error: &OpeningError) {
+    pub(super) fn report(&self, metrics: &ThreadMetrics, peer: Peer, error: &OpeningError) {
         match error {
+            OpeningError::Refused(refusal, client) => {
+                self.refused(metrics, client.map_or(peer, Peer::Address), *refusal);
+            }
             OpeningError::ProxyHeader(fault) => {
                 let failure = match fault {
                     ProxyHeaderError::Missing => ProxyHeaderFailure::Missing,
                     ProxyHeaderError::Malformed => ProxyHeaderFailure::Malformed,
                     ProxyHeaderError::Incomplete => ProxyHeaderFailure::Incomplete,
                 };
-                metrics.proxy_header_failures(failure).inc();
+                metrics.openings().proxy_header_failures(failure).inc();
                 self.log(failure.name(), |others| {
                     tracing::warn!(%peer, others, "connection closed: {error}");
                 });
             }
             OpeningError::Handshake(failure, detail) => {
-                metrics.handshake_failures(*failure).inc();
+                metrics.openings().handshake_failures(*failure).inc();
                 self.log(failure.name(), |others| {
                     tracing::info!(%peer, reason = failure.name(), others, "TLS handshake failed: {detail}");
                 });
@@ -250,6 +269,25 @@ impl OpeningFailures {
                 %peer, others,
                 "connection closed: this listener expects PROXY headers, and the peer is not one of trusted_proxies"
             );
+        });
+    }
+
+    /// A connection of `client` is one too many.
+    pub(super) fn refused(&self, metrics: &ThreadMetrics, client: Peer, refusal: ConnectionRefusal) {
+        metrics.connections_refused(refusal).inc();
+        let client = client.address().ip().to_canonical();
+        self.log(refusal.name(), |others| match refusal {
+            ConnectionRefusal::Connections => tracing::warn!(
+                %client, others,
+                "connection refused: client_limits.connections are open, and none of them can make room"
+            ),
+            ConnectionRefusal::ConnectionsPerAddress => tracing::warn!(
+                %client, others,
+                "connection refused: this address has client_limits.connections_per_address open"
+            ),
+            ConnectionRefusal::Banned => {
+                tracing::info!(%client, others, "connection refused: this address is banned");
+            }
         });
     }
 

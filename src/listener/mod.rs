@@ -1,7 +1,9 @@
 //! Sockets and the connections of clients on them, up to where a request begins.
 
 mod connection;
+mod connection_table;
 mod connections;
+mod connections_by_address;
 mod current_worker;
 mod handed_over;
 mod handshake;
@@ -18,11 +20,11 @@ mod tickets;
 mod tls;
 mod unix;
 
-pub use connections::ConnectionLimit;
+pub use connection_table::{ConnectionTable, Evictions};
 pub use current_worker::WorkerUpdate;
 pub use handed_over::{HANDOVER_VARIABLE, ListeningSockets, SocketRole};
 pub use inherited::InheritedSockets;
 pub use liveness::{LivenessMonitor, WorkerLiveness};
-pub use run::{Lifecycle, ListeningSocket, run};
+pub use run::{Lifecycle, ListeningSocket, SharedConnections, run};
 pub use socket::{BindError, BoundListener, ListenSocket};
 pub use tls::{SessionKeys, TlsContext, TlsContexts, TlsError};

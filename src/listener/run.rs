@@ -3,6 +3,7 @@
 use std::{
     future::poll_fn,
     io,
+    net::SocketAddr,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -19,7 +20,8 @@ use tokio::{
 
 use super::{
     connection::{Connection, lingering_close},
-    connections::{ConnectionLimit, ConnectionPermit, Connections},
+    connection_table::{Client, ConnectionTable, Evictions},
+    connections::{Connections, RegisteredConnection},
     current_worker::{CurrentWorker, WorkerUpdate},
     handshake::{Opened, Opening, OpeningFailures},
     io::ClientIo,
@@ -29,6 +31,7 @@ use super::{
     tls::TlsContexts,
 };
 use crate::{
+    config::model::ClientLimits,
     limit::StoreAdmin,
     proxy::{self, ClientConnection, Peer, PhaseTimer, Transport, Worker, WorkerParts},
 };
@@ -41,6 +44,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a client that was shaking hands when the drain began has to send its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
+
+/// How long a banned client has for each step up to the head of its request.
+const BANNED_HEADER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the process is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +70,13 @@ pub struct ListeningSocket {
     pub socket: ListenSocket,
 }
 
+/// The connections of the whole process, and what one worker is told about its own.
+#[derive(Debug)]
+pub struct SharedConnections {
+    pub table: Arc<ConnectionTable>,
+    pub evictions: Evictions,
+}
+
 /// Serves `sockets` with a worker of `parts`, which follows `updates` of the configuration, until `lifecycle` says to
 /// drain, and then until the last connection has ended or `lifecycle` says to abort them. What requests have reserved of
 /// their limits is given back before it returns.
@@ -75,12 +88,14 @@ pub async fn run<S: StoreAdmin + 'static>(
     updates: UnboundedReceiver<WorkerUpdate>,
     sockets: Vec<ListeningSocket>,
     tls: TlsContexts,
-    limit: Arc<ConnectionLimit>,
+    shared: SharedConnections,
     mut lifecycle: watch::Receiver<Lifecycle>,
     liveness: WorkerLiveness,
 ) -> io::Result<()> {
+    let index = parts.index;
     let current = Rc::new(CurrentWorker::new(Worker::new(parts)));
-    let connections = Rc::<Connections>::default();
+    let metrics = Arc::clone(current.worker().metrics().thread());
+    let connections = Connections::new(index, shared.table, metrics);
     let mut accepting = JoinSet::new();
     let failures = Rc::<OpeningFailures>::default();
     for ListeningSocket { listener, socket } in sockets {
@@ -88,13 +103,13 @@ pub async fn run<S: StoreAdmin + 'static>(
             listener,
             tls: tls.clone(),
             current: Rc::clone(&current),
-            limit: Arc::clone(&limit),
             connections: Rc::clone(&connections),
             failures: Rc::clone(&failures),
         });
         accepting.spawn_local(acceptor.accept(AsyncListener::new(socket)?, lifecycle.clone()));
     }
     let updating = tokio::task::spawn_local(Rc::clone(&current).apply_updates(updates));
+    let evicting = tokio::task::spawn_local(Rc::clone(&connections).close_evicted(shared.evictions));
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&current), Rc::clone(&connections), liveness));
     // An error means the same: without a sender the process is ending.
     let _ = lifecycle.wait_for(|lifecycle| *lifecycle != Lifecycle::Serving).await;
@@ -114,6 +129,7 @@ pub async fn run<S: StoreAdmin + 'static>(
     }
     current.worker().drain_reservations().await;
     updating.abort();
+    evicting.abort();
     ticking.abort();
     current.tick(Instant::now(), 0);
     Ok(())
@@ -126,8 +142,14 @@ async fn tick<S: StoreAdmin>(
 ) {
     let mut ticks = tokio::time::interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut addresses_banned = 0;
     loop {
         let now = ticks.tick().await.into_std();
+        let worker = current.worker();
+        if addresses_banned != worker.addresses_banned() {
+            addresses_banned = worker.addresses_banned();
+            connections.close_banned(|address| worker.is_banned(address)).await;
+        }
         current.tick(now, connections.count());
         liveness.signal();
     }
@@ -138,7 +160,6 @@ struct Acceptor<S> {
     listener: usize,
     tls: TlsContexts,
     current: Rc<CurrentWorker<S>>,
-    limit: Arc<ConnectionLimit>,
     connections: Rc<Connections>,
     failures: Rc<OpeningFailures>,
 }
@@ -165,10 +186,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
 
     async fn accepted(self: &Rc<Self>, accepted: io::Result<(Socket, Peer)>) {
         match accepted {
-            Ok((socket, peer)) => match self.limit.try_acquire() {
-                Some(permit) => self.serve(socket, peer, permit),
-                None => self.current.worker().metrics().thread().connections_refused().inc(),
-            },
+            Ok((socket, peer)) => self.serve(socket, peer),
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
                 // Most likely no file descriptors are left. Retrying at once would only burn CPU.
@@ -179,36 +197,40 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
     }
 
     /// Serves one connection, in a task of its own.
-    fn serve(self: &Rc<Self>, socket: Socket, peer: Peer, permit: ConnectionPermit) {
+    fn serve(self: &Rc<Self>, socket: Socket, peer: Peer) {
         let worker = self.current.worker();
-        let timer = Rc::new(PhaseTimer::new(worker.config().client_limits.header_timeout));
-        let registered = self.connections.register(&timer);
-        let key = registered.key;
         let config = worker.config().listeners.get(self.listener);
         let opening = Opening {
             has_proxy_header: config.is_some_and(|listener| listener.has_proxy_protocol),
             tls: self.tls.of(self.listener),
         };
+        let client = if opening.has_proxy_header && worker.trusts(peer) {
+            Client::Unknown
+        } else {
+            client(&worker, peer)
+        };
+        let timer = Rc::new(PhaseTimer::new(header_timeout(&worker, client.is_banned())));
+        let registered = match self.connections.register(&timer, client) {
+            Ok(registered) => registered,
+            Err(refusal) => return self.failures.refused(worker.metrics().thread(), peer, refusal),
+        };
+        let connection = Rc::clone(&registered);
         let task = if opening.has_proxy_header || opening.tls.is_some() {
             let acceptor = Rc::clone(self);
             // Boxed: it is over soon, and the connection would pay for its buffers as long as it lives.
-            let opened = Box::pin(self.open(socket, peer, opening, Rc::clone(&timer)));
+            let opened =
+                Box::pin(self.open(socket, peer, opening, Rc::clone(&timer), Rc::clone(&connection)));
             tokio::task::spawn_local(async move {
                 if let Some((opened, peer)) = opened.await {
-                    acceptor.converse(opened, peer, timer).await;
+                    acceptor.converse(opened, peer, timer, connection).await;
                 }
-                drop((registered, permit));
             })
         } else {
             let opened =
                 Opened { stream: Stream::Plain(socket), unread: Bytes::new(), client: None, tls: None };
-            let conversation = self.converse(opened, peer, timer);
-            tokio::task::spawn_local(async move {
-                conversation.await;
-                drop((registered, permit));
-            })
+            tokio::task::spawn_local(self.converse(opened, peer, timer, connection))
         };
-        self.connections.set_task(key, task.abort_handle());
+        registered.set_task(task.abort_handle());
     }
 
     /// The connection and its client, once what comes before the first request is done. `None`: it failed.
@@ -218,23 +240,27 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         peer: Peer,
         opening: Opening,
         timer: Rc<PhaseTimer>,
+        registered: Rc<RegisteredConnection>,
     ) -> impl Future<Output = Option<(Opened, Peer)>> + use<S> {
         let acceptor = Rc::clone(self);
         async move {
             let worker = acceptor.current.worker();
-            let metrics = worker.metrics().thread().openings();
+            let metrics = worker.metrics().thread();
             if opening.has_proxy_header && !worker.trusts(peer) {
-                acceptor.failures.untrusted(metrics, peer);
+                acceptor.failures.untrusted(metrics.openings(), peer);
                 return None;
             }
-            let limit = worker.config().client_limits.header_timeout;
-            match opening.open(socket, limit).await {
+            let limit = header_timeout(&worker, registered.is_banned());
+            let identify = |named: Option<SocketAddr>| {
+                registered.set_client(client(&worker, named.map_or(peer, Peer::Address)))
+            };
+            match opening.open(socket, limit, identify).await {
                 Ok(opened) => {
                     if let Some(handshake) = opened.stream.handshake() {
-                        metrics.handshakes(handshake).inc();
+                        metrics.openings().handshakes(handshake).inc();
                     }
                     // The time for the first request begins now.
-                    timer.restart(limit);
+                    timer.restart(header_timeout(&worker, registered.is_banned()));
                     if timer.is_draining() {
                         // Its first request is on its way.
                         let readable = poll_fn(|cx| opened.stream.poll_readable(cx));
@@ -257,11 +283,14 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
         opened: Opened,
         peer: Peer,
         timer: Rc<PhaseTimer>,
+        registered: Rc<RegisteredConnection>,
     ) -> impl Future<Output = ()> + use<S> {
+        registered.set_opened();
         let worker = self.current.worker();
-        let limits = &worker.config().client_limits;
+        let header_timeout = header_timeout(&worker, registered.is_banned());
+        let limits = ClientLimits { header_timeout, ..worker.config().client_limits.clone() };
         let Opened { stream, unread, tls, .. } = opened;
-        let mut io = ClientIo::new(stream, Rc::clone(&timer), limits);
+        let mut io = ClientIo::new(stream, Rc::clone(&timer), &limits);
         io.unread(unread);
         let client = ClientConnection::new(
             &worker,
@@ -269,20 +298,38 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
             Rc::clone(&timer),
         );
         let current = Rc::clone(&self.current);
+        let served = Rc::clone(&registered);
         let service = service_fn(move |request: Request<Incoming>| {
+            served.set_busy();
             let worker = current.worker();
             let client = client.info(&worker);
             proxy::serve(request, worker, client)
         });
         let metrics = Arc::clone(worker.metrics().thread());
-        let connection = Connection::new(io, service, self.current.http(), timer, metrics);
+        let connection =
+            Connection::new(io, service, self.current.http(), timer, metrics, Rc::clone(&registered));
         async move {
             if let Some(stream) = connection.await {
                 // Boxed: it is rare, and has a buffer that every connection would pay for.
                 Box::pin(lingering_close(stream)).await;
             }
+            drop(registered);
         }
     }
+}
+
+/// Whose connection one of `peer` is.
+fn client<S>(worker: &Worker<S>, peer: Peer) -> Client {
+    let address = peer.address().ip();
+    match worker.limited_network(peer) {
+        Some(network) => Client::Limited { address, network, is_banned: worker.is_banned(address) },
+        None => Client::Unlimited,
+    }
+}
+
+fn header_timeout<S>(worker: &Worker<S>, is_banned: bool) -> Duration {
+    let configured = worker.config().client_limits.header_timeout;
+    if is_banned { configured.min(BANNED_HEADER_TIMEOUT) } else { configured }
 }
 
 /// An error of the one connection that was to be accepted (accept(2)), not of the socket.

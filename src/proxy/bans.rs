@@ -3,13 +3,15 @@
 use std::{
     net::IpAddr,
     sync::{Arc, LazyLock},
+    time::Instant,
 };
 
 use http::header;
+use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use super::{
-    client::ClientInfo,
+    client::{ClientInfo, Peer},
     denial_record::DenialRecord,
     exchange::Exchange,
     quota,
@@ -23,7 +25,7 @@ use crate::{
         self,
         bans::{Ban, BanTable, Key},
     },
-    config::model::{BanKey, BanRule, Config, KeyPart, KeyRecipe},
+    config::model::{BanKey, BanRule, Condition, Config, KeyPart, KeyRecipe},
     identity::{RequestAttributes, condition_matches, identifier},
     telemetry::metrics::BanVerdict,
 };
@@ -65,7 +67,49 @@ pub(super) fn check_bans<S>(
     exchange.verdict.ban(policy);
     DenialRecord { exchange, context, address: &address }.record_banned(worker, policy, &ban);
     let cross_origin = context.request.headers.contains_key(header::ORIGIN);
-    Some(quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin))
+    let reply = quota::banned(config.bans.get(rule).map(|rule| &**rule), &ban, exchange.time(), cross_origin);
+    // A trusted proxy has the requests of others on its connection.
+    Some(if context.is_peer_trusted { reply } else { reply.closing() })
+}
+
+impl<S> Worker<S> {
+    /// The network whose connections are limited together with those of `peer`. `None`: they are not limited, because
+    /// `peer` is a trusted proxy, which stands for many clients, or a process of this machine.
+    pub fn limited_network(&self, peer: Peer) -> Option<IpNet> {
+        let Peer::Address(address) = peer else { return None };
+        let prefix = self.config().client_address.ipv6_prefix;
+        (!self.trusts(peer)).then(|| abuse::masked(address.ip(), prefix))
+    }
+
+    /// Whether a ban denies whatever this address asks for. A ban of a rule that exempts certain users or requests does
+    /// not.
+    pub fn is_banned(&self, address: IpAddr) -> bool {
+        if self.bans.is_empty() {
+            return false;
+        }
+        let now = self.telemetry.clock.at(Instant::now());
+        let mut is_banned = false;
+        self.bans.for_each_match(
+            address,
+            || None,
+            now,
+            |ban| {
+                let rule = self.config().bans.get(rule_index(&self.rules, ban));
+                let mut exempt = rule.into_iter().flat_map(|rule| &rule.exempt);
+                let may_be_exempt = exempt.any(|exempt| match exempt {
+                    Condition::Address(network) => network.contains(&address.to_canonical()),
+                    _ => true,
+                });
+                is_banned |= !ban.is_shadow && !may_be_exempt;
+            },
+        );
+        is_banned
+    }
+
+    /// A number that grows whenever an address is banned.
+    pub fn addresses_banned(&self) -> u64 {
+        self.bans.addresses_banned()
+    }
 }
 
 /// Of the bans that match, the one that denies the request. `shadow` is called for those that would have.
@@ -98,15 +142,18 @@ pub(super) fn matching_bans(
     context: &RequestContext<'_>,
     now: i64,
 ) -> SmallVec<[BanMatch; 2]> {
-    let rules = &rules.bans;
     let mut matches = SmallVec::new();
     let user = || Key::from_canonical(&identifier(&USER, &context.attributes(""))?);
     bans.for_each_match(context.address, user, now, |ban| {
-        let made = |rule: &Arc<abuse::bans::Rule>| !ban.is_manual() && *rule.name == *ban.by;
-        let rule = rules.iter().position(made).unwrap_or(rules.len());
-        matches.push(BanMatch { ban: Arc::clone(ban), rule });
+        matches.push(BanMatch { ban: Arc::clone(ban), rule: rule_index(rules, ban) });
     });
     matches
+}
+
+/// See [`BanMatch::rule`].
+fn rule_index(rules: &Rules, ban: &Ban) -> usize {
+    let made = |rule: &Arc<abuse::bans::Rule>| !ban.is_manual() && *rule.name == *ban.by;
+    rules.bans.iter().position(made).unwrap_or(rules.bans.len())
 }
 
 /// Counts a request that a policy denied as an offense, for each rule of automatic bans.

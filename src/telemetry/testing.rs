@@ -73,6 +73,7 @@ pub(crate) fn config() -> Config {
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             connections: 100,
+            connections_per_address: 50,
             min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".into() },

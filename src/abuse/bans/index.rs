@@ -26,6 +26,8 @@ pub(super) struct BanIndex {
     users: usize,
     /// Bans of each mode.
     modes: [u64; 2],
+    /// How many enforced bans of addresses were ever inserted.
+    pub(super) addresses_banned: u64,
 }
 
 impl BanIndex {
@@ -62,6 +64,7 @@ impl BanIndex {
             [None, None]
         });
         let mode = usize::from(ban.is_shadow);
+        self.addresses_banned += u64::from(!ban.is_shadow && matches!(ban.key, Key::Address(_)));
         modes[mode] = Some(ban);
         self.modes[mode] += 1;
         replaced

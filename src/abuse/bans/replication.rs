@@ -71,7 +71,10 @@ impl BanTable {
                 BanUpdate::Lift(key) => drop(fresh.remove_all(key)),
             }
         }
-        let before = self.change_index(|index| std::mem::replace(index, fresh));
+        let before = self.change_index(|index| {
+            fresh.addresses_banned += index.addresses_banned;
+            std::mem::replace(index, fresh)
+        });
         if !is_first && self.announcements.has_subscribers() {
             self.announce_differences(&before);
         }

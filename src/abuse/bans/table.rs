@@ -4,7 +4,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -38,6 +38,7 @@ pub struct BanTable {
     pub(super) is_shared: bool,
     /// The number of bans: as long as it is 0, a request looks at nothing else.
     count: AtomicUsize,
+    addresses_banned: AtomicU64,
     pub(super) index: RwLock<BanIndex>,
     counter: Mutex<OffenseCounter>,
     /// Whether offenses are counted where the instances share their limits.
@@ -69,6 +70,7 @@ impl BanTable {
             announcements: Announcements::new(events, audit, metrics),
             is_shared,
             count: AtomicUsize::new(0),
+            addresses_banned: AtomicU64::new(0),
             index: RwLock::default(),
             counter: Mutex::default(),
             is_shared_counting: AtomicBool::new(false),
@@ -79,6 +81,11 @@ impl BanTable {
     /// Whether there are no bans. Costs next to nothing.
     pub fn is_empty(&self) -> bool {
         self.count.load(Relaxed) == 0
+    }
+
+    /// A number that grows whenever an enforced ban of an address comes into force. Costs next to nothing.
+    pub fn addresses_banned(&self) -> u64 {
+        self.addresses_banned.load(Relaxed)
     }
 
     /// Calls `found` for each ban of this address or this user that is in force at `now`, those of longer prefixes first.
@@ -195,6 +202,7 @@ impl BanTable {
         let mut index = self.index.write();
         let result = change(&mut index);
         self.count.store(index.len(), Relaxed);
+        self.addresses_banned.store(index.addresses_banned, Relaxed);
         result
     }
 

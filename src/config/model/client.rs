@@ -59,6 +59,8 @@ pub struct ClientLimits {
     pub idle_timeout: Duration,
     /// Connections of the whole process, at least 1.
     pub connections: usize,
+    /// Of these, connections of one client address. 0: any number.
+    pub connections_per_address: usize,
     pub min_rate: MinRate,
 }
 

@@ -64,6 +64,7 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         header_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(75),
         connections: 10_000,
+        connections_per_address: 1_000,
         min_rate: MinRate { bytes: 240, grace: Duration::from_secs(20) },
     };
     let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
@@ -74,6 +75,11 @@ pub(super) fn limits(value: Option<Cursor<'_>>) -> ClientLimits {
         header_timeout: mapping.parse_or("header_timeout", default.header_timeout, time()),
         idle_timeout: mapping.parse_or("idle_timeout", default.idle_timeout, time()),
         connections: mapping.parse_or("connections", default.connections, count(1..=10_000_000)),
+        connections_per_address: mapping.parse_or(
+            "connections_per_address",
+            default.connections_per_address,
+            count(0..=10_000_000),
+        ),
         min_rate: min_rate(mapping.take("min_rate"), default.min_rate),
     };
     mapping.finish();

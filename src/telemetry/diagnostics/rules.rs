@@ -2,11 +2,14 @@
 
 use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::SystemTime};
 
+use ipnet::IpNet;
+
 use super::traffic::TrafficSample;
 use crate::{
     memory::format_bytes,
     telemetry::metrics::{
-        BudgetFacts, CertificateFacts, EvidenceFacts, InstanceFacts, MemoryFacts, StoreFacts, TlsFacts,
+        BudgetFacts, CertificateFacts, ConnectionFacts, EvidenceFacts, InstanceFacts, MemoryFacts,
+        StoreFacts, TlsFacts,
     },
     tls::Validity,
 };
@@ -19,6 +22,10 @@ const MIN_UNTRUSTED: u64 = 20;
 const MIN_UNTRUSTED_SHARE: u64 = 4;
 /// Percent of a budget of memory.
 const NEARLY_SPENT: u64 = 90;
+/// Connections of one client that raise a warning, if they are more than half of all, and also one in
+/// `MIN_CONNECTIONS_SHARE` of those that there may be.
+const MIN_CONNECTIONS: usize = 100;
+const MIN_CONNECTIONS_SHARE: usize = 20;
 /// Microseconds by which clocks may differ.
 const MAX_CLOCK_OFFSET: i64 = 1_000_000;
 
@@ -29,6 +36,7 @@ pub(super) struct RuleInput {
     /// Requests of the last minute.
     pub(super) traffic: TrafficSample,
     pub(super) settings: ClientAddressSettings,
+    pub(super) connections: ConnectionFacts,
     /// `None`: limits are kept in memory alone.
     pub(super) store: Option<StoreFacts>,
     /// Of each listener that speaks TLS.
@@ -62,6 +70,8 @@ pub(super) struct ClientAddressSettings {
 pub(super) enum Subject {
     /// One client makes most of the requests.
     HeaviestClient(IpAddr),
+    /// One client has most of the connections.
+    MostConnections(IpNet),
     /// All clients have private addresses.
     PrivateClients,
     /// Peers that are not trusted send forwarding fields.
@@ -97,7 +107,12 @@ pub(super) struct Finding {
 
 /// Applies all rules.
 pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
-    let traffic = [heaviest_client(input), untrusted_forwarding(input), private_clients(input)];
+    let traffic = [
+        heaviest_client(input),
+        most_connections(&input.connections),
+        untrusted_forwarding(input),
+        private_clients(input),
+    ];
     let store = input.store.as_ref().map(store_findings).unwrap_or_default();
     let memory = [limits_memory(&input.memory), evidence_memory(&input.memory)];
     traffic.into_iter().chain(memory).flatten().chain(certificates(input)).chain(store).collect()
@@ -117,6 +132,21 @@ fn heaviest_client(input: &RuleInput) -> Option<Finding> {
             everybody behind it as one client"
     );
     Some(Finding { subject: Subject::HeaviestClient(address), text })
+}
+
+fn most_connections(connections: &ConnectionFacts) -> Option<Finding> {
+    let ConnectionFacts { open, max, heaviest } = *connections;
+    let (network, count) = heaviest?;
+    if count < MIN_CONNECTIONS || count * MIN_CONNECTIONS_SHARE < max || count * 2 <= open {
+        return None;
+    }
+    let is_address = network.prefix_len() == network.max_prefix_len();
+    let client = if is_address { network.addr().to_string() } else { network.to_string() };
+    let text = format!(
+        "{client} has {count} of {open} client connections open, and there may be {max}: it is either one client with \
+         very many, or a proxy that is missing from trusted_proxies; client_limits.connections_per_address limits them"
+    );
+    Some(Finding { subject: Subject::MostConnections(network), text })
 }
 
 fn untrusted_forwarding(input: &RuleInput) -> Option<Finding> {
@@ -339,6 +369,7 @@ mod tests {
             now: SystemTime::UNIX_EPOCH,
             traffic: TrafficSample::default(),
             settings: ClientAddressSettings::default(),
+            connections: ConnectionFacts::default(),
             store: None,
             tls: Vec::new(),
             memory: MemoryInput::default(),
@@ -378,6 +409,24 @@ mod tests {
         assert_findings(&input(traffic(1_000, 500)), &[]);
         assert_findings(&input(traffic(999, 999)), &[]);
         assert_findings(&input(TrafficSample::default()), &[]);
+    }
+
+    #[test]
+    fn one_client_that_has_most_connections_is_named_with_their_number() {
+        let spread = |open, max, count| RuleInput {
+            connections: ConnectionFacts {
+                open,
+                max,
+                heaviest: Some(("2001:db8::/64".parse().unwrap(), count)),
+            },
+            ..nothing()
+        };
+        let named = "2001:db8::/64 has 600 of 1000 client connections open, and there may be 10000:";
+        assert_findings(&spread(1_000, 10_000, 600), &[named]);
+        assert_findings(&spread(1_000, 10_000, 500), &[]);
+        assert_findings(&spread(600, 10_000, 499), &[]);
+        assert_findings(&spread(100, 100, 100), &["has 100 of 100"]);
+        assert_findings(&spread(99, 99, 99), &[]);
     }
 
     #[test]

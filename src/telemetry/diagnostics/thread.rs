@@ -142,6 +142,7 @@ impl DiagnosticsThread {
             now: SystemTime::now(),
             traffic: self.window.total(),
             settings: self.settings.lock().clone(),
+            connections: self.metrics.connections(),
             store: self.metrics.store(),
             tls: self.metrics.tls(),
             memory,

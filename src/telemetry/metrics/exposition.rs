@@ -13,7 +13,7 @@ use super::{
     BanVerdict, EvidenceFacts, MemoryFacts, Metrics, NodeRole, NodeState, Outcome, PoolState, SourceLabel,
     StoreFacts, StoreFailure, StoreMetrics, StoreTopology, ThreadMetrics, VerdictLabel,
     bans::BanRow,
-    certificates, cut_offs,
+    certificates, connections, cut_offs,
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
     openings,
@@ -154,14 +154,8 @@ impl Metrics {
         for (name, help, value) in gauges {
             out.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)?;
         }
-        let refused = self.sum(|worker| worker.connections_refused().value());
         let bad = self.sum(|worker| worker.bad_requests().value());
         let counters = [
-            (
-                "tollgate_connections_refused",
-                "Client connections closed because there were too many",
-                refused,
-            ),
             ("tollgate_bad_requests", "Request heads rejected as malformed or too large", bad),
             ("tollgate_memory_evicted", "Limits dropped because the memory store was full", memory.evicted),
             (
@@ -182,6 +176,7 @@ impl Metrics {
         for (name, help, value) in counters {
             counter(out, name, help)?.encode_counter::<NoLabelSet, _, u64>(&value, None)?;
         }
+        connections::expose(|value| self.sum(value), out)?;
         cut_offs::expose(|value| self.sum(value), out)?;
         openings::expose(|value| self.sum(value), out)?;
         certificates::expose(&self.tls(), out)?;

@@ -5,6 +5,7 @@
 
 mod bans;
 mod certificates;
+mod connections;
 mod counter;
 mod cut_offs;
 mod exposition;
@@ -21,6 +22,7 @@ mod worker;
 
 pub use bans::{BanFacts, BanVerdict};
 pub use certificates::{CertificateFacts, ClientCaFacts, TlsFacts};
+pub use connections::{ConnectionFacts, ConnectionRefusal, IdleClosure};
 pub use counter::{Counter, Gauge};
 pub use cut_offs::{CutOff, CutOffBody, CutOffMetrics, CutOffReason};
 pub use format::ExpositionFormat;

@@ -12,8 +12,8 @@ use std::{
 use parking_lot::Mutex;
 
 use super::{
-    BanFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology, ThreadMetrics, TlsFacts,
-    WorkerMetrics,
+    BanFacts, ConnectionFacts, NodeFacts, PoolMetrics, PoolState, StoreMetrics, StoreTopology, ThreadMetrics,
+    TlsFacts, WorkerMetrics,
     bans::BanMetrics,
     generation::{Generations, Names},
     totals::Totals,
@@ -100,6 +100,7 @@ pub struct EndpointFacts {
 }
 
 type EndpointSource = Box<dyn Fn() -> Vec<EndpointFacts> + Send + Sync>;
+type ConnectionSource = Box<dyn Fn() -> ConnectionFacts + Send + Sync>;
 type TlsSource = Box<dyn Fn() -> Vec<TlsFacts> + Send + Sync>;
 type StoreSource = Box<dyn Fn() -> StoreFacts + Send + Sync>;
 type MemorySource = Box<dyn Fn() -> MemoryFacts + Send + Sync>;
@@ -118,6 +119,7 @@ pub struct Metrics {
     store: OnceLock<StoreSource>,
     endpoints: Mutex<Option<EndpointSource>>,
     tls: OnceLock<TlsSource>,
+    connections: OnceLock<ConnectionSource>,
     /// One for each connection to the shared store.
     pub(super) store_connections: Mutex<Vec<Arc<StoreMetrics>>>,
     // Rare, and of no one worker: these may be locked.
@@ -143,6 +145,7 @@ impl Metrics {
             store: OnceLock::new(),
             endpoints: Mutex::default(),
             tls: OnceLock::new(),
+            connections: OnceLock::new(),
             store_connections: Mutex::default(),
             abuse_dropped: AtomicU64::new(0),
             abuse_evicted: AtomicU64::new(0),
@@ -250,6 +253,16 @@ impl Metrics {
     /// How the TLS of each listener stands that speaks it, in the configuration's order.
     pub fn tls(&self) -> Vec<TlsFacts> {
         self.tls.get().map(|source| source()).unwrap_or_default()
+    }
+
+    /// Names the source of how client connections are spread over addresses. The first call holds.
+    pub fn watch_connections(&self, source: impl Fn() -> ConnectionFacts + Send + Sync + 'static) {
+        let _already = self.connections.set(Box::new(source));
+    }
+
+    /// How client connections are spread over addresses.
+    pub fn connections(&self) -> ConnectionFacts {
+        self.connections.get().map(|source| source()).unwrap_or_default()
     }
 
     /// The counters of another connection to the shared store. Only one thread may write to them.

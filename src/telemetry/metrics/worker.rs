@@ -7,6 +7,7 @@ use http::StatusCode;
 use super::{
     BanVerdict, Counter, CutOffMetrics, Gauge,
     bans::BanRow,
+    connections::{ConnectionRefusal, IdleClosure},
     generation::Names,
     histogram::{Histogram, RequestTime},
     openings::OpeningMetrics,
@@ -160,7 +161,8 @@ fn add_each(sums: &[Counter], counted: &[Counter]) {
 pub struct ThreadMetrics {
     connections: Gauge,
     leases: Gauge,
-    refused: Counter,
+    refused: [Counter; ConnectionRefusal::ALL.len()],
+    idle_closed: [Counter; IdleClosure::ALL.len()],
     bad_requests: Counter,
     openings: OpeningMetrics,
     cut_offs: CutOffMetrics,
@@ -177,9 +179,14 @@ impl ThreadMetrics {
         &self.leases
     }
 
-    /// The client connections closed at once, because there were too many.
-    pub fn connections_refused(&self) -> &Counter {
-        &self.refused
+    /// The client connections closed at once for this reason.
+    pub fn connections_refused(&self, reason: ConnectionRefusal) -> &Counter {
+        &self.refused[reason as usize]
+    }
+
+    /// The idle client connections closed for this reason.
+    pub fn idle_closed(&self, reason: IdleClosure) -> &Counter {
+        &self.idle_closed[reason as usize]
     }
 
     /// The heads that are no request, or are too large: refused before a request could be made of them.

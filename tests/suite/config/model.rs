@@ -103,6 +103,7 @@ fn smallest() -> Config {
             header_timeout: secs(10),
             idle_timeout: secs(75),
             connections: 10_000,
+            connections_per_address: 1_000,
             min_rate: MinRate { bytes: 240, grace: secs(20) },
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Draft, via: "tollgate".to_owned() },
@@ -242,7 +243,7 @@ routes:
   - { path: "/users/{id}/posts", upstream: other, policies: [login] }
   - { path: /files/*, upstream: other, methods: [GET] }
   - { path: /files/*, upstream: other, timeouts: *slow }
-client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, min_rate: { bytes: 1KiB, grace: 5s } }
+client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, connections_per_address: 0, min_rate: { bytes: 1KiB, grace: 5s } }
 reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
 forward_client_certificate: client-cert-chain
@@ -532,6 +533,7 @@ fn everything_that_is_said_counts() {
             header_timeout: secs(5),
             idle_timeout: secs(60),
             connections: 20,
+            connections_per_address: 0,
             min_rate: MinRate { bytes: 1 << 10, grace: secs(5) },
         },
         reply_headers: ReplyHeaders { ratelimit: RateLimitFields::Both, via: "edge-1".to_owned() },

@@ -3,6 +3,7 @@
 mod balancers;
 mod browser;
 mod certificate_changes;
+mod connection_limits;
 mod curl;
 mod node;
 mod openssl;

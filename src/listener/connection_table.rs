@@ -1,0 +1,207 @@
+//! The client connections of the whole process: how many there may be, of one address and in all, and which of them make
+//! room for others.
+
+use std::{
+    cell::Cell,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use ipnet::IpNet;
+use parking_lot::Mutex;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::connections_by_address::ConnectionsByAddress;
+pub(super) use super::connections_by_address::Owner;
+use crate::{
+    config::model::ClientLimits,
+    telemetry::metrics::{ConnectionFacts, ConnectionRefusal},
+};
+
+/// Connections that a banned address may have open at once: enough for each client behind it to read why.
+const MAX_BANNED: usize = 10;
+
+/// Connections beyond the limit at most: those that are being closed to make room, and those whose PROXY header has not
+/// been read yet.
+const MAX_BEYOND: usize = 256;
+
+/// Counts the client connections of all workers, and limits them.
+#[derive(Debug)]
+pub struct ConnectionTable {
+    state: Mutex<State>,
+    max: AtomicUsize,
+    max_per_address: AtomicUsize,
+    /// Tells each worker those of its connections that are to make room.
+    evictions: Vec<UnboundedSender<Owner>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    connections: ConnectionsByAddress,
+    /// Connections beyond the limit until it is known whose they are.
+    beyond: usize,
+}
+
+/// Those of one worker's connections that are to make room for others.
+pub type Evictions = UnboundedReceiver<Owner>;
+
+/// Whose connection it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Client {
+    /// One whose connections are limited, together with those of its `network`. `is_banned`: whatever it asks for.
+    Limited { address: IpAddr, network: IpNet, is_banned: bool },
+    /// A proxy that stands for many clients, or a process of this machine.
+    Unlimited,
+    /// The PROXY header will tell.
+    Unknown,
+}
+
+impl Client {
+    pub(super) fn is_banned(self) -> bool {
+        matches!(self, Self::Limited { is_banned: true, .. })
+    }
+}
+
+/// A connection's place in the table, until it is closed.
+#[derive(Debug)]
+pub(super) struct TableEntry {
+    key: usize,
+    is_beyond: Cell<bool>,
+}
+
+impl ConnectionTable {
+    /// For this many workers.
+    pub fn new(limits: &ClientLimits, workers: usize) -> (Arc<Self>, Vec<Evictions>) {
+        let (evictions, receivers) = (0..workers).map(|_| unbounded_channel()).unzip();
+        let table = Self {
+            state: Mutex::default(),
+            max: AtomicUsize::default(),
+            max_per_address: AtomicUsize::default(),
+            evictions,
+        };
+        table.set_limits(limits);
+        (Arc::new(table), receivers)
+    }
+
+    /// Goes by these limits from now on. Open connections stay.
+    pub fn set_limits(&self, limits: &ClientLimits) {
+        let per_address = limits.connections_per_address;
+        self.max.store(limits.connections, Relaxed);
+        self.max_per_address.store(if per_address == 0 { usize::MAX } else { per_address }, Relaxed);
+    }
+
+    /// The number of open connections.
+    pub fn open(&self) -> usize {
+        self.state.lock().connections.len()
+    }
+
+    /// How the connections are spread over addresses.
+    pub fn facts(&self) -> ConnectionFacts {
+        let max = self.max.load(Relaxed);
+        let State { connections, .. } = &*self.state.lock();
+        ConnectionFacts { open: connections.len(), max, heaviest: connections.heaviest() }
+    }
+
+    /// Adds a connection that was accepted just now.
+    ///
+    /// # Errors
+    /// It has to be closed.
+    pub(super) fn add(&self, owner: Owner, client: Client) -> Result<TableEntry, ConnectionRefusal> {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let mut is_beyond = false;
+        if client == Client::Unknown {
+            let max = self.max.load(Relaxed);
+            is_beyond = state.counted() >= max;
+            if is_beyond && !state.may_go_beyond(max) {
+                return Err(ConnectionRefusal::Connections);
+            }
+            state.beyond += usize::from(is_beyond);
+        } else {
+            self.admit(&mut state, client, now)?;
+        }
+        let key = state.connections.insert(owner, now);
+        if let Client::Limited { network, .. } = client {
+            state.connections.set_address(key, network);
+        }
+        Ok(TableEntry { key, is_beyond: Cell::new(is_beyond) })
+    }
+
+    /// It is known now whose connection it is.
+    ///
+    /// # Errors
+    /// It has to be closed.
+    pub(super) fn set_client(&self, entry: &TableEntry, client: Client) -> Result<(), ConnectionRefusal> {
+        let mut state = self.state.lock();
+        if entry.is_beyond.get() {
+            self.admit(&mut state, client, Instant::now())?;
+            state.beyond -= 1;
+            entry.is_beyond.set(false);
+        } else {
+            self.check_address(&state, client)?;
+        }
+        if let Client::Limited { network, .. } = client {
+            state.connections.set_address(entry.key, network);
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_idle(&self, entry: &TableEntry) {
+        let now = Instant::now();
+        self.state.lock().connections.set_idle(entry.key, now);
+    }
+
+    pub(super) fn set_busy(&self, entry: &TableEntry) {
+        self.state.lock().connections.set_busy(entry.key);
+    }
+
+    pub(super) fn remove(&self, entry: &TableEntry) {
+        let mut state = self.state.lock();
+        state.beyond -= usize::from(entry.is_beyond.get());
+        state.connections.remove(entry.key);
+    }
+
+    /// Whether there is room for another connection of `client`. If need be, others make it.
+    fn admit(&self, state: &mut State, client: Client, now: Instant) -> Result<(), ConnectionRefusal> {
+        self.check_address(state, client)?;
+        let newcomer = match client {
+            Client::Limited { network, .. } => Some(network),
+            Client::Unlimited | Client::Unknown => None,
+        };
+        let max = self.max.load(Relaxed);
+        while state.counted() >= max {
+            // Each that is being closed counts beyond the limit, so this ends.
+            let evicted =
+                if state.may_go_beyond(max) { state.connections.evict(newcomer, now) } else { None };
+            let Some(owner) = evicted else { return Err(ConnectionRefusal::Connections) };
+            // Its worker may have ended, and the connection with it.
+            let _ended = self.evictions.get(owner.worker).map(|evictions| evictions.send(owner));
+        }
+        Ok(())
+    }
+
+    fn check_address(&self, state: &State, client: Client) -> Result<(), ConnectionRefusal> {
+        let Client::Limited { network, is_banned, .. } = client else { return Ok(()) };
+        let max = self.max_per_address.load(Relaxed);
+        let (max, refusal) = match is_banned {
+            true => (max.min(MAX_BANNED), ConnectionRefusal::Banned),
+            false => (max, ConnectionRefusal::ConnectionsPerAddress),
+        };
+        if state.connections.count(network) < max { Ok(()) } else { Err(refusal) }
+    }
+}
+
+impl State {
+    /// The connections that count towards the limit.
+    fn counted(&self) -> usize {
+        self.connections.len() - self.connections.closing() - self.beyond
+    }
+
+    fn may_go_beyond(&self, max: usize) -> bool {
+        self.connections.closing() + self.beyond < MAX_BEYOND.min(max)
+    }
+}

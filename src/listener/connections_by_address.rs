@@ -1,0 +1,320 @@
+//! The open client connections by the addresses of their clients, and which of them is closed first when there are too
+//! many. Pure: times come from the caller.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap},
+    time::{Duration, Instant},
+};
+
+use ipnet::IpNet;
+use slab::Slab;
+
+/// How long an idle connection is safe from newcomers of its own address. They could replace each other before any of
+/// them has sent a request.
+const SAFE_FROM_OWN: Duration = Duration::from_secs(1);
+
+/// Every operation takes a time that grows with the logarithm of their number at most: a flood of newcomers asks for one
+/// each.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionsByAddress {
+    connections: Slab<Connection>,
+    addresses: Slab<Address>,
+    by_network: HashMap<IpNet, usize, foldhash::fast::RandomState>,
+    /// The idle connections of each address, the one that is idle longest first: its place in `addresses`, the number of
+    /// idle connections before it, and its place in `connections`.
+    idle: BTreeSet<(usize, u64, usize)>,
+    ranking: BTreeSet<Rank>,
+    /// How often a connection has become idle.
+    idle_count: u64,
+    /// The number of those that [`ConnectionsByAddress::evict`] has chosen.
+    closing: usize,
+}
+
+/// Orders addresses by which gives up a connection: the last one does first. Those with idle connections come behind those
+/// without, and among them those with more connections; of several with as many, the one that has one idle longest.
+type Rank = (bool, usize, Reverse<u64>, usize);
+
+/// The worker that serves a connection, and how it finds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner {
+    pub(super) worker: usize,
+    /// Where it is among the connections of the worker. Another may be there later.
+    pub(super) key: usize,
+    /// No other connection of the worker ever has it.
+    pub(super) number: u64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    owner: Owner,
+    /// Its place in `addresses`. `None`: its client is not known yet, or its connections are not limited.
+    address: Option<usize>,
+    /// The number of idle connections before it, and since when it is idle. `None`: a request is in flight.
+    idle: Option<(u64, Instant)>,
+    is_closing: bool,
+}
+
+#[derive(Debug)]
+struct Address {
+    network: IpNet,
+    connections: usize,
+    rank: Rank,
+}
+
+impl ConnectionsByAddress {
+    /// The number of all connections.
+    pub(super) fn len(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// The number of those that are being closed to make room.
+    pub(super) fn closing(&self) -> usize {
+        self.closing
+    }
+
+    /// The number of connections of `network`.
+    pub(super) fn count(&self, network: IpNet) -> usize {
+        self.by_network.get(&network).map_or(0, |&address| self.addresses[address].connections)
+    }
+
+    /// The address that has most connections, and how many.
+    pub(super) fn heaviest(&self) -> Option<(IpNet, usize)> {
+        let with_idle = self.ranking.last();
+        let without = self.ranking.range(..(true, 0, Reverse(u64::MAX), 0)).next_back();
+        let (_, connections, _, address) = with_idle.into_iter().chain(without).max_by_key(|rank| rank.1)?;
+        Some((self.addresses[*address].network, *connections))
+    }
+
+    /// Adds a connection, which is idle until it has sent a request. Returns its key.
+    pub(super) fn insert(&mut self, owner: Owner, now: Instant) -> usize {
+        let idle = Some((self.next_idle(), now));
+        self.connections.insert(Connection { owner, address: None, idle, is_closing: false })
+    }
+
+    /// Counts the connection `key`, whose client was not known, among those of `network`.
+    pub(super) fn set_address(&mut self, key: usize, network: IpNet) {
+        let address = *self.by_network.entry(network).or_insert_with(|| {
+            let rank = (false, 0, Reverse(u64::MAX), 0);
+            self.addresses.insert(Address { network, connections: 0, rank })
+        });
+        let connection = &mut self.connections[key];
+        connection.address = Some(address);
+        if let Some((order, _)) = connection.idle {
+            self.idle.insert((address, order, key));
+        }
+        self.addresses[address].connections += 1;
+        self.update_rank(address);
+    }
+
+    /// Removes the connection `key`, which is closed.
+    pub(super) fn remove(&mut self, key: usize) {
+        let connection = self.connections.remove(key);
+        self.closing -= usize::from(connection.is_closing);
+        let Some(address) = connection.address else { return };
+        if let Some((order, _)) = connection.idle {
+            self.idle.remove(&(address, order, key));
+        }
+        self.addresses[address].connections -= 1;
+        self.update_rank(address);
+        if self.addresses[address].connections == 0 {
+            let Address { network, rank, .. } = self.addresses.remove(address);
+            self.ranking.remove(&rank);
+            self.by_network.remove(&network);
+        }
+    }
+
+    /// The connection `key` has no request in flight any more.
+    pub(super) fn set_idle(&mut self, key: usize, now: Instant) {
+        let order = self.next_idle();
+        let connection = &mut self.connections[key];
+        if connection.is_closing || connection.idle.is_some() {
+            return;
+        }
+        connection.idle = Some((order, now));
+        if let Some(address) = connection.address {
+            self.idle.insert((address, order, key));
+            self.update_rank(address);
+        }
+    }
+
+    /// The connection `key` has a request in flight. If it was to be closed, it closes after that.
+    pub(super) fn set_busy(&mut self, key: usize) {
+        let connection = &mut self.connections[key];
+        if std::mem::take(&mut connection.is_closing) {
+            self.closing -= 1;
+        }
+        if let (Some((order, _)), Some(address)) = (connection.idle.take(), connection.address) {
+            self.idle.remove(&(address, order, key));
+            self.update_rank(address);
+        }
+    }
+
+    /// Chooses the connection that makes room for a newcomer of `newcomer`, and counts it among those that are being
+    /// closed. It is the one that is idle longest of the address that has most of them, unless the newcomer's own has as
+    /// many: then it is one of these. `None`: the newcomer has to go. `newcomer`: `None` where it stands for many clients.
+    pub(super) fn evict(&mut self, newcomer: Option<IpNet>, now: Instant) -> Option<Owner> {
+        let own = newcomer.and_then(|network| self.by_network.get(&network).copied());
+        let own_connections = own.map_or(0, |own| self.addresses[own].connections);
+        let &(_, connections, _, heaviest) = self.ranking.last()?;
+        let is_other = own != Some(heaviest) && connections > own_connections;
+        let from = if is_other { heaviest } else { own? };
+        let &(_, order, key) = self.idle.range((from, 0, 0)..(from + 1, 0, 0)).next()?;
+        let connection = &mut self.connections[key];
+        let (_, since) = connection.idle?;
+        if !is_other && now.saturating_duration_since(since) < SAFE_FROM_OWN {
+            return None;
+        }
+        connection.is_closing = true;
+        connection.idle = None;
+        let owner = connection.owner;
+        self.closing += 1;
+        self.idle.remove(&(from, order, key));
+        self.update_rank(from);
+        Some(owner)
+    }
+
+    fn next_idle(&mut self) -> u64 {
+        self.idle_count += 1;
+        self.idle_count
+    }
+
+    fn update_rank(&mut self, address: usize) {
+        let oldest = self.idle.range((address, 0, 0)..(address + 1, 0, 0)).next();
+        let order = oldest.map_or(u64::MAX, |(_, order, _)| *order);
+        let Address { connections, rank, .. } = &mut self.addresses[address];
+        let now = (oldest.is_some(), *connections, Reverse(order), address);
+        if *rank != now {
+            self.ranking.remove(rank);
+            self.ranking.insert(now);
+            *rank = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn network(last: u8) -> IpNet {
+        IpNet::from(std::net::IpAddr::from([192, 0, 2, last]))
+    }
+
+    /// Opens one connection of this address, whose number is its key.
+    fn open(connections: &mut ConnectionsByAddress, last: u8, now: Instant) -> usize {
+        let owner = Owner { worker: 0, key: connections.connections.vacant_key(), number: 0 };
+        let key = connections.insert(owner, now);
+        connections.set_address(key, network(last));
+        key
+    }
+
+    fn evicted(connections: &mut ConnectionsByAddress, newcomer: u8, now: Instant) -> Option<usize> {
+        Some(connections.evict(Some(network(newcomer)), now)?.key)
+    }
+
+    #[test]
+    fn the_address_that_has_most_gives_up_the_one_that_is_idle_longest() {
+        let (mut connections, now) = (ConnectionsByAddress::default(), Instant::now());
+        let few = [1, 1].map(|last| open(&mut connections, last, now));
+        let many = [2, 2, 2].map(|last| open(&mut connections, last, now));
+        assert_eq!(connections.heaviest(), Some((network(2), 3)));
+        connections.set_busy(many[0]);
+        connections.set_busy(many[1]);
+        connections.set_idle(many[1], now);
+        assert_eq!(evicted(&mut connections, 3, now), Some(many[2]), "the first has a request in flight");
+        assert_eq!(evicted(&mut connections, 3, now), Some(many[1]));
+        assert_eq!((connections.closing(), connections.len()), (2, 5));
+        // All that the address has left is in flight.
+        assert_eq!(evicted(&mut connections, 3, now), Some(few[0]));
+        [many[2], many[1], few[0]].into_iter().for_each(|key| connections.remove(key));
+        assert_eq!((connections.closing(), connections.len()), (0, 2));
+        assert_eq!(connections.heaviest().map(|(_, count)| count), Some(1));
+    }
+
+    #[test]
+    fn of_addresses_with_as_many_the_longest_idle_goes() {
+        let (mut connections, now) = (ConnectionsByAddress::default(), Instant::now());
+        let keys = [1, 2, 3].map(|last| open(&mut connections, last, now));
+        connections.set_busy(keys[0]);
+        connections.set_idle(keys[0], now);
+        let order = [(); 3].map(|()| evicted(&mut connections, 4, now));
+        assert_eq!(order, [Some(keys[1]), Some(keys[2]), Some(keys[0])]);
+        assert_eq!(evicted(&mut connections, 4, now), None);
+    }
+
+    #[test]
+    fn a_newcomer_of_the_address_that_has_most_replaces_one_of_its_own() {
+        let (mut connections, now) = (ConnectionsByAddress::default(), Instant::now());
+        let own = [1, 1].map(|last| open(&mut connections, last, now));
+        for _ in 0..2 {
+            open(&mut connections, 2, now);
+        }
+        assert_eq!(evicted(&mut connections, 1, now), None, "it may be shaking hands");
+        let later = now + SAFE_FROM_OWN;
+        assert_eq!(evicted(&mut connections, 1, later), Some(own[0]));
+        connections.set_busy(own[1]);
+        assert_eq!(evicted(&mut connections, 1, later), None);
+        assert_eq!(connections.evict(None, now).map(|owner| owner.key), Some(2), "of the other");
+    }
+
+    #[test]
+    fn one_that_sends_a_request_before_it_is_closed_is_not_counted_as_closing() {
+        let (mut connections, now) = (ConnectionsByAddress::default(), Instant::now());
+        let key = open(&mut connections, 1, now);
+        assert_eq!(evicted(&mut connections, 2, now), Some(key));
+        connections.set_idle(key, now);
+        assert_eq!((connections.closing(), evicted(&mut connections, 2, now)), (1, None));
+        connections.set_busy(key);
+        assert_eq!((connections.closing(), connections.count(network(1))), (0, 1));
+        connections.set_idle(key, now);
+        assert_eq!(evicted(&mut connections, 2, now), Some(key));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_it_agrees_with_a_plain_list(steps in prop::collection::vec((0..5_u8, 0..6_u8), 1..200)) {
+            let (mut connections, start) = (ConnectionsByAddress::default(), Instant::now());
+            // Key, address, since when it is idle: a step, and whether it is being closed.
+            let mut plain: Vec<(usize, u8, Option<usize>, bool)> = Vec::new();
+            for (step, (what, which)) in steps.into_iter().enumerate() {
+                let now = start + SAFE_FROM_OWN * (2 * u32::try_from(step).unwrap());
+                let nth = usize::from(which) % plain.len().max(1);
+                match (what, plain.get_mut(nth)) {
+                    (0, _) | (_, None) => plain.push((open(&mut connections, which, now), which, Some(step), false)),
+                    (1, _) => connections.remove(plain.swap_remove(nth).0),
+                    (2, Some((key, _, idle, is_closing))) => {
+                        connections.set_idle(*key, now);
+                        if !*is_closing && idle.is_none() {
+                            *idle = Some(step);
+                        }
+                    }
+                    (3, Some((key, _, idle, is_closing))) => {
+                        connections.set_busy(*key);
+                        (*idle, *is_closing) = (None, false);
+                    }
+                    _ => {
+                        let count = |of: u8| plain.iter().filter(|(_, address, ..)| *address == of).count();
+                        let most = plain.iter().filter(|(_, _, idle, _)| idle.is_some());
+                        let most = most.max_by_key(|(_, address, idle, _)| (count(*address), Reverse(*idle)));
+                        let own = plain.iter().filter(|(_, address, idle, _)| *address == which && idle.is_some());
+                        let own = own.min_by_key(|(_, _, idle, _)| *idle);
+                        let expected = most.filter(|(_, address, ..)| count(*address) > count(which)).or(own);
+                        let expected = expected.map(|(key, ..)| *key);
+                        prop_assert_eq!(evicted(&mut connections, which, now), expected);
+                        if let Some((.., idle, is_closing)) = plain.iter_mut().find(|(key, ..)| Some(*key) == expected) {
+                            (*idle, *is_closing) = (None, true);
+                        }
+                    }
+                }
+                prop_assert_eq!(connections.len(), plain.len());
+                prop_assert_eq!(connections.closing(), plain.iter().filter(|(.., is_closing)| *is_closing).count());
+                prop_assert_eq!(connections.idle.len(), plain.iter().filter(|(_, _, idle, _)| idle.is_some()).count());
+                let most = (0..6).map(|of| plain.iter().filter(|(_, address, ..)| *address == of).count()).max();
+                prop_assert_eq!(connections.heaviest().map_or(0, |(_, count)| count), most.unwrap_or(0));
+                prop_assert_eq!(connections.ranking.len(), connections.by_network.len());
+            }
+        }
+    }
+}
