@@ -202,9 +202,12 @@ fn endpoints_that_can_not_be_reached_are_seen() {
     });
     assert_eq!((about(ejections, gone), about(ejections, origin.address)), (1.0, 0.0));
     let listener = std::net::TcpListener::bind(gone).unwrap();
+    let mut clients = Vec::new();
     eventually("it is tried again", || {
-        // A client that gets to it waits for an answer in vain, and is not waited for.
-        Client::connect(tollgate.address).send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        // A client that gets to it waits for an answer in vain. If it went away, it might do so before it is tried.
+        let mut client = Client::connect(tollgate.address);
+        client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        clients.push(client);
         about(healthy, gone) == 1.0
     });
     drop(listener);
