@@ -11,12 +11,10 @@ mod inherited;
 mod io;
 mod liveness;
 mod proxy_protocol;
-mod reread;
 mod run;
 mod socket;
 mod stream;
 mod tcp_info;
-mod tickets;
 mod tls;
 mod unix;
 

@@ -1,0 +1,244 @@
+//! TLS of one listener: what handshakes use, and how it follows its files and reloads.
+
+mod certificates;
+mod files;
+mod reread;
+#[cfg(test)]
+mod tests;
+mod tickets;
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use parking_lot::{Mutex, RwLock};
+use rustls::{
+    ServerConfig, SupportedProtocolVersion,
+    crypto::aws_lc_rs::default_provider,
+    server::{NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError},
+    version::{TLS12, TLS13},
+};
+use serde::{Deserialize, Serialize};
+
+use certificates::Certificates;
+use files::{Changed, TlsFiles};
+use tickets::{TicketKey, Tickets};
+
+use crate::{
+    config::model::{self, Listener, TlsVersion},
+    telemetry::metrics::TlsFacts,
+    tls::{CertificateError, PemError},
+};
+
+/// Why TLS can't be served.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{} can't be read: {error}", .path.display())]
+    Unreadable { path: PathBuf, error: io::Error },
+    #[error("{} {error}", .path.display())]
+    Pem { path: PathBuf, error: PemError },
+    #[error("{} {error}", .path.display())]
+    Certificate { path: PathBuf, error: CertificateError },
+    #[error("the authorities of clients' certificates can't be used: {0}")]
+    Authorities(#[from] VerifierBuilderError),
+    #[error("TLS can't be set up: {0}")]
+    Setup(#[from] rustls::Error),
+    #[error("the system has no random numbers")]
+    Random,
+}
+
+/// The TLS of one listener, which follows its files.
+#[derive(Debug)]
+pub struct TlsContext {
+    settings: model::Tls,
+    files: Mutex<TlsFiles>,
+    current: RwLock<Arc<CurrentTls>>,
+    /// Apart from the files, which are locked while they are read.
+    facts: Mutex<TlsFacts>,
+}
+
+/// What handshakes use now.
+#[derive(Debug)]
+pub(super) struct CurrentTls {
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) certificates: Arc<Certificates>,
+    tickets: Arc<Tickets>,
+    /// A hash of the authorities of clients' certificates.
+    client_ca: Option<String>,
+}
+
+impl TlsContext {
+    /// Reads all files. The sessions of the context `before` go on, unless it asked clients for other certificates.
+    ///
+    /// A certificate that has expired, or is not valid yet, is served all the same: whether that may be is the
+    /// caller's decision.
+    ///
+    /// # Errors
+    /// A file can't be read, or what is in it can't be used.
+    pub fn new(settings: model::Tls, before: Option<&Self>) -> Result<Self, TlsError> {
+        let files = TlsFiles::open(&settings)?;
+        let tickets = match before.and_then(|before| before.tickets_for(&settings, &files)) {
+            Some(tickets) => tickets,
+            None => new_tickets()?,
+        };
+        let current = RwLock::new(Arc::new(CurrentTls::new(&settings, &files, tickets)?));
+        let facts = Mutex::new(files.facts(&settings));
+        Ok(Self { settings, files: Mutex::new(files), current, facts })
+    }
+
+    /// The tickets, if clients of both are asked for the same certificates. Those of one may then resume sessions with the
+    /// other.
+    fn tickets_for(&self, settings: &model::Tls, files: &TlsFiles) -> Option<Arc<Tickets>> {
+        let current = self.current();
+        let is_same = self.settings.client_auth == settings.client_auth
+            && current.client_ca == files.client_ca_digest();
+        is_same.then(|| Arc::clone(&current.tickets))
+    }
+
+    /// What is configured.
+    pub fn settings(&self) -> &model::Tls {
+        &self.settings
+    }
+
+    /// What a handshake that begins now uses.
+    pub(super) fn current(&self) -> Arc<CurrentTls> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// What is served, and how its files stand. Without addresses, which the context does not know.
+    pub fn facts(&self) -> TlsFacts {
+        self.facts.lock().clone()
+    }
+
+    /// The keys of its sessions, for a new process. `listener`: the listener that it is of.
+    pub fn session_keys(&self, listener: &Listener) -> SessionKeys {
+        let current = self.current();
+        SessionKeys {
+            listener: listener_name(listener),
+            client_ca: current.client_ca.clone(),
+            keys: current.tickets.export(),
+        }
+    }
+
+    /// Goes on with the sessions that an old process has begun on `listener`, unless it asked clients for other
+    /// certificates.
+    pub fn continue_sessions(&self, listener: &Listener, sessions: &[SessionKeys]) {
+        let (name, current) = (listener_name(listener), self.current());
+        let same = |of: &&SessionKeys| of.listener == name && of.client_ca == current.client_ca;
+        if let Some(SessionKeys { keys, .. }) = sessions.iter().find(same) {
+            current.tickets.import(keys);
+        }
+    }
+
+    /// Reads the files that have changed. What can't be used is logged, and changes nothing. Blocks: not for a worker's
+    /// thread.
+    pub fn reload_changed_files(&self) {
+        let mut files = self.files.lock();
+        files.refresh(&self.settings);
+        if files.pending.any {
+            match self.replace(&files) {
+                Ok(()) => files.pending = Changed::default(),
+                Err(error) => tracing::error!("TLS can't be set up anew: {error}"),
+            }
+        }
+        *self.facts.lock() = files.facts(&self.settings);
+    }
+
+    /// Serves what was made of the files.
+    fn replace(&self, files: &TlsFiles) -> Result<(), TlsError> {
+        // A ticket carries the certificate that its client showed, and nothing would verify that anew.
+        let tickets = match files.pending.client_ca {
+            true => new_tickets()?,
+            false => Arc::clone(&self.current.read().tickets),
+        };
+        let current = CurrentTls::new(&self.settings, files, tickets)?;
+        *self.current.write() = Arc::new(current);
+        Ok(())
+    }
+}
+
+/// The keys of a listener's sessions, for a new process. Secret.
+#[derive(Serialize, Deserialize)]
+pub struct SessionKeys {
+    /// Its addresses as they are configured.
+    listener: String,
+    /// A hash of the authorities of clients' certificates.
+    client_ca: Option<String>,
+    keys: Vec<TicketKey>,
+}
+
+fn listener_name(listener: &Listener) -> String {
+    listener.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn new_tickets() -> Result<Arc<Tickets>, TlsError> {
+    Tickets::new().map(Arc::new).map_err(|_| TlsError::Random)
+}
+
+impl CurrentTls {
+    fn new(settings: &model::Tls, files: &TlsFiles, tickets: Arc<Tickets>) -> Result<Self, TlsError> {
+        let all = files.certificates.iter().map(|reread| reread.value().clone()).collect();
+        let certificates = Arc::new(Certificates::new(all));
+        let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(versions(settings.min_version))?;
+        let builder = match &files.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(reread) => builder.with_client_cert_verifier(Arc::clone(reread.value())),
+        };
+        let mut config = builder.with_cert_resolver(Arc::clone(&certificates) as Arc<dyn ResolvesServerCert>);
+        // A client of HTTP/1.0 may name it (`curl --http1.0` does), and is refused if nothing it names is known.
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = Arc::clone(&tickets) as Arc<_>;
+        Ok(Self { config: Arc::new(config), certificates, tickets, client_ca: files.client_ca_digest() })
+    }
+}
+
+fn versions(min: TlsVersion) -> &'static [&'static SupportedProtocolVersion] {
+    static ALL: [&SupportedProtocolVersion; 2] = [&TLS13, &TLS12];
+    match min {
+        TlsVersion::V1_2 => &ALL,
+        TlsVersion::V1_3 => &ALL[..1],
+    }
+}
+
+/// The TLS of each listener, shared by all workers and replaced by reloads.
+#[derive(Debug, Clone, Default)]
+pub struct TlsContexts(Arc<RwLock<Vec<Option<Arc<TlsContext>>>>>);
+
+impl TlsContexts {
+    /// In the order of the listeners. `None`: plain HTTP.
+    pub fn new(contexts: Vec<Option<Arc<TlsContext>>>) -> Self {
+        Self(Arc::new(RwLock::new(contexts)))
+    }
+
+    /// Replaces all of them. Connections keep what they began with.
+    pub fn replace(&self, contexts: Vec<Option<Arc<TlsContext>>>) {
+        *self.0.write() = contexts;
+    }
+
+    /// That of the listener with this index.
+    pub(super) fn of(&self, listener: usize) -> Option<Arc<TlsContext>> {
+        self.0.read().get(listener)?.clone()
+    }
+
+    /// Each listener's index, and its TLS.
+    pub fn all(&self) -> Vec<(usize, Arc<TlsContext>)> {
+        let contexts = self.0.read();
+        contexts.iter().enumerate().filter_map(|(index, context)| Some((index, context.clone()?))).collect()
+    }
+
+    /// As [`TlsContext::facts`], of each listener that speaks TLS. `addresses`: those of each listener.
+    pub fn facts(&self, addresses: &[Vec<String>]) -> Vec<TlsFacts> {
+        let facts = self.all().into_iter().map(|(index, context)| {
+            let addresses = addresses.get(index).cloned().unwrap_or_default();
+            TlsFacts { addresses, ..context.facts() }
+        });
+        facts.collect()
+    }
+
+    /// As [`TlsContext::reload_changed_files`], of each.
+    pub fn reload_changed_files(&self) {
+        for (_, context) in self.all() {
+            context.reload_changed_files();
+        }
+    }
+}
