@@ -34,6 +34,15 @@ pub struct TlsIdentity {
     dns_names: Vec<String>,
 }
 
+/// What all requests on a TLS connection have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsSession {
+    /// The protocol's version as logs name it: `TLSv1.3`.
+    pub version: &'static str,
+    /// The client's certificate; `None`: it has shown none.
+    pub identity: Option<TlsIdentity>,
+}
+
 /// Why a chain of certificates names nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {

@@ -5,10 +5,8 @@ mod certificate;
 mod certificate_info;
 mod identity;
 mod pem;
-mod session;
 
 pub use certificate::{Certificate, CertificateError, certified_key};
 pub use certificate_info::{CertificateInfo, Validity, covers, is_valid_now};
-pub use identity::{IdentityError, TlsIdentity, canonical_subject, read_fingerprint};
+pub use identity::{IdentityError, TlsIdentity, TlsSession, canonical_subject, read_fingerprint};
 pub use pem::{PemError, authorities, certificates, private_key};
-pub use session::TlsSession;
