@@ -13,7 +13,6 @@ mod routes;
 mod store;
 mod telemetry;
 mod tls;
-mod uncertified_hosts;
 mod unreachable_routes;
 mod upstreams;
 mod user;

@@ -7,7 +7,7 @@ use http::{HeaderName, HeaderValue};
 use super::{
     bypassable_limits,
     policies::Policies,
-    uncertified_hosts, unreachable_routes,
+    unreachable_routes,
     upstreams::{Upstreams, timeouts},
     user::IdentitySources,
 };
@@ -26,7 +26,7 @@ pub(super) struct DraftRoute<'t> {
     pub(super) route: Route,
 }
 
-/// Reads all routes. `None` if one is invalid. `certified`: see [`uncertified_hosts::warn`].
+/// Reads all routes. `None` if one is invalid. `certified`: see [`unreachable_routes::warn_of_uncertified`].
 pub(super) fn routes(
     value: Option<Cursor<'_>>,
     policies: &Policies<'_>,
@@ -47,8 +47,8 @@ pub(super) fn routes(
             None => complete = false,
         }
     }
-    unreachable_routes::report(&drafts);
-    uncertified_hosts::warn(&drafts, certified);
+    unreachable_routes::report_covered(&drafts);
+    unreachable_routes::warn_of_uncertified(&drafts, certified);
     bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)

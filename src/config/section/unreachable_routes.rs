@@ -1,10 +1,14 @@
-//! Reports routes that no request can reach, because an earlier route matches all their requests.
+//! Routes that no request can reach, because an earlier route matches all their requests, or because no certificate is for
+//! their hosts.
 
 use super::routes::DraftRoute;
-use crate::config::model::{HostPattern, PathPattern, Route, Segment};
+use crate::{
+    config::model::{HostPattern, PathPattern, Route, Segment},
+    tls,
+};
 
 /// Reports every route that one earlier route covers.
-pub(super) fn report(drafts: &[DraftRoute<'_>]) {
+pub(super) fn report_covered(drafts: &[DraftRoute<'_>]) {
     for (index, later) in drafts.iter().enumerate() {
         if let Some(earlier) = drafts[..index].iter().find(|earlier| covers(&earlier.route, &later.route)) {
             let line = earlier.cursor.location().line;
@@ -79,6 +83,33 @@ fn literal_start(segments: &[Segment]) -> String {
         }
     }
     start
+}
+
+/// Warns about every route with hosts for which no certificate is. Their clients get the first certificate, and refuse
+/// it. `certified`: the names of all certificates; `None` where clients may do without one.
+pub(super) fn warn_of_uncertified(drafts: &[DraftRoute<'_>], certified: Option<&[String]>) {
+    let Some(certified) = certified else { return };
+    for DraftRoute { cursor, route, .. } in drafts {
+        let hosts = route.hosts.iter().filter(|host| !is_certified(host, certified));
+        let hosts: Vec<String> = hosts.map(|host| format!("`{host}`")).collect();
+        if !hosts.is_empty() {
+            let message = format!(
+                "no certificate is for {}, and plain HTTP is not served: clients will refuse the first certificate, \
+                 which they get instead",
+                hosts.join(", ")
+            );
+            cursor.warn(message, "add a certificate with this name to `listeners`".to_owned());
+        }
+    }
+}
+
+/// Whether a certificate is for this host, or for one of these hosts.
+fn is_certified(host: &HostPattern, certified: &[String]) -> bool {
+    match host {
+        // Certificates name IPv6 addresses without brackets.
+        HostPattern::Exact(host) => tls::covers(certified, host.trim_matches(['[', ']'])),
+        HostPattern::Suffix(suffix) => certified.iter().any(|name| name.ends_with(suffix.as_str())),
+    }
 }
 
 #[cfg(test)]
