@@ -297,7 +297,7 @@ mod tests {
     const IDENTIFIERS: [&str; 5] = ["ip:1", "ip:2", "user:a", "user:b", "ip:1+path:/a"];
 
     /// A memory whose shards are kinds of identifiers. It decides over one shard at a time.
-    struct Apart {
+    struct ShardedMemory {
         memory: MemoryStore,
         asked: Cell<usize>,
         /// A shard that does not answer.
@@ -306,7 +306,7 @@ mod tests {
         is_moving: Cell<bool>,
     }
 
-    impl Apart {
+    impl ShardedMemory {
         fn check(&self, checks: &[Check<'_>]) -> Result<(), Unavailable> {
             self.asked.set(self.asked.get() + 1);
             let shards: Vec<u32> = checks.iter().map(|check| self.shard(check)).collect();
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    impl Store for Apart {
+    impl Store for ShardedMemory {
         async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Unavailable> {
             self.check(checks)?;
             self.memory.decide(checks).await
@@ -343,9 +343,9 @@ mod tests {
         }
     }
 
-    fn sharded(clock: &Arc<ManualClock>) -> ShardedStore<Apart> {
+    fn sharded(clock: &Arc<ManualClock>) -> ShardedStore<ShardedMemory> {
         let memory = MemoryStore::new(1_000, Arc::clone(clock) as _);
-        ShardedStore::new(Apart {
+        ShardedStore::new(ShardedMemory {
             memory,
             asked: Cell::new(0),
             away: Cell::new(None),
@@ -384,7 +384,7 @@ mod tests {
         }
     }
 
-    fn used(store: &ShardedStore<Apart>, policy: &Policy, identifier: &str) -> u64 {
+    fn used(store: &ShardedStore<ShardedMemory>, policy: &Policy, identifier: &str) -> u64 {
         store.0.memory.peek_now(policy, identifier).used
     }
 

@@ -24,7 +24,7 @@ use super::{
     probe::Probes,
     records::{self, Scope},
     server_status,
-    subscription::{self, Heard},
+    subscription::{self, SubscriptionEvent},
 };
 use crate::{
     abuse::{AuditLog, ClientRegistry, bans::BanTable},
@@ -98,8 +98,8 @@ impl Monitor {
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("redis".into()).spawn(run)?;
-        // Without servers, policies follow their on_store_error. Whoever decided before the first subscription could miss an
-        // unblock, so the subscription would void what was decided until then.
+        // Without servers, policies follow their on_store_error. A worker that decided before the first subscription
+        // could miss an unblock, so the subscription would void what was decided until then.
         let _late = is_ready.recv_timeout(READY_TIMEOUT);
         Ok(Self { stop, thread, topology, peers, timeout })
     }
@@ -234,15 +234,15 @@ async fn keep_in_touch(
         // Only the first is waited for.
         let _not_waited_for = ready.send(());
     };
-    let on_heard = |heard: Heard<'_>| {
-        match heard {
-            Heard::Message(text) => match Message::parse(text) {
+    let on_event = |event: SubscriptionEvent<'_>| {
+        match event {
+            SubscriptionEvent::Message(text) => match Message::parse(text) {
                 Message::Array(change) => return ban_sync.receive(change.as_bytes()),
                 Message::Identifier(identifier) => on_unblocked(identifier),
                 Message::Limit { policy, identifier } => on_cleared(policy, identifier),
             },
-            Heard::MayHaveMissed => ban_sync.miss(),
-            Heard::NotSubscribed => return announce(),
+            SubscriptionEvent::MayHaveMissed => ban_sync.miss(),
+            SubscriptionEvent::NotSubscribed => return announce(),
         }
         instances.invalidate();
         announce();
@@ -251,7 +251,7 @@ async fn keep_in_touch(
     let audit_log = SharedAuditLog::new(&prefix);
     tokio::select! {
         () = topology.keep_current() => {}
-        () = subscription::listen(topology, &prefix, on_heard) => {}
+        () = subscription::listen(topology, &prefix, on_event) => {}
         () = probes.run() => {}
         () = publish_records(config, &probes) => {}
         () = ban_sync.run(&probes) => {}

@@ -17,7 +17,7 @@ const PING: Duration = Duration::from_secs(5);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What a listener learns.
-pub(super) enum Heard<'a> {
+pub(super) enum SubscriptionEvent<'a> {
     Message(&'a str),
     /// Some messages may have been missed, as before each new subscription.
     MayHaveMissed,
@@ -25,15 +25,15 @@ pub(super) enum Heard<'a> {
     NotSubscribed,
 }
 
-/// Listens for as long as it is polled. The first call of `on_heard` tells how the first attempt to subscribe ended.
+/// Listens for as long as it is polled. The first call of `on_event` tells how the first attempt to subscribe ended.
 ///
 /// Each node of a cluster passes on what any of them was told, so one is enough.
-pub(super) async fn listen(topology: &Topology, prefix: &str, on_heard: impl Fn(Heard<'_>)) {
+pub(super) async fn listen(topology: &Topology, prefix: &str, on_event: impl Fn(SubscriptionEvent<'_>)) {
     let (mut was_reported, mut changes) = (false, topology.changes());
     loop {
         changes.borrow_and_update();
         let Some(node) = choose(topology) else {
-            on_heard(Heard::NotSubscribed);
+            on_event(SubscriptionEvent::NotSubscribed);
             let _changed = timeout(RETRY_AFTER, changes.changed()).await;
             continue;
         };
@@ -46,11 +46,11 @@ pub(super) async fn listen(topology: &Topology, prefix: &str, on_heard: impl Fn(
         };
         let channel = channel::name(prefix);
         let ended = tokio::select! {
-            ended = listen_once(&node.server, &channel, &on_heard, &mut was_reported) => ended,
+            ended = listen_once(&node.server, &channel, &on_event, &mut was_reported) => ended,
             // Another server is the primary, or the node has left the cluster.
             () = gone => continue,
         };
-        on_heard(Heard::NotSubscribed);
+        on_event(SubscriptionEvent::NotSubscribed);
         if let Err(why) = ended
             && !was_reported
         {
@@ -73,7 +73,7 @@ fn choose(topology: &Topology) -> Option<Arc<Node>> {
 async fn listen_once(
     server: &Server,
     channel: &str,
-    on_heard: &impl Fn(Heard<'_>),
+    on_event: &impl Fn(SubscriptionEvent<'_>),
     was_reported: &mut bool,
 ) -> Result<(), String> {
     let subscribe = async {
@@ -85,15 +85,15 @@ async fn listen_once(
     let connection = timeout(CONNECT_TIMEOUT, subscribe).await.map_err(too_late)?;
     let connection = connection.map_err(|error| error_hint::describe(&error))?;
     *was_reported = false;
-    on_heard(Heard::MayHaveMissed);
+    on_event(SubscriptionEvent::MayHaveMissed);
     let (mut sink, messages) = connection.split();
     let (mut messages, mut pings) = (pin!(messages), interval(PING));
     loop {
         tokio::select! {
             message = messages.next() => match message {
-                Some(message) => on_heard(match std::str::from_utf8(message.get_payload_bytes()) {
-                    Ok(message) => Heard::Message(message),
-                    Err(_) => Heard::MayHaveMissed,
+                Some(message) => on_event(match std::str::from_utf8(message.get_payload_bytes()) {
+                    Ok(message) => SubscriptionEvent::Message(message),
+                    Err(_) => SubscriptionEvent::MayHaveMissed,
                 }),
                 None => return Ok(()),
             },

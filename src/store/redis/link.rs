@@ -52,25 +52,25 @@ pub(super) struct LinkConfig {
     /// The clock; `None`: Redis' own.
     pub(super) clock: Option<Arc<dyn Clock>>,
     pub(super) topology: Arc<Topology>,
-    pub(super) turns: Turns,
+    pub(super) rounds: Rounds,
 }
 
 /// The rounds in which the links of one worker send. All links send their batches at once, and then wait for all answers, which
 /// bring more requests. If each link went by its own answers, the batches to the nodes of a cluster would be small, and
 /// small batches cost more.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct Rounds {
     /// Batches of this round in flight.
     in_flight: Cell<usize>,
     /// Links with requests that wait for the next round.
     waiting: RefCell<Vec<Rc<Inner>>>,
 }
 
-impl Turns {
+impl Rounds {
     /// Begins a batch that the next round waits for.
-    fn begin(&self) -> Turn<'_> {
+    fn begin(&self) -> RoundGuard<'_> {
         self.in_flight.set(self.in_flight.get() + 1);
-        Turn(self)
+        RoundGuard(self)
     }
 
     /// Whether a link has to wait for the next round, which then starts it.
@@ -87,9 +87,9 @@ impl Turns {
 }
 
 /// A batch in flight that the next round waits for, until this is dropped.
-struct Turn<'a>(&'a Turns);
+struct RoundGuard<'a>(&'a Rounds);
 
-impl Drop for Turn<'_> {
+impl Drop for RoundGuard<'_> {
     fn drop(&mut self) {
         let in_flight = self.0.in_flight.get().saturating_sub(1);
         self.0.in_flight.set(in_flight);
@@ -113,7 +113,7 @@ pub(super) struct Inner {
     node: Arc<Node>,
     pool: Pool<Manager>,
     /// Connections in use.
-    lanes: RefCell<Vec<Lane>>,
+    in_use: RefCell<Vec<SharedConnection>>,
     queue: RefCell<VecDeque<Batch>>,
     /// Tasks that send batches. Each has one in flight.
     senders: Cell<usize>,
@@ -125,9 +125,9 @@ pub(super) struct Inner {
 
 /// A connection and the senders that use it.
 #[derive(Clone)]
-struct Lane(Rc<PooledConnection<'static, Manager>>);
+struct SharedConnection(Rc<PooledConnection<'static, Manager>>);
 
-impl Lane {
+impl SharedConnection {
     fn is_broken(&self) -> bool {
         self.0.is_broken()
     }
@@ -157,7 +157,7 @@ impl Link {
             config,
             node,
             pool,
-            lanes: RefCell::default(),
+            in_use: RefCell::default(),
             queue: RefCell::default(),
             senders: Cell::new(0),
             sent: Cell::new(Instant::now()),
@@ -251,7 +251,7 @@ impl Inner {
     /// Whether what is queued has to wait for the next round. A full batch has nothing to wait for.
     fn must_wait(self: &Rc<Self>) -> bool {
         let is_small = self.queue.borrow().front().is_some_and(|batch| !batch.is_full());
-        is_small && self.config.turns.must_wait(self)
+        is_small && self.config.rounds.must_wait(self)
     }
 
     fn start_sender(self: &Rc<Self>) {
@@ -267,12 +267,12 @@ impl Inner {
     /// The sender task: sends batch after batch until none waits.
     async fn send(self: Rc<Self>) {
         let _guard = SenderGuard(&self.senders);
-        let mut lane = None;
+        let mut connection = None;
         loop {
             let next = self.queue.borrow_mut().pop_front();
             let Some(batch) = next else { break };
             let (size, begun) = (batch.len(), Instant::now());
-            let mut turn = None;
+            let mut round = None;
             self.sent.set(begun);
             let reply = if self.node.breaker.is_open() {
                 Err(Failure::breaker_open())
@@ -280,15 +280,15 @@ impl Inner {
                 // Its requests have timed out: it would take units that no request gets.
                 Err(Failure::overdue())
             } else {
-                turn = self.is_prompt.get().then(|| self.config.turns.begin());
-                let mut reply = pin!(self.call(&mut lane, &batch));
+                round = self.is_prompt.get().then(|| self.config.rounds.begin());
+                let mut reply = pin!(self.call(&mut connection, &batch));
                 let in_time = timeout_at(self.patience_ends().min(batch.deadline), &mut reply).await;
                 self.is_prompt.set(in_time.is_ok());
                 match in_time {
                     Ok(reply) => reply,
                     Err(_) => {
                         // What has been gathered meanwhile does not wait any longer, here and on other links.
-                        turn = None;
+                        round = None;
                         if !self.queue.borrow().is_empty() {
                             self.wake();
                         }
@@ -296,25 +296,25 @@ impl Inner {
                     }
                 }
             };
-            if lane.as_ref().is_some_and(Lane::is_broken) {
-                self.leave(lane.take());
+            if connection.as_ref().is_some_and(SharedConnection::is_broken) {
+                self.release(connection.take());
             }
             let outcome = batch.answer(reply);
             self.report(&outcome, size, begun);
             // The requests that follow the answers join in the next round.
             task::yield_now().await;
-            drop(turn);
+            drop(round);
             if self.senders.get() == 1 && self.must_wait() {
                 break;
             }
         }
-        self.leave(lane);
+        self.release(connection);
     }
 
-    async fn call(&self, lane: &mut Option<Lane>, batch: &Batch) -> Result<Value, Failure> {
-        let connection = match lane {
-            Some(lane) => lane,
-            None => lane.insert(self.join_lane().await?),
+    async fn call(&self, connection: &mut Option<SharedConnection>, batch: &Batch) -> Result<Value, Failure> {
+        let connection = match connection {
+            Some(connection) => connection,
+            None => connection.insert(self.share_connection().await?),
         };
         let connection: &Connection = &connection.0;
         let command = batch.command(script::DECIDE.get_hash(), self.now());
@@ -341,28 +341,29 @@ impl Inner {
     }
 
     /// A connection to send on: a new one while there are few, else the one with the fewest batches in flight.
-    async fn join_lane(&self) -> Result<Lane, Failure> {
-        self.lanes.borrow_mut().retain(|lane| !lane.is_broken());
+    async fn share_connection(&self) -> Result<SharedConnection, Failure> {
+        self.in_use.borrow_mut().retain(|connection| !connection.is_broken());
         let shared = {
-            let lanes = self.lanes.borrow();
-            let is_shared =
-                || lanes.len() >= self.config.connections as usize || self.pool.state().idle_connections == 0;
+            let in_use = self.in_use.borrow();
+            let is_shared = || {
+                in_use.len() >= self.config.connections as usize || self.pool.state().idle_connections == 0
+            };
             // No batch waits for a connection to be opened while there is one.
-            lanes.iter().min_by_key(|lane| lane.users()).filter(|_| is_shared()).cloned()
+            in_use.iter().min_by_key(|connection| connection.users()).filter(|_| is_shared()).cloned()
         };
-        if let Some(lane) = shared {
-            return Ok(lane);
+        if let Some(connection) = shared {
+            return Ok(connection);
         }
         let connection = self.checkout().await?;
-        let lane = Lane(Rc::new(connection));
-        self.lanes.borrow_mut().push(lane.clone());
-        Ok(lane)
+        let connection = SharedConnection(Rc::new(connection));
+        self.in_use.borrow_mut().push(connection.clone());
+        Ok(connection)
     }
 
     /// A sender is done with its connection. The last gives it back to the pool.
-    fn leave(&self, lane: Option<Lane>) {
-        drop(lane);
-        self.lanes.borrow_mut().retain(|lane| lane.users() > 0 && !lane.is_broken());
+    fn release(&self, connection: Option<SharedConnection>) {
+        drop(connection);
+        self.in_use.borrow_mut().retain(|connection| connection.users() > 0 && !connection.is_broken());
     }
 
     async fn checkout(&self) -> Result<PooledConnection<'static, Manager>, Failure> {

@@ -16,7 +16,7 @@ use super::{
     connection::Address,
     failure::{Failure, Reroute},
     key,
-    link::{Link, LinkConfig, Turns},
+    link::{Link, LinkConfig, Rounds},
     topology::{Node, NodeMap, Topology, of_tag, slot_of},
 };
 use crate::{
@@ -67,7 +67,7 @@ impl Routing {
             metrics,
             clock,
             topology: Arc::clone(&topology),
-            turns: Turns::default(),
+            rounds: Rounds::default(),
         };
         let links = Links { map: topology.map(), links: Vec::new(), moving: HashMap::new() };
         Self { config: Rc::new(config), topology, links: RefCell::new(links), strict_slot }
