@@ -96,14 +96,7 @@ impl<S: Store> SlicedStore<S> {
             let asked: SmallVec<[Check<'_>; 2]> =
                 checks.iter().zip(&plans).filter_map(|(check, plan)| plan.store_check(check)).collect();
             if asked.is_empty() {
-                let verdicts = plans.iter().filter_map(CheckPlan::slice_verdict).collect();
-                return Ok(Decision {
-                    admitted: true,
-                    source: DecisionSource::Slice,
-                    time: now,
-                    verdicts,
-                    parts: None,
-                });
+                return Ok(admitted_by_slices(plans.iter().filter_map(CheckPlan::slice_verdict), now));
             }
             let decision = match self.store.decide(&asked).await {
                 Ok(decision) => decision,
@@ -212,14 +205,7 @@ impl<S: Store> Store for SlicedStore<S> {
             .map(|(check, _)| check.clone())
             .collect();
         if asked.is_empty() && !checks.is_empty() {
-            let verdicts = spent.into_iter().flatten().collect();
-            return Ok(Decision {
-                admitted: true,
-                source: DecisionSource::Slice,
-                time: now,
-                verdicts,
-                parts: None,
-            });
+            return Ok(admitted_by_slices(spent.into_iter().flatten(), now));
         }
         let decision = self.store.look(&asked).await?;
         let mut store_verdicts = decision.verdicts.iter().copied();
@@ -270,4 +256,10 @@ impl<S: StoreAdmin> StoreAdmin for SlicedStore<S> {
     async fn clear(&self, policies: &[Policy], identifier: &str) -> Result<Vec<ClearedLimit>, Unavailable> {
         self.store.clear(policies, identifier).await
     }
+}
+
+/// The decision on checks that slices alone have admitted.
+fn admitted_by_slices(verdicts: impl Iterator<Item = Verdict>, now: i64) -> Decision {
+    let verdicts = verdicts.collect();
+    Decision { admitted: true, source: DecisionSource::Slice, time: now, verdicts, parts: None }
 }
