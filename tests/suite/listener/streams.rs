@@ -11,10 +11,13 @@ use std::{
 use rustls::{ClientConnection, pki_types::ServerName};
 
 use super::Https;
-use crate::harness::{Origin, TLS_VERSIONS, TlsConnector, eventually};
+use crate::{
+    harness::{Origin, TLS_VERSIONS, TlsConnector, eventually},
+    proxy::parking::{
+        keeps_what_came_before_a_silence, kib_of_an_idle_connection, serves_on_after_a_silence,
+    },
+};
 
-/// Longer than a connection keeps its buffers.
-const SILENCE: Duration = Duration::from_millis(600);
 const GET: &str = "GET / HTTP/1.1\r\nhost: a\r\n\r\n";
 
 /// `size` bytes that do not repeat.
@@ -86,13 +89,7 @@ fn a_connection_serves_on_after_a_silence() {
     let https = Https::before(&origin);
     for (_, version) in TLS_VERSIONS {
         let connector = TlsConnector::speaking(&https.authority, version);
-        let mut client = connector.connect(https.address(), "localhost").unwrap().into_http();
-        thread::sleep(SILENCE);
-        for _ in 0..2 {
-            assert_eq!(client.request("GET", "/", &[], b"").status, 200);
-            thread::sleep(SILENCE);
-        }
-        assert_eq!(client.request("POST", "/", &[], b"body").status, 200);
+        serves_on_after_a_silence(&mut connector.connect(https.address(), "localhost").unwrap().into_http());
     }
 }
 
@@ -100,14 +97,8 @@ fn a_connection_serves_on_after_a_silence() {
 fn what_came_in_the_record_before_a_silence_is_not_lost() {
     let origin = Origin::ok();
     let https = Https::before(&origin);
-    let mut client = https.connect();
     // One record: TLS has decrypted the second request's beginning with the first request.
-    client.send("GET /first HTTP/1.1\r\nhost: a\r\n\r\nGET /second HTT");
-    assert_eq!(client.reply().status, 200);
-    thread::sleep(SILENCE);
-    client.send("P/1.1\r\nhost: a\r\n\r\n");
-    assert_eq!(client.reply().status, 200);
-    assert!(origin.heads()[1].starts_with("GET /second HTTP/1.1\r\n"));
+    keeps_what_came_before_a_silence(&mut https.connect(), &origin);
 }
 
 #[test]
@@ -289,20 +280,8 @@ fn idle_connections_cost_little() {
     let origin = Origin::ok();
     let https = Https::before(&origin);
     let connector = https.connector();
-    let connect = |count: usize| -> Vec<_> {
-        let clients = (0..count).map(|_| {
-            let mut client = connector.connect(https.address(), "localhost").unwrap().into_http();
-            assert_eq!(client.request("GET", "/", &[], b"").status, 200);
-            client
-        });
-        let clients = clients.collect();
-        thread::sleep(SILENCE);
-        clients
-    };
-    let _first = connect(100);
-    let before = https.tollgate.resident_kib();
-    let clients = connect(400);
-    let each = (https.tollgate.resident_kib() - before) / clients.len() as u64;
+    let connect = || connector.connect(https.address(), "localhost").unwrap().into_http();
+    let each = kib_of_an_idle_connection(&https.tollgate, connect);
     eprintln!("{each} KiB an idle connection");
     assert!(each <= 32, "{each} KiB a connection");
 }

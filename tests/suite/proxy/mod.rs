@@ -16,7 +16,7 @@ mod framing;
 mod fuzz;
 mod hygiene;
 mod messages;
-mod parking;
+pub mod parking;
 mod paths;
 mod pool;
 mod real_programs;

@@ -1,6 +1,7 @@
 //! Clients that keep asking while processes change.
 
 use std::{
+    io::{self, Write},
     net::SocketAddr,
     sync::{
         Arc,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use super::{Service, origin, start};
-use crate::harness::{Client, Config, Origin, Redis, eventually, get};
+use crate::harness::{Client, Config, Origin, Redis, Reply, eventually, get};
 
 /// Clients that never stop to ask, each in its own way.
 struct Clients {
@@ -24,9 +25,9 @@ struct Clients {
 impl Clients {
     fn start(address: SocketAddr) -> Self {
         let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
-        let spawn = |ask: fn(SocketAddr, Duration, &AtomicBool, &AtomicUsize) -> Vec<String>, pause| {
+        let spawn = |ask: fn(SocketAddr, Duration, (&AtomicBool, &AtomicUsize)) -> Vec<String>, pause| {
             let (stop, answered) = (Arc::clone(&stop), Arc::clone(&answered));
-            thread::spawn(move || ask(address, Duration::from_millis(pause), &stop, &answered))
+            thread::spawn(move || ask(address, Duration::from_millis(pause), (&stop, &answered)))
         };
         let threads =
             [0, 1, 7, 40].map(|pause| [spawn(on_new_connections, pause), spawn(on_kept_ones, pause)]);
@@ -47,52 +48,46 @@ impl Clients {
     }
 }
 
-fn on_new_connections(
-    address: SocketAddr,
+/// Asks until it is told to stop: what went wrong.
+fn ask_repeatedly(
+    how: &str,
     pause: Duration,
-    stop: &AtomicBool,
-    answered: &AtomicUsize,
+    (stop, answered): (&AtomicBool, &AtomicUsize),
+    mut ask: impl FnMut() -> io::Result<Reply>,
 ) -> Vec<String> {
     let mut failures = Vec::new();
     while !stop.load(SeqCst) {
-        match Client::try_get(address) {
+        match ask() {
             Ok(reply) if reply.status == 200 => {
                 answered.fetch_add(1, SeqCst);
             }
-            other => failures.push(format!("on a new connection: {other:?}")),
+            other => failures.push(format!("{how}: {other:?}")),
         }
         thread::sleep(pause);
     }
     failures
 }
 
-/// Uses a connection until an answer says that it closes.
-fn on_kept_ones(
+fn on_new_connections(
     address: SocketAddr,
     pause: Duration,
-    stop: &AtomicBool,
-    answered: &AtomicUsize,
+    shared: (&AtomicBool, &AtomicUsize),
 ) -> Vec<String> {
-    let mut failures = Vec::new();
+    ask_repeatedly("on a new connection", pause, shared, || Client::try_get(address))
+}
+
+/// Uses a connection until an answer says that it closes.
+fn on_kept_ones(address: SocketAddr, pause: Duration, shared: (&AtomicBool, &AtomicUsize)) -> Vec<String> {
     let mut client = Client::connect(address);
-    while !stop.load(SeqCst) {
-        use std::io::Write;
+    ask_repeatedly("on a kept connection", pause, shared, || {
         let sent = client.stream.write_all(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
-        match sent.and_then(|()| client.try_reply()) {
-            Ok(reply) if reply.status == 200 => {
-                answered.fetch_add(1, SeqCst);
-                if reply.header("connection") == Some("close") {
-                    client = Client::connect(address);
-                }
-            }
-            other => {
-                failures.push(format!("on a kept connection: {other:?}"));
-                client = Client::connect(address);
-            }
+        let reply = sent.and_then(|()| client.try_reply());
+        let stays_open = |reply: &Reply| reply.status == 200 && reply.header("connection") != Some("close");
+        if !reply.as_ref().is_ok_and(stays_open) {
+            client = Client::connect(address);
         }
-        thread::sleep(pause);
-    }
-    failures
+        reply
+    })
 }
 
 /// Two handovers in a row under load, with a slow request in flight at each.
