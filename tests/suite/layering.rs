@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
-/// part of the nearest one above it. Whoever may know `limit` may know `limit::algorithm`; to know
+/// part of the nearest one above it. A module that may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
 const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("main", &["cli"]),

@@ -38,7 +38,8 @@ const LINE: u64 = 16 << 10;
 const MAX_SESSIONS: usize = 64 << 10;
 /// The first inherited descriptor (sd_listen_fds(3)).
 const FIRST_DESCRIPTOR: i32 = 3;
-/// Variables that were for this process alone. Without WATCHDOG_PID the watchdog holds for whoever reads it.
+/// Variables that were for this process alone. Without WATCHDOG_PID the watchdog holds for the process that
+/// reads it.
 const NOT_INHERITED: [&str; 4] = ["LISTEN_PID", "LISTEN_FDNAMES", "LISTEN_FDS_FIRST_FD", "WATCHDOG_PID"];
 
 /// Starts the new process, which says its ID before it becomes the program, waits for it, and ends as it does.

@@ -50,7 +50,7 @@ lookUp("theme")?.addEventListener("click", (event) => {
   event.currentTarget.textContent = `Theme: ${next}`;
 });
 
-// What is said to whoever acts, and read out
+// What an operator is told of an action, and what is read out
 
 let silence;
 function say(text) {
@@ -146,7 +146,7 @@ function goOn() {
   location.replace(next.origin === location.origin ? next : "/");
 }
 
-// Whoever follows a link from another site comes without the cookie, signed in or not; what this page asks has it.
+// An operator who follows a link from another site comes without the cookie, signed in or not; what this page asks has it.
 if (lookUp("login")) {
   fetch("/login", { redirect: "manual" }).then((reply) => { if (reply.type === "opaqueredirect") goOn(); }, () => {});
 }
@@ -273,7 +273,7 @@ function listen() {
     wasAway = true;
     const isOver = events.readyState === EventSource.CLOSED;
     showLive("off", isOver ? "Not live" : "Reconnecting");
-    // It was refused: browsers don't try again then. Whoever has to sign in again is led there.
+    // It was refused: browsers don't try again then. An operator who has to sign in again is led there.
     if (isOver) setTimeout(() => { refresh(); listen(); }, 5000);
   });
   const changes = ["limited", "unblocked", "banned", "lifted", "reloaded", "not_reloaded", "health", "warning", "missed"];

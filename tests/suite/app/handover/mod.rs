@@ -121,7 +121,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Whoever is left of them.
+        // Those that are left.
         let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.pid())]).output();
     }
 }
