@@ -1,16 +1,18 @@
 //! The audit log: what was changed, and by whom. Operators and rules each have room of their own: a client that has rules ban
 //! thousands of users pushes out no entry of an operator.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, sync::Arc, time::Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::outbox::{Outbox, Pending};
-use crate::limit::Clock;
+use crate::{limit::Clock, telemetry::Throttle};
 
 /// Entries of operators at most, and of rules; and as many of each that wait to be sent. The oldest are dropped first.
 pub const MAX_AUDIT_ENTRIES: usize = 1_000;
+/// Entries of rules that are written to the process' log in a second.
+const RULE_MESSAGES: u32 = 10;
 /// Longest text in an entry, in bytes.
 const MAX_TEXT_BYTES: usize = 1_024;
 
@@ -61,6 +63,8 @@ pub struct AuditLog {
     is_shared: bool,
     /// Of each author.
     entries: [Mutex<Entries>; Author::ALL.len()],
+    /// A flood of them would push other messages out of the log.
+    rule_messages: Mutex<Throttle>,
 }
 
 #[derive(Debug)]
@@ -76,25 +80,38 @@ impl AuditLog {
     pub fn new(clock: Arc<dyn Clock>, instance: impl Into<String>, is_shared: bool) -> Self {
         let entries = Author::ALL
             .map(|_| Mutex::new(Entries { all: Vec::new(), outbox: Outbox::new(MAX_AUDIT_ENTRIES) }));
-        Self { clock, instance: instance.into(), is_shared, entries }
+        let rule_messages = Mutex::new(Throttle::of(RULE_MESSAGES));
+        Self { clock, instance: instance.into(), is_shared, entries, rule_messages }
     }
 
     fn of(&self, author: Author) -> MutexGuard<'_, Entries> {
         self.entries[author as usize].lock()
     }
 
-    /// Adds an entry, and logs it.
+    /// Adds an entry, and logs it; of those by rules, a few a second.
     pub fn write(&self, by: &str, action: &str, target: &str, detail: &str) {
         let [by, action, target, detail] = [by, action, target, detail].map(truncate);
-        tracing::info!(by, action, target, "{detail}");
         let [by, action, target, detail] = [by, action, target, detail].map(str::to_owned);
         let (time, instance) = (self.clock.now(), self.instance.clone());
         let entry = AuditEntry { id: fastrand::u64(..), time, by, action, target, detail, instance };
+        self.log(&entry);
         let mut entries = self.of(entry.author());
         if self.is_shared {
             entries.outbox.push(entry.clone());
         }
         entries.add([entry]);
+    }
+
+    fn log(&self, entry: &AuditEntry) {
+        let AuditEntry { by, action, target, detail, .. } = entry;
+        match entry.author() {
+            Author::Operator => tracing::info!(by, action, target, "{detail}"),
+            Author::Rule => match self.rule_messages.lock().pass(Instant::now()) {
+                Some(0) => tracing::info!(by, action, target, "{detail}"),
+                Some(others) => tracing::info!(by, action, target, others, "{detail}"),
+                None => {}
+            },
+        }
     }
 
     /// Up to `max` entries, newest first: those of one author, or of both. `after`: the time and id of the entry behind

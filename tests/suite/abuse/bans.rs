@@ -602,6 +602,7 @@ fn audited(tollgate: &Tollgate) -> (usize, Vec<String>) {
 fn made_up_users_push_out_no_change_by_an_operator() {
     let origin = Origin::ok();
     let tollgate = instance(&origin, MADE_UP);
+    let begun = Instant::now();
     ban(&tollgate, "user:before");
     make_up_users(&tollgate);
     ban(&tollgate, "user:after");
@@ -609,6 +610,10 @@ fn made_up_users_push_out_no_change_by_an_operator() {
         audited(&tollgate) == (1_000, vec!["user:after".to_owned(), "user:before".to_owned()])
     });
     assert_eq!(status(&tollgate, "192.0.2.1", "before"), 403);
+    // Nor do they fill the log: ten a second.
+    let lines = tollgate.log().iter().filter(|line| line.contains("by=\"bans.made-up\"")).count() as u64;
+    let seconds = begun.elapsed().as_secs() + 2;
+    assert!((1..=10 * seconds).contains(&lines), "{lines} lines in {seconds} s");
 }
 
 fn made_up_users_push_out_no_change_by_an_operator_on_any_instance(redis: &Deployment) {
