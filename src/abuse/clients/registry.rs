@@ -394,7 +394,7 @@ mod tests {
     #[test]
     fn the_evidence_of_the_one_denied_longest_ago_goes_before_itself() {
         let registry = registry();
-        registry.set_max_bytes(140_000);
+        registry.set_max_bytes(180_000);
         let name = |n: i64| format!("10.0.{}.{}", n / 256, n % 256);
         let records = |n: i64| {
             let known = registry.find(address::parse(&name(n)).unwrap(), 0);
@@ -412,8 +412,31 @@ mod tests {
         assert_eq!(records(0), Some((6, 3, 3)), "new denials are recorded");
         (150..500).for_each(evidence);
         assert!(registry.metrics.abuse_evicted() > 0);
-        assert!(registry.len_and_bytes().1 <= 140_000 && registry.clients.lock().add_up());
+        assert!(registry.len_and_bytes().1 <= 180_000 && registry.clients.lock().add_up());
         assert_eq!(records(1), None);
+    }
+
+    /// A flood of ever new addresses, each denied once: none is looked at more than a few times.
+    #[test]
+    fn a_flood_of_addresses_leaves_records_of_the_latest_and_takes_no_time() {
+        const BUDGET: usize = 2 << 20;
+        let registry = registry();
+        registry.set_max_bytes(BUDGET);
+        let name = |n: i64| format!("10.{}.{}.{}", n >> 16, n >> 8 & 255, n & 255);
+        for n in 0..40_000 {
+            registry.record(denied_once(&name(n), n), n);
+            if n % 1_000 == 0 {
+                assert!(registry.usage().bytes <= BUDGET + BUDGET / 16, "{:?}", registry.usage());
+            }
+        }
+        let usage = registry.usage();
+        assert!(usage.bytes > BUDGET * 9 / 10 && usage.clients > 1_500, "{usage:?}");
+        assert!(registry.clients.lock().add_up());
+        let records = |n: i64| {
+            let known = registry.find(address::parse(&name(n)).unwrap(), 40_000);
+            known.map(|(_, records, _)| records.len())
+        };
+        assert_eq!((records(39_999), records(39_900), records(0)), (Some(1), Some(1), None));
     }
 
     #[test]

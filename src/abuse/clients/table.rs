@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
+    sync::Arc,
 };
 
 use ipnet::IpNet;
@@ -19,6 +20,8 @@ use super::{
     entry::ClientEntry,
     history::DenialHistory,
     policies::RecordPolicies,
+    publication::PublishState,
+    records::RecordBuffer,
     sort_index::{ClientPosition, SortIndex, SortKeys, sort_keys},
 };
 use crate::memory::{FreedBytes, heap};
@@ -31,6 +34,12 @@ pub(super) const SWEEP: usize = 512;
 const IN_FLIGHT: i64 = 2_000_000;
 /// Bytes of an address in the maps and indexes, without its histories.
 const BASE: usize = heap::tree_entry(size_of::<(IpNet, ClientEntry)>()) + SortIndex::ENTRY_BYTES;
+/// About how many bytes a client takes that has no records.
+const CLIENT: usize = BASE + heap::array::<DenialHistory>(1) + heap::array::<(Arc<str>, RecordBuffer)>(1);
+/// What it takes more where it is published: its state, and the users who are to be told.
+const PUBLISHED: usize = heap::array::<PublishState>(1) + DUE + 160;
+/// Clients that are evicted under one lock, or lose their evidence.
+const EVICTED_PER_LOCK: usize = 4_096;
 /// Bytes of one in the index of those that are to be published.
 const DUE: usize = heap::tree_entry(size_of::<(i64, IpNet)>());
 
@@ -239,12 +248,21 @@ impl ClientTable {
         due.filter_map(|&(_, address)| Some((address, self.by_address.get(&address)?)))
     }
 
-    /// Evicts what exceeds the capacity. Returns how many of this instance's own clients were evicted.
+    /// Evicts what exceeds the capacity, and leaves the rest to the next call where that is much. Returns how many of this
+    /// instance's own clients were evicted.
+    ///
+    /// Records go before clients, but clients without records leave a quarter of the memory to the records of those denied
+    /// lately: otherwise a flood of addresses would leave none.
     pub(super) fn evict_excess(&mut self) -> u64 {
         let mut evicted = 0;
         let (addresses, bytes) = self.capacity;
-        while self.by_address.len() > addresses || self.bytes > bytes {
-            if self.by_address.len() <= addresses && self.drop_oldest_evidence() {
+        let client = if self.is_shared { CLIENT + PUBLISHED } else { CLIENT };
+        for _ in 0..EVICTED_PER_LOCK {
+            if self.by_address.len() <= addresses && self.bytes <= bytes {
+                break;
+            }
+            let is_crowded = self.by_address.len() > addresses.min((bytes - bytes / 4) / client);
+            if !is_crowded && self.drop_oldest_evidence() {
                 continue;
             }
             let Some(oldest) = self.orders.oldest(None) else { break };
@@ -254,7 +272,8 @@ impl ClientTable {
         evicted
     }
 
-    /// Drops the evidence of the address that was denied longest ago and has any. False where none has.
+    /// Drops the evidence of the address that was denied longest ago and has any. False where none has, but for clients that
+    /// came late from other instances: they are the first to be evicted.
     fn drop_oldest_evidence(&mut self) -> bool {
         while let Some(position) = self.orders.oldest(self.evidence_dropped) {
             self.evidence_dropped = Some(position);
@@ -263,8 +282,6 @@ impl ClientTable {
                 return true;
             }
         }
-        // Clients that came late from other instances are found the next time.
-        self.evidence_dropped = None;
         false
     }
 
