@@ -1,12 +1,13 @@
 //! How the memory is shared out between limits and evidence.
 //!
-//! A quarter for limits and a quarter for evidence leave half for connections, buffers, the runtime, bans, and what the
-//! allocator keeps between its blocks.
+//! A quarter for limits and a fifth for evidence leave more than half for connections, buffers, the runtime, bans, and what the
+//! allocator keeps between its blocks: where evidence gives way to other evidence, that may be as much again for a while.
 
 use super::{AvailableMemory, available};
 
 /// The share of a budget that `proxy.yaml` does not set: one in so many bytes.
-const SHARE: u64 = 4;
+const LIMITS: u64 = 4;
+const EVIDENCE: u64 = 5;
 /// On a large machine a flood of addresses is no reason to take more: these are some ten million limits, and the evidence
 /// of a million addresses.
 const MAX_LIMITS: u64 = 1 << 30;
@@ -31,10 +32,10 @@ impl MemoryBudgets {
 
     fn of(available: Option<AvailableMemory>, limits: Option<usize>, evidence: Option<usize>) -> Self {
         let bytes = available.as_ref().map_or(UNKNOWN, |available| available.bytes);
-        let share = |most: u64| usize::try_from((bytes / SHARE).min(most)).unwrap_or(usize::MAX);
+        let share = |of: u64, most: u64| usize::try_from((bytes / of).min(most)).unwrap_or(usize::MAX);
         Self {
-            limits: limits.unwrap_or_else(|| share(MAX_LIMITS)),
-            evidence: evidence.unwrap_or_else(|| share(MAX_EVIDENCE)),
+            limits: limits.unwrap_or_else(|| share(LIMITS, MAX_LIMITS)),
+            evidence: evidence.unwrap_or_else(|| share(EVIDENCE, MAX_EVIDENCE)),
             available,
         }
     }
@@ -45,14 +46,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_budget_is_a_quarter_unless_it_is_set() {
+    fn each_budget_is_a_share_unless_it_is_set() {
         let of = |mib: u64, limits, evidence| {
             let available = Some(AvailableMemory { bytes: mib << 20, limited_by: None });
             let MemoryBudgets { limits, evidence, .. } = MemoryBudgets::of(available, limits, evidence);
             (limits >> 20, evidence >> 20)
         };
-        assert_eq!(of(512, None, None), (128, 128));
-        assert_eq!(of(512, Some(300 << 20), None), (300, 128));
+        assert_eq!(of(512, None, None), (128, 102));
+        assert_eq!(of(512, Some(300 << 20), None), (300, 102));
         assert_eq!(of(512, None, Some(8 << 20)), (128, 8));
         assert_eq!(of(256 << 10, None, None), (1 << 10, 512));
         assert_eq!(MemoryBudgets::of(None, None, None).limits, 128 << 20);

@@ -73,9 +73,10 @@ impl Budget {
         (self.max / 32).min(usize::MAX - self.max)
     }
 
-    /// Whether there is room for evidence: the last eighth is for limits.
+    /// Whether there is room for evidence: half of the budget is for limits. When entries are given up, their blocks lie
+    /// scattered among others: what they took stays resident until the last of their neighbours is gone.
     pub(super) fn has_room_for_entries(&self) -> bool {
-        self.held() < self.max - self.max / 8
+        self.held() < self.max / 2
     }
 
     /// Whether it is exceeded by so much that it cannot wait for the next sweep.

@@ -335,7 +335,7 @@ fn lists_are_given_up_before_any_limit() {
         }
     }
     let full = store.stats();
-    assert!(full.bytes <= BUDGET && full.bytes > BUDGET * 3 / 4, "{full:?}");
+    assert!(full.bytes <= BUDGET && full.bytes > BUDGET * 4 / 10, "{full:?}");
     assert_eq!((full.dropped, full.keys), (0, 1_000));
     let mut others = 0;
     while store.stats().entries > 0 {
