@@ -105,13 +105,18 @@ impl PhaseTimer {
     /// Begins `phase`, which may last for `limit`.
     pub fn enter(&self, phase: Phase, limit: Duration) {
         if !self.polled.get() {
-            // The upstream's side of a request runs in a task of its own, and the connection may not have been polled
-            // for as long as the upstream took nothing.
-            self.now.set(Instant::now());
+            self.read_clock();
         }
         self.phase.set(phase);
         self.since.set(self.now.get());
         self.set_deadline(self.now.get() + limit, false);
+    }
+
+    /// The upstream's side of a request runs in a task of its own, and the connection may not have been polled for as long
+    /// as the upstream took nothing.
+    #[cold]
+    fn read_clock(&self) {
+        self.now.set(Instant::now());
     }
 
     /// Waits for the client's next bytes: until the idle timeout, or until it is slower than the minimum rate allows.

@@ -29,8 +29,8 @@ use crate::{
 pub enum RequestBody {
     /// No body.
     Empty,
-    /// The client's, all of which has come.
-    Buffered(Bytes),
+    /// The client's, all of which has come. Boxed: a request is moved often, and most have no body.
+    Buffered(Box<Bytes>),
     /// The client's.
     Stream(Box<ClientBody>),
 }
@@ -194,7 +194,7 @@ impl Body for RequestBody {
         match self.get_mut() {
             Self::Empty => Poll::Ready(None),
             Self::Buffered(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Self::Buffered(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::Buffered(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut **bytes))))),
             Self::Stream(stream) => stream.poll_frame(cx),
         }
     }

@@ -56,7 +56,7 @@ pub(super) fn upstream_request<S>(
             return (Request::from_parts(head, RequestBody::Empty), None);
         }
         ReceivedBody::Whole(bytes) => {
-            return (Request::from_parts(head, RequestBody::Buffered(bytes)), None);
+            return (Request::from_parts(head, RequestBody::Buffered(Box::new(bytes))), None);
         }
         ReceivedBody::Stream(body) => body,
     };
