@@ -210,6 +210,29 @@ fn a_banned_address_is_refused_before_tls() {
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
+#[test]
+fn who_may_be_exempt_from_a_ban_is_not_kept_out_by_it() {
+    for (exempt, is_kept_out) in [("header:x-plan=gold", false), ("198.51.100.0/24", true)] {
+        let origin = Origin::ok();
+        let rest = format!(
+            "trusted_proxies: [198.51.100.9]
+policies: {{ three: {{ algorithm: sliding_log, key: ip, limit: 3/1h }} }}
+bans: {{ hammering: {{ key: ip, after: 5/10s, for: 1h, exempt: [\"{exempt}\"] }} }}
+"
+        );
+        let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("three"));
+        eventually("it is banned", || get_from(GREEDY, tollgate.address, "/", &[]).status == 403);
+        let _silent: Vec<_> = (0..10).map(|_| connect(GREEDY, tollgate.address)).collect();
+        eventually("they are accepted", || tollgate.metric("tollgate_connections ") >= 10.0);
+        let mut client = connect(GREEDY, tollgate.address);
+        // Only a request tells whether it is exempt.
+        let sent = client.stream.write_all(GET.as_bytes());
+        let reply = sent.and_then(|()| client.try_reply());
+        assert_eq!(reply.map(|reply| reply.status).ok(), (!is_kept_out).then_some(403), "{exempt}");
+        assert_eq!(refused(&tollgate, "banned"), f64::from(u8::from(is_kept_out)), "{exempt}");
+    }
+}
+
 fn a_ban_closes_the_idle_connections_of_its_address_on_every_instance(redis: Option<&Deployment>) {
     let release = Latch::new();
     let released = release.clone();
