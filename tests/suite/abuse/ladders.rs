@@ -8,7 +8,17 @@ use crate::harness::Redis;
 
 const SECOND: i64 = 1_000_000;
 const NOW: i64 = 1_783_080_001 * SECOND;
-const KEYS: [&str; 6] = ["{t}:ends", "{t}:told", "{t}:version", "{t}:ladders", "{t}:expiries", "{t}:batch"];
+const KEYS: [&str; 9] = [
+    "{t}:ends",
+    "{t}:told",
+    "{t}:version",
+    "{t}:ladders",
+    "{t}:expiries",
+    "{t}:manual",
+    "{t}:addresses",
+    "{t}:users",
+    "{t}:user_expiries",
+];
 
 /// Some time passes, or comes back; then so many are denied, over so long.
 #[derive(Debug, Clone)]
