@@ -1,20 +1,20 @@
 -- Forgets a limited client for all instances, and stores when: what was denied until then does not count any more.
--- key_prelude.lua stands before it.
+-- record_prelude.lua stands before it.
 --
--- KEYS[1]  the index: a sorted set of addresses, by the time of their last change in microseconds
--- KEYS[2]  the client's hash
--- KEYS[3…] the sketches of the users who were seen behind it
--- ARGV[1]  the client's address
--- ARGV[2]  milliseconds for which the time is stored: as long as an instance may hold what was denied before
--- Reply    the time in microseconds
+-- KEYS[1…3] the table of clients: its index, its dues, its total
+-- KEYS[4…]  the client's keys
+-- ARGV[1]   the client's name in the table
+-- ARGV[2]   milliseconds for which the time is stored: as long as an instance may hold what was denied before
+-- ARGV[3]   eight bytes that begin no other value; ARGV[4] the size of such an entry in units of 64 bytes
+-- Reply     the time in microseconds
 
 local time = redis.call('TIME')
-local now = string.format('%.0f', time[1] * 1000000 + time[2])
+local now = time[1] * 1000000 + time[2]
+local records = open_table(KEYS[1], KEYS[2], KEYS[3])
 
-remove_other_type(KEYS[1], 'zset')
-redis.call('DEL', unpack(KEYS, 2))
-redis.call('HSET', KEYS[2], 'forgotten', now)
-redis.call('PEXPIRE', KEYS[2], ARGV[2])
-redis.call('ZADD', KEYS[1], now, ARGV[1])
-extend_expiry(KEYS[1], tonumber(ARGV[2]))
-return now
+redis.call('DEL', unpack(KEYS, 4))
+redis.call('SET', KEYS[4], ARGV[3] .. struct.pack('>d', now), 'PX', ARGV[2])
+set_due(records, ARGV[1], now, tonumber(ARGV[2]), tonumber(ARGV[4]))
+redis.call('ZADD', records.index, number_text(now), ARGV[1])
+close_table(records, tonumber(ARGV[2]))
+return number_text(now)

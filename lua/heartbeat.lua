@@ -4,7 +4,8 @@
 -- KEYS[1] the instances: a sorted set of their IDs by when each was last heard of, in microseconds since the Unix epoch
 -- KEYS[2] their introductions: a hash of `OFFSET WORDS` by their IDs, OFFSET being how far the clock of the instance is ahead
 -- ARGV[1] the instance's ID; ARGV[2] for how many microseconds it counts as alive; 0: it leaves
--- ARGV[3] the time by its clock, in microseconds; ARGV[4] its introduction; both may be left out
+-- ARGV[3] milliseconds for which both keys stay without a heartbeat
+-- ARGV[4] the time by its clock, in microseconds; ARGV[5] its introduction; both may be left out
 -- reply   how many instances live; by how many microseconds its clock is ahead; the introductions of the
 --         others, 256 at most. The last two are 0 and empty where it has not introduced itself
 
@@ -27,19 +28,18 @@ end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - alive))
 -- Times from the future are from before the clock was set back. An instance that lives writes again.
 redis.call('ZREMRANGEBYSCORE', KEYS[1], string.format('(%.0f', now), '+inf')
-redis.call('PEXPIRE', KEYS[1], math.ceil(alive / 1000))
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
 local alive_count = redis.call('ZCARD', KEYS[1])
-if not ARGV[4] then return { alive_count, 0, {} } end
+if not ARGV[5] then return { alive_count, 0, {} } end
 
 -- An introduction that can't be stored must not fail the heartbeat.
-local offset = tonumber(ARGV[3]) - now
-reply = redis.pcall('HSET', KEYS[2], ARGV[1], string.format('%.0f ', offset) .. ARGV[4])
+local offset = tonumber(ARGV[4]) - now
+reply = redis.pcall('HSET', KEYS[2], ARGV[1], string.format('%.0f ', offset) .. ARGV[5])
 if type(reply) == 'table' and reply.err then
   if reply.err:find('WRONGTYPE', 1, true) then redis.pcall('DEL', KEYS[2]) end
   return { alive_count, offset, {} }
 end
--- Each instance introduces itself again before that.
-redis.pcall('PEXPIRE', KEYS[2], math.ceil(alive / 500))
+redis.pcall('PEXPIRE', KEYS[2], ARGV[3])
 local all, others = redis.pcall('HGETALL', KEYS[2]), {}
 for i = 1, all.err and 0 or #all, 2 do
   if redis.pcall('ZSCORE', KEYS[1], all[i]) == false then

@@ -43,6 +43,11 @@ pub fn from_identifier(identifier: &str) -> Option<IpNet> {
     parse(identifier.strip_prefix("ip:")?)
 }
 
+/// Whether an identifier of limits says more than an address: a user, or what was requested.
+pub fn names_more_than_an_address(identifier: &str) -> bool {
+    !identifier.starts_with("ip:") || identifier.contains('+')
+}
+
 /// Whether `identifier` is that of the address, or a composite that begins with it (`ip:…+path:/a`).
 pub fn is_identifier_of(identifier: &str, shown: &str) -> bool {
     let rest = identifier.strip_prefix("ip:").and_then(|rest| rest.strip_prefix(shown));

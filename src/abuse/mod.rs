@@ -4,9 +4,9 @@
 //! bounded queue; one thread ([`Collector`]) merges them into the [`ClientRegistry`], which the admin port
 //! reads. Nothing here makes a request wait: what does not fit is dropped and counted.
 //!
-//! Where several instances share an [`Archive`], each writes its own records to it, one [`ClientSnapshot`] a
-//! client ([`ClientRegistry::pending_snapshots`]), and an [`ArchiveReader`] fetches those of the others when the
-//! admin port needs them.
+//! Where several instances share an [`Archive`], it has one [`SharedClient`] a client, into which each merges what it knows
+//! ([`ClientRegistry::pending_snapshots`], [`ClientRegistry::merge_shared`]), and an [`ArchiveReader`] fetches what the others
+//! know when the admin port needs it.
 
 mod address;
 mod audit_log;
@@ -18,13 +18,16 @@ mod recording;
 #[cfg(test)]
 pub(crate) mod testing;
 
-pub use address::{from_identifier, identifier, is_identifier_of, masked, parse, shown};
+pub use address::{
+    from_identifier, identifier, is_identifier_of, masked, names_more_than_an_address, parse, shown,
+};
 pub use audit_log::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES};
 pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
-    ClientRegistry, ClientSnapshot, DenyingLimit, EvidenceUsage, LimitSnapshot, LimitedClient, PageScan,
-    PeerView, PendingSnapshot, PendingUpdate, RequestRecord, RequestSnapshot, SHARED_CLIENTS, Sort,
-    USER_ADDRESSES, UserAddress, UserAddresses, slices,
+    ClientRegistry, ClientSnapshot, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot, LimitedClient,
+    MergedClient, PageScan, PeerView, PendingSnapshot, PendingUpdate, PolicySnapshot, RequestRecord,
+    RequestSnapshot, SHARED_CLIENTS, SharedClient, Sort, USER_ADDRESSES, UserAddress, UserAddresses,
+    UserSample,
 };
 pub use names::UserNaming;
 pub use outbox::Pending;

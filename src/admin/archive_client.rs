@@ -26,16 +26,16 @@ impl Archive for ArchiveClient {
         SendWrapper::new(self.0.changed(since)).await
     }
 
-    async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<PeerView>, Unavailable> {
-        SendWrapper::new(self.0.read(addresses, now)).await
+    async fn read(&self, addresses: &[IpNet]) -> Result<Vec<PeerView>, Unavailable> {
+        SendWrapper::new(self.0.read(addresses)).await
     }
 
     async fn user(&self, written: &str, now: i64) -> Result<UserAddresses, Unavailable> {
         SendWrapper::new(self.0.user(written, now)).await
     }
 
-    async fn forget(&self, address: IpNet, now: i64) -> Result<(), Unavailable> {
-        SendWrapper::new(self.0.forget(address, now)).await
+    async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
+        SendWrapper::new(self.0.forget(address)).await
     }
 
     async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
@@ -46,9 +46,9 @@ impl Archive for ArchiveClient {
 /// [`Archive`] as an object, so that handlers are the same for every archive.
 trait ObjectArchive {
     fn changed(&self, since: i64) -> Answer<'_, ChangesPage>;
-    fn read<'a>(&'a self, addresses: &'a [IpNet], now: i64) -> Answer<'a, Vec<PeerView>>;
+    fn read<'a>(&'a self, addresses: &'a [IpNet]) -> Answer<'a, Vec<PeerView>>;
     fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, UserAddresses>;
-    fn forget(&self, address: IpNet, now: i64) -> Answer<'_, ()>;
+    fn forget(&self, address: IpNet) -> Answer<'_, ()>;
     fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64>;
 }
 
@@ -57,16 +57,16 @@ impl<A: Archive> ObjectArchive for A {
         Box::pin(Archive::changed(self, since))
     }
 
-    fn read<'a>(&'a self, addresses: &'a [IpNet], now: i64) -> Answer<'a, Vec<PeerView>> {
-        Box::pin(Archive::read(self, addresses, now))
+    fn read<'a>(&'a self, addresses: &'a [IpNet]) -> Answer<'a, Vec<PeerView>> {
+        Box::pin(Archive::read(self, addresses))
     }
 
     fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, UserAddresses> {
         Box::pin(Archive::user(self, written, now))
     }
 
-    fn forget(&self, address: IpNet, now: i64) -> Answer<'_, ()> {
-        Box::pin(Archive::forget(self, address, now))
+    fn forget(&self, address: IpNet) -> Answer<'_, ()> {
+        Box::pin(Archive::forget(self, address))
     }
 
     fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64> {

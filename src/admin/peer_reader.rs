@@ -90,7 +90,7 @@ impl PeerReader {
     /// Has every other instance forget a client. It is asked for even where the archive was away lately.
     pub(super) async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
         let _turn = self.progress.lock().await;
-        with_timeout(self.archive.forget(address, self.clock.now())).await
+        with_timeout(self.archive.forget(address)).await
     }
 }
 

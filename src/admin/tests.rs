@@ -419,7 +419,7 @@ impl Archive for UnavailableArchive {
         self.answer().await
     }
 
-    async fn read(&self, _: &[IpNet], _: i64) -> Result<Vec<PeerView>, Unavailable> {
+    async fn read(&self, _: &[IpNet]) -> Result<Vec<PeerView>, Unavailable> {
         self.answer().await
     }
 
@@ -427,7 +427,7 @@ impl Archive for UnavailableArchive {
         self.answer().await
     }
 
-    async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
+    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
         self.answer().await
     }
 

@@ -158,7 +158,7 @@ impl<S: Store, L: Store> GuardedStore<S, L> {
     /// The policy with this instance's share of its limits. All instances together admit what one would, except that each
     /// admits at least 1.
     fn instance_share(&self, policy: &Policy) -> Arc<Policy> {
-        let (count, epoch) = (self.shared.instances.count(), self.shared.instances.epoch());
+        let (count, epoch) = (self.shared.instances.sharing(), self.shared.instances.epoch());
         let mut shares = self.shares.borrow_mut();
         if (shares.count, shares.epoch) != (count, epoch) {
             *shares = InstanceShares { count, epoch, policies: HashMap::new() };
@@ -336,7 +336,7 @@ mod tests {
     fn guard(instances: u32) -> GuardedStore<Switched, MemoryStore> {
         let store = || MemoryStore::new(100, Arc::new(SystemClock::new()));
         let shared = GuardShared { instances: Arc::default(), clock: SystemClock::new() };
-        shared.instances.set_count(instances);
+        shared.instances.set_count(instances, instances);
         GuardedStore::new(Switched { store: store(), is_away: Cell::new(false) }, store(), shared)
     }
 
@@ -356,7 +356,7 @@ mod tests {
             if let Kind::Gcra { burst, .. } = guard.instance_share(&policy).kind {
                 assert_eq!(burst, 13);
             }
-            guard.shared.instances.set_count(1_000);
+            guard.shared.instances.set_count(1_000, 1_000);
             assert_eq!(guard.instance_share(&policy).tiers[0].limit, 1, "there is always one");
         }
     }

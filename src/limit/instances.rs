@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct Instances {
     count: AtomicU32,
+    sharing: AtomicU32,
     epoch: AtomicU64,
 }
 
@@ -19,9 +20,16 @@ impl Instances {
         self.count.load(Relaxed)
     }
 
-    /// Sets how many instances are live, at least 1.
-    pub fn set_count(&self, count: u32) {
+    /// How many instances to share limits with while the store is away, including this one: at least as many as may be
+    /// live.
+    pub fn sharing(&self) -> u32 {
+        self.sharing.load(Relaxed)
+    }
+
+    /// Sets how many instances are live, and how many may be. Both are at least 1.
+    pub fn set_count(&self, count: u32, sharing: u32) {
         self.count.store(count.max(1), Relaxed);
+        self.sharing.store(sharing.max(count).max(1), Relaxed);
     }
 
     /// Changes whenever limits were invalidated, here or elsewhere.
@@ -37,6 +45,6 @@ impl Instances {
 
 impl Default for Instances {
     fn default() -> Self {
-        Self { count: AtomicU32::new(1), epoch: AtomicU64::new(0) }
+        Self { count: AtomicU32::new(1), sharing: AtomicU32::new(1), epoch: AtomicU64::new(0) }
     }
 }

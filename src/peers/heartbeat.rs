@@ -1,13 +1,18 @@
 //! The heartbeats: they tell other instances that this one lives.
 
-use std::{cell::Cell, sync::LazyLock, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    sync::LazyLock,
+    time::Duration,
+};
 
 use bb8_redis::redis::Script;
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::{
     MonitorConfig,
+    instance_count::InstanceCount,
     introduction::{Introduction, Peers},
 };
 use crate::{
@@ -19,6 +24,8 @@ static HEARTBEAT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("
 
 /// For how long an instance counts as alive after a heartbeat.
 const ALIVE_FOR: Duration = Duration::from_secs(5);
+/// For how long the server keeps the list of instances without a heartbeat. Who lives is told by the times in it.
+const KEPT_FOR: Duration = Duration::from_secs(15);
 /// One heartbeat in so many introduces the instance, and asks what the others are.
 const INTRODUCE_EVERY: u32 = 5;
 /// For saying good-bye.
@@ -31,6 +38,7 @@ pub(super) struct Heartbeat<'a> {
     /// The instances, and how they introduce themselves.
     keys: [String; 2],
     count: Cell<u32>,
+    instances: RefCell<InstanceCount>,
 }
 
 impl<'a> Heartbeat<'a> {
@@ -38,7 +46,13 @@ impl<'a> Heartbeat<'a> {
         let instances = format!("{}:instances", config.redis.key_prefix());
         // In a cluster, in the slot of the other.
         let introductions = format!("{}:{{{instances}}}:introductions", config.redis.key_prefix());
-        Self { config, peers, keys: [instances, introductions], count: Cell::new(0) }
+        Self {
+            config,
+            peers,
+            keys: [instances, introductions],
+            count: Cell::new(0),
+            instances: RefCell::default(),
+        }
     }
 
     /// A key of those that it needs.
@@ -46,14 +60,15 @@ impl<'a> Heartbeat<'a> {
         &self.keys[0]
     }
 
-    /// One heartbeat. Takes no longer than a decision may.
-    pub(super) async fn beat(&self, connection: &mut RoutedConnection) -> Result<(), Failure> {
+    /// One heartbeat. Takes no longer than a decision may. `evicts`: the server has evicted keys lately.
+    pub(super) async fn beat(&self, connection: &mut RoutedConnection, evicts: bool) -> Result<(), Failure> {
         let count = self.count.replace(self.count.get().wrapping_add(1));
         let introduction = count.is_multiple_of(INTRODUCE_EVERY).then(|| Introduction::new(self.config));
         let reply = self.send(connection, ALIVE_FOR, introduction.as_ref());
         let reply = timeout(self.config.redis.timeout, reply).await.map_err(|_| Failure::timeout())?;
         let Reply { instances, clock_offset, introductions } = reply?;
-        self.config.instances.set_count(instances);
+        let sharing = self.instances.borrow_mut().report(instances, evicts, Instant::now());
+        self.config.instances.set_count(instances, sharing);
         if let Some(introduction) = introduction {
             *self.peers.lock() = Peers::new(&introduction, clock_offset, &introductions);
         }
@@ -77,6 +92,7 @@ impl<'a> Heartbeat<'a> {
             call.key(key);
         }
         call.arg(&self.config.instance).arg(u64::try_from(alive_for.as_micros()).unwrap_or(u64::MAX));
+        call.arg(KEPT_FOR.as_secs() * 1_000);
         if let Some(introduction) = introduction {
             call.arg(self.config.clock.now()).arg(introduction.to_string());
         }

@@ -6,6 +6,7 @@
 mod audit_log;
 mod bans;
 mod heartbeat;
+mod instance_count;
 mod introduction;
 mod lost_nodes;
 mod monitor;

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{MonitorConfig, heartbeat::Heartbeat, server_status, time::jittered};
 use crate::{
     limit::Clock,
-    store::redis::{Failure, Node, RoutedConnection, check_server, load_script, read_replicas},
+    store::redis::{Failure, Node, RoutedConnection, check_server, load_script, read_memory, read_replicas},
     telemetry::metrics::StoreFailure,
 };
 
@@ -179,21 +179,47 @@ impl<'a> Probes<'a> {
             probe.node.seen.lock().replicas = replicas.await.map_err(|_| Failure::silent())??;
         }
         let begun = Instant::now();
+        let result = self.beat_or_ping(probe, &mut connection).await;
+        let latency = begun.elapsed();
+        // A server that has no memory left answers all the same, and is the one whose memory counts.
+        if result.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory) {
+            self.read_memory(probe, &mut connection).await;
+        }
+        result.map(|()| latency)
+    }
+
+    async fn beat_or_ping(
+        &self,
+        probe: &Probe,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(), Failure> {
         let topology = &self.config.topology;
         let owner = topology.owner_of(self.heartbeat.key().as_bytes());
         if owner.is_some_and(|owner| Arc::ptr_eq(&owner, &probe.node)) {
-            let address = probe.node.address.clone();
-            self.heartbeat
-                .beat(&mut RoutedConnection::new(Arc::clone(topology), connection, address))
-                .await?;
-        } else {
-            let ping = async {
-                let pong: RedisResult<()> = redis::cmd("PING").query_async(&mut connection).await;
-                pong
-            };
-            timeout(self.config.redis.timeout, ping).await.map_err(|_| Failure::timeout())??;
+            let (connection, address) = (connection.clone(), probe.node.address.clone());
+            let evicts = server_status::is_evicting(&probe.node.seen.lock());
+            let mut connection = RoutedConnection::new(Arc::clone(topology), connection, address);
+            return self.heartbeat.beat(&mut connection, evicts).await;
         }
-        Ok(begun.elapsed())
+        let ping = async {
+            let pong: RedisResult<()> = redis::cmd("PING").query_async(connection).await;
+            pong
+        };
+        Ok(timeout(self.config.redis.timeout, ping).await.map_err(|_| Failure::timeout())??)
+    }
+
+    /// Finds out how full the server is. If it does not say so now, the next probe asks again.
+    async fn read_memory(&self, probe: &Probe, connection: &mut MultiplexedConnection) {
+        let MonitorConfig { topology, check_every, scope, redis, .. } = self.config;
+        let node = &probe.node;
+        let Ok(Ok(memory)) = timeout(redis.timeout, read_memory(connection)).await else { return };
+        let of_several = topology.is_cluster().then_some(&node.address);
+        let quiet_after = *check_every * QUIET_CHECKS;
+        server_status::update_memory(&mut node.seen.lock(), of_several, memory, quiet_after);
+        let owner = topology.owner_of(scope.changed_key().as_bytes());
+        if owner.is_some_and(|owner| Arc::ptr_eq(&owner, node)) {
+            scope.budget().update(memory);
+        }
     }
 
     fn has_replicas(&self) -> bool {
@@ -218,7 +244,7 @@ impl<'a> Probes<'a> {
             }
         })?;
         let of_several = topology.is_cluster().then_some(&node.address);
-        server_status::update_check(&mut node.seen.lock(), of_several, check, *check_every * QUIET_CHECKS);
+        server_status::update_check(&mut node.seen.lock(), of_several, check);
         probe.check_at.set(Instant::now() + jittered(*check_every));
         Ok(())
     }

@@ -4,28 +4,33 @@ use std::{fmt::Display, mem, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::store::redis::{NodeSeen, ServerCheck};
+use crate::store::redis::{NodeSeen, ServerCheck, ServerMemory};
 
 const EVICTION_WARNING: &str = "Redis evicts keys, so limits lose their counts and start over: give it more memory, or store fewer \
     other keys";
 
-/// Takes a new check, and logs what has changed since the last. `node`: the server, if it is one of several.
+/// Takes how full the server is, and logs when it begins to evict keys. `node`: the server, if it is one of several.
 /// `quiet_after`: for how long evicted keys are warned of.
-pub(super) fn update_check(
+pub(super) fn update_memory(
     seen: &mut NodeSeen,
     node: Option<&impl Display>,
-    check: ServerCheck,
+    memory: ServerMemory,
     quiet_after: Duration,
 ) {
-    let name = node.map_or("Redis".to_owned(), |node| format!("Redis {node}"));
-    let last = mem::replace(&mut seen.check, check);
+    let last = mem::replace(&mut seen.memory, memory);
     // A server that was started anew counts from nothing.
-    if last.evicted.zip(seen.check.evicted).is_some_and(|(then, now)| then < now) {
+    if last.evicted.zip(memory.evicted).is_some_and(|(then, now)| then < now) {
         if !is_evicting(seen) {
-            tracing::warn!("{name}: {EVICTION_WARNING}");
+            tracing::warn!("{}: {EVICTION_WARNING}", name(node));
         }
         seen.evicting_until = Some(Instant::now() + quiet_after);
     }
+}
+
+/// Takes a new check, and logs what has changed since the last. `node`: as above.
+pub(super) fn update_check(seen: &mut NodeSeen, node: Option<&impl Display>, check: ServerCheck) {
+    let name = name(node);
+    let last = mem::replace(&mut seen.check, check);
     let ServerCheck { role, version, warnings, .. } = &seen.check;
     if (&last.role, &last.version) != (role, version) {
         tracing::info!(%version, %role, "connected to {name}");
@@ -46,7 +51,12 @@ pub(super) fn warnings(seen: &NodeSeen, timeout: Duration) -> Vec<String> {
     failure.chain(latency).chain(eviction).chain(seen.check.warnings.iter().cloned()).collect()
 }
 
-fn is_evicting(seen: &NodeSeen) -> bool {
+fn name(node: Option<&impl Display>) -> String {
+    node.map_or("Redis".to_owned(), |node| format!("Redis {node}"))
+}
+
+/// Whether the server has evicted keys lately.
+pub(super) fn is_evicting(seen: &NodeSeen) -> bool {
     seen.evicting_until.is_some_and(|until| Instant::now() < until)
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Bytes of a path that evidence keeps.
-const MAX_PATH: usize = 512;
+const MAX_PATH: usize = 128;
 
 /// A denied request, to be recorded.
 pub(super) struct DenialRecord<'a> {

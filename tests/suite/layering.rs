@@ -71,7 +71,7 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 26] = [
+const MAY_USE: [(&str, &[&str]); 27] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -97,6 +97,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     // By its re-export.
     ("redis", &["store::redis", "peers"]),
     ("rmp", &["store::redis"]),
+    ("postcard", &["peers"]),
     ("jsonwebtoken", &["identity"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry::traces"]),

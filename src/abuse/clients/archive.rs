@@ -15,24 +15,24 @@ pub trait Archive {
     /// The archive can't be asked.
     fn changed(&self, since: i64) -> impl Future<Output = Result<ChangesPage, Unavailable>>;
 
-    /// What the others hold of these clients, in the same order. `now`: by the clock that stamps denials.
+    /// What the others hold of these clients, in the same order.
     ///
     /// # Errors
     /// As [`Archive::changed`].
-    fn read(&self, addresses: &[IpNet], now: i64)
-    -> impl Future<Output = Result<Vec<PeerView>, Unavailable>>;
+    fn read(&self, addresses: &[IpNet]) -> impl Future<Output = Result<Vec<PeerView>, Unavailable>>;
 
-    /// The addresses that a user was denied at. `written`: the user's name as recorded. `now`: as for [`Archive::read`].
+    /// The addresses that a user was denied at. `written`: the user's name as recorded. `now`: by the clock that stamps
+    /// denials.
     ///
     /// # Errors
     /// As [`Archive::changed`].
     fn user(&self, written: &str, now: i64) -> impl Future<Output = Result<UserAddresses, Unavailable>>;
 
-    /// Removes a client on every instance. `now`: as for [`Archive::read`].
+    /// Removes a client on every instance.
     ///
     /// # Errors
     /// As [`Archive::changed`]; the client may have been removed all the same.
-    fn forget(&self, address: IpNet, now: i64) -> impl Future<Output = Result<(), Unavailable>>;
+    fn forget(&self, address: IpNet) -> impl Future<Output = Result<(), Unavailable>>;
 
     /// How many bans there are by exactly this key.
     ///
@@ -58,9 +58,9 @@ pub struct PeerView {
     /// How many microseconds ago the client was forgotten: what was denied before is void. Not a time, since
     /// each clock has its own.
     pub forgotten: Option<i64>,
-    /// One an instance, none from before the unblock.
-    pub snapshots: Vec<ClientSnapshot>,
-    /// How many users all instances together saw behind it, this one among them.
+    /// What they know together, none of it from before the unblock. Its records may be this instance's as well.
+    pub snapshot: Option<ClientSnapshot>,
+    /// How many users all instances together saw behind it, this one among them; 0 where there is no other.
     pub users: u64,
 }
 
@@ -79,7 +79,7 @@ impl Archive for () {
         Ok(ChangesPage { now: since, clients: Vec::new(), next: None })
     }
 
-    async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<PeerView>, Unavailable> {
+    async fn read(&self, addresses: &[IpNet]) -> Result<Vec<PeerView>, Unavailable> {
         Ok(vec![PeerView::default(); addresses.len()])
     }
 
@@ -87,7 +87,7 @@ impl Archive for () {
         Ok(UserAddresses::default())
     }
 
-    async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
+    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
         Ok(())
     }
 

@@ -63,7 +63,7 @@ impl ArchiveReader {
     /// # Errors
     /// As [`ArchiveReader::refresh`].
     pub async fn look_up(&self, archive: &impl Archive, address: IpNet) -> Result<(), Unavailable> {
-        for found in archive.read(&[address], self.clock.now()).await? {
+        for found in archive.read(&[address]).await? {
             self.registry.replace_peer_view(address, found, None, self.clock.now());
         }
         Ok(())
@@ -71,7 +71,7 @@ impl ArchiveReader {
 
     async fn read(&self, archive: &impl Archive, clients: &[(IpNet, i64)]) -> Result<(), Unavailable> {
         let addresses: Vec<_> = clients.iter().map(|&(address, _)| address).collect();
-        let found = archive.read(&addresses, self.clock.now()).await?;
+        let found = archive.read(&addresses).await?;
         for (&(address, change), found) in clients.iter().zip(found) {
             self.registry.replace_peer_view(address, found, Some(change), self.clock.now());
         }
@@ -92,7 +92,6 @@ mod tests {
         super::{
             super::{address, bans::Key, testing::policy},
             ClientSnapshot, PeerView, UserAddresses,
-            history::DenialHistory,
         },
         *,
     };
@@ -118,13 +117,13 @@ mod tests {
             Ok(ChangesPage { now: self.now, clients, next })
         }
 
-        async fn read(&self, addresses: &[IpNet], _: i64) -> Result<Vec<PeerView>, Unavailable> {
+        async fn read(&self, addresses: &[IpNet]) -> Result<Vec<PeerView>, Unavailable> {
             if self.read.borrow().len() >= self.away_after {
                 return Err(Unavailable::Connection("away".into()));
             }
             self.read.borrow_mut().extend(addresses);
             let found = PeerView {
-                snapshots: vec![ClientSnapshot::from_history(&DenialHistory::new(1))],
+                snapshot: Some(ClientSnapshot { first: 1, last: 1, ..ClientSnapshot::default() }),
                 ..PeerView::default()
             };
             Ok(vec![found; addresses.len()])
@@ -134,7 +133,7 @@ mod tests {
             Ok(UserAddresses::default())
         }
 
-        async fn forget(&self, _: IpNet, _: i64) -> Result<(), Unavailable> {
+        async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
             Ok(())
         }
 

@@ -1,10 +1,9 @@
 //! How many different users were behind an address: an estimate, in time slices of which the oldest goes.
 
-use std::{hash::DefaultHasher, ops::RangeInclusive, time::Duration};
+use std::hash::DefaultHasher;
 
 use cardinality_estimator::CardinalityEstimator;
 
-use super::policies::micros;
 use crate::memory::heap;
 
 /// Slices that `abuse.retain` has. A user counts for as long as it, and for up to a slice longer.
@@ -22,10 +21,9 @@ pub(super) fn slice(length: i64, time: i64) -> u32 {
     u32::try_from(time.div_euclid(length).max(0)).unwrap_or(u32::MAX)
 }
 
-/// The slices in which users were seen who count now, for as long as a client is retained. Clocks may differ by one.
-pub fn slices(retain: Duration, now: i64) -> RangeInclusive<u32> {
-    let now = slice(length(micros(retain)), now);
-    now.saturating_sub(SLICES + 1)..=now.saturating_add(1)
+/// The oldest slice in which users were seen who count in the slice `now`.
+pub(super) fn oldest_slice(now: u32) -> u32 {
+    now.saturating_sub(SLICES)
 }
 
 /// Exact up to 128 users; beyond, a HyperLogLog of 2¹⁴ registers, which takes 12 KiB and is wrong by less than 1 % for
@@ -94,7 +92,7 @@ impl DistinctUsers {
 
     /// Removes slices that are too old in the slice `now`.
     pub(super) fn expire(&mut self, now: u32) {
-        let is_over = |number: u32| number.saturating_add(SLICES) < now;
+        let is_over = |number: u32| number < oldest_slice(now);
         if is_over(self.counted.number) {
             self.counted = RememberedCount::default();
         }

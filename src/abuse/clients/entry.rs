@@ -106,6 +106,10 @@ impl ClientEntry {
     /// Replaces what the others know. Denials until `forgotten` are void, this instance's as well.
     pub(super) fn replace_peer_view(&mut self, others: Option<DenialHistory>, forgotten: Option<i64>) {
         self.others = others.map(Box::new);
+        if let (Some(others), Some(own)) = (&mut self.others, &self.own) {
+            // All share one list of records.
+            others.remove_known(own);
+        }
         if self.own.as_ref().is_some_and(|own| forgotten.is_some_and(|since| own.last <= since)) {
             self.own = None;
             if let Some(publication) = &mut self.publication {

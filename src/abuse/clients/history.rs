@@ -41,13 +41,20 @@ pub(super) struct HistoryLimit {
     pub(super) policy: Arc<str>,
     pub(super) identifier: CompactString,
     pub(super) until: i64,
+    /// When it denied last.
+    pub(super) last: i64,
     /// Evidence is sent repeatedly while the limit lasts: entries up to this time are known.
     known: i64,
 }
 
 impl HistoryLimit {
-    pub(super) fn new(policy: Arc<str>, identifier: CompactString, until: i64) -> Self {
-        Self { policy, identifier, until, known: i64::MIN }
+    pub(super) fn new(policy: Arc<str>, identifier: CompactString, until: i64, last: i64) -> Self {
+        Self { policy, identifier, until, last, known: i64::MIN }
+    }
+
+    /// Whether its identifier says more than an address: a user, or what was requested.
+    fn names_more_than_an_address(&self) -> bool {
+        address::names_more_than_an_address(&self.identifier)
     }
 }
 
@@ -80,7 +87,7 @@ impl DenialHistory {
             let Some(policy) = policies.name(policy) else { continue };
             self.add_policy(policy);
             let policy = Arc::clone(policy);
-            self.add_limit(HistoryLimit::new(policy, identifier, until), address_text);
+            self.add_limit(HistoryLimit::new(policy, identifier, until, tally.last), address_text);
         }
         for (policy, entry) in &tally.records {
             self.add_record(*policy, entry, policies, now);
@@ -138,8 +145,31 @@ impl DenialHistory {
         }
     }
 
-    /// Removes records that have expired, and users who were seen too long ago.
+    /// When the next of what [`DenialHistory::expire`] removes expires, the users aside.
+    pub(super) fn ends(&self, policies: &RecordPolicies) -> Option<i64> {
+        let records =
+            self.policies.iter().filter_map(|(policy, buffer)| buffer.ends(policies.bounds(policy)));
+        let limits = self.limits.iter().filter(|limit| limit.names_more_than_an_address());
+        let limits = limits.map(|limit| limit.last.saturating_add(policies.bounds(&limit.policy).retain));
+        records.chain(limits).min()
+    }
+
+    /// Removes the records that `other` has as well.
+    pub(super) fn remove_known(&mut self, other: &Self) {
+        for (policy, buffer) in &mut self.policies {
+            if let Some((_, known)) = other.policies.iter().find(|(name, _)| name == policy) {
+                buffer.remove_known(known);
+            }
+        }
+    }
+
+    /// Removes records that have expired, names of users and paths in limits likewise, and users who were seen too long
+    /// ago.
     pub(super) fn expire(&mut self, policies: &RecordPolicies, now: i64) {
+        self.limits.retain(|limit| {
+            !limit.names_more_than_an_address()
+                || limit.last.saturating_add(policies.bounds(&limit.policy).retain) > now
+        });
         for (policy, buffer) in &mut self.policies {
             buffer.expire(policies.bounds(policy), now);
         }
@@ -180,7 +210,7 @@ impl DenialHistory {
         let same =
             |known: &&mut HistoryLimit| known.policy == limit.policy && known.identifier == limit.identifier;
         if let Some(known) = self.limits.iter_mut().find(same) {
-            known.until = known.until.max(limit.until);
+            (known.until, known.last) = (known.until.max(limit.until), known.last.max(limit.last));
             return;
         }
         if self.limits.len() >= LIMITS {

@@ -1,14 +1,11 @@
 //! What the registry sends to other instances, and what they hold of its clients.
 
-use std::time::Duration;
-
 use ipnet::IpNet;
 
 use super::{
     super::address,
     ClientRegistry, ClientSnapshot, PeerView,
     entry::ClientEntry,
-    history::DenialHistory,
     registry::{CHUNK, Settings},
     sort_index::Sort,
     user_addresses::PendingUpdate,
@@ -27,8 +24,6 @@ pub struct PendingSnapshot {
     /// Hashes of users who are not published yet, and the slice of time in which they were seen.
     pub users: Vec<u64>,
     pub slice: u32,
-    /// How long it is retained from now.
-    pub stays: Duration,
     /// The client's number of changes when this was taken.
     changes: u64,
 }
@@ -48,7 +43,7 @@ impl ClientRegistry {
     /// Clients that have changed since they were published, the longest waiting first: at most `max`, or fewer where
     /// they are large. Each is returned again until [`ClientRegistry::ack_snapshots`].
     pub fn pending_snapshots(&self, now: i64, max: usize) -> Vec<PendingSnapshot> {
-        let retain = self.retain();
+        let policies = self.policies();
         let mut bytes_left = MAX_ROUND_BYTES;
         let clients = self.clients.lock();
         let due = clients.due(now).filter_map(|(address, entry)| Some((address, entry, entry.own()?)));
@@ -60,14 +55,12 @@ impl ClientRegistry {
         });
         let pending = due.filter_map(|(address, entry, own)| {
             let publication = entry.publication.as_ref()?;
-            let left = own.last.saturating_add(retain).saturating_sub(now);
             let (slice, users) = publication.users.next();
             Some(PendingSnapshot {
                 address,
-                snapshot: ClientSnapshot::from_history(own),
+                snapshot: ClientSnapshot::from_history(own, &policies),
                 users,
                 slice,
-                stays: Duration::from_micros(left.try_into().unwrap_or(0)),
                 changes: publication.changes,
             })
         });
@@ -125,14 +118,10 @@ impl ClientRegistry {
     /// Replaces what the other instances know of a client. `read`: the archive's change that it was read at, where
     /// known. `now`: when it was read.
     pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
-        let PeerView { forgotten, snapshots, users } = found;
+        let PeerView { forgotten, snapshot, users } = found;
         let address_text = address::shown(address);
         let Settings { policies, names, .. } = self.settings.read().clone();
-        let into_history = |found: ClientSnapshot| found.into_history(&address_text, &policies, &names, now);
-        let others = snapshots.into_iter().map(into_history).reduce(|mut all: DenialHistory, history| {
-            all.merge(&history, &address_text, &policies, now);
-            all
-        });
+        let others = snapshot.map(|found| found.into_history(&address_text, &policies, &names, now));
         let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
         let mut clients = self.clients.lock();
         clients.replace_peer_view(address, others, forgotten, read, now);
@@ -150,11 +139,11 @@ mod tests {
         *,
     };
 
-    /// What another instance sends of a client that it denied once.
-    fn snapshot(time: i64) -> ClientSnapshot {
+    /// What another instance knows of a client that it denied at these times.
+    fn snapshot(times: &[i64]) -> ClientSnapshot {
         let other = registry();
-        other.record(denied_once("203.0.113.7", time), time);
-        other.pending_snapshots(time, 1).remove(0).snapshot
+        times.iter().for_each(|&time| other.record(denied_once("203.0.113.7", time), time));
+        other.pending_snapshots(times[0], 1).remove(0).snapshot
     }
 
     #[test]
@@ -164,7 +153,7 @@ mod tests {
             registry.record(denied_once(&format!("10.0.0.{}", n % 50), n), 0);
         }
         registry.forget(address::parse("10.0.0.1").unwrap(), 0);
-        let found = PeerView { snapshots: vec![snapshot(2_000)], users: 7, forgotten: None };
+        let found = PeerView { snapshot: Some(snapshot(&[2_000])), users: 7, forgotten: None };
         for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
             registry.replace_peer_view(address::parse(address).unwrap(), found.clone(), Some(1), 0);
         }
@@ -187,7 +176,6 @@ mod tests {
         assert_eq!(pending(2), ["203.0.113.9", "203.0.113.8"], "the longest waiting comes first");
         assert_eq!(pending(2), ["203.0.113.9", "203.0.113.8"], "not acknowledged yet");
         let given = registry.pending_snapshots(2, 2);
-        assert_eq!(given[0].stays, Duration::from_micros(10_000_000 - 2));
         registry.record(denied_once("203.0.113.8", 3), 3);
         registry.ack_snapshots(&given, 4);
         assert_eq!(pending(5), ["203.0.113.7"]);
@@ -219,11 +207,7 @@ mod tests {
     fn peers_views_and_own_records_are_combined() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
-        let others = |times: &[i64]| PeerView {
-            forgotten: None,
-            snapshots: times.iter().map(|&time| snapshot(time)).collect(),
-            users: 0,
-        };
+        let others = |times: &[i64]| PeerView { forgotten: None, snapshot: Some(snapshot(times)), users: 0 };
         assert!(registry.is_outdated(address, 1));
         registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
         assert!(!registry.is_outdated(address, 1) && registry.is_outdated(address, 2));
@@ -245,7 +229,7 @@ mod tests {
         let address = address::parse("203.0.113.7").unwrap();
         registry.record(denied_once("203.0.113.7", 5), 10);
         let forgotten = |ago| PeerView { forgotten: Some(ago), ..PeerView::default() };
-        let theirs = PeerView { snapshots: vec![snapshot(7)], ..forgotten(6) };
+        let theirs = PeerView { snapshot: Some(snapshot(&[7])), ..forgotten(6) };
         registry.replace_peer_view(address, theirs.clone(), Some(1), 10);
         assert_eq!(registry.find(address, 10).unwrap().0.denied, 2);
         registry.replace_peer_view(address, PeerView { forgotten: Some(4), ..theirs }, Some(2), 10);

@@ -2,16 +2,28 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{distinct_users, records::RecordBounds};
+use parking_lot::RwLock;
+
+use super::{
+    distinct_users,
+    records::{MAX_KEEP, RecordBounds},
+};
 use crate::limit::Policy;
 
-/// For policies that only other instances have.
-const PEER_POLICY_BOUNDS: RecordBounds = RecordBounds { keep: 50, retain: 3_600_000_000 };
+/// For ban rules, and for policies of other instances that do not say what they keep.
+const DEFAULT_BOUNDS: RecordBounds = RecordBounds { keep: 50, retain: 3_600_000_000 };
+/// Policies of other instances that are remembered.
+const MAX_PEER_POLICIES: usize = 256;
+
+/// What each policy keeps, by its name.
+type Bounds = Vec<(Arc<str>, RecordBounds)>;
 
 /// Names of policies, and what each keeps of its records.
 #[derive(Debug, Clone, Default)]
 pub(in crate::abuse) struct RecordPolicies {
-    known: Vec<(Arc<str>, RecordBounds)>,
+    known: Bounds,
+    /// Those that only other instances have.
+    peers: Arc<RwLock<Bounds>>,
     /// Microseconds of a slice of `abuse.retain`.
     slice: i64,
 }
@@ -23,7 +35,7 @@ impl RecordPolicies {
             let bounds = RecordBounds { keep: policy.record.keep, retain: micros(policy.record.retain) };
             (Arc::from(policy.name.as_str()), bounds)
         });
-        Self { known: known.collect(), slice: distinct_users::length(retain) }
+        Self { known: known.collect(), peers: Arc::default(), slice: distinct_users::length(retain) }
     }
 
     /// In which slice of time users are counted who are seen at this time: the same on every instance.
@@ -38,7 +50,7 @@ impl RecordPolicies {
 
     /// Adds the names of ban rules, whose indexes follow those of the policies.
     pub(in crate::abuse) fn with_ban_names(mut self, names: &[String]) -> Self {
-        self.known.extend(names.iter().map(|name| (Arc::from(name.as_str()), PEER_POLICY_BOUNDS)));
+        self.known.extend(names.iter().map(|name| (Arc::from(name.as_str()), DEFAULT_BOUNDS)));
         self
     }
 
@@ -47,13 +59,40 @@ impl RecordPolicies {
         self.known.get(index).map(|(name, _)| name)
     }
 
-    /// The name, sharing the known one's memory where there is one.
-    pub(super) fn intern(&self, name: &str) -> Arc<str> {
-        self.find(name).map_or_else(|| Arc::from(name), |(known, _)| Arc::clone(known))
+    /// How long any of these policies keeps its records, in microseconds.
+    pub(super) fn longest(&self, indexes: impl Iterator<Item = usize>) -> i64 {
+        indexes.filter_map(|index| self.known.get(index)).map(|(_, bounds)| bounds.retain).max().unwrap_or(0)
+    }
+
+    /// The name, sharing the known one's memory where there is one. `bounds`: what the other instance that named it says
+    /// that it keeps.
+    pub(super) fn intern(&self, name: &str, bounds: RecordBounds) -> Arc<str> {
+        if let Some((known, _)) = self.find(name) {
+            return Arc::clone(known);
+        }
+        let bounds = RecordBounds { keep: bounds.keep.min(MAX_KEEP), retain: bounds.retain.max(0) };
+        let mut peers = self.peers.write();
+        match peers.iter_mut().find(|(known, _)| **known == *name) {
+            Some((known, of)) => {
+                *of = bounds;
+                Arc::clone(known)
+            }
+            None => {
+                let name: Arc<str> = name.into();
+                if peers.len() < MAX_PEER_POLICIES {
+                    peers.push((Arc::clone(&name), bounds));
+                }
+                name
+            }
+        }
     }
 
     pub(super) fn bounds(&self, name: &str) -> RecordBounds {
-        self.find(name).map_or(PEER_POLICY_BOUNDS, |(_, bounds)| *bounds)
+        let of_peers = || {
+            let peers = self.peers.read();
+            peers.iter().find(|(known, _)| **known == *name).map(|(_, bounds)| *bounds)
+        };
+        self.find(name).map(|(_, bounds)| *bounds).or_else(of_peers).unwrap_or(DEFAULT_BOUNDS)
     }
 
     fn find(&self, name: &str) -> Option<&(Arc<str>, RecordBounds)> {

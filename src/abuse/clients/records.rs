@@ -4,6 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
 
+/// The most that a policy may keep.
+pub(super) const MAX_KEEP: usize = 1_000;
+
 /// At most `keep` records, each for `retain` microseconds, oldest first.
 ///
 /// When it is full, the record to go is the oldest of the user with the most: a flood by one user never
@@ -56,6 +59,16 @@ impl RecordBuffer {
             self.insert(entry, bounds, now);
         }
         self.trim(bounds);
+    }
+
+    /// Removes the records that `other` has as well.
+    pub(super) fn remove_known(&mut self, other: &Self) {
+        self.0.retain(|entry| !other.at_time(entry.time).any(|record| record == entry));
+    }
+
+    /// When the first of the records expires.
+    pub(super) fn ends(&self, bounds: RecordBounds) -> Option<i64> {
+        self.0.first().map(|record| record.time.saturating_add(bounds.retain))
     }
 
     /// Removes records as old as `retain`.

@@ -38,8 +38,9 @@ use crate::{
 
 /// Clients changed before the lock is released to let others have it.
 pub(super) const CHUNK: usize = 256;
-/// Users looked at a sweep.
-const SWEEP: usize = 512;
+/// Pairs of a user and an address that a sweep forgets at most: all that a flood of names adds between two sweeps.
+const SWEEP: usize = 8_192;
+
 /// Limited clients by address: what this instance knows of each, and what the others know. Its lock is taken by the
 /// collector, the publisher and the admin port, never by a worker.
 #[derive(Debug)]
@@ -79,7 +80,7 @@ pub(super) struct Settings {
     pub(super) policies: Arc<RecordPolicies>,
     pub(super) names: Arc<UserNaming>,
     /// Microseconds.
-    retain: i64,
+    pub(super) retain: i64,
 }
 
 impl ClientRegistry {
@@ -199,7 +200,7 @@ impl ClientRegistry {
 
     /// Merges the denials that a worker hands over.
     pub(in crate::abuse) fn record(&self, batch: TickDenials, now: i64) {
-        let policies = Arc::clone(&batch.policies);
+        let (policies, retain) = (Arc::clone(&batch.policies), self.retain());
         let (tallies, evidence, lost) = mask_denials(batch, &self.names());
         let mut evicted = 0;
         let mut event_throttle = self.event_throttle.lock();
@@ -208,6 +209,8 @@ impl ClientRegistry {
             let mut clients = self.clients.lock();
             let mut recorded = Vec::new();
             for AddressDenials { address, tally, users } in tallies.by_ref().take(CHUNK) {
+                // A name is kept for as long as the records of the requests that gave it.
+                let kept = policies.longest(tally.limits.iter().map(|limit| limit.policy)).min(retain);
                 if !clients.add(address, tally, &users, &policies, now) {
                     continue;
                 }
@@ -216,13 +219,15 @@ impl ClientRegistry {
                 {
                     event_throttle.send(entry.to_client(address));
                 }
-                recorded.push((address, users));
+                recorded.push((address, users, kept));
             }
             evicted += self.evict_excess(&mut clients);
             drop(clients);
             let mut user_addresses = self.user_addresses.lock();
-            for (address, users) in recorded {
-                users.iter().for_each(|who| user_addresses.add(address, who));
+            for (address, users, kept) in recorded {
+                for who in &users {
+                    user_addresses.add(address, who, who.last.saturating_add(kept));
+                }
             }
             self.user_bytes.store(user_addresses.bytes(), Relaxed);
         }
@@ -246,7 +251,7 @@ impl ClientRegistry {
         drop(clients);
         self.count_evicted(evicted);
         let mut user_addresses = self.user_addresses.lock();
-        user_addresses.expire(now.saturating_sub(retain), SWEEP);
+        user_addresses.expire(now, SWEEP);
         self.user_bytes.store(user_addresses.bytes(), Relaxed);
     }
 
@@ -313,7 +318,7 @@ impl ClientRegistry {
             known.last = known.last.max(last);
         };
         let retain = self.retain();
-        let own = self.user_addresses.lock().addresses_of(stored_name, retain, now);
+        let own = self.user_addresses.lock().addresses_of(stored_name, now);
         let known: BTreeSet<_> = own.iter().map(|user_address| user_address.address).collect();
         own.iter().chain(&others.others).for_each(&mut add);
         others.own.iter().filter(|user_address| !known.contains(&user_address.address)).for_each(add);

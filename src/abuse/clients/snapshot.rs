@@ -1,91 +1,99 @@
-//! What one instance knows of a limited client, as sent to the others. It is the whole state, not a difference: a
-//! repeated or lost snapshot does no harm.
+//! A client as instances tell each other of it: its denials, its limits, and its last requests.
 
 use std::{cmp::Reverse, sync::Arc};
-
-use serde::{Deserialize, Serialize};
 
 use super::{
     super::UserNaming,
     history::{DenialHistory, HistoryLimit, LIMITS},
     policies::RecordPolicies,
+    records::RecordBounds,
 };
 use crate::limit::algorithm::metadata_list::Entry;
 
-/// The layout of snapshots. Other versions are not read.
-const VERSION: u32 = 2;
 /// Bytes of a name, an identifier or a path. More than any instance writes.
 const MAX_TEXT_BYTES: usize = 1_024;
 /// Microseconds that another instance's clock may be ahead of ours.
 const MAX_CLOCK_SKEW: i64 = 60_000_000;
 
-/// A client as one instance knows it. Times are microseconds since the Unix epoch. Policies have their
+/// A client as one instance, or all together, know it. Times are microseconds since the Unix epoch. Policies have their
 /// names, since each instance may have others.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClientSnapshot {
-    version: u32,
     /// The first and the last denial.
     pub first: i64,
     pub last: i64,
     /// When the last of its limits frees.
     pub until: i64,
     pub denied: u64,
-    pub policies: Vec<String>,
-    pub limits: Vec<LimitSnapshot>,
-    /// How many this instance has counted. The sketches that all instances share hold their identities.
+    /// How many users were counted, without their identities.
     pub users: u64,
+    pub policies: Vec<PolicySnapshot>,
+    pub limits: Vec<LimitSnapshot>,
     /// By policy, oldest first.
     pub records: Vec<RequestSnapshot>,
 }
 
+/// A policy that denied the client, and what it says of its records: instances that do not have it keep them no longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicySnapshot {
+    pub name: Arc<str>,
+    pub keep: usize,
+    /// Microseconds.
+    pub retain: i64,
+}
+
 /// A limit that denied the client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitSnapshot {
-    pub policy: String,
+    /// An index of the snapshot's policies.
+    pub policy: usize,
     pub identifier: String,
     pub until: i64,
+    /// When it denied last.
+    pub last: i64,
 }
 
 /// A request of the client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestSnapshot {
-    pub policy: String,
-    pub time: i64,
-    pub user: Option<String>,
-    pub method: String,
-    pub path: String,
+    /// An index of the snapshot's policies.
+    pub policy: usize,
+    pub entry: Arc<Entry>,
 }
 
 impl ClientSnapshot {
-    pub(super) fn from_history(history: &DenialHistory) -> Self {
-        let limit = |limit: &HistoryLimit| LimitSnapshot {
-            policy: limit.policy.to_string(),
-            identifier: limit.identifier.to_string(),
-            until: limit.until,
+    pub(super) fn from_history(history: &DenialHistory, policies: &RecordPolicies) -> Self {
+        let policy = |(name, _): &(Arc<str>, _)| {
+            let RecordBounds { keep, retain } = policies.bounds(name);
+            PolicySnapshot { name: Arc::clone(name), keep, retain }
         };
-        let policies = history.policies.iter();
-        let records = policies.flat_map(|(policy, buffer)| buffer.iter().map(|entry| record(policy, entry)));
+        let position = |name: &Arc<str>| history.policies.iter().position(|(known, _)| known == name);
+        let limit = |limit: &HistoryLimit| {
+            Some(LimitSnapshot {
+                policy: position(&limit.policy)?,
+                identifier: limit.identifier.to_string(),
+                until: limit.until,
+                last: limit.last,
+            })
+        };
+        let records = history.policies.iter().enumerate().flat_map(|(policy, (_, buffer))| {
+            buffer.iter().map(move |entry| RequestSnapshot { policy, entry: Arc::clone(entry) })
+        });
         Self {
-            version: VERSION,
             first: history.first,
             last: history.last,
             until: history.until,
             denied: history.denied,
-            policies: history.policies.iter().map(|(policy, _)| policy.to_string()).collect(),
-            limits: history.limits.iter().map(limit).collect(),
             users: history.users.len(),
+            policies: history.policies.iter().map(policy).collect(),
+            limits: history.limits.iter().filter_map(limit).collect(),
             records: records.collect(),
         }
     }
 
-    /// Whether it is of the layout that is read here.
-    pub fn is_current(&self) -> bool {
-        self.version == VERSION
-    }
-
     /// Drops the older half of the records. False where there is none.
     pub fn shorten(&mut self) -> bool {
-        self.records.sort_by_key(|record| Reverse(record.time));
+        self.records.sort_by_key(|record| Reverse(record.entry.time));
         let any = !self.records.is_empty();
         self.records.truncate(self.records.len() / 2);
         any
@@ -103,50 +111,37 @@ impl ClientSnapshot {
         let latest = now.saturating_add(MAX_CLOCK_SKEW);
         let mut history = DenialHistory::new(self.first.min(latest));
         history.span(history.first, self.last.min(latest), self.until, self.denied);
-        for policy in self.policies.iter().filter(|policy| is_short(policy)) {
-            history.add_policy(&policies.intern(policy));
-        }
+        let known: Vec<_> = self.policies.iter().map(|policy| intern(policy, policies)).collect();
+        known.iter().flatten().for_each(|name| history.add_policy(name));
+        let named = |policy: usize| known.get(policy).and_then(Option::as_ref);
         for limit in self.limits.into_iter().take(LIMITS) {
-            if is_short(&limit.policy) && is_short(&limit.identifier) {
-                let policy = policies.intern(&limit.policy);
-                history.add_limit(
-                    HistoryLimit::new(policy, names.mask_key(&limit.identifier).into(), limit.until),
-                    address_text,
-                );
-            }
+            let Some(policy) = named(limit.policy).filter(|_| is_short(&limit.identifier)) else { continue };
+            let identifier = names.mask_key(&limit.identifier).into();
+            let last = limit.last.min(latest);
+            history.add_limit(
+                HistoryLimit::new(Arc::clone(policy), identifier, limit.until, last),
+                address_text,
+            );
         }
         history.users.remember_count(self.users, policies.slice(now));
-        for record in self.records.into_iter().filter(|record| record.time <= latest) {
-            let Some((policy, entry)) = record.into_entry() else { continue };
-            let policy = policies.intern(&policy);
-            if let Some(buffer) = history.records_mut(&policy) {
-                buffer.insert(&names.mask_entry(&Arc::new(entry)).0, policies.bounds(&policy), now);
+        for RequestSnapshot { policy, entry } in self.records {
+            let texts = [entry.path.as_str(), entry.user.as_deref().unwrap_or_default()];
+            let is_ours = entry.time <= latest && texts.into_iter().all(is_short);
+            let Some(policy) = named(policy).filter(|_| is_ours) else { continue };
+            if let Some(buffer) = history.records_mut(policy) {
+                buffer.insert(&names.mask_entry(&entry).0, policies.bounds(policy), now);
             }
         }
+        history.expire(policies, now);
         history.trim_records(policies);
         history
     }
 }
 
-impl RequestSnapshot {
-    fn into_entry(self) -> Option<(String, Entry)> {
-        let Self { policy, time, user, method, path } = self;
-        let texts = [&policy, user.as_ref().unwrap_or(&path), &path, &method];
-        let method = http::Method::from_bytes(method.as_bytes())
-            .ok()
-            .filter(|_| texts.into_iter().all(|text| is_short(text)))?;
-        Some((policy, Entry { time, user: user.map(Into::into), method, path: path.into() }))
-    }
-}
-
-fn record(policy: &str, entry: &Entry) -> RequestSnapshot {
-    RequestSnapshot {
-        policy: policy.to_owned(),
-        time: entry.time,
-        user: entry.user.as_deref().map(str::to_owned),
-        method: entry.method.to_string(),
-        path: entry.path.to_string(),
-    }
+/// The name as this instance holds it.
+fn intern(policy: &PolicySnapshot, policies: &RecordPolicies) -> Option<Arc<str>> {
+    let PolicySnapshot { name, keep, retain } = policy;
+    is_short(name).then(|| policies.intern(name, RecordBounds { keep: *keep, retain: *retain }))
 }
 
 fn is_short(text: &str) -> bool {
@@ -156,9 +151,12 @@ fn is_short(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::{
-            recording::masking::AddressDenials,
-            testing::{entry, masked, names, policy, tally_of},
+        super::{
+            super::{
+                recording::masking::AddressDenials,
+                testing::{entry, masked, names, policy, tally_of},
+            },
+            records::MAX_KEEP,
         },
         *,
     };
@@ -178,6 +176,10 @@ mod tests {
         history
     }
 
+    fn snapshot(policies: &RecordPolicies) -> ClientSnapshot {
+        ClientSnapshot::from_history(&history(policies), policies)
+    }
+
     fn read(snapshot: ClientSnapshot, policies: &RecordPolicies) -> DenialHistory {
         snapshot.into_history("203.0.113.7", policies, &UserNaming::default(), NOW)
     }
@@ -185,46 +187,61 @@ mod tests {
     #[test]
     fn a_snapshot_survives_a_round_trip() {
         let policies = policies();
-        let snapshot = ClientSnapshot::from_history(&history(&policies));
-        assert_eq!(snapshot.users, 2);
-        let json = serde_json::to_string(&snapshot).unwrap();
-        let again: ClientSnapshot = serde_json::from_str(&json).unwrap();
-        assert_eq!(again, snapshot);
-        assert_eq!(ClientSnapshot::from_history(&read(again, &policies)), snapshot);
+        let snapshot = snapshot(&policies);
+        assert_eq!((snapshot.users, snapshot.records.len()), (2, 2));
+        assert_eq!(history(&policies).ends(&policies), Some(NOW - 2 + 5_000_000));
+        assert_eq!(ClientSnapshot::from_history(&read(snapshot.clone(), &policies), &policies), snapshot);
     }
 
     #[test]
     fn plain_names_of_another_instance_are_hashed() {
         let policies = policies();
-        let mut snapshot = ClientSnapshot::from_history(&history(&policies));
+        let mut snapshot = snapshot(&policies);
         snapshot.limits.push(LimitSnapshot {
-            policy: "x".into(),
+            policy: 0,
             identifier: "user:acme".into(),
             until: NOW,
+            last: NOW,
         });
         let history = snapshot.into_history("203.0.113.7", &policies, &names(Users::Hashed), NOW);
-        let json = serde_json::to_string(&ClientSnapshot::from_history(&history)).unwrap();
-        assert!(json.contains("hmac:") && !json.contains("acme") && !json.contains("bob"), "{json}");
+        let hashed = format!("{:?}", ClientSnapshot::from_history(&history, &policies));
+        assert!(hashed.contains("hmac:") && !hashed.contains("acme") && !hashed.contains("bob"), "{hashed}");
+    }
+
+    #[test]
+    fn what_a_policy_of_another_instance_keeps_is_kept_no_longer_here() {
+        let (policies, elsewhere) = (policies(), RecordPolicies::new(&[], 60_000_000));
+        let snapshot = snapshot(&policies);
+        let mut history = read(snapshot, &elsewhere);
+        assert_eq!(history.records_mut(&"per-ip".into()).map(|buffer| buffer.iter().count()), Some(2));
+        history.expire(&elsewhere, NOW - 2 + 5_000_000);
+        assert_eq!(history.records_mut(&"per-ip".into()).map(|buffer| buffer.iter().count()), Some(1));
     }
 
     #[test]
     fn invalid_parts_of_a_snapshot_are_left_out() {
         let policies = policies();
-        let mut snapshot = ClientSnapshot::from_history(&history(&policies));
+        let mut snapshot = snapshot(&policies);
         snapshot.last = i64::MAX;
         snapshot.denied = u64::MAX;
         snapshot.users = u64::MAX;
-        snapshot.policies = (0..5_000).map(|policy| policy.to_string()).collect();
+        let bounds = |name: String| PolicySnapshot { name: name.into(), keep: usize::MAX, retain: i64::MAX };
+        snapshot.policies.extend((0..5_000).map(|policy| bounds(policy.to_string())));
+        snapshot.policies.push(bounds("x".repeat(MAX_TEXT_BYTES + 1)));
         snapshot.limits = vec![snapshot.limits[0].clone(); 5_000];
-        let good = snapshot.records[0].clone();
-        snapshot.records.push(RequestSnapshot { time: i64::MAX, ..good.clone() });
-        snapshot.records.push(RequestSnapshot { time: i64::MIN, ..good.clone() });
-        snapshot.records.push(RequestSnapshot { method: "GET /".into(), ..good.clone() });
-        snapshot.records.push(RequestSnapshot { path: "/".repeat(MAX_TEXT_BYTES + 1), ..good.clone() });
-        snapshot.records.push(RequestSnapshot { user: Some("u".repeat(MAX_TEXT_BYTES + 1)), ..good.clone() });
-        snapshot
-            .records
-            .extend((0..5_000).map(|n| RequestSnapshot { policy: n.to_string(), ..good.clone() }));
+        let good = snapshot.records[0].entry.clone();
+        let with = |change: &dyn Fn(&mut Entry)| {
+            let mut entry = Entry::clone(&good);
+            change(&mut entry);
+            RequestSnapshot { policy: 0, entry: Arc::new(entry) }
+        };
+        snapshot.records.push(with(&|entry| entry.time = i64::MAX));
+        snapshot.records.push(with(&|entry| entry.time = i64::MIN));
+        snapshot.records.push(with(&|entry| entry.path = "/".repeat(MAX_TEXT_BYTES + 1).into()));
+        snapshot.records.push(with(&|entry| entry.user = Some("u".repeat(MAX_TEXT_BYTES + 1).into())));
+        snapshot.records.extend(
+            (0..6_000).map(|policy| RequestSnapshot { policy, entry: Arc::new(Entry::clone(&good)) }),
+        );
         let history = read(snapshot, &policies);
         assert_eq!(history.last, NOW + MAX_CLOCK_SKEW);
         assert_eq!(
@@ -232,16 +249,16 @@ mod tests {
             (u32::MAX.into(), 256, 1)
         );
         let records = history.policies.iter().map(|(_, buffer)| buffer.iter().count());
-        assert_eq!(records.sum::<usize>(), 256, "one of each policy");
+        assert!(records.sum::<usize>() < 256 + MAX_KEEP);
         assert!(history.bytes() < 1 << 20);
     }
 
     #[test]
     fn the_oldest_records_go_where_it_is_too_long() {
-        let mut snapshot = ClientSnapshot::from_history(&history(&policies()));
+        let mut snapshot = snapshot(&policies());
         assert!(snapshot.shorten());
         assert_eq!(
-            snapshot.records.iter().map(|record| record.user.as_deref()).collect::<Vec<_>>(),
+            snapshot.records.iter().map(|record| record.entry.user.as_deref()).collect::<Vec<_>>(),
             [Some("bob")]
         );
         assert!(snapshot.shorten() && snapshot.records.is_empty());

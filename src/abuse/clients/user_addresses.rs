@@ -13,7 +13,7 @@ use super::super::{
 };
 use crate::memory::heap;
 
-/// Pairs of a user and an address at most; those of the user whose last denial is longest ago are dropped first.
+/// Pairs of a user and an address at most; the one that would expire first is dropped first.
 pub const USER_ADDRESSES: usize = 200_000;
 /// Addresses of one user; the one with the oldest denial is evicted first.
 pub const ADDRESSES_PER_USER: usize = 2_048;
@@ -36,13 +36,16 @@ pub struct PendingUpdate {
     /// The user's name as stored.
     pub user: Arc<str>,
     pub user_address: UserAddress,
+    /// When it may not be kept any longer.
+    pub ends: i64,
 }
 
 /// The denials of this instance by user, then by address.
 #[derive(Debug)]
 pub(super) struct UserAddressIndex {
     by_user: HashMap<Arc<str>, UserEntry, foldhash::fast::RandomState>,
-    by_last: BTreeSet<(i64, Arc<str>)>,
+    /// By the time at which they expire.
+    by_end: BTreeSet<(i64, Arc<str>, IpNet)>,
     by_address: BTreeSet<(IpNet, Arc<str>)>,
     /// Which of them are to be written to the archive. What is written is read from here when it is sent.
     outbox: Outbox<(Arc<str>, IpNet)>,
@@ -56,7 +59,6 @@ pub(super) struct UserAddressIndex {
 
 #[derive(Debug)]
 struct UserEntry {
-    last: i64,
     /// Of the name, which the indexes share.
     name_bytes: usize,
     /// In order of the addresses. Most users have one, for which a tree would take a node of eleven.
@@ -67,6 +69,7 @@ struct UserEntry {
 struct AddressStats {
     denied: u64,
     last: i64,
+    ends: i64,
     /// Its number in the outbox, where it waits at most once.
     queued: Option<u64>,
 }
@@ -83,7 +86,8 @@ impl UserEntry {
             if self.addresses.is_empty() {
                 self.addresses.reserve_exact(1);
             }
-            self.addresses.insert(index, (address, AddressStats { denied: 0, last, queued: None }));
+            let new = AddressStats { denied: 0, last, ends: i64::MIN, queued: None };
+            self.addresses.insert(index, (address, new));
             index
         });
         &mut self.addresses[index].1
@@ -101,11 +105,11 @@ impl UserEntry {
 
     /// Bytes on the heap, with those in the indexes and the outbox.
     fn bytes(&self) -> usize {
-        const USER: usize = heap::tree_entry(size_of::<(i64, Arc<str>)>());
-        const ADDRESS: usize = heap::tree_entry(size_of::<(IpNet, Arc<str>)>())
+        const ADDRESS: usize = heap::tree_entry(size_of::<(i64, Arc<str>, IpNet)>())
+            + heap::tree_entry(size_of::<(IpNet, Arc<str>)>())
             + heap::tree_entry(size_of::<(u64, (Arc<str>, IpNet))>());
         let addresses = heap::array::<(IpNet, AddressStats)>(self.addresses.capacity());
-        USER + self.name_bytes + addresses + self.addresses.len() * ADDRESS
+        self.name_bytes + addresses + self.addresses.len() * ADDRESS
     }
 }
 
@@ -113,7 +117,7 @@ impl UserAddressIndex {
     pub(super) fn new() -> Self {
         Self {
             by_user: HashMap::default(),
-            by_last: BTreeSet::new(),
+            by_end: BTreeSet::new(),
             by_address: BTreeSet::new(),
             // Each pair waits at most once and leaves with its entry: the bound, one above that of the entries, drops none.
             outbox: Outbox::new(USER_ADDRESSES + 1),
@@ -123,21 +127,22 @@ impl UserAddressIndex {
         }
     }
 
-    pub(super) fn add(&mut self, address: IpNet, who: &DeniedUser) {
+    /// A user was denied at an address, which is remembered until `ends`.
+    pub(super) fn add(&mut self, address: IpNet, who: &DeniedUser, ends: i64) {
         let user = match self.by_user.get_key_value(who.named.written.as_str()) {
             Some((user, _)) => Arc::clone(user),
-            None => self.insert_user(&who.named.written, who.last),
+            None => self.insert_user(&who.named.written),
         };
         let Some(known) = self.by_user.get_mut(&user) else { return };
-        if known.last < who.last {
-            self.by_last.remove(&(known.last, Arc::clone(&user)));
-            known.last = who.last;
-            self.by_last.insert((who.last, Arc::clone(&user)));
-        }
         self.bytes -= known.bytes();
         let seen = known.entry(address, who.last);
         seen.denied = seen.denied.saturating_add(who.denied);
         seen.last = seen.last.max(who.last);
+        if seen.ends < ends {
+            self.by_end.remove(&(seen.ends, Arc::clone(&user), address));
+            seen.ends = ends;
+            self.by_end.insert((ends, Arc::clone(&user), address));
+        }
         if seen.queued.is_none() && self.is_shared {
             seen.queued = Some(self.outbox.push((Arc::clone(&user), address)).0);
         }
@@ -148,8 +153,8 @@ impl UserAddressIndex {
             self.drop_oldest_addresses(&user);
         }
         while self.by_address.len() > USER_ADDRESSES || self.bytes() > self.max_bytes {
-            let Some((_, oldest)) = self.by_last.first().cloned() else { return };
-            self.remove(&oldest);
+            let Some((_, user, address)) = self.by_end.first().cloned() else { return };
+            self.remove(&user, address);
         }
     }
 
@@ -158,25 +163,25 @@ impl UserAddressIndex {
         self.bytes + heap::hash_table(self.by_user.capacity(), size_of::<(Arc<str>, UserEntry)>())
     }
 
-    /// From which addresses a user was denied in the last `retain` microseconds.
-    pub(super) fn addresses_of(&self, user: &str, retain: i64, now: i64) -> Vec<UserAddress> {
+    /// From which addresses a user was denied, as far as that is remembered.
+    pub(super) fn addresses_of(&self, user: &str, now: i64) -> Vec<UserAddress> {
         let seen = self.by_user.get(user).into_iter().flat_map(|user| &user.addresses);
-        let lately = seen.filter(|(_, seen)| seen.last.saturating_add(retain) > now);
-        lately.map(|&(address, seen)| UserAddress { address, denied: seen.denied, last: seen.last }).collect()
+        let seen = seen.filter(|(_, seen)| seen.ends > now);
+        seen.map(|&(address, seen)| UserAddress { address, denied: seen.denied, last: seen.last }).collect()
     }
 
     /// Removes an address with all its users.
     pub(super) fn forget(&mut self, address: IpNet) {
         let users = self.by_address.range((address, Arc::from(""))..).take_while(|(of, _)| *of == address);
         let users: Vec<_> = users.map(|(_, user)| Arc::clone(user)).collect();
-        users.iter().for_each(|user| self.remove_one(user, address));
+        users.iter().for_each(|user| self.remove(user, address));
     }
 
-    /// Forgets up to `max` users whose last denial was at `until` or before.
-    pub(super) fn expire(&mut self, until: i64, max: usize) {
+    /// Forgets up to `max` pairs that have expired.
+    pub(super) fn expire(&mut self, now: i64, max: usize) {
         for _ in 0..max {
-            match self.by_last.first().filter(|(last, _)| *last <= until).cloned() {
-                Some((_, user)) => self.remove(&user),
+            match self.by_end.first().filter(|(ends, ..)| *ends <= now).cloned() {
+                Some((_, user, address)) => self.remove(&user, address),
                 None => break,
             }
         }
@@ -191,15 +196,15 @@ impl UserAddressIndex {
         let pending = self.outbox.pending(max).into_iter().filter_map(|Pending { sequence, item }| {
             let (user, address) = item;
             let known = self.by_user.get(&user)?;
-            let AddressStats { denied, last, .. } = known.addresses[known.position(address).ok()?].1;
-            Some(PendingUpdate { sequence, user, user_address: UserAddress { address, denied, last } })
+            let AddressStats { denied, last, ends, .. } = known.addresses[known.position(address).ok()?].1;
+            Some(PendingUpdate { sequence, user, user_address: UserAddress { address, denied, last }, ends })
         });
         pending.collect()
     }
 
     /// These updates were written. What has changed since waits behind the others.
     pub(super) fn ack(&mut self, written: &[PendingUpdate]) {
-        for PendingUpdate { sequence, user, user_address } in written {
+        for PendingUpdate { sequence, user, user_address, .. } in written {
             let Some(key) = self.outbox.remove(*sequence) else { continue };
             let known = self.by_user.get_mut(user);
             let Some(seen) = known.and_then(|known| known.get_mut(user_address.address)) else {
@@ -222,10 +227,9 @@ impl UserAddressIndex {
         }
     }
 
-    fn insert_user(&mut self, written: &str, last: i64) -> Arc<str> {
+    fn insert_user(&mut self, written: &str) -> Arc<str> {
         let user: Arc<str> = written.into();
-        self.by_last.insert((last, Arc::clone(&user)));
-        let entry = UserEntry { last, name_bytes: heap::block(16 + user.len()), addresses: Vec::new() };
+        let entry = UserEntry { name_bytes: heap::block(16 + user.len()), addresses: Vec::new() };
         self.bytes += entry.bytes();
         self.by_user.insert(Arc::clone(&user), entry);
         user
@@ -238,32 +242,24 @@ impl UserAddressIndex {
             known.addresses.iter().map(|&(address, seen)| (seen.last, address)).collect();
         oldest.sort_unstable();
         for (_, address) in oldest.into_iter().take(ADDRESSES_PER_USER / 8) {
-            self.remove_one(user, address);
+            self.remove(user, address);
         }
     }
 
-    fn remove_one(&mut self, user: &Arc<str>, address: IpNet) {
+    fn remove(&mut self, user: &Arc<str>, address: IpNet) {
         let Some(known) = self.by_user.get_mut(user) else { return };
         self.bytes -= known.bytes();
-        if let Some(sequence) = known.remove(address).and_then(|seen| seen.queued) {
-            self.outbox.remove(sequence);
-        }
-        self.bytes += known.bytes();
-        let is_gone = known.addresses.is_empty();
-        self.by_address.remove(&(address, Arc::clone(user)));
-        if is_gone {
-            self.remove(user);
-        }
-    }
-
-    fn remove(&mut self, user: &Arc<str>) {
-        let Some(known) = self.by_user.remove(user) else { return };
-        self.bytes -= known.bytes();
-        self.by_last.remove(&(known.last, Arc::clone(user)));
-        for (address, seen) in known.addresses {
-            self.by_address.remove(&(address, Arc::clone(user)));
+        if let Some(seen) = known.remove(address) {
+            self.by_end.remove(&(seen.ends, Arc::clone(user), address));
             seen.queued.and_then(|sequence| self.outbox.remove(sequence));
         }
+        match known.addresses.is_empty() {
+            true => {
+                self.by_user.remove(user);
+            }
+            false => self.bytes += known.bytes(),
+        }
+        self.by_address.remove(&(address, Arc::clone(user)));
     }
 
     #[cfg(test)]
@@ -271,7 +267,7 @@ impl UserAddressIndex {
         let seen = || self.by_user.values().flat_map(|user| user.addresses.iter().map(|(_, seen)| seen));
         self.bytes == self.by_user.values().map(UserEntry::bytes).sum::<usize>()
             && self.by_address.len() == seen().count()
-            && self.by_last.len() == self.by_user.len()
+            && self.by_end.len() == seen().count()
             && self.outbox.len() == seen().filter(|seen| seen.queued.is_some()).count()
     }
 }
@@ -291,35 +287,39 @@ mod tests {
         UserAddressIndex::new()
     }
 
+    /// How long a pair is remembered.
+    const KEPT: i64 = 60;
+
+    fn add(user_addresses: &mut UserAddressIndex, address: IpNet, who: &DeniedUser) {
+        user_addresses.add(address, who, who.last + KEPT);
+    }
+
     #[test]
     fn a_user_is_listed_at_each_address() {
         let mut user_addresses = user_addresses();
         for time in 0..3 {
-            (0..300).for_each(|n| user_addresses.add(client(n), &who("acme", time)));
+            (0..300).for_each(|n| add(&mut user_addresses, client(n), &who("acme", time)));
         }
-        user_addresses.add(client(1), &who("bob", 9));
-        let seen = user_addresses.addresses_of("acme", 60, 10);
+        add(&mut user_addresses, client(1), &who("bob", 9));
+        let seen = user_addresses.addresses_of("acme", 10);
         assert_eq!(seen.len(), 300);
         assert!(seen.iter().all(|seen| (seen.denied, seen.last) == (3, 2)));
-        assert_eq!(user_addresses.addresses_of("acme", 60, 62), [], "too long ago");
+        assert_eq!(user_addresses.addresses_of("acme", 62), [], "too long ago");
         user_addresses.forget(client(1));
         assert_eq!(
-            (
-                user_addresses.addresses_of("acme", 60, 10).len(),
-                user_addresses.addresses_of("bob", 60, 10).len()
-            ),
+            (user_addresses.addresses_of("acme", 10).len(), user_addresses.addresses_of("bob", 10).len()),
             (299, 0)
         );
-        user_addresses.expire(2, 10);
-        assert_eq!(user_addresses.addresses_of("acme", 60, 10), []);
+        user_addresses.expire(2 + KEPT, 1_000);
+        assert_eq!(user_addresses.addresses_of("acme", 10), []);
         assert!(user_addresses.add_up() && user_addresses.by_user.is_empty());
     }
 
     #[test]
     fn addresses_of_a_user_are_bounded() {
         let mut user_addresses = user_addresses();
-        (0..5_000).for_each(|n| user_addresses.add(client(n), &who("acme", n as i64)));
-        let seen = user_addresses.addresses_of("acme", i64::MAX, 0);
+        (0..5_000).for_each(|n| add(&mut user_addresses, client(n), &who("acme", n as i64)));
+        let seen = user_addresses.addresses_of("acme", 0);
         assert!((1_000..=ADDRESSES_PER_USER).contains(&seen.len()), "{}", seen.len());
         assert!(seen.iter().any(|seen| seen.address == client(4_999)));
         assert!(!seen.iter().any(|seen| seen.address == client(0)));
@@ -329,20 +329,21 @@ mod tests {
     #[test]
     fn users_are_bounded() {
         let mut user_addresses = user_addresses();
-        (0..USER_ADDRESSES + 10).for_each(|n| user_addresses.add(client(1), &who(&n.to_string(), n as i64)));
+        (0..USER_ADDRESSES + 10)
+            .for_each(|n| add(&mut user_addresses, client(1), &who(&n.to_string(), n as i64)));
         assert_eq!(user_addresses.by_user.len(), USER_ADDRESSES);
-        assert_eq!(user_addresses.addresses_of("9", i64::MAX, 0), []);
-        assert_eq!(user_addresses.addresses_of("10", i64::MAX, 0).len(), 1);
+        assert_eq!(user_addresses.addresses_of("9", 0), []);
+        assert_eq!(user_addresses.addresses_of("10", 0).len(), 1);
         assert!(user_addresses.add_up());
     }
 
     #[test]
     fn an_update_is_pending_until_it_is_acknowledged() {
         let mut user_addresses = user_addresses();
-        (0..5).for_each(|n| user_addresses.add(client(n), &who("acme", 1)));
+        (0..5).for_each(|n| add(&mut user_addresses, client(n), &who("acme", 1)));
         let sent = user_addresses.pending(3);
         assert_eq!((sent.len(), user_addresses.pending(3)), (3, sent.clone()));
-        user_addresses.add(client(0), &who("acme", 2));
+        add(&mut user_addresses, client(0), &who("acme", 2));
         user_addresses.ack(&sent);
         let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
         assert_eq!(
@@ -356,7 +357,7 @@ mod tests {
         let sent = user_addresses.pending(9);
         assert_eq!(sent.len(), 5);
         user_addresses.forget(client(2));
-        user_addresses.add(client(2), &who("acme", 3));
+        add(&mut user_addresses, client(2), &who("acme", 3));
         user_addresses.ack(&sent);
         let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();
         assert_eq!(rest, [UserAddress { address: client(2), denied: 1, last: 3 }], "it is new since");

@@ -63,9 +63,9 @@ where
         .await
     }
 
-    async fn read(&self, addresses: &[IpNet], now: i64) -> Result<Vec<PeerView>, Unavailable> {
+    async fn read(&self, addresses: &[IpNet]) -> Result<Vec<PeerView>, Unavailable> {
         self.run(self.scope.changed_key(), async |connection| {
-            read::read_clients(connection, &self.scope, addresses, now).await
+            read::read_clients(connection, &self.scope, addresses).await
         })
         .await
     }
@@ -77,9 +77,9 @@ where
         .await
     }
 
-    async fn forget(&self, address: IpNet, now: i64) -> Result<(), Unavailable> {
+    async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
         self.run(self.scope.changed_key(), async |connection| {
-            write::forget(connection, &self.scope, address, now).await
+            write::forget(connection, &self.scope, address).await
         })
         .await
     }

@@ -1,12 +1,19 @@
 //! The records of limited clients of all instances.
 //!
-//! Each instance writes what it knows of a client into a field of its own of that client's hash, so that
-//! no write depends on another and none does harm when it is repeated; a sorted set says which
-//! clients have changed. All keys have one hash tag: they are in one slot, where one script reaches them.
+//! There is one copy of a client, which all instances share: each reads it, merges into it what it knows, and writes it unless
+//! somebody else has done so in between. A write that is repeated does no harm. Clients are one table, and users with their
+//! addresses another; a table is kept within a budget of bytes, and what changed longest ago leaves first. All keys have one
+//! hash tag: they are in one slot, where one script reaches them.
+//!
+//! Nothing outlives its retention. What is kept for `record.for` is in a value of its own, which expires with the oldest
+//! record in it. Before that an instance, whichever asks first, writes it again without that record.
 
 mod archive;
+mod budget;
+mod codec;
 mod read;
 mod scope;
+mod table;
 mod users;
 mod write;
 

@@ -1,16 +1,19 @@
-//! Reads what other instances know of limited clients. What is found there may be of another version,
-//! or of no instance: it is passed over.
+//! Reads what other instances know of limited clients.
 
-use bb8_redis::redis::{self, FromRedisValue, RedisResult, Value, aio::ConnectionLike};
+use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
 
-use super::scope::{FORGOTTEN_FIELD, MAX_INSTANCES, MAX_SNAPSHOT, Scope};
+use super::{
+    codec::{self, Stored},
+    scope::Scope,
+};
 use crate::{
-    abuse::{self, ChangesPage, ClientSnapshot, PeerView},
+    abuse::{self, ChangesPage, PeerView, SharedClient},
     peers::time::unix_micros,
 };
 
-/// Microseconds that a time may be ahead of the server's: more means another server's clock, as in `lua/record.lua`.
+/// Microseconds that a time may be ahead of the server's: more means another server's clock, as in
+/// `lua/record_prelude.lua`.
 pub(super) const MAX_AHEAD: i64 = 1_000_000;
 /// Clients a page.
 const PAGE_SIZE: usize = 1_024;
@@ -43,64 +46,37 @@ pub(super) async fn read_clients(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     addresses: &[IpNet],
-    now: i64,
 ) -> RedisResult<Vec<PeerView>> {
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
     let mut pipeline = redis::pipe();
-    pipeline.ignore_errors().cmd("TIME");
+    pipeline.cmd("TIME").cmd("MGET");
     for &address in addresses {
-        pipeline.cmd("HGETALL").arg(scope.client_key(address));
-        // Of several keys it counts the union.
-        pipeline.cmd("PFCOUNT").arg(scope.users_keys(address, now));
+        pipeline.arg(&scope.client_keys(address));
     }
-    let replies: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
-    let mut replies = replies.into_iter();
-    let now = match replies.next() {
-        // From here on by the server's.
-        Some(time) => unix_micros(FromRedisValue::from_redis_value(time?)?),
-        None => return Ok(Vec::new()),
+    let (time, values): ((i64, i64), Vec<Option<Vec<u8>>>) = pipeline.query_async(connection).await?;
+    let now = unix_micros(time);
+    let view = |pair: &[Option<Vec<u8>>]| {
+        let value = |at: usize| pair.get(at).and_then(Option::as_deref);
+        to_view(scope, codec::decode_client(value(0), value(1)), now)
     };
-    let mut found = Vec::with_capacity(addresses.len());
-    while let Some(reply) = replies.next() {
-        let users = replies.next().and_then(Result::ok).and_then(|users| u64::from_redis_value(users).ok());
-        found.push(PeerView { users: users.unwrap_or(0), ..parse_others(scope, fields(reply)?, now) });
-    }
-    Ok(found)
+    Ok(values.chunks(2).map(view).collect())
 }
 
-/// The fields of a hash, or none where the key holds something else.
-pub(super) fn fields(reply: RedisResult<Value>) -> RedisResult<Vec<(Vec<u8>, Vec<u8>)>> {
-    match reply {
-        Ok(value) => Ok(Vec::from_redis_value(value)?),
-        Err(error) if error.code() == Some("WRONGTYPE") => Ok(Vec::new()),
-        Err(error) => Err(error),
+/// `now`: by the server's clock.
+fn to_view(scope: &Scope, stored: Stored<SharedClient>, now: i64) -> PeerView {
+    let users = stored.content.as_ref().map_or(0, |client| client.users.len());
+    let snapshot = stored.content.and_then(|client| client.of_others(scope.instance));
+    PeerView {
+        forgotten: forgotten_ago(stored.forgotten, now),
+        users: snapshot.as_ref().map_or(0, |_| users),
+        snapshot,
     }
 }
 
-fn parse_others(scope: &Scope, fields: Vec<(Vec<u8>, Vec<u8>)>, now: i64) -> PeerView {
-    let mut others = PeerView::default();
-    for (field, value) in fields.into_iter().take(MAX_INSTANCES + 1) {
-        if field == FORGOTTEN_FIELD.as_bytes() {
-            let time = str::from_utf8(&value).ok().and_then(|time| time.parse::<i64>().ok());
-            // One in the future says nothing of what was denied before.
-            let time = time.filter(|time| *time <= now.saturating_add(MAX_AHEAD));
-            others.forgotten = time.map(|time| now.saturating_sub(time).max(0));
-        } else if field != scope.instance.as_bytes() {
-            others.snapshots.extend(parse_snapshot(&field, &value));
-        }
-    }
-    others
-}
-
-fn parse_snapshot(field: &[u8], value: &[u8]) -> Option<ClientSnapshot> {
-    let known =
-        if value.len() > MAX_SNAPSHOT { None } else { serde_json::from_slice::<ClientSnapshot>(value).ok() };
-    let current = known.filter(ClientSnapshot::is_current);
-    if current.is_none() {
-        let instance = String::from_utf8_lossy(field);
-        tracing::debug!(%instance, bytes = value.len(), "can't read a record of another instance");
-    }
-    current
+/// How long ago a client was forgotten. A time in the future says nothing of what was denied before.
+fn forgotten_ago(forgotten: i64, now: i64) -> Option<i64> {
+    (forgotten > 0 && forgotten <= now.saturating_add(MAX_AHEAD))
+        .then(|| now.saturating_sub(forgotten).max(0))
 }

@@ -9,33 +9,38 @@ use std::{
 };
 
 use ipnet::IpNet;
+use sha2::{Digest, Sha256};
 
-use crate::abuse;
+use super::{
+    budget::Budget,
+    table::{Table, TableKeys},
+};
+use crate::abuse::{self, SHARED_CLIENTS, USER_ADDRESSES};
 
-/// Bytes of what one instance knows of a client. What is longer was written by no instance.
-pub(super) const MAX_SNAPSHOT: usize = 256 << 10;
-/// Instances that are remembered of a client, those that are gone among them.
-pub(super) const MAX_INSTANCES: usize = 256;
-/// The field of a client's hash that says when it was forgotten.
-pub(super) const FORGOTTEN_FIELD: &str = "forgotten";
+/// The layout of what is stored. Instances of another layout use other keys; what they leave behind expires.
+const LAYOUT: &str = "v2";
 
 /// The records of one set of instances, as one of them sees them.
 #[derive(Debug, Clone)]
 pub struct Scope {
     prefix: String,
-    pub(super) instance: String,
+    /// This instance's number in records: nearly certainly no other instance's, and not 0.
+    pub(super) instance: u32,
     /// Milliseconds; all clones have the same.
     retain: Arc<AtomicU64>,
+    budget: Arc<Budget>,
 }
 
 impl Scope {
     /// `prefix`: that of all keys of this set of instances. `instance`: this one's ID, which no other has,
     /// nor this one after a restart. `retain`: how long a client stays after its last denial.
     pub fn new(prefix: &str, instance: &str, retain: Duration) -> Self {
+        let hash = Sha256::digest(instance);
         Self {
             prefix: prefix.to_owned(),
-            instance: instance.to_owned(),
+            instance: u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]).max(1),
             retain: Arc::new(AtomicU64::new(to_millis(retain))),
+            budget: Arc::new(Budget::new()),
         }
     }
 
@@ -48,38 +53,61 @@ impl Scope {
         &self.prefix
     }
 
-    fn retain(&self) -> Duration {
-        Duration::from_millis(self.retain_millis())
+    /// How much memory of Redis the records may take.
+    pub(in crate::peers) fn budget(&self) -> &Budget {
+        &self.budget
     }
 
-    /// The key of the index.
+    /// The key of the index of clients.
     pub(in crate::peers) fn changed_key(&self) -> String {
-        format!("{}:{{abuse}}:changed", self.prefix)
+        self.key("clients")
     }
 
-    /// The key of a client.
-    pub(super) fn client_key(&self, address: IpNet) -> String {
-        format!("{}:{{abuse}}:{}", self.prefix, abuse::shown(address))
+    /// The table of clients.
+    pub(super) fn clients(&self) -> Table {
+        let keys = TableKeys {
+            index: self.changed_key(),
+            dues: self.key("clients:dues"),
+            total: self.key("clients:bytes"),
+        };
+        Table {
+            keys,
+            width: 2,
+            retain: self.retain_millis(),
+            budget: self.budget.now().clients,
+            most: SHARED_CLIENTS,
+        }
     }
 
-    /// The key of the users who were seen behind a client in a slice of time.
-    pub(super) fn users_key(&self, address: IpNet, slice: u32) -> String {
-        format!("{}:{{abuse}}:users:{}:{slice}", self.prefix, abuse::shown(address))
+    /// The keys of a client: its counts, and its evidence.
+    pub(super) fn client_keys(&self, address: IpNet) -> [String; 2] {
+        let address = abuse::shown(address);
+        [self.key(&format!("client:{address}")), self.key(&format!("records:{address}"))]
     }
 
-    /// [`Scope::users_key`] for all slices that count now.
-    pub(super) fn users_keys(&self, address: IpNet, now: i64) -> Vec<String> {
-        abuse::slices(self.retain(), now).map(|slice| self.users_key(address, slice)).collect()
+    /// The table of users.
+    pub(super) fn users(&self) -> Table {
+        let keys = TableKeys {
+            index: self.key("users"),
+            dues: self.key("users:dues"),
+            total: self.key("users:bytes"),
+        };
+        Table {
+            keys,
+            width: 1,
+            retain: self.retain_millis(),
+            budget: self.budget.now().users,
+            most: USER_ADDRESSES,
+        }
     }
 
-    /// The key of the index of users at addresses.
-    pub(super) fn user_index_key(&self) -> String {
-        format!("{}:{{abuse}}:seen", self.prefix)
+    /// The key of a user, by what stands for the name in the table.
+    pub(super) fn user_key(&self, hash: &str) -> String {
+        self.key(&format!("user:{hash}"))
     }
 
-    /// The key of a user, by the name under which users are kept.
-    pub(super) fn user_key(&self, name: &str) -> String {
-        format!("{}:{{abuse}}:user:{name}", self.prefix)
+    fn key(&self, name: &str) -> String {
+        format!("{}:{{abuse}}:{LAYOUT}:{name}", self.prefix)
     }
 
     /// Milliseconds.
@@ -88,7 +116,18 @@ impl Scope {
     }
 }
 
+/// What stands for a user, by the name under which users are kept: the name itself is not stored, since an index outlives
+/// its entries.
+pub(super) fn user_hash(name: &str) -> String {
+    Sha256::digest(name)[..8].iter().fold(String::with_capacity(16), |mut text, byte| {
+        use std::fmt::Write;
+        // Writing to a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// Rounded up; an expiry of 0 would be a removal.
-pub(super) fn to_millis(duration: Duration) -> u64 {
+fn to_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX).max(1)
 }

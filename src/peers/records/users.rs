@@ -1,79 +1,218 @@
 //! The addresses from which users were denied, as all instances saw them.
 
-use std::sync::LazyLock;
+use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
-use bb8_redis::redis::{self, FromRedisValue, RedisResult, Script, Value, aio::ConnectionLike};
+use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    read::{MAX_AHEAD, fields},
-    scope::{FORGOTTEN_FIELD, Scope},
+    codec::{self, Stored},
+    read::MAX_AHEAD,
+    scope::{Scope, user_hash},
+    table::{BATCH, Entry, Outcome},
+    write::{SLACK, millis_until},
 };
 use crate::{
-    abuse::{
-        self, ADDRESSES_PER_USER, ClientRegistry, PendingUpdate, USER_ADDRESSES, UserAddress, UserAddresses,
-    },
-    peers::time::unix_micros,
+    abuse::{ADDRESSES_PER_USER, ClientRegistry, DeniedCounts, PendingUpdate, UserAddress, UserAddresses},
+    peers::time::{RunningTime, unix_micros},
 };
 
-/// Entries written by one call of the script: Redis does nothing else meanwhile.
-const BATCH: usize = 100;
-/// Entries written in a round, of which there are four a second.
+/// Pairs of a user and an address written in a round, of which there are four a second.
 const MAX_PER_ROUND: usize = 500;
+/// How often a round asks what has expired.
+const SWEEPS_PER_ROUND: usize = 8;
 
-static USERS: LazyLock<Script> = LazyLock::new(|| {
-    Script::new(concat!(
-        include_str!("../../../lua/key_prelude.lua"),
-        include_str!("../../../lua/user_addresses.lua")
-    ))
-});
+/// A user, at each address.
+type StoredUser = Vec<StoredAddress>;
 
-/// Writes what is new, a bounded part of it. What fails is written in a later round.
+/// A user at an address. Times are microseconds by Redis' clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredAddress {
+    /// Its bytes, and the length of the prefix.
+    address: (Vec<u8>, u8),
+    denied: DeniedCounts,
+    last: i64,
+    /// When it may be kept no longer.
+    ends: i64,
+}
+
+/// The clocks of Redis and of this instance, in microseconds.
+#[derive(Clone, Copy)]
+struct Clocks {
+    redis: i64,
+    own: i64,
+}
+
+impl Clocks {
+    /// A time of this instance, by Redis' clock.
+    fn to_redis(self, time: i64) -> i64 {
+        time.saturating_add(self.redis.saturating_sub(self.own))
+    }
+
+    /// A time of Redis, by the clock of this instance: never in the future.
+    fn to_own(self, time: i64) -> i64 {
+        time.saturating_add(self.own.saturating_sub(self.redis)).min(self.own)
+    }
+}
+
+impl StoredAddress {
+    fn address(&self) -> Option<IpNet> {
+        let (bytes, prefix) = &self.address;
+        let address = match bytes.len() {
+            4 => IpAddr::from(<[u8; 4]>::try_from(bytes.as_slice()).ok()?),
+            _ => IpAddr::from(<[u8; 16]>::try_from(bytes.as_slice()).ok()?),
+        };
+        IpNet::new(address, *prefix).ok()
+    }
+}
+
+fn encoded(address: IpNet) -> (Vec<u8>, u8) {
+    let bytes = match address.addr() {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    (bytes, address.prefix_len())
+}
+
+/// Merges what is new into what is stored, a bounded part of it. What fails is written in a later round.
 pub(super) async fn publish_round(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     registry: &ClientRegistry,
-    now: i64,
+    time: RunningTime,
 ) -> RedisResult<()> {
-    for chunk in registry.pending_user_addresses(MAX_PER_ROUND).chunks(BATCH) {
-        publish(connection, scope, chunk, now).await?;
-        registry.ack_user_addresses(chunk);
+    let pending = registry.pending_user_addresses(MAX_PER_ROUND);
+    let mut by_user = BTreeMap::<_, Vec<PendingUpdate>>::new();
+    for update in pending {
+        by_user.entry(user_hash(&update.user)).or_default().push(update);
+    }
+    let users: Vec<_> = by_user.into_iter().collect();
+    for chunk in users.chunks(BATCH) {
+        let names: Vec<_> = chunk.iter().map(|(name, _)| name.clone()).collect();
+        let (clocks, stored) = read_stored(connection, scope, &names, time).await?;
+        let merge = |((name, updates), stored): (&(String, Vec<PendingUpdate>), Stored<StoredUser>)| {
+            let mut user = stored.content.unwrap_or_default();
+            updates.iter().for_each(|update| add(&mut user, update, scope.instance, clocks));
+            // Not that of a denial: a user is not forgotten as such, but at each address.
+            entry(scope, name, stored.stamp, user, Some(clocks.own), clocks)
+        };
+        let entries: Vec<_> = chunk.iter().zip(stored).map(merge).collect();
+        let outcomes = write(connection, scope, &entries, time).await?;
+        for ((_, updates), outcome) in chunk.iter().zip(outcomes) {
+            if outcome != Outcome::Conflict {
+                registry.ack_user_addresses(updates);
+            }
+        }
     }
     Ok(())
 }
 
-async fn publish(
+/// Removes what has expired, of all users.
+pub(super) async fn sweep(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
-    chunk: &[PendingUpdate],
-    now: i64,
+    time: RunningTime,
 ) -> RedisResult<()> {
-    let mut call = USERS.key(scope.user_index_key());
-    call.arg(&scope.instance).arg(scope.retain_millis()).arg(USER_ADDRESSES).arg(ADDRESSES_PER_USER).arg(now);
-    for PendingUpdate { user, user_address, .. } in chunk {
-        call.key(scope.user_key(user));
-        let address = abuse::shown(user_address.address);
-        call.arg(address.as_str()).arg(&**user).arg(user_address.denied).arg(user_address.last);
+    for _ in 0..SWEEPS_PER_ROUND {
+        let due = scope.users().sweep(connection).await?;
+        scope.budget().set_stored(None, Some(due.bytes));
+        remove(connection, scope, &due.excess).await?;
+        let names: Vec<_> = due.found.into_iter().filter_map(|name| String::from_utf8(name).ok()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let (clocks, stored) = read_stored(connection, scope, &names, time).await?;
+        let entries: Vec<_> = names
+            .iter()
+            .zip(stored)
+            .map(|(name, Stored { stamp, content, .. })| {
+                entry(scope, name, stamp, content.unwrap_or_default(), None, clocks)
+            })
+            .collect();
+        write(connection, scope, &entries, time).await?;
     }
-    let excess: Vec<Vec<u8>> = call.invoke_async(connection).await?;
-    remove_oldest(connection, scope, &excess).await
+    Ok(())
 }
 
-/// Removes what changed longest ago: as many instances as there may be, Redis holds as much as one of them.
-async fn remove_oldest(
+/// Adds what this instance saw of a user at an address.
+fn add(user: &mut StoredUser, update: &PendingUpdate, instance: u32, clocks: Clocks) {
+    let UserAddress { address, denied, last } = update.user_address;
+    let (address, last, ends) = (encoded(address), clocks.to_redis(last), clocks.to_redis(update.ends));
+    let index = user.iter().position(|known| known.address == address).unwrap_or_else(|| {
+        user.push(StoredAddress { address, denied: DeniedCounts::default(), last, ends });
+        user.len() - 1
+    });
+    let known = &mut user[index];
+    known.denied.report(instance, denied);
+    (known.last, known.ends) = (known.last.max(last), known.ends.max(ends));
+}
+
+/// A user as it is to be written, without what has expired. `last`: as [`Entry::last`].
+fn entry(
+    scope: &Scope,
+    name: &str,
+    expected: Vec<u8>,
+    mut user: StoredUser,
+    last: Option<i64>,
+    clocks: Clocks,
+) -> Entry {
+    // What no instance writes would stay for ever.
+    let latest =
+        clocks.redis.saturating_add(i64::try_from(scope.retain_millis() * 1_000).unwrap_or(i64::MAX));
+    user.retain(|known| known.ends > clocks.redis && known.ends <= latest.saturating_add(MAX_AHEAD));
+    if user.len() > ADDRESSES_PER_USER {
+        user.sort_unstable_by_key(|known| Reverse(known.last));
+        // An eighth at once, so that not each new address sorts them all.
+        user.truncate(ADDRESSES_PER_USER / 8 * 7);
+    }
+    let first_end = user.iter().map(|known| known.ends).min();
+    let due_in = first_end.map_or(0, |ends| millis_until(ends, clocks.redis));
+    let value = if user.is_empty() { Vec::new() } else { codec::encode(&user, 0) };
+    let kept = (due_in + SLACK).min(scope.retain_millis());
+    let (name, key) = (name.to_owned(), scope.user_key(name));
+    Entry { name, keys: vec![key], expected, last, due_in, values: vec![(value, kept)] }
+}
+
+async fn write(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
-    entries: &[Vec<u8>],
-) -> RedisResult<()> {
-    if entries.is_empty() {
+    entries: &[Entry],
+    time: RunningTime,
+) -> RedisResult<Vec<Outcome>> {
+    let reply = scope.users().write(connection, entries, time).await?;
+    scope.budget().set_stored(None, Some(reply.bytes));
+    remove(connection, scope, &reply.excess).await?;
+    Ok(reply.found)
+}
+
+/// What is stored of users, in the same order.
+async fn read_stored(
+    connection: &mut impl ConnectionLike,
+    scope: &Scope,
+    names: &[String],
+    time: RunningTime,
+) -> RedisResult<(Clocks, Vec<Stored<StoredUser>>)> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("TIME").cmd("MGET");
+    for name in names {
+        pipeline.arg(scope.user_key(name));
+    }
+    let own = time.now();
+    let (time, values): ((i64, i64), Vec<Option<Vec<u8>>>) = pipeline.query_async(connection).await?;
+    let users = values.iter().map(|value| codec::decode(value.as_deref())).collect();
+    Ok((Clocks { redis: unix_micros(time), own }, users))
+}
+
+/// Removes the users that changed longest ago.
+async fn remove(connection: &mut impl ConnectionLike, scope: &Scope, names: &[Vec<u8>]) -> RedisResult<()> {
+    if names.is_empty() {
         return Ok(());
     }
-    let mut pipeline = redis::pipe();
-    pipeline.atomic().cmd("ZREM").arg(scope.user_index_key()).arg(entries).ignore();
-    for (address, user) in entries.iter().filter_map(|entry| str::from_utf8(entry).ok()?.split_once(' ')) {
-        pipeline.cmd("HDEL").arg(scope.user_key(user)).arg(address).ignore();
-    }
-    pipeline.exec_async(connection).await
+    let keys = names.iter().filter_map(|name| Some(scope.user_key(str::from_utf8(name).ok()?)));
+    let bytes = scope.users().remove(connection, names, &keys.collect::<Vec<_>>()).await?;
+    scope.budget().set_stored(None, Some(bytes));
+    Ok(())
 }
 
 /// From which addresses a user was denied, but for those that were forgotten since; see
@@ -84,62 +223,81 @@ pub(super) async fn read_addresses(
     name: &str,
     now: i64,
 ) -> RedisResult<UserAddresses> {
-    let mut pipeline = redis::pipe();
-    pipeline.ignore_errors().cmd("TIME").cmd("HGETALL").arg(scope.user_key(name));
-    let mut replies = pipeline.query_async::<Vec<RedisResult<Value>>>(connection).await?.into_iter();
-    let (Some(time), Some(found)) = (replies.next(), replies.next()) else {
-        return Ok(UserAddresses::default());
-    };
-    let redis_now = unix_micros(FromRedisValue::from_redis_value(time?)?);
-    let behind = now.saturating_sub(redis_now);
-    let found = fields(found)?.into_iter().take(2 * ADDRESSES_PER_USER);
-    let found: Vec<(IpNet, Vec<u8>)> = found
-        .filter_map(|(field, value)| Some((abuse::parse(str::from_utf8(&field).ok()?)?, value)))
+    let (clocks, stored) = read_stored(connection, scope, &[user_hash(name)], RunningTime::from(now)).await?;
+    let known = stored.into_iter().filter_map(|stored| stored.content).flatten().take(2 * ADDRESSES_PER_USER);
+    let known: Vec<(IpNet, StoredAddress)> = known
+        .filter(|known| known.ends > clocks.redis)
+        .filter_map(|known| Some((known.address()?, known)))
         .collect();
     let mut addresses = UserAddresses::default();
-    if found.is_empty() {
+    if known.is_empty() {
         return Ok(addresses);
     }
-    let mut pipeline = redis::pipe();
-    pipeline.ignore_errors();
-    for &(address, _) in &found {
-        pipeline.cmd("HGET").arg(scope.client_key(address)).arg(FORGOTTEN_FIELD);
+    let mut clients = redis::cmd("MGET");
+    for &(address, _) in &known {
+        let [counts, _] = scope.client_keys(address);
+        clients.arg(counts);
     }
-    let forgotten: Vec<RedisResult<Value>> = pipeline.query_async(connection).await?;
-    for ((address, value), forgotten) in found.into_iter().zip(forgotten) {
-        let forgotten = forgotten.ok().and_then(|time| i64::from_redis_value(time).ok());
-        let forgotten = forgotten.filter(|since| *since <= redis_now.saturating_add(MAX_AHEAD));
-        let value = String::from_utf8_lossy(&value);
-        for (instance, denied, last) in value.split(';').filter_map(parse_entry) {
-            if forgotten.is_some_and(|since| last <= since) {
-                continue;
-            }
-            let side = match instance == scope.instance {
-                true => &mut addresses.own,
-                false => &mut addresses.others,
-            };
-            // By Redis' clock until here.
-            side.push(UserAddress { address, denied, last: last.saturating_add(behind).min(now) });
+    let clients: Vec<Option<Vec<u8>>> = clients.query_async(connection).await?;
+    for ((address, known), client) in known.into_iter().zip(clients) {
+        let forgotten = codec::decode::<()>(client.as_deref()).forgotten;
+        if known.last <= forgotten && forgotten <= clocks.redis.saturating_add(MAX_AHEAD) {
+            continue;
         }
+        let last = clocks.to_own(known.last);
+        let seen = |denied| UserAddress { address, denied, last };
+        addresses.own.extend(known.denied.of(scope.instance).map(seen));
+        addresses.others.extend(known.denied.of_others(scope.instance).map(seen));
     }
     Ok(addresses)
 }
 
-/// What one instance wrote: `ID DENIED LAST`.
-fn parse_entry(text: &str) -> Option<(&str, u64, i64)> {
-    let mut words = text.splitn(3, ' ');
-    Some((words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::abuse;
+
+    const CLOCKS: Clocks = Clocks { redis: 1_000_000, own: 900_000 };
+
+    fn known(n: usize, last: i64, ends: i64) -> StoredAddress {
+        let octets = u32::try_from(n).unwrap().to_be_bytes().to_vec();
+        StoredAddress { address: (octets, 32), denied: DeniedCounts::default(), last, ends }
+    }
+
+    fn scope() -> Scope {
+        Scope::new("app", "a", Duration::from_secs(60))
+    }
 
     #[test]
-    fn what_no_instance_writes_is_passed_over() {
-        assert_eq!(parse_entry("a1 3 1783080001000000"), Some(("a1", 3, 1_783_080_001_000_000)));
-        for text in ["", "a1", "a1 3", "a1 -3 5", "a1 3 x", "a1 3 5 7"] {
-            assert_eq!(parse_entry(text), None, "{text}");
+    fn addresses_are_read_as_they_are_written() {
+        for text in ["203.0.113.7", "2001:db8::/64", "10.0.0.0/8"] {
+            let address = abuse::parse(text).unwrap();
+            let stored = StoredAddress { address: encoded(address), ..known(1, 1, 1) };
+            assert_eq!(stored.address(), Some(address));
         }
+        let of = |bytes: &[u8], prefix| StoredAddress { address: (bytes.to_vec(), prefix), ..known(1, 1, 1) };
+        assert_eq!([of(&[1, 2, 3], 24), of(&[1, 2, 3, 4], 33)].map(|stored| stored.address()), [None; 2]);
+    }
+
+    #[test]
+    fn an_entry_is_due_when_the_first_of_its_addresses_expires() {
+        let user = vec![known(1, 1, 1_000_000), known(2, 1, 3_000_000), known(3, 1, 2_000_000)];
+        let entry = entry(&scope(), "x", Vec::new(), user.clone(), None, CLOCKS);
+        assert_eq!((entry.due_in, entry.values[0].1), (1_000, 1_000 + SLACK));
+        let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
+        assert_eq!(stored.content.as_deref(), Some(&user[1..]));
+        let gone = super::entry(&scope(), "x", Vec::new(), user[..1].to_vec(), None, CLOCKS);
+        assert!(gone.values[0].0.is_empty());
+    }
+
+    #[test]
+    fn a_user_has_a_bounded_number_of_addresses() {
+        let user: Vec<_> = (0..3_000).map(|n| known(n, n as i64, 2_000_000)).collect();
+        let entry = entry(&scope(), "x", Vec::new(), user, None, CLOCKS);
+        let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
+        let kept = stored.content.unwrap();
+        assert!(kept.len() <= ADDRESSES_PER_USER && kept.iter().all(|known| known.last >= 1_000));
     }
 }

@@ -43,7 +43,7 @@ pub(crate) use connection::{Address, Server};
 pub(crate) use failure::Failure;
 pub(crate) use routed_connection::RoutedConnection;
 pub(crate) use script::load_script;
-pub(crate) use server_check::{ServerCheck, check_server, read_replicas};
+pub(crate) use server_check::{ServerCheck, ServerMemory, check_server, read_memory, read_replicas};
 pub use store::RedisStore;
 pub use topology::Topology;
 pub(crate) use topology::{Node, NodeSeen, ReplicaSeen};

@@ -20,10 +20,45 @@ pub(crate) struct ServerCheck {
     pub(crate) role: String,
     pub(crate) version: String,
     pub(crate) warnings: Vec<String>,
-    /// Keys evicted since the server's start, where it says so.
-    pub(crate) evicted: Option<u64>,
     /// Whether it is a node of a cluster.
     has_other_keys: bool,
+}
+
+/// How full a server is, as far as it says so.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct ServerMemory {
+    /// Keys evicted since the server's start.
+    pub(crate) evicted: Option<u64>,
+    /// Bytes in use that count against the limit.
+    pub(crate) used: Option<u64>,
+    /// `maxmemory` in bytes; `None` without one.
+    pub(crate) limit: Option<u64>,
+}
+
+/// Looks at the server's memory. Cheap enough for every probe.
+///
+/// # Errors
+/// It does not answer. If it refuses to say, nothing is known.
+pub(crate) async fn read_memory(connection: &mut MultiplexedConnection) -> Result<ServerMemory, RedisError> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("INFO").arg("memory").cmd("INFO").arg("stats");
+    match pipeline.query_async::<(String, String)>(connection).await {
+        Ok((memory, stats)) => Ok(parse_memory(&(memory + &stats))),
+        Err(error) if acl_check::is_refusal(&error) => Ok(ServerMemory::default()),
+        Err(error) => Err(error),
+    }
+}
+
+fn parse_memory(info: &str) -> ServerMemory {
+    let number = |name: &str| field(info, name).parse::<u64>().ok();
+    // Output for replicas is not counted.
+    let used = number("used_memory")
+        .map(|used| used.saturating_sub(number("mem_not_counted_for_evict").unwrap_or(0)));
+    ServerMemory {
+        evicted: number("evicted_keys"),
+        used,
+        limit: number("maxmemory").filter(|limit| *limit > 0),
+    }
 }
 
 /// Looks at the server's role, version, memory, and at what we may do there.
@@ -109,12 +144,15 @@ fn refused_info_warning(error: &RedisError) -> String {
     format!("{why}: its role, version and memory settings are unknown")
 }
 
+/// A field of the answer to INFO; empty if it is not there.
+fn field<'a>(info: &'a str, name: &str) -> &'a str {
+    let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim).unwrap_or_default()
+}
+
 /// Parses the answer to INFO.
 fn parse_info(info: &str, is_cluster: bool) -> ServerCheck {
-    let field = |name: &str| {
-        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.map(str::trim).unwrap_or_default().to_owned()
-    };
+    let field = |name: &str| field(info, name).to_owned();
     let (role, version) = (field("role"), field("redis_version"));
     // Valkey has names of its own, and names the version of Redis that it is like.
     let (valkey, mode) = (field("valkey_version"), field("redis_mode") + &field("server_mode"));
@@ -144,8 +182,7 @@ fn parse_info(info: &str, is_cluster: bool) -> ServerCheck {
     warnings.extend(eviction_policy_warning(&field("maxmemory"), &field("maxmemory_policy")));
     warnings.extend(memory_use_warning(&field("used_memory"), &field("maxmemory")));
     let version = if valkey.is_empty() { version } else { format!("Valkey {valkey}") };
-    let evicted = field("evicted_keys").parse().ok();
-    ServerCheck { role, version, warnings, evicted, has_other_keys: mode == "cluster" }
+    ServerCheck { role, version, warnings, has_other_keys: mode == "cluster" }
 }
 
 fn memory_use_warning(used: &str, limit: &str) -> Option<String> {
@@ -169,7 +206,7 @@ fn eviction_policy_warning(limit: &str, policy: &str) -> Option<String> {
         "volatile-ttl" => None,
         "noeviction" => Some(
             "maxmemory-policy is noeviction: once memory is full, no limit can be counted and on_store_error \
-                applies; set volatile-ttl, which evicts what expires first"
+                applies, and no ban is shared; set volatile-ttl, which evicts what expires first"
                 .to_owned(),
         ),
         _ if policy.starts_with("allkeys-") => Some(format!(
@@ -236,6 +273,16 @@ mod tests {
         let unlimited =
             parse_info(&(info("7.0.15", "master", "0", "volatile-ttl") + "used_memory:5\r\n"), false);
         assert_eq!(unlimited.warnings.len(), 1, "{:?}", unlimited.warnings);
+    }
+
+    #[test]
+    fn memory_is_read_as_far_as_it_is_told() {
+        let memory = parse_memory(
+            "# Memory\r\nused_memory:900\r\nmaxmemory:1000\r\nmem_not_counted_for_evict:40\r\n\
+                # Stats\r\nevicted_keys:7\r\n",
+        );
+        assert_eq!(memory, ServerMemory { evicted: Some(7), used: Some(860), limit: Some(1_000) });
+        assert_eq!(parse_memory("maxmemory:0\r\n"), ServerMemory::default());
     }
 
     #[test]

@@ -4,3 +4,4 @@ mod attack;
 mod bans;
 mod blocked;
 mod ladders;
+mod retention;

@@ -36,14 +36,17 @@ on_each_topology!(
     a_failed_publication_is_repeated,
     while_redis_is_down_an_instance_shows_its_own_records,
     many_clients_are_read_in_pages,
+    restarts_leave_one_copy,
 );
 
 // It fills the server by a script of some seconds: Sentinels and the nodes of a cluster would take another.
-on_topologies!([server] redis_holds_a_bounded_number_of_instances_and_clients);
+on_topologies!([server] redis_holds_a_bounded_number_of_clients);
 
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Which clients were limited, and when last.
-const CHANGED: &str = "ratelimit:{abuse}:changed";
+const CHANGED: &str = "ratelimit:{abuse}:v2:clients";
+/// What is known of one.
+const CLIENT: &str = "ratelimit:{abuse}:v2:client:203.0.113.7";
 
 /// Two policies; `per-ip` keeps four records.
 const CONFIG: &str = "
@@ -364,10 +367,8 @@ fn users_of_all_instances_are_counted_once_each(redis: &mut Deployment) {
         let listed = instance.ask("GET", "/v1/blocked?sort=users").json();
         assert_eq!(listed["blocked"][0]["distinct_users"], users);
     }
-    assert!(redis.keys().iter().any(|key| key.contains("{abuse}:users:203.0.113.7:")), "{:?}", redis.keys());
     all_expire(redis);
     assert_eq!(c.ask("DELETE", "/v1/blocked/203.0.113.7").status, 200);
-    assert!(!redis.keys().iter().any(|key| key.contains("{abuse}:users:")), "{:?}", redis.keys());
 }
 
 fn a_user_is_found_at_all_addresses_but_unblocked_ones(redis: &mut Deployment) {
@@ -407,7 +408,10 @@ fn a_user_is_found_at_all_addresses_but_unblocked_ones(redis: &mut Deployment) {
         assert_eq!(c.ask("DELETE", &format!("/v1/blocked/{address}")).status, 200);
     }
     assert_eq!(of(&c, "bob"), seen(&[("203.0.113.7", 1)]));
-    redis.cli(&["SET", "ratelimit:{abuse}:user:ann", "not a hash"]);
+    let users: Vec<_> = redis.keys().into_iter().filter(|key| key.contains(":user:")).collect();
+    assert_eq!(users.len(), 2);
+    assert!(!users.concat().contains("ann"), "{users:?}");
+    users.iter().for_each(|key| assert_eq!(redis.cli(&["SET", key, "nonsense"]), "OK"));
     assert_eq!(of(&c, "ann"), []);
     redis.kill();
     assert_eq!(of(&a, "ann").len(), 2, "what it saw itself");
@@ -429,15 +433,19 @@ fn an_instance_that_missed_an_unblock_does_not_undo_it(redis: &mut Deployment) {
 fn an_unblock_by_a_clock_that_was_set_back_hides_nothing(redis: &mut Deployment) {
     let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
     // A server that was an hour ahead has given way to this one.
-    let client = "ratelimit:{abuse}:203.0.113.7";
-    let hour = || redis.cli(&["time"]).lines().next().unwrap().parse::<u64>().unwrap() + 3_600;
-    redis.cli(&["hset", client, "forgotten", &format!("{}000000", hour())]);
-    redis.cli(&["expire", client, "3600"]);
+    let forget_in_an_hour = || {
+        let set = "local time = redis.call('TIME')[1] * 1000000 + 3600000000
+        local value = redis.call('GET', KEYS[1]) or 'a stamp.'
+        value = value:sub(1, 8) .. struct.pack('>d', time) .. value:sub(17)
+        return redis.call('SET', KEYS[1], value, 'PX', 3600000)";
+        assert_eq!(redis.cli(&["eval", set, "1", CLIENT]), "OK");
+    };
+    forget_in_an_hour();
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
     assert_eq!(a.listed().len(), 1);
     assert_eq!(b.listed().len(), 1);
-    redis.cli(&["hset", client, "forgotten", &format!("{}000000", hour())]);
+    forget_in_an_hour();
     let found = b.ask("GET", "/v1/users/ann").json();
     assert_eq!(found["addresses"][0]["address"], "203.0.113.7");
 }
@@ -482,43 +490,51 @@ fn a_restarted_instance_shows_its_earlier_records(redis: &mut Deployment) {
 }
 
 fn invalid_records_are_skipped(redis: &mut Deployment) {
-    let [a, b] = ["a", "b"].map(|id| Instance::start(redis, id));
+    let a = Instance::start(redis, "a");
+    let long = "x".repeat(300 << 10);
+    for (n, (kind, value, is_known)) in [
+        ("records", "nonsense", true),
+        ("records", &long, true),
+        ("client", "x", false),
+        ("client", "nonsense that is longer", false),
+        ("client", &long, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let address = format!("203.0.113.{}", 20 + n);
+        a.deny(&address, "ann", 0);
+        a.publish(1);
+        let key = format!("ratelimit:{{abuse}}:v2:{kind}:{address}");
+        assert_eq!(redis.server_of(&key).cli_with(&["-x", "SET", &key], value), "OK");
+        let other = Instance::start(redis, "b");
+        let status = other.ask("GET", &format!("/v1/blocked/{address}")).status;
+        assert_eq!(status, if is_known { 200 } else { 404 }, "{kind}: {}", value.len());
+        // What another instance finds, it mends.
+        a.deny(&address, "ann", 0);
+        a.publish(1);
+        assert_eq!(other.evidence(&address)["denied"], 2);
+        assert_eq!(users(&other.evidence(&address)), ["ann", "ann"]);
+        assert_eq!(other.ask("DELETE", &format!("/v1/blocked/{address}")).status, 200);
+    }
+    let b = Instance::start(redis, "b");
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
-    let key = "ratelimit:{abuse}:203.0.113.7";
-    let good: Value = serde_json::from_str(&redis.cli(&["HGET", key, "a"])).unwrap();
-    let with = |field: &str, value: Value| {
-        let mut changed = good.clone();
-        changed[field] = value;
-        changed.to_string()
-    };
-    for (field, value) in [
-        ("empty", String::new()),
-        ("text", "nonsense".to_owned()),
-        ("number", "7".to_owned()),
-        ("version", with("version", json!(1))),
-        ("negative", with("denied", json!(-1))),
-        ("nested", "[".repeat(10_000)),
-        ("long", with("padding", json!("x".repeat(300 << 10)))),
-        ("forgotten", "soon".to_owned()),
-    ] {
-        redis.server_of(key).cli_with(&["-x", "HSET", key, field], &value);
-    }
-    redis.cli(&["HSET", key, "later", &with("limit_of_a_later_build", json!(1))]);
     redis.cli(&["ZADD", CHANGED, "9e18", "not an address", "inf", "203.0.113.9"]);
-    redis.cli(&["SET", "ratelimit:{abuse}:203.0.113.9", "not a hash"]);
-    b.lists(&[("203.0.113.7", 2)]);
-    assert_eq!(users(&b.evidence("203.0.113.7")), ["ann"], "both report the same request");
+    redis.cli(&["HSET", "ratelimit:{abuse}:v2:client:203.0.113.9", "not", "a string"]);
+    b.lists(&[("203.0.113.7", 1)]);
     assert_eq!(b.ask("GET", "/v1/blocked/203.0.113.9").status, 404);
 
     // Nor does it stay for ever.
     a.deny("203.0.113.9", "ann", 0);
     a.publish(1);
     eventually("it is listed", || b.listed().len() == 2);
-    redis.cli(&["SET", CHANGED, "not a sorted set"]);
-    a.deny("203.0.113.10", "ann", 0);
-    a.publish(1);
-    eventually("it is listed", || b.listed().len() == 3);
+    for key in [CHANGED, "ratelimit:{abuse}:v2:clients:dues", "ratelimit:{abuse}:v2:clients:bytes"] {
+        redis.cli(&["SET", key, "not a sorted set"]);
+        a.deny("203.0.113.10", "ann", 0);
+        a.publish(1);
+        eventually("it is listed", || b.listed().len() == 3);
+    }
     all_expire(redis);
 }
 
@@ -574,28 +590,41 @@ fn many_clients_are_read_in_pages(redis: &mut Deployment) {
     eventually("all are listed", || b.listed().len() == 700);
 }
 
-fn redis_holds_a_bounded_number_of_instances_and_clients(redis: &mut Deployment) {
+fn redis_holds_a_bounded_number_of_clients(redis: &mut Deployment) {
     let a = Instance::start(redis, "a");
     let fill = "for n = 1, 100005 do
         local address = string.format('10.0.%d.%d', n / 256, n % 256)
         redis.call('ZADD', KEYS[1], ARGV[1] + n, address)
-        redis.call('HSET', 'ratelimit:{abuse}:' .. address, 'x', '{}')
-        redis.call('PEXPIRE', 'ratelimit:{abuse}:' .. address, 300000)
-    end
-    for n = 1, 256 do
-        redis.call('HSET', 'ratelimit:{abuse}:203.0.113.7', 'instance-' .. n, '{\"last\":' .. (n + 5) % 256 .. '}')
+        redis.call('ZADD', KEYS[1] .. ':dues', string.format('%.0f', (ARGV[1] / 100000 + 9000) * 262144 + 1), address)
+        redis.call('SET', 'ratelimit:{abuse}:v2:client:' .. address, 'x', 'PX', 300000)
     end";
-    let lately = (a.clock.now() - 60_000_000).to_string();
-    redis.cli(&["EVAL", fill, "1", CHANGED, &lately]);
+    let lately = (a.clock.now() / 1_000_000 * 1_000_000 - 60_000_000).to_string();
+    assert_eq!(redis.cli(&["EVAL", fill, "1", CHANGED, &lately]), "");
     a.deny("203.0.113.7", "ann", 0);
     a.publish(1);
-    assert_eq!(redis.cli(&["ZCARD", "ratelimit:{abuse}:changed"]), "100000");
-    let exists = |address: &str| redis.cli(&["EXISTS", &format!("ratelimit:{{abuse}}:{address}")]) == "1";
+    assert_eq!(redis.cli(&["ZCARD", CHANGED]), "100000");
+    let exists =
+        |address: &str| redis.cli(&["EXISTS", &format!("ratelimit:{{abuse}}:v2:client:{address}")]) == "1";
     assert!(!exists("10.0.0.1") && !exists("10.0.0.6"), "those that changed longest ago go");
     assert!(exists("10.0.0.7") && exists("203.0.113.7"));
-    assert_eq!(redis.cli(&["HLEN", "ratelimit:{abuse}:203.0.113.7"]), "256");
-    assert_eq!(redis.cli(&["HEXISTS", "ratelimit:{abuse}:203.0.113.7", "instance-251"]), "0");
     all_expire(redis);
+}
+
+/// Whoever starts anew is another instance.
+fn restarts_leave_one_copy(redis: &mut Deployment) {
+    let mut bytes = Vec::new();
+    for id in 0..40 {
+        let instance = Instance::start(redis, &format!("a{id}"));
+        for user in 0..4 {
+            instance.deny("203.0.113.7", &format!("user-{user}"), 0);
+        }
+        instance.publish(1);
+        assert_eq!(instance.evidence("203.0.113.7")["denied"], (id + 1) * 4);
+        assert_eq!(users(&instance.evidence("203.0.113.7")).len(), 4, "as many as are kept");
+        let of = |key: &str| redis.cli(&["STRLEN", key]).parse::<usize>().unwrap();
+        bytes.push(of(CLIENT) + of(&CLIENT.replace(":client:", ":records:")));
+    }
+    assert!(bytes[39] < bytes[0] + 200, "{bytes:?}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::harness::{
 
 on_each_topology!(
     each_of_two_instances_admits_its_share,
+    a_list_of_instances_that_is_lost_raises_no_share,
     a_connection_that_was_closed_while_idle_fails_nobody,
 );
 
@@ -393,6 +394,29 @@ fn each_of_two_instances_admits_its_share(redis: &mut Deployment) {
         let admitted = (0..20).filter(|_| get(tollgate.address, "/tight", "fresh") == 200).count();
         assert_eq!(admitted, 4);
         assert_eq!(tollgate.metric("tollgate_instances"), 2.0, "as it last knew");
+    }
+}
+
+fn a_list_of_instances_that_is_lost_raises_no_share(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let both = [0, 1].map(|_| instance(&origin, &redis.settings()));
+    eventually("each knows of the other", || {
+        both.iter().all(|tollgate| tollgate.metric("tollgate_instances") == 2.0)
+    });
+    // As an eviction does.
+    assert_eq!(redis.cli(&["DEL", "ratelimit:instances"]), "1");
+    eventually("one of them knows of itself alone", || {
+        redis.cli(&["DEL", "ratelimit:instances"]);
+        both.iter().any(|tollgate| tollgate.metric("tollgate_instances") == 1.0)
+    });
+    redis.kill();
+    for tollgate in &both {
+        eventually("it knows", || {
+            get(tollgate.address, "/allow", "k");
+            breaker_is_open(tollgate)
+        });
+        let admitted = (0..20).filter(|_| get(tollgate.address, "/tight", "fresh") == 200).count();
+        assert_eq!(admitted, 4, "half of nine");
     }
 }
 

@@ -12,7 +12,7 @@ use super::SLOTS;
 use crate::{
     limit::Breaker,
     store::redis::{
-        ServerCheck,
+        ServerCheck, ServerMemory,
         connection::{Address, Server},
     },
 };
@@ -39,6 +39,7 @@ pub(crate) struct Node {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct NodeSeen {
     pub(crate) check: ServerCheck,
+    pub(crate) memory: ServerMemory,
     /// Of the last round trip, in microseconds; `None` if it failed.
     pub(crate) latency: Option<u64>,
     /// Why the last probe failed.

@@ -1,0 +1,184 @@
+//! A client as all instances together know it: the one copy that they share.
+
+use ipnet::IpNet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::address, ClientRegistry, ClientSnapshot, PendingSnapshot, UserSample,
+    distinct_users::oldest_slice, history::DenialHistory, registry::Settings,
+};
+
+/// Instances whose denials are told apart; those of more are summed up.
+const INSTANCES: usize = 16;
+/// Stands for all instances that are no longer told apart.
+const OTHERS: u32 = 0;
+
+/// The copy of a client that instances share. Each merges into it what it knows: merged twice, it is the same.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SharedClient {
+    /// What all know. Its number of denials and of users is not used.
+    pub snapshot: ClientSnapshot,
+    pub denied: DeniedCounts,
+    pub users: UserSample,
+}
+
+/// How many requests each instance has denied, the instance that has reported last at the end. Instances have numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedCounts(Vec<(u32, u64)>);
+
+/// A shared client as it is to be stored, and until when. Times are microseconds since the Unix epoch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MergedClient {
+    pub client: SharedClient,
+    /// When the first of its records may not be kept any longer.
+    pub evidence_ends: Option<i64>,
+    /// When it leaves the list.
+    pub ends: i64,
+}
+
+impl SharedClient {
+    /// What the instances but this one know, of which the records may be this one's as well. `None` where there is
+    /// nothing.
+    pub fn of_others(mut self, instance: u32) -> Option<ClientSnapshot> {
+        self.snapshot.denied = self.denied.of_others(instance)?;
+        self.snapshot.users = 0;
+        Some(self.snapshot)
+    }
+}
+
+impl DeniedCounts {
+    /// This instance has denied so many requests.
+    pub fn report(&mut self, instance: u32, denied: u64) {
+        let Self(counts) = self;
+        let known = counts.iter().position(|&(of, _)| of == instance);
+        // What was reported counts even if this instance has dropped the client since, and counts it anew.
+        let before = known.map_or(0, |index| counts.remove(index).1);
+        counts.push((instance, denied.max(before)));
+        while counts.len() > INSTANCES {
+            let (_, denied) = counts.remove(0);
+            match counts.iter_mut().find(|(of, _)| *of == OTHERS) {
+                Some((_, others)) => *others = others.saturating_add(denied),
+                // Behind all others, so that it is not the next to go.
+                None => counts.insert(INSTANCES - 1, (OTHERS, denied)),
+            }
+        }
+    }
+
+    /// How many the instance itself has denied, if it has reported any.
+    pub fn of(&self, instance: u32) -> Option<u64> {
+        self.0.iter().find(|&&(of, _)| of == instance).map(|&(_, denied)| denied)
+    }
+
+    /// How many the others have denied, if there is any.
+    pub fn of_others(&self, instance: u32) -> Option<u64> {
+        let others = self.0.iter().filter(|&&(of, _)| of != instance);
+        others.map(|&(_, denied)| denied).reduce(u64::saturating_add)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl ClientRegistry {
+    /// The shared client with what this instance knows of it, or, where that is left out, without what has expired.
+    /// `instance`: a number of this instance, not 0.
+    pub fn merge_shared(
+        &self,
+        address: IpNet,
+        shared: SharedClient,
+        own: Option<(&PendingSnapshot, u32)>,
+        now: i64,
+    ) -> MergedClient {
+        let Settings { policies, names, retain } = self.settings.read().clone();
+        let text = address::shown(address);
+        let SharedClient { snapshot, denied, users } = shared;
+        let mut merged = SharedClient { snapshot: ClientSnapshot::default(), denied, users };
+        let is_known = !merged.denied.is_empty();
+        let mut history = is_known.then(|| snapshot.into_history(&text, &policies, &names, now));
+        if let Some((pending, instance)) = own {
+            merged.denied.report(instance, pending.snapshot.denied);
+            merged.users.add(&pending.users, pending.slice);
+            let own = pending.snapshot.clone().into_history(&text, &policies, &names, now);
+            history = Some(match history {
+                Some(mut history) => {
+                    history.merge(&own, &text, &policies, now);
+                    history
+                }
+                None => own,
+            });
+        }
+        merged.users.expire(oldest_slice(policies.slice(now)));
+        let history = history.unwrap_or_else(|| DenialHistory::new(now));
+        merged.snapshot = ClientSnapshot::from_history(&history, &policies);
+        MergedClient {
+            client: merged,
+            evidence_ends: history.ends(&policies),
+            ends: history.last.saturating_add(retain),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::super::testing::{SECOND, denied_once, registry},
+        *,
+    };
+
+    const ADDRESS: &str = "203.0.113.7";
+
+    fn client() -> IpNet {
+        address::parse(ADDRESS).unwrap()
+    }
+
+    /// What an instance has to publish that denied a request at each of these times.
+    fn pending(times: &[i64]) -> PendingSnapshot {
+        let registry = registry();
+        times.iter().for_each(|&time| registry.record(denied_once(ADDRESS, time), time));
+        registry.pending_snapshots(*times.last().unwrap(), 1).remove(0)
+    }
+
+    fn merge(shared: SharedClient, own: Option<(&PendingSnapshot, u32)>, now: i64) -> MergedClient {
+        registry().merge_shared(client(), shared, own, now)
+    }
+
+    #[test]
+    fn each_instance_adds_its_own_and_twice_is_once() {
+        let (one, other) = (pending(&[1, 3]), pending(&[2]));
+        let first = merge(SharedClient::default(), Some((&one, 7)), 5);
+        assert_eq!((first.ends, first.evidence_ends), (3 + 10 * SECOND, Some(1 + 5 * SECOND)));
+        let both = merge(first.client.clone(), Some((&other, 8)), 5).client;
+        assert_eq!((both.denied.0.as_slice(), both.users.len()), ([(7, 2), (8, 1)].as_slice(), 1));
+        let times = |client: &SharedClient| {
+            client.snapshot.records.iter().map(|record| record.entry.time).collect::<Vec<_>>()
+        };
+        assert_eq!(times(&both), [1, 2, 3]);
+        let again = merge(both.clone(), Some((&one, 7)), 5).client;
+        assert_eq!((again.denied.0.as_slice(), times(&again)), ([(8, 1), (7, 2)].as_slice(), vec![1, 2, 3]));
+        assert_eq!(both.clone().of_others(7).map(|others| others.denied), Some(1));
+        assert_eq!(first.client.of_others(7), None);
+        assert_eq!(both.of_others(9).map(|others| others.denied), Some(3));
+    }
+
+    #[test]
+    fn what_has_expired_leaves_and_counts_stay() {
+        let both = merge(SharedClient::default(), Some((&pending(&[0, SECOND]), 7)), SECOND).client;
+        let later = merge(both.clone(), None, 5 * SECOND);
+        assert_eq!((later.client.snapshot.records.len(), later.evidence_ends), (1, Some(6 * SECOND)));
+        let later = merge(both, None, 6 * SECOND);
+        assert_eq!((later.client.snapshot.records.len(), later.evidence_ends), (0, None));
+        assert_eq!(later.client.denied.0, [(7, 2)]);
+    }
+
+    #[test]
+    fn instances_that_are_gone_are_summed_up() {
+        let mut counts = DeniedCounts::default();
+        (1..=40).for_each(|instance| counts.report(instance, 10));
+        assert_eq!((counts.0.len(), counts.of_others(0xffff)), (INSTANCES, Some(400)));
+        counts.report(40, 12);
+        counts.report(40, 1);
+        assert_eq!((counts.of(40), counts.of_others(40)), (Some(12), Some(390)), "it counts anew");
+    }
+}

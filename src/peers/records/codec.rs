@@ -1,0 +1,352 @@
+//! How records are stored: compact, each name and each path once.
+//!
+//! What is found may be of another version, or of no instance: then it is as if it were not there.
+
+use std::{collections::HashMap, sync::Arc};
+
+use compact_str::CompactString;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::table::MAX_VALUE;
+use crate::{
+    abuse::{
+        self, ClientSnapshot, DeniedCounts, LimitSnapshot, PolicySnapshot, RequestSnapshot, SharedClient,
+        UserSample,
+    },
+    limit::algorithm::metadata_list::Entry,
+};
+
+/// Bytes before the encoding of a first value: those that tell it from others, and when all was forgotten.
+const HEAD: usize = 16;
+/// Bytes that tell a value from others.
+const STAMP: usize = 8;
+
+/// A value as it was found.
+#[derive(Debug, Default)]
+pub(super) struct Stored<T> {
+    /// How it begins; empty where there is none.
+    pub(super) stamp: Vec<u8>,
+    /// When all was forgotten, in microseconds by Redis' clock; 0: never.
+    pub(super) forgotten: i64,
+    pub(super) content: Option<T>,
+}
+
+/// The counts of a client.
+#[derive(Serialize, Deserialize)]
+struct Counts {
+    first: i64,
+    last: i64,
+    until: i64,
+    denied: DeniedCounts,
+    users: UserSample,
+    /// Name, `record.keep`, and `record.for` in microseconds.
+    policies: Vec<(String, u32, i64)>,
+    /// Those limits that name no user and no path.
+    limits: Vec<StoredLimit<String>>,
+}
+
+/// The evidence of a client. Policies are indexes of those of its counts; times are microseconds before its last denial, as in
+/// the limits of its counts; texts are indexes.
+#[derive(Serialize, Deserialize)]
+struct Evidence {
+    texts: Vec<String>,
+    limits: Vec<StoredLimit<u32>>,
+    records: Vec<StoredRequest>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredLimit<T> {
+    policy: u32,
+    identifier: T,
+    until: i64,
+    last: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StoredRequest {
+    policy: u32,
+    time: i64,
+    user: Option<u32>,
+    method: u32,
+    path: u32,
+}
+
+/// The texts of a client, each once.
+#[derive(Default)]
+struct Texts<'a> {
+    all: Vec<&'a str>,
+    known: HashMap<&'a str, u32>,
+}
+
+impl<'a> Texts<'a> {
+    fn index_of(&mut self, text: &'a str) -> u32 {
+        *self.known.entry(text).or_insert_with(|| {
+            self.all.push(text);
+            // There are a few thousand at most.
+            u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+}
+
+/// A first value with this content.
+pub(super) fn encode(content: &impl Serialize, forgotten: i64) -> Vec<u8> {
+    let mut value = fastrand::u64(..).to_be_bytes().to_vec();
+    // Exact for as long as Redis' own numbers are.
+    value.extend((forgotten as f64).to_be_bytes());
+    append(value, content)
+}
+
+fn append(value: Vec<u8>, content: &impl Serialize) -> Vec<u8> {
+    // Into a vector, which takes all: numbers, strings and lists always serialize.
+    postcard::to_extend(content, value).unwrap_or_default()
+}
+
+/// What a first value holds.
+pub(super) fn decode<T: DeserializeOwned>(value: Option<&[u8]>) -> Stored<T> {
+    let value = value.unwrap_or_default();
+    let forgotten =
+        value.get(STAMP..HEAD).and_then(|bytes| bytes.try_into().ok()).map_or(0.0, f64::from_be_bytes);
+    Stored {
+        stamp: value.get(..STAMP).unwrap_or(value).to_vec(),
+        // What is no number is none.
+        forgotten: forgotten as i64,
+        content: value.get(HEAD..).and_then(parse),
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    if bytes.is_empty() || bytes.len() > MAX_VALUE {
+        return None;
+    }
+    postcard::from_bytes(bytes)
+        .inspect_err(|_| tracing::debug!(bytes = bytes.len(), "can't read a record of another instance"))
+        .ok()
+}
+
+/// The two values of a client: its counts and its evidence, which is empty where there is none. The oldest records are left
+/// out where it would be too long.
+pub(super) fn encode_client(client: &SharedClient, forgotten: i64) -> [Vec<u8>; 2] {
+    let counts = encode_counts(client, forgotten);
+    if client.snapshot.records.is_empty() && client.snapshot.limits.iter().all(is_lasting) {
+        return [counts, Vec::new()];
+    }
+    let stamp = &counts[..STAMP];
+    let mut evidence = encode_evidence(&client.snapshot, stamp);
+    if evidence.len() > MAX_VALUE {
+        let mut shorter = client.snapshot.clone();
+        while evidence.len() > MAX_VALUE && shorter.shorten() {
+            evidence = encode_evidence(&shorter, stamp);
+        }
+    }
+    [counts, evidence]
+}
+
+/// Whether it stays for as long as the client is listed.
+fn is_lasting(limit: &LimitSnapshot) -> bool {
+    !abuse::names_more_than_an_address(&limit.identifier)
+}
+
+fn stored_limit<T>(limit: &LimitSnapshot, identifier: T, last: i64) -> StoredLimit<T> {
+    StoredLimit {
+        policy: u32::try_from(limit.policy).unwrap_or(u32::MAX),
+        identifier,
+        until: last.saturating_sub(limit.until),
+        last: last.saturating_sub(limit.last),
+    }
+}
+
+fn limit_snapshot<T>(limit: &StoredLimit<T>, identifier: &str, last: i64) -> LimitSnapshot {
+    LimitSnapshot {
+        policy: usize::try_from(limit.policy).unwrap_or(usize::MAX),
+        identifier: identifier.to_owned(),
+        until: last.saturating_sub(limit.until),
+        last: last.saturating_sub(limit.last),
+    }
+}
+
+fn encode_counts(client: &SharedClient, forgotten: i64) -> Vec<u8> {
+    let ClientSnapshot { first, last, until, policies, limits, .. } = &client.snapshot;
+    let limit = |limit| stored_limit(limit, limit.identifier.clone(), *last);
+    let policy = |policy: &PolicySnapshot| {
+        (policy.name.to_string(), u32::try_from(policy.keep).unwrap_or(u32::MAX), policy.retain)
+    };
+    let counts = Counts {
+        first: *first,
+        last: *last,
+        until: *until,
+        denied: client.denied.clone(),
+        users: client.users.clone(),
+        policies: policies.iter().map(policy).collect(),
+        limits: limits.iter().filter(|limit| is_lasting(limit)).map(limit).collect(),
+    };
+    encode(&counts, forgotten)
+}
+
+fn encode_evidence(snapshot: &ClientSnapshot, stamp: &[u8]) -> Vec<u8> {
+    let mut texts = Texts::default();
+    let index = |policy: usize| u32::try_from(policy).unwrap_or(u32::MAX);
+    let before_last = |time: i64| snapshot.last.saturating_sub(time);
+    let limits = snapshot
+        .limits
+        .iter()
+        .filter(|limit| !is_lasting(limit))
+        .map(|limit| stored_limit(limit, texts.index_of(&limit.identifier), snapshot.last))
+        .collect();
+    let records = snapshot
+        .records
+        .iter()
+        .map(|RequestSnapshot { policy, entry }| StoredRequest {
+            policy: index(*policy),
+            time: before_last(entry.time),
+            user: entry.user.as_deref().map(|user| texts.index_of(user)),
+            method: texts.index_of(entry.method.as_str()),
+            path: texts.index_of(&entry.path),
+        })
+        .collect();
+    let texts = texts.all.into_iter().map(str::to_owned).collect();
+    append(stamp.to_vec(), &Evidence { texts, limits, records })
+}
+
+/// The client that two values hold.
+pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> Stored<SharedClient> {
+    let Stored { stamp, forgotten, content } = decode::<Counts>(counts);
+    let content = content.map(|Counts { first, last, until, denied, users, policies, limits }| {
+        let policy = |(name, keep, retain): (String, u32, i64)| PolicySnapshot {
+            name: name.into(),
+            keep: usize::try_from(keep).unwrap_or(usize::MAX),
+            retain,
+        };
+        let mut snapshot = ClientSnapshot {
+            first,
+            last,
+            until,
+            policies: policies.into_iter().map(policy).collect(),
+            limits: limits.iter().map(|limit| limit_snapshot(limit, &limit.identifier, last)).collect(),
+            ..ClientSnapshot::default()
+        };
+        // It belongs to these counts alone.
+        let evidence = evidence.and_then(|value| value.strip_prefix(stamp.as_slice())).and_then(parse);
+        if let Some(evidence) = evidence {
+            add_evidence(&mut snapshot, evidence);
+        }
+        SharedClient { snapshot, denied, users }
+    });
+    Stored { stamp, forgotten, content }
+}
+
+fn add_evidence(snapshot: &mut ClientSnapshot, Evidence { texts, limits, records }: Evidence) {
+    let index = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let text = |number: u32| texts.get(index(number)).map(String::as_str);
+    let last = snapshot.last;
+    let limits = limits.iter().filter_map(|limit| Some(limit_snapshot(limit, text(limit.identifier)?, last)));
+    snapshot.limits.extend(limits);
+    snapshot.records = records
+        .into_iter()
+        .filter_map(|record| {
+            let entry = Entry {
+                time: last.saturating_sub(record.time),
+                user: match record.user {
+                    Some(user) => Some(CompactString::from(text(user)?)),
+                    None => None,
+                },
+                method: text(record.method)?.parse().ok()?,
+                path: text(record.path)?.into(),
+            };
+            Some(RequestSnapshot { policy: index(record.policy), entry: Arc::new(entry) })
+        })
+        .collect();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(time: i64, user: Option<&str>, path: &str) -> Arc<Entry> {
+        Arc::new(Entry { time, user: user.map(Into::into), method: http::Method::GET, path: path.into() })
+    }
+
+    fn client(records: i64) -> SharedClient {
+        let mut denied = DeniedCounts::default();
+        denied.report(7, 9);
+        let last = 1_783_080_001_000_000;
+        let snapshot = ClientSnapshot {
+            first: last - 60_000_000,
+            last,
+            until: last + 1_000_000,
+            policies: vec![PolicySnapshot { name: "per-ip".into(), keep: 50, retain: 3_600_000_000 }],
+            limits: vec![LimitSnapshot {
+                policy: 0,
+                identifier: "ip:203.0.113.7".into(),
+                until: last + 1,
+                last,
+            }],
+            records: (0..records)
+                .map(|n| RequestSnapshot {
+                    policy: 0,
+                    entry: entry(last - n * 10_000, Some("acme").filter(|_| n % 2 == 0), "/a"),
+                })
+                .collect(),
+            ..ClientSnapshot::default()
+        };
+        SharedClient { snapshot, denied, users: UserSample::default() }
+    }
+
+    fn round_trip([counts, evidence]: &[Vec<u8>; 2]) -> Stored<SharedClient> {
+        decode_client(Some(counts), Some(evidence))
+    }
+
+    #[test]
+    fn a_client_survives_a_round_trip() {
+        let client = client(5);
+        let values = encode_client(&client, 1_783_080_001_234_567);
+        let stored = round_trip(&values);
+        assert_eq!((stored.forgotten, stored.content), (1_783_080_001_234_567, Some(client)));
+        assert_eq!(stored.stamp, values[0][..STAMP]);
+        assert!(values[0].len() < 100 && values[1].len() < 70, "{} {}", values[0].len(), values[1].len());
+    }
+
+    #[test]
+    fn a_record_that_says_nothing_new_takes_a_few_bytes() {
+        let bytes = |records| encode_client(&client(records), 0)[1].len();
+        assert!(bytes(50) - bytes(10) <= 40 * 9, "{} {}", bytes(50), bytes(10));
+    }
+
+    #[test]
+    fn evidence_of_other_counts_is_not_taken() {
+        let [one, other] = [0, 0].map(|forgotten| encode_client(&client(5), forgotten));
+        let mixed = decode_client(Some(&one[0]), Some(&other[1]));
+        assert_eq!(mixed.content.map(|client| client.snapshot.records.len()), Some(0));
+    }
+
+    #[test]
+    fn what_is_too_long_loses_its_oldest_records() {
+        let mut client = client(0);
+        let long = |n: i64| entry(client.snapshot.last - n, None, &format!("{n}{}", "x".repeat(900)));
+        let records = (0..1_000).map(|n| RequestSnapshot { policy: 0, entry: long(n) }).collect();
+        client.snapshot.records = records;
+        let values = encode_client(&client, 0);
+        assert!(values[1].len() <= MAX_VALUE);
+        let kept = round_trip(&values).content.unwrap().snapshot.records;
+        assert_eq!((kept.len(), kept[0].entry.time), (250, client.snapshot.last));
+    }
+
+    #[test]
+    fn what_no_instance_writes_is_passed_over() {
+        let good = encode_client(&client(3), 0);
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..2_000 {
+            let mut values = good.clone();
+            for value in &mut values {
+                for _ in 0..random.usize(0..4) {
+                    let at = random.usize(..value.len());
+                    value[at] = random.u8(..);
+                }
+                value.truncate(random.usize(..=value.len()));
+            }
+            let _any = round_trip(&values);
+        }
+        for value in [None, Some(b"".as_slice()), Some(b"nonsense"), Some(&[0xff; 300])] {
+            assert_eq!(decode_client(value, value).content, None);
+        }
+    }
+}
