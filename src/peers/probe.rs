@@ -178,14 +178,11 @@ impl<'a> Probes<'a> {
             let replicas = timeout(CHECK_TIMEOUT, read_replicas(&mut connection, &probe.node.address.host));
             probe.node.seen.lock().replicas = replicas.await.map_err(|_| Failure::silent())??;
         }
+        // First: a server that has no memory left refuses the heartbeat, and is the one whose memory counts.
+        self.read_memory(probe, &mut connection).await?;
         let begun = Instant::now();
-        let result = self.beat_or_ping(probe, &mut connection).await;
-        let latency = begun.elapsed();
-        // A server that has no memory left answers all the same, and is the one whose memory counts.
-        if result.as_ref().err().is_none_or(|failure| failure.kind == StoreFailure::OutOfMemory) {
-            self.read_memory(probe, &mut connection).await;
-        }
-        result.map(|()| latency)
+        self.beat_or_ping(probe, &mut connection).await?;
+        Ok(begun.elapsed())
     }
 
     async fn beat_or_ping(
@@ -208,11 +205,16 @@ impl<'a> Probes<'a> {
         Ok(timeout(self.config.redis.timeout, ping).await.map_err(|_| Failure::timeout())??)
     }
 
-    /// Finds out how full the server is. If it does not say so now, the next probe asks again.
-    async fn read_memory(&self, probe: &Probe, connection: &mut MultiplexedConnection) {
+    /// Finds out how full the server is. Takes no longer than a decision may.
+    async fn read_memory(
+        &self,
+        probe: &Probe,
+        connection: &mut MultiplexedConnection,
+    ) -> Result<(), Failure> {
         let MonitorConfig { topology, check_every, scope, redis, .. } = self.config;
         let node = &probe.node;
-        let Ok(Ok(memory)) = timeout(redis.timeout, read_memory(connection)).await else { return };
+        let memory =
+            timeout(redis.timeout, read_memory(connection)).await.map_err(|_| Failure::timeout())??;
         let of_several = topology.is_cluster().then_some(&node.address);
         let quiet_after = *check_every * QUIET_CHECKS;
         server_status::update_memory(&mut node.seen.lock(), of_several, memory, quiet_after);
@@ -220,6 +222,7 @@ impl<'a> Probes<'a> {
         if owner.is_some_and(|owner| Arc::ptr_eq(&owner, node)) {
             scope.budget().update(memory);
         }
+        Ok(())
     }
 
     fn has_replicas(&self) -> bool {
