@@ -13,7 +13,7 @@
 //! | [`router`] | the request target, and the route of a request |
 //! | [`identity`] | the client's address, the user, and the identifiers that limits count by |
 //! | [`tls`] | certificates and private keys, and what a client proves in its TLS handshake |
-//! | [`file`] | reads files, which may be none or hang |
+//! | [`mod@file`] | reads files, which may be none or hang |
 //! | [`watched_file`] | a file that is read again when it changes |
 //! | [`memory`] | what memory costs, how much of it there is, and how it is shared out |
 //! | [`limit`] | policies, and the algorithms that decide |
