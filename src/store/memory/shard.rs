@@ -29,8 +29,8 @@ const EVICTED_PER_WRITE: usize = 2;
 const RELEASED_PER_LOCK: usize = 256;
 /// A shard may have so many slots whatever the budget.
 const MIN_SLOTS: usize = 8;
-/// The rank of a limit that is used up.
-const WHOLE_LIMIT: i64 = 1_000;
+/// The rank of a limit that was used up until just now.
+const USED_UP: i64 = i64::MAX;
 
 /// The least number of entries that a shard may keep, so that a small store has evidence, too.
 const MIN_ENTRIES: usize = 64;
@@ -66,7 +66,8 @@ pub(super) struct Slot {
     /// When the state expires: from then on it counts nothing.
     pub(super) expires_at: i64,
     /// What is evicted first is what has the least: of slots at their limit, when units are free again; of the others, how many
-    /// thousandths of their limit are used. These are compared among themselves alone.
+    /// units are used, since as many more are admitted then. A flood of new keys evicts its own, which are used once. These
+    /// are compared among themselves alone.
     rank: i64,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Slot {
 pub(super) enum Sacrifice {
     /// The entries of `metadata_list`, which are evidence. All of them still count.
     Entries,
-    /// Limits with units left: those first of which the smallest share is used.
+    /// Limits with units left: those first of which the fewest units are used.
     Available,
     /// Limits at their limit, too: those first that are free again soonest.
     Exhausted,
@@ -287,7 +288,7 @@ impl Shard {
             }
         } else {
             let used = verdict.limit.saturating_sub(verdict.remaining);
-            slot.rank = (used.saturating_mul(WHOLE_LIMIT as u64) / verdict.limit.max(1)) as i64;
+            slot.rank = i64::try_from(used).unwrap_or(USED_UP);
             if index < self.at_limit {
                 self.unprotect(index);
             }
@@ -453,7 +454,7 @@ impl Shard {
                 None => break,
                 Some((_, slot)) if slot.expires_at <= now => self.remove(self.sweep_position),
                 Some((_, slot)) if self.sweep_position < self.at_limit && slot.rank <= now => {
-                    slot.rank = WHOLE_LIMIT;
+                    slot.rank = USED_UP;
                     self.unprotect(self.sweep_position);
                 }
                 Some(_) => self.sweep_position += 1,

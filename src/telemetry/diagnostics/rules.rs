@@ -190,14 +190,14 @@ fn limits_memory(memory: &MemoryInput) -> Option<Finding> {
     let limits = &memory.limits;
     let text = if memory.evicted_limits > 0 {
         format!(
-            "the memory store is full, with {} limits in {}: limits are forgotten and start afresh, those with most units left \
+            "the memory store is full, with {} limits in {}: limits are forgotten and start afresh, those used least \
              first; raise store.memory.max_keys and max_bytes, or find out who has so many keys",
             limits.keys,
             held(limits.bytes)
         )
     } else if is_nearly_spent(limits.bytes) {
         format!(
-            "limits take {}: once it is full, limits are forgotten and start afresh, those with most units left first; raise \
+            "limits take {}: once it is full, limits are forgotten and start afresh, those used least first; raise \
              store.memory.max_bytes, or give the process more memory",
             held(limits.bytes)
         )
