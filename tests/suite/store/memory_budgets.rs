@@ -107,11 +107,11 @@ fn an_attack_on_the_memory_stays_within_the_container_and_frees_nobody() {
     let user = &user;
     thread::scope(|scope| {
         // Denials of many addresses, whose records take more than the budget.
-        scope.spawn(|| send(at, 25_000, |n| (format!("/denied/{n}/{long}"), address(1, n % 600))));
+        scope.spawn(|| send(at, 60_000, |n| (format!("/denied/{n}/{long}"), address(1, n % 1_500))));
         // Requests that are admitted, and listed.
         for of in 0..2 {
             scope.spawn(move || {
-                send(at, 10_000, |n| (format!("/listed/{n}/{long}"), address(2 + of, n % 400)));
+                send(at, 20_000, |n| (format!("/listed/{n}/{long}"), address(2 + of, n % 800)));
             });
         }
         scope.spawn(|| send(at, 2_000, |n| (format!("/logged/{n}"), address(4, n % 50))));
