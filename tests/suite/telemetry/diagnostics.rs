@@ -15,7 +15,7 @@ fn start(origin: &Origin, minute: u64, rest: &str) -> Tollgate {
     Tollgate::launch(command, Config::new(&[origin.address], rest).with_policy("per-ip"))
 }
 
-const POLICY: &str = "policies: { per-ip: { algorithm: sliding_log, key: ip, limit: 1000000/1h } }\n";
+const POLICY: &str = "policies: { per-ip: { algorithm: fixed_window, key: ip, limit: 1000000/1h } }\n";
 const TRUSTED: &str = "trusted_proxies: [127.0.0.0/8]\n";
 /// Longer than a test takes: nothing that was counted is forgotten.
 const LONG: u64 = 30_000;
