@@ -5,7 +5,7 @@
 --   dues   a sorted set of the same names, by DUE * SIZES + SIZE: when something in the entry expires, in tenths of a second
 --          since the Unix epoch, and how much memory it takes, in units of 64 bytes
 --   total  a string: the sum of all sizes, in these units
--- Whoever writes an entry knows its size. So the table is kept within a budget though entries expire, or are evicted, by
+-- The instance that writes an entry knows its size. So the table is kept within a budget though entries expire, or are evicted, by
 -- themselves: their sizes stay until their names are removed.
 
 -- More than any size. DUE * SIZES is exact up to 2^53, which is the year 3058.

@@ -610,7 +610,7 @@ fn redis_holds_a_bounded_number_of_clients(redis: &mut Deployment) {
     all_expire(redis);
 }
 
-/// Whoever starts anew is another instance.
+/// A process that starts anew is another instance.
 fn restarts_leave_one_copy(redis: &mut Deployment) {
     let mut bytes = Vec::new();
     for id in 0..40 {

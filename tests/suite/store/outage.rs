@@ -380,37 +380,26 @@ fn redis_is_busy_with_something_else() {
 
 fn each_of_two_instances_admits_its_share(redis: &mut Deployment) {
     let origin = Origin::ok();
-    let both = [0, 1].map(|_| instance(&origin, &redis.settings()));
-    eventually("each knows of the other", || {
-        both.iter().all(|tollgate| tollgate.metric("tollgate_instances") == 2.0)
-    });
-    redis.kill();
+    let both = two_instances(&origin, redis);
+    each_admits_its_half(redis, &both);
     for tollgate in &both {
-        eventually("it knows", || {
-            get(tollgate.address, "/allow", "k");
-            breaker_is_open(tollgate)
-        });
-        // Half of nine, whichever worker is asked.
-        let admitted = (0..20).filter(|_| get(tollgate.address, "/tight", "fresh") == 200).count();
-        assert_eq!(admitted, 4);
         assert_eq!(tollgate.metric("tollgate_instances"), 2.0, "as it last knew");
     }
 }
 
-fn a_list_of_instances_that_is_lost_raises_no_share(redis: &mut Deployment) {
-    let origin = Origin::ok();
-    let both = [0, 1].map(|_| instance(&origin, &redis.settings()));
+/// Two that know of each other.
+fn two_instances(origin: &Origin, redis: &Deployment) -> [Tollgate; 2] {
+    let both = [0, 1].map(|_| instance(origin, &redis.settings()));
     eventually("each knows of the other", || {
         both.iter().all(|tollgate| tollgate.metric("tollgate_instances") == 2.0)
     });
-    // As an eviction does.
-    assert_eq!(redis.cli(&["DEL", "ratelimit:instances"]), "1");
-    eventually("one of them knows of itself alone", || {
-        redis.cli(&["DEL", "ratelimit:instances"]);
-        both.iter().any(|tollgate| tollgate.metric("tollgate_instances") == 1.0)
-    });
+    both
+}
+
+/// Without Redis, each of two instances admits half of a limit of nine, whichever worker is asked.
+fn each_admits_its_half(redis: &mut Deployment, both: &[Tollgate; 2]) {
     redis.kill();
-    for tollgate in &both {
+    for tollgate in both {
         eventually("it knows", || {
             get(tollgate.address, "/allow", "k");
             breaker_is_open(tollgate)
@@ -418,6 +407,18 @@ fn a_list_of_instances_that_is_lost_raises_no_share(redis: &mut Deployment) {
         let admitted = (0..20).filter(|_| get(tollgate.address, "/tight", "fresh") == 200).count();
         assert_eq!(admitted, 4, "half of nine");
     }
+}
+
+fn a_list_of_instances_that_is_lost_raises_no_share(redis: &mut Deployment) {
+    let origin = Origin::ok();
+    let both = two_instances(&origin, redis);
+    // As an eviction does.
+    assert_eq!(redis.cli(&["DEL", "ratelimit:instances"]), "1");
+    eventually("one of them knows of itself alone", || {
+        redis.cli(&["DEL", "ratelimit:instances"]);
+        both.iter().any(|tollgate| tollgate.metric("tollgate_instances") == 1.0)
+    });
+    each_admits_its_half(redis, &both);
 }
 
 #[test]
