@@ -3,7 +3,10 @@
 -- state   a list, oldest request first: `END:USED ENTRY`. END is the end of the window (microseconds since the Unix epoch),
 --         USED the units used after that request, and ENTRY the request as JSON if it is recorded
 --         (src/store/redis/entry.rs). The newest `keep` of a window stay, at times up to twice as many.
--- policy  limit, window, keep
+--         If a window is longer than its entries may be kept, these are elements of other lists instead, whose keys end in
+--         `:SLICE`. Each holds the entries of `slice` microseconds, the first of which are SLICE times that many since the
+--         Unix epoch, and expires four slices after it began. The count stays.
+-- policy  limit, window, keep, slice (0: the entries stay until the window ends)
 -- detail  ENTRY, or an empty string
 -- reply   units used, time until the window ends (a whole window if none are used)
 --
@@ -15,6 +18,21 @@ local function recount(key, ends, used)
   local newest = call('LINDEX', key, '-1')
   if newest then call('LSET', key, '-1', format('%s:%d ', ends, used) .. string.gsub(newest, '^%d+:%d+ ', '', 1)) end
   return newest
+end
+
+-- The key of the list for the entries of the time `at`.
+local function slice_key(key, slice, at)
+  return format('%s:' .. integer, key, (at - at % slice) / slice)
+end
+
+-- Adds elements to the list of their slice, and leaves only the count where they would be otherwise.
+local function save_slice(key, state, policy, now)
+  local keep, slice = policy[3], policy[4]
+  local list = slice_key(key, slice, now)
+  if call('RPUSH', list, unpack(state[4])) > 2 * keep then call('LTRIM', list, format('%d', -keep), '-1') end
+  call('PEXPIRE', list, lifetime_text(4 * slice - now % slice))
+  state[4] = { format('%s:%d ', state[3], state[1]) }
+  state[5], state[6] = true, true
 end
 
 algorithms[4] = {
@@ -61,11 +79,12 @@ algorithms[4] = {
     used = used - cost
     if used < 0 then used = 0 end
     if entry ~= '' then
-      local all = call('LRANGE', key, format('%d', -2 * policy[3]), '-1')
+      local list = policy[4] == 0 and key or slice_key(key, policy[4], at)
+      local all = call('LRANGE', list, format('%d', -2 * policy[3]), '-1')
       for i = #all, 1, -1 do
         local _, last = string.find(all[i], '^%d+:%d+ ')
         if last and string.sub(all[i], last + 1) == entry then
-          call('LREM', key, '-1', all[i])
+          call('LREM', list, '-1', all[i])
           break
         end
       end
@@ -76,6 +95,7 @@ algorithms[4] = {
     end
   end,
   save = function(key, state, policy, now)
+    if policy[4] > 0 and #state[4] > 0 then save_slice(key, state, policy, now) end
     if state[6] then call('DEL', key) end
     local length, keep = 0, policy[3]
     if #state[4] > 0 then length = call('RPUSH', key, unpack(state[4])) end

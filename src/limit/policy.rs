@@ -114,7 +114,7 @@ impl Policy {
                 .collect(),
         };
         let tiers: Vec<Tier> = rates.iter().map(tier).collect();
-        let kind = Kind::from(algorithm);
+        let kind = kind(algorithm, config.record);
         Self {
             id,
             name: config.name.clone(),
@@ -195,19 +195,17 @@ impl Policy {
     }
 }
 
-impl From<model::Algorithm> for Kind {
-    fn from(algorithm: model::Algorithm) -> Self {
-        match algorithm {
-            model::Algorithm::SingleCounter => Self::SingleCounter,
-            model::Algorithm::FixedWindow => Self::FixedWindow,
-            model::Algorithm::MetadataList => Self::MetadataList,
-            model::Algorithm::SlidingWindow { buckets } => Self::SlidingWindow { buckets },
-            model::Algorithm::SlidingLog => Self::SlidingLog,
-            model::Algorithm::SlidingCounter => Self::SlidingCounter,
-            model::Algorithm::Gcra { burst, delay } => Self::Gcra { burst, delay: micros(delay) },
-            model::Algorithm::Concurrency => Self::Concurrency,
-            model::Algorithm::Distinct => Self::Distinct,
-        }
+fn kind(algorithm: model::Algorithm, record: model::Record) -> Kind {
+    match algorithm {
+        model::Algorithm::SingleCounter => Kind::SingleCounter,
+        model::Algorithm::FixedWindow => Kind::FixedWindow,
+        model::Algorithm::MetadataList => Kind::MetadataList { retain: micros(record.retain) },
+        model::Algorithm::SlidingWindow { buckets } => Kind::SlidingWindow { buckets },
+        model::Algorithm::SlidingLog => Kind::SlidingLog,
+        model::Algorithm::SlidingCounter => Kind::SlidingCounter,
+        model::Algorithm::Gcra { burst, delay } => Kind::Gcra { burst, delay: micros(delay) },
+        model::Algorithm::Concurrency => Kind::Concurrency,
+        model::Algorithm::Distinct => Kind::Distinct,
     }
 }
 
@@ -279,7 +277,8 @@ mod tests {
 
     #[test]
     fn an_algorithm_has_the_name_that_proxy_yaml_has_for_it() {
-        let configured = model::Algorithm::ALL.map(|(name, algorithm)| (name, Kind::from(algorithm)));
+        let record = model::Record { keep: 1, retain: Duration::MAX };
+        let configured = model::Algorithm::ALL.map(|(name, algorithm)| (name, kind(algorithm, record)));
         assert_eq!(configured, Kind::ALL.map(|kind| (kind.description().name, kind)));
     }
 

@@ -176,7 +176,7 @@ impl Details<'_> {
     /// What checks of `policy` take. `None`: there is nothing to check.
     fn detail(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
-            Kind::MetadataList => {
+            Kind::MetadataList { .. } => {
                 let CheckInputs { time, names, .. } = *self.inputs;
                 let entry = || evidence_entry(time, self.context, names);
                 Detail::Entry(Arc::clone(self.entry.get_or_init(entry)))

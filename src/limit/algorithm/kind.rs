@@ -7,7 +7,10 @@ use super::Tier;
 pub enum Kind {
     SingleCounter,
     FixedWindow,
-    MetadataList,
+    /// `retain`: for how many microseconds an entry may be kept.
+    MetadataList {
+        retain: i64,
+    },
     /// The number of buckets in a window, 4 to 100.
     SlidingWindow {
         buckets: u32,
@@ -61,7 +64,7 @@ impl Kind {
         Self::SingleCounter,
         Self::FixedWindow,
         Self::SlidingLog,
-        Self::MetadataList,
+        Self::MetadataList { retain: i64::MAX },
         Self::SlidingWindow { buckets: 10 },
         Self::SlidingCounter,
         Self::Gcra { burst: 1, delay: 0 },
@@ -99,7 +102,7 @@ impl Kind {
                 is_string: false,
                 detail: DetailKind::None,
             },
-            Self::MetadataList => &AlgorithmDescription {
+            Self::MetadataList { .. } => &AlgorithmDescription {
                 name: "metadata_list",
                 number: 4,
                 shape: "ml",

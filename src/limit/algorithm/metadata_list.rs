@@ -2,6 +2,9 @@
 //! the limit.
 //!
 //! Every unit is counted, but only the newest `max_entries` are recorded: a limit may be 10⁹, the memory of a key may not.
+//!
+//! A window may be longer than its entries may be kept. Then an entry is dropped with the [slice](slice) of time in which it
+//! was recorded, so that Redis drops it by itself.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -18,6 +21,21 @@ pub struct Entry {
     pub user: Option<CompactString>,
     pub method: http::Method,
     pub path: CompactString,
+}
+
+/// How many slices of entries there are at a time.
+pub const SLICES: i64 = 4;
+
+/// The length in microseconds of a slice of entries that may be kept for `retain`: a slice begins at each multiple of it, and
+/// is dropped `retain` later, so that an entry stays for three quarters of `retain` at least. `None`: the window ends earlier,
+/// and all entries with it.
+pub fn slice(tier: Tier, retain: i64) -> Option<i64> {
+    (retain < tier.window).then_some((retain / SLICES).max(1))
+}
+
+/// Whether an entry of the time `at` is kept at the time `now`.
+fn is_kept(slice: Option<i64>, at: i64, now: i64) -> bool {
+    slice.is_none_or(|slice| (0..SLICES).contains(&(now.div_euclid(slice) - at.div_euclid(slice))))
 }
 
 /// The window's count, and its newest entries.
@@ -43,11 +61,20 @@ impl Entry {
 }
 
 impl EntryList {
+    fn drop_oldest(&mut self, count: usize) {
+        let dropped: usize = self.list.drain(..count).map(|entry| entry.heap_bytes()).sum();
+        self.bytes -= dropped;
+    }
+
+    /// Drops the oldest that may not be kept at the time `now`.
+    fn expire(&mut self, slice: Option<i64>, now: i64) {
+        let expired = self.list.iter().take_while(|entry| !is_kept(slice, entry.time, now)).count();
+        self.drop_oldest(expired);
+    }
+
     /// Adds an entry, and drops the oldest beyond `max`.
     fn push(&mut self, entry: &Arc<Entry>, max: usize) {
-        let excess = (self.list.len() + 1).saturating_sub(max);
-        let dropped: usize = self.list.drain(..excess).map(|entry| entry.heap_bytes()).sum();
-        self.bytes -= dropped;
+        self.drop_oldest((self.list.len() + 1).saturating_sub(max));
         self.list.push_back(Arc::clone(entry));
         self.bytes += entry.heap_bytes();
     }
@@ -68,7 +95,7 @@ impl MetadataList {
     }
 
     /// Takes `cost` units that a read has admitted, and records the request's `entry`. Keeps the newest `max_entries`
-    /// entries. Returns whether state from the future was discarded.
+    /// entries, each for `retain` microseconds at most. Returns whether state from the future was discarded.
     pub fn write(
         &mut self,
         tier: Tier,
@@ -76,10 +103,14 @@ impl MetadataList {
         cost: u64,
         entry: Option<&Arc<Entry>>,
         max_entries: usize,
+        retain: i64,
     ) -> bool {
         if self.used(tier, now) == 0 {
             // Free the memory, too: a long list must not outlive its window.
             self.entries = None;
+        }
+        if let Some(entries) = &mut self.entries {
+            entries.expire(slice(tier, retain), now);
         }
         if let Some(entry) = entry
             && max_entries > 0
@@ -111,9 +142,13 @@ impl MetadataList {
         self.counter.used(tier, now)
     }
 
-    /// The entries recorded in the window of `now`, oldest first.
-    pub fn entries(&self, tier: Tier, now: i64) -> impl Iterator<Item = &Arc<Entry>> {
-        self.entries.iter().flat_map(|entries| &entries.list).filter(move |_| self.used(tier, now) > 0)
+    /// The entries recorded in the window of `now` that may be kept for `retain` microseconds, oldest first.
+    pub fn entries(&self, tier: Tier, now: i64, retain: i64) -> impl Iterator<Item = &Arc<Entry>> {
+        let slice = slice(tier, retain);
+        self.entries
+            .iter()
+            .flat_map(|entries| &entries.list)
+            .filter(move |entry| self.used(tier, now) > 0 && is_kept(slice, entry.time, now))
     }
 
     /// How many entries are in memory, including those of a window that has ended.
@@ -145,13 +180,15 @@ mod tests {
     use super::*;
 
     const TIER: Tier = Tier { limit: 4, window: 1_000 };
+    /// No shorter than the window.
+    const RETAIN: i64 = 1_000;
 
     fn entry(time: i64) -> Arc<Entry> {
         Arc::new(Entry { time, user: Some("alice".into()), method: http::Method::GET, path: "/a".into() })
     }
 
     fn times(state: &MetadataList, now: i64) -> Vec<i64> {
-        state.entries(TIER, now).map(|entry| entry.time).collect()
+        state.entries(TIER, now, RETAIN).map(|entry| entry.time).collect()
     }
 
     #[test]
@@ -159,7 +196,7 @@ mod tests {
         let mut state = MetadataList::default();
         for now in [100, 200, 300, 400] {
             assert!(state.read(TIER, now, 1).admitted);
-            state.write(TIER, now, 1, Some(&entry(now)), 50);
+            state.write(TIER, now, 1, Some(&entry(now)), 50, RETAIN);
         }
         assert_eq!(state.read(TIER, 1_099, 1).retry_after, Some(1));
         assert_eq!(times(&state, 1_099), [100, 200, 300, 400]);
@@ -169,8 +206,8 @@ mod tests {
     #[test]
     fn a_new_window_begins_an_empty_list() {
         let mut state = MetadataList::default();
-        state.write(TIER, 100, 4, Some(&entry(100)), 50);
-        state.write(TIER, 1_100, 1, Some(&entry(1_100)), 50);
+        state.write(TIER, 100, 4, Some(&entry(100)), 50, RETAIN);
+        state.write(TIER, 1_100, 1, Some(&entry(1_100)), 50, RETAIN);
         assert_eq!(times(&state, 1_100), [1_100]);
         assert_eq!(state.used(TIER, 1_100), 1);
     }
@@ -179,12 +216,12 @@ mod tests {
     fn the_newest_are_kept_and_all_are_counted() {
         let mut state = MetadataList::default();
         for now in [100, 200, 300, 400] {
-            state.write(TIER, now, 1, Some(&entry(now)), 2);
+            state.write(TIER, now, 1, Some(&entry(now)), 2, RETAIN);
         }
         assert_eq!(times(&state, 400), [300, 400]);
         assert!(!state.read(TIER, 400, 1).admitted);
 
-        state.write(TIER, 1_100, 1, Some(&entry(1_100)), 0);
+        state.write(TIER, 1_100, 1, Some(&entry(1_100)), 0, RETAIN);
         assert_eq!(times(&state, 1_100), [0; 0]);
         assert_eq!(state.used(TIER, 1_100), 1);
     }
@@ -193,17 +230,36 @@ mod tests {
     fn a_lowered_keep_takes_effect_at_the_next_entry() {
         let mut state = MetadataList::default();
         for now in [100, 200, 300] {
-            state.write(TIER, now, 1, Some(&entry(now)), 50);
+            state.write(TIER, now, 1, Some(&entry(now)), 50, RETAIN);
         }
-        state.write(TIER, 400, 1, Some(&entry(400)), 2);
+        state.write(TIER, 400, 1, Some(&entry(400)), 2, RETAIN);
         assert_eq!(times(&state, 400), [300, 400]);
     }
 
     #[test]
     fn a_list_more_than_a_window_ahead_is_discarded_with_its_entries() {
         let mut state = MetadataList::default();
-        state.write(TIER, 5_000, 4, Some(&entry(5_000)), 50);
-        assert!(state.write(TIER, 3_999, 1, Some(&entry(3_999)), 50));
+        state.write(TIER, 5_000, 4, Some(&entry(5_000)), 50, RETAIN);
+        assert!(state.write(TIER, 3_999, 1, Some(&entry(3_999)), 50, RETAIN));
         assert_eq!(times(&state, 3_999), [3_999]);
+    }
+
+    #[test]
+    fn entries_are_dropped_before_their_window_ends_if_they_may_not_be_kept_as_long() {
+        let mut state = MetadataList::default();
+        let kept = |state: &MetadataList, now: i64| -> Vec<i64> {
+            state.entries(TIER, now, 400).map(|entry| entry.time).collect()
+        };
+        for now in [100, 199, 200] {
+            state.write(TIER, now, 1, Some(&entry(now)), 50, 400);
+        }
+        assert_eq!(kept(&state, 499), [100, 199, 200]);
+        assert_eq!(kept(&state, 500), [200], "a slice is dropped as a whole, 400 after it began");
+        assert_eq!(kept(&state, 600), [0; 0]);
+        assert_eq!((state.stored_entries(), state.used(TIER, 600)), (3, 3), "all of them count");
+
+        state.write(TIER, 550, 1, Some(&entry(550)), 50, 400);
+        assert_eq!((state.stored_entries(), state.used(TIER, 600)), (2, 4), "a write frees the memory");
+        assert!(!state.read(TIER, 600, 1).admitted);
     }
 }

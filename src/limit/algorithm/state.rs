@@ -35,7 +35,7 @@ impl LimitState {
         match kind {
             Kind::SingleCounter => Self::SingleCounter(SingleCounter::default()),
             Kind::FixedWindow => Self::FixedWindow(FixedWindow::default()),
-            Kind::MetadataList => Self::MetadataList(MetadataList::default()),
+            Kind::MetadataList { .. } => Self::MetadataList(MetadataList::default()),
             Kind::SlidingWindow { .. } => Self::SlidingWindow(SlidingWindow::default()),
             Kind::SlidingLog => Self::SlidingLog(SlidingLog::default()),
             Kind::SlidingCounter => Self::SlidingCounter(SlidingCounter::default()),
@@ -76,7 +76,9 @@ impl LimitState {
         match self {
             Self::SingleCounter(state) => state.write(tier, now, cost),
             Self::FixedWindow(state) => state.write(rule.tiers, now, cost),
-            Self::MetadataList(state) => state.write(tier, now, cost, detail.entry(), max_entries),
+            Self::MetadataList(state) => {
+                state.write(tier, now, cost, detail.entry(), max_entries, retain(rule))
+            }
             Self::SlidingWindow(state) => state.write(rule.tiers, buckets(rule), now, cost),
             Self::SlidingLog(state) => state.write(tier, now, cost),
             Self::SlidingCounter(state) => state.write(tier, now, cost),
@@ -144,7 +146,7 @@ impl LimitState {
     /// The entries that `metadata_list` recorded in the window of `now`, oldest first. Empty for the others.
     pub fn entries(&self, rule: Rule<'_>, now: i64) -> Vec<Arc<Entry>> {
         match self {
-            Self::MetadataList(state) => state.entries(rule.tiers[0], now).cloned().collect(),
+            Self::MetadataList(state) => state.entries(rule.tiers[0], now, retain(rule)).cloned().collect(),
             _ => Vec::new(),
         }
     }
@@ -192,6 +194,14 @@ impl LimitState {
             Self::Concurrency(state) => state.expires_at(),
             Self::Distinct(state) => state.expires_at(tier),
         }
+    }
+}
+
+/// The parameter of `metadata_list`.
+fn retain(rule: Rule<'_>) -> i64 {
+    match rule.kind {
+        Kind::MetadataList { retain } => retain,
+        _ => 0,
     }
 }
 

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{
     Policy, PolicyId,
-    algorithm::{Kind, Tier, gcra, sliding_log::MAX_COST},
+    algorithm::{Kind, Tier, gcra, metadata_list, sliding_log::MAX_COST},
 };
 
 /// What the script needs to know of a policy. A policy of another configuration, or an override, may have the same ID.
@@ -71,7 +71,11 @@ impl PolicyDescription {
             }
             Kind::SlidingLog => numbers.extend([MAX_COST, self.flags >> 2]),
             // Redis has no empty lists: the newest element stays, if only to hold the count.
-            Kind::MetadataList => numbers.push(self.keep.max(1) as u64),
+            Kind::MetadataList { retain } => {
+                let slice =
+                    metadata_list::slice(self.tiers[0], retain).filter(|_| self.keep > 0).unwrap_or(0);
+                numbers.extend([self.keep.max(1) as u64, u64::try_from(slice).unwrap_or(0)]);
+            }
             Kind::Gcra { burst, delay } => {
                 for tier in &self.tiers {
                     let max_delay = gcra::max_delay(*tier, delay);

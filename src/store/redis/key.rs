@@ -4,7 +4,10 @@
 //! The braces are the hash tag of Redis Cluster: all limits of one identifier live in one slot. Parts that came from clients
 //! are percent-encoded, so that they contain neither braces nor `+`.
 
-use crate::limit::Policy;
+use crate::limit::{
+    Policy,
+    algorithm::{Kind, metadata_list},
+};
 
 /// Appends the key of a limit.
 pub(super) fn append(key: &mut Vec<u8>, prefix: &str, policy: &Policy, identifier: &str) {
@@ -25,6 +28,17 @@ pub(super) fn limit_key(prefix: &str, policy: &Policy, identifier: &str) -> Vec<
     let mut key = Vec::with_capacity(96);
     append(&mut key, prefix, policy, identifier);
     key
+}
+
+/// The keys of the lists that hold the entries of a `metadata_list`, oldest first: one, or one for each
+/// [slice](metadata_list::slice) of the last so many microseconds before `now`.
+pub(super) fn entry_lists(prefix: &str, policy: &Policy, identifier: &str, now: i64) -> Vec<Vec<u8>> {
+    let key = limit_key(prefix, policy, identifier);
+    let Kind::MetadataList { retain } = policy.kind else { return Vec::new() };
+    let Some(length) = metadata_list::slice(policy.tiers[0], retain) else { return vec![key] };
+    let newest = now.div_euclid(length);
+    let of_slice = |slice: i64| [key.as_slice(), format!(":{slice}").as_bytes()].concat();
+    (newest - metadata_list::SLICES + 1..=newest).map(of_slice).collect()
 }
 
 /// The SCAN pattern of all composites that begin with `identifier`.

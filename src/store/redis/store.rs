@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bb8_redis::redis;
+use futures_util::future::try_join_all;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
@@ -53,21 +54,25 @@ impl RedisStore {
         self.routing.warm_up();
     }
 
-    /// The script's numbers of a limit. Changes nothing.
-    async fn read_limit(&self, policy: &Policy, identifier: &str) -> Result<SmallVec<[i64; 8]>, Failure> {
+    /// The script's numbers of a limit, and its time. Changes nothing.
+    async fn read_limit(
+        &self,
+        policy: &Policy,
+        identifier: &str,
+    ) -> Result<(i64, SmallVec<[i64; 8]>), Failure> {
         let check = Check { policy, identifier: identifier.into(), cost: 0, detail: Detail::None };
-        let mut numbers = self.routing.decide_limits(&[check]).await?.numbers;
+        let RequestReply { time, mut numbers } = self.routing.decide_limits(&[check]).await?;
         // The first says that it is admitted.
         if !numbers.is_empty() {
             numbers.remove(0);
         }
-        Ok(numbers)
+        Ok((time, numbers))
     }
 
     /// Removes one limit. Returns it if it was in use.
     async fn forget(&self, policy: &Policy, identifier: String) -> Result<Option<ClearedLimit>, Failure> {
         // A key may outlive its window.
-        let is_used = reply::is_used(policy, &self.read_limit(policy, &identifier).await?);
+        let is_used = reply::is_used(policy, &self.read_limit(policy, &identifier).await?.1);
         let key = key::limit_key(self.routing.prefix(), policy, &identifier);
         let removed: u64 = self.routing.run(&key, redis::cmd("DEL").arg(&key)).await?;
         Ok((is_used && removed > 0).then(|| ClearedLimit { policy: policy.name.clone(), identifier }))
@@ -243,7 +248,7 @@ impl Store for RedisStore {
 
 impl StoreAdmin for RedisStore {
     async fn peek(&self, policy: &Policy, identifier: &str) -> Result<LimitUsage, Unavailable> {
-        let numbers = self.read_limit(policy, identifier).await?;
+        let (_, numbers) = self.read_limit(policy, identifier).await?;
         let verdict = reply::verdict(policy, &numbers, 0);
         Ok(LimitUsage { used: reply::used(policy, &numbers, verdict.tier), verdict })
     }
@@ -253,15 +258,25 @@ impl StoreAdmin for RedisStore {
             return Ok(Vec::new());
         }
         let read = async {
-            if self.peek(policy, identifier).await?.used == 0 {
+            let (time, numbers) = self.read_limit(policy, identifier).await?;
+            let verdict = reply::verdict(policy, &numbers, 0);
+            let Some(ends) = time.checked_add(verdict.reset).filter(|_| reply::is_used(policy, &numbers))
+            else {
                 return Ok(Vec::new());
-            }
-            let key = key::limit_key(self.routing.prefix(), policy, identifier);
-            let mut command = redis::cmd("LRANGE");
-            // The list may hold more for a while.
-            command.arg(&key).arg(-(policy.record.keep.max(1) as i64)).arg(-1);
-            let elements: Vec<Vec<u8>> = self.routing.run(&key, &command).await?;
-            Ok(elements.iter().filter_map(|element| entry::decode(element)?.1).collect())
+            };
+            let keep = policy.record.keep.max(1);
+            let lists = key::entry_lists(self.routing.prefix(), policy, identifier, time);
+            let read = async |key: Vec<u8>| {
+                let mut command = redis::cmd("LRANGE");
+                // The list may hold more for a while.
+                command.arg(&key).arg(-(keep as i64)).arg(-1);
+                self.routing.run::<Vec<Vec<u8>>>(&key, &command).await
+            };
+            let elements = try_join_all(lists.into_iter().map(read)).await?.concat();
+            let of_window = |element: &Vec<u8>| entry::decode(element).filter(|(end, _)| *end == ends)?.1;
+            let mut entries: Vec<_> = elements.iter().filter_map(of_window).collect();
+            entries.drain(..entries.len().saturating_sub(keep));
+            Ok(entries)
         };
         // A client waits for both.
         timeout(self.routing.timeout(), read).await.unwrap_or_else(|_| Err(Failure::timeout().into()))

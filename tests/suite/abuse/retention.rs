@@ -13,9 +13,10 @@ use crate::{
     store::redis_audit::warnings,
 };
 
-on_each_store!(nothing_outlives_its_retention);
+on_each_store!(nothing_outlives_its_retention, nothing_a_list_names_outlives_its_retention);
 on_each_topology!(
     what_a_lost_instance_recorded_expires_by_itself,
+    what_a_lost_instance_listed_expires_by_itself,
     a_server_that_evicts_is_named_within_seconds
 );
 on_topologies!([server cluster] evidence_takes_its_share_of_redis_and_pushes_out_no_limit);
@@ -73,8 +74,17 @@ fn records(tollgate: &Tollgate, address: &str) -> usize {
 }
 
 fn nothing_outlives_its_retention(redis: Option<&Deployment>) {
+    nothing_outlives_it(redis, "single_counter", 0);
+}
+
+fn nothing_a_list_names_outlives_its_retention(redis: Option<&Deployment>) {
+    nothing_outlives_it(redis, "metadata_list", 1);
+}
+
+/// `listed`: how many admitted requests are recorded, too.
+fn nothing_outlives_it(redis: Option<&Deployment>, algorithm: &str, listed: usize) {
     let origin = Origin::ok();
-    let policy = "algorithm: single_counter, key: ip, limit: 1/1h, record: { keep: 50, for: 3s }";
+    let policy = &format!("algorithm: {algorithm}, key: ip, limit: 1/1h, record: {{ keep: 50, for: 3s }}");
     let rest = "abuse: { retain: 8s }";
     let tollgate = limited(&origin, redis, policy, rest);
     let other = redis.map(|_| limited(&origin, redis, policy, rest));
@@ -84,7 +94,7 @@ fn nothing_outlives_its_retention(redis: Option<&Deployment>) {
     for _ in 0..5 {
         assert_eq!(ask(&tollgate, "127.1.0.1", 1), [429]);
         denied.push(Instant::now());
-        eventually("it is recorded", || records(&tollgate, "127.1.0.1") == denied.len());
+        eventually("it is recorded", || records(&tollgate, "127.1.0.1") == listed + denied.len());
         if let Some(redis) = redis {
             eventually("it is published", || !keys_with_names(redis).is_empty());
         }
@@ -139,6 +149,23 @@ fn what_a_lost_instance_recorded_expires_by_itself(redis: &Deployment) {
     // Another instance still lists it.
     let other = limited(&origin, Some(redis), policy, "");
     eventually("it is listed", || other.admin("GET", "/v1/blocked/127.1.0.1").json()["denied"] == 2);
+}
+
+/// A `metadata_list` names those who filled it, and counts them until its window ends.
+fn what_a_lost_instance_listed_expires_by_itself(redis: &Deployment) {
+    let origin = Origin::ok();
+    let policy = "algorithm: metadata_list, key: ip, limit: 3/1h, record: { keep: 50, for: 2s }";
+    let mut tollgate = limited(&origin, Some(redis), policy, "");
+    assert_eq!(ask(&tollgate, "127.1.0.1", 2), [200, 200]);
+    let admitted = Instant::now();
+    assert!(!keys_with_names(redis).is_empty());
+    tollgate.signal("KILL");
+    tollgate.wait();
+    eventually("no name and no path is left", || keys_with_names(redis).is_empty());
+    assert!(admitted.elapsed() < Duration::from_secs(3), "{:?}", admitted.elapsed());
+    let other = limited(&origin, Some(redis), policy, "");
+    assert_eq!(ask(&other, "127.1.0.1", 2), [200, 429], "all of them count");
+    eventually("it is listed with whom the list still has", || records(&other, "127.1.0.1") == 2);
 }
 
 /// Fills a server until it evicts.

@@ -13,7 +13,7 @@ use super::{
     reply::reply,
 };
 use crate::config::{
-    model::{Algorithm, Missing, Mode, OnStoreError, Policy, Rate, Record, format_duration},
+    model::{Missing, Mode, OnStoreError, Policy, Record},
     reader::{Cursor, MappingCursor, NameTable},
     section::{MIN_DURATION, user::IdentitySources},
     value::{MAX_DURATION, boolean, choice, count, duration, resource_name},
@@ -73,8 +73,7 @@ fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources)
     let overrides =
         exceptions::overrides(mapping.take("overrides"), kind, settings, &cost, slice > 0.0, identity);
     let on_store_error = mapping.parse_or("on_store_error", OnStoreError::Local, choice(&ON_STORE_ERROR));
-    let listed = tiers.as_deref().filter(|_| kind == Some(Algorithm::MetadataList));
-    let record = record(mapping.take("record"), listed.and_then(|tiers| tiers.first()));
+    let record = record(mapping.take("record"));
     let reply = mapping.take("reply").and_then(|value| reply(value, StatusCode::TOO_MANY_REQUESTS));
     mapping.finish();
     Some(Policy {
@@ -95,28 +94,13 @@ fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources)
     })
 }
 
-/// `listed`: the limit of a `metadata_list`, whose own list is no record.
-fn record(value: Option<Cursor<'_>>, listed: Option<&Rate>) -> Record {
+fn record(value: Option<Cursor<'_>>) -> Record {
     let default = Record { keep: 50, retain: Duration::from_secs(60 * 60) };
-    let Some((value, mut mapping)) = value.and_then(|value| Some((value, value.mapping()?))) else {
-        return default;
-    };
-    let location = mapping.key_location("for");
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
     let record = Record {
         keep: mapping.parse_or("keep", default.keep, count(0..=1_000)),
         retain: mapping.parse_or("for", default.retain, duration(MIN_DURATION..=MAX_DURATION)),
     };
     mapping.finish();
-    if let (Some(location), Some(Rate { window, .. })) = (location, listed)
-        && *window > record.retain
-    {
-        let (window, retain) = (format_duration(*window), format_duration(record.retain));
-        let message = format!(
-            "this metadata_list keeps its requests until its window of {window} ends, longer than the {retain} of \
-                `record.for`"
-        );
-        let help = "shorten the window, or use another algorithm, which records denied requests only";
-        value.warn_at(location, message, help.to_owned());
-    }
     record
 }

@@ -22,7 +22,7 @@ use tollgate::{
 
 use super::{
     Harness, Memory, SECOND, Subject, entry,
-    harness::{START, refunding, shadow, unforgiving},
+    harness::{START, forgetful, refunding, shadow, unforgiving},
     on_subjects, policy,
 };
 
@@ -67,6 +67,7 @@ pub(super) fn policies() -> Vec<Policy> {
         policy("sl", SlidingLog, &[(12, SECOND)]),
         policy("large", SlidingLog, &[(2_500, SECOND)]),
         policy("ml", MetadataList, &[(4, 700)]),
+        forgetful(&policy("ml-short", MetadataList, &[(4, 700)])),
         policy("sx", SlidingCounter, &[(5, SECOND)]),
         policy("gcra", Gcra { burst: 5, delay: Duration::from_millis(400) }, &[(7, 1_300)]),
         policy("sw", buckets, &[(6, SECOND)]),
@@ -79,6 +80,7 @@ pub(super) fn policies() -> Vec<Policy> {
         refunding(&policy("tiers-back", FixedWindow, &horizons)),
         refunding(&policy("sl-back", SlidingLog, &[(9, SECOND)])),
         refunding(&policy("ml-back", MetadataList, &[(4, 700)])),
+        refunding(&forgetful(&policy("ml-short-back", MetadataList, &[(4, 700)]))),
         refunding(&policy("sw-back", buckets, &[(6, SECOND)])),
         refunding(&policy("horizons-back", buckets, &horizons)),
         refunding(&policy("di-back", Distinct, &[(3, SECOND)])),
@@ -154,6 +156,8 @@ fn end(policy: &Policy, now: i64) -> RangeInclusive<i64> {
         Kind::SlidingCounter => now + longest..=end + 2 * longest,
         // A unit drains soon. The burst, which may be doubled, and what waits take less than two windows more.
         Kind::Gcra { .. } => now..=end + 2 * longest,
+        // Its first entries may be dropped before it is.
+        Kind::MetadataList { retain } if retain < longest => now + retain / 2..=end + longest,
         _ => end..=end + longest,
     }
 }
@@ -237,7 +241,7 @@ fn replay<S: Subject>(cast: &[usize], steps: &[Step]) -> Result<(), TestCaseErro
         memory.at(now);
         redis.at(now);
         latest = latest.max(now);
-        let entry: Arc<Entry> = entry(i64::try_from(number).unwrap_or_default(), "acme");
+        let entry: Arc<Entry> = entry(START + now, &number.to_string());
         match step {
             Step::Decide(request) => {
                 let checks = checks(&policies, request, &entry);

@@ -229,6 +229,11 @@ pub(crate) fn refunding(policy: &Policy) -> Policy {
     Policy { count: Some(model::Statuses(vec![401..=403])), ..policy.clone() }
 }
 
+/// The same `metadata_list`, whose entries may not be kept as long as its window.
+pub(crate) fn forgetful(policy: &Policy) -> Policy {
+    Policy { kind: Kind::MetadataList { retain: 300_000 }, ..policy.clone() }
+}
+
 /// The same policy, which counts what it denies.
 pub(crate) fn unforgiving(policy: &Policy) -> Policy {
     Policy { count_denied: true, ..policy.clone() }
