@@ -33,12 +33,7 @@ impl Sentinels {
                 .iter()
                 .all(|replica| replica.cli(&["info", "replication"]).contains("master_link_status:up"))
         });
-        let mut configuration = format!(
-            "sentinel monitor {MASTER} 127.0.0.1 {port} {QUORUM}
-sentinel down-after-milliseconds {MASTER} 1000
-sentinel failover-timeout {MASTER} 3000
-"
-        );
+        let mut configuration = monitor(port, QUORUM);
         if let Some(password) = servers[0].password() {
             configuration += &format!("sentinel auth-pass {MASTER} {password}\n");
         }
@@ -49,6 +44,11 @@ sentinel failover-timeout {MASTER} 3000
         let started = Self { servers, sentinels };
         started.wait_until_known();
         started
+    }
+
+    /// A Sentinel alone, which finds the primary at this port of the loopback and knows no replica to promote.
+    pub fn alone(port: u16) -> Redis {
+        Redis::sentinel(&monitor(port, 1), &[])
     }
 
     /// Waits until each Sentinel knows the others and both replicas.
@@ -125,6 +125,15 @@ sentinel failover-timeout {MASTER} 3000
             replication.contains("role:slave") && replication.contains("master_link_status:up")
         });
     }
+}
+
+fn monitor(port: u16, quorum: usize) -> String {
+    format!(
+        "sentinel monitor {MASTER} 127.0.0.1 {port} {quorum}
+sentinel down-after-milliseconds {MASTER} 1000
+sentinel failover-timeout {MASTER} 3000
+"
+    )
 }
 
 #[test]

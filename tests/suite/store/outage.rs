@@ -9,8 +9,8 @@ use std::{
 
 use super::redis_audit::warnings;
 use crate::harness::{
-    Client, Cluster, Config, Deployment, Latencies, Load, Origin, Redis, Relay, Sample, Tollgate, Topology,
-    eventually, nobody, on_each_topology,
+    Client, Cluster, Config, Deployment, Latencies, Load, MASTER, Origin, Redis, Relay, Sample, Sentinels,
+    Tollgate, Topology, eventually, nobody, on_each_topology,
 };
 
 on_each_topology!(
@@ -19,15 +19,20 @@ on_each_topology!(
     a_connection_that_was_closed_while_idle_fails_nobody,
 );
 
-/// Each on one server, and on a cluster whose nodes are all struck. Where Redis itself stops for longer than its node timeout,
-/// and behind Sentinel, another server takes over: `topologies.rs` tests that.
-macro_rules! on_server_and_cluster {
+/// Each on one server, on one that a Sentinel names, and on a cluster whose nodes are all struck. Where Redis itself stops for
+/// longer than its node timeout, and where the Sentinel knows a replica, another server takes over: `topologies.rs` tests that.
+macro_rules! on_each_site {
     ($($test:ident),* $(,)?) => {
         $(
             mod $test {
                 #[test]
                 fn server() {
                     super::$test(super::Site::server());
+                }
+
+                #[test]
+                fn sentinel() {
+                    super::$test(super::Site::sentinel());
                 }
 
                 #[test]
@@ -39,7 +44,7 @@ macro_rules! on_server_and_cluster {
     };
 }
 
-on_server_and_cluster!(
+on_each_site!(
     redis_forgets_its_scripts,
     redis_is_slow,
     redis_is_slow_but_not_too_slow,
@@ -133,6 +138,8 @@ struct Outage {
     connections: usize,
     /// How many there are.
     servers: usize,
+    /// Connections that a Sentinel makes a second while it reaches nobody.
+    of_sentinel: usize,
     opened: bool,
 }
 
@@ -140,6 +147,8 @@ struct Outage {
 struct Site {
     redis: Deployment,
     relays: Vec<Relay>,
+    /// It knows the server by its relay alone.
+    sentinel: Option<Redis>,
 }
 
 impl Site {
@@ -147,13 +156,20 @@ impl Site {
         let redis = Topology::Server.start();
         let relay = Relay::to(redis.primaries()[0].port);
         let settings = at(&relay.url());
-        (Self { redis, relays: vec![relay] }, settings)
+        (Self { redis, relays: vec![relay], sentinel: None }, settings)
+    }
+
+    fn sentinel() -> (Self, String) {
+        let (site, _) = Self::server();
+        let sentinel = Sentinels::alone(site.relays[0].address.port());
+        let settings = format!("sentinel: {{ master: {MASTER}, nodes: [\"{}\"] }}", sentinel.url());
+        (Self { sentinel: Some(sentinel), ..site }, settings)
     }
 
     fn cluster() -> (Self, String) {
         let cluster = Cluster::behind_relays();
         let settings = cluster.settings();
-        (Self { redis: Deployment::Cluster(cluster), relays: Vec::new() }, settings)
+        (Self { redis: Deployment::Cluster(cluster), relays: Vec::new(), sentinel: None }, settings)
     }
 
     fn relays(&self) -> &[Relay] {
@@ -239,7 +255,8 @@ fn suffer_with(
     let after = between(settled, settled + Duration::from_secs(1));
     let refused = after.iter().filter(|sample| sample.status != 200).count();
     assert!(refused * 2 <= after.len(), "{what}: {refused} of {} refused after it", after.len());
-    Outage { during, back_after, connections, servers: site.relays().len(), opened }
+    let of_sentinel = if site.sentinel.is_some() { 2 } else { 0 };
+    Outage { during, back_after, connections, servers: site.relays().len(), of_sentinel, opened }
 }
 
 /// `local` and `allow` let pass; `deny` refuses with 503, and says when to come again.
@@ -264,8 +281,8 @@ impl Outage {
     /// monitor's two a second besides.
     #[track_caller]
     fn made_few_connections(&self, lasted: Duration) -> &Self {
-        let most = self.servers * 2 * 2 * 4
-            + self.servers * 3 * (lasted + self.back_after + Duration::from_secs(3)).as_secs() as usize;
+        let seconds = (lasted + self.back_after + Duration::from_secs(3)).as_secs() as usize;
+        let most = self.servers * 2 * 2 * 4 + (self.servers * 3 + self.of_sentinel) * seconds;
         assert!(self.connections <= most, "{} connections, more than {most}", self.connections);
         self
     }
