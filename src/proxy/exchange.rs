@@ -153,7 +153,7 @@ impl Exchange {
     /// Answers with the proxy's own `reply`.
     pub(super) fn reply(self, reply: Reply) -> Response<ResponseBody> {
         if let Some(reservation) = &self.reservation {
-            reservation.answered(None);
+            reservation.refused();
         }
         let (mut head, ()) = Response::new(()).into_parts();
         head.status = reply.status;

@@ -6,11 +6,13 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 
 use super::{
+    abandoned_request::{PendingSend, Sent},
     client::ClientInfo,
     headers::has_other_coding,
-    phase_timer::PhaseTimer,
+    phase_timer::{PhaseTimer, TimedOut},
     reply::Reply,
     request_body::{BodyProgress, RequestBody},
+    reservation::{PendingReservations, ReservationGuard},
     response_body::CheckedOutConnection,
     worker::Worker,
 };
@@ -34,6 +36,9 @@ pub(super) struct Forwarder<'a> {
     timer: &'a PhaseTimer,
     metrics: &'a WorkerMetrics,
     warnings: &'a Throttle,
+    /// What the request has reserved.
+    reservation: Option<&'a ReservationGuard>,
+    reservations: &'a Rc<PendingReservations>,
 }
 
 /// The head of the answer, the body to come, and the connection that it comes over.
@@ -72,6 +77,7 @@ impl<'a> Forwarder<'a> {
         client: &'a ClientInfo,
         upstream_client: &'a Rc<UpstreamClient>,
         route: &Route,
+        reservation: Option<&'a ReservationGuard>,
     ) -> Self {
         Self {
             upstream: &worker.upstreams[route.upstream],
@@ -81,6 +87,8 @@ impl<'a> Forwarder<'a> {
             timer: client.timer(),
             metrics: worker.metrics(),
             warnings: &worker.telemetry.upstream_warnings,
+            reservation,
+            reservations: &worker.reservations,
         }
     }
 
@@ -133,27 +141,35 @@ impl<'a> Forwarder<'a> {
 
             // Unless set otherwise below, the client went away or broke its own request off.
             let mut attempt = Attempt { forwarder: self, outcome: Outcome::Cancelled };
-            let failed = match self.timer.timeout(self.timeouts.response, connection.send(request)).await {
+            let result = match self.reservation {
+                None => self.timer.timeout(self.timeouts.response, connection.send(request)).await,
+                // Boxed: not every request would pay for it.
+                Some(reservation) => {
+                    match Box::pin(self.send_reserved(connection, request, reservation)).await {
+                        Ok(sent) => {
+                            connection = sent.connection;
+                            Ok(sent.result)
+                        }
+                        Err(TimedOut) => return Err(self.timed_out(&mut attempt)),
+                    }
+                }
+            };
+            let failed = match result {
                 Ok(Ok(response)) if !is_acceptable(&response) => {
                     attempt.outcome = Outcome::Error;
                     return Err(Reply::bad_gateway());
                 }
                 Ok(Ok(response)) => {
                     attempt.outcome = Outcome::Ok;
+                    let reservation = self.reservation.cloned();
                     return Ok(UpstreamAnswer {
                         response,
-                        connection: CheckedOutConnection::new(connection, progress),
+                        connection: CheckedOutConnection::new(connection, progress, reservation),
                         endpoint,
                     });
                 }
                 Ok(Err(failed)) => failed,
-                Err(_) => {
-                    if let Some(reason) = self.timer.cut_off_reason() {
-                        return Err(Reply::slow_body(reason));
-                    }
-                    attempt.outcome = Outcome::Timeout;
-                    return Err(Reply::gateway_timeout());
-                }
+                Err(TimedOut) => return Err(self.timed_out(&mut attempt)),
             };
             if progress.as_ref().is_some_and(|progress| progress.is_broken()) {
                 return Err(self.timer.cut_off_reason().map_or_else(Reply::broken_body, Reply::slow_body));
@@ -173,6 +189,34 @@ impl<'a> Forwarder<'a> {
                 }
             }
         }
+    }
+
+    /// Sends `request`, whose answer decides what becomes of `reservation`.
+    async fn send_reserved(
+        &self,
+        connection: upstream::Connection<RequestBody>,
+        request: Request<RequestBody>,
+        reservation: &ReservationGuard,
+    ) -> Result<Sent, TimedOut> {
+        let limit = self.timeouts.response;
+        let (reservation, reservations) = (reservation.clone(), Rc::clone(self.reservations));
+        let mut pending = PendingSend::new(connection, request, reservation, reservations, limit);
+        match self.timer.timeout(limit, &mut pending.sent).await {
+            Ok(Ok(sent)) => Ok(sent),
+            _ => {
+                pending.abort();
+                Err(TimedOut)
+            }
+        }
+    }
+
+    /// The reply to a request that was not answered in time.
+    fn timed_out(&self, attempt: &mut Attempt<'_>) -> Reply {
+        if let Some(reason) = self.timer.cut_off_reason() {
+            return Reply::slow_body(reason);
+        }
+        attempt.outcome = Outcome::Timeout;
+        Reply::gateway_timeout()
     }
 
     fn warn(&self, what: std::fmt::Arguments<'_>) {

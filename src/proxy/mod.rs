@@ -1,5 +1,6 @@
 //! The way of a request: [`serve`] reads as the list of what happens to it.
 
+mod abandoned_request;
 mod admit;
 mod bans;
 mod certificate_fields;

@@ -16,6 +16,7 @@ use super::{
     headers::clean_trailers,
     phase_timer::{Phase, PhaseTimer},
     request_body::{BodyProgress, RequestBody},
+    reservation::ReservationGuard,
 };
 use crate::upstream;
 
@@ -54,6 +55,8 @@ pub(super) struct UpstreamBody {
 pub(super) struct CheckedOutConnection {
     connection: Option<upstream::Connection<RequestBody>>,
     progress: Option<Rc<BodyProgress>>,
+    /// What the request has reserved: it is told when the answer has come.
+    reservation: Option<ReservationGuard>,
 }
 
 impl std::fmt::Debug for CheckedOutConnection {
@@ -67,8 +70,9 @@ impl CheckedOutConnection {
     pub(super) fn new(
         connection: upstream::Connection<RequestBody>,
         progress: Option<Rc<BodyProgress>>,
+        reservation: Option<ReservationGuard>,
     ) -> Self {
-        Self { connection: Some(connection), progress }
+        Self { connection: Some(connection), progress, reservation }
     }
 
     /// Whether the whole request was sent.
@@ -80,6 +84,9 @@ impl CheckedOutConnection {
     /// before it was sent to its end. Then its rest is not needed, and the connection is closed.
     pub(super) fn end(&mut self) {
         let Some(connection) = self.connection.take() else { return };
+        if let Some(reservation) = self.reservation.take() {
+            reservation.completed();
+        }
         match &self.progress {
             Some(progress) if !progress.is_sent() => progress.abandon(),
             _ => connection.release(),

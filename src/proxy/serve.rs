@@ -133,7 +133,7 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let shared = worker.upstreams[route.upstream].shared();
     let upstream_client = client.timer().upstream_client(shared, address_of_client(config, address));
     exchange.forward_started(&upstream.name);
-    let forwarder = Forwarder::new(&worker, &client, &upstream_client, route);
+    let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, exchange.reservation());
     let answer = match forwarder.forward(request, progress).await {
         Ok(answer) => answer,
         Err(reply) => {

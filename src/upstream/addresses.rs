@@ -7,13 +7,14 @@
 use std::{
     cell::Cell,
     collections::HashMap,
+    future::poll_fn,
     net::IpAddr,
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    task::Waker,
+    task::{Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -242,6 +243,16 @@ impl HeldConnection {
         client.upstream.addresses.acquired(&client.address);
         client.holds_connection.set(true);
         Self(Rc::clone(client))
+    }
+
+    /// Ready once the request is to be broken off. Counts it as one that waits for its client from now on.
+    pub(super) async fn evicted(&self) {
+        let Self(client) = self;
+        poll_fn(|cx| {
+            client.wait_begins(ClientWait::Response, Instant::now(), cx.waker());
+            if client.is_evicted() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 

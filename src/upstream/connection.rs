@@ -103,11 +103,23 @@ impl<B: RequestBody> Connection<B> {
     ///
     /// # Errors
     /// No answer came, or none that is HTTP.
-    pub async fn send(&mut self, request: Request<B>) -> Result<Response<Incoming>, SendError<B>> {
-        self.pooled.sender.try_send_request(request).await.map_err(|mut failed| {
-            let unsent = failed.take_message();
-            SendError { error: failed.into_error(), unsent }
-        })
+    pub fn send(
+        &mut self,
+        request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Incoming>, SendError<B>>> + use<B> {
+        let answer = self.pooled.sender.try_send_request(request);
+        async move {
+            answer.await.map_err(|mut failed| {
+                let unsent = failed.take_message();
+                SendError { error: failed.into_error(), unsent }
+            })
+        }
+    }
+
+    /// Ready once the connection is wanted for requests of other clients. To be called where the client of the request on
+    /// it has gone, and will never read the answer.
+    pub async fn evicted(&self) {
+        self.held.evicted().await;
     }
 
     /// Checks the connection in after a whole request was sent and its whole answer was read.

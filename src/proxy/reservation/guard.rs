@@ -23,27 +23,68 @@ use crate::{
 
 /// How far a request has come, as far as its reservation depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RequestStage {
-    InFlight,
-    /// With this status by the upstream; `None`: by the proxy itself, which never counts.
-    Answered(Option<StatusCode>),
+pub(in crate::proxy) enum RequestStage {
+    /// Not a byte of it was sent to the upstream.
+    Unsent,
+    /// It will not be: the proxy has answered it.
+    Refused,
+    /// The upstream may be at work on it.
+    Sent,
+    /// The upstream has answered it with this status.
+    Answered {
+        status: StatusCode,
+        /// The whole answer has come, and not only its head.
+        is_complete: bool,
+    },
 }
 
-/// What a request has reserved. The task that holds the reservation gives it back when this is dropped; nothing waits for
-/// that.
-#[derive(Debug)]
+/// What a request has reserved. The task that holds the reservation gives it back when the last clone of this is dropped;
+/// nothing waits for that.
+#[derive(Debug, Clone)]
 pub(in crate::proxy) struct ReservationGuard(watch::Sender<RequestStage>);
 
 impl ReservationGuard {
     /// A guard, and what tells its task how far the request has come: an error once the guard is dropped.
     fn new() -> (Self, watch::Receiver<RequestStage>) {
-        let (sender, receiver) = watch::channel(RequestStage::InFlight);
+        let (sender, receiver) = watch::channel(RequestStage::Unsent);
         (Self(sender), receiver)
     }
 
-    /// The head of the answer is known: it came from the upstream with this status, or from the proxy itself.
-    pub(in crate::proxy) fn answered(&self, status: Option<StatusCode>) {
-        self.0.send_replace(RequestStage::Answered(status));
+    /// The request is being sent to the upstream. Returns how far it had come before, for [`ReservationGuard::not_sent`].
+    pub(in crate::proxy) fn sending(&self) -> RequestStage {
+        self.0.send_replace(RequestStage::Sent)
+    }
+
+    /// Not a byte was sent by the attempt that began at this stage.
+    pub(in crate::proxy) fn not_sent(&self, before: RequestStage) {
+        self.0.send_replace(before);
+    }
+
+    /// The proxy itself answers the request: it costs nothing, unless it was sent to the upstream before.
+    pub(in crate::proxy) fn refused(&self) {
+        self.0.send_if_modified(|stage| {
+            let is_unsent = *stage == RequestStage::Unsent;
+            if is_unsent {
+                *stage = RequestStage::Refused;
+            }
+            is_unsent
+        });
+    }
+
+    /// The upstream's answer has begun.
+    pub(in crate::proxy) fn answered(&self, status: StatusCode) {
+        self.0.send_replace(RequestStage::Answered { status, is_complete: false });
+    }
+
+    /// The upstream's answer was read to its end.
+    pub(in crate::proxy) fn completed(&self) {
+        self.0.send_if_modified(|stage| {
+            if let RequestStage::Answered { is_complete, .. } = stage {
+                *is_complete = true;
+            }
+            // The task acts on it when the request ends.
+            false
+        });
     }
 }
 
@@ -91,7 +132,7 @@ pub(in crate::proxy) async fn settle(
     status: StatusCode,
 ) {
     let Some(reservation) = exchange.reservation() else { return };
-    reservation.answered(Some(status));
+    reservation.answered(status);
     let mut is_refunded = false;
     for outcome in outcomes {
         let policy = policies.get(outcome.variant.policy);

@@ -1,5 +1,8 @@
-//! What a request reserves of its limits and gives back: leases, which it holds until it ends, and units that its answer
-//! may turn out not to cost.
+//! What a request reserves of its limits and gives back: leases, which it holds until the upstream has done with it, and
+//! units that its answer may turn out not to cost.
+//!
+//! A request that was sent to the upstream is charged, unless the upstream's answer says otherwise. One of which not a byte
+//! was sent costs nothing.
 //!
 //! Whatever may have to be given back is reserved by a task of its own ([`reserve`]). The task gives it back however the
 //! request ends: answered, denied, aborted, or given up while the store was still being asked. The request has a

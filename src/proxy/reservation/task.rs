@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use http::StatusCode;
 use smallvec::SmallVec;
 use tokio::{
     sync::watch,
@@ -14,7 +13,7 @@ use super::guard::RequestStage;
 use crate::{
     limit::{
         Check, Decision, DecisionSource, Receipt, Store, Taken, Unavailable,
-        algorithm::{Kind, Verdict},
+        algorithm::{Kind, Verdict, concurrency::RETRY_AFTER},
     },
     proxy::worker::Worker,
     telemetry::metrics::WorkerMetrics,
@@ -23,6 +22,10 @@ use crate::{
 /// The pause after the first attempt to release leases that failed; it doubles with each attempt.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a request that was sent to an upstream keeps its leases when its connection is closed before the whole answer
+/// has come: the upstream may not stop at once. As long as a denied client is told to wait ([`RETRY_AFTER`]).
+const HOLD: Duration = Duration::from_micros(RETRY_AFTER.unsigned_abs());
 
 /// What was taken for one request and may have to be given back.
 pub(super) struct Reservation<'a, S> {
@@ -100,23 +103,32 @@ impl<'a, S: Store> Reservation<'a, S> {
         self.units.is_empty() && self.leases.is_empty()
     }
 
-    /// Renews the leases until the request ends, and gives back what is to be given back.
+    /// Renews the leases until the request ends and the upstream has done with it, and gives back what is to be given back.
     pub(super) async fn run(mut self, mut stage: watch::Receiver<RequestStage>) {
         let period = self.shortest_lease() / 3;
         let mut renewal = Instant::now() + period;
+        let mut held_until: Option<Instant> = None;
         while !self.is_empty() {
             tokio::select! {
                 biased;
-                changed = stage.changed() => match changed {
+                changed = stage.changed(), if held_until.is_none() => match changed {
                     Ok(()) => {
                         let reached = *stage.borrow_and_update();
-                        if let RequestStage::Answered(status) = reached {
-                            self.refund_units(status).await;
-                        }
+                        self.settle_units(reached).await;
                     }
                     // The request has ended.
-                    Err(_) => break,
+                    Err(_) => {
+                        let reached = *stage.borrow();
+                        if !may_be_under_way(reached) {
+                            break;
+                        }
+                        // What was sent and not answered is charged: the upstream may have done it.
+                        self.units.clear();
+                        held_until = Some(Instant::now() + HOLD.min(self.shortest_lease()));
+                    }
                 },
+                () = sleep_until(held_until.unwrap_or(renewal)), if held_until.is_some() => break,
+                () = self.worker.reservations.draining(), if held_until.is_some() => break,
                 () = sleep_until(renewal), if !self.leases.is_empty() => {
                     self.renew_leases().await;
                     renewal = Instant::now() + period;
@@ -124,15 +136,24 @@ impl<'a, S: Store> Reservation<'a, S> {
             }
         }
         self.gauge = None;
-        self.refund_units(None).await;
+        self.refund_units(|_| true).await;
         self.release_leases().await;
     }
 
-    /// Refunds the units that an answer with `status` does not cost. Tried once: what was not confirmed may have been done.
-    async fn refund_units(&mut self, status: Option<StatusCode>) {
+    /// Refunds the units that a request at this stage does not cost.
+    async fn settle_units(&mut self, stage: RequestStage) {
+        match stage {
+            RequestStage::Unsent | RequestStage::Sent => {}
+            RequestStage::Refused => self.refund_units(|_| true).await,
+            RequestStage::Answered { status, .. } => {
+                self.refund_units(|taken| !taken.check.policy.counts(status.as_u16())).await;
+            }
+        }
+    }
+
+    /// Refunds the units that are free; the others are charged. Tried once: what was not confirmed may have been done.
+    async fn refund_units(&mut self, is_free: impl Fn(&Taken<'_>) -> bool) {
         let units = std::mem::take(&mut self.units);
-        let is_free =
-            |taken: &Taken<'_>| status.is_none_or(|status| !taken.check.policy.counts(status.as_u16()));
         let free: SmallVec<[Taken<'_>; 2]> = units.into_iter().filter(is_free).collect();
         if !free.is_empty()
             && let Err(error) = self.worker.store.refund(&free).await
@@ -197,6 +218,11 @@ impl<'a, S: Store> Reservation<'a, S> {
     fn longest_lease(&self) -> Duration {
         self.leases.iter().map(lease_duration).max().unwrap_or_default()
     }
+}
+
+/// Whether the upstream may still be at work on a request that has ended at this stage.
+fn may_be_under_way(stage: RequestStage) -> bool {
+    matches!(stage, RequestStage::Sent | RequestStage::Answered { is_complete: false, .. })
 }
 
 /// Whether `on_store_error` has decided over a lease.

@@ -18,11 +18,15 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct PendingReservations {
     count: Cell<usize>,
     ended: Notify,
+    is_draining: Cell<bool>,
+    drain: Notify,
 }
 
 impl PendingReservations {
     /// Ready once all are given back, or after a second, when it is too late for that.
     pub async fn drained(&self) {
+        self.is_draining.set(true);
+        self.drain.notify_waiters();
         let drained = async {
             while self.count.get() > 0 {
                 self.ended.notified().await;
@@ -33,6 +37,14 @@ impl PendingReservations {
                 requests = self.count.get(),
                 "can't release concurrency leases, because the store is unavailable: they expire instead"
             );
+        }
+    }
+
+    /// Ready once the worker waits for its reservations: what upstreams still do can't be waited for any longer.
+    pub(in crate::proxy) async fn draining(&self) {
+        let draining = self.drain.notified();
+        if !self.is_draining.get() {
+            draining.await;
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a policy may say beside its algorithm: each of it as clients, origins and operators see it.
 
+mod abandoned;
 mod count;
 mod delay;
 mod distinct;

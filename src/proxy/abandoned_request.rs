@@ -1,0 +1,120 @@
+//! A request whose client goes away before the upstream has answered.
+//!
+//! An upstream does not stop because a connection is closed: what the request costs, and when the upstream has done with
+//! it, is known by its answer alone. So a request that has reserved something is sent by a task of its own, which waits for
+//! the answer for a while after the client has gone, as nginx does with `proxy_ignore_client_abort`.
+
+use std::{pin::pin, rc::Rc, time::Duration};
+
+use http::{Request, Response};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use tokio::{
+    sync::oneshot,
+    task::{AbortHandle, spawn_local},
+    time::timeout,
+};
+
+use super::{
+    request_body::RequestBody,
+    reservation::{PendingReservations, ReservationGuard},
+};
+use crate::upstream::{Connection, SendError};
+
+/// How long the answer is waited for once the client has gone, even where the upstream may take longer for a client that
+/// waits. A client that comes back finds its limits used until then.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// Bytes of the answer's body that are read to know its end.
+const MAX_BODY: usize = 64 << 10;
+
+/// The outcome of sending a request, and its connection.
+pub(super) struct Sent {
+    pub(super) result: Result<Response<Incoming>, SendError<RequestBody>>,
+    pub(super) connection: Connection<RequestBody>,
+}
+
+/// A request that is being sent by a task. Dropped, it counts as abandoned by its client.
+pub(super) struct PendingSend {
+    pub(super) sent: oneshot::Receiver<Sent>,
+    task: AbortHandle,
+}
+
+impl PendingSend {
+    /// Sends `request` over `connection`. If its client goes away, the answer is waited for `longest_wait` at most.
+    pub(super) fn new(
+        connection: Connection<RequestBody>,
+        request: Request<RequestBody>,
+        reservation: ReservationGuard,
+        reservations: Rc<PendingReservations>,
+        longest_wait: Duration,
+    ) -> Self {
+        let (caller, sent) = oneshot::channel();
+        let wait = longest_wait.min(LONGEST_WAIT);
+        let task = spawn_local(send(connection, request, reservation, reservations, wait, caller));
+        Self { sent, task: task.abort_handle() }
+    }
+
+    /// Closes the connection: the upstream had its time.
+    pub(super) fn abort(&self) {
+        self.task.abort();
+    }
+}
+
+async fn send(
+    mut connection: Connection<RequestBody>,
+    request: Request<RequestBody>,
+    reservation: ReservationGuard,
+    reservations: Rc<PendingReservations>,
+    longest_wait: Duration,
+    mut caller: oneshot::Sender<Sent>,
+) {
+    let before = reservation.sending();
+    let mut answer = pin!(connection.send(request));
+    let result = tokio::select! {
+        biased;
+        result = &mut answer => Some(result),
+        () = caller.closed() => None,
+    };
+    let (connection, result) = match result {
+        Some(result) => {
+            if is_unsent(&result) {
+                reservation.not_sent(before);
+            }
+            match caller.send(Sent { result, connection }) {
+                Ok(()) => return,
+                Err(Sent { result, connection }) => (connection, Some(result)),
+            }
+        }
+        None => (connection, None),
+    };
+
+    // The client has gone.
+    let read_answer = async {
+        let result = match result {
+            Some(result) => result,
+            None => answer.await,
+        };
+        if is_unsent(&result) {
+            reservation.not_sent(before);
+        }
+        let Ok(response) = result else { return false };
+        reservation.answered(response.status());
+        Limited::new(response.into_body(), MAX_BODY).collect().await.is_ok()
+    };
+    let is_complete = tokio::select! {
+        biased;
+        read = timeout(longest_wait, read_answer) => read.unwrap_or(false),
+        () = connection.evicted() => false,
+        () = reservations.draining() => false,
+    };
+    if is_complete {
+        reservation.completed();
+        connection.release();
+    }
+}
+
+/// Whether not a byte was sent.
+fn is_unsent<B>(result: &Result<Response<Incoming>, SendError<B>>) -> bool {
+    matches!(result, Err(SendError { unsent: Some(_), .. }))
+}

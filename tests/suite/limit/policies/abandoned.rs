@@ -1,0 +1,246 @@
+//! Requests whose clients go away: the origin works on, and what it does counts.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{on_each_store, start};
+use crate::harness::{
+    Client, Config, Deployment, Latch, Origin, Tollgate, eventually, get, get_from, nobody,
+};
+
+on_each_store!(
+    no_more_are_worked_on_than_the_limit_allows,
+    no_more_are_done_than_are_counted,
+    what_the_answer_does_not_cost_is_refunded,
+    what_is_not_answered_is_charged,
+    what_never_reached_the_origin_costs_nothing,
+    a_lease_is_held_for_a_moment_when_an_answer_is_broken_off,
+);
+
+/// Works on each request for `time`, whether its client is there or not: what it has at work, the most at once, and what it
+/// has done.
+#[derive(Clone, Default)]
+struct Work {
+    now: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+    done: Arc<AtomicUsize>,
+}
+
+fn working(time: Duration) -> (Origin, Work) {
+    let work = Work::default();
+    let works = work.clone();
+    let origin = Origin::start(move |conn| {
+        while conn.head()?.is_some() {
+            works.most.fetch_max(works.now.fetch_add(1, SeqCst) + 1, SeqCst);
+            thread::sleep(time);
+            works.now.fetch_sub(1, SeqCst);
+            works.done.fetch_add(1, SeqCst);
+            conn.answer("200 OK", &[], b"ok")?;
+        }
+        Ok(())
+    });
+    (origin, work)
+}
+
+/// Sixty clients that reset their connections 15 ms after they have sent a request.
+fn sixty_abandon(tollgate: &Tollgate) {
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    let mut client = Client::connect(tollgate.address);
+                    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+                    thread::sleep(Duration::from_millis(15));
+                    client.reset();
+                }
+            });
+        }
+    });
+}
+
+fn no_more_are_worked_on_than_the_limit_allows(redis: Option<&Deployment>) {
+    let (origin, work) = working(Duration::from_millis(400));
+    let tollgate = start(&origin, redis, &["two: { algorithm: concurrency, key: ip, limit: 2 }"], "");
+    for _ in 0..3 {
+        sixty_abandon(&tollgate);
+        assert!(work.now.load(SeqCst) > 0, "the origin works on");
+        // The origin has done with them: then the places are free, and not much later.
+        eventually("all is done", || work.now.load(SeqCst) == 0);
+        let done = Instant::now();
+        eventually("a place is free", || get(tollgate.address, "/", &[]).status == 200);
+        assert!(done.elapsed() < Duration::from_millis(900), "{:?}", done.elapsed());
+    }
+    assert_eq!(work.most.load(SeqCst), 2);
+    eventually("none is held", || tollgate.metric("tollgate_leases") == 0.0);
+}
+
+fn no_more_are_done_than_are_counted(redis: Option<&Deployment>) {
+    let (origin, work) = working(Duration::from_millis(100));
+    let policy = "three: { algorithm: sliding_log, key: ip, limit: 3/1h, count: { statuses: [200] } }";
+    let tollgate = start(&origin, redis, &[policy], "");
+    sixty_abandon(&tollgate);
+    eventually("all is done", || work.done.load(SeqCst) == 3);
+    assert_eq!(get(tollgate.address, "/", &[]).status, 429);
+    sixty_abandon(&tollgate);
+    assert_eq!((work.done.load(SeqCst), work.now.load(SeqCst)), (3, 0));
+}
+
+fn what_the_answer_does_not_cost_is_refunded(redis: Option<&Deployment>) {
+    let (origin, work) = working(Duration::from_millis(100));
+    let policy = "failures: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: [401] } }";
+    let tollgate = start(&origin, redis, &[policy], "");
+    sixty_abandon(&tollgate);
+    eventually("all is done", || work.now.load(SeqCst) == 0);
+    eventually("no guess has failed", || get(tollgate.address, "/", &[]).status == 200);
+}
+
+fn what_is_not_answered_is_charged(redis: Option<&Deployment>) {
+    let origin = Origin::start(|conn| {
+        match conn.head()?.unwrap_or_default().split(' ').nth(1) {
+            Some("/never") => drop(conn.closed()),
+            Some("/reset") => conn.reset()?,
+            Some("/garbage") => conn.send(b"no HTTP\r\n\r\n")?,
+            _ => conn.answer("200 OK", &[], b"ok")?,
+        }
+        Ok(())
+    });
+    let counted = |path: &str, status: Option<u16>| {
+        let policy = "failures: { algorithm: sliding_log, key: ip, limit: 1/1h, count: { statuses: [401] } }";
+        let tollgate = start(&origin, redis, &[policy], "workers: 1\n");
+        let (begun, ended) = (origin.heads().len(), origin.ended());
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n"));
+        match status {
+            Some(status) => assert_eq!(client.reply().status, status, "{path}"),
+            None => eventually("it is under way", || origin.heads().len() > begun),
+        }
+        client.reset();
+        eventually("its connection is closed", || origin.ended() > ended);
+        assert_eq!(get(tollgate.address, "/", &[]).status, 429, "{path}");
+        eventually("nothing is under way", || tollgate.metric("tollgate_connections ") == 0.0);
+        assert_eq!(get(tollgate.address, "/", &[]).status, 429, "{path}");
+        if let Some(redis) = redis {
+            redis.each(&["flushall"]);
+        }
+    };
+    counted("/never", None);
+    counted("/never", Some(504));
+    counted("/reset", Some(502));
+    counted("/garbage", Some(502));
+}
+
+fn what_never_reached_the_origin_costs_nothing(redis: Option<&Deployment>) {
+    let store = redis.map_or_else(String::new, |redis| {
+        format!("store: {{ redis: {{ {}, timeout: 5s }} }}", redis.settings())
+    });
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+workers: 1
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"], policies: [one, any] }} }}
+policies:
+  one: {{ algorithm: concurrency, key: ip, limit: 1 }}
+  any: {{ algorithm: sliding_log, key: ip, limit: 1/1h, count: {{ statuses: ['2xx', '5xx'] }} }}
+routes: [{{ path: /*, upstream: origin }}]
+{store}
+",
+        nobody(),
+    )));
+    for _ in 0..5 {
+        let begun = Instant::now();
+        eventually("its place is free", || get(tollgate.address, "/", &[]).status == 502);
+        assert!(begun.elapsed() < Duration::from_millis(800), "{:?}", begun.elapsed());
+    }
+}
+
+fn a_lease_is_held_for_a_moment_when_an_answer_is_broken_off(redis: Option<&Deployment>) {
+    let closed = Latch::new();
+    let closes = closed.clone();
+    let origin = Origin::start(move |conn| {
+        while let Some(head) = conn.head()? {
+            if head.starts_with("GET /half") {
+                conn.send(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf-")?;
+                conn.closed();
+                closes.open();
+                return Ok(());
+            }
+            conn.answer("200 OK", &[], b"ok")?;
+        }
+        Ok(())
+    });
+    let tollgate = start(&origin, redis, &["one: { algorithm: concurrency, key: ip, limit: 1 }"], "");
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET /half HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    client.reset();
+    closed.wait();
+    let begun = Instant::now();
+    let denied = get(tollgate.address, "/", &[]);
+    assert_eq!((denied.status, denied.header("retry-after")), (429, Some("1")));
+    eventually("its place is free", || get(tollgate.address, "/", &[]).status == 200);
+    let held = begun.elapsed();
+    assert!((Duration::from_millis(500)..Duration::from_secs(5)).contains(&held), "{held:?}");
+}
+
+/// As nobody waits for the answer, the connection goes to those who need one.
+#[test]
+fn connections_of_abandoned_requests_are_given_up_when_others_need_them() {
+    let origin = Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            if head.starts_with("GET /never") {
+                conn.closed();
+                return Ok(());
+            }
+            conn.answer("200 OK", &[], b"ok")?;
+        }
+        Ok(())
+    });
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+upstreams:
+  origin:
+    endpoints: [\"http://{}\"]
+    policies: [ten]
+    max_connections: 4
+    max_connections_per_address: 50%
+policies:
+  ten: {{ algorithm: concurrency, key: ip, limit: 10 }}
+routes: [{{ path: /*, upstream: origin }}]
+",
+        origin.address,
+    )));
+    let clients: Vec<_> = (0..4)
+        .map(|nth| {
+            let mut client = Client::connect(tollgate.address);
+            client.send("GET /never HTTP/1.1\r\nhost: a\r\n\r\n");
+            eventually("it is under way", || origin.heads().len() == nth + 1);
+            client
+        })
+        .collect();
+    clients.into_iter().for_each(Client::reset);
+    let begun = Instant::now();
+    assert_eq!(get_from("127.0.0.2", tollgate.address, "/", &[]).status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+/// The process does not wait for what nobody waits for.
+#[test]
+fn a_drain_does_not_wait_for_abandoned_requests() {
+    let origin = Origin::sink();
+    let mut tollgate = start(&origin, None, &["one: { algorithm: concurrency, key: ip, limit: 1 }"], "");
+    let mut client = Client::connect(tollgate.address);
+    client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+    eventually("it is under way", || tollgate.metric("tollgate_leases") == 1.0);
+    client.reset();
+    eventually("its client has gone", || tollgate.metric("tollgate_connections ") == 0.0);
+    assert_eq!(tollgate.metric("tollgate_leases"), 1.0);
+    let begun = Instant::now();
+    tollgate.signal("TERM");
+    assert_eq!(tollgate.wait().code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_millis(1_500), "{:?}", begun.elapsed());
+}
