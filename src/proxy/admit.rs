@@ -11,7 +11,7 @@ use super::{
     client::ClientInfo,
     denial_record::DenialRecord,
     exchange::Exchange,
-    outcome::PolicyOutcome,
+    outcome::{CheckOutcome, PolicyOutcome},
     reply::Reply,
     request_context::{RequestContext, client_address},
     reservation::reserve,
@@ -99,10 +99,13 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
         return Admission::Admitted(Admitted { outcomes, delay });
     }
     let denial = DenialRecord { exchange, context, address: &address };
-    for (nth, denied) in checks.outcomes(&decision).filter(|outcome| outcome.is_denial()).enumerate() {
+    let denials = || checks.outcomes(&decision).filter(CheckOutcome::is_denial);
+    for (nth, denied) in denials().enumerate() {
         denial.record(worker, &denied, decision.source, nth == 0);
     }
-    record_offense(worker, exchange, context, &attributes);
+    record_offense(worker, exchange, context, &attributes, |identifier| {
+        denials().any(|denied| denied.check.identifier == identifier)
+    });
     let cross_origin = context.request.headers.contains_key(header::ORIGIN);
     let (policy, reply) = worker.rules.quotas.denial(&outcomes, cross_origin);
     Admission::Denied { policy, reply }
@@ -164,7 +167,7 @@ fn deny_unidentified<S>(
 ) -> Admission {
     worker.metrics().decision(policy, metrics::VerdictLabel::Denied, metrics::SourceLabel::Store);
     DenialRecord { exchange, context, address: attributes.address }.record_unidentified(worker, policy);
-    record_offense(worker, exchange, context, attributes);
+    record_offense(worker, exchange, context, attributes, |_| false);
     let outcome = PolicyOutcome::unidentified(policy, &worker.rules.policies[policy]);
     let reply = worker.rules.quotas.unidentified(outcome);
     Admission::Denied { policy, reply }

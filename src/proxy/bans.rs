@@ -156,12 +156,17 @@ fn rule_index(rules: &Rules, ban: &Ban) -> usize {
     rules.bans.iter().position(made).unwrap_or(rules.bans.len())
 }
 
-/// Counts a request that a policy denied as an offense, for each rule of automatic bans.
+/// Counts a request that policies denied as an offense, for each rule of automatic bans. `is_denied`: whether the limit
+/// with this identifier denied it.
+///
+/// Any client can send the name of another's user. So an offense counts for a user only if the user is verified, or if
+/// that user's own limit is the one that is reached.
 pub(super) fn record_offense<S>(
     worker: &Worker<S>,
     exchange: &Exchange,
     context: &RequestContext<'_>,
     attributes: &RequestAttributes<'_>,
+    is_denied: impl Fn(&str) -> bool,
 ) {
     for (rule, configured) in worker.rules.bans.iter().zip(&worker.config().bans) {
         if is_exempt(configured, attributes, context.address) {
@@ -169,7 +174,9 @@ pub(super) fn record_offense<S>(
         }
         let offender = match rule.key {
             BanKey::Ip => Some(abuse::identifier(attributes.address)),
-            BanKey::User => identifier(&USER, attributes),
+            BanKey::User => {
+                identifier(&USER, attributes).filter(|user| attributes.is_user_verified || is_denied(user))
+            }
         };
         if let Some(offender) = offender {
             worker.strikes.note(rule, offender, exchange.time());

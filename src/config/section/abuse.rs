@@ -10,7 +10,7 @@ use super::{
     user::IdentitySources,
 };
 use crate::config::{
-    model::{Abuse, BanKey, BanRule, DenialReply, Mode, Secret, Users},
+    model::{Abuse, BanKey, BanRule, DenialReply, KeyPart, Mode, Policy, Secret, Users},
     reader::{Cursor, MappingCursor},
     value::{Invalid, MAX_DURATION, choice, duration, factor, percentage, rate, resource_name, size},
 };
@@ -27,19 +27,28 @@ const AFTER: &str = "the number of denied requests that triggers a ban, such as 
 const FOR: &str = "how long the first ban lasts, such as `for: 5m`";
 
 /// Reads all rules. `None` if one is invalid.
-pub(super) fn bans(value: Option<Cursor<'_>>, identity: IdentitySources) -> Option<Vec<Arc<BanRule>>> {
+pub(super) fn bans(
+    value: Option<Cursor<'_>>,
+    identity: IdentitySources,
+    policies: Option<&[Arc<Policy>]>,
+) -> Option<Vec<Arc<BanRule>>> {
     let mut all = Vec::new();
     for (location, name, value) in value.and_then(Cursor::named_entries).unwrap_or_default() {
         if let Err(invalid) = resource_name(name) {
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
-        all.push(value.mapping().and_then(|mapping| rule(name, mapping, identity)).map(Arc::new));
+        all.push(value.mapping().and_then(|mapping| rule(name, mapping, identity, policies)).map(Arc::new));
     }
     all.into_iter().collect()
 }
 
-fn rule(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -> Option<BanRule> {
-    let key = mapping.require("key", KEY).and_then(|value| key(value, identity));
+fn rule(
+    name: &str,
+    mut mapping: MappingCursor<'_>,
+    identity: IdentitySources,
+    policies: Option<&[Arc<Policy>]>,
+) -> Option<BanRule> {
+    let key = mapping.require("key", KEY).and_then(|value| key(value, identity, policies));
     let after = mapping.require("after", AFTER).and_then(|value| value.parse(rate));
     let first_duration =
         mapping.require("for", FOR).and_then(|value| value.parse(duration(MIN_BAN..=MAX_DURATION)));
@@ -66,13 +75,41 @@ fn rule(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -
     })
 }
 
-fn key(value: Cursor<'_>, identity: IdentitySources) -> Option<BanKey> {
+fn key(value: Cursor<'_>, identity: IdentitySources, policies: Option<&[Arc<Policy>]>) -> Option<BanKey> {
     let key = value.parse(choice(&[("ip", BanKey::Ip), ("user", BanKey::User)]))?;
-    if key == BanKey::User && !identity.has_users {
-        let help = "set where the user ID comes from: `user` at the top level";
-        value.report("no request has a user ID, because `user` is not configured", help.to_owned());
+    if key == BanKey::User {
+        check_users(value, identity, policies);
     }
     Some(key)
+}
+
+/// Reports a ban of users where no request has one, and warns where users are not verified. A request that only claims
+/// to be of a user counts against that user if it is denied by the user's own limit.
+fn check_users(key: Cursor<'_>, identity: IdentitySources, policies: Option<&[Arc<Policy>]>) {
+    if !identity.has_users {
+        let help = "set where the user ID comes from: `user` at the top level";
+        key.report("no request has a user ID, because `user` is not configured", help.to_owned());
+        return;
+    }
+    let Some(policies) = policies.filter(|_| identity.has_unverified_users) else { return };
+    let is_by_user = |policy: &Arc<Policy>| {
+        policy.mode == Mode::Enforce && policy.keys.iter().any(|key| key.0 == [KeyPart::User])
+    };
+    let is_counted = policies.iter().any(is_by_user);
+    let message = match (is_counted, identity.has_verified_users) {
+        (true, _) => {
+            "a client can have another user banned: user IDs from a cookie, from `basic`, or from a header with \
+            `from: anyone` are not verified"
+        }
+        (false, false) => {
+            "this rule never bans: user IDs are not verified, so only denials by a policy with `key: user` count, \
+            and there is none"
+        }
+        (false, true) => return,
+    };
+    let help = "ban by `key: ip`, or take the user from a `jwt`, a client certificate, or a header that \
+        trusted_proxies set";
+    key.warn(message, help.to_owned());
 }
 
 /// At most half, so that the next ban of a ladder is rarely shorter than the one before.

@@ -26,7 +26,7 @@ on_each_topology!(
 
 /// Three a second of an address pass. A client that is denied five times within ten seconds is banned for one second at first.
 const RULES: &str = "
-user: [{ header: x-user-id, from: anyone }]
+user: [{ header: x-user-id }]
 trusted_proxies: [127.0.0.1]
 policies:
   per-ip: { algorithm: sliding_log, key: ip, limit: 3/1s }

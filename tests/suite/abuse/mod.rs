@@ -3,5 +3,6 @@
 mod attack;
 mod bans;
 mod blocked;
+mod claimed_users;
 mod ladders;
 mod retention;
