@@ -2,16 +2,17 @@
 
 use std::{ops::RangeInclusive, sync::Arc};
 
-use axum::{Json, extract::State};
+use axum::{Extension, Json, extract::State};
 use http::StatusCode;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
+    ban_reach::shut_out,
     context::{HandlerContext, to_completion},
     dto::{self, schema},
-    extract::{JsonBody, Operator, Query},
-    openapi::{BodyErrors, NotFoundError, ReadErrors, WriteErrors},
+    extract::{JsonBody, Operator, Peer, Query},
+    openapi::{BodyErrors, ConflictError, NotFoundError, ReadErrors, WriteErrors},
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
 };
@@ -94,7 +95,8 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
     Ok(dto::Bans { bans: found.bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(), cursor })
 }
 
-/// Bans an address, a prefix or a user on every instance. Replaces any ban of the same key.
+/// Bans an address, a prefix or a user on every instance. Replaces any ban of the same key. What would shut out a large part
+/// of the internet, this machine, the operator's own address or a trusted proxy is refused unless `force` is set.
 #[utoipa::path(
     post,
     path = "/v1/bans",
@@ -117,12 +119,14 @@ pub(super) fn page(context: &HandlerContext, query: &BansQuery) -> Result<dto::B
         ),
         (status = 200, body = dto::Ban, description = "the key is now banned; the new ban replaced an earlier one"),
         WriteErrors,
-        BodyErrors
+        BodyErrors,
+        ConflictError
     )
 )]
 pub(super) async fn create(
     State(context): State<Arc<HandlerContext>>,
     by: Operator,
+    peer: Option<Extension<Peer>>,
     JsonBody(new): JsonBody<dto::NewBan>,
 ) -> Result<(StatusCode, Json<dto::Ban>), Problem> {
     let key = parse_key(&context, &new.key)?;
@@ -135,6 +139,14 @@ pub(super) async fn create(
     if reason.chars().any(char::is_control) || reason.chars().count() > MAX_REASON {
         let detail = format!("a reason must have at most {MAX_REASON} characters and no control characters");
         return Err(Problem::bad_request(detail));
+    }
+    if !new.force {
+        let config = context.state.active_config.snapshot();
+        let operator = peer.map(|Extension(Peer(address))| address);
+        let shuts_out = shut_out(&key, operator, &config.rules.config().trusted_proxies);
+        if !shuts_out.is_empty() {
+            return Err(Problem::far_reaching_ban(&key.to_string(), shuts_out));
+        }
     }
     let (ban, replaced) = context.state.bans.ban(key, duration, reason.clone(), by.0.clone());
     let mut detail = format!("for {}", time::format_duration(duration));

@@ -8,6 +8,7 @@ mod archive_client;
 mod audit;
 mod auth;
 mod background;
+mod ban_reach;
 mod bans;
 mod blocked;
 mod configuration;

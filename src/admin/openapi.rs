@@ -79,6 +79,8 @@ problems! {
     WriteErrors: ["400", "401", "403", "415", "429"];
     /// Where what is to be changed may not be there.
     NotFoundError: ["404"];
+    /// Where what is asked for has to be forced.
+    ConflictError: ["409"];
     /// Where a body is read.
     BodyErrors: ["408", "413"];
     /// Where others have to be asked, who may not answer.
@@ -97,6 +99,7 @@ fn problem(status: &str) -> (String, RefOr<utoipa::openapi::Response>) {
         }
         "404" => "it does not exist",
         "408" => "the body was sent too slowly",
+        "409" => "it would do more than is likely meant, and `force` is not set",
         "413" => "the body is longer than 64 KiB, or incomplete",
         "415" => "requests that change something must be application/json",
         "422" => "the request is valid but cannot be carried out",

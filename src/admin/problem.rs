@@ -13,14 +13,49 @@ use crate::limit::Unavailable;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
     status: StatusCode,
+    kind: ProblemKind,
     detail: String,
     /// Of a configuration.
     errors: Vec<ConfigurationError>,
+    /// By a ban.
+    shuts_out: Vec<String>,
+}
+
+/// What programs tell problems apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProblemKind {
+    /// Nothing more than the status says (RFC 9457, 4.2.1).
+    Status,
+    /// A ban would shut out more than a client, and was not forced.
+    FarReachingBan,
+}
+
+impl ProblemKind {
+    /// The type, a URI.
+    fn uri(self) -> &'static str {
+        match self {
+            Self::Status => "about:blank",
+            Self::FarReachingBan => "urn:tollgate:problem:far-reaching-ban",
+        }
+    }
+
+    fn title(self, status: StatusCode) -> &'static str {
+        match self {
+            Self::Status => status.canonical_reason().unwrap_or_default(),
+            Self::FarReachingBan => "Far-reaching ban",
+        }
+    }
 }
 
 impl Problem {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: detail.into(), errors: Vec::new() }
+        Self {
+            status,
+            kind: ProblemKind::Status,
+            detail: detail.into(),
+            errors: Vec::new(),
+            shuts_out: Vec::new(),
+        }
     }
 
     pub(super) fn bad_request(detail: impl Into<String>) -> Self {
@@ -29,6 +64,15 @@ impl Problem {
 
     pub(super) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// The ban of `key` has to be forced: it would shut out all this.
+    pub(super) fn far_reaching_ban(key: &str, shuts_out: Vec<String>) -> Self {
+        let detail = format!(
+            "a ban of {key} would shut out {}; if that is meant, force it (tollgate ban --force; \"force\": true)",
+            shuts_out.join(", ")
+        );
+        Self { kind: ProblemKind::FarReachingBan, shuts_out, ..Self::new(StatusCode::CONFLICT, detail) }
     }
 
     /// A configuration can't be used: the one in force stays.
@@ -57,12 +101,12 @@ impl From<Unavailable> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = Json(ProblemDetails {
-            // Nothing more than the status says (RFC 9457, 4.2.1).
-            kind: "about:blank".to_owned(),
-            title: self.status.canonical_reason().unwrap_or_default().to_owned(),
+            kind: self.kind.uri().to_owned(),
+            title: self.kind.title(self.status).to_owned(),
             status: self.status.as_u16(),
             detail: self.detail,
             errors: self.errors,
+            shuts_out: self.shuts_out,
         });
         let mut response = (self.status, body).into_response();
         let content_type = HeaderValue::from_static("application/problem+json");

@@ -21,6 +21,9 @@ pub(super) struct Args {
     /// A note for the list of bans, up to 256 characters
     #[arg(long, default_value = "")]
     pub reason: String,
+    /// Ban even a large part of the internet, this machine, your own address or a trusted proxy
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     pub options: Options,
 }
@@ -31,8 +34,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
 }
 
 fn output(args: &Args) -> Result<String, AdminError> {
-    let Args { key, lasts, reason, options } = args.clone();
-    let ban = NewBan { key, lasts, reason };
+    let Args { key, lasts, reason, force, options } = args.clone();
+    let ban = NewBan { key, lasts, reason, force };
     client::post_json(&options, Method::POST, "/v1/bans", &ban, describe)
 }
 
@@ -50,12 +53,14 @@ mod tests {
         let harness = Harness::start(Some("s3cret"));
         let ban = |key: &str, lasts: &str| {
             let options = options(harness.address, Some("s3cret"));
-            let args = Args { key: key.into(), lasts: lasts.into(), reason: "abuse".into(), options };
+            let (key, lasts, reason) = (key.into(), lasts.into(), "abuse".into());
+            let args = Args { key, lasts, reason, force: false, options };
             output(&args).map_err(|failure| failure.to_string())
         };
         let reported = "ip:2001:db8::/64 is banned until 2026-07-03 13:00:01 UTC.\n";
         assert_eq!(ban("2001:db8::1", "1h").as_deref(), Ok(reported));
         assert_eq!(ban("ip:0.0.0.0/0", "1h").unwrap_err(), "ip:0.0.0.0/0 would ban every client");
+        assert!(ban("127.0.0.1", "1h").unwrap_err().contains("would shut out this machine itself"));
         assert_eq!(ban("x", "1h").unwrap_err(), "a key is ip:203.0.113.7, ip:10.0.0.0/8 or user:acme, not x");
         assert!(ban("user:acme", "367d").unwrap_err().contains("1s to 366d, not 367d"));
     }

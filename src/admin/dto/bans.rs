@@ -47,6 +47,9 @@ pub struct NewBan {
     #[serde(default)]
     #[schema(value_type = schema::Reason)]
     pub reason: String,
+    /// Bans even a large part of the internet, this machine, the operator's own address or a trusted proxy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// `DELETE /v1/bans?key=`

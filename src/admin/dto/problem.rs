@@ -29,7 +29,7 @@ impl ConfigurationError {
 /// Problem details (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProblemDetails {
-    /// `about:blank`: no more specific than the status.
+    /// `urn:tollgate:problem:far-reaching-ban`, or `about:blank`: no more specific than the status.
     #[serde(rename = "type", default)]
     pub kind: String,
     #[serde(default)]
@@ -42,4 +42,7 @@ pub struct ProblemDetails {
     /// The errors of a rejected configuration; otherwise left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ConfigurationError>,
+    /// What a far-reaching ban would shut out, in words; otherwise left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shuts_out: Vec<String>,
 }

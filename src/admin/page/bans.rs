@@ -122,7 +122,7 @@ fn new_ban_form() -> Markup {
                 button.danger type="submit" { "Ban" }
             }
             p.faint.small #keys { "An address, a prefix or a user: " code { "ip:203.0.113.7" } ", " code { "ip:10.0.0.0/8" } ", " code { "user:acme" } }
-            p.error role="alert" hidden {}
+            div.error role="alert" hidden {}
         }
     }
 }

@@ -76,7 +76,7 @@ pub(super) fn duration_and_reason() -> Markup {
 /// Cancel and submit buttons, with room for an error.
 fn buttons(word: &str, class: &str) -> Markup {
     html! {
-        p.error role="alert" hidden {}
+        div.error role="alert" hidden {}
         div.buttons {
             button type="button" data-close { "Cancel" }
             button class=(class) type="submit" { (word) }

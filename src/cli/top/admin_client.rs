@@ -141,6 +141,7 @@ async fn ban(connection: &mut Connection, address: &str) -> Result<AdminResponse
         key: format!("ip:{address}"),
         lasts: BAN_DURATION.to_owned(),
         reason: "manually, in tollgate top".to_owned(),
+        force: false,
     };
     let body = serde_json::to_vec(&ban).map_err(std::io::Error::from)?;
     let ban: Ban = connection.request(Method::POST, "/v1/bans", body.into()).await?;

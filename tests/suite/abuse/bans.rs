@@ -246,6 +246,60 @@ fn invalid_bans_are_refused() {
     assert_eq!(tollgate.admin("GET", "/v1/bans?limit=0").status, 400);
 }
 
+#[test]
+fn what_shuts_out_more_than_a_client_has_to_be_forced() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, "");
+    for (key, named) in [
+        ("ip:0.0.0.0/1", vec!["one in 2 of all IPv4 addresses", "the trusted proxy 127.0.0.1/32"]),
+        ("ip:128.0.0.0/1", vec!["one in 2 of all IPv4 addresses"]),
+        ("2000::/3", vec!["536870912 IPv6 networks"]),
+        ("127.0.0.0/8", vec!["this machine itself (127.0.0.1)", "the trusted proxy 127.0.0.1/32"]),
+        ("::1", vec!["this machine itself (::1)"]),
+    ] {
+        let mut body = json!({"key": key, "for": "1h"});
+        let refused = give(&tollgate, &body);
+        assert_eq!(refused.status, 409, "{key}: {}", refused.text());
+        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+        let problem = refused.json();
+        assert_eq!(problem["type"], "urn:tollgate:problem:far-reaching-ban");
+        for named in named {
+            assert!(problem["detail"].as_str().unwrap().contains(named), "{problem}");
+            assert!(problem["shuts_out"].to_string().contains(named), "{problem}");
+        }
+        let command = tollgate.command(&["ban", key, "--for", "1h"]);
+        assert_eq!(command.code, Some(1));
+        assert!(
+            command.stderr.contains("would shut out") && command.stderr.contains("--force"),
+            "{command:?}"
+        );
+        assert_eq!(keys(&tollgate), [""; 0]);
+        body["force"] = json!(true);
+        assert_eq!(give(&tollgate, &body).status, 201);
+        assert_eq!(tollgate.command(&["ban", key, "--for", "2h", "--force"]).code, Some(0));
+        assert_eq!(tollgate.command(&["unban", key]).code, Some(0));
+    }
+    for key in ["203.0.0.0/8", "2001:db8::/32", "user:ann"] {
+        ban(&tollgate, key);
+    }
+}
+
+#[test]
+fn operators_do_not_lock_themselves_out_by_mistake() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, "");
+    let ban_from = |address: &str| {
+        let body = json!({"key": "127.0.0.8/29", "for": "1h"}).to_string();
+        let fields = [("content-type", "application/json")];
+        let mut operator = Client::connect_from(address.parse().unwrap(), tollgate.admin);
+        operator.request("POST", "/v1/bans", &fields, body.as_bytes())
+    };
+    let refused = ban_from("127.0.0.9");
+    assert_eq!(refused.status, 409);
+    assert_eq!(refused.json()["shuts_out"], json!(["your own address 127.0.0.9"]));
+    assert_eq!(ban_from("127.0.0.20").status, 201);
+}
+
 fn climbs(tollgate: &Tollgate) {
     assert_eq!(hammer(tollgate, "203.0.113.7"), 1);
     let denied = ask(tollgate, "203.0.113.7", "ann");

@@ -59,7 +59,7 @@ fn idle_closed(tollgate: &Tollgate, reason: &str) -> f64 {
 
 #[track_caller]
 fn ban(tollgate: &Tollgate, key: &str) {
-    let body = json!({"key": key, "for": "1h"}).to_string();
+    let body = json!({"key": key, "for": "1h", "force": true}).to_string();
     let fields = [("content-type", "application/json")];
     let reply = request(tollgate.admin, "POST", "/v1/bans", &fields, body.as_bytes());
     assert_eq!(reply.status, 201, "{}", reply.text());

@@ -254,7 +254,7 @@ fn off_and_a_share_of_nothing_write_nothing() {
 fn a_banned_request_has_a_line_that_says_so() {
     let origin = Origin::ok();
     let tollgate = start(&origin, TO_FILE);
-    let banned = tollgate.command(&["ban", "127.0.0.1", "--for", "5m"]);
+    let banned = tollgate.command(&["ban", "127.0.0.1", "--for", "5m", "--force"]);
     assert_eq!(banned.code, Some(0), "{banned:?}");
     eventually("it holds", || get(tollgate.address, "/", &[]).status == 403);
     let file = log_file(&tollgate);

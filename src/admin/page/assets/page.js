@@ -72,7 +72,10 @@ async function ask(method, path, body) {
   }
   const answer = reply.status === 204 ? {} : await reply.json().catch(() => ({}));
   if (reply.status === 401) location.reload();
-  if (!reply.ok) throw new Error(answer.detail ?? `Something went wrong: ${reply.status}`);
+  if (!reply.ok) {
+    const problem = new Error(answer.detail ?? `Something went wrong: ${reply.status}`);
+    throw Object.assign(problem, { shutsOut: answer.shuts_out });
+  }
   return answer;
 }
 
@@ -88,11 +91,28 @@ const TOLD = {
   lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.`,
 };
 
-async function submit(form) {
+/// Names what a ban would shut out beside a client, and offers to ban all the same.
+function askToForce(form, error, shutsOut) {
+  const key = form.elements.key.value;
+  const list = document.createElement("ul");
+  for (const one of shutsOut) list.append(Object.assign(document.createElement("li"), { textContent: one }));
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "danger" });
+  button.textContent = `Ban ${key} all the same`;
+  button.addEventListener("click", () => submit(form, { force: true }));
+  error.replaceChildren(`A ban of ${key} would shut out:`, list, button);
+}
+
+// What was offered for one key is not for another.
+document.addEventListener("input", (event) => {
+  const error = event.target.form?.dataset.api && event.target.form.querySelector(".error");
+  if (error) error.hidden = true;
+});
+
+async function submit(form, more = {}) {
   const error = form.querySelector(".error");
   const button = form.querySelector("[type=submit]");
   const method = form.dataset.api;
-  const fields = Object.fromEntries(new FormData(form));
+  const fields = { ...Object.fromEntries(new FormData(form)), ...more };
   error.hidden = true;
   button.disabled = true;
   try {
@@ -103,7 +123,8 @@ async function submit(form) {
     say(TOLD[form.dataset.said](answer));
     await refresh();
   } catch (problem) {
-    error.textContent = problem.message;
+    if (problem.shutsOut) askToForce(form, error, problem.shutsOut);
+    else error.textContent = problem.message;
     error.hidden = false;
   } finally {
     button.disabled = false;

@@ -147,11 +147,20 @@ fn a_client_is_banned_and_unbanned() {
     browser.write("form.stack [name=key]", "user:eve");
     browser.click("form.stack [type=submit]");
     browser.shows("main table", "user:eve");
+    browser.write("form.stack [name=key]", "ip:0.0.0.0/1");
+    browser.click("form.stack [type=submit]");
+    browser.shows("form.stack .error", "one in 2 of all IPv4 addresses");
+    browser.shows("form.stack .error", "this machine itself (127.0.0.1)");
+    browser.write("form.stack [name=key]", "ip:128.0.0.0/1");
+    browser.click("form.stack [type=submit]");
+    browser.shows("form.stack .error", "Ban ip:128.0.0.0/1 all the same");
+    browser.click("form.stack .error button");
+    browser.shows("#said", "ip:128.0.0.0/1 is banned until");
     browser.write("form.stack [name=key]", "nonsense");
     browser.click("form.stack [type=submit]");
     browser.shows("form.stack .error", "nonsense");
-    // The browser itself complains about the answer 400.
-    assert!(browser.logged().iter().all(|line| line.contains("400")));
+    // The browser itself complains about the answers 400 and 409.
+    assert!(browser.logged().iter().all(|line| line.contains("400") || line.contains("409")));
 
     browser.click("[data-about='ip:127.0.0.5']");
     browser.shows("#lift", "Lift the ban of ip:127.0.0.5?");
