@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{self, Instant, MissedTickBehavior};
 
-use super::{context::HandlerContext, dto::Tick, status};
+use super::{blocked, context::HandlerContext, dto::Tick, status};
 use crate::telemetry::{metrics::History, time::rfc3339};
 
 /// Interval of reading what other instances know.
@@ -47,7 +47,7 @@ pub(super) async fn tick(context: Arc<HandlerContext>) {
                 let elapsed = at.elapsed().as_secs_f64().max(0.001);
                 let rate = |now: u64, before: u64| rounded(now.saturating_sub(before), elapsed);
                 let rates = (rate(answered.0, before.0), rate(answered.1, before.1));
-                context.ticks.send_replace(Some(Arc::new(tick_dto(&context, rates))));
+                context.ticks.send_replace(Some(Arc::new(tick_dto(&context, rates).await)));
             }
             _ => {
                 context.ticks.send_if_modified(|tick| tick.take().is_some());
@@ -56,10 +56,10 @@ pub(super) async fn tick(context: Arc<HandlerContext>) {
     }
 }
 
-fn tick_dto(context: &HandlerContext, (requests, denied): (f64, f64)) -> Tick {
+async fn tick_dto(context: &HandlerContext, (requests, denied): (f64, f64)) -> Tick {
     let status = status::status_dto(&context.state);
     let now = context.state.clock.now();
-    let blocked = context.state.registry.active_count(now);
+    let blocked = blocked::count_active(context).await;
     Tick {
         time: rfc3339(now),
         requests_per_second: requests,

@@ -203,6 +203,11 @@ pub(super) async fn lift_all(context: &HandlerContext, key: &Key) -> u64 {
     here.max(elsewhere)
 }
 
+/// When the last of these bans ends; `None` where none of them denies requests.
+pub(super) fn ends(bans: &[Arc<Ban>]) -> Option<i64> {
+    bans.iter().filter(|ban| !ban.is_shadow).map(|ban| ban.until).max()
+}
+
 /// The key that an operator wrote.
 fn parse_key(context: &HandlerContext, text: &str) -> Result<Key, Problem> {
     Key::parse(text, context.state.active_config.snapshot().ipv6_prefix())

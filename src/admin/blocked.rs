@@ -8,6 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     ConfigSnapshot,
+    bans::ends,
     context::HandlerContext,
     dto::{self, schema},
     extract::Query,
@@ -16,7 +17,10 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    abuse::{self, ClientPosition, LimitedClient, PageScan, Sort, bans::MANUAL},
+    abuse::{
+        self, ClientPosition, LimitedClient, PageScan, Sort,
+        bans::{Ban, BanTable, MANUAL},
+    },
     telemetry::time::rfc3339,
 };
 
@@ -30,7 +34,7 @@ pub(super) struct BlockedQuery {
     /// Only addresses within this prefix.
     #[param(value_type = Option<schema::Prefix>)]
     pub(super) prefix: Option<String>,
-    /// Only addresses that are still limited, or only those that no longer are.
+    /// Only addresses that are still limited or banned, or only those that no longer are.
     pub(super) active: Option<bool>,
     /// Only addresses with this number of users behind them.
     #[param(inline)]
@@ -89,7 +93,7 @@ pub(super) async fn list(
 pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<dto::Blocked, Problem> {
     let state = &context.state;
     let limit = page_size(query.limit)?;
-    let mut walk = PageScan::new(query.filter(&state.active_config.snapshot())?, limit);
+    let mut walk = PageScan::new(query.filter(&state.active_config.snapshot(), &state.bans)?, limit);
     context.peers.refresh().await;
     let now = state.clock.now();
     while state.registry.advance(&mut walk, now) {
@@ -99,12 +103,35 @@ pub(super) async fn page(context: &HandlerContext, query: &BlockedQuery) -> Resu
     let (clients, next) = walk.page();
     let cursor = next
         .map(|place| encode_cursor(&(query.sort.name(), place.sort_key(), abuse::shown(place.address()))));
-    Ok(dto::Blocked { blocked: clients.iter().map(dto::BlockedAddress::from).collect(), cursor })
+    let blocked = clients
+        .iter()
+        .map(|client| dto::BlockedAddress::new(client, &state.bans.covering(client.address), now));
+    Ok(dto::Blocked { blocked: blocked.collect(), cursor })
+}
+
+/// How many of the addresses that are listed are limited or banned, to the second.
+pub(super) async fn count_active(context: &HandlerContext) -> usize {
+    let state = &context.state;
+    let now = state.clock.now();
+    let mut count = state.registry.active_count(now);
+    for prefix in state.bans.banned_prefixes() {
+        let mut after = None;
+        loop {
+            let (banned, next) = state.registry.count_unlimited(prefix, after, now);
+            count += banned;
+            if next.is_none() {
+                break;
+            }
+            after = next;
+            tokio::task::yield_now().await;
+        }
+    }
+    count
 }
 
 impl BlockedQuery {
     /// What to look for.
-    fn filter(&self, config: &ConfigSnapshot) -> Result<abuse::ClientQuery, Problem> {
+    fn filter(&self, config: &ConfigSnapshot, bans: &Arc<BanTable>) -> Result<abuse::ClientQuery, Problem> {
         let policy = self.policy.as_deref().map(|name| {
             let unknown = || Problem::bad_request(format!("no policy is named {}", name.escape_debug()));
             // What bans deny is listed by their rules' names.
@@ -129,6 +156,7 @@ impl BlockedQuery {
             policy: policy.transpose()?,
             prefix: prefix.transpose()?,
             is_active: self.active,
+            bans: Some(Arc::clone(bans)),
             users: self.hint.map(|hint| match hint {
                 Hint::None => (0, 0),
                 Hint::One => (1, 1),
@@ -138,8 +166,10 @@ impl BlockedQuery {
     }
 }
 
-impl From<&LimitedClient> for dto::BlockedAddress {
-    fn from(client: &LimitedClient) -> Self {
+impl dto::BlockedAddress {
+    /// `bans`: those of the client and of prefixes around it.
+    pub(super) fn new(client: &LimitedClient, bans: &[Arc<Ban>], now: i64) -> Self {
+        let banned_until = ends(bans);
         let hint = match client.users {
             0 => "no user known",
             1 => "one user",
@@ -150,7 +180,14 @@ impl From<&LimitedClient> for dto::BlockedAddress {
             policies: client.policies.iter().map(ToString::to_string).collect(),
             first: rfc3339(client.first),
             last: rfc3339(client.last),
-            until: rfc3339(client.until),
+            until: rfc3339(banned_until.map_or(client.until, |banned| banned.max(client.until))),
+            state: match banned_until {
+                Some(_) => "banned",
+                None if client.until > now => "limited",
+                None => "free",
+            }
+            .to_owned(),
+            banned_until: banned_until.map(rfc3339),
             denied: client.denied,
             distinct_users: usize::try_from(client.users).unwrap_or(usize::MAX),
             hint: hint.to_owned(),

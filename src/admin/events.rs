@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::{
+    bans::ends,
     context::HandlerContext,
     dto::Tick,
     extract::{NoParams, Query},
@@ -27,6 +28,7 @@ use super::{
     server::ShutdownSignal,
 };
 use crate::{
+    abuse::{self, bans::BanTable},
     limit::Clock,
     telemetry::{Delivery, Event, Subscription, time::rfc3339},
 };
@@ -76,6 +78,7 @@ const RETRY: Duration = Duration::from_secs(2);
 struct EventStream {
     events: Subscription,
     ticks: watch::Receiver<Option<Arc<Tick>>>,
+    bans: Arc<BanTable>,
     ending: ShutdownSignal,
     clock: Arc<dyn Clock>,
     /// Nothing has been sent yet.
@@ -92,6 +95,7 @@ pub(super) fn stream(
     let stream_state = EventStream {
         events: context.state.events.subscribe(),
         ticks: context.ticks.subscribe(),
+        bans: Arc::clone(&context.state.bans),
         ending,
         clock: Arc::clone(&context.state.clock),
         is_new: true,
@@ -113,7 +117,7 @@ impl EventStream {
             biased;
             () = self.ending.ended() => return None,
             delivery = self.events.next() => match delivery {
-                Delivery::Event(event) => (event.name(), event_data(&event)),
+                Delivery::Event(event) => (event.name(), event_data(&event, &self.bans)),
                 Delivery::Missed(missed) => ("missed", serde_json::json!({"missed": missed})),
                 Delivery::Closed => return None,
             },
@@ -136,15 +140,20 @@ async fn tick(ticks: &mut watch::Receiver<Option<Arc<Tick>>>) -> Option<Arc<Tick
     }
 }
 
+/// When the last ban of an address, or of a prefix around it, ends.
+fn held_until(address: &str, bans: &BanTable) -> Option<i64> {
+    ends(&bans.covering(abuse::parse(address)?))
+}
+
 /// The data of an event, without its name.
-pub(super) fn event_data(event: &Event) -> Value {
+pub(super) fn event_data(event: &Event, bans: &BanTable) -> Value {
     match event {
         Event::Limited { address, policies, denied, distinct_users, until } => json!({
             "address": address,
             "policies": policies,
             "denied": denied,
             "distinct_users": distinct_users,
-            "until": rfc3339(*until),
+            "until": rfc3339(held_until(address, bans).map_or(*until, |banned| banned.max(*until))),
         }),
         Event::Unblocked { address } => json!({"address": address}),
         Event::Banned { key, until, reason, by, level, is_shadow } => json!({
@@ -283,7 +292,7 @@ mod tests {
             level: 2,
             is_shadow: true,
         };
-        let data = event_data(&event);
+        let data = event_data(&event, &Harness::start(None).bans);
         assert_eq!(data["until"], "2026-07-03T12:00:01.250Z");
         assert_eq!(data["mode"], "shadow");
         assert!(!data.to_string().contains(['\n', '\r']));

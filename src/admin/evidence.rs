@@ -1,13 +1,18 @@
 //! `GET /v1/blocked/{ip}`: who was behind a blocked address.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use axum::{Json, extract::State};
 use compact_str::CompactString;
-use http::StatusCode;
+use ipnet::IpNet;
 
 use super::{
     ConfigSnapshot,
+    bans::ends,
     context::HandlerContext,
     dto::{self, schema},
     extract::{ClientParam, NoParams, Query},
@@ -16,7 +21,10 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    abuse::{self, DenyingLimit, LimitedClient, RequestRecord, UserNaming},
+    abuse::{
+        self, DenyingLimit, LimitedClient, RequestRecord, UserNaming,
+        bans::{Ban, BanTable, Key},
+    },
     config::model::{Condition, KeyPart},
     limit::StoreAdmin,
     telemetry::time::rfc3339,
@@ -49,35 +57,10 @@ pub(super) async fn evidence(
     address: ClientParam,
     _: Query<NoParams>,
 ) -> Result<Json<dto::Evidence>, Problem> {
-    match evidence_of(&context, &address).await {
-        Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
-            banned_only(&context, &address)?.map(Json).ok_or(problem)
-        }
-        found => found.map(Json),
-    }
+    evidence_of(&context, &address).await.map(Json)
 }
 
-/// Evidence on an address that is banned but was never denied: no records, and the times of its bans.
-fn banned_only(context: &HandlerContext, address: &ClientParam) -> Result<Option<dto::Evidence>, Problem> {
-    let state = &context.state;
-    let address = address.client(state.active_config.snapshot().ipv6_prefix())?;
-    let bans = state.bans.covering(address);
-    let (first, last) = (bans.iter().map(|ban| ban.since).min(), bans.iter().map(|ban| ban.since).max());
-    let (Some(first), Some(last), Some(until)) = (first, last, bans.iter().map(|ban| ban.until).max()) else {
-        return Ok(None);
-    };
-    let shown = abuse::shown(address);
-    let client =
-        LimitedClient { address, shown, first, last, until, denied: 0, policies: Vec::new(), users: 0 };
-    Ok(Some(dto::Evidence {
-        address: dto::BlockedAddress::from(&client),
-        records: Vec::new(),
-        limits: Vec::new(),
-        bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
-    }))
-}
-
-/// What is known of an address.
+/// What is known of an address. Of one that is banned and was never denied: its bans, and their times.
 pub(super) async fn evidence_of(
     context: &HandlerContext,
     address: &ClientParam,
@@ -86,7 +69,9 @@ pub(super) async fn evidence_of(
     let config = state.active_config.snapshot();
     let address = address.client(config.ipv6_prefix())?;
     context.peers.look_up(address).await;
-    let known = state.registry.find(address, state.clock.now());
+    let (now, bans) = (state.clock.now(), state.bans.covering(address));
+    let known = state.registry.find(address, now);
+    let known = known.or_else(|| Some((only_banned(address, &bans)?, Vec::new(), Vec::new())));
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited recently", abuse::shown(address))))?;
     let mut limits = Vec::new();
@@ -110,11 +95,45 @@ pub(super) async fn evidence_of(
         policy: policy.to_string(),
     };
     Ok(dto::Evidence {
-        address: dto::BlockedAddress::from(&client),
+        address: dto::BlockedAddress::new(&client, &bans, now),
         records: records.iter().map(record).collect(),
+        users: recorded_users(&records, &state.bans),
         limits,
-        bans: state.bans.covering(address).iter().map(|ban| dto::Ban::from(&**ban)).collect(),
+        bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
     })
+}
+
+/// An address that was never denied, since the first of its bans. `None` where there is none.
+fn only_banned(address: IpNet, bans: &[Arc<Ban>]) -> Option<LimitedClient> {
+    let since = || bans.iter().map(|ban| ban.since);
+    let (first, last) = (since().min()?, since().max()?);
+    let shown = abuse::shown(address);
+    Some(LimitedClient {
+        address,
+        shown,
+        first,
+        last,
+        until: last,
+        denied: 0,
+        policies: Vec::new(),
+        users: 0,
+    })
+}
+
+/// The users in these records, the one with most records first.
+fn recorded_users(records: &[RequestRecord], bans: &BanTable) -> Vec<dto::RecordedUser> {
+    let mut counts = BTreeMap::<_, usize>::new();
+    for record in records {
+        *counts.entry(record.entry.user.as_deref()).or_default() += 1;
+    }
+    let user = |(user, records): (Option<&str>, usize)| dto::RecordedUser {
+        user: user.map(str::to_owned),
+        records,
+        banned_until: user.and_then(|user| ends(&bans.by_key(&Key::from_user_name(user)))).map(rfc3339),
+    };
+    let mut users: Vec<_> = counts.into_iter().map(user).collect();
+    users.sort_by_key(|user| Reverse(user.records));
+    users
 }
 
 /// The limits of an address: of every policy that is keyed by it alone, and whichever others of its own

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    abuse,
+    abuse::{self, bans::Key},
     config::model::{Condition, KeyPart, KeyRecipe, Missing},
     limit::Policy,
 };
@@ -31,6 +31,12 @@ impl LimitKey {
         let parts: Vec<String> =
             split(text).into_iter().map(|part| read_part(part, ipv6_prefix)).collect::<Result<_, _>>()?;
         Ok(Self { text: parts.join("+"), parts })
+    }
+
+    /// The key of a user's limits, which the ban of the user has, too.
+    pub(super) fn of_user(key: &Key) -> Self {
+        let text = key.to_string();
+        Self { parts: vec![text.clone()], text }
     }
 
     /// Whether a limit of this policy may have the key.

@@ -38,6 +38,8 @@ fn evidence_names_everyone_behind_the_address() {
             "first": "2026-07-03T11:59:59.500Z",
             "last": "2026-07-03T12:00:00.000Z",
             "until": "2026-07-03T12:01:00.000Z",
+            "state": "limited",
+            "banned_until": null,
             "denied": 2,
             "distinct_users": 3,
             "hint": "many users: shared address or stuffing",
@@ -46,6 +48,11 @@ fn evidence_names_everyone_behind_the_address() {
                 record("2026-07-03T11:59:59.500Z", "acme", "per-user"),
                 record("2026-07-03T11:59:59.000Z", "eve", "per-ip"),
                 record("2026-07-03T11:59:58.000Z", "bob", "per-ip"),
+            ],
+            "users": [
+                {"user": "acme", "records": 2, "banned_until": null},
+                {"user": "bob", "records": 1, "banned_until": null},
+                {"user": "eve", "records": 1, "banned_until": null},
             ],
             "limits": [
                 {"policy": "per-ip", "key": "ip:203.0.113.7", "used": 2, "limit": 3, "remaining": 1, "reset": "41s"},
@@ -69,6 +76,7 @@ fn an_unblock_clears_the_address_and_nothing_else() {
                 {"policy": "per-ip", "key": "ip:203.0.113.7+path:/a"},
             ],
             "bans_lifted": 0,
+            "still_banned": [],
             "other_keys": ["user:acme"],
         })
     );

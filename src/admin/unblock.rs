@@ -56,16 +56,18 @@ async fn unblocked(
     context.peers.forget(address).await?;
     let known = known.or(state.registry.forget(address, state.clock.now()));
     let bans_lifted = bans::lift_all(context, &Key::Address(address)).await;
+    let mut still_banned = state.bans.covering(address);
+    still_banned.retain(|ban| !ban.is_shadow);
     if known.is_none() && cleared.is_empty() && bans_lifted == 0 {
-        return Err(Problem::not_found(format!(
-            "{shown} was not limited recently and has no limits to clear"
-        )));
+        let mut why = format!("{shown} was not limited recently and has no limits to clear");
+        if let Some(ban) = still_banned.first() {
+            why += &format!("; it is banned by the ban of {}: lift that ban", ban.key);
+        }
+        return Err(Problem::not_found(why));
     }
     let limited = known.unwrap_or_default();
     let others = limited.iter().filter(|limit| !abuse::is_identifier_of(&limit.identifier, &shown));
-    let mut others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
-    // Bans of prefixes around the address stay.
-    others.extend(state.bans.covering(address).iter().map(|ban| ban.key.to_string()));
+    let others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));
@@ -78,6 +80,7 @@ async fn unblocked(
         address: shown.to_string(),
         cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect(),
         bans_lifted,
+        still_banned: still_banned.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
         other_keys: others.into_iter().collect(),
     })
 }

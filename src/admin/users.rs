@@ -1,22 +1,34 @@
-//! `GET /v1/users/{user}`: the addresses that a user was limited from.
+//! `GET /v1/users/{user}`: a user's bans, limits, last requests, and the addresses that the user was limited from.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use axum::{Json, extract::State};
+use compact_str::CompactString;
 
 use super::{
+    bans::ends,
     context::HandlerContext,
     dto,
     extract::{NoParams, Query, UserParam},
-    openapi::LookupErrors,
+    limit_key::LimitKey,
+    openapi::{LookupErrors, UnavailableError},
     problem::Problem,
 };
 use crate::{
-    abuse::{self, UserAddress},
+    abuse::{self, DenyingLimit, RequestRecord, UserAddress, bans::Key},
+    limit::StoreAdmin,
     telemetry::time::rfc3339,
 };
 
-/// Lists the addresses that a user was limited from. The user is given by its ID or, if IDs are hashed, by the hash.
+/// Addresses whose records are searched for the user, those with the last denials.
+const MAX_SEARCHED: usize = 100;
+/// Records shown.
+const MAX_RECORDS: usize = 100;
+/// Limits shown whose key holds more than the user.
+const MAX_COMPOSITES: usize = 50;
+
+/// Shows a user's bans, limits and last requests, and the addresses that the user was limited from. The user is given by
+/// its ID or, if IDs are hashed, by the hash.
 #[utoipa::path(
     get,
     path = "/v1/users/{user}",
@@ -33,10 +45,15 @@ use crate::{
         (
             status = 200,
             body = dto::User,
-            description = "the addresses that the user was limited from",
-            links(("evidence" = (operation_id = "evidence", parameters(("ip" = "$response.body#/addresses/0/address")))))
+            description = "the user's bans, limits, records and addresses",
+            links(
+                ("evidence" = (operation_id = "evidence", parameters(("ip" = "$response.body#/addresses/0/address")))),
+                ("lift" = (operation_id = "lift", parameters(("key" = "$response.body#/bans/0/key")))),
+                ("reset" = (operation_id = "reset", parameters(("key" = "$response.body#/limits/0/key"))))
+            )
         ),
-        LookupErrors
+        LookupErrors,
+        UnavailableError
     )
 )]
 pub(super) async fn user(
@@ -44,24 +61,106 @@ pub(super) async fn user(
     UserParam(user): UserParam,
     _: Query<NoParams>,
 ) -> Result<Json<dto::User>, Problem> {
-    addresses_of(&context, &user).await.map(Json)
+    let found = user_dto(&context, &user).await?;
+    let is_known = !found.addresses.is_empty()
+        || !found.bans.is_empty()
+        || found.limits.iter().any(|limit| limit.used > 0);
+    if is_known {
+        return Ok(Json(found));
+    }
+    let is_off = context.state.registry.names().stored_name_of_input(&user).is_none();
+    let user = user.escape_debug();
+    Err(Problem::not_found(match is_off {
+        true => format!(
+            "{user} is not banned, and has used none of its limits; users are not recorded, because abuse.users is off"
+        ),
+        false => format!("{user} was not limited recently, is not banned, and has used none of its limits"),
+    }))
 }
 
-/// From where a user was limited, as far as this instance and all others know.
-pub(super) async fn addresses_of(context: &HandlerContext, user: &str) -> Result<dto::User, Problem> {
+/// What this instance and all others know of a user, which may be nothing.
+pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto::User, Problem> {
     let state = &context.state;
-    let Some(written) = state.registry.names().stored_name_of_input(user) else {
-        return Err(Problem::not_found("users are not recorded, because abuse.users is off"));
-    };
-    let others = context.peers.user(&written).await;
-    let found = state.registry.addresses_of_user(&written, &others, state.clock.now());
-    if found.is_empty() {
-        return Err(Problem::not_found(format!("{} was not limited recently", user.escape_debug())));
+    let (names, now) = (state.registry.names(), state.clock.now());
+    let written = names.stored_name_of_input(user);
+    let mut addresses = Vec::new();
+    if let Some(written) = written.as_deref() {
+        let others = context.peers.user(written).await;
+        addresses = state.registry.addresses_of_user(written, &others, now);
+        // For their records.
+        context.peers.refresh().await;
     }
-    let address_dto = |UserAddress { address, denied, last }: UserAddress| dto::UserAddress {
-        address: abuse::shown(address).to_string(),
-        denied,
-        last: rfc3339(last),
-    };
-    Ok(dto::User { user: written.into_owned(), addresses: found.into_iter().map(address_dto).collect() })
+    let key = LimitKey::of_user(&Key::from_user_name(user));
+    let mut records = Vec::new();
+    let mut composites = BTreeSet::new();
+    for found in addresses.iter().take(MAX_SEARCHED) {
+        let Some((client, requests, limited)) = state.registry.find(found.address, now) else { continue };
+        let is_theirs = |record: &RequestRecord| record.entry.user.as_deref() == written.as_deref();
+        records.extend(requests.into_iter().filter(is_theirs).map(|record| (client.shown.clone(), record)));
+        let is_theirs = |limit: &DenyingLimit| {
+            let mut parts = limit.identifier.split('+');
+            *limit.identifier != *key.text && parts.any(|part| part == key.text)
+        };
+        composites
+            .extend(limited.into_iter().filter(is_theirs).map(|limit| (limit.policy, limit.identifier)));
+    }
+    records.sort_by_key(|(_, record)| Reverse(record.entry.time));
+    records.truncate(MAX_RECORDS);
+    let bans = state.bans.by_key(&Key::from_user_name(user));
+    Ok(dto::User {
+        user: written.as_deref().unwrap_or(user).to_owned(),
+        denied: addresses.iter().map(|found| found.denied).sum(),
+        banned_until: ends(&bans).map(rfc3339),
+        bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
+        limits: limits(context, &key, composites).await?,
+        records: records.iter().map(|(address, record)| record_dto(address, record)).collect(),
+        addresses: addresses.iter().map(|found| address_dto(context, found)).collect(),
+    })
+}
+
+/// The limits of every policy that counts by user, and of these others that denied the user.
+async fn limits(
+    context: &HandlerContext,
+    user: &LimitKey,
+    composites: BTreeSet<(Arc<str>, CompactString)>,
+) -> Result<Vec<dto::LimitUsage>, Problem> {
+    let config = context.state.active_config.snapshot();
+    let mut limits = Vec::new();
+    for policy in config.policies().iter().filter(|policy| user.is_keyed(policy)) {
+        for (nth, variant) in user.variants(policy).into_iter().enumerate() {
+            let peek = context.store.peek(variant, &user.text).await?;
+            // Other overrides are listed only if something was used of them.
+            if nth == 0 || peek.used > 0 {
+                limits.push(dto::LimitUsage::new(&policy.name, &user.text, &peek));
+            }
+        }
+    }
+    for (name, key) in composites.into_iter().take(MAX_COMPOSITES) {
+        // Policies that only another instance has can't be asked about here.
+        let Some(policy) = config.policy_named(&name).and_then(|index| config.policies().get(index)) else {
+            continue;
+        };
+        let peek = context.store.peek(policy, &key).await?;
+        limits.push(dto::LimitUsage::new(&policy.name, &key, &peek));
+    }
+    Ok(limits)
+}
+
+fn record_dto(address: &str, RequestRecord { policy, entry }: &RequestRecord) -> dto::UserRecord {
+    dto::UserRecord {
+        time: rfc3339(entry.time),
+        address: address.to_owned(),
+        method: entry.method.to_string(),
+        path: entry.path.to_string(),
+        policy: policy.to_string(),
+    }
+}
+
+fn address_dto(context: &HandlerContext, found: &UserAddress) -> dto::UserAddress {
+    dto::UserAddress {
+        address: abuse::shown(found.address).to_string(),
+        denied: found.denied,
+        last: rfc3339(found.last),
+        banned_until: ends(&context.state.bans.covering(found.address)).map(rfc3339),
+    }
 }

@@ -53,6 +53,15 @@ fn list(bans: &Bans, now: Timestamp) -> String {
     if bans.bans.is_empty() {
         return "There are no bans.\n".to_owned();
     }
+    let mut text = table_of(&bans.bans, now);
+    if let Some(cursor) = &bans.cursor {
+        text += &format!("\nFor the next page, add --cursor {}\n", printable(cursor));
+    }
+    text
+}
+
+/// Bans as a table.
+pub(super) fn table_of(bans: &[Ban], now: Timestamp) -> String {
     let row = |ban: &Ban| {
         let in_a_row = if ban.level == 0 { "-".to_owned() } else { ban.level.to_string() };
         [
@@ -66,11 +75,7 @@ fn list(bans: &Bans, now: Timestamp) -> String {
         ]
     };
     let head = ["KEY", "MODE", "UNTIL (UTC)", "TIME LEFT", "IN A ROW", "BY", "REASON"];
-    let mut text = table(head, bans.bans.iter().map(row));
-    if let Some(cursor) = &bans.cursor {
-        text += &format!("\nFor the next page, add --cursor {}\n", printable(cursor));
-    }
-    text
+    table(head, bans.iter().map(row))
 }
 
 #[cfg(test)]

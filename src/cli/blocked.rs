@@ -1,12 +1,13 @@
 //! `tollgate blocked [IP]`: which addresses were limited, and who was behind one.
 
-use std::{collections::BTreeMap, net::IpAddr, process::ExitCode};
+use std::{net::IpAddr, process::ExitCode};
 
 use http::Method;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use super::{
+    bans,
     client::{self, AdminError, Options},
     terminal::{moment, printable, table, time_left},
 };
@@ -95,6 +96,7 @@ fn list(blocked: &Blocked, now: Timestamp) -> String {
     let row = |blocked: &BlockedAddress| {
         [
             blocked.address.clone(),
+            blocked.state.clone(),
             blocked.denied.to_string(),
             blocked.distinct_users.to_string(),
             blocked.hint.clone(),
@@ -103,7 +105,7 @@ fn list(blocked: &Blocked, now: Timestamp) -> String {
             time_left(&blocked.until, now),
         ]
     };
-    let head = ["ADDRESS", "DENIED", "USERS", "HINT", "POLICIES", "LAST (UTC)", "TIME LEFT"];
+    let head = ["ADDRESS", "STATE", "DENIED", "USERS", "HINT", "POLICIES", "LAST (UTC)", "TIME LEFT"];
     let mut text = table(head, blocked.blocked.iter().map(row));
     if let Some(cursor) = &blocked.cursor {
         text += &format!("\nFor the next page, add --cursor {}\n", printable(cursor));
@@ -112,27 +114,33 @@ fn list(blocked: &Blocked, now: Timestamp) -> String {
 }
 
 fn page(evidence: &Evidence, now: Timestamp) -> String {
-    let Evidence { address, records, limits, .. } = evidence;
+    let Evidence { address, records, users, limits, bans } = evidence;
+    let left = time_left(&address.until, now);
+    let denied = match address.denied {
+        0 => "never".to_owned(),
+        denied => {
+            let [first, last] = [&address.first, &address.last].map(|time| moment(time));
+            format!("{denied} times, from {} to {} UTC", printable(&first), printable(&last))
+        }
+    };
     let mut text = format!(
-        "{}: {}\n\ndenied     {} times, from {} to {} UTC\ntime left  {}\npolicies   {}\nusers      {}\n",
+        "{}: {}, {}\n\ndenied     {denied}\ntime left  {left}\npolicies   {}\nusers      {}\n",
         printable(&address.address),
+        printable(&address.state),
         printable(&address.hint),
-        address.denied,
-        printable(&moment(&address.first)),
-        printable(&moment(&address.last)),
-        time_left(&address.until, now),
         printable(&address.policies.join(", ")),
         address.distinct_users,
     );
-    if !records.is_empty() {
-        let mut counts = BTreeMap::<&str, usize>::new();
-        for record in records {
-            *counts.entry(record.user.as_deref().unwrap_or("-")).or_default() += 1;
-        }
-        let mut counts: Vec<_> = counts.into_iter().collect();
-        counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
-        let rows = counts.into_iter().map(|(user, count)| [user.to_owned(), count.to_string()]);
-        text += &format!("\n{}", table(["USER", "RECORDS"], rows));
+    if !bans.is_empty() {
+        text += &format!("\n{}", bans::table_of(bans, now));
+    }
+    if !users.is_empty() {
+        let rows = users.iter().map(|user| {
+            let banned =
+                user.banned_until.as_deref().map_or_else(|| "-".to_owned(), |until| time_left(until, now));
+            [user.user.clone().unwrap_or_else(|| "-".to_owned()), user.records.to_string(), banned]
+        });
+        text += &format!("\n{}", table(["USER", "RECORDS", "BANNED FOR"], rows));
     }
     if !limits.is_empty() {
         let rows = limits.iter().map(|limit| {
@@ -192,8 +200,8 @@ mod tests {
         assert_eq!(
             blocked(&harness, &[]).unwrap(),
             "\
-ADDRESS      DENIED  USERS  HINT                                    POLICIES          LAST (UTC)           TIME LEFT
-203.0.113.7  2       3      many users: shared address or stuffing  per-user, per-ip  2026-07-03 12:00:00  59s
+ADDRESS      STATE    DENIED  USERS  HINT                                    POLICIES          LAST (UTC)           TIME LEFT
+203.0.113.7  limited  2       3      many users: shared address or stuffing  per-user, per-ip  2026-07-03 12:00:00  59s
 "
         );
         let none = blocked(&harness, &["--prefix", "10.0.0.0/8", "--sort", "denied", "--policy", "per-ip"]);
@@ -206,17 +214,17 @@ ADDRESS      DENIED  USERS  HINT                                    POLICIES    
         assert_eq!(
             blocked(&harness, &["203.0.113.7"]).unwrap(),
             "\
-203.0.113.7: many users: shared address or stuffing
+203.0.113.7: limited, many users: shared address or stuffing
 
 denied     2 times, from 2026-07-03 11:59:59 to 2026-07-03 12:00:00 UTC
 time left  59s
 policies   per-user, per-ip
 users      3
 
-USER  RECORDS
-acme  2
-bob   1
-eve   1
+USER  RECORDS  BANNED FOR
+acme  2        -
+bob   1        -
+eve   1        -
 
 POLICY  KEY             USED  LIMIT  REMAINING  RESET
 per-ip  ip:203.0.113.7  2     3      1          41s

@@ -6,7 +6,7 @@ use http::Method;
 
 use super::{
     client::{self, AdminError, Options},
-    terminal::{printable, table},
+    terminal::{moment, printable, table},
 };
 use crate::admin::dto::Unblocked;
 
@@ -31,15 +31,26 @@ fn output(args: &Args) -> Result<String, AdminError> {
 
 fn describe(unblocked: &Unblocked) -> String {
     let address = printable(&unblocked.address);
+    // Whatever was cleared, an address that is banned with its prefix is served no sooner.
+    let cleared = if unblocked.still_banned.is_empty() { "is unblocked" } else { "had limits" };
     let mut text = match unblocked.cleared.as_slice() {
-        [] => format!("{address} is no longer listed as blocked; there was no limit of its own to clear.\n"),
-        cleared => {
-            let rows = cleared.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]);
-            format!("{address} is unblocked. Cleared limits:\n\n{}", table(["POLICY", "KEY"], rows))
+        [] if unblocked.still_banned.is_empty() => {
+            format!("{address} is unblocked; there was no limit of its own to clear.\n")
+        }
+        [] => format!("{address} had no limit of its own to clear.\n"),
+        limits => {
+            let rows = limits.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]);
+            format!("{address} {cleared}. Cleared limits:\n\n{}", table(["POLICY", "KEY"], rows))
         }
     };
     if unblocked.bans_lifted > 0 {
-        text += "\nIts ban was lifted.\n";
+        text += "\nIts own ban was lifted.\n";
+    }
+    for ban in &unblocked.still_banned {
+        let [key, until] = [printable(&ban.key).into_owned(), printable(&moment(&ban.until)).into_owned()];
+        text += &format!(
+            "\n{address} is still banned by the ban of {key} until {until} UTC. To lift it: tollgate unban {key}\n"
+        );
     }
     if !unblocked.other_keys.is_empty() {
         let others: Vec<_> = unblocked.other_keys.iter().map(|key| printable(key)).collect();

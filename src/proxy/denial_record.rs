@@ -60,8 +60,8 @@ impl DenialRecord<'_> {
     /// Records that a ban denied the request. `policy`: the index of the ban's rule behind the policies.
     pub(super) fn record_banned<S>(&self, worker: &Worker<S>, policy: usize, ban: &Ban) {
         let identifier = ban.key.to_string();
-        let retry_after = ban.until.saturating_sub(self.exchange.time());
-        let denial = self.denial(policy, &identifier, Some(retry_after));
+        // How long the client stays banned is read from the ban itself, which may be lifted or replaced.
+        let denial = self.denial(policy, &identifier, None);
         let names = worker.recorder.names();
         worker.recorder.record(&denial, || evidence_entry(self.exchange.time(), self.context, names));
     }

@@ -114,6 +114,22 @@ impl BanTable {
         found
     }
 
+    /// Whether all requests of this client are denied.
+    pub fn is_banned(&self, client: IpNet) -> bool {
+        !self.is_empty() && self.covering(client).iter().any(|ban| !ban.is_shadow)
+    }
+
+    /// The addresses and prefixes whose requests are denied. None of them contains another.
+    pub fn banned_prefixes(&self) -> Vec<IpNet> {
+        let denies = |ban: &Ban| !ban.is_shadow && matches!(ban.key, Key::Address(_));
+        let bans = self.page(None, usize::MAX, denies).bans;
+        let prefix = |ban: &Arc<Ban>| match ban.key {
+            Key::Address(net) => Some(net),
+            Key::User(_) => None,
+        };
+        IpNet::aggregate(&bans.iter().filter_map(prefix).collect())
+    }
+
     /// The bans of a key.
     pub fn by_key(&self, key: &Key) -> Vec<Arc<Ban>> {
         let now = self.clock.now();

@@ -31,6 +31,11 @@ impl ActiveCounts {
     }
 }
 
+/// Whether a client counts whose last limit frees at `until`.
+pub(super) fn is_active(until: i64, now: i64) -> bool {
+    second(until) >= second(now)
+}
+
 /// The second that `time` lies in or begins: a client whose limit frees at its start is not limited in it.
 fn second(time: i64) -> i64 {
     time.saturating_add(SECOND - 1).div_euclid(SECOND)

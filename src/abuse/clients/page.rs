@@ -6,6 +6,7 @@ use std::{collections::BinaryHeap, ops::Bound, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
+    super::bans::BanTable,
     LimitedClient,
     entry::ClientEntry,
     sort_index::{ClientPosition, Sort},
@@ -25,8 +26,10 @@ pub struct ClientQuery {
     pub policy: Option<Arc<str>>,
     /// Within this prefix.
     pub prefix: Option<IpNet>,
-    /// Limited still, or no longer.
+    /// Limited or banned still, or no longer.
     pub is_active: Option<bool>,
+    /// The bans in force. Without them, nobody is banned.
+    pub bans: Option<Arc<BanTable>>,
     /// With at least and at most so many users.
     pub users: Option<(u64, u64)>,
 }
@@ -89,7 +92,7 @@ impl PageScan {
         for position in clients.orders().after(self.query.sort, self.at).take(CHUNK) {
             (self.at, count) = (Some(position), count + 1);
             let Some(entry) = clients.get(position.address()) else { continue };
-            if !is_over(entry) && self.query.matches(entry, now) {
+            if !is_over(entry) && self.query.matches(position.address(), entry, now) {
                 self.clients.push((position, entry.to_client(position.address())));
                 if self.clients.len() > self.limit {
                     break;
@@ -113,7 +116,7 @@ impl PageScan {
             (self.address, count) = (Some(address), count + 1);
             let position = ClientPosition::new(sort.sort_key(entry), address);
             let is_behind = self.query.after.is_none_or(|after| position > after);
-            if !is_behind || is_over(entry) || !self.query.matches(entry, now) {
+            if !is_behind || is_over(entry) || !self.query.matches(address, entry, now) {
                 continue;
             }
             if sort == Sort::Address {
@@ -157,21 +160,22 @@ impl PageScan {
 }
 
 impl ClientQuery {
-    fn matches(&self, entry: &ClientEntry, now: i64) -> bool {
+    fn matches(&self, address: IpNet, entry: &ClientEntry, now: i64) -> bool {
+        let is_banned = || self.bans.as_ref().is_some_and(|bans| bans.is_banned(address));
         self.policy.as_deref().is_none_or(|policy| entry.was_denied_by(policy))
-            && self.is_active.is_none_or(|is_active| (entry.until() > now) == is_active)
+            && self.is_active.is_none_or(|is_active| (entry.until() > now || is_banned()) == is_active)
             && self.users.is_none_or(|(least, most)| (least..=most).contains(&entry.users()))
     }
 }
 
 /// Nothing in a prefix comes before this.
-fn first(prefix: IpNet) -> IpNet {
+pub(super) fn first(prefix: IpNet) -> IpNet {
     // Of one address the shorter prefixes come first.
     IpNet::new(prefix.network(), 0).unwrap_or(prefix)
 }
 
 /// Nothing in a prefix comes after this.
-fn last(prefix: IpNet) -> IpNet {
+pub(super) fn last(prefix: IpNet) -> IpNet {
     IpNet::from(prefix.broadcast())
 }
 
@@ -252,6 +256,7 @@ mod tests {
                     is_active: [None, Some(true), Some(false)][random.usize(..3)],
                     users: [None, Some((1, 1)), Some((2, u64::MAX))][random.usize(..3)],
                     after: None,
+                    bans: None,
                 };
                 let mut expected = registry.clients(NOW, |client| {
                     prefix.is_none_or(|prefix| prefix.contains(&client.address))

@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    ops::Bound,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -22,9 +23,10 @@ use super::{
             queue::QueuedBytes,
         },
     },
-    ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses,
+    ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses, active,
     entry::ClientEntry,
     event_throttle::EventThrottle,
+    page,
     policies::{RecordPolicies, micros},
     sort_index::Sort,
     table::ClientTable,
@@ -281,6 +283,20 @@ impl ClientRegistry {
     /// How many clients are limited at `now`, to the second.
     pub fn active_count(&self, now: i64) -> usize {
         self.clients.lock().active_count(now)
+    }
+
+    /// Of the clients within a prefix, those listed that no limit holds at `now`: a chunk of them, behind the client `after`.
+    /// Returns how many there are, and behind which client the next chunk begins.
+    pub fn count_unlimited(&self, within: IpNet, after: Option<IpNet>, now: i64) -> (usize, Option<IpNet>) {
+        let retain = self.retain();
+        let begin = after.map_or(Bound::Included(page::first(within)), Bound::Excluded);
+        let clients = self.clients.lock();
+        let (mut count, mut looked_at, mut last) = (0, 0, None);
+        for (address, entry) in clients.range((begin, Bound::Included(page::last(within)))).take(CHUNK) {
+            (looked_at, last) = (looked_at + 1, Some(address));
+            count += usize::from(!active::is_active(entry.until(), now) && !expired(entry, retain, now));
+        }
+        (count, last.filter(|_| looked_at == CHUNK))
     }
 
     /// One client with its records, newest first, and the limits that denied it.

@@ -23,9 +23,15 @@ pub struct BlockedAddress {
     pub first: String,
     #[schema(value_type = schema::Time)]
     pub last: String,
-    /// When its last limit is free again. It may be in the past: addresses stay listed for some time.
+    /// When nothing holds it any more: the end of its last limit and of the bans of it and of prefixes around it. It may be
+    /// in the past: addresses stay listed for some time.
     #[schema(value_type = schema::Time)]
     pub until: String,
+    #[schema(value_type = schema::AddressState)]
+    pub state: String,
+    /// When the last ban of it or of a prefix around it ends; `null` where there is none that denies requests.
+    #[schema(value_type = Option<schema::Time>)]
+    pub banned_until: Option<String>,
     pub denied: u64,
     pub distinct_users: usize,
     #[schema(value_type = schema::UsersBehind)]
@@ -39,8 +45,22 @@ pub struct Evidence {
     pub address: BlockedAddress,
     /// Newest first.
     pub records: Vec<Record>,
+    /// The users in the records, the one with most records first.
+    pub users: Vec<RecordedUser>,
     pub limits: Vec<LimitUsage>,
+    /// Of the address and of prefixes around it.
     pub bans: Vec<Ban>,
+}
+
+/// A user in the records of an address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RecordedUser {
+    /// `null` stands for all requests without a user.
+    pub user: Option<String>,
+    pub records: usize,
+    /// When the ban of the user ends; `null` where there is none that denies requests.
+    #[schema(value_type = Option<schema::Time>)]
+    pub banned_until: Option<String>,
 }
 
 /// A request that used up a limit, or one that was denied.
@@ -55,11 +75,34 @@ pub struct Record {
 }
 
 /// `GET /v1/users/{user}`
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct User {
     pub user: String,
+    /// Denied requests of this user, from all addresses.
+    pub denied: u64,
+    /// When the ban of the user ends; `null` where there is none that denies requests.
+    #[schema(value_type = Option<schema::Time>)]
+    pub banned_until: Option<String>,
+    /// Of exactly this user.
+    pub bans: Vec<Ban>,
+    /// The limits whose key is the user, and those with the user in their key that denied a request.
+    pub limits: Vec<LimitUsage>,
+    /// The user's last requests in the records of the addresses, newest first.
+    pub records: Vec<UserRecord>,
     /// The most recently denied first.
     pub addresses: Vec<UserAddress>,
+}
+
+/// A request of a user: one that used up a limit, or one that was denied.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UserRecord {
+    #[schema(value_type = schema::Time)]
+    pub time: String,
+    #[schema(value_type = schema::Client)]
+    pub address: String,
+    pub method: String,
+    pub path: String,
+    pub policy: String,
 }
 
 /// An address that a user was limited from.
@@ -71,6 +114,9 @@ pub struct UserAddress {
     pub denied: u64,
     #[schema(value_type = schema::Time)]
     pub last: String,
+    /// When the last ban of the address or of a prefix around it ends; `null` where there is none that denies requests.
+    #[schema(value_type = Option<schema::Time>)]
+    pub banned_until: Option<String>,
 }
 
 /// `DELETE /v1/blocked/{ip}`
@@ -80,6 +126,8 @@ pub struct Unblocked {
     pub address: String,
     pub cleared: Vec<ClearedLimit>,
     pub bans_lifted: u64,
+    /// The bans of prefixes around the address, which still hold.
+    pub still_banned: Vec<Ban>,
     /// Other keys that were denied behind the address and are not cleared: users, API keys.
     pub other_keys: Vec<String>,
 }

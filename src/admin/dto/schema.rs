@@ -105,6 +105,8 @@ vocabulary! {
     Mode { Enforce = "enforce", Shadow = "shadow", }
     /// The kind of a change.
     Action { Unblock = "unblock", Ban = "ban", Lift = "lift", Reset = "reset", Reload = "reload", }
+    /// What holds an address: a ban; or a limit; or nothing, since it was unblocked, or since all has ended.
+    AddressState { Banned = "banned", Limited = "limited", Unblocked = "unblocked", Free = "free", }
     /// What would happen to a request.
     Verdict {
         Allowed = "allowed",

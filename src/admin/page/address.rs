@@ -9,15 +9,15 @@ use maud::{Markup, html};
 use super::{
     super::{
         context::HandlerContext,
-        dto::{Ban, Evidence, LimitUsage, Record},
+        dto::{Evidence, LimitUsage, Record, RecordedUser},
         evidence::evidence_of,
         extract::{ClientParam, NoParams, Query},
         problem::Problem,
     },
     bans, components, dialogs,
-    format::{format_count, humanize_duration},
+    format::format_count,
     layout::{NavItem, Page, PageFrame},
-    timeline,
+    limits, timeline,
 };
 use crate::abuse;
 
@@ -39,12 +39,9 @@ async fn page(context: &HandlerContext, address: &ClientParam) -> Result<Page, P
     let shown = abuse::shown(client);
     let now = context.state.clock.now();
     let body = match evidence_of(context, address).await {
-        Ok(evidence) => limited_body(&evidence, now),
-        Err(problem) if problem.status() == StatusCode::NOT_FOUND => {
-            let bans: Vec<Ban> =
-                context.state.bans.covering(client).iter().map(|ban| Ban::from(&**ban)).collect();
-            unlimited_body(&shown, &bans, now)
-        }
+        Ok(evidence) if evidence.address.denied > 0 => limited_body(&evidence, now),
+        Ok(evidence) => unlimited_body(&shown, Some(&evidence), now),
+        Err(problem) if problem.status() == StatusCode::NOT_FOUND => unlimited_body(&shown, None, now),
         Err(problem) => return Err(problem),
     };
     Ok(Page { title: shown.to_string(), body })
@@ -65,41 +62,32 @@ fn head(shown: &str, badge: &Markup, actions: &Markup) -> Markup {
     }
 }
 
-fn unlimited_body(shown: &str, bans: &[Ban], now: i64) -> Markup {
-    let badge = html! {
-        @if bans.is_empty() { span.badge.good { "Not limited" } } @else { (banned_badge(bans)) }
+/// Of an address that was not denied lately. `banned`: what is known of it where it is banned.
+fn unlimited_body(shown: &str, banned: Option<&Evidence>, now: i64) -> Markup {
+    let badge = match banned {
+        Some(evidence) => components::state_badge(&evidence.address),
+        None => html! { span.badge.good { "Not limited" } },
     };
     html! {
         (head(shown, &badge, &html! {
-            @if !bans.is_empty() { (dialogs::open_button("unblock", "Unblock …", "primary")) }
+            @if banned.is_some() { (dialogs::open_button("unblock", "Unblock …", "primary")) }
             (dialogs::open_button("ban", "Ban …", "danger"))
         }))
-        (active_bans(bans, now))
-        div.card { (components::empty_state("Not limited recently", "There is no record of a policy limiting this address.")) }
-    }
-}
-
-fn banned_badge(bans: &[Ban]) -> Markup {
-    html! { @if bans.iter().any(|ban| ban.mode != "shadow") { span.badge.bad { "Banned" } } }
-}
-
-fn active_bans(bans: &[Ban], now: i64) -> Markup {
-    html! {
-        @if !bans.is_empty() {
-            section aria-labelledby="bans" {
-                div.bar-head { h2 #bans { "Active bans" } }
-                div.card { (bans::table(bans, now, true)) }
+        @if let Some(evidence) = banned {
+            dl.tiles {
+                div { dt { "Denied" } dd { "0" } }
+                div { dt { "Time left" } dd.small { (components::time_left(&evidence.address.until, now)) } }
             }
-            (dialogs::lift())
+            (bans::active(&evidence.bans, now))
         }
+        div.card { (components::empty_state("Not limited recently", "There is no record of a policy limiting this address.")) }
     }
 }
 
 fn limited_body(evidence: &Evidence, now: i64) -> Markup {
     let address = &evidence.address;
-    let users = timeline::users(&evidence.records);
     html! {
-        (head(&address.address, &html! { (components::hint_badge(&address.hint)) (banned_badge(&evidence.bans)) }, &html! {
+        (head(&address.address, &html! { (components::state_badge(address)) (components::hint_badge(&address.hint)) }, &html! {
             (dialogs::open_button("unblock", "Unblock …", "primary"))
             (dialogs::open_button("ban", "Ban …", "danger"))
         }))
@@ -110,7 +98,7 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
             div { dt { "Last denied" } dd.small { (components::time_ago(&address.last, now)) } }
             div { dt { "Time left" } dd.small { (components::time_left(&address.until, now)) } }
         }
-        (active_bans(&evidence.bans, now))
+        (bans::active(&evidence.bans, now))
         (limits_table(&evidence.limits, &address.policies))
         section aria-labelledby="timeline" {
             div.bar-head { h2 #timeline { "Timeline" span.faint { " of the last " (format_count(evidence.records.len() as u64)) " records" } } }
@@ -118,7 +106,7 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
         }
         div.columns {
             (records_table(&evidence.records))
-            (users_table(&users))
+            (users_table(&evidence.users))
         }
     }
 }
@@ -130,30 +118,9 @@ fn limits_table(limits: &[LimitUsage], policies: &[String]) -> Markup {
             div.card {
                 @if limits.is_empty() { (components::empty_state("No limit has this address as its key", "The limits that denied its requests use other keys, such as users.")) }
                 @else {
-                    table.cards {
-                        thead { tr {
-                            th scope="col" { "Policy" } th scope="col" { "Key" } th.wide scope="col" { "Used" }
-                            th.num scope="col" { "Remaining" } th.num scope="col" { "Free again in" }
-                        } }
-                        tbody { @for limit in limits { (limit_row(limit)) } }
-                    }
+                    (limits::table(limits))
                 }
             }
-        }
-    }
-}
-
-fn limit_row(limit: &LimitUsage) -> Markup {
-    let class = if limit.remaining == 0 { "fill bad" } else { "fill" };
-    html! {
-        tr data-key={ (limit.policy) " " (limit.key) " " (limit.limit) } {
-            th scope="row" { (limit.policy) }
-            td data-label="Key" { span.mono { (components::untrusted(&limit.key)) } }
-            td.wide data-label="Used" {
-                div.used { (components::bar(limit.used, limit.limit, class)) span.num { (format_count(limit.used)) " of " (format_count(limit.limit)) } }
-            }
-            td.num data-label="Remaining" { (format_count(limit.remaining)) }
-            td.num data-label="Free again in" { @if limit.used == 0 { "–" } @else { (humanize_duration(&limit.reset)) } }
         }
     }
 }
@@ -183,8 +150,8 @@ fn records_table(records: &[Record]) -> Markup {
     }
 }
 
-fn users_table(users: &[(Option<&str>, usize)]) -> Markup {
-    let most = users.iter().map(|&(_, records)| records as u64).max().unwrap_or(0);
+fn users_table(users: &[RecordedUser]) -> Markup {
+    let most = users.iter().map(|user| user.records as u64).max().unwrap_or(0);
     html! {
         section aria-labelledby="users" {
             div.bar-head { h2 #users { "Users" span.faint { " in the records" } } }
@@ -192,10 +159,14 @@ fn users_table(users: &[(Option<&str>, usize)]) -> Markup {
                 table {
                     thead { tr { th scope="col" { "User" } th.num scope="col" { "Records" } } }
                     tbody {
-                        @for &(user, records) in users {
+                        @for user in users {
                             tr {
-                                th scope="row" { (components::user_link(user)) (components::bar(records as u64, most, "fill")) }
-                                td.num { (format_count(records as u64)) }
+                                th scope="row" {
+                                    (components::user_link(user.user.as_deref()))
+                                    (components::ban_badge(user.banned_until.as_deref()))
+                                    (components::bar(user.records as u64, most, "fill"))
+                                }
+                                td.num { (format_count(user.records as u64)) }
                             }
                         }
                     }

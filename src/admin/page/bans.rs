@@ -56,6 +56,19 @@ fn view(bans: &Bans, is_first: bool, now: i64) -> Page {
     Page { title: "Bans".to_owned(), body }
 }
 
+/// A section with the bans in force and a dialog that lifts them; nothing where there is none.
+pub(super) fn active(bans: &[Ban], now: i64) -> Markup {
+    html! {
+        @if !bans.is_empty() {
+            section aria-labelledby="bans" {
+                div.bar-head { h2 #bans { "Active bans" } }
+                div.card { (table(bans, now, true)) }
+            }
+            (dialogs::lift())
+        }
+    }
+}
+
 /// A table of bans. `lifts`: each row has a button that lifts its ban.
 pub(super) fn table(bans: &[Ban], now: i64, lifts: bool) -> Markup {
     html! {

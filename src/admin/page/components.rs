@@ -3,7 +3,10 @@
 use maud::{Markup, html};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::format::{escape_invisible, format_age, format_duration, parse_micros};
+use super::{
+    super::dto::BlockedAddress,
+    format::{escape_invisible, format_age, format_duration, parse_micros},
+};
 
 /// Everything but the unreserved characters (RFC 3986, 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -72,6 +75,16 @@ pub(super) fn hint_badge(hint: &str) -> Markup {
         _ => ("badge quiet", hint),
     };
     html! { span class=(class) title=(hint) { (short) } }
+}
+
+/// Whether an address is banned or was unblocked. That a limit holds it, its time left says.
+pub(super) fn state_badge(address: &BlockedAddress) -> Markup {
+    ban_badge(address.banned_until.as_deref())
+}
+
+/// Says of an address or a user that it is banned, and until when.
+pub(super) fn ban_badge(until: Option<&str>) -> Markup {
+    html! { @if let Some(until) = until { " " span.badge.bad title={ "Banned until " (until) } { "Banned" } } }
 }
 
 /// Words such as policies' names, each in a chip.

@@ -13,6 +13,7 @@ mod dialogs;
 mod explain;
 mod format;
 mod layout;
+mod limits;
 mod login;
 mod overview;
 mod policies;

@@ -44,7 +44,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let query = BlockedQuery { sort: Sort::Last, limit: Some(TOP_ADDRESSES), ..BlockedQuery::default() };
     let top = blocked::page(context, &query).await?;
     let now = context.state.clock.now();
-    let blocked = context.state.registry.active_count(now);
+    let blocked = blocked::count_active(context).await;
     let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))
@@ -217,7 +217,7 @@ fn addresses(top: &Blocked, now: i64) -> Markup {
                         tbody {
                             @for found in &top.blocked {
                                 tr data-key=(found.address) {
-                                    th scope="row" { (components::address_link(&found.address)) }
+                                    th scope="row" { (components::address_link(&found.address)) (components::state_badge(found)) }
                                     td data-label="Hint" { (components::hint_badge(&found.hint)) }
                                     td.num data-label="Denied" { (format_count(found.denied)) }
                                     td.num data-label="Time left" { (components::time_left(&found.until, now)) }

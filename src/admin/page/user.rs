@@ -1,22 +1,22 @@
-//! `GET /users/{user}`: the addresses that a user was limited from.
+//! `GET /users/{user}`: a user's bans, limits, last requests, and the addresses that the user was limited from.
 
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
-use http::StatusCode;
-use maud::html;
+use maud::{Markup, html};
 
 use super::{
     super::{
         context::HandlerContext,
-        dto::User,
+        dto::{User, UserAddress, UserRecord},
         extract::{NoParams, Query, UserParam},
         problem::Problem,
-        users::addresses_of,
+        users::user_dto,
     },
-    components, dialogs,
+    bans, components, dialogs,
     format::{escape_invisible, format_count},
     layout::{NavItem, Page, PageFrame},
+    limits,
 };
 use crate::abuse::bans::Key;
 
@@ -33,12 +33,7 @@ pub(super) async fn user(
         query?;
         let UserParam(user) = user?;
         let key = ban_key(&user, context.state.registry.names().is_unchanged("user:"));
-        let found = match addresses_of(&context, &user).await {
-            Ok(found) => found,
-            // A user that was never limited can still be banned.
-            Err(problem) if problem.status() == StatusCode::NOT_FOUND => User { user, addresses: Vec::new() },
-            Err(problem) => return Err(problem),
-        };
+        let found = user_dto(&context, &user).await?;
         Ok(view(&found, key.as_deref(), context.state.clock.now()))
     };
     frame.render(NavItem::Blocked, page.await)
@@ -52,13 +47,12 @@ fn ban_key(user: &str, is_plain: bool) -> Option<String> {
 
 /// `key`: the key that bans the user, if the whole name is known.
 fn view(user: &User, key: Option<&str>, now: i64) -> Page {
-    let denied = user.addresses.iter().map(|address| address.denied).sum();
     let body = html! {
         p.crumbs { a href="/blocked" { "Blocked addresses" } }
         div.head {
             div {
                 h1 { (components::untrusted(&user.user)) }
-                p.meta { "User" (components::copy_button(&user.user, "the user")) }
+                p.meta { "User" (components::copy_button(&user.user, "the user")) (components::ban_badge(user.banned_until.as_deref())) }
             }
             @if key.is_some() { div.actions.js { (dialogs::open_button("ban", "Ban …", "danger")) } }
         }
@@ -68,20 +62,42 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
                 user under Bans." },
         }
         dl.tiles {
+            div { dt { "Denied" } dd.denied { (format_count(user.denied)) } }
             div { dt { "Addresses" } dd { (format_count(user.addresses.len() as u64)) } }
-            div { dt { "Denied" } dd.denied { (format_count(denied)) } }
+            @if let Some(until) = &user.banned_until { div { dt { "Banned for" } dd.small { (components::time_left(until, now)) } } }
         }
+        (bans::active(&user.bans, now))
+        @if !user.limits.is_empty() {
+            section aria-labelledby="limits" {
+                div.bar-head { h2 #limits { "Limits" } }
+                div.card { (limits::table(&user.limits)) }
+            }
+        }
+        (addresses(&user.addresses, !user.bans.is_empty(), now))
+        @if !user.records.is_empty() { (records(&user.records)) }
+    };
+    Page { title: escape_invisible(&user.user).into_owned(), body }
+}
+
+fn addresses(addresses: &[UserAddress], is_banned: bool, now: i64) -> Markup {
+    let (title, detail) = match is_banned {
+        true => ("No denied requests", "The user is banned, but no request of the user was denied recently."),
+        false => {
+            ("Not limited recently", "There is no record of a limited address that this user came from.")
+        }
+    };
+    html! {
         section aria-labelledby="addresses" {
             div.bar-head { h2 #addresses { "Limited from" span.faint { " most recent first" } } }
             div.card {
-                @if user.addresses.is_empty() { (components::empty_state("Not limited recently", "There is no record of a limited address that this user came from.")) }
+                @if addresses.is_empty() { (components::empty_state(title, detail)) }
                 @else {
                     table.cards {
                         thead { tr { th scope="col" { "Address" } th.num scope="col" { "Denied" } th.num scope="col" { "Last" } } }
                         tbody {
-                            @for found in &user.addresses {
+                            @for found in addresses {
                                 tr data-key=(found.address) {
-                                    th scope="row" { (components::address_link(&found.address)) }
+                                    th scope="row" { (components::address_link(&found.address)) (components::ban_badge(found.banned_until.as_deref())) }
                                     td.num data-label="Denied" { (format_count(found.denied)) }
                                     td.num data-label="Last" { (components::time_ago(&found.last, now)) }
                                 }
@@ -91,8 +107,32 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
                 }
             }
         }
-    };
-    Page { title: escape_invisible(&user.user).into_owned(), body }
+    }
+}
+
+fn records(records: &[UserRecord]) -> Markup {
+    html! {
+        section aria-labelledby="records" {
+            div.bar-head { h2 #records { "Records" span.faint { " newest first" } } }
+            div.card.scroll tabindex="0" role="region" aria-labelledby="records" {
+                table {
+                    thead { tr {
+                        th scope="col" { "Time (UTC)" } th scope="col" { "Address" } th scope="col" { "Request" } th scope="col" { "Policy" }
+                    } }
+                    tbody {
+                        @for record in records {
+                            tr {
+                                td { (components::time_of_day(&record.time)) }
+                                td { (components::address_link(&record.address)) }
+                                td.request { span.method { (record.method) } " " span.mono { (components::untrusted(&record.path)) } }
+                                td { span.chip { (record.policy) } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -106,8 +146,7 @@ mod tests {
         assert_eq!(ban_key("hmac:5559b01469a0a939", false), None, "nobody is called so");
         assert_eq!(ban_key("acme", false).as_deref(), Some("user:acme"));
         assert_eq!(ban_key(&"x".repeat(128), true), None, "it may go on");
-        let page =
-            |key| view(&User { user: "acme".into(), addresses: Vec::new() }, key, 0).body.into_string();
+        let page = |key| view(&User { user: "acme".into(), ..User::default() }, key, 0).body.into_string();
         assert!(
             page(Some("user:acme")).contains("value=\"user:acme\"") && !page(None).contains("data-dialog")
         );

@@ -129,7 +129,14 @@ async fn unblock(connection: &mut Connection, address: &str) -> Result<AdminResp
     let unblocked: Unblocked =
         connection.request(Method::DELETE, &blocked_path(address), Bytes::new()).await?;
     let (limits, bans) = (unblocked.cleared.len(), unblocked.bans_lifted);
-    let mut text = format!("{} is unblocked: {limits} limits cleared, {bans} bans lifted", unblocked.address);
+    let address = &unblocked.address;
+    let mut text = match unblocked.still_banned.first() {
+        None => format!("{address} is unblocked: {limits} limits cleared, {bans} bans lifted"),
+        Some(ban) => format!(
+            "{address} is still banned by the ban of {}: {limits} limits cleared, {bans} bans lifted",
+            ban.key
+        ),
+    };
     if !unblocked.other_keys.is_empty() {
         text += &format!("; still limited: {}", unblocked.other_keys.join(", "));
     }

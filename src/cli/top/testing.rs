@@ -36,11 +36,15 @@ pub(super) fn snapshot() -> Snapshot {
         "name": "per-ip", "algorithm": "sliding_log", "keys": ["ip"], "limits": ["100/1s"], "mode": "enforce",
         "overrides": 0, "routes": ["/api/*", "/*"], "allowed": 90, "denied": 10, "shadow_denied": 0, "errors": 0,
     }]);
-    let blocked = json!([
+    let mut blocked = json!([
         address("203.0.113.7", 60, 3, "many users: shared address or stuffing"),
         address("198.51.100.9", 20, 1, "one user"),
         address("2001:db8::/64", 5, 0, "no user known"),
     ]);
+    blocked[1]["state"] = json!("banned");
+    for field in ["until", "banned_until"] {
+        blocked[1][field] = json!("2026-07-03T12:12:01.000Z");
+    }
     Snapshot {
         status: serde_json::from_value::<Status>(status).unwrap(),
         routes: serde_json::from_value(json!([route("/api/*"), route("/*")])).unwrap(),
@@ -53,9 +57,17 @@ pub(super) fn snapshot() -> Snapshot {
 /// The evidence of the first address.
 pub(super) fn evidence() -> Evidence {
     let mut evidence = address("203.0.113.7", 60, 3, "many users: shared address or stuffing");
+    evidence["state"] = json!("banned");
+    for field in ["until", "banned_until"] {
+        evidence[field] = json!("2026-07-03T13:00:00.000Z");
+    }
     let record = |user: &str, path: &str| json!({"time": "2026-07-03T12:00:00.000Z", "user": user, "method": "GET", "path": path, "policy": "per-ip"});
     let records = [record("ann", "/a"), record("\u{1b}]0;owned\u{7}", "/\u{202e}b"), record("ann", "/c")];
     evidence["records"] = json!(records);
+    evidence["users"] = json!([
+        {"user": "ann", "records": 2, "banned_until": "2026-07-03T12:00:42.000Z"},
+        {"user": "\u{1b}]0;owned\u{7}", "records": 1, "banned_until": null},
+    ]);
     evidence["limits"] = json!([{
         "policy": "per-ip", "key": "ip:203.0.113.7", "used": 100, "limit": 100, "remaining": 0, "reset": "41s",
     }]);
@@ -70,6 +82,6 @@ fn address(address: &str, denied: u64, users: usize, hint: &str) -> serde_json::
     json!({
         "address": address, "policies": ["per-ip"], "first": "2026-07-03T11:00:00.000Z",
         "last": "2026-07-03T12:00:00.000Z", "until": "2026-07-03T12:01:00.000Z", "denied": denied,
-        "distinct_users": users, "hint": hint,
+        "distinct_users": users, "hint": hint, "state": "limited", "banned_until": null,
     })
 }

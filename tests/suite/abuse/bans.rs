@@ -13,6 +13,7 @@ use crate::harness::{
 
 on_each_topology!(
     a_ban_known_only_to_other_instances_is_lifted_and_reported,
+    bans_are_shown_wherever_their_clients_are,
     the_ladder_is_the_same_in_redis,
     exactly_as_many_denials_as_the_rule_says_ban_for_about_as_long,
     a_ban_holds_on_every_instance_within_a_second_and_so_does_its_end,
@@ -169,11 +170,175 @@ fn an_unblock_lifts_the_ban_of_the_address_and_names_that_of_its_prefix() {
     }
     assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 403);
     let unblocked = tollgate.admin("DELETE", "/v1/blocked/203.0.113.7").json();
-    assert_eq!(unblocked["bans_lifted"], 1);
-    assert_eq!(unblocked["other_keys"], json!(["ip:203.0.113.0/24"]));
+    assert_eq!((&unblocked["bans_lifted"], &unblocked["other_keys"]), (&json!(1), &json!([])));
+    assert_eq!(unblocked["still_banned"], json!(bans(&tollgate)));
     assert_eq!(keys(&tollgate), ["ip:203.0.113.0/24"]);
     assert_eq!(status(&tollgate, "203.0.113.7", "ann"), 403, "its prefix is banned");
     assert_eq!(actions(&tollgate)[0], "unblock 203.0.113.7");
+
+    ban(&tollgate, "ip:203.0.113.7");
+    let told = tollgate.command(&["unblock", "203.0.113.7"]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    for sentence in [
+        "203.0.113.7 is still banned by the ban of ip:203.0.113.0/24 until 20",
+        "To lift it: tollgate unban ip:203.0.113.0/24",
+        "Its own ban was lifted.",
+    ] {
+        assert!(told.stdout.contains(sentence), "{}", told.stdout);
+    }
+    assert!(!told.stdout.contains("is unblocked"), "{}", told.stdout);
+    // Nothing of its own is left: nothing is changed, and the ban of the prefix is named.
+    let told = tollgate.command(&["unblock", "203.0.113.8"]);
+    assert_eq!(told.code, Some(1), "{told:?}");
+    assert!(told.stderr.contains("it is banned by the ban of ip:203.0.113.0/24"), "{}", told.stderr);
+}
+
+/// The entry of an address in the list.
+fn listed(tollgate: &Tollgate, address: &str) -> Value {
+    let list = tollgate.admin("GET", "/v1/blocked").json();
+    let found = list["blocked"].as_array().unwrap().iter().find(|found| found["address"] == address);
+    found.cloned().unwrap_or_default()
+}
+
+/// Two addresses and a user are limited for a second, and then banned for an hour: one by itself, one by its prefix.
+fn bans_are_shown_wherever_their_clients_are(redis: &Deployment) {
+    let origin = Origin::ok();
+    bans_are_shown(&sharing(&origin, redis, ""));
+}
+
+#[test]
+fn bans_are_shown_wherever_their_clients_are_without_redis() {
+    let origin = Origin::ok();
+    bans_are_shown(&instance(&origin, ""));
+}
+
+/// Whether a text says that an hour is left, or little less, in the form of `pattern`.
+fn is_an_hour(text: &str, pattern: &str) -> bool {
+    ["1h 0m", "59m ", "1 h", "59 min"].iter().any(|left| {
+        let (before, after) = pattern.split_once("{}").unwrap();
+        text.contains(&format!("{before}{left}{after}"))
+    })
+}
+
+fn bans_are_shown(tollgate: &Tollgate) {
+    for address in ["198.51.100.7", "203.0.113.7", "192.0.2.1"] {
+        eventually("it is limited", || status(tollgate, address, "ann") == 429);
+        eventually("it is listed", || listed(tollgate, address)["state"] == "limited");
+        assert_eq!(listed(tollgate, address)["banned_until"], Value::Null);
+    }
+    eventually("the limits are free again", || listed(tollgate, "192.0.2.1")["state"] == "free");
+    let active = || {
+        let list = tollgate.admin("GET", "/v1/blocked?active=true&sort=address").json();
+        let address = |found: &Value| found["address"].as_str().unwrap().to_owned();
+        list["blocked"].as_array().unwrap().iter().map(address).collect::<Vec<_>>()
+    };
+    assert_eq!(active(), Vec::<String>::new());
+    for key in ["ip:198.51.100.7", "ip:203.0.113.0/24", "user:ann"] {
+        ban(tollgate, key);
+    }
+    for (address, key) in [("198.51.100.7", "ip:198.51.100.7"), ("203.0.113.7", "ip:203.0.113.0/24")] {
+        let given = tollgate.admin("GET", &format!("/v1/bans?key={key}")).json()["bans"][0].clone();
+        let evidence = tollgate.admin("GET", &format!("/v1/blocked/{address}")).json();
+        for found in [&listed(tollgate, address), &evidence] {
+            assert_eq!(
+                [&found["until"], &found["banned_until"], &found["state"]],
+                [&given["until"], &given["until"], &json!("banned")]
+            );
+        }
+        assert_eq!(evidence["bans"], json!([given]));
+        assert_eq!(evidence["users"][0]["user"], "ann");
+        assert!(evidence["users"][0]["banned_until"].is_string(), "{evidence}");
+        let page = tollgate.command(&["blocked", address]).stdout;
+        assert!(page.contains(": banned, ") && is_an_hour(&page, "time left  {}"), "{page}");
+        assert!(page.contains(&format!("\n{key}")), "{page}");
+        let page = tollgate.admin("GET", &format!("/blocked/{address}")).text();
+        assert!(page.contains(">Banned<") && is_an_hour(&page, ">{}<"), "{page}");
+    }
+    assert_eq!(active(), ["198.51.100.7", "203.0.113.7"]);
+    let list = tollgate.command(&["blocked"]).stdout;
+    let line = |address: &str| list.lines().find(|line| line.starts_with(address)).unwrap().to_owned();
+    for address in ["198.51.100.7", "203.0.113.7"] {
+        assert!(line(address).contains("banned") && is_an_hour(&line(address), "  {}"), "{list}");
+    }
+    assert!(line("192.0.2.1").contains("free") && line("192.0.2.1").ends_with('-'), "{list}");
+    for path in ["/", "/blocked"] {
+        let page = tollgate.admin("GET", path).text();
+        assert_eq!(page.matches(">Banned<").count(), 2, "{path}: {page}");
+        assert!(is_an_hour(&page, ">{}<"), "{path}: {page}");
+    }
+    let top = tollgate.command(&["top"]).stdout;
+    assert_eq!(
+        top.lines().filter(|line| line.contains("banned") && is_an_hour(line, "  {}")).count(),
+        2,
+        "{top}"
+    );
+
+    let user = tollgate.admin("GET", "/v1/users/ann").json();
+    assert_eq!(
+        (&user["bans"][0]["key"], &user["bans"][0]["until"]),
+        (&json!("user:ann"), &user["banned_until"])
+    );
+    let addresses = user["addresses"].as_array().unwrap();
+    let banned = addresses.iter().filter(|found| found["banned_until"].is_string()).count();
+    assert_eq!((addresses.len(), banned), (3, 2), "{user}");
+    let record = &user["records"][0];
+    assert_eq!([&record["path"], &record["policy"]], [&json!("/a"), &json!("per-ip")]);
+    let page = tollgate.admin("GET", "/users/ann").text();
+    assert_eq!(page.matches(">Banned<").count(), 3, "the user and two addresses: {page}");
+    assert!(page.contains("data-about=\"user:ann\""), "it can be lifted: {page}");
+
+    // A lifted ban is gone everywhere at once.
+    for key in ["ip:198.51.100.7", "ip:203.0.113.0/24", "user:ann"] {
+        assert_eq!(tollgate.admin("DELETE", &format!("/v1/bans?key={key}")).status, 200);
+    }
+    for address in ["198.51.100.7", "203.0.113.7"] {
+        let found = listed(tollgate, address);
+        assert_eq!((&found["state"], &found["banned_until"]), (&json!("free"), &Value::Null));
+    }
+    assert_eq!(active(), Vec::<String>::new());
+}
+
+#[test]
+fn a_user_who_is_banned_and_was_never_limited_is_shown() {
+    let origin = Origin::ok();
+    let tollgate = instance(&origin, "");
+    assert_eq!(tollgate.admin("GET", "/v1/users/a:b").status, 404);
+    ban(&tollgate, "user:a:b");
+    let user = tollgate.admin("GET", "/v1/users/a:b").json();
+    assert_eq!(user["bans"], json!(bans(&tollgate)));
+    assert_eq!([&user["denied"], &user["addresses"], &user["records"]], [&json!(0), &json!([]), &json!([])]);
+    let page = tollgate.admin("GET", "/users/a:b").text();
+    assert!(page.contains(">Banned<") && page.contains("data-about=\"user:a%3Ab\""), "{page}");
+    assert!(!page.contains("Not limited recently"), "{page}");
+}
+
+#[test]
+fn the_limits_of_a_user_are_shown() {
+    let origin = Origin::ok();
+    let rest = "
+user: [{ header: x-user-id, from: anyone }]
+trusted_proxies: [127.0.0.1]
+policies:
+  each: { algorithm: sliding_log, key: user, limit: 2/1h }
+  both: { algorithm: single_counter, key: ip+user, limit: 1/1h, mode: enforce }
+";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], rest).with_policy("each, both"));
+    let statuses =
+        ["192.0.2.1", "192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|from| status(&tollgate, from, "a b+c"));
+    assert_eq!(statuses, [200, 429, 200, 429]);
+    let mut limits = Value::Null;
+    eventually("all its limits are known", || {
+        limits = tollgate.admin("GET", "/v1/users/a%20b+c").json()["limits"].clone();
+        limits.as_array().is_some_and(|limits| limits.len() == 2)
+    });
+    let shown = |limit: &Value| {
+        [&limit["policy"], &limit["key"], &limit["used"], &limit["limit"]].map(Value::to_string)
+    };
+    let shown: Vec<_> = limits.as_array().unwrap().iter().map(shown).collect();
+    assert_eq!(
+        shown,
+        [["\"each\"", "\"user:a b%2Bc\"", "2", "2"], ["\"both\"", "\"ip:192.0.2.1+user:a b%2Bc\"", "1", "1"],]
+    );
 }
 
 #[test]

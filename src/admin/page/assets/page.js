@@ -85,7 +85,9 @@ const TOLD = {
     const parts = [many(answer.cleared.length, "limit cleared", "limits cleared")];
     if (answer.bans_lifted) parts.push(many(answer.bans_lifted, "ban lifted", "bans lifted"));
     const others = answer.other_keys.length ? ` Not cleared: ${answer.other_keys.join(", ")}.` : "";
-    return `${answer.address} is unblocked: ${parts.join(", ")}.${others}`;
+    const bans = answer.still_banned.map((ban) => ban.key).join(", ");
+    const outcome = bans ? `is still banned by the ban of ${bans}` : "is unblocked";
+    return `${answer.address} ${outcome}: ${parts.join(", ")}.${others}`;
   },
   ban: (answer) => `${answer.key} is banned until ${new Date(answer.until).toLocaleString()}.`,
   lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.`,

@@ -1,7 +1,5 @@
 //! One address: its users, its last requests, and the limits and bans on it.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use ratatui::{
     Frame,
@@ -21,7 +19,8 @@ use super::{
 };
 use crate::admin::dto::{Ban, Evidence, LimitUsage, Record};
 
-const USERS: [Column; 2] = [words("USER", Constraint::Max(40), 0), figures("RECORDS", 8, 0)];
+const USERS: [Column; 3] =
+    [words("USER", Constraint::Max(40), 0), figures("RECORDS", 8, 0), figures("BANNED FOR", 10, 40)];
 const LIMITS: [Column; 5] = [
     words("LIMITED BY", Constraint::Fill(3), 0),
     words("KEY", Constraint::Fill(3), 40),
@@ -47,8 +46,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, opened: &OpenAddress, them
         Some(Err(reason)) => frame.render_widget(Paragraph::new(title(printable(reason).into_owned())), head),
         Some(Ok(evidence)) => {
             let address_entry = &evidence.address;
+            let left = match time_left(&address_entry.until, now) {
+                left if left == "-" => String::new(),
+                left => format!(" for {left}"),
+            };
+            let [state, hint] = [&address_entry.state, &address_entry.hint].map(|text| printable(text));
             let lines = [
-                title(format!("{address}: {}", printable(&address_entry.hint))),
+                title(format!("{address}: {state}{left}, {hint}")),
                 Line::from(format!(
                     "denied {} times, from {} to {} UTC; {} users",
                     address_entry.denied,
@@ -72,29 +76,24 @@ fn tables(
     now: Timestamp,
 ) {
     let lines = |rows: usize| u16::try_from(rows + 2).unwrap_or(u16::MAX).min(area.height / 3);
-    let users = users(&evidence.records);
     let limit_lines = lines(evidence.limits.len() + evidence.bans.len());
-    let parts =
-        [Constraint::Length(lines(users.len())), Constraint::Length(limit_lines), Constraint::Fill(1)];
+    let parts = [
+        Constraint::Length(lines(evidence.users.len())),
+        Constraint::Length(limit_lines),
+        Constraint::Fill(1),
+    ];
     let [top, middle, bottom] = Layout::vertical(parts).areas(area).map(below_gap);
-    let rows = users.into_iter().map(|(user, count)| [plain(user), plain(count.to_string())]);
+    let rows = evidence.users.iter().map(|user| {
+        let name = user.user.clone().unwrap_or_else(|| "-".to_owned());
+        let banned = user.banned_until.as_deref().map_or_else(String::new, |until| time_left(until, now));
+        [plain(name), plain(user.records.to_string()), (banned, theme.bad())]
+    });
     frame.render_widget(table(&USERS, rows, top.width, theme), top);
     let limits = evidence.limits.iter().map(limit_row);
     let rows = limits.chain(evidence.bans.iter().map(|ban| ban_row(ban, now)));
     frame.render_widget(table(&LIMITS, rows.map(|row| row.map(plain)), middle.width, theme), middle);
     let rows = evidence.records.iter().skip(scrolled).map(|record| record_row(record).map(plain));
     frame.render_widget(table(&RECORDS, rows, bottom.width, theme), bottom);
-}
-
-/// The users and how many records each has, most first.
-fn users(records: &[Record]) -> Vec<(&str, usize)> {
-    let mut counts = BTreeMap::<&str, usize>::new();
-    for record in records {
-        *counts.entry(record.user.as_deref().unwrap_or("-")).or_default() += 1;
-    }
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
-    counts
 }
 
 fn limit_row(limit: &LimitUsage) -> [String; 5] {

@@ -37,13 +37,14 @@ const ROUTE_COLUMNS: [Column; 6] = [
 ];
 
 const BLOCKED_COLUMNS: [Column; 7] = [
-    words("ADDRESS", Constraint::Length(21), 0),
+    words("ADDRESS", Constraint::Length(19), 0),
     figures("DENIED", 7, 0),
     figures("+/S", 5, 40),
     figures("USERS", 5, 50),
     words("HINT", Constraint::Length(13), 76),
     words("POLICIES", Constraint::Fill(1), 66),
-    figures("LEFT", 7, 58),
+    // With room for a word that says that it is banned.
+    figures("LEFT", 11, 58),
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: Timestamp) {
@@ -148,7 +149,11 @@ fn draw_blocked(
             plain(blocked.distinct_users.to_string()),
             plain(short_hint(&blocked.hint)),
             plain(blocked.policies.join(", ")),
-            plain(time_left(&blocked.until, now)),
+            match blocked.state.as_str() {
+                "banned" => (format!("ban {}", time_left(&blocked.until, now)), theme.bad()),
+                "unblocked" => plain("unblocked"),
+                _ => plain(time_left(&blocked.until, now)),
+            },
         ]
     });
     let widget = table(&BLOCKED_COLUMNS, rows, area.width, theme).row_highlight_style(theme.selected());
