@@ -53,6 +53,19 @@ impl AuditEntry {
     pub fn author(&self) -> Author {
         if self.by.starts_with("bans.") { Author::Rule } else { Author::Operator }
     }
+
+    /// For the process' log: `operator at 127.0.0.1 banned ip:203.0.113.7 for 1h: scraping`.
+    fn sentence(&self) -> String {
+        let Self { by, target, detail, .. } = self;
+        match self.action.as_str() {
+            "ban" => format!("{by} banned {target} {detail}"),
+            "lift" => format!("{by} lifted the ban of {target}"),
+            "unblock" => format!("{by} unblocked {target}: {detail}"),
+            "reset" => format!("{by} reset the limits of {target}: {detail}"),
+            "reload" => format!("{by} had the {detail}"),
+            action => format!("{by} changed {target} ({action}): {detail}"),
+        }
+    }
 }
 
 /// The last changes: those of this instance, and those of others that append to the same shared lists.
@@ -103,12 +116,12 @@ impl AuditLog {
     }
 
     fn log(&self, entry: &AuditEntry) {
-        let AuditEntry { by, action, target, detail, .. } = entry;
+        let AuditEntry { by, action, target, .. } = entry;
         match entry.author() {
-            Author::Operator => tracing::info!(by, action, target, "{detail}"),
+            Author::Operator => tracing::info!(by, action, target, "{}", entry.sentence()),
             Author::Rule => match self.rule_messages.lock().pass(Instant::now()) {
-                Some(0) => tracing::info!(by, action, target, "{detail}"),
-                Some(others) => tracing::info!(by, action, target, others, "{detail}"),
+                Some(0) => tracing::info!(by, action, target, "{}", entry.sentence()),
+                Some(others) => tracing::info!(by, action, target, others, "{}", entry.sentence()),
                 None => {}
             },
         }

@@ -96,7 +96,7 @@ async fn authenticate(context: &HandlerContext, head: &Parts, token: &Secret) ->
         Attempt::Throttled => Err(Box::new(too_many_attempts())),
         Attempt::Wrong { is_first } => {
             if is_first {
-                tracing::warn!(%peer, "a request to the admin port had a wrong token");
+                tracing::warn!(%peer, "a request from {peer} to the admin port had a wrong token");
             }
             let is_look = matches!(head.method, Method::GET | Method::HEAD);
             let asks_for_page = is_look && page::is_page(path);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
+use ipnet::IpNet;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
@@ -130,19 +131,27 @@ pub(super) async fn count_active(context: &HandlerContext) -> usize {
 }
 
 impl BlockedQuery {
+    /// The name of the policy to look for.
+    pub(super) fn policy_name(&self, config: &ConfigSnapshot) -> Result<Option<&str>, Problem> {
+        let Some(name) = self.policy.as_deref() else { return Ok(None) };
+        // What bans deny is listed by their rules' names.
+        let is_ban = name == MANUAL || name.starts_with("bans.");
+        if is_ban || config.policy_named(name).is_some() {
+            return Ok(Some(name));
+        }
+        Err(Problem::bad_request(format!("no policy is named {}", name.escape_debug())))
+    }
+
+    /// The addresses among which to look.
+    pub(super) fn network(&self) -> Result<Option<IpNet>, Problem> {
+        let Some(text) = self.prefix.as_deref() else { return Ok(None) };
+        let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
+        abuse::parse(text).map(Some).ok_or_else(|| Problem::bad_request(malformed()))
+    }
+
     /// What to look for.
     fn filter(&self, config: &ConfigSnapshot, bans: &Arc<BanTable>) -> Result<abuse::ClientQuery, Problem> {
-        let policy = self.policy.as_deref().map(|name| {
-            let unknown = || Problem::bad_request(format!("no policy is named {}", name.escape_debug()));
-            // What bans deny is listed by their rules' names.
-            let is_ban = name == MANUAL || name.starts_with("bans.");
-            let is_known = is_ban || config.policy_named(name).is_some();
-            is_known.then(|| name.into()).ok_or_else(unknown)
-        });
-        let prefix = self.prefix.as_deref().map(|text| {
-            let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
-            abuse::parse(text).ok_or_else(|| Problem::bad_request(malformed()))
-        });
+        let (policy, prefix) = (self.policy_name(config)?.map(Into::into), self.network()?);
         let after =
             decode_cursor(self.cursor.as_deref(), |(sort, number, address): (String, u64, String)| {
                 Some((sort, ClientPosition::new(number, abuse::parse(&address)?)))
@@ -153,8 +162,8 @@ impl BlockedQuery {
         Ok(abuse::ClientQuery {
             sort: self.sort,
             after: after.map(|(_, place)| place),
-            policy: policy.transpose()?,
-            prefix: prefix.transpose()?,
+            policy,
+            prefix,
             is_active: self.active,
             bans: Some(Arc::clone(bans)),
             users: self.hint.map(|hint| match hint {

@@ -8,8 +8,8 @@ use axum::{Json, extract::State};
 use super::{
     context::HandlerContext,
     dto::{
-        ActiveConfiguration, Connections, Endpoint, Latency, Policies, Policy, Route, Routes, Upstream,
-        Upstreams,
+        ActiveConfiguration, Connections, Endpoint, Latency, Policies, Policy, Route, Routes, ServerErrors,
+        Upstream, Upstreams,
     },
     extract::{NoParams, Query},
     openapi::ReadErrors,
@@ -43,6 +43,10 @@ pub(super) fn routes_dto(context: &HandlerContext) -> Routes {
             requests: totals.statuses.iter().sum(),
             denied: totals.denied,
             statuses: totals.statuses,
+            server_errors: ServerErrors {
+                origin: totals.server_errors.origin(),
+                proxy: totals.server_errors.proxy(),
+            },
             latency: totals.latency.map(|[p50, p90, p99]| Latency { p50, p90, p99 }),
         }
     });

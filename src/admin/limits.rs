@@ -94,7 +94,6 @@ pub(super) async fn clear(
         let cleared = context.store.clear(&policies, &key.text).await?;
         let names: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
         context.audit(&by, "reset", &key.text, &names.into_iter().collect::<Vec<_>>().join(", "));
-        tracing::info!(key = %key.text, cleared = cleared.len(), "limits were reset");
         Ok(Json(dto::ResetLimits { cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect() }))
     })
     .await

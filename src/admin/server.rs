@@ -139,7 +139,7 @@ where
             io::Result::Ok(())
         });
         if let Err(error) = result {
-            tracing::error!(%error, "can't listen on the admin port");
+            tracing::error!(%error, "Tollgate can't listen on the admin port: {error}");
         }
         // A name that is still looked up for the store must not keep the process.
         runtime.shutdown_background();
@@ -156,7 +156,7 @@ async fn accept(listener: TcpListener, router: Router, mut stopped: watch::Recei
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => (stream, peer.ip().to_canonical()),
                 Err(error) => {
-                    tracing::warn!(%error, "can't accept a connection to the admin port");
+                    tracing::warn!(%error, "a connection to the admin port can't be accepted: {error}");
                     time::sleep(AFTER_ERROR).await;
                     continue;
                 }

@@ -11,13 +11,14 @@ use super::{
     AdminState, ProcessFacts, ProcessPhase, StoreFactsSources,
     context::HandlerContext,
     dto::{
-        ClientCa, Configuration, ListenerTls, MemoryBudget, MemoryStatus, ServedCertificate, SharedStore,
-        Status, StoreNode, StoreStatus,
+        ClientCa, Configuration, ListenerTls, MemoryBudget, MemoryStatus, Outage, ServedCertificate,
+        SharedStore, Status, StoreNode, StoreStatus,
     },
     extract::{NoParams, Query},
     openapi::ReadErrors,
 };
 use crate::telemetry::{
+    diagnostics,
     metrics::{BudgetFacts, CertificateFacts, MemoryFacts, NodeFacts, StoreFacts, TlsFacts},
     time::{format_duration, rfc3339, unix_micros},
 };
@@ -45,7 +46,9 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
     let evidence = state.metrics.evidence();
     // Of the configuration, of the store that instances share, and what else was found since the start.
     let of_store = shared.as_ref().map_or(&[][..], |shared| &shared.warnings);
-    let warnings = config.warnings.iter().chain(of_store).cloned().chain(state.warnings.list()).collect();
+    let (outages, found) = (state.warnings.outages(), state.warnings.others());
+    let about_outages = outages.iter().map(|outage| &outage.text);
+    let warnings = about_outages.chain(&config.warnings).chain(of_store).chain(&found).cloned().collect();
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started: rfc3339(*started),
@@ -73,7 +76,15 @@ pub(super) fn status_dto(state: &AdminState) -> Status {
             limits: memory_budget(memory.bytes, memory.evicted),
             evidence: memory_budget(evidence.bytes, evidence.evicted),
         },
+        outages: outages.into_iter().map(Outage::from).collect(),
         warnings,
+    }
+}
+
+impl From<diagnostics::Outage> for Outage {
+    fn from(outage: diagnostics::Outage) -> Self {
+        let diagnostics::Outage { kind, name, text, since } = outage;
+        Self { kind: kind.name().to_owned(), name, since: rfc3339(since), text }
     }
 }
 

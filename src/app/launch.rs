@@ -151,9 +151,10 @@ fn launch<F: StoreFactory>(
     readiness.enter(admin::ProcessPhase::Ready);
 
     for address in &addresses {
-        tracing::info!(%address, workers = workers.count(), "serving clients");
+        tracing::info!(%address, workers = workers.count(), "Tollgate is serving clients at {address}");
     }
-    tracing::info!(address = %admin.address(), "admin port");
+    let address = admin.address();
+    tracing::info!(%address, "the admin port is at {address}");
     Ok(App {
         addresses,
         listening: sockets.listening,
@@ -301,6 +302,6 @@ fn watch_certificates(tls: &TlsContexts) -> io::Result<()> {
 /// takes two descriptors.
 fn raise_descriptor_limit() {
     if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
-        tracing::warn!("can't raise the limit of open files: {error}");
+        tracing::warn!("the limit of open files can't be raised: {error}");
     }
 }

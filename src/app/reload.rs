@@ -191,7 +191,7 @@ impl Reloader {
         let detail = format!("configuration reloaded: {what}");
         self.shared.audit.write(by, "reload", &format!("configuration {}", configuration.hash), &detail);
         for line in needs_restart {
-            tracing::warn!("needs a restart: {line}");
+            tracing::warn!("this change needs a restart: {line}");
         }
         if !needs_restart.is_empty() {
             tracing::info!("SIGUSR2 restarts Tollgate without dropping connections: docs/upgrade.md");

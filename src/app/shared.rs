@@ -58,10 +58,10 @@ fn announce_budgets(budgets: &MemoryBudgets) {
     let [limits, evidence] = [budgets.limits, budgets.evidence].map(|bytes| format_bytes(bytes as u64));
     match &budgets.available {
         Some(available) => tracing::info!(
-            "memory: limits may take {limits} and evidence {evidence} of {} ({available})",
+            "limits may take {limits} and evidence {evidence} of {} ({available})",
             format_bytes(available.bytes)
         ),
-        None => tracing::info!("memory: limits may take {limits} and evidence {evidence}"),
+        None => tracing::info!("limits may take {limits} of memory, and evidence {evidence}"),
     }
 }
 

@@ -107,7 +107,7 @@ pub(super) struct Process {
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
 enum Interruption {
-    #[error("{0}: ended before clients were served")]
+    #[error("{0} was received: Tollgate ended before clients were served")]
     Signal(&'static str),
     #[error("can't start a thread: {0}")]
     Thread(#[from] io::Error),
@@ -195,13 +195,13 @@ async fn serve(
     let new_process = loop {
         tokio::select! {
             name = signals.end.recv() => {
-                tracing::info!("{name}: finishing open requests");
+                tracing::info!("{name} was received: open requests are being finished");
                 break None;
             }
             _ = signals.reopen.recv() => app.reopen_access_log(),
             // The new process has read its configuration already: reloads wait until it is clear who serves.
             _ = signals.reload.recv(), if handover.is_none() && reload.is_none() => {
-                tracing::info!("SIGHUP: reloading the configuration");
+                tracing::info!("SIGHUP was received: Tollgate is reloading the configuration");
                 manager.reloading();
                 reload = Some(Reload { request: None, preparing: app.prepare_reload(load.clone()) });
             }
@@ -219,10 +219,11 @@ async fn serve(
                 manager.ready(&app);
             }
             _ = signals.hand_over.recv() => match (&handover, &program) {
-                (Some(_), _) => tracing::warn!("SIGUSR2: a new process is starting already"),
-                (None, Err(reason)) => tracing::error!("SIGUSR2: can't hand over to a new process: {reason}"),
+                (Some(_), _) => tracing::warn!("SIGUSR2 was received again: a new process is starting already"),
+                (None, Err(reason)) => tracing::error!("Tollgate can't hand over to a new process: {reason}"),
                 (None, Ok(program)) => {
-                    tracing::info!(program = %program.path().display(), "SIGUSR2: starting a new process");
+                    let program_path = program.path().display();
+                    tracing::info!(program = %program_path, "SIGUSR2 was received: Tollgate is starting a new process of {program_path}");
                     match Handover::begin(program, app.listening_sockets(), &app.session_keys()) {
                         Ok(started) => {
                             handover = Some(started);
@@ -270,7 +271,7 @@ async fn serve(
             // What came too late for this process is for the new one.
             let reloads = has_given_up_reload || signals.reload.recv().now_or_never().is_some();
             new_process.take_over(reloads).await;
-            tracing::info!(pid, "a new process serves clients: finishing open requests");
+            tracing::info!(pid, "a new process serves clients: this one finishes its open requests");
             finish(app, signals, true).await
         }
     }
@@ -293,25 +294,25 @@ async fn finish(mut app: App, mut signals: Signals, handed_over: bool) -> ExitCo
                     app.drain();
                     continue;
                 }
-                tracing::warn!(connections = app.connections(), "shutdown.drain is over: closing the remaining connections");
+                tracing::warn!(connections = app.connections(), "shutdown.drain is over: Tollgate closes the remaining connections");
                 app.break_off().await;
                 break;
             }
             name = signals.end.recv() => {
                 if is_last_signal {
-                    tracing::warn!("{name} again: exiting immediately");
+                    tracing::warn!("{name} was received again: Tollgate ends immediately");
                     app.break_off().await;
                     return ExitCode::FAILURE;
                 }
                 is_last_signal = true;
-                tracing::info!("{name}: open requests are finishing already; one more signal exits immediately");
+                tracing::info!("{name} was received: open requests are being finished already, and one more signal ends Tollgate immediately");
             }
             _ = signals.reopen.recv() => app.reopen_access_log(),
-            _ = signals.hand_over.recv() => tracing::warn!("SIGUSR2: this process is ending, and can't hand over"),
+            _ = signals.hand_over.recv() => tracing::warn!("SIGUSR2 was received, but this process is ending, and can't hand over"),
         }
     }
     app.close();
-    tracing::info!("ended");
+    tracing::info!("Tollgate has ended");
     ExitCode::SUCCESS
 }
 

@@ -52,7 +52,7 @@ impl ServiceManager {
     pub(super) fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => notify(&[NotifyState::Reloading, now]),
-            Err(error) => tracing::warn!("can't notify the service manager of a reload: {error}"),
+            Err(error) => tracing::warn!("the service manager can't be notified of a reload: {error}"),
         }
     }
 
@@ -96,6 +96,6 @@ impl ServiceManager {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("can't notify the service manager ({}): {error}", states[0]);
+        tracing::warn!("the service manager can't be notified ({}): {error}", states[0]);
     }
 }

@@ -35,17 +35,20 @@ fn text(status: &Status) -> String {
     let mut line = |name: &str, value: &str| {
         let _infallible = writeln!(text, "{name:<15}{}", printable(value));
     };
-    line("configuration", &format!("{}, loaded {}", configuration.hash, moment(&configuration.loaded)));
+    line("configuration", &format!("{}, loaded {} UTC", configuration.hash, moment(&configuration.loaded)));
     if let Some((time, error)) =
         configuration.last_reload.as_ref().and_then(|reload| Some((&reload.time, reload.error.as_ref()?)))
     {
-        line("reload failed", &format!("{}: {error}", moment(time)));
+        line("reload failed", &format!("{} UTC: {error}", moment(time)));
     }
     line("listeners", &status.listeners.join(", "));
     line("workers", &status.workers.to_string());
     line("store", &store(&status.store));
     line("memory", &memory(&status.memory));
-    for warning in &status.warnings {
+    for outage in &status.outages {
+        line("outage", &format!("{}, since {} UTC", outage.text, moment(&outage.since)));
+    }
+    for warning in status.other_warnings() {
         line("warning", warning);
     }
     let mut add_table = |table: String| text.extend(["\n", &table]);
@@ -58,7 +61,7 @@ fn text(status: &Status) -> String {
     text
 }
 
-const CERTIFICATE_COLUMNS: [&str; 6] = ["LISTENER", "NAMES", "FILE", "EXPIRES", "DAYS LEFT", "STATE"];
+const CERTIFICATE_COLUMNS: [&str; 6] = ["LISTENER", "NAMES", "FILE", "EXPIRES (UTC)", "DAYS LEFT", "STATE"];
 
 fn certificate_rows(tls: &ListenerTls) -> impl Iterator<Item = [String; 6]> {
     let row = |served: &ServedCertificate| {
@@ -106,10 +109,11 @@ fn state(node: &StoreNode) -> String {
     node.state.replace('_', " ")
 }
 
-/// `ready`, `draining` or `not ready`.
+/// `ready`, `outage` (ready, but something is out of order), `draining` or `not ready`.
 pub(super) fn phase(status: &Status) -> &'static str {
     match status {
         status if status.draining => "draining",
+        status if status.ready && !status.outages.is_empty() => "outage",
         status if status.ready => "ready",
         _ => "not ready",
     }
@@ -169,7 +173,7 @@ mod tests {
             format!(
                 "\
 tollgate {}, up 0s, ready
-configuration  abc123, loaded 2026-07-03 12:00:01
+configuration  abc123, loaded 2026-07-03 12:00:01 UTC
 listeners      127.0.0.1:8080
 workers        1
 store          cluster, 1/4 up, 1ms, breaker closed, 2 instances

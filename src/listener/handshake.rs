@@ -248,13 +248,13 @@ impl OpeningFailures {
                 };
                 metrics.openings().proxy_header_failures(failure).inc();
                 self.log(failure.name(), |others| {
-                    tracing::warn!(%peer, others, "connection closed: {error}");
+                    tracing::warn!(%peer, others, "a connection of {peer} was closed: {error}");
                 });
             }
             OpeningError::Handshake(failure, detail) => {
                 metrics.openings().handshake_failures(*failure).inc();
                 self.log(failure.name(), |others| {
-                    tracing::info!(%peer, reason = failure.name(), others, "TLS handshake failed: {detail}");
+                    tracing::info!(%peer, reason = failure.name(), others, "a TLS handshake with {peer} failed: {detail}");
                 });
             }
         }
@@ -267,7 +267,7 @@ impl OpeningFailures {
         self.log(failure.name(), |others| {
             tracing::warn!(
                 %peer, others,
-                "connection closed: this listener expects PROXY headers, and the peer is not one of trusted_proxies"
+                "a connection of {peer} was closed: this listener expects PROXY headers, and this address is not one of trusted_proxies"
             );
         });
     }
@@ -279,14 +279,14 @@ impl OpeningFailures {
         self.log(refusal.name(), |others| match refusal {
             ConnectionRefusal::Connections => tracing::warn!(
                 %client, others,
-                "connection refused: client_limits.connections are open, and none of them can make room"
+                "a connection of {client} was refused: client_limits.connections are open, and none of them can make room"
             ),
             ConnectionRefusal::ConnectionsPerAddress => tracing::warn!(
                 %client, others,
-                "connection refused: this address has client_limits.connections_per_address open"
+                "a connection of {client} was refused: this address has client_limits.connections_per_address open"
             ),
             ConnectionRefusal::Banned => {
-                tracing::info!(%client, others, "connection refused: this address is banned");
+                tracing::info!(%client, others, "a connection of {client} was refused: this address is banned");
             }
         });
     }

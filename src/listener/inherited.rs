@@ -99,7 +99,7 @@ impl InheritedSockets {
     /// nothing: that is warned of. An old process serves those clients and closes them.
     pub fn retain(&mut self, listeners: &[(SocketRole, ListenAddress)]) {
         for reason in self.unusable.drain(..) {
-            tracing::warn!("ignoring an inherited descriptor: {reason}");
+            tracing::warn!("an inherited descriptor is ignored: {reason}");
         }
         self.sockets.retain(|inherited| {
             let address = &inherited.address;
@@ -107,13 +107,13 @@ impl InheritedSockets {
             match (kept, &inherited.origin) {
                 (true, _) => {}
                 (false, Some(_)) => {
-                    tracing::info!(%address, "not serving here any more: no listener is configured for this address");
+                    tracing::info!(%address, "clients are no longer served at {address}: no listener is configured for it");
                     if let ListenAddress::Tcp(address) = address {
                         self.released_ports.push(address.port());
                     }
                 }
                 (false, None) => {
-                    tracing::warn!(%address, "closing an inherited socket: no listener is configured for its address");
+                    tracing::warn!(%address, "the inherited socket {address} is closed: no listener is configured for it");
                 }
             }
             kept
@@ -149,7 +149,7 @@ impl InheritedSockets {
         let address = first.address.clone();
         let of_address = self.sockets.extract_if(.., |inherited| inherited.address == address);
         let sockets: Vec<_> = of_address.map(|inherited| inherited.socket).collect();
-        tracing::info!(%address, sockets = sockets.len(), "serving on an inherited socket");
+        tracing::info!(%address, sockets = sockets.len(), "Tollgate serves on the inherited socket {address}");
         Ok(BoundListener { address, sockets })
     }
 }

@@ -190,7 +190,7 @@ impl<S: StoreAdmin + 'static> Acceptor<S> {
             Err(error) if is_connection_error(&error) => {}
             Err(error) => {
                 // Most likely no file descriptors are left. Retrying at once would only burn CPU.
-                tracing::error!("can't accept a connection: {error}");
+                tracing::error!("a client's connection can't be accepted: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -85,7 +85,8 @@ impl SocketFile {
         if fs::symlink_metadata(&self.path).is_ok_and(|metadata| metadata.ino() == self.inode)
             && let Err(error) = fs::remove_file(&self.path)
         {
-            tracing::warn!(file = %self.path.display(), "can't remove the socket: {error}");
+            let file = self.path.display();
+            tracing::warn!(%file, "the socket {file} can't be removed: {error}");
         }
     }
 }

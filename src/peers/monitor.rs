@@ -127,11 +127,11 @@ impl Monitor {
 /// Finds out which servers there are, for the first time.
 async fn learn_first(topology: &Topology) {
     if let Err(failure) = topology.learn().await {
-        tracing::warn!(error = %failure.reason(), "can't learn which Redis servers there are: policies follow their on_store_error");
+        tracing::warn!(error = %failure.reason(), "Tollgate can't learn which Redis servers there are ({}): policies follow their on_store_error", failure.reason());
         return;
     }
     if let Err(failure) = topology.test_slots().await {
-        tracing::warn!(error = %failure.reason(), "can't compare slots with the cluster's");
+        tracing::warn!(error = %failure.reason(), "the slots of keys can't be compared with the cluster's: {}", failure.reason());
     }
 }
 

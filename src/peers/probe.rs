@@ -262,12 +262,12 @@ impl<'a> Probes<'a> {
             Ok(latency) => {
                 seen.latency = u64::try_from(latency.as_micros()).ok();
                 if seen.failure.take().is_some() | breaker.close() {
-                    tracing::info!(node = %address, "Redis is available again");
+                    tracing::info!(node = %address, "Redis at {address} is available again");
                 }
             }
             Err(failure) => {
                 if seen.failure.is_none() {
-                    tracing::warn!(node = %address, error = %failure.reason(), "Redis check failed");
+                    tracing::warn!(node = %address, error = %failure.reason(), "Redis check failed at {address}: {}", failure.reason());
                 }
                 seen.latency = None;
                 seen.failure = Some(failure.reason().to_owned());
@@ -276,7 +276,7 @@ impl<'a> Probes<'a> {
                 } else {
                     topology.doubt();
                     if breaker.failed() {
-                        tracing::warn!(node = %address, "Redis is unavailable: policies follow their on_store_error");
+                        tracing::warn!(node = %address, "Redis at {address} is unavailable: policies follow their on_store_error");
                     }
                 }
             }

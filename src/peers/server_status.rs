@@ -33,13 +33,13 @@ pub(super) fn update_check(seen: &mut NodeSeen, node: Option<&impl Display>, che
     let last = mem::replace(&mut seen.check, check);
     let ServerCheck { role, version, warnings, .. } = &seen.check;
     if (&last.role, &last.version) != (role, version) {
-        tracing::info!(%version, %role, "connected to {name}");
+        tracing::info!(%version, %role, "Tollgate is connected to {name}");
     }
     for warning in warnings.iter().filter(|warning| !last.warnings.contains(warning)) {
         tracing::warn!("{name}: {warning}");
     }
     for warning in last.warnings.iter().filter(|warning| !warnings.contains(warning)) {
-        tracing::info!("{name}, resolved: {warning}");
+        tracing::info!("{name} no longer has this problem: {warning}");
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn listen(topology: &Topology, prefix: &str, on_event: impl Fn(
             && !was_reported
         {
             was_reported = true;
-            tracing::warn!(%why, "can't receive unblocks from other instances: local denials still expire after a second");
+            tracing::warn!(%why, "unblocks of other instances can't be received ({why}): local denials still expire after a second");
         }
         sleep(jittered(RETRY_AFTER)).await;
     }

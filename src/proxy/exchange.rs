@@ -23,7 +23,7 @@ use super::{
 };
 use crate::telemetry::{
     access_log::{Line, LogVerdict},
-    metrics::{CutOff, CutOffBody, CutOffReason, SourceLabel},
+    metrics::{CutOff, CutOffBody, CutOffReason, ServerErrorSource, SourceLabel},
     traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
 };
 
@@ -39,6 +39,8 @@ pub(super) struct Exchange {
     request_id: HeaderValue,
     route: Option<usize>,
     status: Option<StatusCode>,
+    /// Whether the status is the origin's, and not the proxy's own.
+    is_from_origin: bool,
     sent: u64,
     log: Option<Box<LoggedFields>>,
     /// The client's address, as far as it is known.
@@ -91,6 +93,7 @@ impl Exchange {
             request_id,
             route: None,
             status: None,
+            is_from_origin: false,
             sent: 0,
             log,
             address: client.peer().ip().to_canonical(),
@@ -138,15 +141,16 @@ impl Exchange {
         self.sent += bytes as u64;
     }
 
-    /// Warns that the answer's body broke off.
-    pub(super) fn warn_broken_body(&self, error: &ResponseBodyError) {
+    /// Warns that the body of the answer of the endpoint with this URL broke off.
+    pub(super) fn warn_broken_body(&self, endpoint: Option<String>, error: &ResponseBodyError) {
         if self.client.timer().cut_off_reason().is_some() {
             // The client's fault, of which there is a message of its own.
             return;
         }
         if let Some(held_back) = self.telemetry.upstream_warnings.pass(self.client.timer().now()) {
             let request_id = self.request_id.to_str().unwrap_or_default();
-            tracing::warn!(request_id, held_back, "{error}");
+            let endpoint = endpoint.unwrap_or_default();
+            tracing::warn!(request_id, held_back, "endpoint {endpoint} failed: {error}");
         }
     }
 
@@ -207,6 +211,7 @@ impl Exchange {
 
     /// Notes the endpoint that answered.
     pub(super) fn forward_answered(&mut self, endpoint: &Authority, status: StatusCode) {
+        self.is_from_origin = true;
         if let Some(log) = &mut self.log {
             log.upstream = Some(endpoint.as_str().to_owned());
         }
@@ -264,6 +269,15 @@ impl Exchange {
         });
     }
 
+    #[cold]
+    fn count_server_error(&self, status: StatusCode) {
+        let source = match self.is_from_origin {
+            true => ServerErrorSource::Origin,
+            false => ServerErrorSource::from_proxy(status),
+        };
+        self.telemetry.metrics.server_error(self.route, source);
+    }
+
     /// Counts and logs that the client was too slow.
     fn report_cut_off(&self, cut_off: CutOff) {
         self.telemetry.metrics.thread().cut_offs().counter(cut_off).inc();
@@ -277,12 +291,12 @@ impl Exchange {
             let (client, name) = (self.address, reason.name());
             match reason {
                 CutOffReason::IdleTimeout | CutOffReason::MinRate => {
-                    tracing::info!(%client, request_id, reason = name, held_back, "client {what}, and was cut off");
+                    tracing::info!(%client, request_id, reason = name, held_back, "client {client} {what}, and was cut off");
                 }
                 CutOffReason::MaxConnectionsPerAddress => {
                     tracing::warn!(
                         %client, request_id, reason = name, held_back,
-                        "client {what} while others waited for a connection, and was cut off"
+                        "client {client} {what} while others waited for a connection, and was cut off"
                     );
                 }
             }
@@ -310,6 +324,8 @@ impl Drop for Exchange {
         self.telemetry.metrics.request(self.route, status, elapsed);
         if matches!(self.verdict.verdict(), Some(LogVerdict::Denied | LogVerdict::Banned)) {
             self.telemetry.metrics.denied(self.route);
+        } else if status.is_server_error() {
+            self.count_server_error(status);
         }
         if let Some(log) = &self.log {
             self.write_log(log, status, elapsed);

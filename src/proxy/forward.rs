@@ -161,6 +161,7 @@ impl<'a> Forwarder<'a> {
                 }
                 Ok(Ok(response)) => {
                     attempt.outcome = Outcome::Ok;
+                    self.upstream.shared().mark_reachable(endpoint);
                     let reservation = self.reservation.cloned();
                     return Ok(UpstreamAnswer {
                         response,
@@ -184,7 +185,8 @@ impl<'a> Forwarder<'a> {
                     (is_retry, fresh, avoid) = (true, true, Some(endpoint));
                 }
                 _ => {
-                    self.warn(format_args!("endpoint {endpoint} did not respond: {error}"));
+                    let url = self.upstream.shared().endpoint_url(endpoint);
+                    self.warn(format_args!("endpoint {url} did not respond: {error}"));
                     return Err(Reply::bad_gateway());
                 }
             }
@@ -232,13 +234,21 @@ impl<'a> Forwarder<'a> {
         let error = match self.timer.timeout(backstop, connect).await {
             Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => error,
-            Err(_) => ConnectError::Timeout(endpoint),
+            Err(_) => ConnectError::Timeout,
         };
-        self.warn(format_args!("{error}"));
+        let (name, url) =
+            (&self.upstream.shared().config.name, self.upstream.shared().endpoint_url(endpoint));
+        match &error {
+            ConnectError::Unreachable(error) => {
+                self.warn(format_args!("endpoint {url} could not be reached: {error}"));
+            }
+            ConnectError::Full(_) => self.warn(format_args!("upstream {name} is overloaded: {error}")),
+            ConnectError::Timeout => self.warn(format_args!("endpoint {url} accepted no connection in time")),
+        }
         let (outcome, reply) = match error {
-            ConnectError::Unreachable { .. } => (Outcome::ConnectError, Reply::bad_gateway()),
+            ConnectError::Unreachable(_) => (Outcome::ConnectError, Reply::bad_gateway()),
             ConnectError::Full(_) => (Outcome::Overloaded, Reply::overloaded()),
-            ConnectError::Timeout(_) => (Outcome::Timeout, Reply::gateway_timeout()),
+            ConnectError::Timeout => (Outcome::Timeout, Reply::gateway_timeout()),
         };
         self.metrics.upstream(self.index, outcome);
         Err(match outcome {

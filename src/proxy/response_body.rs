@@ -75,6 +75,11 @@ impl CheckedOutConnection {
         Self { connection: Some(connection), progress, reservation }
     }
 
+    /// The URL of the endpoint; `None` once the answer was read to its end.
+    pub(super) fn endpoint_url(&self) -> Option<String> {
+        self.connection.as_ref().map(upstream::Connection::endpoint_url)
+    }
+
     /// Whether the whole request was sent.
     pub(super) fn is_request_sent(&self) -> bool {
         self.progress.as_ref().is_none_or(|progress| progress.is_sent())
@@ -99,7 +104,7 @@ impl CheckedOutConnection {
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseBodyError {
     /// The upstream broke it off or sent what is not a body.
-    #[error("reading the upstream's response failed: {0}")]
+    #[error("the upstream's response broke off: {0}")]
     Upstream(#[from] hyper::Error),
     /// The upstream's next bytes did not come in time.
     #[error("the upstream's response stalled")]
@@ -164,7 +169,11 @@ impl Body for ResponseBody {
         };
         match &frame {
             Some(Ok(frame)) => this.exchange.add_sent(frame.data_ref().map_or(0, Bytes::len)),
-            Some(Err(error)) => this.exchange.warn_broken_body(error),
+            Some(Err(error)) => {
+                if let BodySource::Upstream(UpstreamBody { connection, .. }) = &this.source {
+                    this.exchange.warn_broken_body(connection.endpoint_url(), error);
+                }
+            }
             None => {}
         }
         Poll::Ready(frame)

@@ -99,6 +99,11 @@ impl<B: RequestBody> Connection<B> {
         self.pooled.endpoint
     }
 
+    /// The URL of its endpoint.
+    pub fn endpoint_url(&self) -> String {
+        self.in_flight.upstream.shared().endpoint_url(self.pooled.endpoint)
+    }
+
     /// Sends `request` and waits for the head of the answer.
     ///
     /// # Errors

@@ -66,17 +66,12 @@ pub enum ConnectError {
     /// All connections are in use, and the queue of waiting requests is full.
     #[error("all {0} connections to the upstream are in use")]
     Full(usize),
-    /// The endpoint of this index could not be reached.
-    #[error("endpoint {endpoint}: {error}")]
-    Unreachable {
-        /// Index of the endpoint.
-        endpoint: usize,
-        /// Why.
-        error: io::Error,
-    },
-    /// The endpoint of this index did not take a connection in time.
-    #[error("endpoint {0}: no connection in time")]
-    Timeout(usize),
+    /// The endpoint could not be reached.
+    #[error("{0}")]
+    Unreachable(io::Error),
+    /// The endpoint did not accept a connection in time.
+    #[error("no connection in time")]
+    Timeout,
 }
 
 impl<B: RequestBody> UpstreamPool<B> {
@@ -147,8 +142,8 @@ impl<B: RequestBody> UpstreamPool<B> {
         }
         match opened {
             Ok(Ok(pooled)) => Ok(Connection::new(pooled, self, held, false)),
-            Ok(Err(error)) => Err(ConnectError::Unreachable { endpoint, error }),
-            Err(_) => Err(ConnectError::Timeout(endpoint)),
+            Ok(Err(error)) => Err(ConnectError::Unreachable(error)),
+            Err(_) => Err(ConnectError::Timeout),
         }
     }
 

@@ -64,8 +64,8 @@ impl SharedUpstream {
         self.in_flight.get(endpoint).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// Notes that a connection to `endpoint` was opened.
-    pub(super) fn mark_reachable(&self, endpoint: usize) {
+    /// Notes that a connection to `endpoint` was opened, or that it has answered over one that was open.
+    pub fn mark_reachable(&self, endpoint: usize) {
         if let Some(health) = self.health.get(endpoint) {
             // Mostly it is up already: don't take the cache line from the other workers for nothing.
             if health.is_down.load(Ordering::Relaxed) {
@@ -93,14 +93,20 @@ impl SharedUpstream {
         self.health.get(endpoint).map_or(0, |health| health.ejections.load(Ordering::Relaxed))
     }
 
+    /// How an endpoint is named to operators: `http://127.0.0.1:3000`.
+    pub fn endpoint_url(&self, endpoint: usize) -> String {
+        let authority = self.config.endpoints.get(endpoint).map(|endpoint| endpoint.authority.as_str());
+        format!("http://{}", authority.unwrap_or_default())
+    }
+
     /// The health of each endpoint.
     pub fn endpoint_facts(&self) -> Vec<EndpointFacts> {
-        let facts = |(index, endpoint): (usize, &model::Endpoint)| EndpointFacts {
+        let facts = |index| EndpointFacts {
             upstream: self.config.name.clone(),
-            url: format!("http://{}", endpoint.authority),
+            url: self.endpoint_url(index),
             is_healthy: self.is_healthy(index),
             ejections: self.ejections(index),
         };
-        self.config.endpoints.iter().enumerate().map(facts).collect()
+        (0..self.config.endpoints.len()).map(facts).collect()
     }
 }

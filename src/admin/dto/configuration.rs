@@ -25,8 +25,20 @@ pub struct Route {
     pub denied: u64,
     /// Responses by status class, 1xx first.
     pub statuses: [u64; 5],
+    /// Those among them with a 5xx status that are no denials.
+    #[serde(default)]
+    pub server_errors: ServerErrors,
     /// Seconds, estimated from the histogram; `null` without requests.
     pub latency: Option<Latency>,
+}
+
+/// Responses with a 5xx status, by who gave them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServerErrors {
+    /// The origin.
+    pub origin: u64,
+    /// Tollgate itself: 502, 503, 504 and the like.
+    pub proxy: u64,
 }
 
 /// Seconds by quantile.

@@ -86,6 +86,8 @@ vocabulary! {
     NodeRole { Primary = "primary", Replica = "replica", }
     /// Whether a Redis server answers.
     NodeState { Unknown = "unknown", Up = "up", Down = "down", BreakerOpen = "breaker_open", }
+    /// What is out of order.
+    OutageKind { Route = "route", Endpoint = "endpoint", Store = "store", }
     /// Whether a certificate is valid now. `expiring`: for less than 14 days.
     CertificateState {
         NotYetValid = "not_yet_valid",

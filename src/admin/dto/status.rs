@@ -33,7 +33,36 @@ pub struct Status {
     pub tls: Vec<ListenerTls>,
     #[serde(default)]
     pub memory: MemoryStatus,
+    /// What is out of order now, as this instance sees it.
+    #[serde(default)]
+    pub outages: Vec<Outage>,
+    /// In words; those of outages come first.
     pub warnings: Vec<String>,
+}
+
+impl Status {
+    /// The warnings but for those that [`Status::outages`] has.
+    pub fn other_warnings(&self) -> impl Iterator<Item = &String> {
+        self.warnings.iter().filter(|warning| self.outages.iter().all(|outage| outage.text != **warning))
+    }
+}
+
+/// Something that is out of order: a route whose requests fail, an endpoint that can't be reached, a Redis server that is
+/// not available.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Outage {
+    #[schema(value_type = schema::OutageKind)]
+    pub kind: String,
+    /// Of the route, the URL of the endpoint, or the address of the Redis server.
+    #[schema(example = "http://10.0.0.6:3000")]
+    pub name: String,
+    #[schema(value_type = schema::Time)]
+    pub since: String,
+    /// The warning.
+    #[schema(
+        example = "endpoint http://10.0.0.6:3000 of upstream api is unreachable: the last attempt to connect to it has failed"
+    )]
+    pub text: String,
 }
 
 /// What limits and evidence take of the memory.

@@ -92,7 +92,7 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
             (dialogs::open_button("ban", "Ban …", "danger"))
         }))
         dl.tiles {
-            div { dt { "Denied" } dd.denied { (format_count(address.denied)) } }
+            div { dt { "Denied" } dd.bad[address.denied > 0] { (format_count(address.denied)) } }
             div { dt { "Users behind it" } dd { (format_count(address.distinct_users as u64)) } }
             div { dt { "First denied" } dd.small { (components::time_ago(&address.first, now)) } }
             div { dt { "Last denied" } dd.small { (components::time_ago(&address.last, now)) } }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use axum::{extract::State, response::Response};
+use http::StatusCode;
 use maud::{Markup, html};
 
 use super::{
     super::{
+        ConfigSnapshot,
         blocked::{self, BlockedQuery},
         context::HandlerContext,
         dto::BlockedAddress,
@@ -14,7 +16,7 @@ use super::{
         problem::Problem,
     },
     components::{self, percent_encode},
-    format::format_count,
+    format::{escape_invisible, format_count},
     layout::{NavItem, Page, PageFrame},
 };
 use crate::abuse::Sort;
@@ -24,18 +26,42 @@ pub(super) async fn blocked(
     frame: PageFrame,
     query: Result<Query<BlockedQuery>, Problem>,
 ) -> Response {
+    let mut errors = FieldErrors::default();
     let page = async {
         let Query(mut query) = query?;
         // Forms send empty fields, too.
         for field in [&mut query.policy, &mut query.prefix, &mut query.cursor] {
             *field = field.take().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         }
-        page(&context, &query).await
+        errors = FieldErrors::take(&mut query, &context.state.active_config.snapshot());
+        page(&context, &query, &errors).await
     };
-    frame.render(NavItem::Blocked, page.await)
+    let mut response = frame.render(NavItem::Blocked, page.await);
+    if errors.prefix.is_some() || errors.policy.is_some() {
+        *response.status_mut() = StatusCode::BAD_REQUEST;
+    }
+    response
 }
 
-async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<Page, Problem> {
+/// The fields of the filter that can't be searched for, each as it was written and with what is wrong. The list is not
+/// filtered by them.
+#[derive(Debug, Default)]
+struct FieldErrors {
+    prefix: Option<(String, Problem)>,
+    policy: Option<(String, Problem)>,
+}
+
+impl FieldErrors {
+    /// Takes them out of `query`.
+    fn take(query: &mut BlockedQuery, config: &ConfigSnapshot) -> Self {
+        let (prefix, policy) = (query.network().err(), query.policy_name(config).err());
+        let prefix = prefix.and_then(|problem| Some((query.prefix.take()?, problem)));
+        let policy = policy.and_then(|problem| Some((query.policy.take()?, problem)));
+        Self { prefix, policy }
+    }
+}
+
+async fn page(context: &HandlerContext, query: &BlockedQuery, errors: &FieldErrors) -> Result<Page, Problem> {
     let found = blocked::page(context, query).await?;
     let now = context.state.clock.now();
     let is_filtered = query.policy.is_some() || query.prefix.is_some();
@@ -46,7 +72,7 @@ async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<Page, Pr
                 p.meta { "Addresses that a policy limits or recently limited, on any instance." }
             }
         }
-        (filter(context, query))
+        (filter(context, query, errors))
         div.card {
             @if found.blocked.is_empty() && (is_filtered || query.cursor.is_some()) {
                 (components::empty_state("No matches", "No recently limited address matches this filter."))
@@ -64,24 +90,35 @@ async fn page(context: &HandlerContext, query: &BlockedQuery) -> Result<Page, Pr
     Ok(Page { title: "Blocked addresses".to_owned(), body })
 }
 
-fn filter(context: &HandlerContext, query: &BlockedQuery) -> Markup {
+fn filter(context: &HandlerContext, query: &BlockedQuery, errors: &FieldErrors) -> Markup {
+    let written = errors.prefix.as_ref().map(|(written, _)| written);
+    let is_invalid = |error: &Option<(String, Problem)>| error.is_some().then_some("true");
     html! {
         form.filter role="search" method="get" action="/blocked" data-keep {
             label { span { "Address or prefix" }
-                input type="search" name="prefix" value=[query.prefix.as_deref()] placeholder="203.0.113.0/24" autocomplete="off" spellcheck="false";
+                input type="search" name="prefix" value=[query.prefix.as_ref().or(written)] placeholder="203.0.113.0/24" autocomplete="off" spellcheck="false"
+                    aria-invalid=[is_invalid(&errors.prefix)] aria-describedby=[errors.prefix.is_some().then_some("wrong-prefix")];
+                (field_error("wrong-prefix", &errors.prefix))
             }
             label { span { "Policy" }
-                select name="policy" {
+                select name="policy" aria-invalid=[is_invalid(&errors.policy)] aria-describedby=[errors.policy.is_some().then_some("wrong-policy")] {
                     option value="" { "All policies" }
                     @for policy in context.state.active_config.snapshot().policies().iter() {
                         option value=(policy.name) selected[query.policy.as_deref() == Some(policy.name.as_str())] { (policy.name) }
                     }
                 }
+                (field_error("wrong-policy", &errors.policy))
             }
             @if query.sort != Sort::default() { input type="hidden" name="sort" value=(query.sort.name()); }
             button.primary type="submit" { "Search" }
             @if query.policy.is_some() || query.prefix.is_some() { a href="/blocked" { "Clear" } }
         }
+    }
+}
+
+fn field_error(id: &str, error: &Option<(String, Problem)>) -> Markup {
+    html! {
+        @if let Some((_, problem)) = error { span.error id=(id) role="alert" { (escape_invisible(problem.detail())) } }
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn certificates(listeners: &[ListenerTls]) -> Markup {
                     table.cards {
                         thead { tr {
                             th scope="col" { "Names" } th scope="col" { "Listener" } th scope="col" { "State" }
-                            th scope="col" { "Expires" } th.num scope="col" { "Days left" }
+                            th scope="col" { "Expires (UTC)" } th.num scope="col" { "Days left" }
                         } }
                         tbody {
                             @for of in listeners {
@@ -51,7 +51,7 @@ fn row(listener: &str, served: &ServedCertificate) -> Markup {
                     }
                 }
             }
-            td data-label="Expires" { time datetime=(served.not_after) title=(served.not_after) { (day(&served.not_after)) } }
+            td data-label="Expires (UTC)" { time datetime=(served.not_after) title=(components::utc(&served.not_after)) { (day(&served.not_after)) } }
             td.num data-label="Days left" { @match served.days_left { Some(days) => (days), None => "–" } }
         }
     }

@@ -1,4 +1,4 @@
-//! Charts of a route's last hour: requests, denials and latencies.
+//! Charts of a route's last hour: requests, denials, 5xx responses and latencies.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::format::{format_count, format_latency, format_rate};
 use crate::telemetry::{
-    metrics::{History, Sample},
+    metrics::{History, Sample, ServerErrors},
     time::rfc3339,
 };
 
@@ -23,7 +23,7 @@ const SAMPLES_PER_ROW: usize = 30;
 /// One value per sample; `None` leaves a gap.
 type Series = Vec<Option<f64>>;
 
-/// Two charts side by side: requests and denials per second, and latency. `id` is unique on the page.
+/// Two charts side by side: requests, denials and 5xx responses per second, and latency. `id` is unique on the page.
 pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Markup {
     let every = History::EVERY.as_secs_f64();
     let window = WINDOWS.into_iter().find(|&window| window >= samples.len()).unwrap_or(History::LENGTH);
@@ -32,22 +32,26 @@ pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Mar
     };
     let requests = per_second(|sample| sample.requests);
     let denied = per_second(|sample| sample.denied);
+    let errors = per_second(|sample| sample.errors.total());
     let p99: Series = samples.iter().map(|sample| sample.p99).collect();
     let p50: Series = samples.iter().map(|sample| sample.p50).collect();
     let (max_rate, max_latency) =
         (round_up_scale(maximum(&requests)), round_up_scale(maximum(&p99) * 1_000.0) / 1_000.0);
     let total_requests: u64 = samples.iter().map(|sample| sample.requests).sum();
     let total_denied: u64 = samples.iter().map(|sample| sample.denied).sum();
+    let total_errors: ServerErrors = samples.iter().map(|sample| sample.errors).sum();
     let description = format!(
-        "{} requests in the last hour, {} of them denied; at most {} a second",
+        "{} requests in the last hour, {} of them denied; {} got 5xx, {} of them from Tollgate itself; at most {} requests a second",
         format_count(total_requests),
         format_count(total_denied),
+        format_count(total_errors.total()),
+        format_count(total_errors.proxy()),
         format_rate(maximum(&requests))
     );
     let minutes = window * INTERVAL_SECONDS / 60;
     let traffic = Figure {
         id: format!("traffic-{id}"),
-        title: format!("Requests and denials of {name}"),
+        title: format!("Requests, denials and 5xx responses of {name}"),
         description,
         top: format!("{}/s", format_rate(max_rate)),
         minutes,
@@ -69,10 +73,16 @@ pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Mar
                 path.line.requests d=(line(&requests, max_rate, window)) {}
                 path.area.denied d=(area(&denied, max_rate, window)) {}
                 path.line.denied d=(line(&denied, max_rate, window)) {}
+                path.line.errors d=(line(&errors, max_rate, window)) {}
+                path.point.requests d=(points(&requests, max_rate, window)) {}
+                @if total_denied > 0 { path.point.denied d=(points(&denied, max_rate, window)) {} }
+                @if total_errors.total() > 0 { path.point.errors d=(points(&errors, max_rate, window)) {} }
             }))
             (latency.render(&html! {
                 path.line.usual d=(line(&p50, max_latency, window)) {}
                 path.line.slow d=(line(&p99, max_latency, window)) {}
+                path.point.usual d=(points(&p50, max_latency, window)) {}
+                path.point.slow d=(points(&p99, max_latency, window)) {}
             }))
         }
         (table(name, samples, end))
@@ -120,7 +130,12 @@ fn table(name: &str, samples: &[Sample], end: i64) -> Markup {
         let began = until - step * i64::try_from(chunk.len()).unwrap_or_default();
         let sum = |value: fn(&Sample) -> u64| chunk.iter().map(value).sum::<u64>();
         let slowest = chunk.iter().filter_map(|sample| sample.p99).reduce(f64::max);
-        rows.push((began, until, sum(|s| s.requests), sum(|s| s.denied), slowest));
+        rows.push((
+            began,
+            until,
+            [sum(|s| s.requests), sum(|s| s.denied), sum(|s| s.errors.total())],
+            slowest,
+        ));
         until = began;
     }
     html! {
@@ -129,14 +144,15 @@ fn table(name: &str, samples: &[Sample], end: i64) -> Markup {
             div.scroll tabindex="0" role="region" aria-label={ (name) " as a table" } {
                 table {
                     thead { tr {
-                        th scope="col" { "From" } th scope="col" { "To (UTC)" }
-                        th.num scope="col" { "Requests" } th.num scope="col" { "Denied" } th.num scope="col" { "Slowest p99" }
+                        th scope="col" { "From (UTC)" } th scope="col" { "To (UTC)" }
+                        th.num scope="col" { "Requests" } th.num scope="col" { "Denied" } th.num scope="col" { "5xx" }
+                        th.num scope="col" { "Slowest p99" }
                     } }
                     tbody {
-                        @for (began, until, requests, denied, slowest) in rows {
+                        @for (began, until, counts, slowest) in rows {
                             tr {
                                 td.mono { (time_of_day(began)) } td.mono { (time_of_day(until)) }
-                                td.num { (format_count(requests)) } td.num { (format_count(denied)) }
+                                @for count in counts { td.num { (format_count(count)) } }
                                 td.num { @match slowest { Some(slowest) => (format_latency(slowest)), None => "–" } }
                             }
                         }
@@ -152,7 +168,7 @@ fn time_of_day(time: i64) -> String {
 }
 
 /// The samples as JSON for the page's script, which shows the one under the pointer: requests, denials, p50 and p99 in
-/// milliseconds.
+/// milliseconds, 5xx responses of the origin and those of Tollgate itself.
 fn samples_json(samples: &[Sample]) -> String {
     let millis = |latency: Option<f64>| {
         latency.map_or("null".to_owned(), |latency| format!("{:.1}", latency * 1_000.0))
@@ -162,7 +178,14 @@ fn samples_json(samples: &[Sample]) -> String {
         let comma = if index == 0 { "" } else { "," };
         let (p50, p99) = (millis(sample.p50), millis(sample.p99));
         // Writing to a string can't fail.
-        let _ok = write!(text, "{comma}[{},{},{p50},{p99}]", sample.requests, sample.denied);
+        let _ok = write!(
+            text,
+            "{comma}[{},{},{p50},{p99},{},{}]",
+            sample.requests,
+            sample.denied,
+            sample.errors.origin(),
+            sample.errors.proxy()
+        );
     }
     text + "]"
 }
@@ -185,6 +208,24 @@ fn line(series: &Series, max: f64, window: usize) -> String {
             let _ok = write!(path, "{}{x:.1} {y:.1}", if is_drawing { "L" } else { "M" });
         }
         is_drawing = value.is_some();
+    }
+    path
+}
+
+/// The samples whose neighbours are missing, which no line shows: each as a line without a length, which round ends make a
+/// point.
+fn points(series: &Series, max: f64, window: usize) -> String {
+    let mut path = String::new();
+    let is_missing =
+        |index: Option<usize>| index.and_then(|index| series.get(index)).is_none_or(Option::is_none);
+    for (index, value) in series.iter().enumerate() {
+        if let Some(value) = value
+            && is_missing(index.checked_sub(1))
+            && is_missing(Some(index + 1))
+        {
+            let (x, y) = point(index, series.len(), *value, max, window);
+            let _ok = write!(path, "M{x:.1} {y:.1}h0");
+        }
     }
     path
 }
@@ -228,6 +269,14 @@ mod tests {
     }
 
     #[test]
+    fn samples_without_neighbours_are_points() {
+        let series = vec![Some(1.0), None, Some(0.5), Some(0.5), None, Some(1.0)];
+        assert_eq!(points(&series, 1.0, 360), "M710.0 1.0h0M720.0 1.0h0");
+        assert_eq!(points(&vec![Some(1.0)], 1.0, 60), "M720.0 1.0h0");
+        assert_eq!(points(&vec![Some(1.0), Some(1.0)], 1.0, 60), "");
+    }
+
+    #[test]
     fn the_width_is_that_of_the_samples() {
         assert_eq!(u128::from(INTERVAL_SECONDS as u64) * 1_000, History::EVERY.as_millis());
     }
@@ -242,15 +291,18 @@ mod tests {
 
     #[test]
     fn a_chart_has_a_description_and_a_table() {
-        let sample = Sample { requests: 1_200, denied: 30, p50: Some(0.002), p99: Some(0.2) };
+        let errors = ServerErrors::from_counts([2, 1, 0, 0, 0]);
+        let sample = Sample { requests: 1_200, denied: 30, errors, p50: Some(0.002), p99: Some(0.2) };
         let html = charts(1, "orders <1>", &[sample; 31], 1_783_080_001_000_000).into_string();
         assert!(
             html.contains("role=\"img\"")
-                && html.contains("37,200 requests in the last hour, 930 of them denied")
+                && html.contains(
+                    "37,200 requests in the last hour, 930 of them denied; 93 got 5xx, 31 of them from"
+                )
         );
         assert!(html.contains("orders &lt;1&gt;") && !html.contains("<1>"));
         assert_eq!(html.matches("<tr>").count(), 3, "a head, five minutes, and what is left");
-        assert!(html.contains("data-points=\"[[1200,30,2.0,200.0],"));
+        assert!(html.contains("data-points=\"[[1200,30,2.0,200.0,2,1],"));
         assert!(!html.contains("style="));
     }
 }

@@ -48,23 +48,31 @@ pub(super) fn address_link(address: &str) -> Markup {
 
 /// How long ago `time` was; the page's script keeps it up to date.
 pub(super) fn time_ago(time: &str, now: i64) -> Markup {
-    html! { time datetime=(time) title=(time) data-ago { (format_age(now - parse_micros(time))) } }
+    html! { time datetime=(time) title=(utc(time)) data-ago { (format_age(now - parse_micros(time))) } }
 }
 
 /// How long it is until `time`; the page's script counts down.
 pub(super) fn time_left(time: &str, now: i64) -> Markup {
     let left = parse_micros(time) - now;
     html! {
-        time datetime=(time) title=(time) data-left {
+        time datetime=(time) title=(utc(time)) data-left {
             @if left > 0 { (format_duration(left)) } @else { "ended" }
         }
     }
 }
 
-/// The time of day, to the second; in full on hover.
+/// The time of day in UTC, to the second, for a place that names the zone; in full on hover.
 pub(super) fn time_of_day(time: &str) -> Markup {
     let short = time.get(11..19).unwrap_or(time);
-    html! { time.mono datetime=(time) title=(time) { (short) } }
+    html! { time.mono datetime=(time) title=(utc(time)) { (short) } }
+}
+
+/// `2026-07-03 12:00:01 UTC` for a time of the API; other text is returned unchanged.
+pub(super) fn utc(time: &str) -> String {
+    match (time.get(..10), time.get(11..19)) {
+        (Some(day), Some(time_of_day)) => format!("{day} {time_of_day} UTC"),
+        _ => time.to_owned(),
+    }
 }
 
 /// Whether one or many users are behind an address.

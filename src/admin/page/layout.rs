@@ -15,13 +15,18 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::{
     super::{context::HandlerContext, problem::Problem, session},
-    assets,
+    assets, components,
+    format::escape_invisible,
 };
+use crate::telemetry::{diagnostics::Outage, time::rfc3339};
 
 /// The pages show text that clients chose, so nothing is loaded from elsewhere, no inline code runs, and no other page may
 /// frame them.
 const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
+
+/// Outages that are named; the others are only counted.
+const SHOWN_OUTAGES: usize = 5;
 
 /// The cookie that overrides the system's theme.
 const THEME_COOKIE: &str = "tollgate_theme";
@@ -67,13 +72,14 @@ pub(super) struct Page {
 }
 
 /// What the frame of a page depends on, taken from the request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(in crate::admin) struct PageFrame {
     /// `light` or `dark`; `None`: the system's.
     theme: Option<&'static str>,
     /// Whether a token is configured; if so, the page offers to sign out.
     can_sign_out: bool,
     now: i64,
+    outages: Vec<Outage>,
 }
 
 impl FromRequestParts<Arc<HandlerContext>> for PageFrame {
@@ -89,7 +95,8 @@ impl FromRequestParts<Arc<HandlerContext>> for PageFrame {
             _ => None,
         };
         let can_sign_out = context.state.token.is_some();
-        Ok(Self { theme, can_sign_out, now: context.state.clock.now() })
+        let outages = context.state.warnings.outages();
+        Ok(Self { theme, can_sign_out, now: context.state.clock.now(), outages })
     }
 }
 
@@ -147,7 +154,7 @@ impl PageFrame {
                     p.faint.version { "Version " (env!("CARGO_PKG_VERSION")) }
                 }
             }
-            main #main tabindex="-1" data-live { (page.body) }
+            main #main tabindex="-1" data-live { (outages(&self.outages, self.now)) (page.body) }
         };
         self.document(&page.title, &html! { div.app { (body) } })
     }
@@ -168,6 +175,23 @@ impl PageFrame {
                 body data-now=(self.now / 1_000) {
                     (body)
                     div #said role="status" aria-live="polite" {}
+                }
+            }
+        }
+    }
+}
+
+/// The red status line: what is out of order, at the top of every page.
+fn outages(outages: &[Outage], now: i64) -> Markup {
+    html! {
+        @if !outages.is_empty() {
+            section.notice.outages data-key="outages" aria-labelledby="outages" {
+                h2 #outages { @if outages.len() == 1 { "Outage" } @else { (outages.len()) " outages" } }
+                ul {
+                    @for outage in &outages[..outages.len().min(SHOWN_OUTAGES)] {
+                        li { (escape_invisible(&outage.text)) span.since { "since " (components::time_ago(&rfc3339(outage.since), now)) } }
+                    }
+                    @if outages.len() > SHOWN_OUTAGES { li { "and " (outages.len() - SHOWN_OUTAGES) " more" } }
                 }
             }
         }

@@ -87,7 +87,7 @@ pub(super) async fn log_in(
         Attempt::Throttled => return Ok(auth::too_many_attempts()),
         Attempt::Wrong { is_first } => {
             if is_first {
-                tracing::warn!(%peer, "a sign-in to the admin port used a wrong token");
+                tracing::warn!(%peer, "a sign-in from {peer} to the admin port used a wrong token");
             }
             return Err(Problem::new(StatusCode::FORBIDDEN, "wrong token"));
         }

@@ -48,7 +48,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
     let status = status::status_dto(&context.state);
     let body = html! {
         (head(&status, now))
-        (warnings(&status.warnings))
+        (warnings(&status.other_warnings().collect::<Vec<_>>()))
         (tiles(context, blocked))
         (routes(&configuration::routes_dto(context).routes, &context.history.lock()))
         div.columns {
@@ -66,6 +66,7 @@ async fn page(context: &HandlerContext) -> Result<Page, Problem> {
 
 fn head(status: &Status, now: i64) -> Markup {
     let (class, word) = match (status.ready, status.draining) {
+        (true, _) if !status.outages.is_empty() => ("badge bad", "Outage"),
         (true, _) => ("badge good", "Ready"),
         (_, true) => ("badge warn", "Draining"),
         _ => ("badge warn", "Starting"),
@@ -87,7 +88,7 @@ fn head(status: &Status, now: i64) -> Markup {
     }
 }
 
-fn warnings(warnings: &[String]) -> Markup {
+fn warnings(warnings: &[&String]) -> Markup {
     html! {
         @if !warnings.is_empty() {
             section.notice aria-labelledby="warnings" {
@@ -100,19 +101,24 @@ fn warnings(warnings: &[String]) -> Markup {
 
 fn tiles(context: &HandlerContext, blocked: usize) -> Markup {
     let last = context.history.lock().total().samples().last().copied().unwrap_or_default();
-    let tick = context.ticks.borrow().clone();
-    let (requests, denied) = match tick {
-        Some(tick) => (tick.requests_per_second, tick.denied_per_second),
-        None => (per_second(last.requests), per_second(last.denied)),
-    };
+    let rate = |count: u64| html! { (format_rate(per_second(count))) span.unit { "/s" } };
     html! {
-        dl.tiles {
-            div { dt { "Requests" } dd { span data-tick="requests_per_second" { (format_rate(requests)) } span.unit { "/s" } } }
-            div { dt { "Denied" } dd.denied { span data-tick="denied_per_second" { (format_rate(denied)) } span.unit { "/s" } } }
-            div { dt { "Latency, p99" } dd { @match last.p99 { Some(p99) => (format_latency(p99)), None => "–" } } }
-            div { dt { "Blocked now" } dd { a.plain href="/blocked" { span data-tick="blocked" { (format_count(blocked as u64)) } } } }
+        section aria-labelledby="traffic" {
+            div.bar-head { h2 #traffic { "Traffic" (window_note()) } }
+            dl.tiles {
+                div { dt { "Requests" } dd { (rate(last.requests)) } }
+                div { dt { "Denied" } dd.bad[last.denied > 0] { (rate(last.denied)) } }
+                div { dt { "5xx" } dd.bad[last.errors.total() > 0] { (rate(last.errors.total())) } }
+                div { dt { "Latency, p99" } dd { @match last.p99 { Some(p99) => (format_latency(p99)), None => "–" } } }
+                div { dt { "Blocked now" } dd { a.plain href="/blocked" { span data-tick="blocked" { (format_count(blocked as u64)) } } } }
+            }
         }
     }
+}
+
+/// The window that the figures of traffic are of, the same for all.
+fn window_note() -> Markup {
+    html! { span.faint { " last " (History::EVERY.as_secs()) " s, this instance" } }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a rate")]
@@ -128,9 +134,9 @@ fn routes(routes: &[Route], history: &History) -> Markup {
     html! {
         section aria-labelledby="routes" {
             div.bar-head {
-                h2 #routes { "Routes" span.faint { " this instance" } }
+                h2 #routes { "Routes" (window_note()) }
                 p.legend aria-hidden="true" {
-                    span.key.requests { "Requests" } span.key.denied { "Denied" } span.key.slow { "p99" } span.key.usual { "p50" }
+                    span.key.requests { "Requests" } span.key.denied { "Denied" } span.key.errors { "5xx" } span.key.slow { "p99" } span.key.usual { "p50" }
                 }
             }
             div.card {
@@ -163,7 +169,12 @@ fn route_card(id: usize, name: &str, matches: &str, samples: &[Sample], end: i64
                 @if matches != name { p.faint.mono.matches { (matches) } }
                 dl {
                     div { dt { "Requests" } dd { (format_rate(per_second(last.requests))) "/s" } }
-                    div { dt { "Denied" } dd { (format_rate(per_second(last.denied))) "/s" } }
+                    div { dt { "Denied" } dd.bad[last.denied > 0] { (format_rate(per_second(last.denied))) "/s" } }
+                    div { dt { "5xx" } dd.bad[last.errors.total() > 0] { (format_rate(per_second(last.errors.total()))) "/s" } }
+                    @if last.errors.total() > 0 {
+                        div.part { dt { "by the origin" } dd { (format_rate(per_second(last.errors.origin()))) "/s" } }
+                        div.part { dt { "by Tollgate" } dd { (format_rate(per_second(last.errors.proxy()))) "/s" } }
+                    }
                     div { dt { "p99" } dd { @match last.p99 { Some(p99) => (format_latency(p99)), None => "–" } } }
                 }
             }
@@ -185,7 +196,7 @@ fn upstreams(upstreams: &[Upstream]) -> Markup {
                         @for upstream in upstreams {
                             @for endpoint in &upstream.endpoints {
                                 tr data-key={ (upstream.name) " " (endpoint.url) } {
-                                    th.mono scope="row" { (components::untrusted(&endpoint.url)) }
+                                    th.mono scope="row" { (components::untrusted(endpoint.url.trim_end_matches('/'))) }
                                     td data-label="Upstream" { (upstream.name) }
                                     td data-label="Health" {
                                         @if endpoint.healthy { span.badge.good { "healthy" } } @else { span.badge.bad { "unreachable" } }

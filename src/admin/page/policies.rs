@@ -60,7 +60,7 @@ fn card(policy: &Policy) -> Markup {
                 (share_bar(policy, decisions))
                 dl {
                     (legend("Allowed", policy.allowed, "requests"))
-                    (legend("Denied", policy.denied, "denied"))
+                    (legend("Denied", policy.denied, if policy.denied > 0 { "denied" } else { "usual" }))
                     @if policy.shadow_denied > 0 || policy.mode == "shadow" { (legend("Would be denied", policy.shadow_denied, "slow")) }
                     @if policy.errors > 0 { (legend("Undecided", policy.errors, "usual")) }
                 }

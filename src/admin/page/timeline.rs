@@ -50,8 +50,8 @@ pub(super) fn timeline(records: &[Record]) -> Markup {
                 (lane(&html! { span.faint { (format_count(others.len() as u64)) " others" } }, other_positions.len(), &other_positions))
             }
             div.axis aria-hidden="true" {
-                span { (components::time_of_day(&rfc3339(first))) }
-                span { (components::time_of_day(&rfc3339(last))) }
+                span { (components::time_of_day(&rfc3339(first))) " UTC" }
+                span { (components::time_of_day(&rfc3339(last))) " UTC" }
             }
         }
     }

@@ -62,7 +62,7 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
                 user under Bans." },
         }
         dl.tiles {
-            div { dt { "Denied" } dd.denied { (format_count(user.denied)) } }
+            div { dt { "Denied" } dd.bad[user.denied > 0] { (format_count(user.denied)) } }
             div { dt { "Addresses" } dd { (format_count(user.addresses.len() as u64)) } }
             @if let Some(until) = &user.banned_until { div { dt { "Banned for" } dd.small { (components::time_left(until, now)) } } }
         }

@@ -227,7 +227,7 @@ fn keep_sending(proxy: SocketAddr) {
     // It ends with the proxy. Without it the demo shows what was before.
     let spawned = std::thread::Builder::new().name("traffic".into()).spawn(send);
     if let Err(error) = spawned {
-        tracing::warn!(%error, "the demo's clients could not be restarted");
+        tracing::warn!("the demo's clients could not be restarted: {error}");
     }
 }
 

@@ -143,10 +143,10 @@ impl NewProcess {
     /// Tells it that this process accepts nobody any more. If `reload`, it is asked to read its configuration again.
     pub(in crate::cli) async fn take_over(mut self, reload: bool) {
         if let Err(error) = self.channel.write_all(format!("{TAKE_OVER}\n").as_bytes()).await {
-            tracing::warn!("can't reach the new process: {error}");
+            tracing::warn!("the new process can't be reached: {error}");
         }
         if reload && let Err(error) = kill(self.pid, Signal::SIGHUP) {
-            tracing::warn!("can't have the new process reload its configuration: {error}");
+            tracing::warn!("the new process can't be told to reload its configuration: {error}");
         }
     }
 }

@@ -45,7 +45,7 @@ impl OldProcess {
                 serde_json::from_str(sessions).map_err(|error| error.to_string())
             })
             .unwrap_or_else(|error| {
-                tracing::warn!("can't go on with the TLS sessions of the old process: {error}");
+                tracing::warn!("TLS sessions of the old process can't be resumed: {error}");
                 Vec::new()
             })
     }
@@ -56,7 +56,7 @@ impl OldProcess {
         if let Some(mut channel) = self.0.as_ref()
             && let Err(error) = writeln!(channel, "{FAILED}{reason}")
         {
-            tracing::warn!("can't reach the old process: {error}");
+            tracing::warn!("the old process can't be reached: {error}");
         }
     }
 
@@ -66,7 +66,7 @@ impl OldProcess {
         let Some(channel) = self.0 else { return };
         match exchange(&channel) {
             Ok(answer) if answer.trim_end() == TAKE_OVER => {
-                tracing::info!("took over from the old process");
+                tracing::info!("this process took over from the old process");
             }
             Ok(_) => tracing::warn!("the old process ended without an answer"),
             Err(error) => tracing::warn!("the old process does not answer: {error}"),

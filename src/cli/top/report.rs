@@ -56,7 +56,10 @@ fn text(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
         let [requests, denied] = [total.requests, total.denied].map(|value| rate(Some(value)));
         let _infallible = writeln!(text, "requests   {requests}/s, of which {denied}/s denied");
     }
-    for warning in &status.warnings {
+    for outage in &status.outages {
+        let _infallible = writeln!(text, "outage     {}", printable(&outage.text));
+    }
+    for warning in status.other_warnings() {
         let _infallible = writeln!(text, "warning    {}", printable(warning));
     }
     text += &format!("\n{}", routes(snapshot, rates));

@@ -76,7 +76,8 @@ impl KeyFile {
             Ok(false) if source.logged_error.is_some() => {
                 if Keys::read(source.file.bytes(), self.algorithm).is_ok() {
                     source.logged_error = None;
-                    tracing::info!(file = %source.file.path().display(), "the JWT key file is readable again");
+                    let file = source.file.path().display();
+                    tracing::info!(%file, "the JWT key file {file} is readable again");
                 }
             }
             Ok(false) => {}
@@ -91,13 +92,14 @@ impl KeyFile {
                 current.keys = Arc::new(keys);
                 current.generation += 1;
                 source.logged_error = None;
-                tracing::info!(file = %source.file.path().display(), "JWT keys reloaded");
+                let file = source.file.path().display();
+                tracing::info!(%file, "the JWT keys of {file} were reloaded");
             }
             Err(reason) => {
                 let logged_error = reason.to_string();
                 if source.logged_error.as_ref() != Some(&logged_error) {
                     let file = source.file.path().display();
-                    tracing::warn!(%file, "keeping the previous JWT keys: the file {logged_error}");
+                    tracing::warn!(%file, "the previous JWT keys stay in use ({file}): the file {logged_error}");
                     source.logged_error = Some(logged_error);
                 }
             }

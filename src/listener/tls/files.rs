@@ -69,14 +69,15 @@ impl TlsFiles {
             if is_new {
                 let info = reread.value().info();
                 let (names, expires) = (info.names.join(", "), info.expiry_date());
-                tracing::info!(file = %files.cert.display(), names, expires, "certificate reloaded");
+                let file = files.cert.display();
+                tracing::info!(%file, names, expires, "the certificate {file} was reloaded");
                 self.pending.any = true;
             }
         }
         if let Some(reread) = &mut self.client_ca
             && reread.refresh(verifier)
         {
-            tracing::info!("authorities of clients' certificates reloaded: no session is resumed");
+            tracing::info!("the authorities of clients' certificates were reloaded: no session is resumed");
             self.pending = Changed { any: true, client_ca: true };
         }
     }

@@ -106,7 +106,7 @@ impl<'a> BanSync<'a> {
         let observation = self.log.borrow_mut().observe(&newest, before.as_ref(), now);
         // Where there are none, the number is forgotten a day after the last.
         if observation == Observation::Lost && !self.config.bans.is_empty() {
-            tracing::warn!("Redis has lost its bans: restoring those that this instance knows");
+            tracing::warn!("Redis has lost its bans: this instance restores those that it knows");
             self.config.bans.resend_all();
         }
         Ok(())

@@ -35,7 +35,7 @@ impl PendingReservations {
         if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
             tracing::warn!(
                 requests = self.count.get(),
-                "can't release concurrency leases, because the store is unavailable: they expire instead"
+                "leases of concurrency can't be released, because the store is unavailable: they expire instead"
             );
         }
     }

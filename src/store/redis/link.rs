@@ -404,7 +404,8 @@ impl Inner {
                 } else if failure.trips_the_breaker() {
                     topology.doubt();
                     if breaker.failed() {
-                        tracing::warn!(node = %self.node.address, error = %failure.reason(), "Redis is unavailable: policies follow their on_store_error");
+                        let (node, error) = (&self.node.address, failure.reason());
+                        tracing::warn!(%node, %error, "Redis at {node} is unavailable: policies follow their on_store_error");
                     }
                 }
             }

@@ -86,7 +86,7 @@ impl Writer {
     fn complain(&mut self, error: &io::Error) {
         if self.last_complaint.is_none_or(|last| last.elapsed() >= COMPLAINT_INTERVAL) {
             self.last_complaint = Some(Instant::now());
-            tracing::error!(%error, "can't write the access log: lines are dropped");
+            tracing::error!(%error, "the access log can't be written, and lines are dropped: {error}");
         }
     }
 
@@ -99,7 +99,8 @@ impl Writer {
             match file::append(path) {
                 Ok(new) => *file = new,
                 Err(error) => {
-                    tracing::error!(%error, path = %path.display(), "can't reopen the access log");
+                    let path = path.display();
+                    tracing::error!(%error, %path, "the access log {path} can't be reopened: {error}");
                 }
             }
         }

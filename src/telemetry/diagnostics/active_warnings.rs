@@ -40,6 +40,8 @@ impl Timing {
         match subject {
             // A rolling update renews instances one after the other.
             Subject::Configurations | Subject::Versions => self.minute,
+            // What fails and works in turns is seen in one state and the other.
+            Subject::UnreachableEndpoint { .. } => self.interval(),
             _ => Duration::ZERO,
         }
     }
@@ -48,10 +50,13 @@ impl Timing {
     fn clear_after(self, subject: &Subject) -> Duration {
         match subject {
             Subject::Store(_)
+            | Subject::UnreachableEndpoint { .. }
+            | Subject::UnavailableStore(_)
             | Subject::CertificateExpiry(_)
             | Subject::InvalidCertificate(_)
             | Subject::TlsReload(_) => Duration::ZERO,
             Subject::Configurations | Subject::Versions => self.interval() * 2,
+            Subject::FailingRoute(_) => self.interval() * 5,
             _ => self.minute * CLEAR_MINUTES,
         }
     }
@@ -118,10 +123,10 @@ impl ActiveWarnings {
         changes
     }
 
-    /// The texts of the raised warnings, without those that the store reports itself.
-    pub(super) fn texts(&self) -> Vec<String> {
+    /// The raised warnings, without those that the store reports itself, each with the time since when it was found.
+    pub(super) fn raised(&self) -> impl Iterator<Item = (&Finding, Instant)> {
         let own = |entry: &&Entry| entry.is_raised && !matches!(entry.finding.subject, Subject::Store(_));
-        self.entries.iter().filter(own).map(|entry| entry.finding.text.clone()).collect()
+        self.entries.iter().filter(own).map(|entry| (&entry.finding, entry.first_found))
     }
 }
 
@@ -135,6 +140,10 @@ mod tests {
         vec![Finding { subject: subject.clone(), text: text.to_owned() }]
     }
 
+    fn texts(warnings: &ActiveWarnings) -> Vec<&str> {
+        warnings.raised().map(|(finding, _)| finding.text.as_str()).collect()
+    }
+
     fn raised(changes: &[WarningChange]) -> Vec<bool> {
         changes.iter().map(|change| change.is_raised).collect()
     }
@@ -145,14 +154,14 @@ mod tests {
         let subject = Subject::PrivateClients;
         assert_eq!(raised(&warnings.update(finding(&subject, "a"), start)), [true]);
         assert_eq!(warnings.update(finding(&subject, "b"), start + MINUTE), []);
-        assert_eq!(warnings.texts(), ["b"]);
+        assert_eq!(texts(&warnings), ["b"]);
         // A finding that flaps changes nothing.
         assert_eq!(warnings.update(vec![], start + MINUTE * 2), []);
         assert_eq!(warnings.update(finding(&subject, "c"), start + MINUTE * 3), []);
         assert_eq!(warnings.update(vec![], start + MINUTE * 7), []);
-        assert_eq!(warnings.texts(), ["c"]);
+        assert_eq!(texts(&warnings), ["c"]);
         assert_eq!(raised(&warnings.update(vec![], start + MINUTE * 8)), [false]);
-        assert_eq!(warnings.texts(), [""; 0]);
+        assert_eq!(texts(&warnings), [""; 0]);
         assert_eq!(warnings.update(vec![], start + MINUTE * 9), []);
     }
 
@@ -164,7 +173,7 @@ mod tests {
         assert_eq!(warnings.update(vec![], start + MINUTE / 2), []);
         // The minute begins anew.
         assert_eq!(warnings.update(finding(&subject, "a"), start + MINUTE), []);
-        assert_eq!(warnings.texts(), [""; 0]);
+        assert_eq!(texts(&warnings), [""; 0]);
         assert_eq!(raised(&warnings.update(finding(&subject, "a"), start + MINUTE * 2)), [true]);
         assert_eq!(raised(&warnings.update(vec![], start + MINUTE * 3)), [false]);
     }
@@ -174,7 +183,7 @@ mod tests {
         let (mut warnings, start) = (ActiveWarnings::new(Timing::new(MINUTE)), Instant::now());
         let subject = Subject::Store("a".into());
         assert_eq!(raised(&warnings.update(finding(&subject, "a"), start)), [true]);
-        assert_eq!(warnings.texts(), [""; 0], "the store lists it itself");
+        assert_eq!(texts(&warnings), [""; 0], "the store lists it itself");
         assert_eq!(raised(&warnings.update(vec![], start + Duration::from_secs(1))), [false]);
     }
 }

@@ -4,12 +4,16 @@ use std::{collections::BTreeMap, net::IpAddr, path::PathBuf, time::SystemTime};
 
 use ipnet::IpNet;
 
-use super::traffic::TrafficSample;
+use super::{
+    outages::{self, OutageKind},
+    route_errors::LatestOutcomes,
+    traffic::TrafficSample,
+};
 use crate::{
     memory::format_bytes,
     telemetry::metrics::{
-        BudgetFacts, CertificateFacts, ConnectionFacts, EvidenceFacts, InstanceFacts, MemoryFacts,
-        StoreFacts, TlsFacts,
+        BudgetFacts, CertificateFacts, ConnectionFacts, EndpointFacts, EvidenceFacts, InstanceFacts,
+        MemoryFacts, StoreFacts, TlsFacts,
     },
     tls::Validity,
 };
@@ -42,6 +46,9 @@ pub(super) struct RuleInput {
     /// Of each listener that speaks TLS.
     pub(super) tls: Vec<TlsFacts>,
     pub(super) memory: MemoryInput,
+    /// Of each route that has had errors lately.
+    pub(super) routes: Vec<LatestOutcomes>,
+    pub(super) endpoints: Vec<EndpointFacts>,
 }
 
 /// What limits and evidence take of the memory.
@@ -68,6 +75,12 @@ pub(super) struct ClientAddressSettings {
 /// What a warning is about. There is one warning for each at a time; its text may change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Subject {
+    /// The requests of a route fail.
+    FailingRoute(String),
+    /// An endpoint can't be reached.
+    UnreachableEndpoint { upstream: String, url: String },
+    /// A Redis server of the store is not available.
+    UnavailableStore(String),
     /// One client makes most of the requests.
     HeaviestClient(IpAddr),
     /// One client has most of the connections.
@@ -98,6 +111,18 @@ pub(super) enum Subject {
     Store(String),
 }
 
+impl Subject {
+    /// What is out of order, by its name; `None`: this is no outage.
+    pub(super) fn outage(&self) -> Option<(OutageKind, &str)> {
+        match self {
+            Self::FailingRoute(route) => Some((OutageKind::Route, route)),
+            Self::UnreachableEndpoint { url, .. } => Some((OutageKind::Endpoint, url)),
+            Self::UnavailableStore(address) => Some((OutageKind::Store, address)),
+            _ => None,
+        }
+    }
+}
+
 /// A rule that applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
@@ -107,6 +132,7 @@ pub(super) struct Finding {
 
 /// Applies all rules.
 pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
+    let outages = outages::outages(&input.routes, &input.endpoints, input.store.as_ref());
     let traffic = [
         heaviest_client(input),
         most_connections(&input.connections),
@@ -115,7 +141,8 @@ pub(super) fn findings(input: &RuleInput) -> Vec<Finding> {
     ];
     let store = input.store.as_ref().map(store_findings).unwrap_or_default();
     let memory = [limits_memory(&input.memory), evidence_memory(&input.memory)];
-    traffic.into_iter().chain(memory).flatten().chain(certificates(input)).chain(store).collect()
+    let others = traffic.into_iter().chain(memory).flatten().chain(certificates(input)).chain(store);
+    outages.into_iter().chain(others).collect()
 }
 
 fn heaviest_client(input: &RuleInput) -> Option<Finding> {
@@ -373,6 +400,8 @@ mod tests {
             store: None,
             tls: Vec::new(),
             memory: MemoryInput::default(),
+            routes: Vec::new(),
+            endpoints: Vec::new(),
         }
     }
 

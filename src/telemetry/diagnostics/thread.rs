@@ -15,22 +15,62 @@ use parking_lot::Mutex;
 use super::{
     active_warnings::{ActiveWarnings, Timing, WarningChange},
     health::HealthTracker,
+    outages::OutageKind,
+    route_errors::RouteWindows,
     rules::{self, ClientAddressSettings, MemoryInput, RuleInput, Subject},
     traffic::{TrafficSample, TrafficSampler, TrafficWindow},
 };
 use crate::{
     config::model::{AddressHeader, Config, KeyPart},
-    telemetry::{Event, Events, metrics::Metrics},
+    telemetry::{Event, Events, metrics::Metrics, time::unix_micros},
 };
 
 /// The warnings that are raised at the moment, without those of the store itself. Clones share one list.
 #[derive(Debug, Clone, Default)]
-pub struct Warnings(Arc<Mutex<Vec<String>>>);
+pub struct Warnings(Arc<Mutex<RaisedWarnings>>);
+
+#[derive(Debug, Clone, Default)]
+struct RaisedWarnings {
+    outages: Vec<Outage>,
+    others: Vec<String>,
+}
+
+/// Something that is out of order, and of which a warning is raised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    pub kind: OutageKind,
+    /// Of the route, the URL of the endpoint, or the address of the Redis server.
+    pub name: String,
+    /// The warning.
+    pub text: String,
+    /// Since when it was seen, in microseconds since the Unix epoch.
+    pub since: i64,
+}
 
 impl Warnings {
-    /// The text of each.
-    pub fn list(&self) -> Vec<String> {
-        self.0.lock().clone()
+    /// What is out of order.
+    pub fn outages(&self) -> Vec<Outage> {
+        self.0.lock().outages.clone()
+    }
+
+    /// The texts of all others.
+    pub fn others(&self) -> Vec<String> {
+        self.0.lock().others.clone()
+    }
+
+    fn replace(&self, active: &ActiveWarnings, now: Instant) {
+        let mut raised = RaisedWarnings::default();
+        for (finding, since) in active.raised() {
+            let text = finding.text.clone();
+            let Some((kind, name)) = finding.subject.outage() else {
+                raised.others.push(text);
+                continue;
+            };
+            let ago = i64::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(i64::MAX);
+            let since = unix_micros(SystemTime::now()).saturating_sub(ago);
+            raised.outages.push(Outage { kind, name: name.to_owned(), text, since });
+        }
+        *self.0.lock() = raised;
     }
 }
 
@@ -66,6 +106,7 @@ impl Diagnostics {
             metrics,
             events,
             window: TrafficWindow::default(),
+            routes: RouteWindows::default(),
             active: ActiveWarnings::new(timing),
             health: HealthTracker::default(),
             evicted: [0; 2],
@@ -118,6 +159,7 @@ struct DiagnosticsThread {
     metrics: Arc<Metrics>,
     events: Events,
     window: TrafficWindow,
+    routes: RouteWindows,
     active: ActiveWarnings,
     health: HealthTracker,
     /// Limits evicted by the last round, and clients whose evidence was.
@@ -146,11 +188,14 @@ impl DiagnosticsThread {
             store: self.metrics.store(),
             tls: self.metrics.tls(),
             memory,
+            routes: self.routes.update(self.metrics.totals().route_outcomes()),
+            endpoints: self.metrics.endpoints(),
         };
-        let changes = self.active.update(rules::findings(&input), Instant::now());
-        *self.warnings.0.lock() = self.active.texts();
+        let now = Instant::now();
+        let changes = self.active.update(rules::findings(&input), now);
+        self.warnings.replace(&self.active, now);
         changes.into_iter().for_each(|change| self.report(change));
-        for event in self.health.update(&input.store, self.metrics.endpoints()) {
+        for event in self.health.update(&input.store, input.endpoints) {
             self.events.publish(|| event);
         }
     }
@@ -172,13 +217,18 @@ impl DiagnosticsThread {
         let text = finding.text;
         match (&finding.subject, is_raised) {
             // The store's monitor has logged it.
-            (Subject::Store(_), _) => {}
+            (Subject::Store(_) | Subject::UnavailableStore(_), _) => {}
+            (Subject::FailingRoute(_), true) => tracing::error!("{text}"),
+            (Subject::FailingRoute(route), false) => tracing::info!("route {route} no longer fails"),
+            (Subject::UnreachableEndpoint { upstream, url }, false) => {
+                tracing::info!("endpoint {url} of upstream {upstream} is reachable again");
+            }
             (Subject::InvalidCertificate(_), true) => tracing::error!("{text}"),
             // What is read of files is logged there.
             (Subject::TlsReload(_), true)
             | (Subject::CertificateExpiry(_) | Subject::InvalidCertificate(_), false) => {}
             (_, true) => tracing::warn!("{text}"),
-            (_, false) => tracing::info!("resolved: {text}"),
+            (_, false) => tracing::info!("this is resolved: {text}"),
         }
         self.events.publish(|| Event::Warning { text, is_raised });
     }

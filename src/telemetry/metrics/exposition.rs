@@ -16,7 +16,7 @@ use super::{
     certificates, connections, cut_offs,
     format::{ExpositionFormat, as_text},
     histogram::HistogramTotal,
-    openings,
+    openings, server_errors,
     totals::Totals,
 };
 
@@ -265,6 +265,7 @@ impl Collector for Metrics {
         let totals = self.totals();
         totals.requests(&mut out)?;
         totals.denied(&mut out)?;
+        server_errors::expose(&totals, &mut out)?;
         totals.durations(&mut out)?;
         totals.decisions(&mut out)?;
         self.bans(&totals, &mut out)?;

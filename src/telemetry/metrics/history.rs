@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{
-    Counter, Metrics,
+    Counter, Metrics, ServerErrors,
     histogram::{HistogramTotal, quantile},
 };
 
@@ -20,6 +20,8 @@ pub struct Sample {
     pub requests: u64,
     /// Those among them that a policy held back.
     pub denied: u64,
+    /// Those among them that got a 5xx status and were not denied.
+    pub errors: ServerErrors,
     /// How long they took, in seconds: estimated from the histogram. `None` without requests.
     pub p50: Option<f64>,
     pub p99: Option<f64>,
@@ -51,12 +53,14 @@ impl RouteHistory {
 #[derive(Debug, Clone, Default, PartialEq)]
 struct RouteCounters {
     denied: u64,
+    errors: ServerErrors,
     duration: Vec<(f64, u64)>,
 }
 
 impl RouteCounters {
     fn add(&mut self, other: &Self) {
         self.denied += other.denied;
+        self.errors = [self.errors, other.errors].into_iter().sum();
         for (bucket, &(bound, count)) in other.duration.iter().enumerate() {
             match self.duration.get_mut(bucket) {
                 Some((_, sum)) => *sum += count,
@@ -127,7 +131,8 @@ impl Metrics {
         totals.routes.truncate(totals.present);
         let counted = totals.routes.into_iter().map(|(name, row)| {
             let total = HistogramTotal::from_histograms(std::iter::once(&row.duration));
-            (name, RouteCounters { denied: row.denied.value(), duration: total.buckets })
+            let errors = row.server_errors();
+            (name, RouteCounters { denied: row.denied.value(), errors, duration: total.buckets })
         });
         counted.collect()
     }
@@ -145,6 +150,7 @@ fn difference(before: &RouteCounters, now: &RouteCounters) -> Sample {
     Sample {
         requests: duration.iter().map(|(_, count)| count).sum(),
         denied: now.denied.saturating_sub(before.denied),
+        errors: now.errors - before.errors,
         p50: quantile(&duration, 0.5),
         p99: quantile(&duration, 0.99),
     }

@@ -16,6 +16,7 @@ mod history;
 mod nodes;
 mod openings;
 mod registry;
+mod server_errors;
 mod store;
 mod totals;
 mod worker;
@@ -32,6 +33,7 @@ pub use openings::{Handshake, HandshakeFailure, OpeningMetrics, ProxyHeaderFailu
 pub use registry::{
     BudgetFacts, EndpointFacts, EvidenceFacts, InstanceFacts, MemoryFacts, Metrics, StoreFacts,
 };
+pub use server_errors::{ServerErrorSource, ServerErrors};
 pub use store::{StoreFailure, StoreMetrics};
-pub use totals::{PolicyTotals, RouteTotals, Totals, UpstreamTotals};
+pub use totals::{PolicyTotals, RouteOutcomes, RouteTotals, Totals, UpstreamTotals};
 pub use worker::{Outcome, PoolMetrics, PoolState, SourceLabel, ThreadMetrics, VerdictLabel, WorkerMetrics};

@@ -1,9 +1,11 @@
 //! The totals since the start, of all workers and all configurations.
 
+use std::{iter::Sum, ops::Sub};
+
 use indexmap::IndexMap;
 
 use super::{
-    Counter, PoolMetrics, WorkerMetrics,
+    Counter, PoolMetrics, ServerErrors, WorkerMetrics,
     bans::BanRow,
     generation::{MAX_RETIRED_NAMES, Names},
     histogram::{HistogramTotal, quantile},
@@ -31,9 +33,38 @@ pub struct RouteTotals {
     pub statuses: [u64; 5],
     /// Those that a policy or a ban held back.
     pub denied: u64,
+    /// Responses with a 5xx status, by who gave them.
+    pub server_errors: ServerErrors,
     /// Seconds that half, nine in ten, and ninety-nine in a hundred of them took at most, estimated; `None` without
     /// requests.
     pub latency: Option<[f64; 3]>,
+}
+
+/// How the requests of one route ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RouteOutcomes {
+    /// Those that were answered, and that no policy and no ban held back.
+    pub served: u64,
+    /// Those among them that got a 5xx status.
+    pub errors: ServerErrors,
+}
+
+/// What came since an earlier reading.
+impl Sub for RouteOutcomes {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { served: self.served.saturating_sub(before.served), errors: self.errors - before.errors }
+    }
+}
+
+impl Sum for RouteOutcomes {
+    fn sum<I: Iterator<Item = Self>>(each: I) -> Self {
+        each.fold(Self::default(), |sum, one| Self {
+            served: sum.served + one.served,
+            errors: [sum.errors, one.errors].into_iter().sum(),
+        })
+    }
 }
 
 /// What one policy said, wherever that was decided.
@@ -64,8 +95,20 @@ impl Totals {
         RouteTotals {
             statuses: row.requests.each_ref().map(Counter::value),
             denied: row.denied.value(),
+            server_errors: row.server_errors(),
             latency,
         }
+    }
+
+    /// Of each route in force, by its name. What matched none is left out.
+    pub fn route_outcomes(&self) -> impl Iterator<Item = (&str, RouteOutcomes)> {
+        let present = self.routes.iter().take(self.present).filter(|(name, _)| !name.is_empty());
+        present.map(|(name, row)| {
+            let answered: u64 = row.requests.iter().map(Counter::value).sum();
+            // They are read one after the other, while they go on.
+            let served = answered.saturating_sub(row.denied.value());
+            (name.as_str(), RouteOutcomes { served, errors: row.server_errors() })
+        })
     }
 
     /// Of the policy of this name; zeros where there is none.
@@ -94,6 +137,12 @@ impl Totals {
             active: open(PoolState::Active),
             idle: open(PoolState::Idle),
         }
+    }
+}
+
+impl RouteRow {
+    pub(super) fn server_errors(&self) -> ServerErrors {
+        ServerErrors::from_counts(self.server_errors.each_ref().map(Counter::value))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 
 use super::{
-    BanVerdict, Counter, CutOffMetrics, Gauge,
+    BanVerdict, Counter, CutOffMetrics, Gauge, ServerErrorSource,
     bans::BanRow,
     connections::{ConnectionRefusal, IdleClosure},
     generation::Names,
@@ -108,6 +108,7 @@ pub(super) struct RouteRow {
     /// By status class, 1xx first.
     pub(super) requests: [Counter; 5],
     pub(super) denied: Counter,
+    pub(super) server_errors: [Counter; ServerErrorSource::ALL.len()],
     pub(super) duration: Histogram<RequestTime>,
 }
 
@@ -128,6 +129,7 @@ impl RouteRow {
     pub(super) fn add(&self, other: &Self) {
         add_each(&self.requests, &other.requests);
         self.denied.add(other.denied.value());
+        add_each(&self.server_errors, &other.server_errors);
         self.duration.add(&other.duration);
     }
 }
@@ -263,6 +265,13 @@ impl WorkerMetrics {
     pub fn denied(&self, route: Option<usize>) {
         if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
             row.denied.inc();
+        }
+    }
+
+    /// A request that was answered got a 5xx status, and was not denied. `route` as for [`WorkerMetrics::request`].
+    pub fn server_error(&self, route: Option<usize>, source: ServerErrorSource) {
+        if let Some(row) = self.routes.get(route.unwrap_or(self.routes.len() - 1)) {
+            row.server_errors[source as usize].inc();
         }
     }
 

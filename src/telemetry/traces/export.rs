@@ -158,14 +158,14 @@ impl opentelemetry_sdk::trace::SpanExporter for MonitoredExporter {
             Ok(()) => {
                 self.metrics.add_spans_exported(spans as u64);
                 if self.failing.swap(false, Relaxed) {
-                    tracing::info!(collector = %self.collector, "sending traces works again");
+                    tracing::info!(collector = %self.collector, "traces can be sent to {} again", self.collector);
                 }
             }
             Err(error) => {
                 self.metrics.add_spans_dropped(spans as u64);
                 // Once until it works again: it will go on for a while.
                 if !self.failing.swap(true, Relaxed) {
-                    tracing::warn!(collector = %self.collector, "can't send traces: {error}");
+                    tracing::warn!(collector = %self.collector, "traces can't be sent to {}: {error}", self.collector);
                 }
             }
         }

@@ -72,7 +72,7 @@ fn many_clients_at_once_share_an_inherited_socket() {
     assert!(clients.iter_mut().all(|client| client.reply().status == 200));
     assert!(!says(&tollgate, "can't accept"), "{:#?}", tollgate.log());
     assert!(
-        says(&tollgate, "ignoring an inherited descriptor"),
+        says(&tollgate, "an inherited descriptor is ignored"),
         "the second descriptor is no socket: {:#?}",
         tollgate.log()
     );
@@ -263,6 +263,6 @@ fn a_service_manager_that_is_gone_stops_nothing() {
     let manager = Manager::new();
     std::fs::remove_file(manager.directory.path().join("notify")).unwrap();
     let tollgate = manager.start(&[], Config::new(&[origin.address], ""));
-    eventually("it says so", || says(&tollgate, "can't notify the service manager (READY=1)"));
+    eventually("it says so", || says(&tollgate, "the service manager can't be notified (READY=1)"));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
 }

@@ -43,7 +43,7 @@ fn reload_from_a_pipe(tollgate: &Tollgate) -> String {
     let text = fs::read_to_string(file(tollgate)).unwrap();
     make_pipe(&file(tollgate));
     tollgate.signal("HUP");
-    eventually("it is being read", || logged(tollgate, "SIGHUP: reloading"));
+    eventually("it is being read", || logged(tollgate, "is reloading the configuration"));
     text
 }
 
@@ -326,7 +326,7 @@ fn a_disk_that_does_not_answer_holds_no_other_certificate_no_signal_and_no_reque
     assert!(served("second.test", 0));
     point_to(disk.path());
     tollgate.signal("HUP");
-    eventually("it is being read", || logged(&tollgate, "SIGHUP: reloading"));
+    eventually("it is being read", || logged(&tollgate, "is reloading the configuration"));
     ends_at_once(tollgate, "TERM");
 }
 

@@ -223,7 +223,9 @@ fn messages_in_json_are_json_and_say_who_did_what() {
     Client::connect(tollgate.address).send("not HTTP\r\n\r\n").closed();
     tollgate.signal("TERM");
     assert_eq!(tollgate.wait().code(), Some(0));
-    eventually("the end is told", || tollgate.log().iter().any(|line| line.contains("\"ended\"")));
+    eventually("the end is told", || {
+        tollgate.log().iter().any(|line| line.contains("\"Tollgate has ended\""))
+    });
     for line in tollgate.log() {
         let message: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         for field in ["timestamp", "level", "message"] {

@@ -110,7 +110,7 @@ fn other_peers_and_other_beginnings_are_closed_and_counted() {
     }
     assert!(origin.heads().is_empty(), "nothing was forwarded");
     let log = tollgate.log().join("\n");
-    assert!(log.contains("expects PROXY headers, and the peer is not one of trusted_proxies"), "{log}");
+    assert!(log.contains("expects PROXY headers, and this address is not one of trusted_proxies"), "{log}");
     eventually("all slots are free", || tollgate.metric("tollgate_connections") == 0.0);
 }
 

@@ -58,7 +58,7 @@ fn an_upload_below_the_rate_gets_a_408_and_leaves_the_origin() {
         assert!(client.closed());
         eventually("the origin is left", || origin.open_connections() == 0);
         eventually("it is counted", || cut_off(&tollgate, "request", "min_rate") == 1.0);
-        let told = "client sent its request body too slowly, and was cut off";
+        let told = " sent its request body too slowly, and was cut off";
         eventually("it is logged", || {
             tollgate.log().iter().any(|line| line.contains(told) && line.contains("min_rate"))
         });
@@ -228,7 +228,7 @@ fn a_reader_below_the_rate_is_cut_off_and_leaves_the_origin() {
     assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "the kernel keeps nothing for it");
     eventually("the origin is left", || origin.open_connections() == 0);
     assert_eq!(cut_off(&tollgate, "response", "min_rate"), 1.0);
-    let told = "client read its response too slowly, and was cut off";
+    let told = " read its response too slowly, and was cut off";
     eventually("it is logged", || tollgate.log().iter().any(|line| line.contains(told)));
 }
 

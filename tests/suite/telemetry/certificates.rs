@@ -129,7 +129,7 @@ fn a_certificate_that_expires_soon_is_warned_of_until_it_is_renewed() {
     eventually("the warning ends", || !is_warned());
     assert_eq!(tls(&tollgate)["certificates"][0]["days_left"], 89);
     assert!(shown(&tollgate, "api.example.com", &["-subject"]).contains("renewed"));
-    is_logged_once(&tollgate, "INFO", "certificate reloaded");
+    is_logged_once(&tollgate, "INFO", ".pem was reloaded");
 }
 
 #[test]

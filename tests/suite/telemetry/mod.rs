@@ -4,4 +4,5 @@ mod access_log;
 mod certificates;
 mod diagnostics;
 mod metrics;
+mod outages;
 mod traces;

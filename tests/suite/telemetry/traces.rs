@@ -281,9 +281,9 @@ fn a_collector_that_is_away_costs_spans_alone() {
     for _ in 0..20 {
         assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     }
-    eventually("it is told", || tollgate.log().iter().any(|line| line.contains("can't send traces")));
+    eventually("it is told", || tollgate.log().iter().any(|line| line.contains("traces can't be sent")));
     eventually("they are counted", || tollgate.metric("tollgate_spans_dropped_total") >= 40.0);
-    let reports = tollgate.log().iter().filter(|line| line.contains("can't send traces")).count();
+    let reports = tollgate.log().iter().filter(|line| line.contains("traces can't be sent")).count();
     assert_eq!(reports, 1, "{:#?}", tollgate.log());
     end(tollgate);
 }

@@ -23,6 +23,9 @@ function span(milliseconds) {
   return two(days, "d", hours % 24, "h");
 }
 
+// All times are in UTC, as in the log and the commands.
+const utc = (time) => `${time.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
 function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -89,7 +92,7 @@ const TOLD = {
     const outcome = bans ? `is still banned by the ban of ${bans}` : "is unblocked";
     return `${answer.address} ${outcome}: ${parts.join(", ")}.${others}`;
   },
-  ban: (answer) => `${answer.key} is banned until ${new Date(answer.until).toLocaleString()}.`,
+  ban: (answer) => `${answer.key} is banned until ${utc(new Date(answer.until))}.`,
   lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.`,
 };
 
@@ -254,28 +257,25 @@ async function refresh() {
   tellTimes();
 }
 
-let due, last = 0, ticks = 0;
+let due, last = 0, loaded = now();
 function refreshSoon() {
   if (due || document.hidden) return;
   due = setTimeout(async () => {
     await refresh();
     last = Date.now();
+    loaded = now();
     due = undefined;
   }, Math.max(0, last + 1000 - Date.now()));
 }
 
-const FORMS = {
-  rate: (number) => (number >= 100 ? Math.round(number).toLocaleString("en") : String(Math.round(number * 10) / 10)),
-  count: (number) => number.toLocaleString("en"),
-};
+
+// Samples of the traffic are so far apart.
+const SAMPLE = 10000;
 
 function showTick(tick) {
-  for (const place of all("[data-tick]")) {
-    const value = tick[place.dataset.tick];
-    write(place, place.dataset.tick === "blocked" ? FORMS.count(value) : FORMS.rate(value));
-  }
-  // The history has another sample every ten seconds.
-  if (++ticks % 5 === 0) refreshSoon();
+  for (const place of all("[data-tick]")) write(place, tick[place.dataset.tick].toLocaleString("en"));
+  const sampled = Number(document.querySelector("[data-end]")?.dataset.end ?? loaded);
+  if (now() - sampled > SAMPLE) refreshSoon();
 }
 
 function showLive(state, text) {
@@ -326,12 +326,13 @@ function place(event) {
   const from = last - Math.round(((event.clientX - box.left) / box.width) * last);
   const point = points[points.length - 1 - from];
   if (!point) return;
-  const [requests, denied, usual, slow] = point;
+  const [requests, denied, usual, slow, origin, own] = point;
   const time = new Date(Number(charts.dataset.end) - from * 10000);
   const latency = slow === null ? "" : `\np50 ${usual} ms · p99 ${slow} ms`;
+  const errors = origin + own ? `\n5xx: ${origin / 10}/s by the origin · ${own / 10}/s by Tollgate` : "";
   const tip = document.createElement("div");
   tip.className = "tip";
-  tip.textContent = `${time.toLocaleTimeString()}\n${requests / 10} requests/s · ${denied / 10} denied/s${latency}`;
+  tip.textContent = `${utc(time).slice(11)}\n${requests / 10} requests/s · ${denied / 10} denied/s${errors}${latency}`;
   const hair = document.createElement("div");
   hair.className = "hair";
   charts.append(hair, tip);

@@ -25,12 +25,17 @@ use super::{
 };
 
 const HEADER_LINES: u16 = 3;
+/// Outages that are named; the others are only counted.
+const SHOWN_OUTAGES: usize = 3;
 
 /// Draws everything as of `now`.
 pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now: Timestamp) {
     let whole = frame.area();
-    let failing = app.latest.as_ref().and_then(|latest| failing_nodes(&latest.status.store));
-    let header = if whole.height < 12 { 1 } else { HEADER_LINES + u16::from(failing.is_some()) };
+    let failing = app.latest.as_ref().map(failures).unwrap_or_default();
+    let header = match whole.height {
+        0..12 => 1 + u16::from(!failing.is_empty()),
+        _ => HEADER_LINES + u16::try_from(failing.len()).unwrap_or(u16::MAX),
+    };
     let [top, body, footer] =
         Layout::vertical([Constraint::Length(header), Constraint::Fill(1), Constraint::Length(1)])
             .areas(whole);
@@ -47,15 +52,24 @@ pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now
     }
 }
 
-/// How the process is doing, in three lines; in one where there is no room. `failing`: the nodes of the store that
-/// fail get a fourth.
-fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, failing: Option<String>, theme: Theme) {
+/// What is out of order, a line each: outages, and the nodes of the store that are not up.
+fn failures(latest: &Snapshot) -> Vec<String> {
+    let outages = &latest.status.outages;
+    let mut lines: Vec<_> = outages.iter().take(SHOWN_OUTAGES).map(|outage| outage.text.clone()).collect();
+    if outages.len() > SHOWN_OUTAGES {
+        lines.push(format!("and {} more outages", outages.len() - SHOWN_OUTAGES));
+    }
+    lines.extend(failing_nodes(&latest.status.store).map(|nodes| format!("not up: {nodes}")));
+    lines
+}
+
+/// How the process is doing, in three lines; in one where there is no room. What is `failing` follows the first.
+fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, failing: Vec<String>, theme: Theme) {
     let mut lines = vec![process_line(app, theme)];
     if let Some(latest) = &app.latest {
+        lines.extend(failing.iter().map(|line| Line::styled(printable(line).into_owned(), theme.bad())));
         lines.push(health_line(latest, app, theme));
-        lines
-            .extend(failing.map(|nodes| Line::styled(format!("not up: {}", printable(&nodes)), theme.bad())));
-        lines.push(warnings_line(&latest.status.warnings, theme));
+        lines.push(warnings_line(&latest.status.other_warnings().collect::<Vec<_>>(), theme));
     }
     if let Some(error) = &app.refresh_error {
         // It matters more than old figures.
@@ -103,7 +117,7 @@ fn health_line(latest: &Snapshot, app: &App, theme: Theme) -> Line<'static> {
     Line::from(spans)
 }
 
-fn warnings_line(warnings: &[String], theme: Theme) -> Line<'static> {
+fn warnings_line(warnings: &[&String], theme: Theme) -> Line<'static> {
     match warnings {
         [] => Line::styled("no warnings", theme.good()),
         [only] => Line::styled(format!("1 warning: {}", printable(only)), theme.warning()),

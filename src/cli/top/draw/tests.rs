@@ -13,7 +13,7 @@ use super::{
     },
     Theme,
 };
-use crate::telemetry::testing;
+use crate::{admin::dto::Outage, telemetry::testing};
 
 const PLAIN: Theme = Theme { is_coloured: false };
 const COLOURED: Theme = Theme { is_coloured: true };
@@ -94,11 +94,36 @@ fn redis_servers_that_fail_get_a_line_of_their_own() {
     assert_eq!(
         lines[1..4],
         [
-            "store cluster, 1/4 up, 1ms, breaker closed, 2 instances  endpoints 1/2 healthy",
             "not up: 10.0.0.2:6379 (breaker open), 10.0.0.4:6379 (down)",
+            "store cluster, 1/4 up, 1ms, breaker closed, 2 instances  endpoints 1/2 healthy",
             "2 warnings: Redis evicts keys",
         ]
     );
+}
+
+#[test]
+fn outages_come_first_and_are_no_warnings() {
+    let outage = |n: usize| {
+        let text = format!("endpoint http://10.0.0.{n}:3000 of upstream api is unreachable");
+        Outage { kind: "endpoint".into(), name: format!("http://10.0.0.{n}:3000"), since: NOW.into(), text }
+    };
+    let with_outages = |count: usize| {
+        with(|app| {
+            let status = &mut app.latest.as_mut().unwrap().status;
+            status.outages = (0..count).map(outage).collect();
+            let texts = status.outages.iter().map(|outage| outage.text.clone());
+            status.warnings = texts.chain(["clocks differ".to_owned()]).collect();
+        })
+    };
+    let lines = self::lines(&with_outages(5), 80, 24);
+    assert_eq!(lines[0], "tollgate 1.2.3  up 3h 0m  outage  http://127.0.0.1:9900");
+    assert_eq!(lines[1], "endpoint http://10.0.0.0:3000 of upstream api is unreachable");
+    assert_eq!(lines[4], "and 2 more outages");
+    assert_eq!(lines[6], "1 warning: clocks differ");
+    let low = self::lines(&with_outages(1), 80, 8);
+    assert_eq!(low[1], "endpoint http://10.0.0.0:3000 of upstream api is unreachable");
+    let colours = drawn(&with_outages(1), 80, 24, COLOURED);
+    assert_eq!(colours[(0, 1)].fg, Color::Red);
 }
 
 #[test]

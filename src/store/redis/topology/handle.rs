@@ -249,7 +249,7 @@ impl Topology {
                 if let Err(failure) = &learned
                     && !was_failing
                 {
-                    tracing::warn!(error = %failure.reason(), "can't learn which Redis servers there are");
+                    tracing::warn!(error = %failure.reason(), "Tollgate can't learn which Redis servers there are: {}", failure.reason());
                 }
                 was_failing = learned.is_err();
                 let is_failing = was_failing || self.has_failing_node();
@@ -341,13 +341,16 @@ impl Topology {
             match timeout(LEARN_TIMEOUT, cluster::takes_any_slots(&node.server, &key)).await {
                 Ok(Ok(is_taken)) => {
                     if !is_taken {
-                        tracing::info!(node = %node.address, "one call for each slot: the node takes no scripts with keys of several");
+                        let node = &node.address;
+                        tracing::info!(%node, "Redis at {node} takes no scripts with keys of several slots: it gets one call for each slot");
                     }
                     node.set_takes_any_slots(is_taken);
                 }
                 // It is tested again when the topology is learned next.
-                Ok(Err(failure)) => tracing::debug!(error = %failure.reason(), "can't test a node"),
-                Err(_) => tracing::debug!("testing a node timed out"),
+                Ok(Err(failure)) => {
+                    tracing::debug!(error = %failure.reason(), "a Redis node can't be tested: {}", failure.reason())
+                }
+                Err(_) => tracing::debug!("the test of a Redis node timed out"),
             }
         };
         join_all(map.nodes.iter().filter(|node| !node.is_tested()).map(test)).await;
@@ -401,9 +404,9 @@ impl Topology {
         let server = group.server_at(address).map_err(|error| Failure::protocol(error.to_string()))?;
         match current.nodes.first() {
             Some(last) => {
-                tracing::warn!(from = %last.address, to = %address, "Sentinel has named another primary");
+                tracing::warn!(from = %last.address, to = %address, "Sentinel has named another primary: {address} instead of {}", last.address);
             }
-            None => tracing::info!(%address, "Sentinel names the primary"),
+            None => tracing::info!(%address, "Sentinel names {address} as the primary"),
         }
         let nodes = vec![Arc::new(Node::new(server, self.failures))];
         self.replace(&mut current, NodeMap { nodes, ..NodeMap::default() });

@@ -155,7 +155,7 @@ fn two_signals_end_the_old_process_at_once() {
     eventually("it is on its way", || !origin.heads().is_empty());
     service.hand_over();
     service.0.signal("TERM");
-    service.says("one more signal exits immediately");
+    service.says("one more signal ends Tollgate immediately");
     service.0.signal("USR2");
     service.says("this process is ending, and can't hand over");
     signal("TERM", service.0.pid());

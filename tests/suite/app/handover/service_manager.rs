@@ -166,7 +166,7 @@ fn sockets_of_systemd_are_handed_on() {
     let config = Config::new(&[origin.address], &format!("listeners: [{{ address: \"{address}\" }}]\n"));
     let service = super::Service(crate::harness::Tollgate::launch(command, config));
     service.hand_over();
-    eventually("both have taken it", || service.count("serving on an inherited socket") >= 2);
+    eventually("both have taken it", || service.count("serves on the inherited socket") >= 2);
     assert_eq!(service.count(HANDED_OVER), 1);
     assert_eq!(get(address, "/", &[]).status, 200);
 }

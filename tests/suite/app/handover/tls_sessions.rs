@@ -66,10 +66,10 @@ shutdown: {{ drain: 20s }}",
     for handover in 0..2 {
         for change in 0..changes() {
             let next = authority.issue(&format!("next-{handover}-{change}"), &["localhost"]);
-            let reloaded = service.count("certificate reloaded");
+            let reloaded = service.count(" was reloaded");
             fs::copy(&next.cert, &issued.cert).unwrap();
             fs::copy(&next.key, &issued.key).unwrap();
-            eventually("the new certificate is served", || service.count("certificate reloaded") > reloaded);
+            eventually("the new certificate is served", || service.count(" was reloaded") > reloaded);
             ask(20);
         }
         pid = service.hand_over_from(pid);

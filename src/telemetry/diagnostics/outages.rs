@@ -1,0 +1,201 @@
+//! Outages: routes whose requests fail, endpoints that can't be reached, a store that does not answer.
+
+use super::{
+    route_errors::LatestOutcomes,
+    rules::{Finding, Subject},
+};
+use crate::telemetry::metrics::{
+    EndpointFacts, NodeRole, NodeState, RouteOutcomes, StoreFacts, StoreTopology,
+};
+
+/// Errors from which on a route fails if they are half of its latest requests.
+const MIN_FAILED: u64 = 3;
+/// Errors from which on a route fails if they are one in `MIN_ERROR_SHARE` of its requests, and go on.
+const MIN_ERRORS: u64 = 5;
+const MIN_ERROR_SHARE: u64 = 20;
+
+/// What is out of order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OutageKind {
+    /// A route, by its name.
+    Route,
+    /// An endpoint, by its URL.
+    Endpoint,
+    /// A Redis server, by its address.
+    Store,
+}
+
+impl OutageKind {
+    /// The word for it: `route`
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Route => "route",
+            Self::Endpoint => "endpoint",
+            Self::Store => "store",
+        }
+    }
+}
+
+/// All that is out of order.
+pub(super) fn outages(
+    routes: &[LatestOutcomes],
+    endpoints: &[EndpointFacts],
+    store: Option<&StoreFacts>,
+) -> Vec<Finding> {
+    let routes = routes.iter().filter_map(failing_route);
+    let endpoints = endpoints.iter().filter(|endpoint| !endpoint.is_healthy).map(unreachable);
+    routes.chain(endpoints).chain(store.map(unavailable_store).unwrap_or_default()).collect()
+}
+
+/// Half of the latest requests fail, or some of many over a longer time. One error or two are none.
+fn failing_route(latest: &LatestOutcomes) -> Option<Finding> {
+    let errors = |outcomes: &RouteOutcomes| outcomes.errors.total();
+    let LatestOutcomes { route, short, long } = latest;
+    let most_fail = errors(short) >= MIN_FAILED && errors(short) * 2 >= short.served;
+    let some_fail =
+        errors(short) > 0 && errors(long) >= MIN_ERRORS && errors(long) * MIN_ERROR_SHARE >= long.served;
+    let outcomes = match (most_fail, some_fail) {
+        (true, _) => short,
+        (false, true) => long,
+        (false, false) => return None,
+    };
+    let (failed, served) = (errors(outcomes), outcomes.served);
+    let text = format!(
+        "route {route} fails: {failed} of its last {served} requests got 5xx, {}",
+        given_by(outcomes)
+    );
+    Some(Finding { subject: Subject::FailingRoute(route.clone()), text })
+}
+
+/// `all from the origin`; `3 from the origin and 40 from Tollgate itself (38 × 502, 2 × 504)`
+fn given_by(outcomes: &RouteOutcomes) -> String {
+    let errors = &outcomes.errors;
+    let statuses: Vec<_> =
+        errors.proxy_by_status().map(|(status, count)| format!("{count} × {status}")).collect();
+    match (errors.origin(), errors.proxy()) {
+        (_, 0) => "all from the origin".to_owned(),
+        (0, _) => format!("all from Tollgate itself ({})", statuses.join(", ")),
+        (origin, proxy) => {
+            format!("{origin} from the origin and {proxy} from Tollgate itself ({})", statuses.join(", "))
+        }
+    }
+}
+
+fn unreachable(endpoint: &EndpointFacts) -> Finding {
+    let EndpointFacts { upstream, url, .. } = endpoint;
+    let text = format!(
+        "endpoint {url} of upstream {upstream} is unreachable: the last attempt to connect to it has failed"
+    );
+    Finding { subject: Subject::UnreachableEndpoint { upstream: upstream.clone(), url: url.clone() }, text }
+}
+
+/// The Redis servers to which decisions would go and do not.
+fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
+    let is_away = |state| matches!(state, NodeState::Down | NodeState::BreakerOpen);
+    // Replicas take no decisions.
+    let away = store
+        .nodes
+        .iter()
+        .filter(|node| node.role != Some(NodeRole::Replica) && node.primary.is_none() && is_away(node.state));
+    let found = away.map(|node| {
+        let (address, why) = (&node.address, node.failure.as_deref().unwrap_or("it fails too often"));
+        let what = match store.topology {
+            StoreTopology::Cluster => "decisions about its keys follow",
+            StoreTopology::Single | StoreTopology::Sentinel => "policies follow",
+        };
+        let text = format!("Redis at {address} is unavailable ({why}): {what} their on_store_error");
+        Finding { subject: Subject::UnavailableStore(address.clone()), text }
+    });
+    found.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::{
+        metrics::{NodeFacts, ServerErrors},
+        testing::cluster,
+    };
+
+    fn latest(short: (u64, [u64; 5]), long: (u64, [u64; 5])) -> LatestOutcomes {
+        let outcomes = |(served, errors)| RouteOutcomes { served, errors: ServerErrors::from_counts(errors) };
+        LatestOutcomes { route: "api".into(), short: outcomes(short), long: outcomes(long) }
+    }
+
+    #[track_caller]
+    fn assert_found(found: &[Finding], parts: &[&str]) {
+        let texts: Vec<_> = found.iter().map(|finding| &finding.text).collect();
+        assert!(
+            texts.len() == parts.len() && texts.iter().zip(parts).all(|(text, part)| text.contains(part)),
+            "{texts:#?}"
+        );
+    }
+
+    #[test]
+    fn a_route_fails_if_half_of_its_latest_requests_do() {
+        let all = (3, [0, 3, 0, 0, 0]);
+        assert_found(
+            &outages(&[latest(all, all)], &[], None),
+            &["route api fails: 3 of its last 3 requests got 5xx, all from Tollgate itself (3 × 502)"],
+        );
+        let half = (90, [3, 40, 0, 2, 0]);
+        assert_found(
+            &outages(&[latest(half, half)], &[], None),
+            &[
+                "45 of its last 90 requests got 5xx, 3 from the origin and 42 from Tollgate itself (40 × 502, 2 × 504)",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_stray_error_or_two_are_no_outage() {
+        for served in [1, 2, 1_000] {
+            let errors = (served, [served.min(2), 0, 0, 0, 0]);
+            assert_found(&outages(&[latest(errors, errors)], &[], None), &[]);
+        }
+        let few = (1_000, [49, 0, 0, 0, 0]);
+        assert_found(&outages(&[latest(few, few)], &[], None), &[]);
+    }
+
+    #[test]
+    fn a_route_fails_if_one_in_twenty_requests_does_and_they_go_on() {
+        let some = (1_000, [50, 0, 0, 0, 0]);
+        let text = "route api fails: 50 of its last 1000 requests got 5xx, all from the origin";
+        assert_found(&outages(&[latest((100, [1, 0, 0, 0, 0]), some)], &[], None), &[text]);
+        assert_found(&outages(&[latest((100, [0; 5]), some)], &[], None), &[]);
+    }
+
+    #[test]
+    fn endpoints_are_named_by_their_urls() {
+        let endpoint = |url: &str, is_healthy| EndpointFacts {
+            upstream: "api".into(),
+            url: url.into(),
+            is_healthy,
+            ejections: 0,
+        };
+        let endpoints = [endpoint("http://10.0.0.5:3000", true), endpoint("http://10.0.0.6:3000", false)];
+        assert_found(
+            &outages(&[], &endpoints, None),
+            &["endpoint http://10.0.0.6:3000 of upstream api is unreachable"],
+        );
+    }
+
+    #[test]
+    fn of_a_store_the_primaries_that_fail_are_found() {
+        assert_found(
+            &outages(&[], &[], Some(&cluster())),
+            &["Redis at 10.0.0.2:6379 is unavailable (Connection refused): decisions about its keys follow"],
+        );
+        let single = |state| StoreFacts {
+            nodes: vec![NodeFacts { address: "10.0.0.1:6379".into(), state, ..NodeFacts::default() }],
+            ..StoreFacts::default()
+        };
+        assert_found(&outages(&[], &[], Some(&single(NodeState::Unknown))), &[]);
+        assert_found(
+            &outages(&[], &[], Some(&single(NodeState::BreakerOpen))),
+            &[
+                "Redis at 10.0.0.1:6379 is unavailable (it fails too often): policies follow their on_store_error",
+            ],
+        );
+    }
+}
