@@ -79,7 +79,7 @@ fn an_endpoint_that_is_down_is_named_by_its_url_until_it_is_back() {
     let url = format!("http://{down}");
     let text = comes_up(&tollgate, "endpoint", &url);
     assert!(text.starts_with(&format!("endpoint {url} of upstream origin is unreachable")), "{text}");
-    assert_eq!(warnings(&tollgate), [text.clone()]);
+    assert_eq!(warnings(&tollgate), [text.as_str()]);
     assert_eq!(said(&tollgate, "WARN", &text), 1);
     let no_index = |line: &String| !line.contains("endpoint 0") && !line.contains("endpoint: 0");
     assert!(tollgate.log().iter().all(no_index), "{:#?}", tollgate.log());

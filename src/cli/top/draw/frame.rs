@@ -39,7 +39,7 @@ pub(in super::super) fn draw(frame: &mut Frame<'_>, app: &App, theme: Theme, now
     let [top, body, footer] =
         Layout::vertical([Constraint::Length(header), Constraint::Fill(1), Constraint::Length(1)])
             .areas(whole);
-    draw_header(frame, top, app, failing, theme);
+    draw_header(frame, top, app, &failing, theme);
     match &app.opened {
         Some(opened) => evidence::draw(frame, body, opened, theme, now),
         None => overview::draw(frame, body, app, theme, now),
@@ -64,7 +64,7 @@ fn failures(latest: &Snapshot) -> Vec<String> {
 }
 
 /// How the process is doing, in three lines; in one where there is no room. What is `failing` follows the first.
-fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, failing: Vec<String>, theme: Theme) {
+fn draw_header(frame: &mut Frame<'_>, area: Rect, app: &App, failing: &[String], theme: Theme) {
     let mut lines = vec![process_line(app, theme)];
     if let Some(latest) = &app.latest {
         lines.extend(failing.iter().map(|line| Line::styled(printable(line).into_owned(), theme.bad())));

@@ -348,7 +348,7 @@ impl Topology {
                 }
                 // It is tested again when the topology is learned next.
                 Ok(Err(failure)) => {
-                    tracing::debug!(error = %failure.reason(), "a Redis node can't be tested: {}", failure.reason())
+                    tracing::debug!(error = %failure.reason(), "a Redis node can't be tested: {}", failure.reason());
                 }
                 Err(_) => tracing::debug!("the test of a Redis node timed out"),
             }
