@@ -135,7 +135,7 @@ fn a_handover_to_a_process_that_hangs_leaves_the_old_one() {
     let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
     reload_from_a_pipe(&tollgate);
     tollgate.signal("USR2");
-    eventually("a new process starts", || logged(&tollgate, "SIGUSR2: starting a new process"));
+    eventually("a new process starts", || logged(&tollgate, "Tollgate is starting a new process"));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     eventually("it gives up", || logged(&tollgate, "this one goes on serving: its configuration is invalid"));
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
