@@ -13,7 +13,7 @@ use super::{
     jwt::Claims,
 };
 use crate::{
-    config::model::{KeyPart, KeyRecipe, Missing},
+    config::model::{KeyPart, KeyRecipe, Missing, PathCase, PathMatching, TrailingSlash},
     tls::TlsIdentity,
 };
 
@@ -36,6 +36,8 @@ pub struct RequestAttributes<'a> {
     pub host: Option<&'a str>,
     /// In a form that is the same for all spellings of a path, with `%` only in percent-encodings.
     pub path: &'a str,
+    /// Which spellings of the path are one to the route.
+    pub path_matching: PathMatching,
     /// Without its question mark.
     pub query: Option<&'a str>,
     pub headers: &'a HeaderMap,
@@ -48,7 +50,8 @@ pub struct RequestAttributes<'a> {
 /// | part | written |
 /// | --- | --- |
 /// | address | `ip:203.0.113.7`, `ip:2001:db8:1:2::/64` |
-/// | user, route, path, method | `user:acme`, `route:login`, `path:/a`, `method:GET` |
+/// | user, route, method | `user:acme`, `route:login`, `method:GET` (for HEAD as well) |
+/// | path, one for all spellings that are one to the route | `path:/a` |
 /// | claim of a verified token | `jwt:plan=VALUE` |
 /// | verified certificate | `tls:subject=CN=acme,O=Acme`, `tls:fingerprint=HEX` |
 /// | host, in lower case | `host:example.org` |
@@ -101,7 +104,7 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
         }
         KeyPart::Path => {
             out.push_str("path:");
-            push_path(out, attributes.path);
+            push_path(out, &attributes.path_matching.canonical(attributes.path));
         }
         KeyPart::Route => push_plain(out, "route:", attributes.route.as_bytes())?,
         KeyPart::Host => {
@@ -111,6 +114,8 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
                 false => push_plain(out, "host:", host.as_bytes())?,
             }
         }
+        // Origins serve HEAD as they serve GET: it gets no count of its own.
+        KeyPart::Method if *attributes.method == Method::HEAD => out.push_str("method:GET"),
         KeyPart::Method => push_plain(out, "method:", attributes.method.as_str().as_bytes())?,
         KeyPart::Global => out.push_str("global"),
     }
@@ -216,6 +221,9 @@ pub fn distinct_value(
     missing: Missing,
     attributes: &RequestAttributes<'_>,
 ) -> Result<Option<CompactString>, MissingIdentifier> {
+    // To merge two spellings would be to overlook a value: each counts.
+    let strict = PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
+    let attributes = &RequestAttributes { path_matching: strict, ..*attributes };
     match (identifier(recipe, attributes), missing) {
         (Some(value), _) => Ok(Some(value)),
         (None, Missing::Skip) => Ok(None),
@@ -243,6 +251,7 @@ pub(super) mod tests {
             method: &Method::GET,
             host: Some("Example.org"),
             path: "/a/b",
+            path_matching: PathMatching::LOOSE,
             query: Some("page=2&q=a%62+c&page=3&empty=&%70lus=%2B&bare"),
             headers,
             route: "/a/*",

@@ -40,6 +40,7 @@ impl<'a> RequestContext<'a> {
             method: &self.request.method,
             host: self.target.host().map(Host::name),
             path: self.target.loosest_path(),
+            path_matching: self.route.matching,
             query: self.target.query(),
             headers: &self.request.headers,
             route: &self.route.name,

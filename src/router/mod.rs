@@ -15,5 +15,5 @@ mod target;
 
 pub use host::Host;
 pub use rejection::Rejection;
-pub use route_table::{Mismatch, RouteExplanation, Router};
+pub use route_table::{IgnoredDifferences, Mismatch, RouteExplanation, Router};
 pub use target::Target;

@@ -1,52 +1,86 @@
 //! A route's path pattern, in the form in which paths are matched.
 
+use std::borrow::Cow;
+
 use super::{Rejection, interpretation::PathInterpretation, normalization::normalize};
-use crate::config::model::{PathPattern, Segment};
+use crate::config::model::{PathCase, PathMatching, PathPattern, Segment, TrailingSlash, fold_case};
 
 /// Matches paths in their literal interpretation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
     pub(super) kind: PatternKind,
+    matching: PathMatching,
     /// The ambiguities of the pattern itself. In `/fetch/https://*`, for one, `//` is meant
     /// literally.
     pub(super) intended_ambiguities: PathInterpretation,
 }
 
+/// All in lower case, and an exact path and a template without trailing slash, where these make no difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PatternKind {
     Exact(String),
-    /// Ends in `/`. `/a/` matches `/a/` and `/a/b`, not `/a`.
+    /// Ends in `/`. `/a/` matches `/a/` and `/a/b`; `/a` only where the trailing slash makes no difference.
     Prefix(String),
     /// One a segment; `None` is any that is not empty.
     Template(Vec<Option<String>>),
 }
 
+/// A path in its literal interpretation, as routes compare it.
+pub(super) struct ComparedPath<'p> {
+    pub(super) literal: &'p str,
+    /// In lower case.
+    pub(super) folded: Cow<'p, str>,
+}
+
+impl<'p> ComparedPath<'p> {
+    pub(super) fn new(literal: &'p str) -> Self {
+        Self { literal, folded: fold_case(literal) }
+    }
+}
+
 impl Pattern {
-    pub(super) fn new(pattern: &PathPattern) -> Self {
-        match pattern {
-            PathPattern::Exact(path) => Self::with_kind(path, PatternKind::Exact(literal_path(path))),
-            PathPattern::Prefix(path) => Self::with_kind(path, PatternKind::Prefix(literal_path(path))),
-            PathPattern::Template(segments) => {
-                let path: String = segments.iter().map(example).collect();
-                Self::with_kind(&path, PatternKind::Template(segments.iter().map(literal_segment).collect()))
+    pub(super) fn new(pattern: &PathPattern, matching: PathMatching) -> Self {
+        let fold = |path: String| match matching.case {
+            PathCase::Sensitive => path,
+            PathCase::Insensitive => fold_case(&path).into_owned(),
+        };
+        let (path, kind) = match pattern {
+            PathPattern::Exact(path) => {
+                let exact = fold(literal_path(path));
+                (path.clone(), PatternKind::Exact(matching.trim(&exact).to_owned()))
             }
-        }
+            PathPattern::Prefix(path) => (path.clone(), PatternKind::Prefix(fold(literal_path(path)))),
+            PathPattern::Template(segments) => {
+                let mut template: Vec<_> =
+                    segments.iter().map(|segment| literal_segment(segment).map(fold)).collect();
+                if matching.trailing_slash == TrailingSlash::Either
+                    && template.len() > 1
+                    && template.last().is_some_and(|last| last.as_deref() == Some(""))
+                {
+                    template.pop();
+                }
+                (segments.iter().map(example).collect(), PatternKind::Template(template))
+            }
+        };
+        let intended_ambiguities =
+            PathInterpretation::ambiguities(&path).unwrap_or(PathInterpretation::LITERAL);
+        Self { kind, matching, intended_ambiguities }
     }
 
-    fn with_kind(path: &str, kind: PatternKind) -> Self {
-        Self {
-            kind,
-            intended_ambiguities: PathInterpretation::ambiguities(path)
-                .unwrap_or(PathInterpretation::LITERAL),
-        }
-    }
-
-    pub(super) fn matches(&self, path: &str) -> bool {
+    pub(super) fn matches(&self, path: &ComparedPath<'_>) -> bool {
+        let path = match self.matching.case {
+            PathCase::Sensitive => path.literal,
+            PathCase::Insensitive => &path.folded,
+        };
         match &self.kind {
-            PatternKind::Exact(exact) => path == exact,
-            PatternKind::Prefix(prefix) => path.starts_with(prefix.as_str()),
+            PatternKind::Exact(exact) => self.matching.trim(path) == exact,
+            PatternKind::Prefix(prefix) => {
+                path.starts_with(prefix.as_str())
+                    || self.matching.trailing_slash == TrailingSlash::Either
+                        && prefix.strip_suffix('/') == Some(path)
+            }
             PatternKind::Template(template) => {
-                let mut segments = path.split('/').skip(1);
+                let mut segments = self.matching.trim(path).split('/').skip(1);
                 template.iter().all(|wanted| {
                     segments.next().is_some_and(|segment| match wanted {
                         Some(literal) => segment == literal,
@@ -97,14 +131,18 @@ mod tests {
         PathPattern::Template(segments.collect())
     }
 
-    fn check(pattern: &PathPattern, matching: &[&str], others: &[&str]) {
-        let compiled = Pattern::new(pattern);
-        for path in matching {
-            assert!(compiled.matches(path), "{pattern:?} {path}");
-        }
-        for path in others {
-            assert!(!compiled.matches(path), "{pattern:?} {path}");
-        }
+    const STRICT: PathMatching =
+        PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
+
+    fn check_as(matching: PathMatching, pattern: &PathPattern, matched: &[&str], others: &[&str]) {
+        let compiled = Pattern::new(pattern, matching);
+        let matches = |path: &&&str| compiled.matches(&ComparedPath::new(path));
+        assert_eq!(matched.iter().filter(matches).collect::<Vec<_>>(), matched.iter().collect::<Vec<_>>());
+        assert_eq!(others.iter().find(matches), None, "{pattern:?}");
+    }
+
+    fn check(pattern: &PathPattern, matched: &[&str], others: &[&str]) {
+        check_as(STRICT, pattern, matched, others);
     }
 
     #[test]
@@ -124,6 +162,30 @@ mod tests {
     }
 
     #[test]
+    fn a_loose_pattern_matches_every_spelling() {
+        let loose = |pattern: &PathPattern, matched: &[&str], others: &[&str]| {
+            check_as(PathMatching::LOOSE, pattern, matched, others);
+        };
+        let [exact, slash, root] =
+            ["/API/login", "/api/login/", "/"].map(|path| PathPattern::Exact(path.into()));
+        let spellings = ["/api/login", "/api/login/", "/API/Login", "/Api/LOGIN/"];
+        loose(&exact, &spellings, &["/api/login//", "/api/loginx", "/api", "/"]);
+        loose(&slash, &spellings, &["/api/login/x"]);
+        loose(&root, &["/", "//"], &["/a"]);
+        let prefix = PathPattern::Prefix("/Api/".to_owned());
+        loose(&prefix, &["/api", "/API/", "/api/X"], &["/apis", "/ap", "/"]);
+        loose(&PathPattern::Prefix("/".to_owned()), &["/", "/a", "//"], &[]);
+        loose(&template("/users/{id}"), &["/Users/1", "/users/1/"], &["/users/", "/users", "/users/1/2"]);
+        loose(&template("/users/{id}/"), &["/users/1", "/users/1/"], &["/users/", "/users/1/2"]);
+        loose(&template("/{a}/"), &["/x", "/x/"], &["/", "//"]);
+
+        let by_case = PathMatching { case: PathCase::Sensitive, ..PathMatching::LOOSE };
+        check_as(by_case, &exact, &["/API/login", "/API/login/"], &["/api/login"]);
+        let by_slash = PathMatching { trailing_slash: TrailingSlash::Exact, ..PathMatching::LOOSE };
+        check_as(by_slash, &exact, &["/api/LOGIN"], &["/api/login/"]);
+    }
+
+    #[test]
     fn patterns_are_read_as_paths_are() {
         check(&PathPattern::Exact("/%40me/é/%7e".to_owned()), &["/@me/%C3%A9/~"], &["/%40me/é/%7e"]);
         check(&PathPattern::Prefix("/a b/".to_owned()), &["/a b/c"], &[]);
@@ -134,12 +196,12 @@ mod tests {
     #[test]
     fn a_pattern_spells_out_what_it_holds() {
         let intended_ambiguities =
-            |path: &str| Pattern::new(&PathPattern::Prefix(path.to_owned())).intended_ambiguities;
+            |path: &str| Pattern::new(&PathPattern::Prefix(path.to_owned()), STRICT).intended_ambiguities;
         assert_eq!(intended_ambiguities("/fetch/https://"), PathInterpretation::ambiguities("//").unwrap());
         assert_eq!(intended_ambiguities("/a%2Fb/"), PathInterpretation::ambiguities("/a%2Fb").unwrap());
         assert_eq!(intended_ambiguities("/a/b/"), PathInterpretation::LITERAL);
         assert_eq!(
-            Pattern::new(&template("/a;x/{id}")).intended_ambiguities,
+            Pattern::new(&template("/a;x/{id}"), STRICT).intended_ambiguities,
             PathInterpretation::ambiguities("/a;x").unwrap()
         );
     }

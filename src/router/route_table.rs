@@ -7,18 +7,22 @@ use smallvec::SmallVec;
 
 use super::{
     Host, Rejection, Target,
-    pattern::{Pattern, PatternKind},
+    pattern::{ComparedPath, Pattern, PatternKind},
 };
-use crate::config::model::{HostPattern, Route};
+use crate::config::model::{
+    HostPattern, PathCase, PathMatching, Route, TrailingSlash, fold_case, trim_slash,
+};
 
 /// Finds the route of a request. Routes with an exact path are looked up, the others scanned.
 #[derive(Debug)]
 pub struct Router {
     routes: Vec<CompiledRoute>,
-    /// The routes of each exact path, in order.
+    /// The routes of each exact path, by its loosest spelling, in order.
     exact: HashMap<String, SmallVec<[usize; 1]>, foldhash::fast::RandomState>,
     /// The other routes, in order.
     scanned: Vec<usize>,
+    /// Whether a route is matched in any case.
+    folds_case: bool,
 }
 
 impl Router {
@@ -28,10 +32,14 @@ impl Router {
             routes: routes.iter().map(CompiledRoute::new).collect(),
             exact: HashMap::default(),
             scanned: Vec::new(),
+            folds_case: routes.iter().any(|route| route.matching.case == PathCase::Insensitive),
         };
         for (index, route) in router.routes.iter().enumerate() {
             match &route.path.kind {
-                PatternKind::Exact(path) => router.exact.entry(path.clone()).or_default().push(index),
+                PatternKind::Exact(path) => {
+                    let folded = if router.folds_case { fold_case(path) } else { path.into() };
+                    router.exact.entry(trim_slash(&folded).to_owned()).or_default().push(index);
+                }
                 PatternKind::Prefix(_) | PatternKind::Template(_) => router.scanned.push(index),
             }
         }
@@ -45,11 +53,12 @@ impl Router {
     /// route, or none.
     pub fn find(&self, method: &Method, target: &Target, headers: &HeaderMap) -> Result<usize, Rejection> {
         let request = RequestParts { method, host: target.host().map(Host::name), headers };
-        let found =
-            self.first(&request, target.literal_path()).ok_or(Rejection::not_found("No route matches."))?;
+        let path = self.compared(target.literal_path(), target.has_upper_case);
+        let found = self.first(&request, &path).ok_or(Rejection::not_found("No route matches."))?;
         let ambiguities = target.ambiguities.without(self.routes[found].path.intended_ambiguities);
         for interpretation in ambiguities.subsets() {
-            if self.first(&request, &interpretation.interpret(target.path())?) != Some(found) {
+            let path = interpretation.interpret(target.path())?;
+            if self.first(&request, &self.compared(&path, true)) != Some(found) {
                 return Err(Rejection::bad_request(
                     "The path is ambiguous: read in another way, it matches another route.",
                 ));
@@ -62,16 +71,25 @@ impl Router {
     /// [`Router::find`] decides, with reasons.
     pub fn explain(&self, method: &Method, target: &Target, headers: &HeaderMap) -> RouteExplanation {
         let request = RequestParts { method, host: target.host().map(Host::name), headers };
-        let matched = self.first(&request, target.literal_path());
+        let path = self.compared(target.literal_path(), true);
+        let matched = self.first(&request, &path);
         let before = self.routes.iter().enumerate().take(matched.unwrap_or(self.routes.len()));
-        let passed_over = before
-            .filter_map(|(index, route)| Some((index, route.mismatch(&request, target.literal_path())?)));
-        RouteExplanation { matched, passed_over: passed_over.collect() }
+        let passed_over =
+            before.filter_map(|(index, route)| Some((index, route.mismatch(&request, &path)?))).collect();
+        RouteExplanation { matched, passed_over }
     }
 
-    fn first(&self, request: &RequestParts<'_>, path: &str) -> Option<usize> {
-        let exact = self.exact.get(path).map_or(&[][..], SmallVec::as_slice);
-        let exact = exact.iter().copied().find(|&index| self.routes[index].matches_apart_from_path(request));
+    /// The path as routes compare it. `may_change`: whether it may have letters in upper case.
+    fn compared<'p>(&self, literal: &'p str, may_change: bool) -> ComparedPath<'p> {
+        match self.folds_case && may_change {
+            true => ComparedPath::new(literal),
+            false => ComparedPath { literal, folded: literal.into() },
+        }
+    }
+
+    fn first(&self, request: &RequestParts<'_>, path: &ComparedPath<'_>) -> Option<usize> {
+        let exact = self.exact.get(trim_slash(&path.folded)).map_or(&[][..], SmallVec::as_slice);
+        let exact = exact.iter().copied().find(|&index| self.routes[index].matches(request, path));
         let before =
             self.scanned.iter().copied().take_while(|&index| exact.is_none_or(|exact| index < exact));
         before.into_iter().find(|&index| self.routes[index].matches(request, path)).or(exact)
@@ -85,6 +103,26 @@ pub struct RouteExplanation {
     pub matched: Option<usize>,
     /// The routes before it, and why each does not match.
     pub passed_over: Vec<(usize, Mismatch)>,
+}
+
+/// What a route ignores in the path of a request that it matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IgnoredDifferences {
+    pub case: bool,
+    pub trailing_slash: bool,
+}
+
+impl IgnoredDifferences {
+    /// Those of `target`, whose path `route` matches.
+    pub fn new(route: &Route, target: &Target) -> Self {
+        let path = ComparedPath::new(target.literal_path());
+        let is_needed = |strict| !Pattern::new(&route.path, strict).matches(&path);
+        let PathMatching { case, trailing_slash } = route.matching;
+        Self {
+            case: is_needed(PathMatching { case: PathCase::Sensitive, trailing_slash }),
+            trailing_slash: is_needed(PathMatching { case, trailing_slash: TrailingSlash::Exact }),
+        }
+    }
 }
 
 /// The first condition of a route that a request does not meet.
@@ -115,31 +153,26 @@ struct CompiledRoute {
 
 impl CompiledRoute {
     fn new(route: &Route) -> Self {
+        let mut methods = route.methods.clone();
+        if methods.contains(&Method::GET) {
+            methods.push(Method::HEAD);
+        }
         Self {
-            path: Pattern::new(&route.path),
+            path: Pattern::new(&route.path, route.matching),
             hosts: route.hosts.clone(),
-            methods: route.methods.clone(),
+            methods,
             headers: route.headers.clone(),
         }
     }
 
-    fn matches(&self, request: &RequestParts<'_>, path: &str) -> bool {
+    fn matches(&self, request: &RequestParts<'_>, path: &ComparedPath<'_>) -> bool {
         self.mismatch(request, path).is_none()
     }
 
-    /// Whether all conditions but the path are met.
-    fn matches_apart_from_path(&self, request: &RequestParts<'_>) -> bool {
-        self.mismatch_apart_from_path(request).is_none()
-    }
-
-    fn mismatch(&self, request: &RequestParts<'_>, path: &str) -> Option<Mismatch> {
+    fn mismatch(&self, request: &RequestParts<'_>, path: &ComparedPath<'_>) -> Option<Mismatch> {
         if !self.path.matches(path) {
             return Some(Mismatch::Path);
         }
-        self.mismatch_apart_from_path(request)
-    }
-
-    fn mismatch_apart_from_path(&self, request: &RequestParts<'_>) -> Option<Mismatch> {
         let is_host = |host: &str| self.hosts.iter().any(|pattern| is_host(pattern, host));
         if !self.hosts.is_empty() && !request.host.is_some_and(is_host) {
             return Some(Mismatch::Host);
@@ -172,7 +205,16 @@ mod tests {
     use proptest::{prelude::*, sample::select};
 
     use super::*;
-    use crate::config::model::{PathPattern, Segment, Timeouts};
+    use crate::config::model::{MethodOverride, PathPattern, Segment, Timeouts, Trailers};
+
+    const STRICT: PathMatching =
+        PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
+    const MATCHINGS: [PathMatching; 4] = [
+        STRICT,
+        PathMatching { case: PathCase::Insensitive, ..STRICT },
+        PathMatching { trailing_slash: TrailingSlash::Either, ..STRICT },
+        PathMatching::LOOSE,
+    ];
 
     fn route(path: &str) -> Route {
         let second = Duration::from_secs(1);
@@ -192,11 +234,14 @@ mod tests {
                 ),
                 None => PathPattern::Exact(path.to_owned()),
             },
+            matching: STRICT,
             methods: Vec::new(),
             headers: Vec::new(),
             upstream: 0,
             policies: Vec::new(),
             timeouts: Timeouts { connect: second, response: second, idle: second },
+            method_override: MethodOverride::Remove,
+            trailers: Trailers::Drop,
         }
     }
 
@@ -280,6 +325,56 @@ mod tests {
     }
 
     #[test]
+    fn head_follows_get() {
+        let only = |method| Route { methods: vec![method], ..route("/a") };
+        let routes = [only(Method::GET), only(Method::HEAD), route("/a")];
+        for (method, found) in [(Method::GET, 0), (Method::HEAD, 0), (Method::OPTIONS, 2)] {
+            assert_eq!(find(&routes, &method, "h", "/a", &[]), Ok(found), "{method}");
+        }
+        assert_eq!(find(&routes[1..], &Method::GET, "h", "/a", &[]), Ok(1), "GET does not follow HEAD");
+    }
+
+    #[test]
+    fn each_route_has_its_own_way_to_compare_paths() {
+        let with = |path, matching| Route { matching, ..route(path) };
+        let routes = [
+            with("/A", STRICT),
+            with("/api/Login", PathMatching::LOOSE),
+            with("/api/files/*", PathMatching { case: PathCase::Insensitive, ..STRICT }),
+            with("/a", PathMatching { trailing_slash: TrailingSlash::Either, ..STRICT }),
+            with("/*", PathMatching::LOOSE),
+        ];
+        for (uri, found) in [
+            ("/A", Ok(0)),
+            ("/a", Ok(3)),
+            ("/a/", Ok(3)),
+            ("/A/", Ok(4)),
+            ("/api/login", Ok(1)),
+            ("/API/LOGIN/", Ok(1)),
+            ("/%41pi/login", Ok(1)),
+            ("/api/login//", Err(400)),
+            ("/API//login", Err(400)),
+            ("/API%2Flogin/", Err(400)),
+            ("/API/login;x", Err(400)),
+            ("/API/Files/x", Ok(2)),
+            ("/api/files", Ok(4)),
+        ] {
+            assert_eq!(get(&routes, uri), found, "{uri}");
+        }
+        assert_eq!(get(&[with("/caf%C3%A9", PathMatching::LOOSE)], "/CAF%c3%89/"), Ok(0));
+        let ignored = |uri: &str| {
+            let target =
+                Target::parse(&Method::GET, &uri.parse().unwrap(), Version::HTTP_10, &HeaderMap::new());
+            let IgnoredDifferences { case, trailing_slash } =
+                IgnoredDifferences::new(&routes[1], &target.unwrap());
+            (case, trailing_slash)
+        };
+        assert_eq!(ignored("/api/Login"), (false, false));
+        assert_eq!(ignored("/api/login"), (true, false));
+        assert_eq!(ignored("/API/login/"), (true, true));
+    }
+
+    #[test]
     fn no_spelling_gets_around_a_route() {
         let routes = ["/api/login", "/users/{id}", "/projects/*", "/fetch/*", "/*"].map(route);
         for uri in [
@@ -340,24 +435,30 @@ mod tests {
         #[test]
         fn the_index_finds_what_a_scan_finds(
             patterns in prop::collection::vec(
-                (select(&["/", "/a", "/b", "/a/b", "/*", "/a/*", "/{x}", "/a/{x}", "/{x}/b"][..]), any::<bool>()),
+                (
+                    select(&["/", "/a", "/B", "/a/b", "/A/", "/*", "/a/*", "/{x}", "/A/{x}", "/{x}/b"][..]),
+                    any::<bool>(),
+                    select(&MATCHINGS[..]),
+                ),
                 0..8,
             ),
-            path in "/[ab]?(/[ab]?)?",
+            path in "/[aAb]?(/[abB]?)?",
             is_post in any::<bool>(),
         ) {
             let routes: Vec<_> = patterns
                 .iter()
-                .map(|(path, only_post)| Route {
+                .map(|(path, only_post, matching)| Route {
                     methods: if *only_post { vec![Method::POST] } else { Vec::new() },
+                    matching: *matching,
                     ..route(path)
                 })
                 .collect();
             let method = if is_post { Method::POST } else { Method::GET };
             let headers = HeaderMap::new();
             let request = RequestParts { method: &method, host: None, headers: &headers };
-            let scan = routes.iter().position(|route| CompiledRoute::new(route).matches(&request, &path));
-            prop_assert_eq!(Router::new(&routes).first(&request, &path), scan);
+            let compared = ComparedPath::new(&path);
+            let scan = routes.iter().position(|route| CompiledRoute::new(route).matches(&request, &compared));
+            prop_assert_eq!(Router::new(&routes).first(&request, &compared), scan);
             let uri = path.parse().unwrap();
             if let Ok(target) = Target::parse(&method, &uri, Version::HTTP_10, &headers) {
                 let account = Router::new(&routes).explain(&method, &target, &headers);

@@ -18,6 +18,8 @@ pub struct Target {
     /// The loosest interpretation, if it differs from the literal one.
     loosest: Option<CompactString>,
     pub(super) ambiguities: PathInterpretation,
+    /// Whether the literal path may have letters in upper case, percent-encoded ones among them.
+    pub(super) has_upper_case: bool,
 }
 
 impl Target {
@@ -53,13 +55,15 @@ impl Target {
             _ => return Err(Rejection::bad_request("The request target has no path.")),
         };
         // "http://host?query" has the path "/" (RFC 9110, 4.2.3), but does not spell it out.
-        if is_plain(path_and_query.path()) && path_and_query.as_str().starts_with('/') {
+        let Spelling { is_plain, has_upper_case } = spelling(path_and_query.path());
+        if is_plain && path_and_query.as_str().starts_with('/') {
             return Ok(Self {
                 host,
                 path_and_query: path_and_query.clone(),
                 literal: None,
                 loosest: None,
                 ambiguities: PathInterpretation::LITERAL,
+                has_upper_case,
             });
         }
         Self::normalized(host, path_and_query)
@@ -82,6 +86,7 @@ impl Target {
             loosest: (loosest != literal).then(|| CompactString::from(loosest)),
             literal: (literal != path).then(|| CompactString::from(literal)),
             ambiguities,
+            has_upper_case: true,
         })
     }
 
@@ -117,19 +122,48 @@ impl Target {
     }
 }
 
-/// Whether a path is in normal form and unambiguous. May be false for some that are.
-fn is_plain(path: &str) -> bool {
-    let mut follows_slash = false;
-    path.bytes().all(|byte| {
-        let is_special = match byte {
-            b'%' | b'\\' | b';' | 0x80.. => true,
-            b'/' | b'.' => follows_slash,
-            _ => false,
-        };
-        follows_slash = byte == b'/';
-        !is_special
-    })
+/// What can be told of a path at a glance.
+struct Spelling {
+    /// It is in normal form and unambiguous. May be false for some that are.
+    is_plain: bool,
+    has_upper_case: bool,
 }
+
+fn spelling(path: &str) -> Spelling {
+    let mut found = 0;
+    let mut counted = !AFTER_SLASH;
+    for byte in path.bytes() {
+        let class = CLASSES[usize::from(byte)];
+        found |= class & counted;
+        counted = !AFTER_SLASH | (class & SLASH) << 1;
+    }
+    Spelling { is_plain: found & (SPECIAL | AFTER_SLASH) == 0, has_upper_case: found & UPPER_CASE != 0 }
+}
+
+/// It makes a path ambiguous, or not normal.
+const SPECIAL: u8 = 1;
+const UPPER_CASE: u8 = 1 << 1;
+const SLASH: u8 = 1 << 2;
+/// It does so behind a slash. Twice [`SLASH`], so that a shift makes the one of the other.
+const AFTER_SLASH: u8 = SLASH << 1;
+
+const CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        #[expect(clippy::cast_possible_truncation, reason = "it is below 256")]
+        let class = match byte as u8 {
+            b'%' | b'\\' | b';' | 0x80.. => SPECIAL,
+            b'/' => SLASH | AFTER_SLASH,
+            b'.' => AFTER_SLASH,
+            b'A'..=b'Z' => UPPER_CASE,
+            _ => 0,
+        };
+        classes[byte] = class;
+        byte += 1;
+    }
+    classes
+};
 
 fn with_path(original: &PathAndQuery, path: &str) -> Result<PathAndQuery, Rejection> {
     if original.as_str().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('?')) {
@@ -165,7 +199,7 @@ mod tests {
             let target = get(uri).unwrap();
             assert_eq!(target.path_and_query(), uri);
             assert_eq!(target.loosest_path(), target.path());
-            assert!(is_plain(target.path()), "{uri}");
+            assert!(spelling(target.path()).is_plain, "{uri}");
         }
     }
 
@@ -236,8 +270,10 @@ mod tests {
 
         /// The short way gives what the long way gives.
         #[test]
-        fn plain_paths_are_their_own_normal_form(path in "/[a-c./~@:]{0,12}") {
-            if is_plain(&path) {
+        fn plain_paths_are_their_own_normal_form(path in "/[a-cX./~@:]{0,12}") {
+            let Spelling { is_plain, has_upper_case } = spelling(&path);
+            prop_assert_eq!(has_upper_case, path.bytes().any(|byte| byte.is_ascii_uppercase()));
+            if is_plain {
                 prop_assert_eq!(normalize(&path).unwrap(), path.as_str());
                 prop_assert_eq!(PathInterpretation::ambiguities(&path), Ok(PathInterpretation::LITERAL));
             }

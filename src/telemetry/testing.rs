@@ -8,8 +8,9 @@ use crate::{
     config::model::{
         Abuse, AccessLog, AccessLogFormat, AddressHeader, Admin, Algorithm, Balance, ClientAddress,
         ClientLimits, Config, ConfigSource, Destination, Endpoint, ForwardClientCertificate, Forwarded,
-        HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel, MemoryStore, MinRate, PathPattern, Policy,
-        Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Store, Timeouts, Upstream, Users, Workers,
+        HostHeader, KeyPart, KeyRecipe, Log, LogFormat, LogLevel, MemoryStore, MethodOverride, MinRate,
+        PathMatching, PathPattern, Policy, Rate, RateLimitFields, ReplyHeaders, Route, Shutdown, Store,
+        Timeouts, Trailers, Upstream, Users, Workers,
     },
     telemetry::metrics::{NodeFacts, NodeRole, NodeState, StoreFacts, StoreTopology},
 };
@@ -61,11 +62,14 @@ pub(crate) fn config() -> Config {
             name: "all".into(),
             hosts: Vec::new(),
             path: PathPattern::Prefix("/".into()),
+            matching: PathMatching::LOOSE,
             methods: Vec::new(),
             headers: Vec::new(),
             upstream: 0,
             policies: vec![0],
             timeouts,
+            method_override: MethodOverride::Remove,
+            trailers: Trailers::Drop,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,

@@ -3,7 +3,7 @@
 use http::{HeaderName, HeaderValue, Method};
 use serde::Serialize;
 
-use super::{Timeouts, serialize};
+use super::{PathMatching, Timeouts, serialize};
 
 /// Which requests go to which upstream, under which policies.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -12,7 +12,9 @@ pub struct Route {
     /// Empty: all.
     pub hosts: Vec<HostPattern>,
     pub path: PathPattern,
-    /// Empty: all.
+    #[serde(rename = "match")]
+    pub matching: PathMatching,
+    /// Empty: all. GET includes HEAD.
     #[serde(serialize_with = "serialize::displayed_each")]
     pub methods: Vec<Method>,
     /// A request must have each field with exactly this value.
@@ -24,6 +26,36 @@ pub struct Route {
     pub policies: Vec<usize>,
     /// Those of the upstream, unless the route has its own.
     pub timeouts: Timeouts,
+    pub method_override: MethodOverride,
+    pub trailers: Trailers,
+}
+
+impl Route {
+    /// Whether requests of this method match. HEAD follows GET (RFC 9110, 9.3.2): origins serve both alike.
+    pub fn has_method(&self, method: &Method) -> bool {
+        self.methods.is_empty()
+            || self.methods.contains(method)
+            || *method == Method::HEAD && self.methods.contains(&Method::GET)
+    }
+}
+
+/// What becomes of the fields by which a client asks for another method than that of its request line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MethodOverride {
+    /// They are removed, unless a trusted proxy sent them.
+    Remove,
+    Allow,
+}
+
+/// What becomes of trailers, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trailers {
+    /// They are dropped, except those of gRPC's responses.
+    Drop,
+    /// What only a head may say, and what a setting names, is dropped nevertheless.
+    Pass,
 }
 
 /// A host in lower case, without port and trailing dot.

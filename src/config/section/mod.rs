@@ -7,6 +7,8 @@ mod abuse;
 mod bypassable_limits;
 mod clients;
 mod listeners;
+mod other_spellings;
+mod path_spellings;
 mod policies;
 mod root;
 mod routes;

@@ -6,7 +6,8 @@ use super::{
     abuse, clients,
     listeners::{self, Listeners},
     policies::{self, StoreMemory},
-    routes, store, telemetry, upstreams, user,
+    routes::{self, RouteDefaults},
+    store, telemetry, upstreams, user,
 };
 use crate::config::{
     model::{Config, ConfigSource, Shutdown, Workers},
@@ -39,8 +40,10 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let bans = abuse::bans(mapping.take("bans"), identity, policies.resolved.as_deref());
     let abuse = abuse::abuse(mapping.take("abuse"));
     let upstreams = upstreams::upstreams(mapping.require("upstreams", UPSTREAMS), &policies.names);
+    let defaults = RouteDefaults::default().overridden(&mut mapping);
     let routes = routes::routes(
         mapping.require("routes", ROUTES),
+        defaults,
         &policies,
         &upstreams,
         identity,

@@ -5,17 +5,66 @@ use std::collections::HashMap;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    bypassable_limits,
+    bypassable_limits, other_spellings,
     policies::Policies,
     unreachable_routes,
     upstreams::{Upstreams, timeouts},
     user::IdentitySources,
 };
 use crate::config::{
-    model::Route,
+    model::{MethodOverride, PathCase, PathMatching, Route, Trailers, TrailingSlash},
     reader::{Cursor, MappingCursor, NameTable},
-    value::{field_name, field_value, host_pattern, method, path_pattern, route_name},
+    value::{choice, field_name, field_value, host_pattern, method, path_pattern, route_name},
 };
+
+/// Settings of routes that also stand at the top level, for the routes without them.
+#[derive(Clone, Copy)]
+pub(super) struct RouteDefaults {
+    matching: PathMatching,
+    method_override: MethodOverride,
+    trailers: Trailers,
+}
+
+impl Default for RouteDefaults {
+    fn default() -> Self {
+        Self {
+            matching: PathMatching::LOOSE,
+            method_override: MethodOverride::Remove,
+            trailers: Trailers::Drop,
+        }
+    }
+}
+
+impl RouteDefaults {
+    /// These, except where `mapping` has its own.
+    pub(super) fn overridden(self, mapping: &mut MappingCursor<'_>) -> Self {
+        Self {
+            matching: path_matching(mapping.take("match"), self.matching),
+            method_override: mapping.parse_or(
+                "method_override",
+                self.method_override,
+                choice(&[("remove", MethodOverride::Remove), ("allow", MethodOverride::Allow)]),
+            ),
+            trailers: mapping.parse_or(
+                "trailers",
+                self.trailers,
+                choice(&[("drop", Trailers::Drop), ("pass", Trailers::Pass)]),
+            ),
+        }
+    }
+}
+
+fn path_matching(value: Option<Cursor<'_>>, default: PathMatching) -> PathMatching {
+    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let case = choice(&[("sensitive", PathCase::Sensitive), ("insensitive", PathCase::Insensitive)]);
+    let trailing_slash = choice(&[("exact", TrailingSlash::Exact), ("either", TrailingSlash::Either)]);
+    let matching = PathMatching {
+        case: mapping.parse_or("case", default.case, case),
+        trailing_slash: mapping.parse_or("trailing_slash", default.trailing_slash, trailing_slash),
+    };
+    mapping.finish();
+    matching
+}
 
 /// A route that is not yet compared with the others.
 pub(super) struct DraftRoute<'t> {
@@ -29,6 +78,7 @@ pub(super) struct DraftRoute<'t> {
 /// Reads all routes. `None` if one is invalid. `certified`: see [`unreachable_routes::warn_of_uncertified`].
 pub(super) fn routes(
     value: Option<Cursor<'_>>,
+    defaults: RouteDefaults,
     policies: &Policies<'_>,
     upstreams: &Upstreams<'_>,
     identity: IdentitySources,
@@ -42,13 +92,15 @@ pub(super) fn routes(
     let mut drafts = Vec::new();
     let mut complete = true;
     for item in items {
-        match item.mapping().and_then(|mapping| draft_route(item, mapping, &policies.names, upstreams)) {
+        let draft = |mapping| draft_route(item, mapping, defaults, &policies.names, upstreams);
+        match item.mapping().and_then(draft) {
             Some(draft) => drafts.push(draft),
             None => complete = false,
         }
     }
     unreachable_routes::report_covered(&drafts);
     unreachable_routes::warn_of_uncertified(&drafts, certified);
+    other_spellings::warn(&drafts, policies.resolved.as_deref().unwrap_or_default());
     bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
     let routes = with_unique_names(drafts);
     complete.then_some(routes)
@@ -57,6 +109,7 @@ pub(super) fn routes(
 fn draft_route<'t>(
     cursor: Cursor<'t>,
     mut mapping: MappingCursor<'t>,
+    defaults: RouteDefaults,
     policies: &NameTable<'_>,
     upstreams: &Upstreams<'_>,
 ) -> Option<DraftRoute<'t>> {
@@ -79,6 +132,7 @@ fn draft_route<'t>(
         .unwrap_or_default();
     let (mut all, inherited) = upstreams.inherited(upstream);
     let timeouts = timeouts(mapping.take("timeouts"), inherited);
+    let RouteDefaults { matching, method_override, trailers } = defaults.overridden(&mut mapping);
     mapping.finish();
 
     for policy in own {
@@ -95,11 +149,14 @@ fn draft_route<'t>(
         name: called,
         hosts: hosts?,
         path,
+        matching,
         methods: methods?,
         headers: headers?,
         upstream: upstream?,
         policies: all,
         timeouts,
+        method_override,
+        trailers,
     };
     Some(DraftRoute { cursor, name, route })
 }

@@ -1,9 +1,14 @@
 //! Routes that no request can reach, because an earlier route matches all their requests, or because no certificate is for
 //! their hosts.
 
-use super::routes::DraftRoute;
+use http::Method;
+
+use super::{
+    path_spellings::{folded, spellings},
+    routes::DraftRoute,
+};
 use crate::{
-    config::model::{HostPattern, PathPattern, Route, Segment},
+    config::model::{HostPattern, PathCase, PathMatching, PathPattern, Route, Segment},
     tls,
 };
 
@@ -12,9 +17,13 @@ pub(super) fn report_covered(drafts: &[DraftRoute<'_>]) {
     for (index, later) in drafts.iter().enumerate() {
         if let Some(earlier) = drafts[..index].iter().find(|earlier| covers(&earlier.route, &later.route)) {
             let line = earlier.cursor.location().line;
-            let help = format!(
+            let mut help = format!(
                 "the route in line {line} matches all of its requests first; move this route before it"
             );
+            if !covers_spelling(&earlier.route.path, &later.route.path) {
+                help += ", or let that one compare its path letter by letter: `match: { case: sensitive, \
+                    trailing_slash: exact }`";
+            }
             later.cursor.report("no request ever reaches this route", help);
         }
     }
@@ -22,10 +31,10 @@ pub(super) fn report_covered(drafts: &[DraftRoute<'_>]) {
 
 /// Whether `earlier` matches every request that `later` matches. A route that only several earlier routes together cover
 /// is not found.
-fn covers(earlier: &Route, later: &Route) -> bool {
-    covers_path(&earlier.path, &later.path)
+pub(super) fn covers(earlier: &Route, later: &Route) -> bool {
+    covers_path((&earlier.path, earlier.matching), (&later.path, later.matching))
         && any_or_all(&earlier.hosts, &later.hosts, covers_host)
-        && any_or_all(&earlier.methods, &later.methods, PartialEq::eq)
+        && any_or_all(&earlier.methods, &later.methods, covers_method)
         && earlier.headers.iter().all(|header| later.headers.contains(header))
 }
 
@@ -33,6 +42,10 @@ fn covers(earlier: &Route, later: &Route) -> bool {
 fn any_or_all<T>(earlier: &[T], later: &[T], covers: impl Fn(&T, &T) -> bool) -> bool {
     earlier.is_empty()
         || !later.is_empty() && later.iter().all(|later| earlier.iter().any(|earlier| covers(earlier, later)))
+}
+
+fn covers_method(earlier: &Method, later: &Method) -> bool {
+    earlier == later || *earlier == Method::GET && *later == Method::HEAD
 }
 
 fn covers_host(earlier: &HostPattern, later: &HostPattern) -> bool {
@@ -45,7 +58,23 @@ fn covers_host(earlier: &HostPattern, later: &HostPattern) -> bool {
     }
 }
 
-fn covers_path(earlier: &PathPattern, later: &PathPattern) -> bool {
+/// Whether one route matches, in its way to compare paths, all paths that another matches in its own.
+fn covers_path(
+    (earlier, earlier_matching): (&PathPattern, PathMatching),
+    (later, later_matching): (&PathPattern, PathMatching),
+) -> bool {
+    let compared = |path: PathPattern| match earlier_matching.case {
+        PathCase::Sensitive => path,
+        PathCase::Insensitive => folded(&path),
+    };
+    let by_case = PathMatching { case: PathCase::Sensitive, ..earlier_matching };
+    let earlier: Vec<PathPattern> = spellings(earlier, by_case).into_iter().map(compared).collect();
+    let mut later = spellings(later, later_matching).into_iter().map(compared);
+    later.all(|later| earlier.iter().any(|earlier| covers_spelling(earlier, &later)))
+}
+
+/// Whether one pattern matches all paths that another matches, letter by letter.
+fn covers_spelling(earlier: &PathPattern, later: &PathPattern) -> bool {
     use PathPattern::{Exact, Prefix, Template};
     match (earlier, later) {
         (Exact(one), Exact(other)) => one == other,
@@ -115,10 +144,42 @@ fn is_certified(host: &HostPattern, certified: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::model::TrailingSlash;
     use crate::config::value::{host_pattern, path_pattern};
 
+    const STRICT: PathMatching =
+        PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact };
+
+    fn path_as(earlier: (&str, PathMatching), later: (&str, PathMatching)) -> bool {
+        let [one, other] = [earlier.0, later.0].map(|path| path_pattern(path).unwrap());
+        covers_path((&one, earlier.1), (&other, later.1))
+    }
+
     fn path(earlier: &str, later: &str) -> bool {
-        covers_path(&path_pattern(earlier).unwrap(), &path_pattern(later).unwrap())
+        path_as((earlier, STRICT), (later, STRICT))
+    }
+
+    #[test]
+    fn a_looser_route_covers_more() {
+        const LOOSE: PathMatching = PathMatching::LOOSE;
+        for (earlier, later) in [
+            ("/a", "/A/"),
+            ("/a/", "/A"),
+            ("/*", "/a"),
+            ("/A/*", "/a"),
+            ("/a/*", "/A/{id}/"),
+            ("/A/{id}/", "/a/{id}"),
+            ("/{id}", "/A/"),
+        ] {
+            assert!(path_as((earlier, LOOSE), (later, LOOSE)), "{earlier} covers {later}");
+            assert!(path_as((earlier, LOOSE), (later, STRICT)), "{earlier} covers {later}");
+        }
+        for (earlier, later) in [("/a", "/a"), ("/1", "/1"), ("/a/*", "/a/*"), ("/{id}", "/{id}")] {
+            assert!(!path_as((earlier, STRICT), (later, LOOSE)), "{earlier} does not cover {later}");
+        }
+        assert!(path_as(("/*", STRICT), ("/a", LOOSE)) && path_as(("/a/*", STRICT), ("/a/1", STRICT)));
+        let by_slash = PathMatching { trailing_slash: TrailingSlash::Exact, ..LOOSE };
+        assert!(path_as(("/A", by_slash), ("/a", STRICT)) && !path_as(("/a", by_slash), ("/a/", STRICT)));
     }
 
     #[test]

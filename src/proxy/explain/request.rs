@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
-use http::{StatusCode, request};
+use http::{Method, StatusCode, request};
 
 use super::{
     checks::{self, ExplainedCheck},
@@ -26,7 +26,7 @@ use crate::{
         reservation::LeaseTokens,
         rules::{Rules, parse_target},
     },
-    router::{Mismatch, Rejection, Target},
+    router::{IgnoredDifferences, Mismatch, Rejection, Target},
     tls::TlsIdentity,
 };
 
@@ -170,7 +170,9 @@ fn destination<'r>(
     let route = found.ok().and_then(named);
     explained.route = Some(ExplainedRoute {
         name: route.map(|route| route.name.clone()),
-        because: route.map(describe_match).unwrap_or_else(|| "no route matches".to_owned()),
+        because: route
+            .map(|route| describe_match(route, &target, &request.method))
+            .unwrap_or_else(|| "no route matches".to_owned()),
         passed_over: passed_over.collect(),
     });
     found?;
@@ -180,12 +182,23 @@ fn destination<'r>(
 }
 
 /// Everything that the route matches by.
-fn describe_match(route: &Route) -> String {
+fn describe_match(route: &Route, target: &Target, method: &Method) -> String {
     let mut why = format!("the path matches {}", route.path);
+    why += match IgnoredDifferences::new(route, target) {
+        IgnoredDifferences { case: true, trailing_slash: true } => {
+            " (in any case, with or without trailing slash)"
+        }
+        IgnoredDifferences { case: true, trailing_slash: false } => " (in any case)",
+        IgnoredDifferences { case: false, trailing_slash: true } => " (with or without trailing slash)",
+        IgnoredDifferences { case: false, trailing_slash: false } => "",
+    };
     for (of, names) in [("the host is one of", hosts(route)), ("the method is one of", methods(route))] {
         if !names.is_empty() {
             why += &format!(", {of} {names}");
         }
+    }
+    if !route.methods.is_empty() && !route.methods.contains(method) {
+        why += " (HEAD follows GET)";
     }
     for (name, _) in &route.headers {
         why += &format!(", {name} matches");

@@ -10,9 +10,10 @@ use tollgate::config::{
         Breaker, CertificateField, ClientAddress, ClientLimits, Condition, ConfigSource, Cost, DenialBody,
         DenialReply, Destination, Endpoint, ForwardClientCertificate, Forwarded, HeaderFrom, HostHeader,
         HostPattern, Jwt, JwtAlgorithm, KeyPart, KeyRecipe, Listener, Log, LogFormat, LogLevel, MemoryStore,
-        MinRate, Missing, Mode, OnStoreError, Override, PathPattern, Policy, Rate, RateLimitFields, Record,
-        Redis, RedisTls, RedisTopology, ReplyHeaders, Route, Secret, Segment, Shutdown, Statuses, Store,
-        TemplatePart, Timeouts, Tracing, Upstream, UserSource, Users, Workers,
+        MethodOverride, MinRate, Missing, Mode, OnStoreError, Override, PathCase, PathMatching, PathPattern,
+        Policy, Rate, RateLimitFields, Record, Redis, RedisTls, RedisTopology, ReplyHeaders, Route, Secret,
+        Segment, Shutdown, Statuses, Store, TemplatePart, Timeouts, Tracing, Trailers, TrailingSlash,
+        Upstream, UserSource, Users, Workers,
     },
 };
 
@@ -91,11 +92,14 @@ fn smallest() -> Config {
             name: "/*".to_owned(),
             hosts: vec![],
             path: PathPattern::Prefix("/".to_owned()),
+            matching: PathMatching { case: PathCase::Insensitive, trailing_slash: TrailingSlash::Either },
             methods: vec![],
             headers: vec![],
             upstream: 0,
             policies: vec![0],
             timeouts,
+            method_override: MethodOverride::Remove,
+            trailers: Trailers::Drop,
         }],
         client_limits: ClientLimits {
             header_size: 32 << 10,
@@ -241,8 +245,16 @@ routes:
     policies: [login, simple]
     timeouts: { response: 5s }
   - { path: "/users/{id}/posts", upstream: other, policies: [login] }
-  - { path: /files/*, upstream: other, methods: [GET] }
+  - path: /files/*
+    upstream: other
+    methods: [GET]
+    match: { trailing_slash: exact }
+    method_override: remove
+    trailers: drop
   - { path: /files/*, upstream: other, timeouts: *slow }
+match: { case: sensitive }
+method_override: allow
+trailers: pass
 client_limits: { header_size: 16KiB, headers: 50, header_timeout: 5s, idle_timeout: 1m, connections: 20, connections_per_address: 0, min_rate: { bytes: 1KiB, grace: 5s } }
 reply_headers: { ratelimit: both, via: edge-1 }
 forwarded: both
@@ -263,11 +275,14 @@ fn everything_that_is_said_counts() {
         name: name.to_owned(),
         hosts: vec![],
         path,
+        matching: PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Either },
         methods: vec![],
         headers: vec![],
         upstream,
         policies,
         timeouts,
+        method_override: MethodOverride::Allow,
+        trailers: Trailers::Pass,
     };
     let files = || PathPattern::Prefix("/files/".to_owned());
     let expected = Config {
@@ -524,7 +539,13 @@ fn everything_that_is_said_counts() {
                 vec![1],
                 default,
             ),
-            Route { methods: vec![Method::GET], ..route("/files/*", files(), 1, vec![], default) },
+            Route {
+                methods: vec![Method::GET],
+                matching: PathMatching { case: PathCase::Sensitive, trailing_slash: TrailingSlash::Exact },
+                method_override: MethodOverride::Remove,
+                trailers: Trailers::Drop,
+                ..route("/files/*", files(), 1, vec![], default)
+            },
             route("/files/*#2", files(), 1, vec![], Timeouts { connect: secs(1), ..timeouts }),
         ],
         client_limits: ClientLimits {

@@ -12,7 +12,7 @@ use super::{
     before,
     load::{Load, h2load},
 };
-use crate::harness::{Client, Config, Running, Tollgate, get, program};
+use crate::harness::{Client, Config, Running, Tollgate, get, program, request};
 
 /// Clients that meet Node's idle timer.
 const CLIENTS: usize = 48;
@@ -37,6 +37,24 @@ server.on('connection', () => connections++);
 server.listen(port, '127.0.0.1', () => console.log(server.address().port));
 ";
 
+/// Routes by the regular expressions that Express makes of its paths, and takes the method from where its middleware
+/// `method-override` does. Answers what it did.
+const EXPRESS: &str = r"
+const server = require('http').createServer((request, response) => {
+  const method = request.headers['x-http-method-override'] || request.method;
+  const path = request.url.split('?')[0];
+  if (/^\/api\/login\/?$/i.test(path)) {
+    guesses++;
+    return response.end(`guess ${guesses}`);
+  }
+  if (/^\/api\/orders\/(?:([^\/]+?))\/?$/i.test(path) && method === 'DELETE') return response.end('deleted');
+  response.statusCode = 404;
+  response.end('Cannot ' + method + ' ' + path);
+});
+let guesses = 0;
+server.listen(0, '127.0.0.1', () => console.log(server.address().port));
+";
+
 struct Api {
     address: SocketAddr,
     _process: Running,
@@ -47,10 +65,11 @@ impl Api {
         Self::start_at(0, "")
     }
 
-    /// On this port; closes connections that are idle for `keep_alive` ms, Node's 5 s where that is empty.
-    fn start_at(port: u16, keep_alive: &str) -> Self {
-        let mut process = program("node", "nodejs")
-            .args(["-e", API, &port.to_string(), keep_alive])
+    /// Of this program, which prints its port.
+    fn run(program: &str, arguments: &[&str]) -> Self {
+        let mut process = self::program("node", "nodejs")
+            .args(["-e", program])
+            .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
             .map(Running)
@@ -59,6 +78,11 @@ impl Api {
         BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut port).unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], port.trim().parse().unwrap()));
         Self { address, _process: process }
+    }
+
+    /// On this port; closes connections that are idle for `keep_alive` ms, Node's 5 s where that is empty.
+    fn start_at(port: u16, keep_alive: &str) -> Self {
+        Self::run(API, &[&port.to_string(), keep_alive])
     }
 
     fn stats(&self, name: &str) -> u64 {
@@ -84,6 +108,31 @@ fn node_sees_exactly_what_the_limit_admits() {
     let tollgate = Tollgate::start(Config::new(&[api.address], policy).with_policy("exact"));
     assert_eq!(h2load(tollgate.address, 2000, &[]), [500, 0, 1500, 0]);
     assert_eq!(api.stats("hellos"), 500);
+}
+
+#[test]
+fn no_spelling_gets_more_guesses_out_of_express() {
+    let api = Api::run(EXPRESS, &[]);
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "policies:\n  login: {{ algorithm: sliding_log, key: ip, limit: 3/1h }}\nupstreams:\n  api: {{ endpoints: [\"http://{}\"] }}\nroutes:\n  - {{ path: /api/login, upstream: api, policies: [login] }}\n  - {{ path: /*, upstream: api }}\n",
+        api.address
+    )));
+    let spellings =
+        ["/api/login", "/api/login/", "/API/login", "/Api/Login/", "/%61PI/login", "/api/LOGIN?x=/"];
+    let mut guesses = 0;
+    for round in 0..20 {
+        for path in spellings {
+            for method in ["GET", "POST"] {
+                let reply = request(tollgate.address, method, path, &[], b"");
+                guesses += usize::from(reply.text().starts_with("guess"));
+                assert!(matches!(reply.status, 200 | 429), "{round} {path}: {reply:?}");
+            }
+        }
+    }
+    assert_eq!(guesses, 3);
+    let disguised = [("x-http-method-override", "DELETE")];
+    assert_eq!(request(api.address, "POST", "/api/orders/7", &disguised, b"").text(), "deleted");
+    assert_eq!(request(tollgate.address, "POST", "/api/orders/7", &disguised, b"").status, 404);
 }
 
 /// How long this API leaves a connection idle, as it does it: Node's versions add to what they are told.

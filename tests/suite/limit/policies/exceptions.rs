@@ -1,7 +1,7 @@
 //! Which clients a policy applies to, and what a request costs: `cost`, `exempt`, `overrides`, `preflight`.
 
 use super::{ANYONE, TRUSTED, on_each_store, start};
-use crate::harness::{Client, Deployment, Origin, eventually, get, get_from, request};
+use crate::harness::{Client, Config, Deployment, Origin, Tollgate, eventually, get, get_from, request};
 
 on_each_store!(
     a_fixed_cost_is_taken_at_once,
@@ -11,6 +11,8 @@ on_each_store!(
     evidence_shows_the_limits_that_hold_for_the_address,
     a_denial_that_is_remembered_is_no_denial_of_an_override,
     preflights_are_counted_by_the_policies_that_say_so,
+    only_what_a_browser_sends_as_a_preflight_is_free,
+    every_spelling_of_a_path_has_the_same_count,
 );
 
 fn remaining(tollgate: &crate::harness::Tollgate, headers: &[(&str, &str)]) -> Option<u64> {
@@ -155,6 +157,60 @@ fn preflights_are_counted_by_the_policies_that_say_so(redis: Option<&Deployment>
     assert_eq!(get(tollgate.address, "/", &[]).status, 200);
     let denied = ask();
     assert_eq!((denied.status, denied.header("ratelimit-policy")), (429, Some("\"all\";q=2;w=3600")));
+}
+
+fn only_what_a_browser_sends_as_a_preflight_is_free(redis: Option<&Deployment>) {
+    const ORIGIN: (&str, &str) = ("origin", "https://app.example");
+    const PUT: (&str, &str) = ("access-control-request-method", "PUT");
+    let origin = Origin::ok();
+    let store = redis.map_or_else(String::new, |redis| {
+        format!("store: {{ redis: {{ {}, timeout: 5s }} }}\n", redis.settings())
+    });
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "{store}upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\npolicies:\n  p: {{ algorithm: fixed_window, key: ip, limit: 1000/1d }}\nroutes:\n  - {{ path: /some, methods: [OPTIONS, PUT, GET], upstream: origin, policies: [p] }}\n  - {{ path: /*, upstream: origin, policies: [p] }}\n",
+        origin.address
+    )));
+    let ask = |method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]| {
+        let reply = request(tollgate.address, method, path, headers, body);
+        assert_eq!(reply.status, 200);
+        reply.header("ratelimit").is_none()
+    };
+    for path in ["/", "/some"] {
+        assert!(ask("OPTIONS", path, &[ORIGIN, PUT], b""), "{path}");
+        assert!(ask("OPTIONS", path, &[ORIGIN, ("access-control-request-method", "HEAD")], b""), "{path}");
+        assert!(!ask("OPTIONS", path, &[ORIGIN, PUT], b"{}"), "{path}: with a body");
+        assert!(!ask("OPTIONS", path, &[ORIGIN], b"") && !ask("OPTIONS", path, &[PUT], b""), "{path}");
+        assert!(!ask("GET", path, &[ORIGIN, PUT], b""), "{path}");
+        for method in ["", "PUT, GET", "P UT", "(PUT)"] {
+            let field = ("access-control-request-method", method);
+            assert!(!ask("OPTIONS", path, &[ORIGIN, field], b""), "{path}: {method:?}");
+        }
+        assert!(
+            !ask("OPTIONS", path, &[ORIGIN, PUT, PUT], b"")
+                && !ask("OPTIONS", path, &[ORIGIN, ORIGIN, PUT], b"")
+        );
+    }
+    let delete = ("access-control-request-method", "DELETE");
+    assert!(ask("OPTIONS", "/", &[ORIGIN, delete], b""), "the route takes every method");
+    assert!(!ask("OPTIONS", "/some", &[ORIGIN, delete], b""), "no method of the route");
+    let mut client = Client::connect(tollgate.address);
+    client.send("OPTIONS / HTTP/1.1\r\nhost: a\r\norigin: https://app.example\r\naccess-control-request-method: PUT\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n");
+    assert!(client.reply().header("ratelimit").is_some(), "a body of unknown length");
+}
+
+/// To an origin that reads paths loosely, all of these are one.
+fn every_spelling_of_a_path_has_the_same_count(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let policy = "p: { algorithm: fixed_window, key: ip+path+method, limit: 2/1d }";
+    let tollgate = start(&origin, redis, &[policy], "");
+    let statuses =
+        |paths: &[&str]| paths.iter().map(|path| get(tollgate.address, path, &[]).status).collect::<Vec<_>>();
+    assert_eq!(statuses(&["/Api/Items", "/api/items/", "/API/ITEMS", "/api//items"]), [200, 200, 429, 429]);
+    assert_eq!(request(tollgate.address, "HEAD", "/api/items", &[], b"").status, 429);
+    assert_eq!(statuses(&["/api/other", "/", "/"]), [200, 200, 200]);
+    let exact = start(&origin, redis, &[policy], "match: { case: sensitive, trailing_slash: exact }\n");
+    let paths = ["/b/Items", "/b/items", "/b/items/", "/b/Items", "/b/Items"];
+    assert_eq!(paths.map(|path| get(exact.address, path, &[]).status), [200, 200, 200, 200, 429]);
 }
 
 #[test]
