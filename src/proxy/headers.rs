@@ -6,8 +6,6 @@ use http::{
 };
 use smallvec::SmallVec;
 
-use super::forwarding_headers::is_forwarding_claim;
-
 /// Removes what belongs to the client's connection (RFC 9110, 7.6.1) from a request, or what belongs to
 /// the upstream's from an answer: the fields that `Connection` names, and those that are hop-by-hop
 /// whether it names them or not. hyper frames the message anew.
@@ -56,7 +54,7 @@ static HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 /// The one of [`HOP_BY_HOP`] that `name` is. Hardly any name begins like one of them.
-fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
+pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     match name.as_str().as_bytes().first() {
         Some(b'c' | b'h' | b'k' | b'p' | b't' | b'u') => HOP_BY_HOP.iter().find(|hop| *hop == name),
         _ => None,
@@ -113,12 +111,6 @@ fn accepts_trailers(value: &HeaderValue) -> bool {
         .as_bytes()
         .split(|&byte| byte == b',')
         .any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers"))
-}
-
-/// Removes from trailers what only a head may say (RFC 9110, 6.5.1): what belongs to the connection, and
-/// whose request it is. What would frame a message or name its host, hyper leaves out itself.
-pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
-    remove_where(trailers, |name| hop_by_hop(name).is_some() || is_forwarding_claim(name.as_str()));
 }
 
 pub(super) fn remove_where(headers: &mut HeaderMap, condition: impl Fn(&HeaderName) -> bool) {

@@ -14,9 +14,9 @@ use hyper::body::Incoming;
 
 use super::{
     expect_continue::ContinueGate,
-    headers::clean_trailers,
     paced_body::PacedBody,
     phase_timer::{Phase, PhaseTimer},
+    trailers::TrailerFilter,
 };
 use crate::{
     config::model::ClientLimits,
@@ -42,6 +42,7 @@ pub struct ClientBody {
     /// Bytes still to come, where the length was announced.
     left: Option<u64>,
     gate: Option<ContinueGate>,
+    trailers: TrailerFilter,
     progress: Rc<BodyProgress>,
     timer: Rc<PhaseTimer>,
     /// For the upstream, to take what has come, and then to answer.
@@ -113,6 +114,7 @@ impl RequestBody {
         timer: &Rc<PhaseTimer>,
         limits: &ClientLimits,
         upstream_timeout: Duration,
+        trailers: TrailerFilter,
     ) -> (Self, Rc<BodyProgress>) {
         let progress = Rc::new(BodyProgress::default());
         let incoming = PacedBody::new(incoming, Rc::clone(timer), limits);
@@ -120,6 +122,7 @@ impl RequestBody {
             left: incoming.size_hint().exact(),
             incoming,
             gate,
+            trailers,
             progress: Rc::clone(&progress),
             timer: Rc::clone(timer),
             upstream_timeout,
@@ -143,7 +146,7 @@ impl ClientBody {
         };
         Poll::Ready(match frame {
             Some(Ok(mut frame)) => {
-                let trailers = frame.trailers_mut().map(clean_trailers).is_some();
+                let trailers = frame.trailers_mut().map(|trailers| self.trailers.apply(trailers)).is_some();
                 let length = frame.data_ref().map_or(0, Bytes::len) as u64;
                 if self.incoming.is_late(length) {
                     self.timer.cut_off(CutOff { body: CutOffBody::Request, reason: CutOffReason::MinRate });

@@ -13,10 +13,10 @@ use hyper::body::Incoming;
 
 use super::{
     exchange::Exchange,
-    headers::clean_trailers,
     phase_timer::{Phase, PhaseTimer},
     request_body::{BodyProgress, RequestBody},
     reservation::ReservationGuard,
+    trailers::TrailerFilter,
 };
 use crate::upstream;
 
@@ -42,6 +42,7 @@ pub(super) enum BodySource {
 pub(super) struct UpstreamBody {
     incoming: Incoming,
     connection: CheckedOutConnection,
+    trailers: TrailerFilter,
     timer: Rc<PhaseTimer>,
     /// For the upstream's next bytes.
     upstream_timeout: Duration,
@@ -119,8 +120,9 @@ impl UpstreamBody {
         timer: Rc<PhaseTimer>,
         upstream_timeout: Duration,
         client_timeout: Duration,
+        trailers: TrailerFilter,
     ) -> Self {
-        Self { incoming, connection, timer, upstream_timeout, client_timeout, starved: false }
+        Self { incoming, connection, trailers, timer, upstream_timeout, client_timeout, starved: false }
     }
 
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
@@ -137,7 +139,7 @@ impl UpstreamBody {
         self.timer.enter(Phase::Client, self.client_timeout);
         let mut frame = frame.transpose()?;
         if let Some(trailers) = frame.as_mut().and_then(Frame::trailers_mut) {
-            clean_trailers(trailers);
+            self.trailers.apply(trailers);
         }
         if frame.as_ref().is_none_or(Frame::is_trailers) || self.incoming.is_end_stream() {
             self.connection.end();

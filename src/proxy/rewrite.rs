@@ -16,9 +16,13 @@ use super::{
     request_body::{BodyProgress, RequestBody},
     request_buffering::ReceivedBody,
     response_body::{BodySource, ResponseBody, UpstreamBody},
+    trailers::{TrailerFilter, is_grpc},
     worker::Worker,
 };
-use crate::{config::model::Route, router::Target};
+use crate::{
+    config::model::{Route, Trailers},
+    router::Target,
+};
 
 /// The request as the upstream gets it: one framing of one message, for exactly the path that `route` matched, with what
 /// the upstream should know of the client and nothing that an untrusted client claims about itself. With it, the progress
@@ -44,7 +48,10 @@ pub(super) fn upstream_request<S>(
         // RFC 9112, 3.2.2: the absolute form wins over Host.
         head.headers.insert(header::HOST, host.field().clone());
     }
-    forwarding_headers::set(&mut head.headers, client, config, &worker.rules.claims);
+    if !client.is_trusted() {
+        worker.rules.claims.remove_from_head(&mut head.headers, route.method_override);
+    }
+    forwarding_headers::set(&mut head.headers, client, config);
     exchange.propagate_trace(&mut head.headers);
     headers::append_via(&mut head.headers, &worker.rules.via, received);
     head.headers.insert(&config.request_id, exchange.request_id().clone());
@@ -60,13 +67,16 @@ pub(super) fn upstream_request<S>(
         }
         ReceivedBody::Stream(body) => body,
     };
+    let mut trailers = TrailerFilter::NONE;
     if body.size_hint().exact().is_none() {
         // Without it, hyper takes a GET of unknown length to have no body.
         head.headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        trailers = TrailerFilter::new(route.trailers, &worker.rules.claims, &mut head.headers);
     }
     let opener = gate.as_ref().map(ContinueGate::opener);
+    let upstream_timeout = route.timeouts.response;
     let (body, progress) =
-        RequestBody::stream(body, gate, client.timer(), &config.client_limits, route.timeouts.response);
+        RequestBody::stream(body, gate, client.timer(), &config.client_limits, upstream_timeout, trailers);
     let mut request = Request::from_parts(head, body);
     if let Some(opener) = opener {
         opener.attach(&mut request);
@@ -99,7 +109,12 @@ pub(super) fn client_response<S>(
     } else {
         let timer = Rc::clone(client.timer());
         let client_timeout = worker.config().client_limits.idle_timeout;
-        let body = UpstreamBody::new(body, connection, timer, route.timeouts.idle, client_timeout);
+        let mut trailers = TrailerFilter::NONE;
+        if body.size_hint().exact().is_none() {
+            let setting = if is_grpc(&head.headers) { Trailers::Pass } else { route.trailers };
+            trailers = TrailerFilter::new(setting, &worker.rules.claims, &mut head.headers);
+        }
+        let body = UpstreamBody::new(body, connection, timer, route.timeouts.idle, client_timeout, trailers);
         BodySource::Upstream(body)
     };
     exchange.respond(head, source)

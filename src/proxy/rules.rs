@@ -3,14 +3,15 @@
 use std::{net::IpAddr, sync::Arc};
 
 use http::{
-    HeaderMap, HeaderName, StatusCode,
+    HeaderMap, StatusCode,
     header::{self, InvalidHeaderValue},
     request,
 };
 
 use super::{
+    claims::Claims,
     client::{ClientInfo, Peer},
-    forwarding_headers::{self, X_FORWARDED_FOR},
+    forwarding_headers::X_FORWARDED_FOR,
     headers::{self, Via},
     quota::QuotaTexts,
 };
@@ -36,8 +37,8 @@ pub struct Rules {
     pub(super) quotas: QuotaTexts,
     /// The proxy's member of `Via`.
     pub(super) via: Via,
-    /// The fields that only trusted peers may send.
-    pub(super) claims: Vec<HeaderName>,
+    /// The fields that clients must not set for themselves.
+    pub(super) claims: Arc<Claims>,
 }
 
 impl Rules {
@@ -56,7 +57,7 @@ impl Rules {
             verifier,
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
-            claims: forwarding_headers::configured_claims(&config),
+            claims: Arc::new(Claims::new(&config)),
             bans: bans::Rule::from_config(config.bans.iter().map(Arc::as_ref)),
             policies,
             config,

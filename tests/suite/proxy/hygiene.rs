@@ -112,62 +112,153 @@ fn via_names_the_proxy_in_both_directions() {
     assert_eq!(answered("via: 1.1 inner\r\n").header("via"), Some("1.1 inner, 1.1 tollgate"));
 }
 
-#[test]
-fn trailers_are_passed_to_the_origin() {
+/// The trailers of a request with these, as the origin sees them, and whether they were announced to it.
+fn trailers_seen(settings: &str, trailers: &[(&str, &str)]) -> (Vec<String>, bool) {
     let origin = Origin::echo();
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n");
-    client.send("5\r\nhello\r\n0\r\nx-sum: 42\r\n\r\n");
-    assert_eq!(client.reply().json()["trailers"], serde_json::json!(["x-sum: 42"]));
-}
-
-#[test]
-fn trailers_that_were_not_announced_do_not_hold_the_request_up() {
-    let origin = Origin::echo();
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-    let mut client = Client::connect(tollgate.address);
-    client.send(
-        "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: 1\r\n\r\n",
-    );
-    assert_eq!(client.reply().json()["body"], "hello");
-    assert_eq!(client.request("GET", "/b", &[], b"").json()["target"], "/b");
-}
-
-#[test]
-fn trailers_can_not_say_what_only_a_head_may() {
-    let forbidden = "host: evil\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\nx-forwarded-for: 6.6.6.6\r\nX_Forwarded_For: 6.6.6.6\r\nforwarded: for=6.6.6.6\r\nconnection: x\r\nx-fine: 1\r\n";
-    let announced = "host, content-length, transfer-encoding, x-forwarded-for, x_forwarded_for, forwarded, connection, x-fine";
-    let origin = Origin::echo();
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+    let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
+    let names: Vec<_> = trailers.iter().map(|(name, _)| *name).collect();
+    let lines: String = trailers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let mut client = Client::connect(tollgate.address);
     client.send(format!(
-        "POST / HTTP/1.1\r\nhost: a\r\ntrailer: {announced}\r\ntransfer-encoding: chunked\r\n\r\n"
+        "POST / HTTP/1.1\r\nhost: a\r\ntrailer: {}\r\ntransfer-encoding: chunked\r\n\r\n",
+        names.join(", ")
     ));
-    client.send(format!("5\r\nhello\r\n0\r\n{forbidden}\r\n"));
-    assert_eq!(client.reply().json()["trailers"], serde_json::json!(["x-fine: 1"]));
+    client.send(format!("5\r\nhello\r\n0\r\n{lines}\r\n"));
+    let echoed = client.reply().json();
+    assert_eq!(echoed["body"], "hello");
+    // The connection goes on.
+    assert_eq!(client.request("GET", "/b", &[], b"").json()["target"], "/b");
+    let seen = echoed["trailers"].as_array().unwrap().iter().map(|line| line.as_str().unwrap().to_owned());
+    (seen.collect(), origin.heads()[0].contains("\r\ntrailer:"))
 }
 
 #[test]
-fn trailers_reach_a_client_that_takes_them() {
-    let answer = "HTTP/1.1 200 OK\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx-sum: 42\r\n\r\n";
-    for (te, trailers) in [("trailers", vec![("x-sum".to_owned(), "42".to_owned())]), ("gzip", vec![])] {
-        let origin = Origin::saying(answer);
-        let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
-        let reply = get(tollgate.address, "/", &[("te", te), ("connection", "te")]);
-        assert_eq!((reply.text().as_str(), reply.trailers), ("hello", trailers), "te: {te}");
-        let asked = origin.heads()[0].contains("\r\nte: trailers");
-        assert_eq!(asked, te == "trailers", "{:?}", origin.heads());
+fn trailers_are_dropped_unless_they_shall_pass() {
+    let sum = [("x-sum", "42")];
+    assert_eq!(trailers_seen("", &sum), (vec![], false));
+    assert_eq!(trailers_seen("trailers: drop\n", &sum), (vec![], false));
+    assert_eq!(trailers_seen("trailers: pass\n", &sum), (vec!["x-sum: 42".to_owned()], true));
+}
+
+#[test]
+fn a_route_may_pass_trailers() {
+    let origin = Origin::echo();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "upstreams:\n  a: {{ endpoints: [\"http://{}\"] }}\nroutes:\n  - {{ path: /sums, upstream: a, trailers: pass }}\n  - {{ path: /*, upstream: a }}\n",
+        origin.address
+    )));
+    for (path, trailers) in [("/sums", serde_json::json!(["x-sum: 42"])), ("/", serde_json::json!([]))] {
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!(
+            "POST {path} HTTP/1.1\r\nhost: a\r\ntrailer: x-sum\r\ntransfer-encoding: chunked\r\n\r\n"
+        ));
+        client.send("5\r\nhello\r\n0\r\nx-sum: 42\r\n\r\n");
+        assert_eq!(client.reply().json()["trailers"], trailers, "{path}");
     }
 }
 
 #[test]
-fn trailers_of_an_answer_can_not_speak_of_the_connection() {
-    let answer = "HTTP/1.1 200 OK\r\ntrailer: connection, upgrade, x-fine\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nconnection: close\r\nupgrade: h2c\r\nx-fine: 1\r\n\r\n";
-    let origin = Origin::saying(answer);
-    let tollgate = Tollgate::start(Config::new(&[origin.address], ""));
+fn trailers_that_were_not_announced_do_not_hold_the_request_up() {
+    for settings in ["", "trailers: pass\n"] {
+        let origin = Origin::echo();
+        let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
+        let mut client = Client::connect(tollgate.address);
+        client.send(
+            "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: 1\r\n\r\n",
+        );
+        assert_eq!(client.reply().json()["body"], "hello");
+        assert_eq!(client.request("GET", "/b", &[], b"").json()["target"], "/b");
+    }
+}
+
+/// What is removed from a head, what identifies clients, and what any setting goes by: an origin that merges trailers into
+/// the head would find there what no limit has seen.
+#[test]
+fn trailers_can_not_say_what_only_a_head_may() {
+    const SETTINGS: &str = "
+trailers: pass
+trusted_proxies: [192.0.2.1]
+client_address: { header: fastly-client-ip }
+request_id: x-correlation-id
+user:
+  - { header: x-user-id }
+  - { header: x-name, from: anyone }
+policies:
+  key: { algorithm: gcra, key: \"header:x-api-key\", limit: 9/1s, cost: { header: x-cost, default: 1, max: 9 } }
+  plan: { algorithm: gcra, key: ip, limit: 9/1s, exempt: [\"header:x-plan=gold\"] }
+  tenants: { algorithm: distinct, key: ip, value: \"header:x-tenant\", limit: 9/1s }
+bans:
+  hammering: { key: ip, after: 20/1m, for: 5m, exempt: [\"header:x-monitor=1\"] }
+";
+    let forbidden = [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "authorization",
+        "cookie",
+        "x-forwarded-for",
+        "X_Forwarded_For",
+        "forwarded",
+        "x-real-ip",
+        "fastly-client-ip",
+        "x-correlation-id",
+        "x-user-id",
+        "X_User_Id",
+        "x-name",
+        "x-api-key",
+        "x-cost",
+        "x-plan",
+        "x-tenant",
+        "x-monitor",
+        "x-http-method-override",
+        "traceparent",
+    ];
+    let mut trailers: Vec<_> = forbidden.iter().map(|name| (*name, "3")).collect();
+    trailers.push(("x-fine", "1"));
+    for settings in [SETTINGS, &SETTINGS.replace("192.0.2.1", "127.0.0.1")] {
+        assert_eq!(trailers_seen(settings, &trailers).0, ["x-fine: 1"], "trusted or not");
+    }
+}
+
+/// The trailers of an answer with this head and these trailers, as a client that takes them sees them.
+fn trailers_answered(settings: &str, head: &str, trailers: &str) -> Vec<String> {
+    let origin = Origin::saying(format!(
+        "HTTP/1.1 200 OK\r\n{head}transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n{trailers}\r\n"
+    ));
+    let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
     let reply = get(tollgate.address, "/", &[("te", "trailers"), ("connection", "te")]);
-    assert_eq!(reply.trailers, [("x-fine".to_owned(), "1".to_owned())]);
+    assert_eq!(reply.text(), "hello");
+    assert!(origin.heads()[0].contains("\r\nte: trailers"), "{:?}", origin.heads());
+    reply.trailers.into_iter().map(|(name, value)| format!("{name}: {value}")).collect()
+}
+
+#[test]
+fn trailers_reach_a_client_that_takes_them() {
+    let (head, trailers) = ("trailer: x-sum\r\n", "x-sum: 42\r\n");
+    assert_eq!(trailers_answered("trailers: pass\n", head, trailers), ["x-sum: 42"]);
+    assert_eq!(trailers_answered("", head, trailers), [""; 0]);
+    let origin = Origin::saying(format!(
+        "HTTP/1.1 200 OK\r\n{head}transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n{trailers}\r\n"
+    ));
+    let tollgate = Tollgate::start(Config::new(&[origin.address], "trailers: pass\n"));
+    let reply = get(tollgate.address, "/", &[("te", "gzip"), ("connection", "te")]);
+    assert_eq!((reply.text().as_str(), reply.trailers.len()), ("hello", 0));
+    assert!(!origin.heads()[0].contains("\r\nte:"), "{:?}", origin.heads());
+}
+
+#[test]
+fn grpcs_trailers_always_reach_the_client() {
+    let head = "content-type: application/grpc+proto\r\ntrailer: grpc-status, grpc-message, x-debug\r\n";
+    let trailers = "grpc-status: 0\r\ngrpc-message: ok\r\nx-debug: 1\r\n";
+    assert_eq!(trailers_answered("", head, trailers), ["grpc-status: 0", "grpc-message: ok", "x-debug: 1"]);
+}
+
+#[test]
+fn trailers_of_an_answer_can_not_speak_of_the_connection() {
+    let head = "trailer: connection, upgrade, set-cookie, x-fine\r\n";
+    let trailers = "connection: close\r\nupgrade: h2c\r\nset-cookie: a=b\r\nx-fine: 1\r\n";
+    assert_eq!(trailers_answered("trailers: pass\n", head, trailers), ["x-fine: 1"]);
 }
 
 #[test]

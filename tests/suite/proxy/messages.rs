@@ -218,31 +218,6 @@ fn repeated_fields_stay_apart_and_in_order() {
 }
 
 #[test]
-fn trailers_of_a_request_pass() {
-    let origin = Origin::echo();
-    let tollgate = before(&origin);
-    let mut client = Client::connect(tollgate.address);
-    client.send("POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n");
-    client.send("4\r\nbody\r\n0\r\nx-sum: 7\r\n\r\n");
-    let seen = client.reply().json();
-    assert_eq!((&seen["body"], &seen["trailers"]), (&"body".into(), &serde_json::json!(["x-sum: 7"])));
-}
-
-#[test]
-fn trailers_of_an_answer_pass_to_who_wants_them() {
-    let origin = says(
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 7\r\n\r\n",
-    );
-    let tollgate = before(&origin);
-    let reply = get(tollgate.address, "/", &[("te", "trailers"), ("connection", "te")]);
-    assert_eq!(reply.text(), "body");
-    assert_eq!(reply.trailers, [("x-sum".to_owned(), "7".to_owned())]);
-    // RFC 9110, 6.5.1: who does not say so may not understand them; the body is whole all the same.
-    let reply = get(tollgate.address, "/", &[]);
-    assert_eq!((reply.text().as_str(), reply.trailers.len()), ("body", 0));
-}
-
-#[test]
 fn encoded_bodies_pass_as_they_are() {
     let origin =
         says(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\n\x1f\x8b\x08\x00");

@@ -1,6 +1,6 @@
 //! What is asked for: the route that was matched is what the origin gets, and the host is one.
 
-use crate::harness::{Client, Config, Origin, Reply, Tollgate};
+use crate::harness::{Client, Config, Origin, Reply, Tollgate, request};
 
 fn start() -> (Origin, Tollgate) {
     let origin = Origin::ok();
@@ -117,6 +117,12 @@ fn no_spelling_of_a_path_dodges_its_policy() {
         "/api/x/..%2flogin",
         "/api/x/..;/login",
         "/x\\../api/login",
+        "/api/login/",
+        "/API/login",
+        "/Api/LOGIN/?x",
+        "/api/login//",
+        "/API//login",
+        "/%41PI/login/",
     ] {
         let reply = ask(&tollgate, &format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: 0"));
         assert!(matches!(reply.status, 429 | 400), "{path}: {reply:?}");
@@ -209,4 +215,142 @@ fn http_1_0_needs_no_host() {
     let head = origin.heads()[0].clone();
     assert!(head.contains(&format!("\r\nhost: {}", origin.address)), "{head}");
     assert!(head.starts_with("GET /a HTTP/1.1\r\n") && head.contains("via: 1.0 tollgate"), "{head}");
+}
+
+/// An upstream with one route that is limited to one request a minute, and one for all else, with these settings of the
+/// first route and of the top level.
+fn one_a_minute(origin: &Origin, limited: &str, top: &str) -> Tollgate {
+    Tollgate::start(Config::yaml(format!(
+        "policies:\n  one: {{ algorithm: sliding_log, key: ip, limit: 1/1m }}\nupstreams:\n  a: {{ endpoints: [\"http://{}\"] }}\nroutes:\n  - {{ name: limited, upstream: a, policies: [one], {limited} }}\n  - {{ name: rest, path: /*, upstream: a }}\n{top}",
+        origin.address
+    )))
+}
+
+#[test]
+fn a_route_compares_paths_as_it_is_told() {
+    let origin = Origin::ok();
+    let statuses = |tollgate: &Tollgate, paths: &[&str]| -> Vec<u16> {
+        assert_eq!(ask(tollgate, "GET /api/Login HTTP/1.1\r\nhost: a").status, 200);
+        paths.iter().map(|path| ask(tollgate, &format!("GET {path} HTTP/1.1\r\nhost: a")).status).collect()
+    };
+    let spellings = ["/api/Login", "/api/login", "/api/Login/", "/API/LOGIN/"];
+    for (route, top, expected) in [
+        ("", "", [429, 429, 429, 429]),
+        (", match: { case: sensitive }", "", [429, 200, 429, 200]),
+        (", match: { trailing_slash: exact }", "", [429, 429, 200, 200]),
+        ("", "match: { case: sensitive, trailing_slash: exact }\n", [429, 200, 200, 200]),
+        (
+            ", match: { case: insensitive }",
+            "match: { case: sensitive, trailing_slash: exact }\n",
+            [429, 429, 200, 200],
+        ),
+    ] {
+        let tollgate = one_a_minute(&origin, &format!("path: /api/Login{route}"), top);
+        assert_eq!(statuses(&tollgate, &spellings), expected, "{route} {top}");
+    }
+}
+
+#[test]
+fn prefixes_and_templates_are_compared_like_any_path() {
+    let origin = Origin::ok();
+    for (pattern, first, others) in [
+        ("/api/*", "/api", ["/api/", "/API", "/Api/x"]),
+        (
+            "\"/users/{id}/orders\"",
+            "/users/7/orders",
+            ["/users/8/orders/", "/Users/7/ORDERS", "/users/x/orders"],
+        ),
+    ] {
+        let tollgate = one_a_minute(&origin, &format!("path: {pattern}"), "");
+        assert_eq!(ask(&tollgate, &format!("GET {first} HTTP/1.1\r\nhost: a")).status, 200);
+        for path in others {
+            assert_eq!(ask(&tollgate, &format!("GET {path} HTTP/1.1\r\nhost: a")).status, 429, "{path}");
+        }
+        assert_eq!(ask(&tollgate, "GET /apis HTTP/1.1\r\nhost: a").status, 200);
+    }
+}
+
+#[test]
+fn the_path_reaches_the_origin_as_it_was_spelled() {
+    let (origin, tollgate) = start();
+    assert_eq!(ask(&tollgate, "GET /API/Users/ HTTP/1.1\r\nhost: a").status, 200);
+    assert_eq!(target(&origin), "/API/Users/");
+}
+
+#[test]
+fn head_is_no_way_around_a_route_for_get() {
+    let origin = Origin::ok();
+    let tollgate = one_a_minute(&origin, "path: /report, methods: [GET]", "");
+    let status = |method| request(tollgate.address, method, "/report", &[], b"").status;
+    assert_eq!(["HEAD", "GET", "HEAD", "POST"].map(status), [200, 429, 429, 200]);
+}
+
+#[test]
+fn explain_says_how_a_path_was_matched() {
+    let origin = Origin::ok();
+    let tollgate = one_a_minute(&origin, "path: /report, methods: [GET]", "");
+    for (method, path, because) in [
+        ("GET", "/report", "the path matches /report, the method is one of GET"),
+        ("GET", "/REPORT", "the path matches /report (in any case), the method is one of GET"),
+        (
+            "GET",
+            "/report/",
+            "the path matches /report (with or without trailing slash), the method is one of GET",
+        ),
+        (
+            "HEAD",
+            "/Report/",
+            "the path matches /report (in any case, with or without trailing slash), the method is one of GET (HEAD \
+             follows GET)",
+        ),
+    ] {
+        let asked =
+            serde_json::json!({ "method": method, "url": path, "headers": { "host": "a" } }).to_string();
+        let mut admin = Client::connect(tollgate.admin);
+        let answer =
+            admin.request("POST", "/v1/explain", &[("content-type", "application/json")], asked.as_bytes());
+        let route = &answer.json()["route"];
+        assert_eq!(
+            (&route["name"], &route["because"]),
+            (&"limited".into(), &because.into()),
+            "{method} {path}"
+        );
+    }
+}
+
+/// Rails, Laravel and others take these for the method, the host or the path, which are then others than the route's.
+#[test]
+fn no_field_asks_for_another_target_than_the_one_that_was_matched() {
+    const FIELDS: [(&str, &str); 12] = [
+        ("x-http-method-override", "DELETE"),
+        ("X_HTTP_Method_Override", "DELETE"),
+        ("x-http-method", "DELETE"),
+        ("x-method-override", "DELETE"),
+        ("x-original-method", "DELETE"),
+        ("x-host", "evil.example"),
+        ("x-original-host", "evil.example"),
+        ("x-original-url", "/api/evil"),
+        ("x-original-uri", "/api/evil"),
+        ("x-rewrite-url", "/api/evil"),
+        ("proxy", "http://evil.example"),
+        ("x-stays", "1"),
+    ];
+    let passed = |settings: &str, path: &str| -> Vec<String> {
+        let origin = Origin::ok();
+        let tollgate = one_a_minute(&origin, "path: /tunnel, method_override: allow", settings);
+        assert_eq!(Client::connect(tollgate.address).request("POST", path, &FIELDS, b"").status, 200);
+        let head = origin.heads()[0].to_ascii_lowercase();
+        let lines = head.split("\r\n").filter_map(|line| line.split_once(": "));
+        let is_one = |name: &&str| FIELDS.iter().any(|(field, _)| field.eq_ignore_ascii_case(name));
+        lines.map(|(name, _)| name).filter(is_one).map(str::to_owned).collect()
+    };
+    let overrides =
+        ["x-http-method-override", "x_http_method_override", "x-http-method", "x-method-override"];
+    assert_eq!(passed("", "/"), ["x-stays"]);
+    assert_eq!(passed("", "/tunnel"), [&overrides[..], &["x-stays"]].concat());
+    assert_eq!(passed("method_override: allow\n", "/"), [&overrides[..], &["x-stays"]].concat());
+    assert_eq!(
+        passed("trusted_proxies: [127.0.0.1]\n", "/"),
+        FIELDS.map(|(name, _)| name.to_ascii_lowercase())
+    );
 }

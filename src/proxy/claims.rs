@@ -1,0 +1,225 @@
+//! Header fields that say who sent a request, or what it is for. Routes, limits and origins go by them, so only trusted
+//! peers may send them, and only in the head of a message.
+
+use http::{HeaderMap, HeaderName};
+
+use super::headers::remove_where;
+use crate::config::model::{
+    AddressHeader, Condition, Config, Cost, HeaderFrom, KeyPart, KeyRecipe, MethodOverride, Policy,
+    UserSource,
+};
+
+/// The fields of one configuration that clients must not set for themselves.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Configured fields that only trusted peers may send.
+    reserved: Vec<HeaderName>,
+    /// All fields that a setting names, these among them.
+    named: Vec<HeaderName>,
+}
+
+impl Claims {
+    pub(super) fn new(config: &Config) -> Self {
+        let reserved = reserved_fields(config);
+        let named = reserved.iter().cloned().chain(named_fields(config)).collect();
+        Self { reserved, named }
+    }
+
+    /// Removes from the head of an untrusted peer's request what it claims about itself.
+    pub(super) fn remove_from_head(&self, headers: &mut HeaderMap, method_override: MethodOverride) {
+        let is_reserved = |name: &str| self.reserved.iter().any(|field| is_spelling(name, field.as_str()));
+        remove_where(headers, |name| {
+            let name = name.as_str();
+            is_reserved(name)
+                || is_claim(name) && !(method_override == MethodOverride::Allow && is_method_override(name))
+        });
+    }
+
+    /// Whether no trailer may have this name: it is a claim, or a setting names it.
+    pub(super) fn covers(&self, name: &str) -> bool {
+        is_claim(name) || self.named.iter().any(|field| is_spelling(name, field.as_str()))
+    }
+}
+
+/// The client's address, the request's ID, and users that a gateway in front sets.
+fn reserved_fields(config: &Config) -> Vec<HeaderName> {
+    let address = match &config.client_address.header {
+        AddressHeader::Single(name) => Some(name.clone()),
+        AddressHeader::XForwardedFor | AddressHeader::Forwarded => None,
+    };
+    let users = config.user.iter().filter_map(|source| match source {
+        UserSource::Header { name, from: HeaderFrom::TrustedProxies } => Some(name.clone()),
+        _ => None,
+    });
+    users.chain(address).chain([config.request_id.clone()]).collect()
+}
+
+/// The other fields that a setting names: of users, keys, costs, exceptions and routes.
+fn named_fields(config: &Config) -> Vec<HeaderName> {
+    let users = config.user.iter().filter_map(|source| match source {
+        UserSource::Header { name, .. } => Some(name),
+        UserSource::Jwt(token) => Some(&token.header),
+        UserSource::Cookie(_) | UserSource::Basic | UserSource::Tls(_) => None,
+    });
+    let policies = config.policies.iter().flat_map(|policy| {
+        let Policy { keys, value, cost, exempt, overrides, .. } = &**policy;
+        let keys =
+            keys.iter().chain(value).flat_map(|KeyRecipe(parts)| parts).filter_map(|part| match part {
+                KeyPart::Header(name) => Some(name),
+                _ => None,
+            });
+        let cost = match cost {
+            Cost::Header { name, .. } => Some(name),
+            Cost::Fixed(_) => None,
+        };
+        let conditions = exempt.iter().chain(overrides.iter().map(|of| &of.condition));
+        keys.chain(cost).chain(conditions.filter_map(field_of))
+    });
+    let bans = config.bans.iter().flat_map(|rule| rule.exempt.iter().filter_map(field_of));
+    let routes = config.routes.iter().flat_map(|route| route.headers.iter().map(|(name, _)| name));
+    users.chain(policies).chain(bans).chain(routes).cloned().collect()
+}
+
+fn field_of(condition: &Condition) -> Option<&HeaderName> {
+    match condition {
+        Condition::Header { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+/// Whether this is a field by which proxies tell each other whose request it is, or what it is for; or by which a client
+/// asks for another method, path or host than those that were matched.
+///
+/// Spellings with underscores count too: many frameworks can't tell `X_Forwarded_For` from the real one.
+fn is_claim(name: &str) -> bool {
+    // Hardly any field that clients send begins like one of these.
+    let claims: &[&str] = match name.as_bytes().first() {
+        Some(b'c') => &CLAIMS_OF_C,
+        Some(b'f') => &["forwarded"],
+        // CGI programs take it for the variable HTTP_PROXY, the proxy of their own requests.
+        Some(b'p') => &["proxy"],
+        Some(b't') => &["true-client-ip"],
+        Some(b'x') => return is_x_claim(name),
+        _ => return false,
+    };
+    claims.iter().any(|claim| is_spelling(name, claim))
+}
+
+const CLAIMS_OF_C: [&str; 4] = [
+    "cf-connecting-ip",
+    "client-ip",
+    // RFC 9440
+    "client-cert",
+    "client-cert-chain",
+];
+
+fn is_x_claim(name: &str) -> bool {
+    has_prefix(name, "x-forwarded-")
+        || CLAIMS_OF_X.iter().any(|claim| is_spelling(name, claim))
+        || is_method_override(name)
+}
+
+const CLAIMS_OF_X: [&str; 12] = [
+    "x-forwarded",
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    // Some origins take these for the host, the path or the method, which would then differ from what was matched.
+    "x-host",
+    "x-http-host-override",
+    "x-original-host",
+    "x-original-method",
+    "x-original-uri",
+    "x-original-url",
+    "x-override-url",
+    "x-rewrite-url",
+];
+
+/// Whether a client asks by this field for another method than that of the request line. Rails, Laravel and Express'
+/// `method-override` obey it.
+fn is_method_override(name: &str) -> bool {
+    ["x-http-method-override", "x-http-method", "x-method-override"].iter().any(|of| is_spelling(name, of))
+}
+
+/// Whether `name` is `field`, with underscores in place of dashes or not.
+pub(super) fn is_spelling(name: &str, field: &str) -> bool {
+    name.len() == field.len() && has_prefix(name, field)
+}
+
+pub(super) fn has_prefix(name: &str, prefix: &str) -> bool {
+    name.len() >= prefix.len()
+        && name.bytes().zip(prefix.bytes()).all(|(byte, want)| byte == want || (byte, want) == (b'_', b'-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::{
+        proxy::headers::testing::{headers, names},
+        telemetry,
+    };
+
+    fn claims(reserved: &'static str, named: &'static str) -> Claims {
+        let field = HeaderName::from_static;
+        Claims { reserved: vec![field(reserved)], named: vec![field(reserved), field(named)] }
+    }
+
+    #[test]
+    fn claims_are_removed_in_every_spelling() {
+        let mut map = headers(&[
+            ("x-forwarded-for", "1.1.1.1"),
+            ("x_forwarded_for", "1.1.1.1"),
+            ("x-forwarded-proto", "https"),
+            ("forwarded", "for=1.1.1.1"),
+            ("x-real-ip", "1.1.1.1"),
+            ("fastly-client-ip", "1.1.1.1"),
+            ("x-forwarded-client-cert", "Hash=1"),
+            ("x_forwarded_client_cert", "Hash=1"),
+            ("client-cert", ":AA==:"),
+            ("client_cert", ":AA==:"),
+            ("client-cert-chain", ":AA==:"),
+            ("client_cert-chain", ":AA==:"),
+            ("proxy", "http://1.1.1.1"),
+            ("x-host", "evil.example"),
+            ("x_original_method", "DELETE"),
+            ("x-rewrite-url", "/admin"),
+            ("x-http-method-override", "DELETE"),
+            ("x_http_method", "DELETE"),
+            ("client-certs", "kept"),
+            ("x-request-id", "abc"),
+            ("forwarded-by-me", "kept"),
+            ("from", "me@example.org"),
+        ]);
+        let kept = ["client-certs", "forwarded-by-me", "from"];
+        claims("fastly-client-ip", "x-plan").remove_from_head(&mut map, MethodOverride::Remove);
+        assert_eq!(names(&map), [&kept[..], &["x-request-id"]].concat());
+        map.insert("x_request_id", HeaderValue::from_static("abc"));
+        claims("x-request-id", "x-plan").remove_from_head(&mut map, MethodOverride::Remove);
+        assert_eq!(names(&map), kept);
+    }
+
+    #[test]
+    fn a_method_override_stays_where_the_route_allows_it() {
+        let mut map = headers(&[("x-http-method-override", "PUT"), ("x-original-method", "PUT")]);
+        claims("x-request-id", "x-plan").remove_from_head(&mut map, MethodOverride::Allow);
+        assert_eq!(names(&map), ["x-http-method-override"]);
+    }
+
+    #[test]
+    fn the_fields_of_every_setting_are_known() {
+        let mut config = telemetry::testing::config();
+        config.user = vec![
+            UserSource::Header { name: HeaderName::from_static("x-user"), from: HeaderFrom::TrustedProxies },
+            UserSource::Header { name: HeaderName::from_static("x-name"), from: HeaderFrom::Anyone },
+        ];
+        config.routes[0].headers.push((HeaderName::from_static("x-version"), HeaderValue::from_static("2")));
+        let Claims { reserved, named } = Claims::new(&config);
+        let request_id = config.request_id.as_str();
+        assert_eq!(reserved.iter().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-user", request_id]);
+        for name in ["x-user", "x-name", "x-version", request_id] {
+            assert!(named.iter().any(|of| of == name), "{name}");
+        }
+    }
+}
