@@ -4,7 +4,7 @@ use compact_str::CompactString;
 use http::{HeaderMap, HeaderName, header::COOKIE};
 
 /// The value of a field with a single line. Of two lines, the client may have added one.
-pub(super) fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
+pub fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut lines = headers.get_all(name).iter();
     let line = lines.next()?;
     lines.next().is_none().then(|| line.as_bytes().trim_ascii())

@@ -17,6 +17,7 @@ mod user;
 
 pub use address::address_text;
 pub use condition::condition_matches;
+pub use header_fields::single_value;
 pub use identifier::{
     Identifiers, MissingIdentifier, RequestAttributes, distinct_value, identifier, identifiers,
 };

@@ -3,7 +3,7 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, Method, header, request};
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
 
@@ -16,8 +16,10 @@ use super::{
 };
 use crate::{
     abuse::UserNaming,
-    config::model::{Condition, Cost},
-    identity::{MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers},
+    config::model::{Condition, Cost, Route},
+    identity::{
+        MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers, single_value,
+    },
     limit::{
         Check, Decision, Policy,
         algorithm::{Detail, Kind, Member, metadata_list::Entry},
@@ -85,7 +87,7 @@ impl<'a> Checks<'a> {
         attributes: &RequestAttributes<'_>,
         mut skipped: impl FnMut(usize, SkipReason<'a>),
     ) -> Result<Self, Unidentified> {
-        let is_preflight = is_preflight(&context.request.method, &context.request.headers);
+        let is_preflight = is_preflight(context.request, context.route);
         let details = Details { inputs, context, attributes, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
         for &index in &context.route.policies {
@@ -200,11 +202,18 @@ fn hash(value: &[u8]) -> Member {
     hash.iter().take(size_of::<Member>()).fold(0, |member, byte| member << 8 | Member::from(*byte))
 }
 
-/// A CORS preflight (Fetch, 4.8), which browsers send of their own accord.
-fn is_preflight(method: &Method, headers: &HeaderMap) -> bool {
-    *method == Method::OPTIONS
-        && headers.contains_key(header::ORIGIN)
-        && headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+/// Whether this is a CORS preflight (Fetch, 4.8), which browsers send of their own accord: without a body, and for one
+/// method of the route. Anything else is a request like others, which an origin may serve as such.
+fn is_preflight(request: &request::Parts, route: &Route) -> bool {
+    let headers = &request.headers;
+    request.method == Method::OPTIONS
+        && single_value(headers, &header::ORIGIN).is_some_and(|origin| !origin.is_empty())
+        && single_value(headers, &header::ACCESS_CONTROL_REQUEST_METHOD)
+            // A method is a token (RFC 9110, 9.1).
+            .and_then(|method| Method::from_bytes(method).ok())
+            .is_some_and(|method| route.has_method(&method))
+        && !headers.contains_key(header::TRANSFER_ENCODING)
+        && headers.get(header::CONTENT_LENGTH).is_none_or(|length| length == "0")
 }
 
 /// The units that a request with these `headers` takes. A header counts only if the peer is a trusted proxy and sends
