@@ -13,7 +13,7 @@ use super::{
     context::HandlerContext,
     dto::{self, schema},
     extract::Query,
-    openapi::ReadErrors,
+    openapi::LookupErrors,
     paging::{decode_cursor, encode_cursor, page_size},
     problem::Problem,
 };
@@ -80,7 +80,7 @@ pub(super) enum Hint {
                 ("next" = (operation_id = "blocked", parameters(("cursor" = "$response.body#/cursor"))))
             )
         ),
-        ReadErrors
+        LookupErrors
     )
 )]
 pub(super) async fn list(
@@ -139,7 +139,7 @@ impl BlockedQuery {
         if is_ban || config.policy_named(name).is_some() {
             return Ok(Some(name));
         }
-        Err(Problem::bad_request(format!("no policy is named {}", name.escape_debug())))
+        Err(Problem::not_found(format!("no policy is named {}", name.escape_debug())))
     }
 
     /// The addresses among which to look.

@@ -23,13 +23,16 @@ pub(super) struct LimitKey {
 }
 
 impl LimitKey {
-    /// Reads a key. An address may be any of a client's: it stands for the prefix that identifies the client.
+    /// Reads a key. An address may be any of a client's: it stands for the prefix that identifies the client. Alone, it needs
+    /// no `ip:`.
     ///
     /// # Errors
     /// What is wrong with it, in words.
     pub(super) fn parse(text: &str, ipv6_prefix: u8) -> Result<Self, String> {
+        let is_address = text.parse::<IpAddr>().is_ok() || text.parse::<IpNet>().is_ok();
+        let text = if is_address { Cow::Owned(format!("ip:{text}")) } else { Cow::Borrowed(text) };
         let parts: Vec<String> =
-            split(text).into_iter().map(|part| read_part(part, ipv6_prefix)).collect::<Result<_, _>>()?;
+            split(&text).into_iter().map(|part| read_part(part, ipv6_prefix)).collect::<Result<_, _>>()?;
         Ok(Self { text: parts.join("+"), parts })
     }
 
@@ -174,6 +177,9 @@ mod tests {
     fn keys_are_read_as_the_store_has_them() {
         for (written, key) in [
             ("ip:203.0.113.7", "ip:203.0.113.7"),
+            ("203.0.113.7", "ip:203.0.113.7"),
+            ("2001:db8::1", "ip:2001:db8::/64"),
+            ("2001:db8::/64", "ip:2001:db8::/64"),
             ("ip:2001:db8::1", "ip:2001:db8::/64"),
             ("ip:2001:db8::/64", "ip:2001:db8::/64"),
             ("ip:::ffff:203.0.113.7", "ip:203.0.113.7"),
@@ -188,9 +194,19 @@ mod tests {
         ] {
             assert_eq!(read(written).as_deref(), Ok(key), "{written}");
         }
-        for wrong in
-            ["", "ip", "ip:", "ip:x", "ip:10.0.0.0/8", "user:", "header:x", "header:=x", "x:y", "ip:1.2.3.4+"]
-        {
+        for wrong in [
+            "",
+            "ip",
+            "ip:",
+            "ip:x",
+            "ip:10.0.0.0/8",
+            "10.0.0.0/8",
+            "user:",
+            "header:x",
+            "header:=x",
+            "x:y",
+            "ip:1.2.3.4+",
+        ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }

@@ -27,7 +27,7 @@ pub(super) struct LimitsQuery {
     /// Only this policy. Without it, every policy that can have the key.
     #[param(min_length = 1, example = "per-ip")]
     policy: Option<String>,
-    /// The key as in the store: `ip:203.0.113.7`, `user:acme`, `ip:203.0.113.7+path:/a`.
+    /// The key as in the store: `ip:203.0.113.7` (or `203.0.113.7`), `user:acme`, `ip:203.0.113.7+path:/a`.
     #[param(value_type = schema::LimitKey)]
     key: String,
 }
@@ -109,7 +109,7 @@ fn policies_with_key(
     if let Some(name) = &query.policy {
         let index = config
             .policy_named(name)
-            .ok_or_else(|| Problem::bad_request(format!("no policy is named {}", name.escape_debug())))?;
+            .ok_or_else(|| Problem::not_found(format!("no policy is named {}", name.escape_debug())))?;
         let may = policies.get(index).is_some_and(|policy| key.may_be_of(policy));
         return match may {
             true => Ok((key, vec![index], true)),

@@ -141,13 +141,13 @@ fn mistakes_are_told() {
     harness.get("/v1/blocked/10.0.0.1").is_problem(404);
     harness.get("/v1/nothing").is_problem(404);
     harness.get("/v1/blocked/").is_problem(404);
+    harness.get("/v1/blocked?policy=unknown").is_problem(404);
     for target in [
         "/v1/blocked/not-an-address",
         "/v1/blocked/203.0.113.0%2F24",
         "/v1/blocked/%ff",
         "/v1/blocked/203.0.113.7?verbose=1",
         "/v1/blocked?polcy=per-ip",
-        "/v1/blocked?policy=unknown",
         "/v1/blocked?prefix=300.0.0.0/8",
         "/v1/blocked?sort=user",
         "/v1/blocked?hint=two",

@@ -2,24 +2,27 @@
 
 use std::process::ExitCode;
 
+use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, Options},
+    client::{self, AdminError, EXIT_CODES, Options},
     terminal::{moment, printable},
 };
 use crate::admin::dto::{Ban, NewBan};
 
 /// Ban an address, a prefix or a user
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
     /// What to ban: 203.0.113.7, 10.0.0.0/8, 2001:db8::/32 or user:acme
+    #[arg(value_hint = ValueHint::Other)]
     pub key: String,
     /// How long to ban it, 1s to 366d: 30m, 12h, 7d
-    #[arg(long = "for", value_name = "DURATION")]
+    #[arg(long = "for", value_name = "DURATION", value_hint = ValueHint::Other)]
     pub lasts: String,
     /// A note for the list of bans, up to 256 characters
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_hint = ValueHint::Other)]
     pub reason: String,
     /// Ban even a large part of the internet, this machine, your own address or a trusted proxy
     #[arg(long)]

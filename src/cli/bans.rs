@@ -2,29 +2,31 @@
 
 use std::process::ExitCode;
 
+use clap::ValueHint;
 use http::Method;
 use jiff::Timestamp;
 
 use super::{
-    client::{self, AdminError, Options},
+    client::{self, AdminError, EXIT_CODES, Options, page_size},
     terminal::{moment, printable, table, time_left},
 };
 use crate::admin::dto::{Ban, Bans};
 
 /// List bans
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
     /// Only bans of this key, such as 203.0.113.7 or user:acme
-    #[arg(long)]
+    #[arg(long, value_hint = ValueHint::Other)]
     pub key: Option<String>,
     /// Only addresses and prefixes within this prefix, such as 203.0.113.0/24
-    #[arg(long)]
+    #[arg(long, value_hint = ValueHint::Other)]
     pub prefix: Option<String>,
     /// The number of bans to list, 1 to 1000 [default: 100]
-    #[arg(long)]
-    pub limit: Option<usize>,
+    #[arg(long, value_name = "NUMBER", value_parser = page_size(), value_hint = ValueHint::Other)]
+    pub limit: Option<u16>,
     /// Continue where the previous page ended
-    #[arg(long)]
+    #[arg(long, value_hint = ValueHint::Other)]
     pub cursor: Option<String>,
     #[command(flatten)]
     pub options: Options,
@@ -37,15 +39,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
 
 fn output(args: &Args, now: Timestamp) -> Result<String, AdminError> {
     let limit = args.limit.map(|limit| limit.to_string());
-    let parameters =
-        [("key", &args.key), ("prefix", &args.prefix), ("limit", &limit), ("cursor", &args.cursor)];
-    let given = parameters.into_iter().filter_map(|(name, value)| {
-        value.as_deref().map(|value| format!("{name}={}", client::percent_encoded(value)))
-    });
-    let target = match given.collect::<Vec<_>>().join("&") {
-        query if query.is_empty() => "/v1/bans".to_owned(),
-        query => format!("/v1/bans?{query}"),
-    };
+    let Args { key, prefix, cursor, .. } = args;
+    let parameters = [("key", key), ("prefix", prefix), ("limit", &limit), ("cursor", cursor)];
+    let target = client::with_query("/v1/bans", &parameters.map(|(name, value)| (name, value.as_deref())));
     client::request(&args.options, Method::GET, &target, |bans| list(bans, now))
 }
 

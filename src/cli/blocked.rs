@@ -2,36 +2,49 @@
 
 use std::{net::IpAddr, process::ExitCode};
 
+use clap::ValueHint;
 use http::Method;
 use indexmap::IndexMap;
 use jiff::Timestamp;
 
 use super::{
     bans,
-    client::{self, AdminError, Options},
+    client::{self, AdminError, EXIT_CODES, Options, page_size},
+    limits::usage_table,
     terminal::{moment, printable, table, time_left},
 };
 use crate::admin::dto::{Blocked, BlockedAddress, Evidence, Record};
 
+/// As the API names them.
+const SORTS: [&str; 5] = ["last", "first", "denied", "users", "address"];
+
 /// List limited addresses, or show which users were behind one
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
     /// Show which users were behind this address
+    #[arg(value_hint = ValueHint::Other)]
     pub ip: Option<String>,
     /// Only addresses that this policy limited
-    #[arg(long, conflicts_with = "ip")]
+    #[arg(long, conflicts_with = "ip", value_hint = ValueHint::Other)]
     pub policy: Option<String>,
     /// Only addresses within this prefix, such as 203.0.113.0/24
-    #[arg(long, conflicts_with = "ip")]
+    #[arg(long, conflicts_with = "ip", value_hint = ValueHint::Other)]
     pub prefix: Option<String>,
-    /// Sort by last, first, denied or users (highest first), or by address
-    #[arg(long, conflicts_with = "ip")]
+    /// What to sort by: the last or first denial, the denials or the users (highest first), or the address
+    #[arg(long, conflicts_with = "ip", value_parser = SORTS)]
     pub sort: Option<String>,
     /// The number of addresses to list, 1 to 1000 [default: 100]
-    #[arg(long, conflicts_with = "ip")]
-    pub limit: Option<usize>,
+    #[arg(
+        long,
+        conflicts_with = "ip",
+        value_name = "NUMBER",
+        value_parser = page_size(),
+        value_hint = ValueHint::Other
+    )]
+    pub limit: Option<u16>,
     /// Continue where the previous page ended
-    #[arg(long, conflicts_with = "ip")]
+    #[arg(long, conflicts_with = "ip", value_hint = ValueHint::Other)]
     pub cursor: Option<String>,
     #[command(flatten)]
     pub options: Options,
@@ -80,13 +93,7 @@ fn target(args: &Args) -> String {
         ("limit", &limit),
         ("cursor", &args.cursor),
     ];
-    let given = parameters.iter().filter_map(|(name, value)| {
-        value.as_deref().map(|value| format!("{name}={}", client::percent_encoded(value)))
-    });
-    match given.collect::<Vec<_>>().join("&") {
-        query if query.is_empty() => "/v1/blocked".to_owned(),
-        query => format!("/v1/blocked?{query}"),
-    }
+    client::with_query("/v1/blocked", &parameters.map(|(name, value)| (name, value.as_deref())))
 }
 
 fn list(blocked: &Blocked, now: Timestamp) -> String {
@@ -143,11 +150,7 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
         text += &format!("\n{}", table(["USER", "RECORDS", "BANNED FOR"], rows));
     }
     if !limits.is_empty() {
-        let rows = limits.iter().map(|limit| {
-            let [used, of, remaining] = [limit.used, limit.limit, limit.remaining].map(|n| n.to_string());
-            [limit.policy.clone(), limit.key.clone(), used, of, remaining, limit.reset.clone()]
-        });
-        text += &format!("\n{}", table(["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"], rows));
+        text += &format!("\n{}", usage_table(limits));
     }
     if !records.is_empty() {
         let rows = group_alike(records).into_iter().map(|(record, count)| {

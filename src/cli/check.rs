@@ -2,30 +2,44 @@
 
 use std::{
     io::{Write, stdout},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
+
+use clap::ValueHint;
 
 use super::{print_error, report_config_errors};
 use crate::config::{self, Purpose};
 
 /// Arguments of `tollgate check`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit code: 0 if the configuration is valid (warnings are no errors), 2 if an argument is wrong, 78 (EX_CONFIG) \
+        if the configuration has errors or cannot be read."
+)]
 pub(super) struct Args {
-    /// The configuration file
-    #[arg(default_value = "proxy.yaml")]
-    file: PathBuf,
+    /// The configuration file; - for standard input [default: proxy.yaml]
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// The configuration file, as for `tollgate run`
+    #[arg(long, value_name = "FILE", conflicts_with = "file", value_hint = ValueHint::FilePath)]
+    config: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    match config::load_with_warnings(&args.file, Purpose::Check) {
+    let file = args.file.as_deref().or(args.config.as_deref()).unwrap_or(Path::new("proxy.yaml"));
+    let loaded = match file == Path::new("-") {
+        true => config::load_from_stdin(),
+        false => config::load_with_warnings(file, Purpose::Check),
+    };
+    match loaded {
         Ok((config, warnings)) => {
             print_error(&warnings);
             // If stdout is closed, nobody reads it.
             let _ = writeln!(
                 stdout(),
                 "{}: valid ({}, {}, {})",
-                args.file.display(),
+                config.source.path,
                 count(config.routes.len(), "route"),
                 count(config.upstreams.len(), "upstream"),
                 match config.policies.len() {

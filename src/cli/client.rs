@@ -7,19 +7,21 @@ use std::{
 };
 
 use bytes::Bytes;
+use clap::{ValueHint, builder::RangedI64ValueParser};
 use http::{
-    HeaderValue, Method, Request, StatusCode, Uri,
+    HeaderValue, Method, Request, Response, StatusCode,
     header::{AUTHORIZATION, CONTENT_TYPE, HOST},
-    uri::{Authority, Scheme},
 };
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::client::conn::http1;
+use hyper::{body::Incoming, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{net::TcpStream, runtime, time};
 
 use super::{
+    WRONG_ARGUMENTS,
+    admin_url::AdminUrl,
     print_error,
     terminal::{printable, printable_json},
 };
@@ -32,14 +34,29 @@ const MAX_BODY: usize = 64 << 20;
 /// All but the unreserved characters (RFC 3986, 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
+/// Of a command that asks the admin port, below its options.
+pub(super) const EXIT_CODES: &str =
+    "Exit code: 0 on success, 1 if the admin port cannot be reached or refuses, 2 if an argument is wrong.";
+
+/// The entries of a page of a list.
+pub(super) fn page_size() -> RangedI64ValueParser<u16> {
+    clap::value_parser!(u16).range(1..=1_000)
+}
+
 /// The admin port, and how its answer is shown.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Options {
-    /// The URL of the admin port
-    #[arg(long, value_name = "URL", env = "TOLLGATE_ADMIN", default_value = "http://127.0.0.1:9900")]
-    pub admin: String,
+pub(super) struct Options {
+    /// The address of the admin port, as HOST:PORT or http://HOST:PORT
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "TOLLGATE_ADMIN",
+        default_value = "127.0.0.1:9900",
+        value_hint = ValueHint::Hostname
+    )]
+    pub admin: AdminUrl,
     /// The token set under `admin` in proxy.yaml
-    #[arg(long, env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true)]
+    #[arg(long, env = "TOLLGATE_ADMIN_TOKEN", hide_env_values = true, value_hint = ValueHint::Other)]
     pub token: Option<String>,
     /// Print the admin API's response as JSON
     #[arg(long)]
@@ -49,29 +66,47 @@ pub struct Options {
 /// Why there is no answer, in one line.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AdminError {
-    #[error("--admin must be a URL such as http://127.0.0.1:9900, not {0}")]
-    Url(String),
     #[error("the token contains characters that are not allowed in a header")]
     Token,
-    #[error("cannot connect to the admin port at {authority}: {source}; is Tollgate running there?")]
-    Connect { authority: String, source: io::Error },
-    #[error("the admin port at {authority} did not respond within {within:?}")]
-    Timeout { authority: String, within: Duration },
-    #[error("the connection to the admin port at {authority} failed: {reason}")]
-    Broken { authority: String, reason: String },
-    #[error("the admin port at {0} requires a token: pass --token or set TOLLGATE_ADMIN_TOKEN")]
-    Unauthorized(String),
+    #[error(
+        "cannot connect to the admin port at {admin}: {source}. Check that Tollgate is running, and that `admin.address` in \
+         proxy.yaml is this address; --admin or TOLLGATE_ADMIN names another"
+    )]
+    Connect { admin: AdminUrl, source: io::Error },
+    #[error("the admin port at {admin} did not respond within {within:?}")]
+    Timeout { admin: AdminUrl, within: Duration },
+    #[error("the connection to the admin port at {admin} failed: {reason}")]
+    Broken { admin: AdminUrl, reason: String },
+    #[error(
+        "the admin port at {0} requires a token: pass --token or set TOLLGATE_ADMIN_TOKEN to `admin.token` of proxy.yaml"
+    )]
+    Unauthorized(AdminUrl),
     #[error("the admin port at {0} rejects the token from --token or TOLLGATE_ADMIN_TOKEN")]
-    WrongToken(String),
+    WrongToken(AdminUrl),
+    /// It was asked for what it does not understand.
+    #[error("{0}")]
+    WrongArgument(String),
     #[error("{0}")]
     Refused(String),
+    /// It may do so later.
+    #[error("{0}")]
+    Unavailable(String),
     /// The configuration to be read has errors. `problem`: the answer's body, in JSON.
     #[error("the configuration has errors")]
     Misconfigured { errors: Vec<ConfigurationError>, problem: String },
-    #[error("{authority} is not Tollgate's admin port: {reason}")]
-    NotTollgate { authority: String, reason: String },
+    #[error("{admin} is not Tollgate's admin port: {reason}")]
+    NotTollgate { admin: AdminUrl, reason: String },
     #[error("{0}")]
     Local(#[from] io::Error),
+}
+
+impl AdminError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Token | Self::WrongArgument(_) => ExitCode::from(WRONG_ARGUMENTS),
+            _ => ExitCode::FAILURE,
+        }
+    }
 }
 
 /// Sends a request for `target`, and returns the answer as `show` formats it, or as it came with `--json`.
@@ -103,13 +138,12 @@ fn send_and_show<T: DeserializeOwned>(
     body: Bytes,
     show: impl FnOnce(&T) -> String,
 ) -> Result<String, AdminError> {
-    let authority = authority(&options.admin)?.to_string();
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let body = runtime.block_on(with_timeout(options, TIMEOUT, async {
         let mut connection = Connection::open(options).await?;
         connection.send(method, target, body).await
     }))?;
-    let unexpected = |reason: &dyn ToString| unexpected(&authority, reason);
+    let unexpected = |reason: &dyn ToString| unexpected(&options.admin, reason);
     let text = serde_json::from_slice(&body).map(|answer| show(&answer));
     if options.json {
         let json = std::str::from_utf8(&body).map_err(|error| unexpected(&error))?;
@@ -128,7 +162,7 @@ pub(super) fn print_result(result: Result<String, AdminError>) -> ExitCode {
         },
         Err(failure) => {
             print_error(format_args!("tollgate: {}\n", printable(&failure.to_string())));
-            ExitCode::FAILURE
+            failure.exit_code()
         }
     }
 }
@@ -138,16 +172,19 @@ pub(super) fn percent_encoded(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-fn authority(admin: &str) -> Result<Authority, AdminError> {
-    let malformed = || AdminError::Url(admin.to_owned());
-    let uri: Uri = admin.parse().map_err(|_| malformed())?;
-    let is_plain = uri.scheme() == Some(&Scheme::HTTP) && uri.path() == "/" && uri.query().is_none();
-    let authority = uri.authority().filter(|authority| is_plain && !authority.as_str().contains('@'));
-    authority.cloned().ok_or_else(malformed)
+/// `path` with those of the parameters that have a value.
+pub(super) fn with_query(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
+    let given = parameters
+        .iter()
+        .filter_map(|(name, value)| value.map(|value| format!("{name}={}", percent_encoded(value))));
+    match given.collect::<Vec<_>>().join("&") {
+        query if query.is_empty() => path.to_owned(),
+        query => format!("{path}?{query}"),
+    }
 }
 
-fn unexpected(authority: &str, reason: &dyn ToString) -> AdminError {
-    AdminError::NotTollgate { authority: authority.to_owned(), reason: reason.to_string() }
+fn unexpected(admin: &AdminUrl, reason: &dyn ToString) -> AdminError {
+    AdminError::NotTollgate { admin: admin.clone(), reason: reason.to_string() }
 }
 
 /// The result of `request`, or an error after `within`.
@@ -156,35 +193,34 @@ pub(super) async fn with_timeout<T>(
     within: Duration,
     request: impl Future<Output = Result<T, AdminError>>,
 ) -> Result<T, AdminError> {
-    let late =
-        |_| AdminError::Timeout { authority: options.admin.trim_start_matches("http://").to_owned(), within };
+    let late = |_| AdminError::Timeout { admin: options.admin.clone(), within };
     time::timeout(within, request).await.map_err(late)?
 }
 
 /// A connection to the admin port, for one request after another.
 #[derive(Debug)]
 pub(super) struct Connection {
-    authority: Authority,
+    admin: AdminUrl,
     authorization: Option<HeaderValue>,
     sender: http1::SendRequest<Full<Bytes>>,
 }
 
 impl Connection {
     pub(super) async fn open(options: &Options) -> Result<Self, AdminError> {
-        let authority = authority(&options.admin)?;
-        let token = options.token.as_deref().filter(|token| !token.is_empty());
+        let admin = options.admin.clone();
+        // A token that is read from a file often ends with a line break.
+        let token = options.token.as_deref().map(str::trim).filter(|token| !token.is_empty());
         let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}")));
         let authorization = bearer.transpose().map_err(|_| AdminError::Token)?;
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-        let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80)))
+        let stream = TcpStream::connect(admin.host_and_port())
             .await
-            .map_err(|source| AdminError::Connect { authority: authority.to_string(), source })?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| {
-            AdminError::Broken { authority: authority.to_string(), reason: error.to_string() }
-        })?;
+            .map_err(|source| AdminError::Connect { admin: admin.clone(), source })?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| AdminError::Broken { admin: admin.clone(), reason: error.to_string() })?;
         // Ends with the runtime or the sender. Its errors show in the answer.
         tokio::spawn(connection);
-        Ok(Self { authority, authorization, sender })
+        Ok(Self { admin, authorization, sender })
     }
 
     /// Sends a request and parses the answer.
@@ -200,7 +236,7 @@ impl Connection {
 
     /// Parses an answer.
     pub(super) fn parse<T: DeserializeOwned>(&self, answer: &[u8]) -> Result<T, AdminError> {
-        serde_json::from_slice(answer).map_err(|error| unexpected(self.authority.as_str(), &error))
+        serde_json::from_slice(answer).map_err(|error| unexpected(&self.admin, &error))
     }
 
     /// Sends a request and returns the answer's body, if its status is a success.
@@ -210,47 +246,68 @@ impl Connection {
         target: &str,
         body: Bytes,
     ) -> Result<Bytes, AdminError> {
-        let authority = self.authority.as_str();
-        let broken = |reason: &dyn ToString| AdminError::Broken {
-            authority: authority.to_owned(),
-            reason: reason.to_string(),
-        };
-        let mut request = Request::builder().method(method).uri(target).header(HOST, authority);
+        let body = self.stream(method, target, body).await?;
+        self.collect(body).await
+    }
+
+    /// As [`Connection::send`], with the body as it comes.
+    pub(super) async fn stream(
+        &mut self,
+        method: Method,
+        target: &str,
+        body: Bytes,
+    ) -> Result<Incoming, AdminError> {
+        let mut request = Request::builder().method(method).uri(target).header(HOST, self.admin.authority());
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization);
         }
         if !body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(body)).map_err(|error| broken(&error))?;
-        self.sender.ready().await.map_err(|error| broken(&error))?;
-        let response = self.sender.send_request(request).await.map_err(|error| broken(&error))?;
-        let status = response.status();
-        let body = Limited::new(response.into_body(), MAX_BODY).collect().await;
-        let body = body.map_err(|error| broken(&error))?.to_bytes();
-        check_status(authority, self.authorization.is_some(), status, body)
+        let request = request.body(Full::new(body)).map_err(|error| self.broken(&error))?;
+        self.sender.ready().await.map_err(|error| self.broken(&error))?;
+        let response = self.sender.send_request(request).await.map_err(|error| self.broken(&error))?;
+        match response.status() {
+            StatusCode::OK | StatusCode::CREATED => Ok(response.into_body()),
+            _ => Err(self.failure(response).await),
+        }
     }
-}
 
-/// The body of a successful answer. `with_token`: whether a token was sent.
-fn check_status(
-    authority: &str,
-    with_token: bool,
-    status: StatusCode,
-    body: Bytes,
-) -> Result<Bytes, AdminError> {
-    match status {
-        StatusCode::OK | StatusCode::CREATED => Ok(body),
-        StatusCode::UNAUTHORIZED if with_token => Err(AdminError::WrongToken(authority.to_owned())),
-        StatusCode::UNAUTHORIZED => Err(AdminError::Unauthorized(authority.to_owned())),
-        _ => match serde_json::from_slice::<ProblemDetails>(&body) {
-            Ok(problem) if !problem.errors.is_empty() => Err(AdminError::Misconfigured {
+    async fn collect(&self, body: Incoming) -> Result<Bytes, AdminError> {
+        let body = Limited::new(body, MAX_BODY).collect().await;
+        Ok(body.map_err(|error| self.broken(&error))?.to_bytes())
+    }
+
+    /// What an answer that is no success says.
+    async fn failure(&self, response: Response<Incoming>) -> AdminError {
+        let status = response.status();
+        match status {
+            StatusCode::UNAUTHORIZED if self.authorization.is_some() => {
+                return AdminError::WrongToken(self.admin.clone());
+            }
+            StatusCode::UNAUTHORIZED => return AdminError::Unauthorized(self.admin.clone()),
+            _ => {}
+        }
+        let body = match self.collect(response.into_body()).await {
+            Ok(body) => body,
+            Err(error) => return error,
+        };
+        match serde_json::from_slice::<ProblemDetails>(&body) {
+            Ok(problem) if !problem.errors.is_empty() => AdminError::Misconfigured {
                 errors: problem.errors,
                 problem: String::from_utf8_lossy(&body).into_owned(),
-            }),
-            Ok(problem) if !problem.detail.is_empty() => Err(AdminError::Refused(problem.detail)),
-            _ => Err(unexpected(authority, &format_args!("it responded with {status}"))),
-        },
+            },
+            Ok(problem) if !problem.detail.is_empty() => match status {
+                StatusCode::BAD_REQUEST => AdminError::WrongArgument(problem.detail),
+                StatusCode::SERVICE_UNAVAILABLE => AdminError::Unavailable(problem.detail),
+                _ => AdminError::Refused(problem.detail),
+            },
+            _ => unexpected(&self.admin, &format_args!("it responded with {status}")),
+        }
+    }
+
+    fn broken(&self, reason: &dyn ToString) -> AdminError {
+        AdminError::Broken { admin: self.admin.clone(), reason: reason.to_string() }
     }
 }
 
@@ -262,7 +319,7 @@ pub(super) mod testing {
 
     /// Options for an admin port at `address`.
     pub(in super::super) fn options(address: SocketAddr, token: Option<&str>) -> Options {
-        Options { admin: format!("http://{address}"), token: token.map(str::to_owned), json: false }
+        Options { admin: address.into(), token: token.map(str::to_owned), json: false }
     }
 }
 
@@ -290,18 +347,29 @@ mod tests {
     }
 
     #[test]
+    fn a_token_that_was_read_from_a_file_may_end_with_a_line_break() {
+        let harness = Harness::start(Some("s3cret"));
+        assert!(status(&options(harness.address, Some("s3cret\n"))).is_ok());
+        let malformed = status(&options(harness.address, Some("s3\ncret"))).unwrap_err();
+        assert!(malformed.starts_with("the token contains characters"), "{malformed}");
+    }
+
+    #[test]
     fn a_refused_connection_is_reported_in_one_line() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap();
         let refused = status(&options(free, None)).unwrap_err();
-        assert!(refused.starts_with(&format!("cannot connect to the admin port at {free}: ")), "{refused}");
+        assert!(
+            refused.starts_with(&format!("cannot connect to the admin port at http://{free}: ")),
+            "{refused}"
+        );
         assert_eq!(refused.lines().count(), 1);
     }
 
     #[test]
-    fn invalid_urls_are_refused() {
-        for wrong in ["127.0.0.1:9900", "https://127.0.0.1", "http://", "http://a@b", "http://a/b", ""] {
-            let options = Options { admin: wrong.to_owned(), token: None, json: false };
-            assert!(status(&options).unwrap_err().starts_with("--admin must be a URL"), "{wrong}");
-        }
+    fn a_query_has_the_parameters_that_are_given() {
+        assert_eq!(with_query("/v1/bans", &[("key", None), ("limit", None)]), "/v1/bans");
+        let query =
+            with_query("/v1/bans", &[("key", Some("user:a b")), ("limit", None), ("cursor", Some("x"))]);
+        assert_eq!(query, "/v1/bans?key=user%3Aa%20b&cursor=x");
     }
 }

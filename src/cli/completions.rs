@@ -10,7 +10,8 @@ use clap_complete::{Shell, generate};
 /// Print a shell's completion script
 #[derive(Debug, Clone, clap::Args)]
 #[command(
-    after_help = "For example: tollgate completions bash > /usr/share/bash-completion/completions/tollgate"
+    after_help = "For example: tollgate completions bash > /usr/share/bash-completion/completions/tollgate\n\nExit code: 0 on \
+        success, 1 if the script cannot be written, 2 if an argument is wrong."
 )]
 pub(super) struct Args {
     /// The shell

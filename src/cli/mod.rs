@@ -1,5 +1,7 @@
 //! The commands: arguments in, exit code out.
 
+mod admin_url;
+mod audit;
 mod ban;
 mod bans;
 mod blocked;
@@ -7,10 +9,13 @@ mod check;
 mod client;
 mod completions;
 mod demo;
+mod events;
 mod explain;
 mod format;
 mod handover;
+mod limits;
 mod man;
+mod policies;
 mod reload;
 mod run;
 mod service_manager;
@@ -32,10 +37,19 @@ use crate::config;
 
 /// EX_CONFIG of sysexits.h: the configuration is wrong.
 const CONFIG_ERROR: u8 = 78;
+/// As clap ends what it can't parse.
+const WRONG_ARGUMENTS: u8 = 2;
 
 /// A reverse proxy with built-in rate limiting.
 #[derive(Debug, Parser)]
-#[command(name = "tollgate", version, about, args_conflicts_with_subcommands = true)]
+#[command(
+    name = "tollgate",
+    version,
+    about,
+    args_conflicts_with_subcommands = true,
+    after_help = "Exit code: 0 on success, 1 on failure, 2 if an argument is wrong, 78 (EX_CONFIG) if the configuration has \
+        errors. The help of each command has the details."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -61,6 +75,14 @@ enum Command {
     Bans(bans::Args),
     /// Lift a ban
     Unban(unban::Args),
+    /// List the policies and what they decided
+    Policies(policies::Args),
+    /// Show how much of the limits of a key is used, or reset them
+    Limits(limits::Args),
+    /// List who changed what, and when
+    Audit(audit::Args),
+    /// Follow events as they happen
+    Events(events::Args),
     /// Show the version, configuration, store and warnings of a running Tollgate
     Status(status::Args),
     /// Show traffic, limits and limited addresses live
@@ -78,6 +100,7 @@ enum Command {
 /// Runs the command that the process was called with.
 pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    terminal::fit_tables();
     match arguments.command.unwrap_or(Command::Run(arguments.run)) {
         Command::Run(args) => run::run(&args),
         Command::Check(args) => check::run(&args),
@@ -87,6 +110,10 @@ pub fn main() -> ExitCode {
         Command::Ban(args) => ban::run(&args),
         Command::Bans(args) => bans::run(&args),
         Command::Unban(args) => unban::run(&args),
+        Command::Policies(args) => policies::run(&args),
+        Command::Limits(args) => limits::run(&args),
+        Command::Audit(args) => audit::run(&args),
+        Command::Events(args) => events::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Explain(args) => explain::run(&args),

@@ -17,6 +17,10 @@ use crate::admin::dto::{ConfigurationError, Reloaded};
 
 /// Read the configuration again
 #[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Exit code: 0 if the configuration was reloaded, 1 if the admin port cannot be reached or refuses, 2 if an \
+        argument is wrong, 78 (EX_CONFIG) if the configuration has errors."
+)]
 pub(super) struct Args {
     #[command(flatten)]
     pub options: Options,

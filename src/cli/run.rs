@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use clap::ValueHint;
 use futures_util::FutureExt;
 use tokio::{
     runtime::{self, Runtime},
@@ -38,9 +39,13 @@ const NEARLY_STARTED: Duration = Duration::from_millis(500);
 
 /// Arguments of `tollgate run`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit code: 0 after a signal has ended it, 1 if it cannot serve (a port is taken), 2 if an argument is wrong, \
+        78 (EX_CONFIG) if the configuration has errors."
+)]
 pub(super) struct Args {
     /// The configuration file
-    #[arg(long, value_name = "FILE", default_value = "proxy.yaml")]
+    #[arg(long, value_name = "FILE", default_value = "proxy.yaml", value_hint = ValueHint::FilePath)]
     config: PathBuf,
 }
 

@@ -5,7 +5,7 @@ use std::{fmt::Write, process::ExitCode, time::Duration};
 use http::Method;
 
 use super::{
-    client::{self, Options},
+    client::{self, EXIT_CODES, Options},
     format::{latency, uptime},
     terminal::{moment, printable, table},
 };
@@ -18,6 +18,7 @@ use crate::{
 
 /// Show the version, configuration, store and warnings of a running Tollgate
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
     #[command(flatten)]
     pub options: Options,

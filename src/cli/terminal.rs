@@ -1,11 +1,23 @@
 //! Text for a terminal: tables, times, and escaped text of clients.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    env,
+    ffi::OsStr,
+    io::{IsTerminal, stdout},
+    sync::OnceLock,
+};
 
 use jiff::Timestamp;
+use ratatui::crossterm::terminal::{WindowSize, window_size};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Longer cells are cut: `--json` has them whole.
-const CELL: usize = 80;
+const MAX_CELL: usize = 80;
+/// Between two columns.
+const GAP: usize = 2;
+/// A column that is not wider is not cut to make a table fit: a time has 19 characters.
+const MIN_CUT_COLUMN: usize = 20;
 
 /// `text` with whatever would move the cursor, colour the screen or turn the writing direction around
 /// written as an escape.
@@ -49,26 +61,86 @@ fn is_harmful(character: char) -> bool {
     character.is_control() || turns || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
-/// Columns as wide as their widest cell, two spaces apart.
+/// How wide lines may be: as the terminal, if the output is one.
+static LINE_WIDTH: OnceLock<usize> = OnceLock::new();
+
+/// Has tables fit the terminal, if the output is one. In a file or a pipe they are as wide as their cells.
+pub(super) fn fit_tables() {
+    if !stdout().is_terminal() {
+        return;
+    }
+    if let Ok(WindowSize { columns: columns @ 1.., .. }) = window_size() {
+        let _is_set_once = LINE_WIDTH.set(usize::from(columns));
+    }
+}
+
+/// Whether the output may be coloured: it is a terminal, and `NO_COLOR` is not set or is empty (no-color.org).
+pub(super) fn has_colours() -> bool {
+    let is_plain =
+        |name: &str, plain: &dyn Fn(&OsStr) -> bool| env::var_os(name).is_some_and(|value| plain(&value));
+    stdout().is_terminal()
+        && !is_plain("NO_COLOR", &|value| !value.is_empty())
+        && !is_plain("TERM", &|value| value == "dumb")
+}
+
+/// Columns as wide as their widest cell, two spaces apart. What does not fit the terminal is cut.
 pub(super) fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
+    table_within(LINE_WIDTH.get().copied(), head, rows)
+}
+
+fn table_within<const N: usize>(
+    line_width: Option<usize>,
+    head: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
     let mut lines = vec![head.map(str::to_owned)];
-    lines.extend(rows.into_iter().map(|row| row.map(|cell| truncated(&printable(&cell)))));
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
+    lines.extend(rows.into_iter().map(|row| row.map(|cell| printable(&cell).into_owned())));
+    let widest =
+        |column: usize| lines.iter().map(|line| line[column].width()).max().unwrap_or(0).min(MAX_CELL + 1);
+    let mut widths: [usize; N] = std::array::from_fn(widest);
+    if let Some(line_width) = line_width {
+        fit(&mut widths, line_width);
+    }
     let mut out = String::new();
     for line in &lines {
-        let padded = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  "));
-        out += padded.collect::<String>().trim_end();
+        let mut text = String::new();
+        for (cell, width) in line.iter().zip(widths) {
+            let cell = truncated(cell, width);
+            text += &cell;
+            text.extend(std::iter::repeat_n(' ', width - cell.width() + GAP));
+        }
+        out += text.trim_end();
         out.push('\n');
     }
     out
 }
 
-fn truncated(cell: &str) -> String {
-    match cell.char_indices().nth(CELL) {
-        Some((end, _)) => format!("{}…", &cell[..end]),
-        None => cell.to_owned(),
+/// Narrows the widest columns until a line fits, but none beyond [`MIN_CUT_COLUMN`]: no number and no time is cut.
+fn fit(widths: &mut [usize], line_width: usize) {
+    let total = |widths: &[usize]| widths.iter().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP);
+    while total(widths) > line_width {
+        match widths.iter_mut().max() {
+            Some(widest) if *widest > MIN_CUT_COLUMN => *widest -= 1,
+            _ => return,
+        }
     }
+}
+
+/// As much of `text` as fits, with an ellipsis in place of the rest.
+fn truncated(text: &str, width: usize) -> Cow<'_, str> {
+    if text.width() <= width {
+        return text.into();
+    }
+    let (mut out, mut used) = (String::new(), 1);
+    for character in text.chars() {
+        used += character.width().unwrap_or(0);
+        if used > width {
+            break;
+        }
+        out.push(character);
+    }
+    out.push('…');
+    out.into()
 }
 
 /// `2026-07-03 12:00:01` for a time in RFC 3339; other text stays as it is.
@@ -117,6 +189,27 @@ mod tests {
         let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
         let text = table(["A", "LONG"], [row("é", "1"), row("ccc", "\x1b"), row("d", &"x".repeat(100))]);
         assert_eq!(text, format!("A    LONG\né    1\nccc  \\u{{1b}}\nd    {}…\n", "x".repeat(80)));
+    }
+
+    #[test]
+    fn a_table_fits_its_terminal_and_cuts_no_number_and_no_time() {
+        let row = || ["a".repeat(30), "2026-07-03 12:00:00".into(), "12".into(), "b".repeat(50)];
+        let head = ["KEY", "TIME", "N", "REASON"];
+        let lines = |width| table_within(width, head, [row()]).lines().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(lines(None)[1].len(), 30 + 19 + 2 + 50 + 6);
+        let cut = &lines(Some(80))[1];
+        assert_eq!(cut.width(), 80);
+        assert!(cut.contains("  2026-07-03 12:00:00  12  ") && cut.ends_with("b…"), "{cut}");
+        let narrowest = &lines(Some(10))[1];
+        assert_eq!(narrowest.width(), 20 + 19 + 2 + 20 + 6);
+        assert!(narrowest.starts_with(&format!("{}…  2026", "a".repeat(19))), "{narrowest}");
+    }
+
+    #[test]
+    fn wide_characters_are_as_wide_as_a_terminal_shows_them() {
+        let row = |a: &str| [a.to_owned(), "1".to_owned()];
+        assert_eq!(table(["A", "N"], [row("王明"), row("ab")]), "A     N\n王明  1\nab    1\n");
+        assert_eq!(truncated("王明王", 4), "王…");
     }
 
     #[test]

@@ -2,18 +2,21 @@
 
 use std::process::ExitCode;
 
+use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, Options},
+    client::{self, AdminError, EXIT_CODES, Options},
     terminal::printable,
 };
 use crate::admin::dto::Lifted;
 
 /// Lift a ban
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
     /// The key, as `tollgate bans` lists it: ip:203.0.113.7, ip:10.0.0.0/8, user:acme
+    #[arg(value_hint = ValueHint::Other)]
     pub key: String,
     #[command(flatten)]
     pub options: Options,

@@ -2,18 +2,22 @@
 
 use std::process::ExitCode;
 
+use clap::ValueHint;
 use http::Method;
 
 use super::{
-    client::{self, AdminError, Options},
-    terminal::{moment, printable, table},
+    client::{self, AdminError, EXIT_CODES, Options},
+    limits::cleared_table,
+    terminal::{moment, printable},
 };
 use crate::admin::dto::Unblocked;
 
 /// Clear the limits of an address
 #[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
     /// The address to unblock
+    #[arg(value_hint = ValueHint::Other)]
     pub ip: String,
     #[command(flatten)]
     pub options: Options,
@@ -39,8 +43,7 @@ fn describe(unblocked: &Unblocked) -> String {
         }
         [] => format!("{address} had no limit of its own to clear.\n"),
         limits => {
-            let rows = limits.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]);
-            format!("{address} {cleared}. Cleared limits:\n\n{}", table(["POLICY", "KEY"], rows))
+            format!("{address} {cleared}. Cleared limits:\n\n{}", cleared_table(limits))
         }
     };
     if unblocked.bans_lifted > 0 {

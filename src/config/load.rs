@@ -39,11 +39,23 @@ pub fn load(path: &Path) -> Result<Config, Errors> {
 /// # Errors
 /// As [`load`].
 pub fn load_with_warnings(path: &Path, purpose: Purpose) -> Result<(Config, Warnings), Errors> {
-    let name = path.display().to_string();
-    let text = read(path, purpose).map_err(|error| {
-        Errors::new(&name, "", vec![Problem::of_file(format!("cannot be read: {error}"))])
-    })?;
-    parse_for(&name, &text, &ImpatientLookup::default(), purpose)
+    parse_read(&path.display().to_string(), read(path, purpose), purpose)
+}
+
+/// As [`load_with_warnings`], to check what standard input gives until its end.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_from_stdin() -> Result<(Config, Warnings), Errors> {
+    // Not by its path: a socket cannot be opened by one.
+    parse_read("stdin", file::read_to_end(io::stdin(), MAX_FILE_BYTES), Purpose::Check)
+}
+
+fn parse_read(name: &str, read: io::Result<Vec<u8>>, purpose: Purpose) -> Result<(Config, Warnings), Errors> {
+    let text = read
+        .and_then(decode)
+        .map_err(|error| Errors::new(name, "", vec![Problem::of_file(format!("cannot be read: {error}"))]))?;
+    parse_for(name, &text, &ImpatientLookup::default(), purpose)
 }
 
 /// Reads a configuration from `text`; `file_name` is what errors call it.
@@ -97,12 +109,15 @@ fn parse_for(
     }
 }
 
-fn read(path: &Path, purpose: Purpose) -> io::Result<String> {
+fn read(path: &Path, purpose: Purpose) -> io::Result<Vec<u8>> {
     let is_stdin = STDIN.iter().any(|name| path == Path::new(name));
-    let bytes = match is_stdin && purpose != Purpose::Reload {
-        true => file::read_patiently(path, MAX_FILE_BYTES)?,
-        false => file::read(path, MAX_FILE_BYTES)?,
-    };
+    match is_stdin && purpose != Purpose::Reload {
+        true => file::read_patiently(path, MAX_FILE_BYTES),
+        false => file::read(path, MAX_FILE_BYTES),
+    }
+}
+
+fn decode(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| {
         let offset = error.utf8_error().valid_up_to();
         io::Error::new(io::ErrorKind::InvalidData, format!("byte {offset} is not UTF-8"))

@@ -22,5 +22,5 @@ mod yaml;
 
 pub use errors::{Errors, Location, Problem, Warnings};
 pub use interpolate::{Lookup, SystemLookup};
-pub use load::{Purpose, load, load_with_warnings, parse, parse_with_warnings};
+pub use load::{Purpose, load, load_from_stdin, load_with_warnings, parse, parse_with_warnings};
 pub use model::Config;

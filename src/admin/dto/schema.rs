@@ -44,9 +44,9 @@ texts! {
         example = "ip:203.0.113.7"
     )]
     BanKey;
-    /// The key of a limit, as in the store.
+    /// The key of a limit, as in the store. An address alone needs no `ip:`.
     #[schema(
-        pattern = r"^(global|(ip|user|path|route|host|method|header|cookie|query|jwt):)",
+        pattern = r"^(global|(ip|user|path|route|host|method|header|cookie|query|jwt|tls):|[0-9A-Fa-f:.]+(/[0-9]{1,3})?$)",
         example = "ip:203.0.113.7+path:/a"
     )]
     LimitKey;

@@ -46,6 +46,10 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of `tollgate demo`.
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit code: 0 at its end, 1 if it cannot serve (a port is taken), 2 if an argument is wrong, 78 (EX_CONFIG) if \
+        the configuration has errors."
+)]
 pub(in crate::cli) struct Args {
     /// Exit after the tour instead of serving until Ctrl-C
     #[arg(long)]
@@ -292,7 +296,7 @@ fn admin_option(admin: SocketAddr) -> String {
 
 fn options(admin: SocketAddr) -> Options {
     let token = SystemLookup.variable("TOLLGATE_ADMIN_TOKEN").filter(|token| !token.is_empty());
-    Options { admin: format!("http://{admin}"), token, json: false }
+    Options { admin: admin.into(), token, json: false }
 }
 
 fn print_line(line: std::fmt::Arguments<'_>) -> io::Result<()> {

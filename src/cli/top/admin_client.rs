@@ -120,7 +120,7 @@ async fn evidence(
 ) -> Result<Result<Evidence, String>, AdminError> {
     match connection.request(Method::GET, &blocked_path(address), Bytes::new()).await {
         Ok(evidence) => Ok(Ok(evidence)),
-        Err(AdminError::Refused(reason)) => Ok(Err(reason)),
+        Err(AdminError::Refused(reason) | AdminError::Unavailable(reason)) => Ok(Err(reason)),
         Err(failure) => Err(failure),
     }
 }

@@ -151,9 +151,7 @@ impl App {
 /// The message of a failure that may pass; other failures are returned as errors.
 fn transient(failure: AdminError) -> Result<String, AdminError> {
     match failure {
-        AdminError::Unauthorized(_) | AdminError::WrongToken(_) | AdminError::Url(_) | AdminError::Token => {
-            Err(failure)
-        }
+        AdminError::Unauthorized(_) | AdminError::WrongToken(_) | AdminError::Token => Err(failure),
         other => Ok(other.to_string()),
     }
 }
@@ -204,7 +202,7 @@ mod tests {
     fn a_wrong_token_is_an_error() {
         let mut app = App::new(String::new());
         for refused in [AdminError::Unauthorized, AdminError::WrongToken] {
-            let refused = || refused("127.0.0.1:9900".to_owned());
+            let refused = || refused("127.0.0.1:9900".parse().unwrap());
             assert!(app.handle(AdminResponse::RefreshFailed(refused()), Instant::now()).is_err());
             assert!(app.handle(AdminResponse::ChangeFailed(refused()), Instant::now()).is_err());
         }

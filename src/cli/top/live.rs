@@ -52,7 +52,7 @@ async fn event_loop(options: &Options) -> Result<Exit, AdminError> {
     let mut signals = signals()?;
     let mut ticks = time::interval(REFRESH);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut app, theme) = (App::new(options.admin.clone()), Theme::from_environment());
+    let (mut app, theme) = (App::new(options.admin.to_string()), Theme::from_environment());
     let mut screen = Screen::new()?;
     let mut keys = keys();
     loop {

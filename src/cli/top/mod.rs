@@ -24,6 +24,10 @@ use live::Exit;
 
 /// Watch traffic, limits and limited addresses live; where the output is no terminal, print how things stand once
 #[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Exit code: 0 on q or Ctrl-C, 1 if the admin port refuses or nothing can be shown, 2 if an argument is \
+        wrong, and 128 and its number if a signal ends it."
+)]
 pub(super) struct Args {
     #[command(flatten)]
     pub options: Options,

@@ -171,7 +171,7 @@ fn version_and_help_say_what_there_is() {
     );
     let help = tollgate(&["--help"]);
     assert_eq!(help.code, Some(0));
-    for word in ["run", "check", "demo", "blocked", "unblock", "--config"] {
+    for word in ["run", "check", "demo", "blocked", "policies", "limits", "audit", "events", "--config"] {
         assert!(help.stdout.contains(word), "no {word} in {}", help.stdout);
     }
     let unknown = tollgate(&["frobnicate"]);
@@ -282,10 +282,11 @@ fn each_command_has_a_page_of_the_manual() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("man1");
     assert_eq!(tollgate(&["man", target.to_str().unwrap()]).code, Some(0));
-    for name in ["tollgate.1", "tollgate-run.1", "tollgate-explain.1", "tollgate-unblock.1"] {
+    for name in ["tollgate.1", "tollgate-run.1", "tollgate-explain.1", "tollgate-events.1"] {
         let text =
             std::fs::read_to_string(target.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(text.contains(".SH SYNOPSIS"), "{name}");
+        assert!(text.contains(".SH \"EXIT STATUS\"\n0 "), "{name}: {text}");
     }
     let file = directory.path().join("file");
     std::fs::write(&file, "").unwrap();

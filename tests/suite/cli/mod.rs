@@ -1,6 +1,9 @@
 //! The command line.
 
+mod arguments;
 mod command_line;
 mod commands;
 mod demo;
+mod events;
+mod limits;
 mod top;

@@ -1,0 +1,243 @@
+//! An event as a line of text or JSON.
+
+use eventsource_stream::Event;
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::super::terminal::{moment, printable, printable_json, time_left};
+
+/// How events are printed.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Format {
+    Text { has_colours: bool },
+    Json,
+}
+
+/// An event that was parsed.
+struct ParsedEvent<'a> {
+    name: &'a str,
+    time: Timestamp,
+    data: Map<String, Value>,
+}
+
+impl Format {
+    pub(super) fn line(self, event: &Event) -> String {
+        let Event { event: name, id, data, .. } = event;
+        // Microseconds.
+        let time = id.parse().ok().and_then(|id| Timestamp::from_microsecond(id).ok());
+        let data = match serde_json::from_str(data) {
+            Ok(Value::Object(data)) => data,
+            Ok(other) => Map::from_iter([("data".to_owned(), other)]),
+            Err(_) => Map::from_iter([("data".to_owned(), data.as_str().into())]),
+        };
+        let event = ParsedEvent { name, time: time.unwrap_or_else(Timestamp::now), data };
+        match self {
+            Self::Text { has_colours } => event.text(has_colours),
+            Self::Json => event.json(),
+        }
+    }
+}
+
+impl ParsedEvent<'_> {
+    fn json(mut self) -> String {
+        let time = self.time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+        self.data.extend([("time".to_owned(), time.into()), ("event".to_owned(), self.name.into())]);
+        printable_json(&Value::Object(self.data).to_string()) + "\n"
+    }
+
+    /// `2026-07-03 12:00:01Z  limited       203.0.113.7 …`
+    fn text(&self, has_colours: bool) -> String {
+        let time = self.time.strftime("%Y-%m-%d %H:%M:%SZ");
+        let name = printable(self.name);
+        let name = match has_colours {
+            true => format!("\x1b[{}m{name:<12}\x1b[0m", if self.is_bad() { 31 } else { 32 }),
+            false => format!("{name:<12}"),
+        };
+        format!("{time}  {name}  {}\n", printable(&self.description()))
+    }
+
+    /// Whether an operator may have something to do.
+    fn is_bad(&self) -> bool {
+        match self.name {
+            "limited" | "banned" | "not_reloaded" | "missed" => true,
+            "health" => !self.is("healthy"),
+            "warning" => self.is("raised"),
+            _ => false,
+        }
+    }
+
+    fn description(&self) -> String {
+        let text = |name: &str| self.text_of(name);
+        let count = |name: &str| self.data.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let rate = |name: &str| self.data.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+        match self.name {
+            "limited" => {
+                let (denied, users) = (count("denied"), count("distinct_users"));
+                let left = match time_left(text("until"), self.time) {
+                    left if left == "-" => String::new(),
+                    left => format!(" for {left}"),
+                };
+                format!(
+                    "{} is limited{left} by {}: {denied} request{} denied, {users} user{}",
+                    text("address"),
+                    self.list("policies", ", "),
+                    plural(denied),
+                    plural(users)
+                )
+            }
+            "unblocked" => format!("{} was unblocked", text("address")),
+            "banned" => {
+                let reason = match text("reason") {
+                    "" => String::new(),
+                    reason => format!(": {reason}"),
+                };
+                let shadow = if text("mode") == "shadow" { " (shadow: no request is denied)" } else { "" };
+                let (key, until, by) = (text("key"), moment(text("until")), text("by"));
+                format!("{key} was banned until {until} UTC by {by}{shadow}{reason}")
+            }
+            "lifted" => format!("the ban of {} was lifted", text("key")),
+            "reloaded" => match self.list("changed", "; ") {
+                changed if changed.is_empty() => {
+                    "the configuration was reloaded; nothing has changed".to_owned()
+                }
+                changed => format!("the configuration was reloaded: {changed}"),
+            },
+            "not_reloaded" => {
+                format!(
+                    "the configuration has errors, so the running one was not changed: {}",
+                    self.list("errors", "; ")
+                )
+            }
+            "health" if self.is("healthy") => format!("{} is healthy", text("what")),
+            "health" => match text("why") {
+                "" => format!("{} is not healthy", text("what")),
+                why => format!("{} is not healthy: {why}", text("what")),
+            },
+            "warning" if self.is("raised") => text("text").to_owned(),
+            "warning" => format!("no longer: {}", text("text")),
+            "missed" => {
+                let missed = count("missed");
+                format!("{missed} event{} were missed, because they were read too slowly", plural(missed))
+            }
+            "tick" => format!(
+                "{:.1} requests/s, {:.1} denied/s, {} blocked",
+                rate("requests_per_second"),
+                rate("denied_per_second"),
+                count("blocked")
+            ),
+            // Of a newer version.
+            _ => Value::Object(self.data.clone()).to_string(),
+        }
+    }
+
+    fn text_of(&self, name: &str) -> &str {
+        self.data.get(name).and_then(Value::as_str).unwrap_or_default()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.data.get(name).and_then(Value::as_bool).unwrap_or(false)
+    }
+
+    fn list(&self, name: &str, separator: &str) -> String {
+        let items = self.data.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(separator)
+    }
+}
+
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(name: &str, data: &str) -> Event {
+        Event { event: name.into(), data: data.into(), id: "1783080001250000".into(), retry: None }
+    }
+
+    fn line(name: &str, data: &str) -> String {
+        let line = Format::Text { has_colours: false }.line(&event(name, data));
+        let told = line.strip_prefix("2026-07-03 12:00:01Z  ").unwrap_or_else(|| panic!("{line}"));
+        told.strip_prefix(&format!("{name:<12}  ")).unwrap_or_else(|| panic!("{line}")).trim_end().to_owned()
+    }
+
+    #[test]
+    fn each_event_is_a_sentence() {
+        for (name, data, told) in [
+            (
+                "limited",
+                r#"{"address":"203.0.113.7","policies":["per-ip","login"],"denied":12,"distinct_users":1,"until":"2026-07-03T12:01:00Z"}"#,
+                "203.0.113.7 is limited for 59s by per-ip, login: 12 requests denied, 1 user",
+            ),
+            (
+                "limited",
+                r#"{"address":"::1","policies":["per-ip"],"denied":1,"distinct_users":0,"until":"2026-07-03T12:00:00Z"}"#,
+                "::1 is limited by per-ip: 1 request denied, 0 users",
+            ),
+            ("unblocked", r#"{"address":"203.0.113.7"}"#, "203.0.113.7 was unblocked"),
+            (
+                "banned",
+                r#"{"key":"user:acme","until":"2026-07-03T13:00:00Z","reason":"scraping","by":"bans.hammering","level":1,"mode":"shadow"}"#,
+                "user:acme was banned until 2026-07-03 13:00:00 UTC by bans.hammering (shadow: no request is denied): scraping",
+            ),
+            (
+                "banned",
+                r#"{"key":"ip:::1","until":"2026-07-03T13:00:00Z","reason":"","by":"operator at ::1","level":0,"mode":"enforce"}"#,
+                "ip:::1 was banned until 2026-07-03 13:00:00 UTC by operator at ::1",
+            ),
+            ("lifted", r#"{"key":"user:acme"}"#, "the ban of user:acme was lifted"),
+            (
+                "reloaded",
+                r#"{"configuration_hash":"a","changed":[]}"#,
+                "the configuration was reloaded; nothing has changed",
+            ),
+            (
+                "reloaded",
+                r#"{"configuration_hash":"a","changed":["policy a is new","route b is gone"]}"#,
+                "the configuration was reloaded: policy a is new; route b is gone",
+            ),
+            (
+                "not_reloaded",
+                r#"{"errors":["proxy.yaml:1:1: wrong"]}"#,
+                "the configuration has errors, so the running one was not changed: proxy.yaml:1:1: wrong",
+            ),
+            ("health", r#"{"what":"store","healthy":true,"why":""}"#, "store is healthy"),
+            (
+                "health",
+                r#"{"what":"upstream api http://a:1","healthy":false,"why":"Connection refused"}"#,
+                "upstream api http://a:1 is not healthy: Connection refused",
+            ),
+            ("warning", r#"{"text":"Redis evicts keys","raised":true}"#, "Redis evicts keys"),
+            ("warning", r#"{"text":"Redis evicts keys","raised":false}"#, "no longer: Redis evicts keys"),
+            ("missed", r#"{"missed":3}"#, "3 events were missed, because they were read too slowly"),
+            (
+                "tick",
+                r#"{"requests_per_second":12.5,"denied_per_second":0.25,"blocked":3}"#,
+                "12.5 requests/s, 0.2 denied/s, 3 blocked",
+            ),
+            ("newer", r#"{"b":1,"a":"x"}"#, r#"{"a":"x","b":1}"#),
+            ("newer", "nonsense", r#"{"data":"nonsense"}"#),
+        ] {
+            assert_eq!(line(name, data), told);
+        }
+    }
+
+    #[test]
+    fn json_is_one_object_a_line_and_nothing_in_it_moves_the_cursor() {
+        let json = Format::Json.line(&event("unblocked", "{\"address\":\"\u{9b}2J\\n\"}"));
+        assert_eq!(json.matches('\n').count(), 1);
+        assert!(json.contains("\\u009b2J"), "{json}");
+        let event: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&event["event"], &event["address"]), (&"unblocked".into(), &"\u{9b}2J\n".into()));
+        assert_eq!(event["time"], "2026-07-03T12:00:01.250Z");
+        assert!(!line("unblocked", "{\"address\":\"\\u001b[2J\"}").contains('\x1b'));
+    }
+
+    #[test]
+    fn the_name_of_an_event_is_red_if_it_is_bad() {
+        let coloured = |data| Format::Text { has_colours: true }.line(&event("health", data));
+        assert!(coloured(r#"{"what":"store","healthy":false}"#).contains("\x1b[31mhealth      \x1b[0m"));
+        assert!(coloured(r#"{"what":"store","healthy":true}"#).contains("\x1b[32mhealth"));
+    }
+}

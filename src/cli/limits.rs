@@ -1,0 +1,113 @@
+//! `tollgate limits KEY`: how much of the limits of a key is used.
+
+use std::process::ExitCode;
+
+use clap::ValueHint;
+use http::Method;
+
+use super::{
+    client::{self, AdminError, EXIT_CODES, Options},
+    terminal::{printable, table},
+};
+use crate::admin::dto::{ClearedLimit, LimitUsage, Limits, ResetLimits};
+
+/// Show how much of the limits of a key is used, or reset them
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(super) struct Args {
+    /// The key, as `tollgate explain` shows it: ip:203.0.113.7 (or 203.0.113.7), user:acme, ip:203.0.113.7+path:/a
+    #[arg(value_hint = ValueHint::Other)]
+    pub key: String,
+    /// Only this policy
+    #[arg(long, value_hint = ValueHint::Other)]
+    pub policy: Option<String>,
+    /// Reset the limits of exactly this key, on every instance
+    #[arg(long)]
+    pub reset: bool,
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Asks the admin port and prints its answer.
+pub(super) fn run(args: &Args) -> ExitCode {
+    client::print_result(output(args))
+}
+
+fn output(args: &Args) -> Result<String, AdminError> {
+    let parameters = [("policy", args.policy.as_deref()), ("key", Some(args.key.as_str()))];
+    let target = client::with_query("/v1/limits", &parameters);
+    match args.reset {
+        true => client::request(&args.options, Method::DELETE, &target, |limits| reset(&args.key, limits)),
+        false => client::request(&args.options, Method::GET, &target, |limits| list(&args.key, limits)),
+    }
+}
+
+fn list(key: &str, limits: &Limits) -> String {
+    if limits.limits.is_empty() {
+        return nothing_used(key);
+    }
+    usage_table(&limits.limits)
+}
+
+/// How limits stand, a row each.
+pub(super) fn usage_table(limits: &[LimitUsage]) -> String {
+    let rows = limits.iter().map(|limit| {
+        let [used, of, remaining] = [limit.used, limit.limit, limit.remaining].map(|n| n.to_string());
+        [limit.policy.clone(), limit.key.clone(), used, of, remaining, limit.reset.clone()]
+    });
+    table(["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"], rows)
+}
+
+fn reset(key: &str, limits: &ResetLimits) -> String {
+    if limits.cleared.is_empty() {
+        return nothing_used(key);
+    }
+    format!("These limits were reset, on every instance:\n\n{}", cleared_table(&limits.cleared))
+}
+
+/// The limits that were cleared, a row each.
+pub(super) fn cleared_table(cleared: &[ClearedLimit]) -> String {
+    table(["POLICY", "KEY"], cleared.iter().map(|limit| [limit.policy.clone(), limit.key.clone()]))
+}
+
+fn nothing_used(key: &str) -> String {
+    format!("Nothing of the limits of {} is used.\n", printable(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::client::testing::options, *};
+    use crate::admin::testing::Harness;
+
+    fn limits(harness: &Harness, key: &str, policy: Option<&str>, reset: bool) -> Result<String, String> {
+        let (policy, options) = (policy.map(str::to_owned), options(harness.address, None));
+        output(&Args { key: key.into(), policy, reset, options }).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn limits_are_shown_and_reset() {
+        let harness = Harness::with_shared_address(None);
+        let shown = limits(&harness, "203.0.113.7", Some("per-ip"), false).unwrap();
+        let mut lines = shown.lines();
+        assert_eq!(
+            lines.next().unwrap().split_whitespace().collect::<Vec<_>>(),
+            ["POLICY", "KEY", "USED", "LIMIT", "REMAINING", "RESET"]
+        );
+        assert!(lines.next().unwrap().starts_with("per-ip  ip:203.0.113.7  "), "{shown}");
+        assert_eq!(
+            limits(&harness, "ip:203.0.113.7", None, true).unwrap(),
+            "These limits were reset, on every instance:\n\nPOLICY  KEY\nper-ip  ip:203.0.113.7\n"
+        );
+        assert_eq!(
+            limits(&harness, "ip:203.0.113.7", None, true).unwrap(),
+            "Nothing of the limits of ip:203.0.113.7 is used.\n"
+        );
+    }
+
+    #[test]
+    fn a_policy_that_is_not_there_is_named() {
+        let harness = Harness::with_shared_address(None);
+        assert_eq!(limits(&harness, "ip:203.0.113.7", Some("x"), false).unwrap_err(), "no policy is named x");
+        assert!(limits(&harness, "acme", None, false).unwrap_err().contains("write it as the store does"));
+    }
+}

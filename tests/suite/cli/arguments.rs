@@ -1,0 +1,212 @@
+//! What commands take, and how they end if it is wrong.
+
+use std::{
+    fs,
+    io::Write,
+    process::{Command, Stdio},
+};
+
+use super::commands::limited;
+use crate::harness::{Ended, command, program, tollgate, tollgate_in};
+
+const VALID: &str = "upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }
+routes: [{ path: /*, upstream: api }]
+";
+
+/// The commands that ask the admin port, with what they need besides.
+const ADMIN_COMMANDS: [&[&str]; 14] = [
+    &["blocked"],
+    &["unblock", "127.0.0.1"],
+    &["ban", "127.0.0.1", "--for", "1h"],
+    &["bans"],
+    &["unban", "ip:127.0.0.1"],
+    &["policies"],
+    &["limits", "ip:127.0.0.1"],
+    &["limits", "ip:127.0.0.1", "--reset"],
+    &["audit"],
+    &["events"],
+    &["status"],
+    &["top"],
+    &["explain", "/"],
+    &["reload"],
+];
+
+#[test]
+fn wrong_arguments_end_each_command_with_2_and_are_named() {
+    for command in ADMIN_COMMANDS {
+        for wrong in ["--admin=ftp://x", "--admin=http://x:1/y", "--admin=x:y", "--frobnicate"] {
+            let ended = tollgate(&[command, &[wrong]].concat());
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{command:?} {wrong}: {ended:?}");
+            let name = wrong.split('=').next().unwrap();
+            assert!(ended.stderr.contains(name), "{command:?} {wrong}: {}", ended.stderr);
+        }
+    }
+    for wrong in [
+        ["run", "--config"].as_slice(),
+        &["check", "a", "b"],
+        &["check", "a", "--config", "b"],
+        &["demo", "twice"],
+        &["completions", "none"],
+        &["man", "a", "b"],
+        &["blocked", "--sort", "size"],
+        &["bans", "--limit", "1001"],
+        &["audit", "--by", "ann"],
+        &["events", "--type", "joke"],
+        &["explain", "/", "--client-cert", "none.pem"],
+        &["frobnicate"],
+    ] {
+        assert_eq!(tollgate(wrong).code, Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_the_admin_port_does_not_understand_is_a_wrong_argument() {
+    let (_origin, instance) = limited("");
+    for wrong in [
+        ["blocked", "localhost"].as_slice(),
+        &["blocked", "--prefix", "x"],
+        &["blocked", "--cursor", "x"],
+        &["unblock", "localhost"],
+        &["bans", "--key", "x"],
+        &["ban", "x", "--for", "1h"],
+        &["ban", "127.0.0.9", "--for", "soon"],
+        &["unban", "x"],
+        &["limits", "acme"],
+        &["limits", "acme", "--reset"],
+        &["audit", "--cursor", "x"],
+        &["explain", "http://"],
+        &["explain", "/", "--peer", "localhost"],
+        &["status", "--token", "a\nb"],
+    ] {
+        let ended = instance.command(wrong);
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""), "{wrong:?}: {ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{wrong:?}: {ended:?}");
+    }
+    // What is not there is no wrong argument.
+    for (missing, told) in [
+        (["limits", "127.0.0.1", "--policy", "none"].as_slice(), "tollgate: no policy is named none\n"),
+        (&["blocked", "--policy", "none"], "tollgate: no policy is named none\n"),
+        (&["unban", "user:nobody"], "tollgate: there is no ban of user:nobody\n"),
+    ] {
+        let ended = instance.command(missing);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), told), "{missing:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn an_admin_port_that_does_not_answer_is_named_with_what_to_check() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    for command in ADMIN_COMMANDS {
+        let ended = tollgate(&[command, &["--admin", &nobody]].concat());
+        let code = if command[0] == "explain" { 2 } else { 1 };
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{command:?}: {ended:?}");
+        for words in [format!("http://{nobody}"), "Tollgate is running".into(), "`admin.address`".into()] {
+            assert!(ended.stderr.contains(&words), "{command:?}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn the_admin_port_is_given_as_host_and_port_or_as_a_url_everywhere() {
+    let (_origin, running) = limited("admin: { address: \"127.0.0.1:0\", token: s3cret }\n");
+    let port = running.admin.port();
+    for admin in [
+        format!("127.0.0.1:{port}"),
+        format!("localhost:{port}"),
+        format!(":{port}"),
+        format!("http://127.0.0.1:{port}/"),
+    ] {
+        let ended = tollgate(&["policies", "--admin", &admin, "--token", "s3cret"]);
+        assert_eq!(ended.code, Some(0), "{admin}: {ended:?}");
+        let variables = [("TOLLGATE_ADMIN", admin.as_str()), ("TOLLGATE_ADMIN_TOKEN", "s3cret")];
+        assert_eq!(tollgate_in(running.directory(), &variables, &["policies"]).code, Some(0), "{admin}");
+    }
+    for command in ADMIN_COMMANDS {
+        let ended = tollgate(&[command, &["--admin", &format!("127.0.0.1:{port}")]].concat());
+        assert_eq!(ended.stdout, "", "{command:?}");
+        assert!(
+            ended.stderr.contains("pass --token or set TOLLGATE_ADMIN_TOKEN"),
+            "{command:?}: {}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn each_command_says_in_its_help_how_it_ends() {
+    let commands = ADMIN_COMMANDS.map(|command| command[0]);
+    for name in commands.into_iter().chain(["run", "check", "demo", "completions", "man"]) {
+        let help = tollgate(&[name, "--help"]).stdout;
+        assert!(help.contains("Exit code: 0 "), "{name}: {help}");
+    }
+    assert!(tollgate(&["--help"]).stdout.contains("Exit code: 0 on success, 1 on failure, 2 if"));
+}
+
+fn checked(arguments: &[&str], input: &str) -> Ended {
+    let directory = tempfile::TempDir::new().unwrap();
+    let mut child = command(directory.path())
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+#[test]
+fn check_reads_standard_input_or_the_file_of_an_option() {
+    for arguments in [["check", "-"].as_slice(), &["check", "--config", "-"]] {
+        let ended = checked(arguments, VALID);
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+        assert_eq!(ended.stdout, "stdin: valid (1 route, 1 upstream, 0 policies)\n");
+        let ended = checked(arguments, &VALID.replace("upstream: api", "upstream: apo"));
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(78), ""), "{arguments:?}");
+        assert!(ended.stderr.starts_with("stdin:2:"), "{}", ended.stderr);
+        assert_eq!(checked(arguments, "").code, Some(78), "{arguments:?}");
+    }
+    let directory = tempfile::TempDir::new().unwrap();
+    fs::write(directory.path().join("a.yaml"), VALID).unwrap();
+    let ended = tollgate_in(directory.path(), &[], &["check", "--config", "a.yaml"]);
+    assert_eq!(ended.stdout, "a.yaml: valid (1 route, 1 upstream, 0 policies)\n");
+    assert_eq!(tollgate_in(directory.path(), &[], &["check", "--config", "b.yaml"]).code, Some(78));
+}
+
+/// What bash offers where the cursor is behind the last of these words.
+fn completed(directory: &std::path::Path, words: &[&str]) -> Vec<String> {
+    let script = directory.join("completions.bash");
+    fs::write(&script, tollgate(&["completions", "bash"]).stdout).unwrap();
+    let quoted: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
+    let ask = format!(
+        "source {}; COMP_WORDS=({}); COMP_CWORD={}; _tollgate tollgate \"${{COMP_WORDS[COMP_CWORD]}}\" \
+         \"${{COMP_WORDS[COMP_CWORD-1]}}\" 2>/dev/null; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display(),
+        quoted.join(" "),
+        words.len() - 1
+    );
+    let mut bash: Command = program("bash", "bash");
+    let output = bash.current_dir(directory).args(["--norc", "-c", &ask]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_shell_completes_commands_files_and_values() {
+    let directory = tempfile::TempDir::new().unwrap();
+    fs::write(directory.path().join("proxy.yaml"), VALID).unwrap();
+    for (words, offered) in [
+        (["tollgate", "po"].as_slice(), ["policies"].as_slice()),
+        (&["tollgate", "blocked", "--sort", ""], &["last", "first", "denied", "users", "address"]),
+        (&["tollgate", "blocked", "--sort", "d"], &["denied"]),
+        (&["tollgate", "audit", "--by", ""], &["operator", "rule"]),
+        (&["tollgate", "events", "--type", "not"], &["not_reloaded"]),
+        (&["tollgate", "completions", "b"], &["bash"]),
+        (&["tollgate", "check", "--config", "pro"], &["proxy.yaml"]),
+        (&["tollgate", "run", "--config", "pro"], &["proxy.yaml"]),
+        (&["tollgate", "explain", "--client-cert", "pro"], &["proxy.yaml"]),
+    ] {
+        assert_eq!(completed(directory.path(), words), offered, "{words:?}");
+    }
+}
