@@ -17,7 +17,8 @@ use crate::{
     proxy::{
         self,
         explain::{
-            CheckVerdict, ExplainedCheck, ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation,
+            AssumedHost, CheckVerdict, ExplainedCheck, ExplainedRequest, ExplainedRoute, ExplainedVerdict,
+            Explanation,
         },
     },
     telemetry::time::format_duration,
@@ -64,10 +65,10 @@ pub(super) async fn explanation(
     let asked = ExplainedRequest { peer, certificate, request: request_parts(request)? };
     let (state, now) = (&context.state, context.state.clock.now());
     let config = state.active_config.snapshot();
-    let explained = proxy::explain::explain(&config.rules, &context.store, &state.bans, &asked, now);
+    let client_certificate = asked.certificate.as_ref().map(explained_certificate);
+    let explained = proxy::explain::explain(&config.rules, &context.store, &state.bans, asked, now);
     // It looks at the request as a worker does, by what belongs to one thread.
     let explanation = dto::Explanation::from(SendWrapper::new(explained).await);
-    let client_certificate = asked.certificate.as_ref().map(explained_certificate);
     Ok(dto::Explanation { client_certificate, ..explanation })
 }
 
@@ -118,6 +119,8 @@ fn request_parts(request: dto::ExplainedRequest) -> Result<request::Parts, Probl
     let dto::ExplainedRequest { method, url, headers: fields, .. } = request;
     let wrong = |what: &str, text: &str| Problem::bad_request(format!("{what}: {}", text.escape_debug()));
     let method = Method::from_bytes(method.as_bytes()).map_err(|_| wrong("this is not a method", &method))?;
+    let has_scheme = url.is_empty() || url.starts_with('/') || url == "*" || url.contains("://");
+    let url = if has_scheme { url } else { format!("http://{url}") };
     let uri: Uri = url.parse().map_err(|_| wrong("this is not a URL that can be requested", &url))?;
     let mut headers = HeaderMap::new();
     for (name, values) in &fields {
@@ -170,7 +173,12 @@ impl From<Explanation> for dto::Explanation {
             ExplainedVerdict::Undecided => "undecided",
             ExplainedVerdict::Refused => "refused",
         };
+        let assumed_host = explained.assumed_host.map(|assumed| {
+            let AssumedHost { host, because } = assumed;
+            dto::AssumedHost { host, because }
+        });
         Self {
+            assumed_host,
             client_address,
             user,
             // It is not explained but assumed.
@@ -243,6 +251,8 @@ mod tests {
         assert_eq!(asked("http://a.example?c", None), some("/?c", Some("a.example")));
         assert_eq!(asked("https://a.example", Some("other")), some("/", Some("other")));
         assert_eq!(asked("/b", None), some("/b", None));
+        assert_eq!(asked("a.example/b", None), some("/b", Some("a.example")));
+        assert_eq!(asked("a.example:80", None), some("/", Some("a.example:80")));
         assert_eq!(asked("/b", Some("a")), some("/b", Some("a")));
         for wrong in ["", "ftp://a/b", "http://a/b c", "http://"] {
             assert!(asked(wrong, None).is_err(), "{wrong}");

@@ -1,47 +1,45 @@
 //! `tollgate explain URL`: what would become of a request.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{IsTerminal, stdout},
-    process::ExitCode,
-};
+use std::{collections::BTreeMap, fs, process::ExitCode};
 
+use clap::ValueHint;
 use http::Method;
 
 use super::{
+    WRONG_ARGUMENTS,
     client::{self, AdminError, Options},
-    terminal::{moment, printable, table},
+    terminal::{has_colours, moment, printable, table},
 };
 use crate::admin::dto::{
-    AssumedCertificate, ExplainedCertificate, ExplainedCheck, ExplainedRequest, ExplainedRoute,
+    AssumedCertificate, AssumedHost, ExplainedCertificate, ExplainedCheck, ExplainedRequest, ExplainedRoute,
     ExplainedUser, Explanation, HeaderValues,
 };
 
 /// What would become of a request, and why; nothing is consumed
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = "Exit code: 0 if the request would be allowed, 1 if not, 2 if there is no answer.")]
+#[command(
+    after_help = "Exit code: 0 if the request would be allowed, 1 if not, 2 if there is no answer or an argument is wrong."
+)]
 pub(super) struct Args {
-    /// The URL of the request, such as http://api.example.com/orders?page=2
+    /// The URL of the request, such as http://api.example.com/orders?page=2; or its path alone, for the host of the first
+    /// route that could match
+    #[arg(value_hint = ValueHint::Url)]
     pub url: String,
     /// The method of the request
-    #[arg(short = 'X', long = "request", value_name = "METHOD", default_value = "GET")]
+    #[arg(short = 'X', long = "request", value_name = "METHOD", default_value = "GET", value_hint = ValueHint::Other)]
     pub method: String,
     /// A header of the request, such as 'x-api-key: k1'; repeat it for more
-    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE", value_parser = header, value_hint = ValueHint::Other)]
     pub headers: Vec<(String, String)>,
     /// The address that the connection comes from [default: 127.0.0.1]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_hint = ValueHint::Other)]
     pub peer: Option<String>,
     /// A file of PEM with the certificate that the client would prove to hold; it is taken for verified
-    #[arg(long, value_name = "FILE", value_parser = certificates)]
+    #[arg(long, value_name = "FILE", value_parser = certificates, value_hint = ValueHint::FilePath)]
     pub client_cert: Option<String>,
     #[command(flatten)]
     pub options: Options,
 }
-
-/// The exit code without an answer, as for wrong arguments.
-const NO_ANSWER: u8 = 2;
 
 /// As curl takes them: what stands behind the first colon, without the spaces around it.
 fn header(text: &str) -> Result<(String, String), String> {
@@ -61,10 +59,10 @@ fn certificates(file: &str) -> Result<String, String> {
     if found.is_empty() { Err("it has no certificate in PEM".to_owned()) } else { Ok(found.join("\n")) }
 }
 
-/// Asks the admin port and prints its answer. The exit code says whether the request would be allowed.
+/// Asks the admin port and prints its answer. The exit code says whether the request would be allowed; without an answer,
+/// it is as for wrong arguments.
 pub(super) fn run(args: &Args) -> ExitCode {
-    let colour = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    match output(args, colour) {
+    match output(args, has_colours()) {
         Ok((text, true)) => client::print_result(Ok(text)),
         Ok((text, false)) => {
             client::print_result(Ok(text));
@@ -72,7 +70,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         }
         Err(failure) => {
             client::print_result(Err(failure));
-            ExitCode::from(NO_ANSWER)
+            ExitCode::from(WRONG_ARGUMENTS)
         }
     }
 }
@@ -106,8 +104,12 @@ fn output(args: &Args, colour: bool) -> Result<(String, bool), AdminError> {
 }
 
 fn page(explanation: &Explanation, colour: bool) -> String {
+    let mut text = String::new();
+    if let Some(AssumedHost { host, because }) = &explanation.assumed_host {
+        text += &format!("host      {}: {}\n", printable(host), printable(because));
+    }
     let address = &explanation.client_address;
-    let mut text = format!("address   {}: {}\n", printable(&address.address), printable(&address.because));
+    text += &format!("address   {}: {}\n", printable(&address.address), printable(&address.because));
     let ExplainedUser { user, because } = &explanation.user;
     text += &format!("user      {}: {}\n", printable(user.as_deref().unwrap_or("-")), printable(because));
     if let Some(ExplainedCertificate { subject, fingerprint, because }) = &explanation.client_certificate {
@@ -203,6 +205,7 @@ mod tests {
 
     fn explanation() -> Explanation {
         Explanation {
+            assumed_host: Some(AssumedHost { host: "api.example.com".into(), because: "assumed".into() }),
             client_address: crate::admin::dto::ExplainedAddress {
                 address: "203.0.113.7".into(),
                 because: "from x-forwarded-for, sent by the trusted proxy 10.0.0.1".into(),
@@ -235,6 +238,7 @@ mod tests {
         assert_eq!(
             page(&explanation(), false),
             "\
+host      api.example.com: assumed
 address   203.0.113.7: from x-forwarded-for, sent by the trusted proxy 10.0.0.1
 user      -: cookie session: not sent
 cert      CN=acme: assumed

@@ -12,7 +12,8 @@ pub struct ExplainedRequest {
     #[serde(default = "get")]
     #[schema(value_type = schema::Method)]
     pub method: String,
-    /// An absolute URL, or a path with the host in `headers`.
+    /// A URL, or a path. A path without `host` in `headers` is taken to be for the host of the first route that could match
+    /// it.
     #[schema(example = "https://api.example.com/login", min_length = 1)]
     pub url: String,
     #[serde(default)]
@@ -58,6 +59,8 @@ fn get() -> String {
 /// What would happen to a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Explanation {
+    /// The host that the request is taken to be for; `null` if it names its host.
+    pub assumed_host: Option<AssumedHost>,
     pub client_address: ExplainedAddress,
     /// The user, if it is known, and the source of the user ID.
     pub user: ExplainedUser,
@@ -76,6 +79,13 @@ pub struct Explanation {
     pub because: String,
     pub checks: Vec<ExplainedCheck>,
     pub bans: Vec<Ban>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AssumedHost {
+    #[schema(example = "api.example.com")]
+    pub host: String,
+    pub because: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{
     super::{
         context::HandlerContext,
-        dto::{ExplainedCheck, ExplainedRequest, ExplainedRoute, Explanation, HeaderValues},
+        dto::{AssumedHost, ExplainedCheck, ExplainedRequest, ExplainedRoute, Explanation, HeaderValues},
         explain::explanation,
         extract::Query,
         problem::Problem,
@@ -141,6 +141,7 @@ fn answer(explanation: &Explanation, now: i64) -> Markup {
                 @if let Some(status) = explanation.status { span.faint { "status " (status) } }
             }
             dl.facts.reasons {
+                @if let Some(AssumedHost { host, because }) = &explanation.assumed_host { (fact("Host", &html! { (host) }, because)) }
                 (fact("Client address", &html! { (components::address_link(&explanation.client_address.address)) }, &explanation.client_address.because))
                 (fact("User", &components::user_link(explanation.user.user.as_deref()), &explanation.user.because))
                 @if let Some(route) = &explanation.route {

@@ -1,8 +1,10 @@
 //! What would become of a request, and why: by the rules that hold for real ones, consuming nothing.
 
 mod checks;
+mod host;
 mod identity;
 mod request;
 
 pub use checks::{CheckVerdict, ExplainedCheck};
+pub use host::AssumedHost;
 pub use request::{ExplainedRequest, ExplainedRoute, ExplainedVerdict, Explanation, explain};

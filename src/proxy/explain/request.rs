@@ -7,6 +7,7 @@ use http::{Method, StatusCode, request};
 
 use super::{
     checks::{self, ExplainedCheck},
+    host::{self, AssumedHost},
     identity,
 };
 use crate::{
@@ -33,6 +34,8 @@ use crate::{
 /// What would become of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
+    /// `None`: the request names its host.
+    pub assumed_host: Option<AssumedHost>,
     /// The client's address as limits and records name a client, and where it comes from.
     pub address: (CompactString, String),
     /// The user, and the source that names it; or why none does.
@@ -88,10 +91,11 @@ pub async fn explain<S: Store>(
     rules: &Rules,
     store: &S,
     bans: &BanTable,
-    asked: &ExplainedRequest,
+    mut asked: ExplainedRequest,
     now: i64,
 ) -> Explanation {
-    let ExplainedRequest { request, peer, certificate } = asked;
+    let assumed_host = host::assume(rules, &mut asked.request);
+    let ExplainedRequest { request, peer, certificate } = &asked;
     let (peer, certificate) = (*peer, certificate.as_ref());
     let is_peer_trusted = rules.trusted_proxies.contains(peer);
     let (address, why_address) = identity::address(rules, peer, is_peer_trusted, &request.headers);
@@ -99,6 +103,7 @@ pub async fn explain<S: Store>(
     let (identity, why_user) = identity::user(rules, credentials);
     let address_text = address_text(address, rules.config.client_address.ipv6_prefix);
     let mut explained = Explanation {
+        assumed_host,
         address: (address_text.clone(), why_address),
         user: (identity.user.clone(), why_user),
         route: None,

@@ -311,6 +311,50 @@ fn a_missing_user_is_explained() {
 }
 
 #[test]
+fn a_path_is_for_the_host_of_the_first_route_that_could_match() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+upstreams: {{ origin: {{ endpoints: [\"http://{}\"] }} }}
+routes:
+  - {{ name: posts, hosts: [posts.example.com], path: /*, methods: [POST], upstream: origin }}
+  - {{ name: api, hosts: [api.example.com, www.example.com], path: /api/*, upstream: origin }}
+  - {{ name: sites, hosts: [\"*.example.org\"], path: /sites/*, upstream: origin }}
+  - {{ name: any, path: /any/*, upstream: origin }}
+",
+        origin.address
+    )));
+    for (method, path, host, route) in [
+        ("GET", "/api/orders", "api.example.com", Some("api")),
+        ("POST", "/api/orders", "posts.example.com", Some("posts")),
+        ("GET", "/sites/1", "www.example.org", Some("sites")),
+        ("GET", "/any/1", "localhost", Some("any")),
+        ("GET", "/", "posts.example.com", None),
+    ] {
+        let explained = explain(&tollgate, &json!({ "method": method, "url": path }));
+        assert_eq!(explained["assumed_host"]["host"], host, "{path}: {explained}");
+        assert_eq!(explained["route"]["name"], json!(route), "{path}: {explained}");
+        let told = tollgate.command(&["explain", path, "-X", method]);
+        assert!(
+            told.stdout.starts_with(&format!("host      {host}: assumed, because the URL has none")),
+            "{told:?}"
+        );
+        assert_eq!(told.code, Some(i32::from(route.is_none())), "{told:?}");
+    }
+    for url in ["http://api.example.com/api/orders", "api.example.com/api/orders"] {
+        let explained = explain(&tollgate, &json!({ "url": url }));
+        assert_eq!(
+            (&explained["assumed_host"], &explained["route"]["name"]),
+            (&Value::Null, &json!("api")),
+            "{url}"
+        );
+        assert!(tollgate.command(&["explain", url]).stdout.starts_with("address "), "{url}");
+    }
+    let with_host = explain(&tollgate, &json!({ "url": "/api/x", "headers": { "host": "www.example.com" } }));
+    assert_eq!((&with_host["assumed_host"], &with_host["route"]["name"]), (&Value::Null, &json!("api")));
+}
+
+#[test]
 fn routes_are_explained_with_those_passed_over() {
     let (_origin, _directory, _issuer, tollgate) = start();
     let explained = explain(&tollgate, &json!({ "url": "http://h/a/1" }));

@@ -1,0 +1,60 @@
+//! The host of a request that is to be explained and names none.
+
+use http::{HeaderValue, header::HOST, request};
+
+use crate::{
+    config::model::{HostPattern, Route},
+    proxy::rules::{Rules, parse_target},
+};
+
+/// For routes that take any host.
+const ANY: &str = "localhost";
+
+/// The host that a request is taken to be for, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AssumedHost {
+    pub host: String,
+    pub because: String,
+}
+
+/// Gives a request without a host that of the first route that it matches then; if there is none, that of the first route.
+/// `None`: it has a host.
+pub(super) fn assume(rules: &Rules, request: &mut request::Parts) -> Option<AssumedHost> {
+    if request.uri.authority().is_some() || request.headers.contains_key(HOST) {
+        return None;
+    }
+    let routes = &rules.config.routes;
+    let matching = routes.iter().enumerate().find(|(index, route)| {
+        set_host(request, &example(route));
+        parse_target(request).is_ok_and(|target| {
+            rules.router.explain(&request.method, &target, &request.headers).matched == Some(*index)
+        })
+    });
+    let because = match matching {
+        Some((_, route)) if route.hosts.is_empty() => {
+            format!("assumed, because the URL has none; route {} takes any", route.name)
+        }
+        Some((_, route)) => format!("assumed, because the URL has none; it is one of route {}", route.name),
+        None => "assumed, because the URL has none".to_owned(),
+    };
+    let route = matching.map(|(_, route)| route).or_else(|| routes.first());
+    let host = route.map_or_else(|| ANY.to_owned(), example);
+    set_host(request, &host);
+    Some(AssumedHost { host, because })
+}
+
+/// A host that the route takes.
+fn example(route: &Route) -> String {
+    match route.hosts.first() {
+        None => ANY.to_owned(),
+        Some(HostPattern::Exact(name)) => name.clone(),
+        Some(HostPattern::Suffix(suffix)) => format!("www{suffix}"),
+    }
+}
+
+fn set_host(request: &mut request::Parts, host: &str) {
+    // Patterns hold nothing that a field can't.
+    if let Ok(host) = HeaderValue::from_str(host) {
+        request.headers.insert(HOST, host);
+    }
+}
