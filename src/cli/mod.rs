@@ -24,6 +24,7 @@ mod terminal;
 mod top;
 mod unban;
 mod unblock;
+mod user;
 
 use std::{
     fmt::Display,
@@ -75,6 +76,8 @@ enum Command {
     Bans(bans::Args),
     /// Lift a ban
     Unban(unban::Args),
+    /// Show a user's bans, limits, addresses and last requests
+    User(user::Args),
     /// List the policies and what they decided
     Policies(policies::Args),
     /// Show how much of the limits of a key is used, or reset them
@@ -110,6 +113,7 @@ pub fn main() -> ExitCode {
         Command::Ban(args) => ban::run(&args),
         Command::Bans(args) => bans::run(&args),
         Command::Unban(args) => unban::run(&args),
+        Command::User(args) => user::run(&args),
         Command::Policies(args) => policies::run(&args),
         Command::Limits(args) => limits::run(&args),
         Command::Audit(args) => audit::run(&args),

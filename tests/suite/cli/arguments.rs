@@ -7,14 +7,14 @@ use std::{
 };
 
 use super::commands::limited;
-use crate::harness::{Ended, command, program, tollgate, tollgate_in};
+use crate::harness::{Ended, Terminal, command, eventually, program, tollgate, tollgate_in};
 
 const VALID: &str = "upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }
 routes: [{ path: /*, upstream: api }]
 ";
 
 /// The commands that ask the admin port, with what they need besides.
-const ADMIN_COMMANDS: [&[&str]; 14] = [
+const ADMIN_COMMANDS: [&[&str]; 15] = [
     &["blocked"],
     &["unblock", "127.0.0.1"],
     &["ban", "127.0.0.1", "--for", "1h"],
@@ -23,6 +23,7 @@ const ADMIN_COMMANDS: [&[&str]; 14] = [
     &["policies"],
     &["limits", "ip:127.0.0.1"],
     &["limits", "ip:127.0.0.1", "--reset"],
+    &["user", "ann"],
     &["audit"],
     &["events"],
     &["status"],
@@ -86,6 +87,10 @@ fn what_the_admin_port_does_not_understand_is_a_wrong_argument() {
     for (missing, told) in [
         (["limits", "127.0.0.1", "--policy", "none"].as_slice(), "tollgate: no policy is named none\n"),
         (&["blocked", "--policy", "none"], "tollgate: no policy is named none\n"),
+        (
+            &["user", "nobody"],
+            "tollgate: nobody was not limited recently, is not banned, and has used none of its limits\n",
+        ),
         (&["unban", "user:nobody"], "tollgate: there is no ban of user:nobody\n"),
     ] {
         let ended = instance.command(missing);
@@ -140,6 +145,22 @@ fn each_command_says_in_its_help_how_it_ends() {
         assert!(help.contains("Exit code: 0 "), "{name}: {help}");
     }
     assert!(tollgate(&["--help"]).stdout.contains("Exit code: 0 on success, 1 on failure, 2 if"));
+}
+
+#[test]
+fn only_a_terminal_sees_colours_and_only_without_no_color() {
+    let (_origin, instance) = limited("");
+    let explain = |no_color: &str| {
+        let terminal = Terminal::open(24, 80);
+        let mut explain = command(std::path::Path::new("."));
+        explain.args(["explain", "/a"]).arg(format!("--admin={}", instance.admin)).env("NO_COLOR", no_color);
+        let _running = terminal.run(&explain);
+        eventually("it is explained", || terminal.text().contains("allowed"));
+        terminal
+    };
+    assert!(explain("").has_colours(), "an empty NO_COLOR is none (no-color.org)");
+    assert!(!explain("1").has_colours());
+    assert!(!instance.command(&["explain", "/a"]).stdout.contains('\x1b'));
 }
 
 fn checked(arguments: &[&str], input: &str) -> Ended {

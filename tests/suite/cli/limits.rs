@@ -81,7 +81,50 @@ fn policies_are_listed_with_what_they_decided(redis: Option<&Deployment>) {
     assert_eq!(json["policies"][1]["name"], "other");
 }
 
-on_each_store!(a_limit_is_shown_and_reset, policies_are_listed_with_what_they_decided);
+/// One request a day of each user, named by a header.
+fn a_user_is_shown_with_bans_limits_addresses_and_requests(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let store = redis.map(|redis| format!("store: {{ redis: {{ {}, timeout: 5s }} }}\n", redis.settings()));
+    let rest = format!(
+        "{}user: [{{ header: x-user-id, from: anyone }}]
+policies: {{ each: {{ algorithm: fixed_window, key: user, limit: 1/1d }} }}
+",
+        store.unwrap_or_default()
+    );
+    let tollgate = Tollgate::start(Config::new(&[origin.address], &rest).with_policy("each"));
+    for address in ["127.0.0.5", "127.0.0.5", "127.0.0.5", "127.0.0.6"] {
+        get_from(address, tollgate.address, "/a", &[("x-user-id", "o/brien")]);
+    }
+    let mut shown = Vec::new();
+    eventually("three denials are recorded", || {
+        shown = rows(&tollgate.command(&["user", "o/brien"]));
+        shown.contains(&vec!["denied".to_owned(), "3 times".to_owned()])
+    });
+    let has = |cells: &[&str]| shown.iter().any(|row| row.windows(cells.len()).any(|part| part == cells));
+    assert_eq!(shown[0], ["o/brien: not banned"]);
+    for cells in [
+        ["each", "user:o/brien", "1", "1", "0"].as_slice(),
+        &["127.0.0.5", "2"],
+        &["127.0.0.6", "1"],
+        &["2", "127.0.0.5", "GET", "/a", "each"],
+    ] {
+        assert!(has(cells), "{cells:?}: {shown:#?}");
+    }
+
+    assert_eq!(tollgate.command(&["ban", "user:o/brien", "--for", "7d", "--reason", "abuse"]).code, Some(0));
+    let shown = rows(&tollgate.command(&["user", "o/brien"]));
+    assert_eq!(shown[0], ["o/brien: banned for 7d 0h"]);
+    assert!(shown.iter().any(|row| row.starts_with(&["user:o/brien".to_owned(), "enforce".to_owned()])
+        && row.last().unwrap() == "abuse"));
+    let json: Value = serde_json::from_str(&tollgate.command(&["user", "o/brien", "--json"]).stdout).unwrap();
+    assert_eq!((&json["user"], &json["bans"][0]["key"]), (&"o/brien".into(), &"user:o/brien".into()));
+}
+
+on_each_store!(
+    a_limit_is_shown_and_reset,
+    policies_are_listed_with_what_they_decided,
+    a_user_is_shown_with_bans_limits_addresses_and_requests,
+);
 
 #[test]
 fn tables_fit_a_terminal() {

@@ -148,7 +148,7 @@ fn where_there_is_no_terminal_it_tells_how_things_stand_once() {
         let ended = instance.command(&["top"]);
         assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
         text = ended.stdout;
-        text.contains("127.0.0.5  3 ")
+        text.contains("127.0.0.5  limited  3 ")
     });
     assert!(text.starts_with("tollgate ") && text.contains("ready\nstore      memory"), "{text}");
     assert!(text.contains("\nROUTE  REQ/S") && !text.contains('\u{1b}'), "{text}");
