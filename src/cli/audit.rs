@@ -61,6 +61,8 @@ mod tests {
     use super::{super::client::testing::options, *};
     use crate::{abuse::bans::Key, admin::testing::Harness};
 
+    const JSON: &str = "content-type: application/json\r\n";
+
     #[test]
     fn changes_are_listed_newest_first_in_pages() {
         let harness = Harness::start(None);
@@ -76,6 +78,7 @@ mod tests {
                 "abuse".into(),
                 "operator".into(),
             );
+            assert_eq!(harness.send("DELETE", &format!("/v1/bans?key={key}"), JSON).status, 200);
         }
         let all = output(&args(None, None)).unwrap();
         let rows: Vec<&str> = all.lines().collect();
