@@ -145,7 +145,12 @@ impl BlockedQuery {
     /// The addresses among which to look.
     pub(super) fn network(&self) -> Result<Option<IpNet>, Problem> {
         let Some(text) = self.prefix.as_deref() else { return Ok(None) };
-        let malformed = || format!("not an address or a prefix: {}", text.escape_debug());
+        let malformed = || {
+            format!(
+                "not an address or a prefix: {}; write 203.0.113.7 or 203.0.113.0/24",
+                text.escape_debug()
+            )
+        };
         abuse::parse(text).map(Some).ok_or_else(|| Problem::bad_request(malformed()))
     }
 

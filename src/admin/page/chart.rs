@@ -71,12 +71,12 @@ pub(super) fn charts(id: usize, name: &str, samples: &[Sample], end: i64) -> Mar
             (traffic.render(&html! {
                 path.area.requests d=(area(&requests, max_rate, window)) {}
                 path.line.requests d=(line(&requests, max_rate, window)) {}
-                path.area.denied d=(area(&denied, max_rate, window)) {}
-                path.line.denied d=(line(&denied, max_rate, window)) {}
-                path.line.errors d=(line(&errors, max_rate, window)) {}
                 path.point.requests d=(points(&requests, max_rate, window)) {}
-                @if total_denied > 0 { path.point.denied d=(points(&denied, max_rate, window)) {} }
-                @if total_errors.total() > 0 { path.point.errors d=(points(&errors, max_rate, window)) {} }
+                path.area.denied d=(area(&denied, max_rate, window)) {}
+                @for (class, series) in [("denied", without_idle(&denied)), ("errors", without_idle(&errors))] {
+                    path class={ "line " (class) } d=(line(&series, max_rate, window)) {}
+                    path class={ "point " (class) } d=(points(&series, max_rate, window)) {}
+                }
             }))
             (latency.render(&html! {
                 path.line.usual d=(line(&p50, max_latency, window)) {}
@@ -212,6 +212,14 @@ fn line(series: &Series, max: f64, window: usize) -> String {
     path
 }
 
+/// The series without the time when nothing happened: a line along the axis would look as if something had.
+fn without_idle(series: &Series) -> Series {
+    let happened = |index: usize| series.get(index).copied().flatten().is_some_and(|value| value > 0.0);
+    let keep =
+        |index: usize| happened(index) || index.checked_sub(1).is_some_and(happened) || happened(index + 1);
+    series.iter().enumerate().map(|(index, value)| value.filter(|_| keep(index))).collect()
+}
+
 /// The samples whose neighbours are missing, which no line shows: each as a line without a length, which round ends make a
 /// point.
 fn points(series: &Series, max: f64, window: usize) -> String {
@@ -266,6 +274,14 @@ mod tests {
         assert_eq!(line(&series, 1.0, 360), "M716.0 1.0M720.0 36.0");
         assert!(area(&vec![Some(1.0)], 1.0, 60).ends_with("L720.0 72L720.0 72Z"));
         assert_eq!((line(&Vec::new(), 1.0, 60), area(&Vec::new(), 1.0, 60)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn time_without_denials_or_errors_has_no_line() {
+        let series: Series = [0.0, 0.0, 0.0, 2.0, 0.0, 0.0].map(Some).to_vec();
+        let expected = vec![None, None, Some(0.0), Some(2.0), Some(0.0), None];
+        assert_eq!(without_idle(&series), expected);
+        assert_eq!(line(&without_idle(&vec![Some(0.0); 9]), 1.0, 60), "");
     }
 
     #[test]

@@ -189,7 +189,7 @@ fn outages(outages: &[Outage], now: i64) -> Markup {
                 h2 #outages { @if outages.len() == 1 { "Outage" } @else { (outages.len()) " outages" } }
                 ul {
                     @for outage in &outages[..outages.len().min(SHOWN_OUTAGES)] {
-                        li { (escape_invisible(&outage.text)) span.since { "since " (components::time_ago(&rfc3339(outage.since), now)) } }
+                        li { (escape_invisible(&outage.text)) span.since { "began " (components::time_ago(&rfc3339(outage.since), now)) } }
                     }
                     @if outages.len() > SHOWN_OUTAGES { li { "and " (outages.len() - SHOWN_OUTAGES) " more" } }
                 }

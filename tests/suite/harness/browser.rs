@@ -136,13 +136,28 @@ impl Browser {
     /// As a screen that is so wide shows it.
     #[track_caller]
     pub fn resize(&self, width: u32) {
+        self.resize_to(width, 800);
+    }
+
+    fn resize_to(&self, width: u32, height: u64) {
         self.vendor(
             "goog/cdp/execute",
             &json!({
                 "cmd": "Emulation.setDeviceMetricsOverride",
-                "params": {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": false},
+                "params": {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false},
             }),
         );
+    }
+
+    /// A picture of the whole page, in the directory that `TOLLGATE_TEST_SCREENSHOTS` names, if it does: for people to look at.
+    #[track_caller]
+    pub fn picture(&self, name: &str, width: u32) {
+        let Ok(directory) = std::env::var("TOLLGATE_TEST_SCREENSHOTS") else { return };
+        let height = self.script("return document.documentElement.scrollHeight").as_u64().unwrap_or(800);
+        self.resize_to(width, height);
+        let png = self.run(self.client().screenshot());
+        std::fs::write(format!("{directory}/{name}-{width}.png"), png).unwrap();
+        self.resize(width);
     }
 
     /// What the browser complained about since it was last asked: scripts that failed, what the policy of a page forbids,

@@ -1,6 +1,7 @@
 //! The page in a real browser.
 
 mod look;
+mod outages;
 mod sign_in;
 mod work;
 
