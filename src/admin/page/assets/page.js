@@ -345,10 +345,6 @@ function place(event) {
 
 if (matchMedia("(hover: hover)").matches) document.addEventListener("pointermove", place);
 
-// On a narrow screen the place in the navigation may be out of sight.
-const nav = document.querySelector("nav [aria-current]");
-if (nav) nav.closest("nav").scrollLeft = nav.offsetLeft - 16;
-
 tellTimes();
 setInterval(tellTimes, 1000);
 if ("live" in main.dataset && "EventSource" in window) stayUpToDate();

@@ -13,7 +13,8 @@ while (texts.nextNode()) {
   let edges = { left: 0, right: document.documentElement.clientWidth };
   for (let element = own; element; element = element.parentElement) {
     const style = getComputedStyle(element);
-    if (style.clipPath !== "none" || ["auto", "scroll"].includes(style.overflowX)) { edges = null; break; }
+    const scrolls = ["auto", "scroll"].includes(style.overflowX) && style.scrollbarWidth !== "none";
+    if (style.clipPath !== "none" || scrolls) { edges = null; break; }
     if (style.overflowX === "visible") continue;
     if (style.textOverflow === "ellipsis") { edges = null; break; }
     const { left, right } = element.getBoundingClientRect();
