@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{self, Authority, eventually, file_name, free_port, tollgate, tollgate_in};
+use crate::harness::{self, Authority, eventually, file_name, free_port, installed, tollgate, tollgate_in};
 
 fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(name)
@@ -248,6 +248,43 @@ fn the_unit_knows_the_exit_code_of_a_wrong_configuration() {
     let arguments: Vec<_> = command.split_whitespace().skip(1).collect();
     assert_eq!(arguments[..2], ["run", "--config"]);
     assert_eq!(tollgate(&["run", "--config", "no-such-file.yaml"]).code, Some(code));
+}
+
+/// Debian 12 has systemd 252, which knows no `notify-reload`.
+#[test]
+fn the_unit_works_on_any_systemd() {
+    let unit = text("tollgate.service");
+    assert_eq!(settings(&unit, "Type"), ["notify"]);
+    assert_eq!(settings(&unit, "NotifyAccess"), ["main"]);
+    let [reload] = settings(&unit, "ExecReload")[..] else { panic!("no ExecReload") };
+    assert!(reload.contains("kill -HUP $$MAINPID"), "{reload}");
+    let Some(analyze) = installed("systemd-analyze") else { return };
+    let directory = TempDir::new().unwrap();
+    let binary = harness::command(Path::new(".")).get_program().to_str().unwrap().to_owned();
+    let unit = unit.replace("/usr/local/bin/tollgate", &binary);
+    fs::write(directory.path().join("tollgate.service"), unit).unwrap();
+    fs::write(directory.path().join("tollgate.socket"), text("tollgate.socket")).unwrap();
+    let verified = Command::new(analyze)
+        .args(["verify", "./tollgate.service", "./tollgate.socket"])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&verified.stderr), "");
+    assert!(verified.status.success(), "{verified:?}");
+}
+
+/// As systemd runs it: without a shell around it, with the process to reload in `MAINPID`.
+#[test]
+fn the_unit_s_reload_reloads() {
+    let origin = harness::Origin::ok();
+    let tollgate = harness::Tollgate::start(harness::Config::new(&[origin.address], ""));
+    let unit = text("tollgate.service");
+    let command = settings(&unit, "ExecReload")[0].strip_prefix("/bin/sh -c '").unwrap();
+    let command = command.strip_suffix('\'').unwrap().replace("$$", "$");
+    let ended =
+        Command::new("/bin/sh").args(["-c", &command]).env("MAINPID", tollgate.pid().to_string()).status();
+    assert!(ended.unwrap().success());
+    eventually("it reloads", || tollgate.log().iter().any(|line| line.contains("SIGHUP: reloading")));
 }
 
 /// A Redis with `deploy/redis.conf`, killed when it is dropped.
