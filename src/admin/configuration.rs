@@ -118,7 +118,7 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
             name: policy.name.clone(),
             algorithm: policy.algorithm().to_owned(),
             keys: policy.keys.iter().map(ToString::to_string).collect(),
-            limits: policy.rates().map(|rate| rate.to_string()).collect(),
+            limits: policy.limits().collect(),
             mode: if policy.is_shadow { "shadow" } else { "enforce" }.to_owned(),
             overrides: policy.overrides.len(),
             routes: routes.map(|route| route.name.clone()).collect(),

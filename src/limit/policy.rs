@@ -3,7 +3,7 @@
 use std::{collections::HashMap, time::Duration};
 
 use crate::{
-    config::model::{self, format_duration},
+    config::model::{self, format_concurrency, format_duration},
     limit::algorithm::{DetailKind, Kind, Rule, Tier},
 };
 
@@ -183,10 +183,13 @@ impl Policy {
         self.kind.description().name
     }
 
-    /// Its limits as proxy.yaml writes them: `100/1s`.
-    pub fn rates(&self) -> impl Iterator<Item = model::Rate> {
+    /// Its limits as people read them: `100/1s`; for `concurrency`, `2 at a time`.
+    pub fn limits(&self) -> impl Iterator<Item = String> {
         let window = |tier: &Tier| Duration::from_micros(u64::try_from(tier.window).unwrap_or_default());
-        self.tiers.iter().map(move |tier| model::Rate { limit: tier.limit, window: window(tier) })
+        self.tiers.iter().map(move |tier| match self.kind {
+            Kind::Concurrency => format_concurrency(tier.limit),
+            _ => model::Rate { limit: tier.limit, window: window(tier) }.to_string(),
+        })
     }
 
     /// The policy itself and its overrides.

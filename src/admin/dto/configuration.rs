@@ -97,7 +97,7 @@ pub struct Policy {
     pub algorithm: String,
     /// As in proxy.yaml: `ip`, `ip+path`
     pub keys: Vec<String>,
-    /// `100/1s`
+    /// `100/1s`; for `concurrency`, `2 at a time`
     pub limits: Vec<String>,
     /// `enforce` or `shadow`
     #[schema(value_type = schema::Mode)]

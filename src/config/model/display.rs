@@ -28,6 +28,11 @@ pub fn format_size(bytes: usize) -> String {
     }
 }
 
+/// A limit of `concurrency`, which is no rate: `2 at a time`.
+pub fn format_concurrency(limit: u64) -> String {
+    format!("{limit} at a time")
+}
+
 impl Display for Rate {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         write!(f, "{}/{}", self.limit, format_duration(self.window))

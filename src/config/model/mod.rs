@@ -20,7 +20,7 @@ mod user;
 pub use abuse::*;
 pub use client::*;
 pub use config::*;
-pub use display::{format_duration, format_size};
+pub use display::{format_concurrency, format_duration, format_size};
 pub use listener::*;
 pub use path_matching::*;
 pub use policy::*;

@@ -8,8 +8,8 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use serde_json::{Value, json};
 
 use super::{
-    Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Rate, Secret, Statuses,
-    display::{format_duration, format_size},
+    Algorithm, Condition, Config, Endpoint, HostPattern, KeyRecipe, PathPattern, Rate, Secret, Statuses,
+    display::{format_concurrency, format_duration, format_size},
 };
 
 impl Config {
@@ -24,6 +24,13 @@ impl Config {
             let policies: Vec<&str> = policies.map(|policy| policy.name.as_str()).collect();
             value["upstream"] = json!(upstream);
             value["policies"] = json!(policies);
+        }
+        let policies = values.get_mut("policies").and_then(Value::as_array_mut);
+        for (value, policy) in policies.into_iter().flatten().zip(&self.policies) {
+            if let (Algorithm::Concurrency, [tier]) = (policy.algorithm, policy.tiers.as_slice()) {
+                value["limits"] = json!([format_concurrency(tier.limit)]);
+                value["lease"] = json!(format_duration(tier.window));
+            }
         }
         values
     }

@@ -72,6 +72,24 @@ fn a_policy_comes_and_goes() {
     assert_eq!(statuses(&tollgate, 2), [200, 429]);
 }
 
+/// `limit: 2` of `concurrency` is no rate, wherever it is shown.
+#[test]
+fn a_limit_of_concurrency_is_shown_as_so_many_at_a_time() {
+    let origin = Origin::ok();
+    let concurrency =
+        |limit: &str| limited(origin.address, &format!("algorithm: concurrency, key: ip, {limit}"), "");
+    let tollgate = start(&concurrency("limit: 2"));
+    let policies = tollgate.admin("GET", "/v1/policies").json();
+    assert_eq!(policies["policies"][0]["limits"], serde_json::json!(["2 at a time"]));
+    let page = tollgate.admin("GET", "/policies").text();
+    assert!(page.contains("2 at a time") && !page.contains("2/1m"), "{page}");
+    let explained = tollgate.command(&["explain", "http://localhost/"]);
+    assert!(explained.stdout.contains("2 at a time"), "{}{}", explained.stdout, explained.stderr);
+    let changed = words(&reload(&tollgate, &concurrency("limit: 3, lease: 90s")), "changed");
+    assert_eq!(changed, ["policy p: lease 1m → 90s", "policy p: limits 2 at a time → 3 at a time"]);
+    eventually("it is logged", || tollgate.log().iter().any(|line| line.contains("3 at a time")));
+}
+
 #[test]
 fn a_limited_client_stays_listed_under_the_policy_that_limited_it() {
     let origin = Origin::ok();
