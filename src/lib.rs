@@ -15,6 +15,7 @@
 //! | [`tls`] | certificates and private keys, and what a client proves in its TLS handshake |
 //! | [`mod@file`] | reads files, which may be none or hang |
 //! | [`watched_file`] | a file that is read again when it changes |
+//! | [`unicode`] | characters that deceive the eye |
 //! | [`memory`] | what memory costs, how much of it there is, and how it is shared out |
 //! | [`limit`] | policies, and the algorithms that decide |
 //! | [`store`] | where the state of limits is kept |
@@ -42,5 +43,6 @@ pub mod router;
 pub mod store;
 pub mod telemetry;
 pub mod tls;
+pub mod unicode;
 pub mod upstream;
 pub mod watched_file;

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use ratatui::crossterm::terminal::{WindowSize, window_size};
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::unicode::{is_invisible, json_escape};
+
 /// Longer cells are cut: `--json` has them whole.
 const MAX_CELL: usize = 80;
 /// Between two columns.
@@ -19,15 +21,15 @@ const GAP: usize = 2;
 /// A column that is not wider is not cut to make a table fit: a time has 19 characters.
 const MIN_CUT_COLUMN: usize = 20;
 
-/// `text` with whatever would move the cursor, colour the screen or turn the writing direction around
-/// written as an escape.
+/// `text` with whatever is not seen, moves the cursor, colours the screen or turns the writing direction around written as
+/// an escape.
 pub(super) fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_harmful) {
+    if !text.contains(is_invisible) {
         return text.into();
     }
     let mut out = String::new();
     for character in text.chars() {
-        if is_harmful(character) {
+        if is_invisible(character) {
             out.extend(character.escape_unicode());
         } else {
             out.push(character);
@@ -45,20 +47,13 @@ pub(super) fn printable_lines(text: &str) -> String {
 pub(super) fn printable_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
-        if is_harmful(character) && character != '\n' {
-            out += &format!("\\u{:04x}", u32::from(character));
+        if is_invisible(character) && character != '\n' {
+            out += &json_escape(character);
         } else {
             out.push(character);
         }
     }
     out
-}
-
-fn is_harmful(character: char) -> bool {
-    // Marks, embeddings, overrides and isolates of the bidirectional algorithm.
-    let turns =
-        matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    character.is_control() || turns || matches!(character, '\u{2028}' | '\u{2029}')
 }
 
 /// How wide lines may be: as the terminal, if the output is one.
@@ -179,6 +174,7 @@ mod tests {
     fn control_characters_are_escaped() {
         assert_eq!(printable("Grüße"), "Grüße");
         assert_eq!(printable("a\x1b[2J\u{9b}1m\r\n\u{202e}"), r"a\u{1b}[2J\u{9b}1m\u{d}\u{a}\u{202e}");
+        assert_eq!(printable("ad\u{200b}min\u{feff}"), r"ad\u{200b}min\u{feff}");
         let json = printable_json("{\"user\":\"\u{9b}2J\u{7f}\"}\n");
         assert_eq!(json, "{\"user\":\"\\u009b2J\\u007f\"}\n");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["user"], "\u{9b}2J\u{7f}");

@@ -1,12 +1,15 @@
 //! The process' own messages, on stderr.
 
-use std::io::{IsTerminal, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 
 use tracing::level_filters::LevelFilter;
-use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
-use tracing_subscriber::fmt;
+use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::fmt::MakeWriter;
 
-use crate::config::model::{Log, LogFormat, LogLevel};
+use crate::{
+    config::model::{Log, LogFormat, LogLevel},
+    unicode::{is_invisible, json_escape},
+};
 
 /// Messages that may wait to be written; their places are kept in memory all the time.
 const QUEUE: usize = 1024;
@@ -23,9 +26,9 @@ pub struct LogGuard(#[expect(dead_code, reason = "it is there to be dropped")] W
 pub fn init(log: Log) -> LogGuard {
     let (writer, guard) =
         NonBlockingBuilder::default().buffered_lines_limit(QUEUE).thread_name("log").finish(stderr());
-    let builder = fmt()
+    let builder = tracing_subscriber::fmt()
         .with_max_level(filter(log.level))
-        .with_writer(writer)
+        .with_writer(EscapingWriter { writer, format: log.format })
         .with_target(false)
         // Where stderr is closed, telling so on stderr would panic: the proxy serves on without a word.
         .log_internal_errors(false);
@@ -38,6 +41,56 @@ pub fn init(log: Log) -> LogGuard {
         tracing::debug!(%error, "messages go where they went before");
     }
     LogGuard(guard)
+}
+
+/// Escapes what would deceive who reads a message: names of users and the like come from clients. Control characters in
+/// them are escaped by `tracing_subscriber`; those of ASCII that are left are its own colours and ends of lines.
+#[derive(Clone)]
+struct EscapingWriter {
+    writer: NonBlocking,
+    format: LogFormat,
+}
+
+impl EscapingWriter {
+    fn escaped(&self, message: &str) -> String {
+        let mut out = String::with_capacity(message.len());
+        for character in message.chars() {
+            match self.format {
+                _ if !needs_escape(character) => out.push(character),
+                LogFormat::Text => out.extend(character.escape_unicode()),
+                LogFormat::Json => out += &json_escape(character),
+            }
+        }
+        out
+    }
+}
+
+impl Write for EscapingWriter {
+    fn write(&mut self, message: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(message) {
+            Ok(text) if text.contains(needs_escape) => {
+                self.writer.write_all(self.escaped(text).as_bytes())?;
+                Ok(message.len())
+            }
+            _ => self.writer.write(message),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl MakeWriter<'_> for EscapingWriter {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+fn needs_escape(character: char) -> bool {
+    !character.is_ascii() && is_invisible(character)
 }
 
 fn filter(level: LogLevel) -> LevelFilter {

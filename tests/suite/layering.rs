@@ -11,9 +11,9 @@ use std::{
 /// Each module and those of the crate that it may know, besides itself. A module that is not listed is
 /// part of the nearest one above it. A module that may know `limit` may know `limit::algorithm`; to know
 /// `config::model`, what is resolved, is not to know `config`, which reads files and YAML.
-const MAY_KNOW: [(&str, &[&str]); 26] = [
+const MAY_KNOW: [(&str, &[&str]); 27] = [
     ("main", &["cli"]),
-    ("cli", &["app", "admin", "abuse", "memory", "config", "config::model", "telemetry"]),
+    ("cli", &["app", "admin", "abuse", "memory", "config", "config::model", "telemetry", "unicode"]),
     // The composition root knows everything below it, and nobody but the commands knows it.
     (
         "app",
@@ -35,7 +35,10 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
         ],
     ),
     ("listener", &["proxy", "limit", "tls", "watched_file", "config::model", "telemetry"]),
-    ("admin", &["abuse", "proxy", "tls", "upstream", "limit", "memory", "config::model", "telemetry"]),
+    (
+        "admin",
+        &["abuse", "proxy", "tls", "upstream", "limit", "memory", "config::model", "telemetry", "unicode"],
+    ),
     (
         "proxy",
         &["router", "upstream", "identity", "tls", "limit", "abuse", "memory", "config::model", "telemetry"],
@@ -48,6 +51,7 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("tls", &["config::model"]),
     ("file", &[]),
     ("watched_file", &["file"]),
+    ("unicode", &[]),
     // Pure: the bytes of a file in, keys out.
     ("identity::keys", &["config::model"]),
     ("limit", &["limit::algorithm", "config::model", "telemetry"]),
@@ -67,11 +71,11 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
     // What a file of keys holds it asks those who will verify by it.
     ("config", &["file", "config::model", "identity::keys", "tls", "memory"]),
     ("config::model", &[]),
-    ("telemetry", &["file", "tls", "memory", "config::model"]),
+    ("telemetry", &["file", "tls", "memory", "config::model", "unicode"]),
 ];
 
 /// Crates that only some may know: the module is named, or those above it.
-const MAY_USE: [(&str, &[&str]); 27] = [
+const MAY_USE: [(&str, &[&str]); 28] = [
     ("serde_yaml", &["config"]),
     ("clap", &["cli"]),
     ("ratatui", &["cli"]),
@@ -99,6 +103,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     ("rmp", &["store::redis"]),
     ("postcard", &["peers"]),
     ("jsonwebtoken", &["identity"]),
+    ("icu_properties", &["unicode"]),
     ("opentelemetry", &["telemetry"]),
     ("opentelemetry_sdk", &["telemetry::traces"]),
     ("opentelemetry_otlp", &["telemetry::traces"]),

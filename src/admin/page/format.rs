@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
+use crate::unicode::is_invisible;
+
 /// Microseconds since the Unix epoch of an RFC 3339 time; 0 if it is not one.
 pub(super) fn parse_micros(rfc3339: &str) -> i64 {
     rfc3339.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond)
@@ -88,17 +90,13 @@ pub(super) fn humanize_duration(duration: &str) -> String {
 
 /// Escapes characters that are invisible, control a terminal or change the direction of text.
 pub(super) fn escape_invisible(text: &str) -> Cow<'_, str> {
-    let hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    if !text.contains(hidden) {
+    if !text.contains(is_invisible) {
         return Cow::Borrowed(text);
     }
     let shown = |c: char| match c {
         // The symbols for control characters have the same order (U+2400 and on).
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(c)).map_or_else(String::new, String::from),
-        c if hidden(c) => c.escape_unicode().to_string(),
+        c if is_invisible(c) => c.escape_unicode().to_string(),
         c => c.to_string(),
     };
     Cow::Owned(text.chars().map(shown).collect())

@@ -1,10 +1,12 @@
 //! Escapes what clients chose: none of their bytes ends a field or a line, or reaches a terminal as
 //! a control sequence.
 
+use crate::unicode::{is_invisible, json_escape};
+
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
 /// Appends `bytes` as the inside of a JSON string (RFC 8259, 7). What is not UTF-8 becomes U+FFFD;
-/// control characters are escaped, also those that JSON would let pass (DEL, C1).
+/// what is not seen is escaped, also where JSON would let it pass (DEL, C1, format characters).
 pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
     if all_plain(bytes, is_plain) {
         out.extend_from_slice(bytes);
@@ -14,13 +16,7 @@ pub(super) fn json(out: &mut Vec<u8>, bytes: &[u8]) {
         for character in chunk.valid().chars() {
             match character {
                 '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
-                '\u{2028}' => out.extend_from_slice(b"\\u2028"),
-                '\u{2029}' => out.extend_from_slice(b"\\u2029"),
-                c if c.is_control() => {
-                    // Every control character is below U+00A0.
-                    out.extend_from_slice(b"\\u00");
-                    hex(out, c as u32 as u8);
-                }
+                c if is_invisible(c) => out.extend_from_slice(json_escape(c).as_bytes()),
                 c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
@@ -86,6 +82,7 @@ mod tests {
         assert_eq!(text(json, "Grüße/日本".as_bytes()), "Grüße/日本");
         assert_eq!(text(json, b"a\"b\\c\nd\x1b[2J\x7f"), r#"a\"b\\c\u000ad\u001b[2J\u007f"#);
         assert_eq!(text(json, "\u{9b}2J".as_bytes()), r"\u009b2J");
+        assert_eq!(text(json, "a\u{202e}b\u{feff}\u{e0041}".as_bytes()), r"a\u202eb\ufeff\udb40\udc41");
         assert_eq!(text(json, b"a\xffb"), "a\u{fffd}b");
     }
 
@@ -101,7 +98,7 @@ mod tests {
             let quoted = format!("\"{}\"", text(json, &bytes));
             let read: String = serde_json::from_str(&quoted).unwrap();
             prop_assert_eq!(read, String::from_utf8_lossy(&bytes));
-            prop_assert!(!quoted.chars().any(char::is_control));
+            prop_assert!(!quoted.chars().any(is_invisible));
         }
 
         #[test]

@@ -131,6 +131,58 @@ fn combined_lines_have_apache_s_form_whatever_clients_send() {
     );
 }
 
+/// Marks that turn the writing direction around, and those that are not seen.
+#[test]
+fn format_characters_of_clients_are_escaped() {
+    let origin = Origin::ok();
+    let hostile = "ad\u{202e}nim\u{feff}\u{200b}\u{2066}\u{ad}\u{e0041}é";
+    for (format, escaped) in [
+        ("json", r"ad\u202enim\ufeff\u200b\u2066\u00ad\udb40\udc41é"),
+        (
+            "combined",
+            r"ad\xe2\x80\xaenim\xef\xbb\xbf\xe2\x80\x8b\xe2\x81\xa6\xc2\xad\xf3\xa0\x81\x81\xc3\xa9",
+        ),
+    ] {
+        let tollgate = start(&origin, &format!("format: {format}, to: access.log"));
+        let mut client = Client::connect(tollgate.address);
+        client.send(format!("GET /{hostile} HTTP/1.1\r\nhost: a\r\nx-user-id: {hostile}\r\n"));
+        client.send(format!("user-agent: {hostile}\r\n\r\n"));
+        assert_eq!(client.reply().status, 200);
+        eventually("it is written", || lines(&log_file(&tollgate)).len() == 1);
+        let line = lines(&log_file(&tollgate)).remove(0);
+        assert_eq!(line.matches(escaped).count(), 3, "{line}");
+        assert!(!line.contains(['\u{202e}', '\u{feff}', '\u{200b}', '\u{2066}', '\u{ad}', '\u{e0041}']));
+    }
+}
+
+/// The process' own messages, in both formats, and what the commands print.
+#[test]
+fn format_characters_reach_no_terminal() {
+    for format in ["text", "json"] {
+        let origin = Origin::ok();
+        let yaml = format!(
+            "log: {{ level: info, format: {format} }}\nupstreams: {{ api: {{ endpoints: [\"http://{}\"] }} }}\n\
+             routes: [{{ path: /*, upstream: api }}]\n",
+            origin.address
+        );
+        let tollgate = Tollgate::start(Config::yaml(yaml));
+        let reason = "ad\u{202e}nim\u{feff}\u{e0041}";
+        let banned = tollgate.command(&["ban", "203.0.113.7", "--for", "1h", "--reason", reason]);
+        assert_eq!(banned.code, Some(0), "{}", banned.stderr);
+        let escaped = match format {
+            "text" => r"ad\u{202e}nim\u{feff}\u{e0041}",
+            _ => r"ad\u202enim\ufeff\udb40\udc41",
+        };
+        eventually("the ban is logged", || tollgate.log().iter().any(|line| line.contains(escaped)));
+        let listed = tollgate.command(&["bans"]).stdout;
+        assert!(listed.contains(r"ad\u{202e}nim\u{feff}\u{e0041}"), "{listed}");
+        let json = tollgate.command(&["bans", "--json"]).stdout;
+        assert!(json.contains(r"ad\u202enim\ufeff\udb40\udc41"), "{json}");
+        let seen = format!("{} {listed} {json} {}", tollgate.log().join(" "), banned.stdout);
+        assert!(!seen.contains(['\u{202e}', '\u{feff}', '\u{e0041}']), "{seen}");
+    }
+}
+
 #[test]
 fn what_was_denied_unmatched_or_refused_has_its_line() {
     let origin = Origin::ok();

@@ -1,0 +1,56 @@
+//! Characters that deceive the eye, in text that clients choose.
+
+use std::fmt::Write;
+
+use icu_properties::{CodePointMapData, props::GeneralCategory};
+
+/// Whether a `character` is not seen, moves the cursor, breaks the line or turns the writing direction around: control
+/// characters (Cc), format characters (Cf) such as U+202E and U+FEFF, and separators of lines and paragraphs (Zl, Zp).
+pub fn is_invisible(character: char) -> bool {
+    if character.is_ascii() {
+        return character.is_ascii_control();
+    }
+    matches!(
+        CodePointMapData::<GeneralCategory>::new().get(character),
+        GeneralCategory::Control
+            | GeneralCategory::Format
+            | GeneralCategory::LineSeparator
+            | GeneralCategory::ParagraphSeparator
+    )
+}
+
+/// A `character` as strings in JSON escape it: `\u202e`, and in two parts above U+FFFF (RFC 8259, 7).
+pub fn json_escape(character: char) -> String {
+    let mut escape = String::new();
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        // Writing to a string does not fail.
+        let _ = write!(escape, "\\u{unit:04x}");
+    }
+    escape
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_is_found() {
+        let invisible = "\0\x1b\x7f\u{85}\u{ad}\u{600}\u{61c}\u{6dd}\u{180e}\u{200b}\u{200d}\u{200f}\u{2028}\u{2029}\
+            \u{202a}\u{202e}\u{2060}\u{2066}\u{206f}\u{feff}\u{fff9}\u{110bd}\u{1d173}\u{e0001}\u{e0061}";
+        for character in invisible.chars() {
+            assert!(is_invisible(character), "{character:?}");
+        }
+        for character in " aß\u{301}日😀ا\u{a0}".chars() {
+            assert!(!is_invisible(character), "{character:?}");
+        }
+    }
+
+    #[test]
+    fn an_escape_is_read_as_its_character() {
+        assert_eq!([json_escape('\u{202e}'), json_escape('\u{e0001}')], ["\\u202e", "\\udb40\\udc01"]);
+        for character in ['\x07', '\u{feff}', '\u{1d173}'] {
+            let read: String = serde_json::from_str(&format!("\"{}\"", json_escape(character))).unwrap();
+            assert_eq!(read, character.to_string());
+        }
+    }
+}
