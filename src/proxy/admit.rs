@@ -95,6 +95,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     if decision.admitted {
         exchange.verdict.allow();
         let delay = outcomes.iter().map(|outcome| outcome.verdict.delay).max().unwrap_or(0);
+        exchange.verdict.delay(delay);
         let delay = Duration::from_micros(u64::try_from(delay).unwrap_or(0));
         return Admission::Admitted(Admitted { outcomes, delay });
     }
@@ -140,6 +141,8 @@ fn record_outcomes<S>(
         } else if !verdict.admitted {
             let retry_after = verdict.retry_after.unwrap_or(i64::MAX);
             shadow = shadow.max(Some((retry_after, policy)));
+        } else if decision.admitted {
+            exchange.verdict.delay_in_shadow(verdict.delay);
         }
     }
     if let Some((_, policy)) = shadow {

@@ -263,6 +263,8 @@ impl Exchange {
             policy: self.policy_name(self.verdict.policy()),
             shadow_policy: self.policy_name(self.verdict.shadow_policy()),
             source: self.verdict.source(),
+            delay_millis: self.verdict.delay_millis(),
+            shadow_delay_millis: self.verdict.shadow_delay_millis(),
             trace_id: self.trace.as_ref().map(Trace::id),
             tls_version: tls.map(|tls| tls.version),
             tls_subject: self.client.certificate().map(|certificate| certificate.subject().as_bytes()),

@@ -11,6 +11,9 @@ pub(super) struct RequestVerdict {
     /// The index of the shadow policy that would have denied it.
     shadow_denied_by: Option<usize>,
     source: Option<SourceLabel>,
+    /// Milliseconds.
+    delay: u32,
+    shadow_delay: u32,
 }
 
 impl RequestVerdict {
@@ -37,6 +40,16 @@ impl RequestVerdict {
         self.verdict.get_or_insert(LogVerdict::Allowed);
     }
 
+    /// It waits for its slot for so many microseconds.
+    pub(super) fn delay(&mut self, delay: i64) {
+        self.delay = millis(delay);
+    }
+
+    /// A shadow policy would have it wait for so many microseconds.
+    pub(super) fn delay_in_shadow(&mut self, delay: i64) {
+        self.shadow_delay = self.shadow_delay.max(millis(delay));
+    }
+
     /// The store could not be asked.
     pub(super) fn set_undecided(&mut self) {
         self.verdict = Some(LogVerdict::Undecided);
@@ -60,9 +73,23 @@ impl RequestVerdict {
         self.shadow_denied_by
     }
 
+    /// How long it waited for its slot, in milliseconds.
+    pub(super) fn delay_millis(&self) -> u32 {
+        self.delay
+    }
+
+    pub(super) fn shadow_delay_millis(&self) -> u32 {
+        self.shadow_delay
+    }
+
     pub(super) fn source(&self) -> Option<SourceLabel> {
         self.source
     }
+}
+
+/// Rounded up: what is delayed at all is told.
+fn millis(micros: i64) -> u32 {
+    u32::try_from(micros.max(0).unsigned_abs().div_ceil(1_000)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

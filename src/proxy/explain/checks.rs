@@ -6,7 +6,10 @@ use super::request::Explanation;
 use crate::{
     config::model::Missing,
     identity::{RequestAttributes, identifier, identifiers},
-    limit::{Check, Decision, DecisionSource, Policy, Store, algorithm::Verdict},
+    limit::{
+        Check, Decision, DecisionSource, Policy, Store,
+        algorithm::{Kind, Verdict},
+    },
     proxy::{
         checks::{CheckInputs, Checks, SkipReason, Unidentified, VariantRef},
         outcome::PolicyOutcome,
@@ -147,11 +150,14 @@ fn checked(
     };
     let known = decided.filter(|_| verdict != CheckVerdict::Unknown);
     if let Some(verdict) = known {
-        if let Some(rate) = policy.rates().nth(verdict.tier).filter(|_| policy.tiers.len() > 1) {
-            why.push(format!("tightest limit: {rate}"));
+        match policy.limits().nth(verdict.tier) {
+            Some(limit) if policy.kind == Kind::Concurrency => why.push(limit),
+            Some(limit) if policy.tiers.len() > 1 => why.push(format!("tightest limit: {limit}")),
+            _ => {}
         }
         if verdict.delay > 0 {
-            why.push(format!("delayed by {}ms", (verdict.delay + 999) / 1_000));
+            let delayed = if policy.is_shadow { "would be delayed" } else { "delayed" };
+            why.push(format!("{delayed} by {}ms", (verdict.delay + 999) / 1_000));
         }
         if !verdict.admitted && verdict.retry_after.is_none() {
             why.push("its cost is above the limit, so it is never admitted".to_owned());

@@ -27,6 +27,12 @@ pub(super) fn write(out: &mut Vec<u8>, line: &Line<'_>, timestamps: &mut Timesta
     text(out, r#","policy":"#, line.policy.map(str::as_bytes));
     text(out, r#","shadow_policy":"#, line.shadow_policy.map(str::as_bytes));
     text(out, r#","source":"#, line.source.map(|source| source.name().as_bytes()));
+    if line.delay_millis > 0 {
+        number(out, r#","delay_ms":"#, line.delay_millis.into());
+    }
+    if line.shadow_delay_millis > 0 {
+        number(out, r#","shadow_delay_ms":"#, line.shadow_delay_millis.into());
+    }
     if let Some(trace) = line.trace_id {
         let _ok = write!(out, r#","trace_id":"{trace}""#);
     }

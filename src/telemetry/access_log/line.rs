@@ -38,6 +38,10 @@ pub struct Line<'a> {
     pub shadow_policy: Option<&'a str>,
     /// Where it was decided.
     pub source: Option<SourceLabel>,
+    /// How long it waited for its slot (`delay`); 0: it did not.
+    pub delay_millis: u32,
+    /// How long shadow policies would have had it wait.
+    pub shadow_delay_millis: u32,
     pub trace_id: Option<TraceId>,
     /// `TLSv1.3`; `None`: the connection is not encrypted.
     pub tls_version: Option<&'a str>,
@@ -112,6 +116,8 @@ pub(super) mod sample {
             policy: None,
             shadow_policy: None,
             source: Some(SourceLabel::Store),
+            delay_millis: 0,
+            shadow_delay_millis: 0,
             trace_id: None,
             tls_version: None,
             tls_subject: None,

@@ -108,6 +108,24 @@ fn who_waits_is_cut_off_by_no_other_bound() {
 }
 
 #[test]
+fn the_access_log_says_how_long_a_request_waited() {
+    let (origin, _) = watched();
+    let policy = "p: { algorithm: gcra, key: ip, limit: 120/1m, burst: 1, delay: 5s }";
+    let log = "access_log: { format: json, to: access.log }\nworkers: 1\n";
+    let tollgate = start(&origin, None, &[policy], log);
+    for _ in 0..2 {
+        assert_eq!(get(tollgate.address, "/", &[]).status, 200);
+    }
+    let read = || std::fs::read_to_string(tollgate.directory().join("access.log")).unwrap_or_default();
+    eventually("both are logged", || read().lines().count() == 2);
+    let lines: Vec<serde_json::Value> =
+        read().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines[0]["delay_ms"].is_null(), "{lines:?}");
+    let waited = lines[1]["delay_ms"].as_u64().unwrap();
+    assert!((1..=500).contains(&waited) && lines[1]["duration_ms"].as_f64().unwrap() >= waited as f64);
+}
+
+#[test]
 fn a_client_that_leaves_while_it_waits_is_not_served() {
     let (origin, _) = watched();
     let policy = "p: { algorithm: gcra, key: ip, limit: 120/1m, burst: 1, delay: 5s }";

@@ -1,5 +1,7 @@
 //! `mode: shadow`: counted and reported, never denies.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::{ANYONE, on_each_store, start};
@@ -8,6 +10,7 @@ use crate::harness::{Client, Deployment, Origin, Tollgate, eventually, get};
 on_each_store!(
     clients_notice_nothing_and_operators_see_it,
     beside_a_denying_policy_a_shadow_policy_stays_hidden,
+    a_delay_in_shadow_holds_nobody_and_says_for_how_long_it_would,
 );
 
 const LOG: &str = "access_log: { format: json, to: access.log }\nworkers: 1\n";
@@ -18,12 +21,16 @@ fn count(tollgate: &Tollgate, policy: &str, verdict: &str) -> f64 {
         .metric(&format!("tollgate_decisions_total{{policy=\"{policy}\",verdict=\"{verdict}\",{source}}}"))
 }
 
-fn logged(tollgate: &Tollgate, lines: usize) -> Vec<(Value, Value)> {
+fn lines(tollgate: &Tollgate, count: usize) -> Vec<Value> {
     let file = tollgate.directory().join("access.log");
     let read = || std::fs::read_to_string(&file).unwrap_or_default();
-    eventually("all lines are written", || read().lines().count() >= lines);
-    let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
-    read().lines().map(line).map(|line| (line["verdict"].clone(), line["shadow_policy"].clone())).collect()
+    eventually("all lines are written", || read().lines().count() >= count);
+    read().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn logged(tollgate: &Tollgate, count: usize) -> Vec<(Value, Value)> {
+    let told = |line: Value| (line["verdict"].clone(), line["shadow_policy"].clone());
+    lines(tollgate, count).into_iter().map(told).collect()
 }
 
 fn clients_notice_nothing_and_operators_see_it(redis: Option<&Deployment>) {
@@ -67,6 +74,28 @@ fn beside_a_denying_policy_a_shadow_policy_stays_hidden(redis: Option<&Deploymen
     eventually("it is listed", || tollgate.admin("GET", "/v1/blocked/127.0.0.1").status == 200);
     let listed = tollgate.admin("GET", "/v1/blocked/127.0.0.1").json();
     assert_eq!((&listed["policies"], &listed["denied"]), (&serde_json::json!(["real"]), &1.into()));
+}
+
+fn a_delay_in_shadow_holds_nobody_and_says_for_how_long_it_would(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    // One in 20 s: the second would wait for one slot, the third for two, and the next are too late.
+    let trial = "trial: { algorithm: gcra, key: ip, limit: 3/1m, burst: 1, delay: 45s, mode: shadow }";
+    let tollgate = start(&origin, redis, &[trial], LOG);
+    let mut client = Client::connect(tollgate.address);
+    let begun = Instant::now();
+    for _ in 0..5 {
+        assert_eq!(client.request("GET", "/", &[], b"").status, 200);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    let lines = lines(&tollgate, 5);
+    let verdicts: Vec<_> = lines.iter().map(|line| line["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["allowed", "allowed", "allowed", "shadow_denied", "shadow_denied"]);
+    let delay = |nth: usize| lines[nth]["shadow_delay_ms"].as_u64();
+    assert!((5_000..=20_000).contains(&delay(1).unwrap()), "{:?}", lines[1]);
+    assert!((25_000..=40_000).contains(&delay(2).unwrap()), "{:?}", lines[2]);
+    assert_eq!([delay(0), delay(3), delay(4)], [None; 3]);
+    assert!(lines.iter().all(|line| line["delay_ms"].is_null()), "nobody was held");
+    assert_eq!(["allowed", "shadow_denied"].map(|v| count(&tollgate, "trial", v)), [3.0, 2.0]);
 }
 
 #[test]
