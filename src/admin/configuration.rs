@@ -114,6 +114,7 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
     let policies = rules.policies().iter().enumerate().map(|(index, policy)| {
         let totals = counted.policy(&policy.name);
         let routes = rules.config().routes.iter().filter(|route| route.policies.contains(&index));
+        let routes: Vec<String> = routes.map(|route| route.name.clone()).collect();
         Policy {
             name: policy.name.clone(),
             algorithm: policy.algorithm().to_owned(),
@@ -121,7 +122,8 @@ pub(super) fn policies_dto(context: &HandlerContext) -> Policies {
             limits: policy.limits().collect(),
             mode: if policy.is_shadow { "shadow" } else { "enforce" }.to_owned(),
             overrides: policy.overrides.len(),
-            routes: routes.map(|route| route.name.clone()).collect(),
+            used: !routes.is_empty(),
+            routes,
             allowed: totals.allowed,
             denied: totals.denied,
             shadow_denied: totals.shadow_denied,

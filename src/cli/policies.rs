@@ -58,7 +58,7 @@ fn row(policy: &Policy) -> [String; 10] {
         policy.algorithm.clone(),
         policy.keys.join(", "),
         limits,
-        policy.mode.clone(),
+        if policy.used { policy.mode.clone() } else { "not used".to_owned() },
         routes,
         allowed,
         denied,
@@ -81,18 +81,20 @@ mod tests {
             mode: "enforce".into(),
             overrides: 1,
             routes: vec!["/*".into(), "login".into()],
+            used: true,
             allowed: 12,
             denied: 3,
             shadow_denied: 0,
             errors: 0,
         };
-        let unused = Policy { name: "unused".into(), routes: Vec::new(), overrides: 2, ..policy.clone() };
+        let unused =
+            Policy { name: "unused".into(), routes: Vec::new(), used: false, overrides: 2, ..policy.clone() };
         assert_eq!(
             list(&Policies { policies: vec![policy, unused] }),
             "\
-POLICY  ALGORITHM  KEYS         LIMITS                       MODE     ROUTES     ALLOWED  DENIED  SHADOW DENIED  ERRORS
-per-ip  gcra       ip, ip+path  10/1s, 100/1m (1 override)   enforce  /*, login  12       3       0              0
-unused  gcra       ip, ip+path  10/1s, 100/1m (2 overrides)  enforce  none       12       3       0              0
+POLICY  ALGORITHM  KEYS         LIMITS                       MODE      ROUTES     ALLOWED  DENIED  SHADOW DENIED  ERRORS
+per-ip  gcra       ip, ip+path  10/1s, 100/1m (1 override)   enforce   /*, login  12       3       0              0
+unused  gcra       ip, ip+path  10/1s, 100/1m (2 overrides)  not used  none       12       3       0              0
 
 Decisions are those of this instance since its start.
 "

@@ -41,7 +41,7 @@ impl Claims {
     }
 }
 
-/// The client's address, the request's ID, and users that a gateway in front sets.
+/// The client's address, the request's ID, users that a gateway in front sets, and `trusted_headers`.
 fn reserved_fields(config: &Config) -> Vec<HeaderName> {
     let address = match &config.client_address.header {
         AddressHeader::Single(name) => Some(name.clone()),
@@ -51,7 +51,13 @@ fn reserved_fields(config: &Config) -> Vec<HeaderName> {
         UserSource::Header { name, from: HeaderFrom::TrustedProxies } => Some(name.clone()),
         _ => None,
     });
-    users.chain(address).chain([config.request_id.clone()]).collect()
+    let mut all: Vec<HeaderName> = users.chain(address).chain([config.request_id.clone()]).collect();
+    for name in &config.trusted_headers {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
 }
 
 /// The other fields that a setting names: of users, keys, costs, exceptions and routes.

@@ -31,6 +31,7 @@ pub(crate) fn config() -> Config {
         admin: Admin { address: SocketAddr::from(([127, 0, 0, 1], 0)), token: None },
         workers: Workers::Count(1),
         trusted_proxies: Vec::new(),
+        trusted_headers: Vec::new(),
         client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
         request_id: HeaderName::from_static("x-request-id"),
         user: Vec::new(),

@@ -105,6 +105,8 @@ pub struct Policy {
     pub overrides: usize,
     /// The routes that it applies to.
     pub routes: Vec<String>,
+    /// `false`: no route uses it, so it limits nothing.
+    pub used: bool,
     pub allowed: u64,
     pub denied: u64,
     pub shadow_denied: u64,

@@ -48,7 +48,7 @@ fn card(policy: &Policy) -> Markup {
         article.card.policy data-key=(policy.name) {
             div.bar-head {
                 h2 { (policy.name) }
-                @if policy.mode == "shadow" { span.badge.warn { "shadow: never denies" } } @else { span.badge.good { "enforced" } }
+                @if !policy.used { span.badge.warn { "not used" } } @else if policy.mode == "shadow" { span.badge.warn { "shadow: never denies" } } @else { span.badge.good { "enforced" } }
             }
             dl.facts {
                 div { dt { "Algorithm" } dd.mono { (policy.algorithm) } }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_add_up_and_shadow_denials_have_their_own() {
+    fn the_card_shows_shares_and_whether_the_policy_denies() {
         let policy = Policy {
             name: "per-<ip>".into(),
             algorithm: "sliding_log".into(),
@@ -112,17 +112,22 @@ mod tests {
             limits: vec!["100/1s".into()],
             mode: "shadow".into(),
             overrides: 2,
-            routes: Vec::new(),
+            routes: vec!["/api/*".into()],
+            used: true,
             allowed: 75_000,
             denied: 0,
             shadow_denied: 25_000,
             errors: 0,
         };
+        let unused = Policy { mode: "enforce".into(), routes: Vec::new(), used: false, ..policy.clone() };
         let html = view(&Policies { policies: vec![policy] }).body.into_string();
         assert!(
             html.contains("per-&lt;ip&gt;") && html.contains("75,000") && html.contains("Would be denied")
         );
         assert!(html.contains("width=\"75.00%\"") && html.contains("x=\"75.00%\" width=\"25.00%\""));
-        assert!(html.contains("no route") && html.contains("and 2 overrides"));
+        assert!(html.contains("shadow: never denies") && html.contains("and 2 overrides"));
+
+        let html = view(&Policies { policies: vec![unused] }).body.into_string();
+        assert!(html.contains("not used") && html.contains("no route") && !html.contains("enforced"));
     }
 }

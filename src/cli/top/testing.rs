@@ -34,7 +34,7 @@ pub(super) fn snapshot() -> Snapshot {
     }]);
     let policies = json!([{
         "name": "per-ip", "algorithm": "sliding_log", "keys": ["ip"], "limits": ["100/1s"], "mode": "enforce",
-        "overrides": 0, "routes": ["/api/*", "/*"], "allowed": 90, "denied": 10, "shadow_denied": 0, "errors": 0,
+        "overrides": 0, "routes": ["/api/*", "/*"], "used": true, "allowed": 90, "denied": 10, "shadow_denied": 0, "errors": 0,
     }]);
     let mut blocked = json!([
         address("203.0.113.7", 60, 3, "many users: shared address or stuffing"),

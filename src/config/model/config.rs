@@ -20,6 +20,9 @@ pub struct Config {
     pub workers: Workers,
     /// Proxies whose forwarding fields are believed.
     pub trusted_proxies: Vec<TrustedProxy>,
+    /// Fields that those proxies set or remove in every request. Nobody else may send them.
+    #[serde(serialize_with = "serialize::displayed_each")]
+    pub trusted_headers: Vec<HeaderName>,
     pub client_address: ClientAddress,
     #[serde(serialize_with = "serialize::displayed")]
     pub request_id: HeaderName,

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::MappingCursor;
+use super::{MappingCursor, slips};
 use crate::config::{
     Location, Lookup, Problem, Purpose,
     interpolate::interpolate,
@@ -115,17 +115,37 @@ impl<'t> Cursor<'t> {
                 }
             })
             .ok()?;
-        parse(&text.value)
-            .map_err(|invalid| {
-                let message = match text.inserted {
-                    _ if secret && !is_all_interpolated(written) => invalid.about("this value"),
-                    true => invalid.about(&format!("the value of `{written}`")),
-                    false => invalid.about_written(written),
+        let about = |invalid: Invalid| {
+            let message = match text.inserted {
+                _ if secret && !is_all_interpolated(written) => invalid.about("this value"),
+                true => invalid.about(&format!("the value of `{written}`")),
+                false => invalid.about_written(written),
+            };
+            let unspoken = secret || text.inserted || !has_no_credentials(written);
+            (message, invalid.help(unspoken))
+        };
+        let curly = slips::between_curly_quotes(written).map(slips::in_curly_quotes);
+        match parse(&text.value) {
+            Ok(value) => {
+                let slip = curly
+                    .or_else(|| slips::is_shell_variable(written).then(slips::shell_variable_taken_as_text));
+                if let Some((message, help)) = slip.map(about) {
+                    self.warn(message, help);
+                }
+                Some(value)
+            }
+            Err(invalid) => {
+                let braced = slips::with_braces(written)
+                    .map(|text| format!("a variable is written in braces: \"{text}\""));
+                let invalid = match braced {
+                    Some(help) => invalid.suggestion(help),
+                    None => invalid,
                 };
-                let unspoken = secret || text.inserted || !has_no_credentials(written);
-                self.report(message, invalid.help(unspoken));
-            })
-            .ok()
+                let (message, help) = about(curly.unwrap_or(invalid));
+                self.report(message, help);
+                None
+            }
+        }
     }
 
     fn expect_scalar(self) -> Option<&'t str> {

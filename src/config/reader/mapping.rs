@@ -136,6 +136,11 @@ impl<'t> NameTable<'t> {
         Self { kind, names }
     }
 
+    /// The name at `index`.
+    pub(in crate::config) fn name(&self, index: usize) -> Option<&'t str> {
+        self.names.get(index).copied()
+    }
+
     /// The index of the name at `cursor`.
     pub(in crate::config) fn resolve(&self, cursor: Cursor<'_>) -> Option<usize> {
         cursor.parse(|name| {

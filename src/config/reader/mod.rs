@@ -2,6 +2,7 @@
 
 mod cursor;
 mod mapping;
+mod slips;
 
 pub(super) use cursor::{Cursor, ReadContext};
 pub(super) use mapping::{MappingCursor, NameTable};

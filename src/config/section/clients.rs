@@ -28,6 +28,10 @@ fn trusted_proxy(text: &str) -> Result<TrustedProxy, Invalid> {
     }
 }
 
+pub(super) fn trusted_headers(value: Option<Cursor<'_>>) -> Vec<HeaderName> {
+    value.map(|list| list.unique_items(|item| item.parse(unreserved_field_name))).unwrap_or_default()
+}
+
 pub(super) fn client_address(value: Option<Cursor<'_>>) -> ClientAddress {
     let default = ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 };
     let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };

@@ -2,7 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::tls::{hsts, tls};
+use super::{
+    guessable_token,
+    tls::{hsts, tls},
+};
 use crate::config::{
     model::{Admin, Hsts, HttpsRedirect, ListenAddress, Listener, Secret},
     reader::{Cursor, MappingCursor},
@@ -162,7 +165,8 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
     };
     let address_value = mapping.take("address");
     let address = address_value.and_then(|value| value.parse(socket_address)).unwrap_or(default);
-    let token = mapping.take("token").map(|value| value.parse_secret(bearer_token));
+    let token_value = mapping.take("token");
+    let token = token_value.map(|value| value.parse_secret(bearer_token));
     // An invalid token was reported. Do not report it as missing as well.
     let missing = matches!(token, None | Some(Some(None)));
     mapping.finish();
@@ -174,6 +178,9 @@ pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin 
     let own = ListenAddress::Tcp(address);
     if listeners.iter().flat_map(|listener| &listener.addresses).any(|other| other.is_same_socket(&own)) {
         address_or_admin.report("a listener already uses this address", None);
+    }
+    if let (Some(value), Some(Some(Some(token)))) = (token_value, &token) {
+        guessable_token::warn(value, token);
     }
     Admin { address, token: token.flatten().flatten().map(Secret::new) }
 }

@@ -6,16 +6,20 @@
 mod abuse;
 mod bypassable_limits;
 mod clients;
+mod doubtful_paths;
+mod guessable_token;
 mod listeners;
 mod other_spellings;
 mod path_spellings;
 mod policies;
 mod root;
 mod routes;
+mod spoofable_headers;
 mod store;
 mod telemetry;
 mod tls;
 mod unreachable_routes;
+mod unused_policies;
 mod upstreams;
 mod user;
 

@@ -7,7 +7,7 @@ use super::{
     listeners::{self, Listeners},
     policies::{self, StoreMemory},
     routes::{self, RouteDefaults},
-    store, telemetry, upstreams, user,
+    spoofable_headers, store, telemetry, upstreams, user,
 };
 use crate::config::{
     model::{Config, ConfigSource, Shutdown, Workers},
@@ -23,13 +23,14 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         return None;
     }
     let mut mapping = root.mapping()?;
-    let trusted_proxies = mapping.take("trusted_proxies");
-    let has_trusted_proxies = trusted_proxies.is_some_and(|list| !list.is_empty_list());
+    let proxies = mapping.take("trusted_proxies");
+    let has_trusted_proxies = proxies.is_some_and(|list| !list.is_empty_list());
     let Listeners { all: listeners, has_client_certificates, certified } =
         listeners::listeners(mapping.take("listeners"), has_trusted_proxies);
     let admin = listeners::admin(mapping.take("admin"), &listeners);
     let workers = mapping.parse_or("workers", Workers::Auto, workers);
-    let trusted_proxies = clients::trusted_proxies(trusted_proxies);
+    let trusted_proxies = clients::trusted_proxies(proxies);
+    let trusted_headers = clients::trusted_headers(mapping.take("trusted_headers"));
     let client_address = clients::client_address(mapping.take("client_address"));
     let request_id = clients::request_id(mapping.take("request_id"));
     let (user, identity) =
@@ -59,11 +60,12 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
     let tracing = mapping.take("tracing").and_then(telemetry::tracing);
     let shutdown = shutdown(mapping.take("shutdown"));
     mapping.finish_allowing(|key| key.starts_with("x-"));
-    Some(Config {
+    let config = Config {
         listeners,
         admin,
         workers,
         trusted_proxies,
+        trusted_headers,
         client_address,
         request_id,
         user,
@@ -82,7 +84,11 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         tracing,
         shutdown,
         source: ConfigSource::default(),
-    })
+    };
+    if let Some(proxies) = proxies {
+        spoofable_headers::warn(proxies, &config);
+    }
+    Some(config)
 }
 
 const UPSTREAMS: &str = "such as `upstreams: { api: { endpoints: [http://127.0.0.1:3000] } }`";

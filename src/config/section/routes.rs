@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    bypassable_limits, other_spellings,
+    bypassable_limits, doubtful_paths, other_spellings,
     policies::Policies,
-    unreachable_routes,
+    unreachable_routes, unused_policies,
     upstreams::{Upstreams, timeouts},
     user::IdentitySources,
 };
@@ -100,6 +100,10 @@ pub(super) fn routes(
     }
     unreachable_routes::report_covered(&drafts);
     unreachable_routes::warn_of_uncertified(&drafts, certified);
+    if complete {
+        unused_policies::warn(&drafts, policies, upstreams);
+    }
+    doubtful_paths::warn_of_root_alone(&drafts);
     other_spellings::warn(&drafts, policies.resolved.as_deref().unwrap_or_default());
     bypassable_limits::warn(&drafts, policies.resolved.as_deref().unwrap_or_default(), identity);
     let routes = with_unique_names(drafts);
@@ -117,9 +121,11 @@ fn draft_route<'t>(
     let hosts = mapping
         .take("hosts")
         .map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(host_pattern)));
-    let path = mapping
-        .require("path", "such as `path: /*`")
-        .and_then(|value| value.parse(|text| Ok((text.to_owned(), path_pattern(text)?))));
+    let path = mapping.require("path", "such as `path: /*`").and_then(|value| {
+        let path = value.parse(|text| Ok((text.to_owned(), path_pattern(text)?)))?;
+        doubtful_paths::warn(value, &path.0);
+        Some(path)
+    });
     let methods =
         mapping.take("methods").map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(method)));
     let headers = mapping.take("headers").map_or(Some(Vec::new()), headers);

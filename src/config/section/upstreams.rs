@@ -18,6 +18,12 @@ pub(super) struct Upstreams<'t> {
 }
 
 impl Upstreams<'_> {
+    /// The name of the first upstream that names this policy.
+    pub(super) fn first_with(&self, policy: usize) -> Option<&str> {
+        let index = self.inherited.iter().position(|(policies, _)| policies.contains(&policy))?;
+        self.names.name(index)
+    }
+
     /// The policies that apply to every route to this upstream, and its timeouts.
     pub(super) fn inherited(&self, upstream: Option<usize>) -> (Vec<usize>, Timeouts) {
         let inherited = upstream.and_then(|upstream| self.inherited.get(upstream));

@@ -4,3 +4,5 @@ pub mod environment;
 mod golden;
 mod model;
 mod robust;
+mod shipped;
+mod warnings;

@@ -52,6 +52,7 @@ fn smallest() -> Config {
         admin: Admin { address: ([127, 0, 0, 1], 9900).into(), token: None },
         workers: Workers::Auto,
         trusted_proxies: vec![],
+        trusted_headers: vec![],
         client_address: ClientAddress { header: AddressHeader::XForwardedFor, ipv6_prefix: 64 },
         request_id: "x-request-id".parse().unwrap(),
         user: vec![],
@@ -148,6 +149,7 @@ listeners:
 admin: { address: 0.0.0.0:9900, token: "${file:/run/secrets/token}" }
 workers: 4
 trusted_proxies: [10.0.0.0/8, "2001:db8::/32", 192.0.2.1]
+trusted_headers: [X-Plan, x-cost]
 client_address: { header: CF-Connecting-IP, ipv6_prefix: 56 }
 request_id: X-Correlation-Id
 user:
@@ -295,6 +297,7 @@ fn everything_that_is_said_counts() {
         trusted_proxies: ["10.0.0.0/8", "2001:db8::/32", "192.0.2.1/32"]
             .map(|net| tollgate::config::model::TrustedProxy::Network(net.parse().unwrap()))
             .to_vec(),
+        trusted_headers: vec!["x-plan".parse().unwrap(), "x-cost".parse().unwrap()],
         client_address: ClientAddress {
             header: AddressHeader::Single("cf-connecting-ip".parse().unwrap()),
             ipv6_prefix: 56,

@@ -179,18 +179,31 @@ fn request_cost(
         mapping.require("header", "the header in which trusted proxies send the cost, such as x-cost");
     let default = mapping.take("default");
     let default = default.map_or(Some((None, 1)), |value| Some((Some(value), value.parse(admitted)?)));
-    let max = mapping.require("max", "the highest cost to accept, such as `max: 100`");
+    let max_value = mapping.require("max", "the highest cost to accept, such as `max: 100`");
     mapping.finish();
     let name = header?.parse(field_name);
     if !identity.has_trusted_proxies {
         let help = "add the gateway that sets it to `trusted_proxies`, or write a number";
         value.report("no trusted_proxies are configured, so this header is never trusted", help.to_owned());
     }
-    let (max, (default_value, default)) = (max?.parse(units)?, default?);
+    let (max, (default_value, default)) = (max_value?.parse(units)?, default?);
+    if let (Some(value), Some((algorithm, tiers))) = (max_value, limits) {
+        warn_above(value, max, max_admissible(algorithm, tiers));
+    }
     if default > max {
         default_value.unwrap_or(value).report("`default` is larger than `max`", None);
     }
     Some(Cost::Header { name: name?, default, max })
+}
+
+/// Warns if a request may cost more than `most`, the limit: it would be denied at any time.
+pub(super) fn warn_above(value: Cursor<'_>, max: u64, most: u64) {
+    if max > most {
+        let message = format!(
+            "requests may cost up to {max}, but the limit is {most}: one that costs more is always denied"
+        );
+        value.warn(message, format!("set `max: {most}`, or raise the limit"));
+    }
 }
 
 /// The error for a cost of more than `most` units, which no request could ever pay.

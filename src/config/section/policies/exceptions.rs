@@ -2,7 +2,7 @@
 
 use super::{
     algorithm::{AlgorithmSettings, burst, report_foreign_setting},
-    cost::never_admitted,
+    cost::{never_admitted, warn_above},
     limits::{max_admissible, tiers},
 };
 use crate::config::{
@@ -55,6 +55,9 @@ pub(super) fn overrides(
                 "the policy's cost is more than these limits allow, so no request would ever be admitted",
                 help,
             );
+        }
+        if let Cost::Header { max, .. } = cost {
+            warn_above(item, *max, most);
         }
         if sliced && other.tiers.len() > 1 {
             item.report(

@@ -8,6 +8,7 @@ mod limits;
 mod memory;
 mod policy;
 mod reply;
+mod unreachable_tiers;
 
 pub(super) use exceptions::exempt;
 pub(super) use memory::StoreMemory;

@@ -11,8 +11,10 @@ use super::{
     keys, limits,
     memory::{self, StoreMemory},
     reply::reply,
+    unreachable_tiers,
 };
 use crate::config::{
+    Location,
     model::{Missing, Mode, OnStoreError, Policy, Record},
     reader::{Cursor, MappingCursor, NameTable},
     section::{MIN_DURATION, user::IdentitySources},
@@ -23,6 +25,8 @@ use crate::config::{
 pub(in crate::config::section) struct Policies<'t> {
     pub(in crate::config::section) names: NameTable<'t>,
     pub(in crate::config::section) resolved: Option<Vec<Arc<Policy>>>,
+    /// In the order of the names: where each is named, and what it consists of.
+    pub(in crate::config::section) cursors: Vec<(Location, Cursor<'t>)>,
 }
 
 const ON_STORE_ERROR: [(&str, OnStoreError); 3] =
@@ -36,6 +40,7 @@ pub(in crate::config::section) fn policies<'t>(
 ) -> Policies<'t> {
     let entries = value.and_then(Cursor::named_entries).unwrap_or_default();
     let names = entries.iter().map(|(_, name, _)| *name).collect();
+    let cursors = entries.iter().map(|(location, _, value)| (*location, *value)).collect();
     let mut all = Vec::new();
     for (location, name, value) in entries {
         if let Err(invalid) = resource_name(name) {
@@ -49,7 +54,7 @@ pub(in crate::config::section) fn policies<'t>(
         }
         all.push(policy);
     }
-    Policies { names: NameTable::new("policy", names), resolved: all.into_iter().collect() }
+    Policies { names: NameTable::new("policy", names), resolved: all.into_iter().collect(), cursors }
 }
 
 fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources) -> Option<Policy> {
@@ -70,13 +75,13 @@ fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources)
     let mode = mapping.parse_or("mode", Mode::Enforce, mode);
     let preflight = mapping.parse_or("preflight", false, boolean);
     let exempt = exempt(mapping.take("exempt"), identity);
-    let overrides =
-        exceptions::overrides(mapping.take("overrides"), kind, settings, &cost, slice > 0.0, identity);
+    let (limits_value, overrides_value) = (mapping.take("limits"), mapping.take("overrides"));
+    let overrides = exceptions::overrides(overrides_value, kind, settings, &cost, slice > 0.0, identity);
     let on_store_error = mapping.parse_or("on_store_error", OnStoreError::Local, choice(&ON_STORE_ERROR));
     let record = record(mapping.take("record"));
     let reply = mapping.take("reply").and_then(|value| reply(value, StatusCode::TOO_MANY_REQUESTS));
     mapping.finish();
-    Some(Policy {
+    let policy = Policy {
         missing,
         value: value?,
         count,
@@ -91,7 +96,9 @@ fn policy(name: &str, mut mapping: MappingCursor<'_>, identity: IdentitySources)
         overrides,
         reply,
         ..Policy::new(name, algorithm?, keys?, tiers?)
-    })
+    };
+    unreachable_tiers::warn(limits_value, overrides_value, &policy);
+    Some(policy)
 }
 
 fn record(value: Option<Cursor<'_>>) -> Record {

@@ -1,0 +1,113 @@
+//! Warns about tiers that never deny a request, because another tier of the policy always denies it first.
+
+use crate::config::{
+    model::{Algorithm, Cost, Policy, Rate, format_duration},
+    reader::Cursor,
+};
+
+/// `limits` and `overrides`: the settings that the `policy` was read from.
+pub(super) fn warn(limits: Option<Cursor<'_>>, overrides: Option<Cursor<'_>>, policy: &Policy) {
+    if let Some(limits) = limits {
+        warn_of_tiers(limits, &policy.tiers, policy);
+    }
+    for (item, other) in
+        overrides.and_then(Cursor::list).unwrap_or_default().into_iter().zip(&policy.overrides)
+    {
+        if let Some(limits) = item.mapping().and_then(|mut mapping| mapping.take("limits")) {
+            warn_of_tiers(limits, &other.tiers, policy);
+        }
+    }
+}
+
+fn warn_of_tiers(limits: Cursor<'_>, tiers: &[Rate], policy: &Policy) {
+    let Some(buckets) = counted_buckets(policy.algorithm) else { return };
+    let items = limits.list().unwrap_or_default();
+    // With `count_denied`, a tier also counts requests that another one has denied.
+    if policy.count_denied || items.len() != tiers.len() {
+        return;
+    }
+    // Requests of one cost use a limit up in whole steps.
+    let step = if let Cost::Fixed(units) = policy.cost { units } else { 1 };
+    for (item, tier) in items.into_iter().zip(tiers) {
+        let admitted = |other: &Rate| (other.limit / step * step).saturating_mul(spans(tier, other, buckets));
+        let others = tiers.iter().filter(|other| other.window != tier.window);
+        let Some((most, other)) = others.map(|other| (admitted(other), other)).min_by_key(|(most, _)| *most)
+        else {
+            continue;
+        };
+        if most <= tier.limit {
+            let window = format_duration(tier.window);
+            let message = format!("this limit is never reached: `{other}` admits at most {most} in {window}");
+            item.warn(message, format!("set less than {most}/{window}, or remove it"));
+        }
+    }
+}
+
+/// How many buckets of a window count together. `None`: the algorithm has a single tier.
+fn counted_buckets(algorithm: Algorithm) -> Option<u128> {
+    match algorithm {
+        Algorithm::FixedWindow => Some(1),
+        // The bucket of now, and all of the window before it.
+        Algorithm::SlidingWindow { buckets } => Some(u128::from(buckets) + 1),
+        _ => None,
+    }
+}
+
+/// How many times `other` can be used up within what `tier` counts together.
+///
+/// Both divide time from the Unix epoch on, and the buckets of a tier are as long as its window divided by their number, so
+/// all lengths here are multiplied by it. What `tier` counts begins at a multiple of its bucket, and `other` is used up at
+/// most once in as many of its own buckets as count together.
+fn spans(tier: &Rate, other: &Rate, buckets: u128) -> u64 {
+    let (bucket, other_bucket) = (tier.window.as_micros(), other.window.as_micros());
+    let begins_within = other_bucket - gcd(bucket, other_bucket);
+    let touched = (begins_within + bucket * buckets).div_ceil(other_bucket);
+    u64::try_from(touched.div_ceil(buckets)).unwrap_or(u64::MAX)
+}
+
+fn gcd(one: u128, other: u128) -> u128 {
+    if other == 0 { one } else { gcd(other, one % other) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn rate(limit: u64, millis: u64) -> Rate {
+        Rate { limit, window: Duration::from_millis(millis) }
+    }
+
+    /// How many bursts, each with `buckets` buckets of `other_window` between it and the next, fit into what a tier of
+    /// `window` counts together, wherever that begins. All times are in units of which a bucket has `window`.
+    fn most_bursts(window: u64, other_window: u64, buckets: u64) -> u64 {
+        (0..window * other_window)
+            .step_by(usize::try_from(window).unwrap())
+            .map(|begin| {
+                let last = begin + window * buckets - 1;
+                (last / other_window - begin / other_window + 1).div_ceil(buckets)
+            })
+            .max()
+            .unwrap()
+    }
+
+    #[test]
+    fn the_worst_begin_is_found() {
+        for buckets in [1, 5, 11] {
+            for (window, other) in (1..24).flat_map(|window| (1..24).map(move |other| (window, other))) {
+                let found = spans(&rate(1, window), &rate(1, other), u128::from(buckets));
+                assert_eq!(found, most_bursts(window, other, buckets), "{window} {other} {buckets}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_minute_has_sixty_seconds_of_the_calendar() {
+        let spans = |window, other, buckets| spans(&rate(1, window), &rate(1, other), buckets);
+        assert_eq!((spans(60_000, 1_000, 1), spans(60_000, 1_000, 11)), (60, 60));
+        assert_eq!((spans(1_000, 60_000, 1), spans(1_000, 60_000, 11)), (1, 1));
+        // A window of 90 s touches three minutes of the calendar.
+        assert_eq!((spans(90_000, 60_000, 1), spans(100_000, 60_000, 1)), (2, 3));
+    }
+}

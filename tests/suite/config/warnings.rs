@@ -1,0 +1,133 @@
+//! Warnings about a configuration: that they are right, and where they are shown.
+
+use proptest::prelude::*;
+use serde_json::json;
+use tollgate::{
+    config,
+    limit::algorithm::{Detail, Kind, LimitState, Rule, Tier},
+};
+
+use super::environment::Environment;
+use crate::{
+    harness::{Config, Origin, Tollgate, get, get_from},
+    store::redis_audit::warnings,
+};
+
+#[test]
+fn what_is_silently_wrong_is_in_the_status_and_on_the_page() {
+    let origin = Origin::ok();
+    let tollgate = Tollgate::start(Config::yaml(format!(
+        "
+policies:
+  used: {{ algorithm: fixed_window, key: ip, limits: [10/1s, 700/1m] }}
+  forgotten: {{ algorithm: sliding_log, key: ip, limit: 1/1h }}
+upstreams: {{ api: {{ endpoints: [\"http://{}\"], policies: [used] }} }}
+routes:
+  - {{ path: /users/:id, upstream: api }}
+  - {{ path: /*, upstream: api }}
+",
+        origin.address
+    )));
+    assert_eq!([(); 2].map(|()| get(tollgate.address, "/", &[]).status), [200, 200], "nothing limits to 1");
+    let found = warnings(&tollgate);
+    for (line, text) in [
+        (8, "this limit is never reached: `10/1s` admits at most 600 in 1m; set less than"),
+        (9, "no route uses this policy, so it limits nothing; add it to"),
+        (12, "`:id` is plain text here: this matches only `/users/:id` itself; for any value"),
+    ] {
+        assert!(
+            found.iter().any(|found| found.contains(&format!(":{line}:")) && found.contains(text)),
+            "{text}: {found:#?}"
+        );
+    }
+    assert_eq!(found.len(), 3, "{found:#?}");
+    let log = tollgate.log();
+    assert!(
+        log.iter().any(|line| line.contains("WARN") && line.contains("no route uses this policy")),
+        "{log:#?}"
+    );
+
+    let policies = tollgate.admin("GET", "/v1/policies").json()["policies"].take();
+    let used = policies.as_array().unwrap().iter().map(|policy| (&policy["name"], &policy["used"]));
+    assert_eq!(
+        used.collect::<Vec<_>>(),
+        [(&json!("used"), &json!(true)), (&json!("forgotten"), &json!(false))]
+    );
+    let page = get(tollgate.admin, "/policies", &[]).text();
+    let card = |name: &str| {
+        page.split("<article").find(|card| card.contains(&format!("data-key=\"{name}\""))).unwrap()
+    };
+    assert!(card("forgotten").contains("not used") && !card("forgotten").contains("enforced"), "{page}");
+    assert!(card("used").contains("enforced") && !card("used").contains("not used"), "{page}");
+}
+
+#[test]
+fn a_trusted_header_reaches_the_upstream_from_trusted_proxies_only() {
+    let origin = Origin::ok();
+    let settings = "trusted_proxies: [127.0.0.2]\ntrusted_headers: [X-Plan]\n";
+    let tollgate = Tollgate::start(Config::new(&[origin.address], settings));
+    for source in ["127.0.0.1", "127.0.0.2"] {
+        let fields = [("x-plan", "gold"), ("X_Plan", "gold"), ("x-other", "kept")];
+        assert_eq!(get_from(source, tollgate.address, "/", &fields).status, 200);
+    }
+    let heads = origin.heads();
+    assert!(heads.iter().all(|head| head.contains("x-other: kept")), "{heads:?}");
+    let plans = heads.iter().map(|head| head.to_lowercase().matches("plan: gold").count());
+    assert_eq!(plans.collect::<Vec<_>>(), [0, 2], "{heads:?}");
+    assert_eq!(warnings(&tollgate), [""; 0]);
+}
+
+/// Of all times at which buckets can begin, in microseconds: a quarter of a millisecond.
+const STEP: i64 = 250;
+
+/// Whether a client that uses up whatever it can from `start` on is ever denied by tier 1 alone.
+fn is_reached(kind: Kind, tiers: [Tier; 2], start: i64) -> bool {
+    let (both, first) = (Rule { kind, tiers: &tiers }, Rule { kind, tiers: &tiers[..1] });
+    let (mut of_both, mut of_first) = (LimitState::new(kind), LimitState::new(kind));
+    let end = start + 2 * (tiers[0].window + tiers[1].window);
+    (start..end).step_by(usize::try_from(STEP).unwrap()).any(|now| {
+        while of_both.read(both, now, 1, &Detail::None).admitted {
+            of_both.write(both, now, 1, &Detail::None, 0);
+            of_first.write(first, now, 1, &Detail::None, 0);
+        }
+        of_first.read(first, now, 1, &Detail::None).admitted
+    })
+}
+
+fn gcd(one: i64, other: i64) -> i64 {
+    if other == 0 { one } else { gcd(other, one % other) }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// A tier is said to be never reached if and only if the algorithm never denies because of it.
+    #[test]
+    fn exactly_the_tiers_that_never_deny_are_warned_of(
+        is_sliding: bool,
+        limits in prop::array::uniform2(1_u64..14),
+        windows in prop::array::uniform2(1_i64..8).prop_filter("differ", |[one, other]| one != other),
+    ) {
+        let (name, kind) = match is_sliding {
+            true => ("sliding_window\n    buckets: 4", Kind::SlidingWindow { buckets: 4 }),
+            false => ("fixed_window", Kind::FixedWindow),
+        };
+        let rate = |n: usize| format!("{}/{}ms", limits[n], windows[n]);
+        let text = format!(
+            "policies:\n  p:\n    algorithm: {name}\n    key: ip\n    limits:\n      - {}\n      - {}\n\
+                upstreams: {{ api: {{ endpoints: [http://127.0.0.1:1], policies: [p] }} }}\n\
+                routes: [{{ path: /*, upstream: api }}]\n",
+            rate(0), rate(1)
+        );
+        let (_, warnings) = config::parse_with_warnings("p", &text, &Environment).unwrap();
+        let line = 7 + usize::from(is_sliding);
+        let is_warned = warnings.lines().any(|warning| warning.starts_with(&format!("p:{line}:")));
+
+        let tier = |n: usize| Tier { limit: limits[n], window: windows[n] * 1_000 };
+        let period = windows[0] * windows[1] / gcd(windows[0], windows[1]) * 1_000;
+        // The algorithm never runs backward: begin late enough for every window to have room before.
+        let starts = (period * 10..period * 11).step_by(usize::try_from(STEP).unwrap());
+        let is_reached = starts.into_iter().any(|start| is_reached(kind, [tier(0), tier(1)], start));
+        prop_assert_eq!(is_warned, !is_reached, "{}", text);
+    }
+}
