@@ -1,38 +1,32 @@
 -- Writes entries of a table of records. record_prelude.lua stands before it.
 --
 -- An entry was read, changed, and is written only if nobody else has written it in between. Its first value begins with eight
--- bytes that are others each time, and with the time until which all was forgotten, a double of eight bytes, big-endian, in
--- microseconds. Nothing else of a value is read here.
+-- bytes that are others each time. Nothing else of a value is read here.
 --
 -- KEYS[1…3] the table: its index, its dues, its total
 -- KEYS[4…]  for each entry its keys: as many as ARGV[4] says
 -- ARGV[1]   milliseconds for which the table stays at least
 -- ARGV[2]   bytes that it may take; ARGV[3] how many entries it may have
 -- ARGV[4]   how many keys an entry has
--- ARGV[5]   microseconds since the Unix epoch by the instance's own clock, which may be another than Redis'
--- ARGV[6…]  for each entry: its name; the first eight bytes of its first value when it was read, empty if there was none; the
---           time of its last denial in microseconds, or empty if it is written because something has expired; its size in
---           units of 64 bytes; milliseconds until it is due; and for each key its value, empty if it is to be removed, and for
---           how many milliseconds it is kept
--- Reply     for each entry 0, or 1 if somebody else has written it, or 2 if it was forgotten after the last denial; names of
---           entries beyond what the table may take, which the caller is to remove; bytes that it takes
+-- ARGV[5…]  for each entry: its name; the first eight bytes of its first value when it was read, empty if there was none; 1 if
+--           other instances are to read it again, 0 if it is written because something has expired; its size in units of 64
+--           bytes; milliseconds until it is due; and for each key its value, empty if it is to be removed, and for how many
+--           milliseconds it is kept
+-- Reply     for each entry 0, or 1 if somebody else has written it; names of entries beyond what the table may take, which the
+--           caller is to remove; bytes that it takes
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-local clock_lag = now - tonumber(ARGV[5])
 local width = tonumber(ARGV[4])
 local records = open_table(KEYS[1], KEYS[2], KEYS[3])
 
 local outcomes = {}
-local at = 6
+local at = 5
 for key_at = 4, #KEYS, width do
-  local name, expected, last = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local name, expected, is_change = ARGV[at], ARGV[at + 1], ARGV[at + 2] == '1'
   local value = redis.call('MGET', KEYS[key_at])[1] or ''
-  local forgotten = #value >= 16 and struct.unpack('>d', value, 9) or 0
   if string.sub(value, 1, 8) ~= expected then
     outcomes[#outcomes + 1] = 1
-  elseif last and last + clock_lag <= forgotten and forgotten <= now + MAX_AHEAD then
-    outcomes[#outcomes + 1] = 2
   else
     outcomes[#outcomes + 1] = 0
     for nth = 0, width - 1 do
@@ -47,7 +41,7 @@ for key_at = 4, #KEYS, width do
       remove_name(records, name)
     else
       set_due(records, name, now, tonumber(ARGV[at + 4]), tonumber(ARGV[at + 3]))
-      if last then redis.call('ZADD', records.index, number_text(now), name) end
+      if is_change then redis.call('ZADD', records.index, number_text(now), name) end
     end
   end
   at = at + 5 + 2 * width

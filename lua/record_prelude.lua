@@ -10,8 +10,6 @@
 
 -- More than any size. DUE * SIZES is exact up to 2^53, which is the year 3058.
 local SIZES = 262144
--- Microseconds that a time may be ahead of this clock: more means that another server stood here before.
-local MAX_AHEAD = 1000000
 
 local function number_text(number)
   return string.format('%.0f', number)

@@ -25,9 +25,9 @@ pub use audit_log::{AuditEntry, AuditLog, Author, MAX_AUDIT_ENTRIES};
 pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
     ClientRegistry, ClientSnapshot, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot, LimitedClient,
-    MergedClient, PageScan, PeerView, PendingSnapshot, PendingUpdate, PolicySnapshot, RequestRecord,
-    RequestSnapshot, SHARED_CLIENTS, SharedClient, Sort, USER_ADDRESSES, UserAddress, UserAddresses,
-    UserSample,
+    MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate, PolicySnapshot,
+    RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort, USER_ADDRESSES,
+    Unblock, UserAddress, UserAddresses, UserSample,
 };
 pub use names::UserNaming;
 pub use outbox::Pending;

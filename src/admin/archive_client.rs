@@ -34,8 +34,8 @@ impl Archive for ArchiveClient {
         SendWrapper::new(self.0.user(written, now)).await
     }
 
-    async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
-        SendWrapper::new(self.0.forget(address)).await
+    async fn unblock(&self, address: IpNet, by: &str) -> Result<(), Unavailable> {
+        SendWrapper::new(self.0.unblock(address, by)).await
     }
 
     async fn bans(&self, key: &Key) -> Result<u64, Unavailable> {
@@ -48,7 +48,7 @@ trait ObjectArchive {
     fn changed(&self, since: i64) -> Answer<'_, ChangesPage>;
     fn read<'a>(&'a self, addresses: &'a [IpNet]) -> Answer<'a, Vec<PeerView>>;
     fn user<'a>(&'a self, written: &'a str, now: i64) -> Answer<'a, UserAddresses>;
-    fn forget(&self, address: IpNet) -> Answer<'_, ()>;
+    fn unblock<'a>(&'a self, address: IpNet, by: &'a str) -> Answer<'a, ()>;
     fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64>;
 }
 
@@ -65,8 +65,8 @@ impl<A: Archive> ObjectArchive for A {
         Box::pin(Archive::user(self, written, now))
     }
 
-    fn forget(&self, address: IpNet) -> Answer<'_, ()> {
-        Box::pin(Archive::forget(self, address))
+    fn unblock<'a>(&'a self, address: IpNet, by: &'a str) -> Answer<'a, ()> {
+        Box::pin(Archive::unblock(self, address, by))
     }
 
     fn bans<'a>(&'a self, key: &'a Key) -> Answer<'a, u64> {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     abuse::{
-        self, ClientPosition, LimitedClient, PageScan, Sort,
+        self, ClientPosition, LimitedClient, PageScan, Sort, Unblock,
         bans::{Ban, BanTable, MANUAL},
     },
     telemetry::time::rfc3339,
@@ -183,7 +183,7 @@ impl BlockedQuery {
 impl dto::BlockedAddress {
     /// `bans`: those of the client and of prefixes around it.
     pub(super) fn new(client: &LimitedClient, bans: &[Arc<Ban>], now: i64) -> Self {
-        let banned_until = ends(bans);
+        let (banned_until, unblocked) = (ends(bans), client.unblocked.as_ref());
         let hint = match client.users {
             0 => "no user known",
             1 => "one user",
@@ -198,10 +198,15 @@ impl dto::BlockedAddress {
             state: match banned_until {
                 Some(_) => "banned",
                 None if client.until > now => "limited",
+                None if unblocked.is_some_and(|unblocked| client.last <= unblocked.time) => "unblocked",
                 None => "free",
             }
             .to_owned(),
             banned_until: banned_until.map(rfc3339),
+            unblocked: unblocked.map(|Unblock { time, by }| dto::Unblock {
+                time: rfc3339(*time),
+                by: Some(by.clone()).filter(|by| !by.is_empty()),
+            }),
             denied: client.denied,
             distinct_users: usize::try_from(client.users).unwrap_or(usize::MAX),
             hint: hint.to_owned(),

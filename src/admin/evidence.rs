@@ -114,6 +114,7 @@ fn only_banned(address: IpNet, bans: &[Arc<Ban>]) -> Option<LimitedClient> {
         first,
         last,
         until: last,
+        unblocked: None,
         denied: 0,
         policies: Vec::new(),
         users: 0,

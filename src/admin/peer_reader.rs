@@ -87,10 +87,10 @@ impl PeerReader {
         progress.or_default(result)
     }
 
-    /// Has every other instance forget a client. It is asked for even where the archive was away lately.
-    pub(super) async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
+    /// Has every other instance know that a client is unblocked. It is asked for even where the archive was away lately.
+    pub(super) async fn unblock(&self, address: IpNet, by: &str) -> Result<(), Unavailable> {
         let _turn = self.progress.lock().await;
-        with_timeout(self.archive.forget(address)).await
+        with_timeout(self.archive.unblock(address, by)).await
     }
 }
 

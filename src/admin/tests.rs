@@ -40,6 +40,7 @@ fn evidence_names_everyone_behind_the_address() {
             "until": "2026-07-03T12:01:00.000Z",
             "state": "limited",
             "banned_until": null,
+            "unblocked": null,
             "denied": 2,
             "distinct_users": 3,
             "hint": "many users: shared address or stuffing",
@@ -76,13 +77,24 @@ fn an_unblock_clears_the_address_and_nothing_else() {
                 {"policy": "per-ip", "key": "ip:203.0.113.7+path:/a"},
             ],
             "bans_lifted": 0,
+            "records_kept": 4,
             "still_banned": [],
             "other_keys": ["user:acme"],
         })
     );
-    harness.get("/v1/blocked/203.0.113.7").is_problem(404);
+    let evidence = harness.get("/v1/blocked/203.0.113.7").json();
+    assert_eq!(
+        [&evidence["state"], &evidence["until"], &evidence["unblocked"]],
+        [
+            &json!("unblocked"),
+            &json!("2026-07-03T12:00:01.000Z"),
+            &json!({"time": "2026-07-03T12:00:01.000Z", "by": "operator at 127.0.0.1"})
+        ]
+    );
+    assert_eq!((&evidence["denied"], evidence["records"].as_array().map(Vec::len)), (&json!(2), Some(4)));
     harness.send("DELETE", "/v1/blocked/203.0.113.7", "").is_problem(404);
-    assert_eq!(harness.get("/v1/blocked").json(), json!({"blocked": [], "cursor": null}));
+    assert_eq!(harness.get("/v1/blocked").json()["blocked"][0]["state"], "unblocked");
+    assert_eq!(harness.get("/v1/blocked?active=true").json(), json!({"blocked": [], "cursor": null}));
     // Not listed, but limited.
     let other = harness.send("DELETE", "/v1/blocked/203.0.113.70", "content-type: application/json\r\n");
     assert_eq!(other.json()["cleared"], json!([{"policy": "per-ip", "key": "ip:203.0.113.70"}]));
@@ -435,7 +447,7 @@ impl Archive for UnavailableArchive {
         self.answer().await
     }
 
-    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+    async fn unblock(&self, _: IpNet, _: &str) -> Result<(), Unavailable> {
         self.answer().await
     }
 

@@ -13,20 +13,24 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    abuse::{self, bans::Key},
+    abuse::{
+        self, Unblock,
+        bans::{BanTable, Key},
+    },
     limit::StoreAdmin,
     telemetry::Event,
 };
 
-/// Clears every limit whose key is the address and removes it from the list, on every instance. An address that is no
-/// longer listed may still have limits: they are cleared, too.
+/// Clears every limit whose key is the address and lifts its bans, on every instance. The evidence is kept: the address stays
+/// listed, as unblocked, until its records expire. An address that is no longer listed may still have limits: they are
+/// cleared, too.
 #[utoipa::path(
     delete,
     path = "/v1/blocked/{ip}",
     operation_id = "unblock",
     tag = "limited clients",
     params(("ip" = schema::Client, Path, description = "an address, or the prefix that identifies a client")),
-    responses((status = 200, body = dto::Unblocked, description = "what was cleared"), WriteErrors, NotFoundError, UnavailableError)
+    responses((status = 200, body = dto::Unblocked, description = "what was cleared, and what still holds the address"), WriteErrors, NotFoundError, UnavailableError)
 )]
 pub(super) async fn unblock(
     State(context): State<Arc<HandlerContext>>,
@@ -48,25 +52,34 @@ async fn unblocked(
     let shown = abuse::shown(address);
     // Only other instances may know it.
     context.peers.look_up(address).await;
-    // Clearing limits makes every instance forget the address, this one included, so read what is known first.
-    let known = state.registry.find(address, state.clock.now()).map(|(_, _, limited)| limited);
-    // Clear the limits first, or the next request that they deny would list the address again.
+    let now = state.clock.now();
+    let known = state.registry.find(address, now);
+    let (is_limited, records, limited) = match &known {
+        Some((client, records, limited)) => (client.until > now, records.len(), limited.as_slice()),
+        None => (false, 0, [].as_slice()),
+    };
+    // Clear the limits first, or the next request that they deny would list the address as limited again.
     let cleared = context.store.reset(config.policies(), &abuse::identifier(&shown)).await?;
-    // Then have all instances forget it, or they would bring it back.
-    context.peers.forget(address).await?;
-    let known = known.or(state.registry.forget(address, state.clock.now()));
-    let bans_lifted = bans::lift_all(context, &Key::Address(address)).await;
+    let key = Key::Address(address);
+    if is_limited || !cleared.is_empty() || !state.bans.by_key(&key).is_empty() {
+        context.peers.unblock(address, &by.0).await?;
+        let now = state.clock.now();
+        state.registry.unblock(address, Unblock { time: now, by: by.0.clone() }, now);
+    }
+    let bans_lifted = bans::lift_all(context, &key).await;
     let mut still_banned = state.bans.covering(address);
     still_banned.retain(|ban| !ban.is_shadow);
-    if known.is_none() && cleared.is_empty() && bans_lifted == 0 {
-        let mut why = format!("{shown} was not limited recently and has no limits to clear");
+    if !is_limited && cleared.is_empty() && bans_lifted == 0 {
+        let mut why = format!("{shown} has no limits and no bans to clear");
         if let Some(ban) = still_banned.first() {
-            why += &format!("; it is banned by the ban of {}: lift that ban", ban.key);
+            why += &format!("; it is banned because {} is: lift that ban", ban.key);
         }
         return Err(Problem::not_found(why));
     }
-    let limited = known.unwrap_or_default();
-    let others = limited.iter().filter(|limit| !abuse::is_identifier_of(&limit.identifier, &shown));
+    let others = limited.iter().filter(|limit| {
+        let is_own = abuse::is_identifier_of(&limit.identifier, &shown);
+        !is_own && (limit.until > now || is_banned(&state.bans, &limit.identifier))
+    });
     let others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let detail =
@@ -80,7 +93,13 @@ async fn unblocked(
         address: shown.to_string(),
         cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect(),
         bans_lifted,
+        records_kept: records,
         still_banned: still_banned.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
         other_keys: others.into_iter().collect(),
     })
+}
+
+/// Whether requests with this identifier are denied by a ban of it.
+fn is_banned(bans: &BanTable, identifier: &str) -> bool {
+    Key::from_canonical(identifier).is_some_and(|key| bans.by_key(&key).iter().any(|ban| !ban.is_shadow))
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{StartError, reload::ReloadHandles, shared::Shared};
 use crate::{
-    abuse::{self, Archive},
+    abuse::{self, Archive, Unblock},
     admin::StoreFactsSources,
     config::model::{Config, Redis},
     limit::{Clock, GuardShared, GuardedStore, Instances, ShardedStore, SlicedStore, Slices, StoreAdmin},
@@ -200,7 +200,9 @@ fn on_unblocked(memory: &Arc<MemoryStore>, shared: &Shared) -> Box<dyn Fn(&str) 
     Box::new(move |identifier| {
         memory.reset_now(in_force.snapshot().policies(), identifier);
         if let Some(address) = abuse::from_identifier(identifier) {
-            registry.forget(address, clock.now());
+            // Who has unblocked it is read where instances share their records.
+            let now = clock.now();
+            registry.unblock(address, Unblock { time: now, by: String::new() }, now);
             events.publish(|| Event::Unblocked { address: abuse::shown(address).to_string() });
         }
     })

@@ -13,7 +13,7 @@ use super::{
     limits::usage_table,
     terminal::{moment, printable, table, time_left},
 };
-use crate::admin::dto::{Blocked, BlockedAddress, Evidence, Record};
+use crate::admin::dto::{Blocked, BlockedAddress, Evidence, Record, RecordedUser, Unblock};
 
 /// As the API names them.
 const SORTS: [&str; 5] = ["last", "first", "denied", "users", "address"];
@@ -130,8 +130,11 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
             format!("{denied} times, from {} to {} UTC", printable(&first), printable(&last))
         }
     };
+    let unblocked = address.unblocked.as_ref().map_or_else(String::new, |unblocked| {
+        format!("unblocked  {}\n", printable(&unblock_line(unblocked)))
+    });
     let mut text = format!(
-        "{}: {}, {}\n\ndenied     {denied}\ntime left  {left}\npolicies   {}\nusers      {}\n",
+        "{}: {}, {}\n\ndenied     {denied}\ntime left  {left}\n{unblocked}policies   {}\nusers      {}\n",
         printable(&address.address),
         printable(&address.state),
         printable(&address.hint),
@@ -142,12 +145,7 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
         text += &format!("\n{}", bans::table_of(bans, now));
     }
     if !users.is_empty() {
-        let rows = users.iter().map(|user| {
-            let banned =
-                user.banned_until.as_deref().map_or_else(|| "-".to_owned(), |until| time_left(until, now));
-            [user.user.clone().unwrap_or_else(|| "-".to_owned()), user.records.to_string(), banned]
-        });
-        text += &format!("\n{}", table(["USER", "RECORDS", "BANNED FOR"], rows));
+        text += &format!("\n{}", users_table(users, now));
     }
     if !limits.is_empty() {
         text += &format!("\n{}", usage_table(limits));
@@ -162,6 +160,27 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
         text += &format!("\n{}", table(head, rows));
     }
     text
+}
+
+/// With a column for bans where a user is banned.
+fn users_table(users: &[RecordedUser], now: Timestamp) -> String {
+    let cells =
+        |user: &RecordedUser| [user.user.clone().unwrap_or_else(|| "-".to_owned()), user.records.to_string()];
+    if users.iter().all(|user| user.banned_until.is_none()) {
+        return table(["USER", "RECORDS"], users.iter().map(cells));
+    }
+    let rows = users.iter().map(|user| {
+        let [name, records] = cells(user);
+        let left = user.banned_until.as_deref().map(|until| time_left(until, now));
+        [name, records, left.unwrap_or_else(|| "-".to_owned())]
+    });
+    table(["USER", "RECORDS", "BANNED FOR"], rows)
+}
+
+/// When an address was unblocked, and by whom.
+fn unblock_line(unblocked: &Unblock) -> String {
+    let by = unblocked.by.as_deref().map_or_else(String::new, |by| format!(" by {by}"));
+    format!("{} UTC{by}", moment(&unblocked.time))
 }
 
 /// Each kind of request once: its newest record, and how many there are. Newest first, as they come.
@@ -224,10 +243,10 @@ time left  59s
 policies   per-user, per-ip
 users      3
 
-USER  RECORDS  BANNED FOR
-acme  2        -
-bob   1        -
-eve   1        -
+USER  RECORDS
+acme  2
+bob   1
+eve   1
 
 POLICY  KEY             USED  LIMIT  REMAINING  RESET
 per-ip  ip:203.0.113.7  2     3      1          41s

@@ -1,4 +1,4 @@
-//! `tollgate unblock IP`: clears the limits and bans of an address.
+//! `tollgate unblock IP`: clears the limits of an address and lifts its bans.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,10 @@ use super::{
 };
 use crate::admin::dto::Unblocked;
 
-/// Clear the limits of an address
+/// Clear the limits of an address and lift its bans
+///
+/// The evidence is kept: the address is listed as unblocked, with its records, until they expire. Limits and bans of the users
+/// behind the address, and bans of prefixes around it, still hold.
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct Args {
@@ -35,25 +38,33 @@ fn output(args: &Args) -> Result<String, AdminError> {
 
 fn describe(unblocked: &Unblocked) -> String {
     let address = printable(&unblocked.address);
-    // Whatever was cleared, an address that is banned with its prefix is served no sooner.
-    let cleared = if unblocked.still_banned.is_empty() { "is unblocked" } else { "had limits" };
-    let mut text = match unblocked.cleared.as_slice() {
-        [] if unblocked.still_banned.is_empty() => {
-            format!("{address} is unblocked; there was no limit of its own to clear.\n")
-        }
-        [] => format!("{address} had no limit of its own to clear.\n"),
-        limits => {
-            format!("{address} {cleared}. Cleared limits:\n\n{}", cleared_table(limits))
+    let is_free = unblocked.still_banned.is_empty();
+    let mut text = String::new();
+    for ban in &unblocked.still_banned {
+        let (key, until) = (printable(&ban.key), moment(&ban.until));
+        let until = printable(&until);
+        text += &format!(
+            "{address} is still banned, because {key} is banned until {until} UTC. To lift that ban: tollgate unban {key}\n\n"
+        );
+    }
+    text += &match unblocked.cleared.as_slice() {
+        [] if is_free => format!("{address} is unblocked; there was no limit of its own to clear.\n"),
+        [] => "There was no limit of its own to clear.\n".to_owned(),
+        cleared => {
+            let head = if is_free { format!("{address} is unblocked. ") } else { String::new() };
+            format!("{head}Cleared limits:\n\n{}", cleared_table(cleared))
         }
     };
     if unblocked.bans_lifted > 0 {
         text += "\nIts own ban was lifted.\n";
     }
-    for ban in &unblocked.still_banned {
-        let [key, until] = [printable(&ban.key).into_owned(), printable(&moment(&ban.until)).into_owned()];
-        text += &format!(
-            "\n{address} is still banned by the ban of {key} until {until} UTC. To lift it: tollgate unban {key}\n"
-        );
+    if unblocked.records_kept > 0 {
+        let records = match unblocked.records_kept {
+            1 => "1 record, shown by".to_owned(),
+            records => format!("{records} records, shown by"),
+        };
+        text +=
+            &format!("\nIts evidence was kept: {records} `tollgate blocked {address}` until it expires.\n");
     }
     if !unblocked.other_keys.is_empty() {
         let others: Vec<_> = unblocked.other_keys.iter().map(|key| printable(key)).collect();
@@ -80,10 +91,12 @@ POLICY  KEY
 per-ip  ip:203.0.113.7
 per-ip  ip:203.0.113.7+path:/a
 
+Its evidence was kept: 4 records, shown by `tollgate blocked 203.0.113.7` until it expires.
+
 Not cleared, but limited behind this address: user:acme
 "
         );
         let again = output(&args).unwrap_err().to_string();
-        assert_eq!(again, "203.0.113.7 was not limited recently and has no limits to clear");
+        assert_eq!(again, "203.0.113.7 has no limits and no bans to clear");
     }
 }

@@ -31,3 +31,27 @@ impl RunningTime {
         self.time.saturating_add(i64::try_from(self.read.elapsed().as_micros()).unwrap_or(i64::MAX))
     }
 }
+
+/// The clocks of Redis and of this instance, in microseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Clocks {
+    pub(super) redis: i64,
+    pub(super) own: i64,
+}
+
+impl Clocks {
+    /// By how many microseconds Redis' clock is ahead.
+    pub(super) fn lag(self) -> i64 {
+        self.redis.saturating_sub(self.own)
+    }
+
+    /// A time of this instance, by Redis' clock.
+    pub(super) fn to_redis(self, time: i64) -> i64 {
+        time.saturating_add(self.lag())
+    }
+
+    /// A time of Redis, by the clock of this instance: never in the future.
+    pub(super) fn to_own(self, time: i64) -> i64 {
+        time.saturating_sub(self.lag()).min(self.own)
+    }
+}

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use super::{super::bans::Key, ClientSnapshot, UserAddress};
 use crate::limit::Unavailable;
 
-/// Reads what the other instances have written, and removes it on an unblock. An instance's own records are not
+/// Reads what the other instances have written, and writes down who was unblocked. An instance's own records are not
 /// returned to it.
 pub trait Archive {
     /// Clients that changed at `since` or later by the archive's own clock, in order of their changes; a
@@ -28,11 +28,11 @@ pub trait Archive {
     /// As [`Archive::changed`].
     fn user(&self, written: &str, now: i64) -> impl Future<Output = Result<UserAddresses, Unavailable>>;
 
-    /// Removes a client on every instance.
+    /// Has every instance know that `by` has unblocked a client. What is known of it stays.
     ///
     /// # Errors
-    /// As [`Archive::changed`]; the client may have been removed all the same.
-    fn forget(&self, address: IpNet) -> impl Future<Output = Result<(), Unavailable>>;
+    /// As [`Archive::changed`]; the client may have been unblocked all the same.
+    fn unblock(&self, address: IpNet, by: &str) -> impl Future<Output = Result<(), Unavailable>>;
 
     /// How many bans there are by exactly this key.
     ///
@@ -55,13 +55,21 @@ pub struct ChangesPage {
 /// What all other instances hold of a client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerView {
-    /// How many microseconds ago the client was forgotten: what was denied before is void. Not a time, since
-    /// each clock has its own.
-    pub forgotten: Option<i64>,
-    /// What they know together, none of it from before the unblock. Its records may be this instance's as well.
+    pub unblocked: Option<PeerUnblock>,
+    /// What they know together. Its records may be this instance's as well.
     pub snapshot: Option<ClientSnapshot>,
     /// How many users all instances together saw behind it, this one among them; 0 where there is no other.
     pub users: u64,
+}
+
+/// When and by whom a client was unblocked last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerUnblock {
+    /// How many microseconds ago. Not a time, since each clock has its own.
+    pub ago: i64,
+    pub by: String,
+    /// Whether an instance has denied the client again since.
+    pub denied_since: bool,
 }
 
 /// The addresses that a user was denied at.
@@ -87,7 +95,7 @@ impl Archive for () {
         Ok(UserAddresses::default())
     }
 
-    async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+    async fn unblock(&self, _: IpNet, _: &str) -> Result<(), Unavailable> {
         Ok(())
     }
 

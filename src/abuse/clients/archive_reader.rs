@@ -133,7 +133,7 @@ mod tests {
             Ok(UserAddresses::default())
         }
 
-        async fn forget(&self, _: IpNet) -> Result<(), Unavailable> {
+        async fn unblock(&self, _: IpNet, _: &str) -> Result<(), Unavailable> {
             Ok(())
         }
 

@@ -16,8 +16,9 @@ use super::{
     history::{DenialHistory, HistoryLimit},
     policies::RecordPolicies,
     publication::PublishState,
+    unblock::Unblock,
 };
-use crate::limit::algorithm::metadata_list::Entry;
+use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
 
 /// What the registry holds of an address: at least one of its histories is present. Most of a million addresses have
 /// one alone, so they are boxed.
@@ -27,6 +28,8 @@ pub(super) struct ClientEntry {
     own: Option<Box<DenialHistory>>,
     /// What all others together know, as read last.
     others: Option<Box<DenialHistory>>,
+    /// The last unblock.
+    unblocked: Option<Box<Unblock>>,
     /// `None` where there are no other instances.
     pub(super) publication: Option<Box<PublishState>>,
 }
@@ -42,6 +45,8 @@ pub struct LimitedClient {
     pub last: i64,
     /// When the last of its limits frees.
     pub until: i64,
+    /// The last unblock. It may have been denied again since.
+    pub unblocked: Option<Unblock>,
     pub denied: u64,
     /// The policies that denied it. Other instances may have other policies.
     pub policies: Vec<Arc<str>>,
@@ -61,11 +66,13 @@ pub struct RequestRecord {
 pub struct DenyingLimit {
     pub policy: Arc<str>,
     pub identifier: CompactString,
+    /// When it frees, if it was not reset meanwhile.
+    pub until: i64,
 }
 
 impl ClientEntry {
     pub(super) fn new(is_shared: bool) -> Self {
-        Self { own: None, others: None, publication: is_shared.then(Box::default) }
+        Self { own: None, others: None, unblocked: None, publication: is_shared.then(Box::default) }
     }
 
     /// Adds what a worker counted.
@@ -91,7 +98,7 @@ impl ClientEntry {
 
     /// Adds the requests that filled a limit.
     pub(super) fn add_evidence(&mut self, evidence: &LimitEvidence, policies: &RecordPolicies, now: i64) {
-        // Drop evidence of a client that was unblocked meanwhile.
+        // Its denials may have been evicted meanwhile.
         let (Some(own), publication) = (&mut self.own, &mut self.publication) else { return };
         let is_new = own.add_evidence(evidence, policies, now, |hash, slice| {
             if let Some(publication) = publication {
@@ -103,19 +110,31 @@ impl ClientEntry {
         }
     }
 
-    /// Replaces what the others know. Denials until `forgotten` are void, this instance's as well.
-    pub(super) fn replace_peer_view(&mut self, others: Option<DenialHistory>, forgotten: Option<i64>) {
+    /// Replaces what the others know.
+    pub(super) fn replace_peer_view(&mut self, others: Option<DenialHistory>, unblocked: Option<Unblock>) {
         self.others = others.map(Box::new);
         if let (Some(others), Some(own)) = (&mut self.others, &self.own) {
             // All share one list of records.
             others.remove_known(own);
         }
-        if self.own.as_ref().is_some_and(|own| forgotten.is_some_and(|since| own.last <= since)) {
-            self.own = None;
-            if let Some(publication) = &mut self.publication {
-                publication.end();
-            }
+        if let Some(unblocked) = unblocked {
+            self.unblock(unblocked);
         }
+    }
+
+    /// What was denied before holds it no longer.
+    pub(super) fn unblock(&mut self, unblock: Unblock) {
+        for history in self.own.iter_mut().chain(&mut self.others) {
+            history.end_limits(unblock.time);
+        }
+        // One whose author is not known yet is read from the archive soon.
+        if !unblock.by.is_empty() || self.unblocked.is_none() {
+            self.unblocked = Some(Box::new(unblock));
+        }
+    }
+
+    pub(super) fn unblocked(&self) -> Option<&Unblock> {
+        self.unblocked.as_deref()
     }
 
     /// All instances together have counted so many users.
@@ -180,7 +199,11 @@ impl ClientEntry {
     /// Bytes on the heap.
     pub(super) fn bytes(&self) -> usize {
         let publication = self.publication.as_ref().map_or(0, |publication| publication.bytes());
-        self.histories().map(DenialHistory::bytes).sum::<usize>() + publication
+        let unblocked = self
+            .unblocked
+            .as_ref()
+            .map_or(0, |unblocked| heap::array::<Unblock>(1) + heap::block(unblocked.by.capacity()));
+        self.histories().map(DenialHistory::bytes).sum::<usize>() + publication + unblocked
     }
 
     pub(super) fn to_client(&self, address: IpNet) -> LimitedClient {
@@ -196,6 +219,7 @@ impl ClientEntry {
             first: self.first(),
             last: self.last(),
             until: self.until(),
+            unblocked: self.unblocked().cloned(),
             denied: self.denied(),
             policies,
             users: self.users(),
@@ -253,6 +277,7 @@ fn limits(history: &DenialHistory) -> Vec<DenyingLimit> {
     let limited = |limit: &HistoryLimit| DenyingLimit {
         policy: Arc::clone(&limit.policy),
         identifier: limit.identifier.clone(),
+        until: limit.until,
     };
     history.limits.iter().map(limited).collect()
 }
@@ -351,14 +376,12 @@ mod tests {
         let (_, limits) = address_entry.evidence(SHOWN, &policies(), 10);
         assert_eq!(limits.len(), 1);
 
-        address_entry.replace_peer_view(Some(others), Some(4));
-        assert_eq!(
-            (address_entry.first(), address_entry.denied()),
-            (1, 2),
-            "only theirs were denied after 4"
-        );
-        address_entry.replace_peer_view(None, Some(4));
-        assert!(address_entry.is_empty());
+        let unblock = |time, by: &str| Some(Unblock { time, by: by.to_owned() });
+        address_entry.replace_peer_view(Some(others), unblock(4, "ann"));
+        assert_eq!(address_entry.until(), 11, "they denied after 4");
+        address_entry.replace_peer_view(None, unblock(5, ""));
+        let client = to_client(&address_entry);
+        assert_eq!((client.until, client.denied, client.unblocked), (4, 2, unblock(4, "ann")));
     }
 
     #[test]

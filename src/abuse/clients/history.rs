@@ -202,6 +202,13 @@ impl DenialHistory {
         self.denied = self.denied.saturating_add(denied);
     }
 
+    /// An unblock cleared the limits of before `time`.
+    pub(super) fn end_limits(&mut self, time: i64) {
+        if self.last <= time {
+            self.until = self.until.min(time);
+        }
+    }
+
     pub(super) fn add_policy(&mut self, policy: &Arc<str>) {
         let _records = self.records_mut(policy);
     }

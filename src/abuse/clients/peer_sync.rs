@@ -4,7 +4,7 @@ use ipnet::IpNet;
 
 use super::{
     super::address,
-    ClientRegistry, ClientSnapshot, PeerView,
+    ClientRegistry, ClientSnapshot, PeerUnblock, PeerView, Unblock,
     entry::ClientEntry,
     registry::{CHUNK, Settings},
     sort_index::Sort,
@@ -16,11 +16,16 @@ const MAX_ROUND_BYTES: usize = 1 << 20;
 /// Clients that instances share: those denied most recently. An instance may hold more itself.
 pub const SHARED_CLIENTS: usize = 100_000;
 
+/// Microseconds by which the same time may seem to be another, since it was read by way of another clock.
+const MAX_CLOCK_DRIFT: u64 = 1_000_000;
+
 /// A client's snapshot that is to be published.
 #[derive(Debug, Clone)]
 pub struct PendingSnapshot {
     pub address: IpNet,
     pub snapshot: ClientSnapshot,
+    /// The last unblock that this instance knows of.
+    pub unblocked: Option<Unblock>,
     /// Hashes of users who are not published yet, and the slice of time in which they were seen.
     pub users: Vec<u64>,
     pub slice: u32,
@@ -59,6 +64,7 @@ impl ClientRegistry {
             Some(PendingSnapshot {
                 address,
                 snapshot: ClientSnapshot::from_history(own, &policies),
+                unblocked: entry.unblocked().cloned(),
                 users,
                 slice,
                 changes: publication.changes,
@@ -77,13 +83,11 @@ impl ClientRegistry {
         }
     }
 
-    /// This was not published: the client was unblocked elsewhere after its last denial.
-    pub fn reject_snapshot(&self, given: &PendingSnapshot) {
-        let mut clients = self.clients.lock();
-        let changes = |entry: &ClientEntry| entry.publication.as_ref().map(|publication| publication.changes);
-        // What has come since is published the next time.
-        if clients.get(given.address).and_then(changes) == Some(given.changes) {
-            clients.forget(given.address, given.snapshot.last);
+    /// When this was published, the client turned out to have been unblocked. Of that this instance may have missed to hear.
+    pub fn note_unblock(&self, given: &PendingSnapshot, unblocked: &Unblock, now: i64) {
+        let is_known = |known: &Unblock| known.time.abs_diff(unblocked.time) < MAX_CLOCK_DRIFT;
+        if !given.unblocked.as_ref().is_some_and(is_known) {
+            self.clients.lock().unblock(given.address, unblocked.clone(), now);
         }
     }
 
@@ -118,13 +122,20 @@ impl ClientRegistry {
     /// Replaces what the other instances know of a client. `read`: the archive's change that it was read at, where
     /// known. `now`: when it was read.
     pub(super) fn replace_peer_view(&self, address: IpNet, found: PeerView, read: Option<i64>, now: i64) {
-        let PeerView { forgotten, snapshot, users } = found;
+        let PeerView { unblocked, snapshot, users } = found;
         let address_text = address::shown(address);
         let Settings { policies, names, .. } = self.settings.read().clone();
-        let others = snapshot.map(|found| found.into_history(&address_text, &policies, &names, now));
-        let forgotten = forgotten.map(|ago| now.saturating_sub(ago));
+        let mut others = snapshot.map(|found| found.into_history(&address_text, &policies, &names, now));
+        let unblocked = unblocked.map(|PeerUnblock { ago, by, denied_since }| {
+            let time = now.saturating_sub(ago);
+            if let Some(others) = &mut others {
+                // Their denials are stamped by other clocks than this one.
+                others.last = if denied_since { others.last.max(time + 1) } else { others.last.min(time) };
+            }
+            Unblock { time, by }
+        });
         let mut clients = self.clients.lock();
-        clients.replace_peer_view(address, others, forgotten, read, now);
+        clients.replace_peer_view(address, others, unblocked, read, now);
         clients.change(address, |entry| entry.count_users(users, policies.slice(now)));
         let evicted = self.evict_excess(&mut clients);
         drop(clients);
@@ -135,7 +146,10 @@ impl ClientRegistry {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::super::testing::{SECOND, denied_once, entry, listed, registry},
+        super::{
+            super::testing::{SECOND, denied_once, entry, registry},
+            SharedClient, SharedUnblock,
+        },
         *,
     };
 
@@ -152,14 +166,15 @@ mod tests {
         for n in 0..1_000 {
             registry.record(denied_once(&format!("10.0.0.{}", n % 50), n), 0);
         }
-        registry.forget(address::parse("10.0.0.1").unwrap(), 0);
-        let found = PeerView { snapshot: Some(snapshot(&[2_000])), users: 7, forgotten: None };
+        let unblock = || Unblock { time: 0, by: "operator at 127.0.0.1".into() };
+        registry.unblock(address::parse("10.0.0.1").unwrap(), unblock(), 0);
+        let found = PeerView { snapshot: Some(snapshot(&[2_000])), users: 7, unblocked: None };
         for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
             registry.replace_peer_view(address::parse(address).unwrap(), found.clone(), Some(1), 0);
         }
         registry.ack_snapshots(&registry.pending_snapshots(10, 20), 10);
         registry.replace_peer_view(address::parse("10.0.0.2").unwrap(), PeerView::default(), Some(1), 0);
-        registry.forget(address::parse("10.0.0.3").unwrap(), 0);
+        registry.unblock(address::parse("10.0.0.3").unwrap(), unblock(), 0);
         assert!(registry.clients.lock().add_up());
     }
 
@@ -207,7 +222,7 @@ mod tests {
     fn peers_views_and_own_records_are_combined() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
-        let others = |times: &[i64]| PeerView { forgotten: None, snapshot: Some(snapshot(times)), users: 0 };
+        let others = |times: &[i64]| PeerView { unblocked: None, snapshot: Some(snapshot(times)), users: 0 };
         assert!(registry.is_outdated(address, 1));
         registry.replace_peer_view(address, others(&[5, 7]), Some(1), 10);
         assert!(!registry.is_outdated(address, 1) && registry.is_outdated(address, 2));
@@ -224,29 +239,56 @@ mod tests {
     }
 
     #[test]
-    fn an_unblock_elsewhere_voids_what_was_denied_before() {
+    fn an_unblock_elsewhere_ends_limits_and_keeps_the_evidence() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
-        registry.record(denied_once("203.0.113.7", 5), 10);
-        let forgotten = |ago| PeerView { forgotten: Some(ago), ..PeerView::default() };
-        let theirs = PeerView { snapshot: Some(snapshot(&[7])), ..forgotten(6) };
-        registry.replace_peer_view(address, theirs.clone(), Some(1), 10);
-        assert_eq!(registry.find(address, 10).unwrap().0.denied, 2);
-        registry.replace_peer_view(address, PeerView { forgotten: Some(4), ..theirs }, Some(2), 10);
-        assert_eq!(registry.find(address, 10).unwrap().0.denied, 1);
-        registry.replace_peer_view(address, forgotten(2), Some(3), 10);
-        assert_eq!(registry.find(address, 10), None);
-        assert!(registry.pending_snapshots(10, 9).is_empty());
-        registry.record(denied_once("203.0.113.7", 8), 11);
-        assert!(listed(&registry, 11).is_empty(), "denied before, handed over after");
-        registry.record(denied_once("203.0.113.7", 9), 11);
-        assert_eq!(listed(&registry, 11), ["203.0.113.7"]);
+        let mut denied = denied_once("203.0.113.7", 5);
+        denied.tallies[0].1.until = 65;
+        registry.record(denied, 10);
+        let unblocked = |ago, denied_since| {
+            let mut snapshot = snapshot(&[7]);
+            // By a clock that is ahead.
+            (snapshot.last, snapshot.until) = (40, 40);
+            let unblocked = Some(PeerUnblock { ago, by: "ann".into(), denied_since });
+            PeerView { snapshot: Some(snapshot), unblocked, ..PeerView::default() }
+        };
+        let found = || {
+            let (client, records, _) = registry.find(address, 10).unwrap();
+            (client.last, client.until, records.len(), client.unblocked.map(|unblocked| unblocked.time))
+        };
+        registry.replace_peer_view(address, unblocked(6, true), Some(1), 10);
+        assert_eq!(found(), (40, 65, 2, Some(4)), "both were denied since");
+        registry.replace_peer_view(address, unblocked(4, true), Some(2), 10);
+        assert_eq!(found(), (40, 40, 2, Some(6)), "the others were denied since");
+        registry.replace_peer_view(address, unblocked(2, false), Some(3), 10);
+        assert_eq!(found(), (8, 8, 2, Some(8)));
+        assert!(registry.clients.lock().add_up());
+    }
 
-        let given = registry.pending_snapshots(11, 9).remove(0);
-        registry.record(denied_once("203.0.113.7", 10), 11);
-        registry.reject_snapshot(&given);
-        assert_eq!(listed(&registry, 11), ["203.0.113.7"], "it was denied again meanwhile");
-        registry.reject_snapshot(&registry.pending_snapshots(11, 9)[0]);
-        assert!(listed(&registry, 11).is_empty());
+    #[test]
+    fn an_instance_that_did_not_hear_of_an_unblock_learns_of_it_when_it_publishes() {
+        let registry = registry();
+        let address = address::parse("203.0.113.7").unwrap();
+        let mut denied = denied_once("203.0.113.7", 5);
+        denied.tallies[0].1.until = 65;
+        registry.record(denied, 5);
+        let given = registry.pending_snapshots(6, 1).remove(0);
+        let unblock = Unblock { time: 6, by: "ann".into() };
+        let shared = SharedClient {
+            unblocked: Some(SharedUnblock { unblock: unblock.shifted(100), denied_since: false }),
+            ..SharedClient::default()
+        };
+        let merged = registry.merge_shared(address, shared, Some((&given, 7)), 6, 100).client;
+        assert_eq!((merged.snapshot.until, merged.snapshot.records.len()), (6, 1));
+        assert!(!merged.unblocked.unwrap().denied_since);
+        registry.note_unblock(&given, &unblock, 7);
+        let until = || registry.find(address, 7).unwrap().0.until;
+        assert_eq!(until(), 6);
+
+        registry.record(denied_once("203.0.113.7", 9), 9);
+        let given = registry.pending_snapshots(9 + SECOND, 1).remove(0);
+        let lost = registry.merge_shared(address, SharedClient::default(), Some((&given, 7)), 9, 100).client;
+        let expected = SharedUnblock { unblock: unblock.shifted(100), denied_since: true };
+        assert_eq!(lost.unblocked, Some(expected), "the archive has lost it");
     }
 }

@@ -48,11 +48,6 @@ impl PublishState {
         self.due = (!is_all).then(|| now.saturating_add(Self::INTERVAL));
     }
 
-    /// There is no account any more.
-    pub(super) fn end(&mut self) {
-        (self.due, self.users) = (None, NewUsers::default());
-    }
-
     /// Bytes on the heap, itself included.
     pub(super) fn bytes(&self) -> usize {
         let users = self.users.0.iter().map(|(_, users)| heap::array::<u64>(users.capacity())).sum::<usize>();

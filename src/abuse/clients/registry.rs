@@ -30,6 +30,7 @@ use super::{
     policies::{RecordPolicies, micros},
     sort_index::Sort,
     table::ClientTable,
+    unblock::Unblock,
     user_addresses::{UserAddress, UserAddressIndex},
 };
 use crate::{
@@ -213,10 +214,9 @@ impl ClientRegistry {
             for AddressDenials { address, tally, users } in tallies.by_ref().take(CHUNK) {
                 // A name is kept for as long as the records of the requests that gave it.
                 let kept = policies.longest(tally.limits.iter().map(|limit| limit.policy)).min(retain);
-                if !clients.add(address, tally, &users, &policies, now) {
-                    continue;
-                }
-                if event_throttle.admits(address, now)
+                let is_limited = clients.add(address, tally, &users, &policies, now);
+                if is_limited
+                    && event_throttle.admits(address, now)
                     && let Some(entry) = clients.get(address)
                 {
                     event_throttle.send(entry.to_client(address));
@@ -313,14 +313,9 @@ impl ClientRegistry {
         Some((entry.to_client(address), records, limits))
     }
 
-    /// Removes a client, and ignores denials until `since` that are handed over later. Returns the limits that denied
-    /// it, `None` where it was not known.
-    pub fn forget(&self, address: IpNet, since: i64) -> Option<Vec<DenyingLimit>> {
-        let Settings { policies, retain, .. } = self.settings.read().clone();
-        self.user_addresses.lock().forget(address);
-        let entry =
-            self.clients.lock().forget(address, since).filter(|entry| !expired(entry, retain, since))?;
-        Some(entry.evidence(&address::shown(address), &policies, since).1)
+    /// What was denied before `unblock` holds the client no longer, and stays as evidence.
+    pub fn unblock(&self, address: IpNet, unblock: Unblock, now: i64) {
+        self.clients.lock().unblock(address, unblock, now);
     }
 
     /// The addresses that a user was denied at, most recent first. `stored_name`: the user as recorded. `others`: what
@@ -461,16 +456,45 @@ mod tests {
     }
 
     #[test]
-    fn denials_before_an_unblock_do_not_undo_it() {
+    fn an_unblock_ends_limits_and_keeps_the_evidence() {
         let registry = registry();
         let address = address::parse("203.0.113.7").unwrap();
-        registry.record(denied_once("203.0.113.7", 5), 5);
-        assert_eq!(registry.forget(address, 10).map(|limits| limits.len()), Some(1));
-        assert_eq!(registry.forget(address, 10), None);
-        registry.record(denied_once("203.0.113.7", 9), 11);
-        assert!(listed(&registry, 11).is_empty());
-        registry.record(denied_once("203.0.113.7", 11), 12);
-        assert_eq!(listed(&registry, 12), ["203.0.113.7"]);
+        let unblock = |time| Unblock { time, by: "ann".into() };
+        // Limited for 60 from then on.
+        let denied = |time| {
+            let mut batch = denied_once("203.0.113.7", time);
+            batch.tallies[0].1.until = time + 60;
+            batch
+        };
+        let found = |now| {
+            let (client, records, _) = registry.find(address, now).unwrap();
+            (client.until, client.denied, records.len(), client.unblocked.map(|unblocked| unblocked.time))
+        };
+        registry.record(denied(5), 5);
+        assert_eq!((found(5), registry.active_count(5)), ((65, 1, 1, None), 1));
+        registry.unblock(address, unblock(10), 10);
+        assert_eq!(found(10), (10, 1, 1, Some(10)));
+        registry.record(denied(9), 11);
+        assert_eq!(found(11), (10, 2, 2, Some(10)), "denied before, handed over after");
+        registry.record(denied(12), 13);
+        assert_eq!(found(13), (72, 3, 3, Some(10)), "denied again");
+        registry.record(denied(8), 14);
+        assert_eq!(found(14), (72, 4, 4, Some(10)));
+        assert!(registry.clients.lock().add_up());
+    }
+
+    #[test]
+    fn what_was_denied_before_the_unblock_of_an_unknown_client_is_evidence_alone() {
+        let registry = registry();
+        let address = address::parse("203.0.113.7").unwrap();
+        registry.unblock(address, Unblock { time: 10, by: String::new() }, 10);
+        registry.unblock(address, Unblock { time: 9, by: "ann".into() }, 10);
+        assert_eq!(registry.find(address, 10), None);
+        let mut batch = denied_once("203.0.113.7", 8);
+        batch.tallies[0].1.until = 68;
+        registry.record(batch, 11);
+        let (client, ..) = registry.find(address, 11).unwrap();
+        assert_eq!((client.until, client.unblocked), (9, Some(Unblock { time: 9, by: "ann".into() })));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::address, ClientRegistry, ClientSnapshot, PendingSnapshot, UserSample,
+    super::address, ClientRegistry, ClientSnapshot, PendingSnapshot, Unblock, UserSample,
     distinct_users::oldest_slice, history::DenialHistory, registry::Settings,
 };
 
@@ -21,6 +21,16 @@ pub struct SharedClient {
     pub snapshot: ClientSnapshot,
     pub denied: DeniedCounts,
     pub users: UserSample,
+    pub unblocked: Option<SharedUnblock>,
+}
+
+/// The last unblock of a client.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedUnblock {
+    /// By the archive's own clock.
+    pub unblock: Unblock,
+    /// Whether the client was denied again since. Times alone do not say it: each instance's denials have its own clock.
+    pub denied_since: bool,
 }
 
 /// How many requests each instance has denied, the instance that has reported last at the end. Instances have numbers.
@@ -83,24 +93,35 @@ impl DeniedCounts {
 
 impl ClientRegistry {
     /// The shared client with what this instance knows of it, or, where that is left out, without what has expired.
-    /// `instance`: a number of this instance, not 0.
+    /// `instance`: a number of this instance, not 0. `clock_lag`: microseconds by which the archive's clock is ahead.
     pub fn merge_shared(
         &self,
         address: IpNet,
         shared: SharedClient,
         own: Option<(&PendingSnapshot, u32)>,
         now: i64,
+        clock_lag: i64,
     ) -> MergedClient {
         let Settings { policies, names, retain } = self.settings.read().clone();
         let text = address::shown(address);
-        let SharedClient { snapshot, denied, users } = shared;
-        let mut merged = SharedClient { snapshot: ClientSnapshot::default(), denied, users };
+        let SharedClient { snapshot, denied, users, unblocked } = shared;
+        let mut merged = SharedClient { snapshot: ClientSnapshot::default(), denied, users, unblocked };
         let is_known = !merged.denied.is_empty();
         let mut history = is_known.then(|| snapshot.into_history(&text, &policies, &names, now));
         if let Some((pending, instance)) = own {
             merged.denied.report(instance, pending.snapshot.denied);
             merged.users.add(&pending.users, pending.slice);
-            let own = pending.snapshot.clone().into_history(&text, &policies, &names, now);
+            let mut own = pending.snapshot.clone().into_history(&text, &policies, &names, now);
+            // The archive may have lost it.
+            let known = || pending.unblocked.as_ref().map(|unblock| unblock.shifted(clock_lag));
+            let known = || known().map(|unblock| SharedUnblock { unblock, denied_since: false });
+            merged.unblocked = merged.unblocked.or_else(known);
+            if let Some(SharedUnblock { unblock, denied_since }) = &mut merged.unblocked {
+                let time = unblock.time.saturating_sub(clock_lag);
+                *denied_since |= own.last > time;
+                // This instance may not have heard of it.
+                own.end_limits(time);
+            }
             history = Some(match history {
                 Some(mut history) => {
                     history.merge(&own, &text, &policies, now);
@@ -110,12 +131,15 @@ impl ClientRegistry {
             });
         }
         merged.users.expire(oldest_slice(policies.slice(now)));
+        let known_until = history.as_ref().map(|history| history.last);
+        let unblocked = merged.unblocked.as_ref();
+        let unblocked = unblocked.map(|known| known.unblock.time.saturating_sub(clock_lag));
         let history = history.unwrap_or_else(|| DenialHistory::new(now));
         merged.snapshot = ClientSnapshot::from_history(&history, &policies);
         MergedClient {
             client: merged,
             evidence_ends: history.ends(&policies),
-            ends: history.last.saturating_add(retain),
+            ends: known_until.or(unblocked).unwrap_or(now).saturating_add(retain),
         }
     }
 }
@@ -141,7 +165,7 @@ mod tests {
     }
 
     fn merge(shared: SharedClient, own: Option<(&PendingSnapshot, u32)>, now: i64) -> MergedClient {
-        registry().merge_shared(client(), shared, own, now)
+        registry().merge_shared(client(), shared, own, now, 0)
     }
 
     #[test]

@@ -23,6 +23,7 @@ use super::{
     publication::PublishState,
     records::RecordBuffer,
     sort_index::{ClientPosition, SortIndex, SortKeys, sort_keys},
+    unblock::Unblock,
 };
 use crate::memory::{FreedBytes, heap};
 
@@ -51,8 +52,8 @@ pub(super) struct ClientTable {
     /// Those that are to be published, by the time at which they are.
     by_due: BTreeSet<(i64, IpNet)>,
     bytes: usize,
-    /// When an address was unblocked: denials of before, handed over late, do not bring it back.
-    forgotten: BTreeMap<IpNet, i64>,
+    /// Addresses that were unblocked a moment ago: denials of before, handed over late, are evidence alone.
+    unblocked: BTreeMap<IpNet, Unblock>,
     /// Where the next sweep begins.
     swept: Option<IpNet>,
     /// Clients that were denied before this one have lost their evidence.
@@ -95,7 +96,7 @@ impl ClientTable {
             active_counts: ActiveCounts::default(),
             by_due: BTreeSet::new(),
             bytes: 0,
-            forgotten: BTreeMap::new(),
+            unblocked: BTreeMap::new(),
             swept: None,
             evidence_dropped: None,
             is_shared: true,
@@ -105,42 +106,48 @@ impl ClientTable {
         }
     }
 
-    /// False where the tally is void: the client was unblocked since.
+    /// False where the client was unblocked since: then the tally is evidence, and limits nobody.
     pub(super) fn add(
         &mut self,
         address: IpNet,
-        tally: Tally,
+        mut tally: Tally,
         users: &[DeniedUser],
         policies: &RecordPolicies,
         now: i64,
     ) -> bool {
-        if self.forgotten.get(&address).is_some_and(|&since| tally.last <= since) {
-            return false;
+        let unblocked =
+            self.unblocked.get(&address).filter(|unblocked| tally.last <= unblocked.time).cloned();
+        let is_limited = unblocked.is_none();
+        if let Some(unblocked) = &unblocked {
+            tally.until = tally.until.min(unblocked.time);
         }
-        self.admit(address, |entry| entry.add(tally, users, &address::shown(address), policies, now));
-        true
+        self.admit(address, |entry| {
+            entry.add(tally, users, &address::shown(address), policies, now);
+            if let Some(unblocked) = unblocked {
+                entry.unblock(unblocked);
+            }
+        });
+        is_limited
     }
 
     pub(super) fn add_evidence(&mut self, evidence: &LimitEvidence, policies: &RecordPolicies, now: i64) {
         self.change(evidence.address, |entry| entry.add_evidence(evidence, policies, now));
     }
 
-    /// Replaces what the others know of a client, as read at the archive's change `read`. Denials until `forgotten`
-    /// are void.
+    /// Replaces what the others know of a client, as read at the archive's change `read`.
     pub(super) fn replace_peer_view(
         &mut self,
         address: IpNet,
         others: Option<DenialHistory>,
-        forgotten: Option<i64>,
+        unblocked: Option<Unblock>,
         read: Option<i64>,
         now: i64,
     ) {
-        if let Some(since) = forgotten.filter(|since| since.saturating_add(IN_FLIGHT) > now) {
-            let known = self.forgotten.entry(address).or_insert(since.min(now));
-            *known = (*known).max(since.min(now));
+        if let Some(unblocked) = &unblocked {
+            self.note_unblock(address, unblocked, now);
         }
         let change = |entry: &mut ClientEntry| {
-            entry.replace_peer_view(others, forgotten);
+            entry.replace_peer_view(others, unblocked);
             if let (Some(publication), Some(read)) = (&mut entry.publication, read) {
                 publication.read = Some(read);
             }
@@ -206,10 +213,21 @@ impl ClientTable {
         Some(entry)
     }
 
-    /// [`ClientTable::remove`] for an unblock: denials until `since`, handed over late, do not bring it back.
-    pub(super) fn forget(&mut self, address: IpNet, since: i64) -> Option<ClientEntry> {
-        self.forgotten.insert(address, since);
-        self.remove(address)
+    /// What was denied before `unblock` holds the client no longer, even if it is handed over late.
+    pub(super) fn unblock(&mut self, address: IpNet, unblock: Unblock, now: i64) {
+        self.note_unblock(address, &unblock, now);
+        self.change(address, |entry| entry.unblock(unblock));
+    }
+
+    /// Remembers an unblock for as long as denials of before may be handed over.
+    fn note_unblock(&mut self, address: IpNet, unblock: &Unblock, now: i64) {
+        if unblock.time.saturating_add(IN_FLIGHT) <= now {
+            return;
+        }
+        let known = self.unblocked.get(&address);
+        if known.is_none_or(|known| known.by.is_empty() || known.time < unblock.time) {
+            self.unblocked.insert(address, unblock.clone());
+        }
     }
 
     pub(super) fn get(&self, address: IpNet) -> Option<&ClientEntry> {
@@ -304,7 +322,7 @@ impl ClientTable {
         }
         // Continue behind the last one; start over once the end is reached.
         self.swept = next.last().copied().filter(|_| next.len() == SWEEP);
-        self.forgotten.retain(|_, since| since.saturating_add(IN_FLIGHT) > now);
+        self.unblocked.retain(|_, unblock| unblock.time.saturating_add(IN_FLIGHT) > now);
     }
 
     /// Whether totals and indexes match the clients.

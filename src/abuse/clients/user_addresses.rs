@@ -170,13 +170,6 @@ impl UserAddressIndex {
         seen.map(|&(address, seen)| UserAddress { address, denied: seen.denied, last: seen.last }).collect()
     }
 
-    /// Removes an address with all its users.
-    pub(super) fn forget(&mut self, address: IpNet) {
-        let users = self.by_address.range((address, Arc::from(""))..).take_while(|(of, _)| *of == address);
-        let users: Vec<_> = users.map(|(_, user)| Arc::clone(user)).collect();
-        users.iter().for_each(|user| self.remove(user, address));
-    }
-
     /// Forgets up to `max` pairs that have expired.
     pub(super) fn expire(&mut self, now: i64, max: usize) {
         for _ in 0..max {
@@ -305,13 +298,10 @@ mod tests {
         assert_eq!(seen.len(), 300);
         assert!(seen.iter().all(|seen| (seen.denied, seen.last) == (3, 2)));
         assert_eq!(user_addresses.addresses_of("acme", 62), [], "too long ago");
-        user_addresses.forget(client(1));
-        assert_eq!(
-            (user_addresses.addresses_of("acme", 10).len(), user_addresses.addresses_of("bob", 10).len()),
-            (299, 0)
-        );
+        assert_eq!(user_addresses.addresses_of("bob", 10).len(), 1);
         user_addresses.expire(2 + KEPT, 1_000);
         assert_eq!(user_addresses.addresses_of("acme", 10), []);
+        user_addresses.expire(9 + KEPT, 1_000);
         assert!(user_addresses.add_up() && user_addresses.by_user.is_empty());
     }
 
@@ -356,7 +346,7 @@ mod tests {
         user_addresses.resend_all();
         let sent = user_addresses.pending(9);
         assert_eq!(sent.len(), 5);
-        user_addresses.forget(client(2));
+        user_addresses.remove(&"acme".into(), client(2));
         add(&mut user_addresses, client(2), &who("acme", 3));
         user_addresses.ack(&sent);
         let rest: Vec<_> = user_addresses.pending(9).into_iter().map(|update| update.user_address).collect();

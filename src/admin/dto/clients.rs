@@ -32,10 +32,22 @@ pub struct BlockedAddress {
     /// When the last ban of it or of a prefix around it ends; `null` where there is none that denies requests.
     #[schema(value_type = Option<schema::Time>)]
     pub banned_until: Option<String>,
+    /// The last unblock; `null` where there was none. What was denied before is kept as evidence. The address may have been
+    /// denied again since: then its state is another than `unblocked`.
+    pub unblocked: Option<Unblock>,
     pub denied: u64,
     pub distinct_users: usize,
     #[schema(value_type = schema::UsersBehind)]
     pub hint: String,
+}
+
+/// When an address was unblocked, and by whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Unblock {
+    #[schema(value_type = schema::Time)]
+    pub time: String,
+    /// The operator; `null` for a moment where another instance was asked.
+    pub by: Option<String>,
 }
 
 /// `GET /v1/blocked/{ip}`
@@ -128,6 +140,8 @@ pub struct Unblocked {
     pub bans_lifted: u64,
     /// The bans of prefixes around the address, which still hold.
     pub still_banned: Vec<Ban>,
+    /// The records of the address. They are kept.
+    pub records_kept: usize,
     /// Other keys that were denied behind the address and are not cleared: users, API keys.
     pub other_keys: Vec<String>,
 }

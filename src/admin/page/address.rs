@@ -9,7 +9,7 @@ use maud::{Markup, html};
 use super::{
     super::{
         context::HandlerContext,
-        dto::{Evidence, LimitUsage, Record, RecordedUser},
+        dto::{BlockedAddress, Evidence, LimitUsage, Record, RecordedUser},
         evidence::evidence_of,
         extract::{ClientParam, NoParams, Query},
         problem::Problem,
@@ -87,7 +87,9 @@ fn unlimited_body(shown: &str, banned: Option<&Evidence>, now: i64) -> Markup {
 fn limited_body(evidence: &Evidence, now: i64) -> Markup {
     let address = &evidence.address;
     html! {
-        (head(&address.address, &html! { (components::state_badge(address)) (components::hint_badge(&address.hint)) }, &html! {
+        (head(&address.address, &html! {
+            (components::state_badge(address)) (components::hint_badge(&address.hint)) (unblocked(address, now))
+        }, &html! {
             (dialogs::open_button("unblock", "Unblock …", "primary"))
             (dialogs::open_button("ban", "Ban …", "danger"))
         }))
@@ -107,6 +109,19 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
         div.columns {
             (records_table(&evidence.records))
             (users_table(&evidence.users))
+        }
+    }
+}
+
+/// When the address was unblocked last, and by whom.
+fn unblocked(address: &BlockedAddress, now: i64) -> Markup {
+    html! {
+        @if let Some(unblocked) = &address.unblocked {
+            span {
+                "Unblocked " (components::time_ago(&unblocked.time, now))
+                @if let Some(by) = &unblocked.by { " by " (components::untrusted(by)) }
+                @if address.state != "unblocked" { ", denied again since" }
+            }
         }
     }
 }

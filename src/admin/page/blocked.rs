@@ -69,7 +69,7 @@ async fn page(context: &HandlerContext, query: &BlockedQuery, errors: &FieldErro
         div.head {
             div {
                 h1 { "Blocked addresses" }
-                p.meta { "Addresses that a policy limits or recently limited, on any instance." }
+                p.meta { "Addresses that a policy or a ban denied recently, on any instance." }
             }
         }
         (filter(context, query, errors))

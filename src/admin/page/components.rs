@@ -87,7 +87,13 @@ pub(super) fn hint_badge(hint: &str) -> Markup {
 
 /// Whether an address is banned or was unblocked. That a limit holds it, its time left says.
 pub(super) fn state_badge(address: &BlockedAddress) -> Markup {
-    ban_badge(address.banned_until.as_deref())
+    match &address.unblocked {
+        Some(unblocked) if address.state == "unblocked" => {
+            let by = unblocked.by.as_deref().unwrap_or("an operator");
+            html! { " " span.badge.good title={ "Unblocked by " (by) ", " (unblocked.time) } { "Unblocked" } }
+        }
+        _ => ban_badge(address.banned_until.as_deref()),
+    }
 }
 
 /// Says of an address or a user that it is banned, and until when.

@@ -25,8 +25,13 @@ pub(super) fn unblock(address: &str) -> Markup {
         dialog #unblock aria-labelledby="unblock-title" data-keep {
             form data-api="DELETE" action={ "/v1/blocked/" (percent_encode(address)) } data-said="unblock" {
                 h2 #unblock-title { "Unblock " span.mono { (address) } "?" }
-                p { "This clears every limit of the address and lifts its bans on all instances. Limits of the users \
-                    behind it are kept." }
+                p { "On all instances:" }
+                ul {
+                    li { "The limits of the address are cleared." }
+                    li { "Its bans are lifted. Bans of prefixes around it stay." }
+                    li { "The evidence is kept: the address is listed as unblocked by you, with its records, until they expire." }
+                    li { "Limits and bans of the users behind it stay." }
+                }
                 (buttons("Unblock", "primary"))
             }
         }

@@ -67,13 +67,13 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
             @if let Some(until) = &user.banned_until { div { dt { "Banned for" } dd.small { (components::time_left(until, now)) } } }
         }
         (bans::active(&user.bans, now))
+        (addresses(&user.addresses, !user.bans.is_empty(), now))
         @if !user.limits.is_empty() {
             section aria-labelledby="limits" {
                 div.bar-head { h2 #limits { "Limits" } }
                 div.card { (limits::table(&user.limits)) }
             }
         }
-        (addresses(&user.addresses, !user.bans.is_empty(), now))
         @if !user.records.is_empty() { (records(&user.records)) }
     };
     Page { title: escape_invisible(&user.user).into_owned(), body }

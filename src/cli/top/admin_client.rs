@@ -133,7 +133,7 @@ async fn unblock(connection: &mut Connection, address: &str) -> Result<AdminResp
     let mut text = match unblocked.still_banned.first() {
         None => format!("{address} is unblocked: {limits} limits cleared, {bans} bans lifted"),
         Some(ban) => format!(
-            "{address} is still banned by the ban of {}: {limits} limits cleared, {bans} bans lifted",
+            "{address} is still banned, because {} is banned: {limits} limits cleared, {bans} bans lifted",
             ban.key
         ),
     };

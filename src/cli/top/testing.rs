@@ -82,6 +82,6 @@ fn address(address: &str, denied: u64, users: usize, hint: &str) -> serde_json::
     json!({
         "address": address, "policies": ["per-ip"], "first": "2026-07-03T11:00:00.000Z",
         "last": "2026-07-03T12:00:00.000Z", "until": "2026-07-03T12:01:00.000Z", "denied": denied,
-        "distinct_users": users, "hint": hint, "state": "limited", "banned_until": null,
+        "distinct_users": users, "hint": hint, "state": "limited", "banned_until": null, "unblocked": null,
     })
 }

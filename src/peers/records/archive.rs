@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::HashMap};
 use bb8_redis::redis::{self, RedisResult, aio::ConnectionLike};
 use ipnet::IpNet;
 
-use super::{super::bans, Scope, read, users, write};
+use super::{super::bans, Scope, read, unblock, users};
 use crate::{
     abuse::{Archive, ChangesPage, PeerView, UserAddresses, bans::Key},
     limit::Unavailable,
@@ -77,9 +77,9 @@ where
         .await
     }
 
-    async fn forget(&self, address: IpNet) -> Result<(), Unavailable> {
+    async fn unblock(&self, address: IpNet, by: &str) -> Result<(), Unavailable> {
         self.run(self.scope.changed_key(), async |connection| {
-            write::forget(connection, &self.scope, address).await
+            unblock::unblock(connection, &self.scope, address, by).await
         })
         .await
     }

@@ -11,14 +11,12 @@ use super::table::MAX_VALUE;
 use crate::{
     abuse::{
         self, ClientSnapshot, DeniedCounts, LimitSnapshot, PolicySnapshot, RequestSnapshot, SharedClient,
-        UserSample,
+        SharedUnblock, UserSample,
     },
     limit::algorithm::metadata_list::Entry,
 };
 
-/// Bytes before the encoding of a first value: those that tell it from others, and when all was forgotten.
-const HEAD: usize = 16;
-/// Bytes that tell a value from others.
+/// Bytes before the encoding of a first value, which tell it from others.
 const STAMP: usize = 8;
 
 /// A value as it was found.
@@ -26,8 +24,6 @@ const STAMP: usize = 8;
 pub(super) struct Stored<T> {
     /// How it begins; empty where there is none.
     pub(super) stamp: Vec<u8>,
-    /// When all was forgotten, in microseconds by Redis' clock; 0: never.
-    pub(super) forgotten: i64,
     pub(super) content: Option<T>,
 }
 
@@ -43,6 +39,7 @@ struct Counts {
     policies: Vec<(String, u32, i64)>,
     /// Those limits that name no user and no path.
     limits: Vec<StoredLimit<String>>,
+    unblocked: Option<SharedUnblock>,
 }
 
 /// The evidence of a client. Policies are indexes of those of its counts; times are microseconds before its last denial, as in
@@ -89,11 +86,8 @@ impl<'a> Texts<'a> {
 }
 
 /// A first value with this content.
-pub(super) fn encode(content: &impl Serialize, forgotten: i64) -> Vec<u8> {
-    let mut value = fastrand::u64(..).to_be_bytes().to_vec();
-    // Exact for as long as Redis' own numbers are.
-    value.extend((forgotten as f64).to_be_bytes());
-    append(value, content)
+pub(super) fn encode(content: &impl Serialize) -> Vec<u8> {
+    append(fastrand::u64(..).to_be_bytes().to_vec(), content)
 }
 
 fn append(value: Vec<u8>, content: &impl Serialize) -> Vec<u8> {
@@ -104,13 +98,9 @@ fn append(value: Vec<u8>, content: &impl Serialize) -> Vec<u8> {
 /// What a first value holds.
 pub(super) fn decode<T: DeserializeOwned>(value: Option<&[u8]>) -> Stored<T> {
     let value = value.unwrap_or_default();
-    let forgotten =
-        value.get(STAMP..HEAD).and_then(|bytes| bytes.try_into().ok()).map_or(0.0, f64::from_be_bytes);
     Stored {
         stamp: value.get(..STAMP).unwrap_or(value).to_vec(),
-        // What is no number is none.
-        forgotten: forgotten as i64,
-        content: value.get(HEAD..).and_then(parse),
+        content: value.get(STAMP..).and_then(parse),
     }
 }
 
@@ -125,8 +115,8 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 
 /// The two values of a client: its counts and its evidence, which is empty where there is none. The oldest records are left
 /// out where it would be too long.
-pub(super) fn encode_client(client: &SharedClient, forgotten: i64) -> [Vec<u8>; 2] {
-    let counts = encode_counts(client, forgotten);
+pub(super) fn encode_client(client: &SharedClient) -> [Vec<u8>; 2] {
+    let counts = encode_counts(client);
     if client.snapshot.records.is_empty() && client.snapshot.limits.iter().all(is_lasting) {
         return [counts, Vec::new()];
     }
@@ -164,7 +154,7 @@ fn limit_snapshot<T>(limit: &StoredLimit<T>, identifier: &str, last: i64) -> Lim
     }
 }
 
-fn encode_counts(client: &SharedClient, forgotten: i64) -> Vec<u8> {
+fn encode_counts(client: &SharedClient) -> Vec<u8> {
     let ClientSnapshot { first, last, until, policies, limits, .. } = &client.snapshot;
     let limit = |limit| stored_limit(limit, limit.identifier.clone(), *last);
     let policy = |policy: &PolicySnapshot| {
@@ -178,8 +168,9 @@ fn encode_counts(client: &SharedClient, forgotten: i64) -> Vec<u8> {
         users: client.users.clone(),
         policies: policies.iter().map(policy).collect(),
         limits: limits.iter().filter(|limit| is_lasting(limit)).map(limit).collect(),
+        unblocked: client.unblocked.clone(),
     };
-    encode(&counts, forgotten)
+    encode(&counts)
 }
 
 fn encode_evidence(snapshot: &ClientSnapshot, stamp: &[u8]) -> Vec<u8> {
@@ -209,8 +200,9 @@ fn encode_evidence(snapshot: &ClientSnapshot, stamp: &[u8]) -> Vec<u8> {
 
 /// The client that two values hold.
 pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> Stored<SharedClient> {
-    let Stored { stamp, forgotten, content } = decode::<Counts>(counts);
-    let content = content.map(|Counts { first, last, until, denied, users, policies, limits }| {
+    let Stored { stamp, content } = decode::<Counts>(counts);
+    let content = content.map(|counts| {
+        let Counts { first, last, until, denied, users, policies, limits, unblocked } = counts;
         let policy = |(name, keep, retain): (String, u32, i64)| PolicySnapshot {
             name: name.into(),
             keep: usize::try_from(keep).unwrap_or(usize::MAX),
@@ -229,9 +221,9 @@ pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> S
         if let Some(evidence) = evidence {
             add_evidence(&mut snapshot, evidence);
         }
-        SharedClient { snapshot, denied, users }
+        SharedClient { snapshot, denied, users, unblocked }
     });
-    Stored { stamp, forgotten, content }
+    Stored { stamp, content }
 }
 
 fn add_evidence(snapshot: &mut ClientSnapshot, Evidence { texts, limits, records }: Evidence) {
@@ -260,6 +252,7 @@ fn add_evidence(snapshot: &mut ClientSnapshot, Evidence { texts, limits, records
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abuse::Unblock;
 
     fn entry(time: i64, user: Option<&str>, path: &str) -> Arc<Entry> {
         Arc::new(Entry { time, user: user.map(Into::into), method: http::Method::GET, path: path.into() })
@@ -288,7 +281,9 @@ mod tests {
                 .collect(),
             ..ClientSnapshot::default()
         };
-        SharedClient { snapshot, denied, users: UserSample::default() }
+        let unblock = Unblock { time: last, by: "ann".into() };
+        let unblocked = Some(SharedUnblock { unblock, denied_since: true }).filter(|_| records > 0);
+        SharedClient { snapshot, denied, users: UserSample::default(), unblocked }
     }
 
     fn round_trip([counts, evidence]: &[Vec<u8>; 2]) -> Stored<SharedClient> {
@@ -298,22 +293,22 @@ mod tests {
     #[test]
     fn a_client_survives_a_round_trip() {
         let client = client(5);
-        let values = encode_client(&client, 1_783_080_001_234_567);
+        let values = encode_client(&client);
         let stored = round_trip(&values);
-        assert_eq!((stored.forgotten, stored.content), (1_783_080_001_234_567, Some(client)));
+        assert_eq!(stored.content, Some(client));
         assert_eq!(stored.stamp, values[0][..STAMP]);
         assert!(values[0].len() < 100 && values[1].len() < 70, "{} {}", values[0].len(), values[1].len());
     }
 
     #[test]
     fn a_record_that_says_nothing_new_takes_a_few_bytes() {
-        let bytes = |records| encode_client(&client(records), 0)[1].len();
+        let bytes = |records| encode_client(&client(records))[1].len();
         assert!(bytes(50) - bytes(10) <= 40 * 9, "{} {}", bytes(50), bytes(10));
     }
 
     #[test]
     fn evidence_of_other_counts_is_not_taken() {
-        let [one, other] = [0, 0].map(|forgotten| encode_client(&client(5), forgotten));
+        let [one, other] = [(); 2].map(|()| encode_client(&client(5)));
         let mixed = decode_client(Some(&one[0]), Some(&other[1]));
         assert_eq!(mixed.content.map(|client| client.snapshot.records.len()), Some(0));
     }
@@ -324,7 +319,7 @@ mod tests {
         let long = |n: i64| entry(client.snapshot.last - n, None, &format!("{n}{}", "x".repeat(900)));
         let records = (0..1_000).map(|n| RequestSnapshot { policy: 0, entry: long(n) }).collect();
         client.snapshot.records = records;
-        let values = encode_client(&client, 0);
+        let values = encode_client(&client);
         assert!(values[1].len() <= MAX_VALUE);
         let kept = round_trip(&values).content.unwrap().snapshot.records;
         assert_eq!((kept.len(), kept[0].entry.time), (250, client.snapshot.last));
@@ -332,7 +327,7 @@ mod tests {
 
     #[test]
     fn what_no_instance_writes_is_passed_over() {
-        let good = encode_client(&client(3), 0);
+        let good = encode_client(&client(3));
         let mut random = fastrand::Rng::with_seed(1);
         for _ in 0..2_000 {
             let mut values = good.clone();

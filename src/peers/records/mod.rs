@@ -14,6 +14,7 @@ mod codec;
 mod read;
 mod scope;
 mod table;
+mod unblock;
 mod users;
 mod write;
 

@@ -8,13 +8,15 @@ use super::{
     scope::Scope,
 };
 use crate::{
-    abuse::{self, ChangesPage, PeerView, SharedClient},
+    abuse::{self, ChangesPage, PeerUnblock, PeerView, SharedClient, SharedUnblock, Unblock},
     peers::time::unix_micros,
 };
 
 /// Microseconds that a time may be ahead of the server's: more means another server's clock, as in
 /// `lua/record_prelude.lua`.
 pub(super) const MAX_AHEAD: i64 = 1_000_000;
+/// Bytes of the name of an operator.
+pub(super) const MAX_AUTHOR_BYTES: usize = 128;
 /// Clients a page.
 const PAGE_SIZE: usize = 1_024;
 
@@ -66,17 +68,47 @@ pub(super) async fn read_clients(
 
 /// `now`: by the server's clock.
 fn to_view(scope: &Scope, stored: Stored<SharedClient>, now: i64) -> PeerView {
-    let users = stored.content.as_ref().map_or(0, |client| client.users.len());
-    let snapshot = stored.content.and_then(|client| client.of_others(scope.instance));
+    let Some(client) = stored.content else { return PeerView::default() };
+    let (users, unblocked) = (client.users.len(), client.unblocked.clone());
+    let snapshot = client.of_others(scope.instance);
     PeerView {
-        forgotten: forgotten_ago(stored.forgotten, now),
+        unblocked: unblocked.filter(|known| is_sound(known, now)).map(
+            |SharedUnblock { unblock: Unblock { time, by }, denied_since }| PeerUnblock {
+                ago: now.saturating_sub(time).max(0),
+                by,
+                denied_since,
+            },
+        ),
         users: snapshot.as_ref().map_or(0, |_| users),
         snapshot,
     }
 }
 
-/// How long ago a client was forgotten. A time in the future says nothing of what was denied before.
-fn forgotten_ago(forgotten: i64, now: i64) -> Option<i64> {
-    (forgotten > 0 && forgotten <= now.saturating_add(MAX_AHEAD))
-        .then(|| now.saturating_sub(forgotten).max(0))
+/// Whether an instance may have written this. A time in the future is one of another clock: a server that was ahead has given
+/// way to this one.
+pub(super) fn is_sound(unblocked: &SharedUnblock, now: i64) -> bool {
+    let Unblock { time, by } = &unblocked.unblock;
+    *time <= now.saturating_add(MAX_AHEAD) && by.len() <= MAX_AUTHOR_BYTES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_unblock_by_a_clock_that_was_set_back_says_nothing() {
+        let scope = Scope::new("ratelimit", "a", Duration::from_secs(60));
+        let view = |time, by: &str| {
+            let unblock = Unblock { time, by: by.to_owned() };
+            let unblocked = Some(SharedUnblock { unblock, denied_since: false });
+            let content = Some(SharedClient { unblocked, ..SharedClient::default() });
+            to_view(&scope, Stored { stamp: Vec::new(), content }, 10_000_000).unblocked
+        };
+        let known = |ago| Some(PeerUnblock { ago, by: "ann".into(), denied_since: false });
+        assert_eq!(view(4_000_000, "ann"), known(6_000_000));
+        assert_eq!(view(10_500_000, "ann"), known(0), "clocks of one server may step");
+        assert_eq!([view(3_600_000_000, "ann"), view(1, &"x".repeat(200))], [None, None]);
+    }
 }

@@ -18,7 +18,7 @@ use super::{
 use crate::abuse::{self, SHARED_CLIENTS, USER_ADDRESSES};
 
 /// The layout of what is stored. Instances of another layout use other keys; what they leave behind expires.
-const LAYOUT: &str = "v2";
+const LAYOUT: &str = "v3";
 
 /// The records of one set of instances, as one of them sees them.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use bb8_redis::redis::{
     self, FromRedisValue, RedisResult, Script, ScriptInvocation, Value, aio::ConnectionLike,
 };
 
-use crate::peers::time::{RunningTime, unix_micros};
+use crate::peers::time::unix_micros;
 
 /// Bytes of what one client or one user takes at most. What is longer was written by no instance.
 pub(super) const MAX_VALUE: usize = 256 << 10;
@@ -39,7 +39,6 @@ macro_rules! script {
 static WRITE: LazyLock<Script> = script!("record.lua");
 static SWEEP_DUE: LazyLock<Script> = script!("record_sweep.lua");
 static REMOVE: LazyLock<Script> = script!("record_remove.lua");
-static FORGET: LazyLock<Script> = script!("forget.lua");
 
 /// A table of records, and what it may take.
 #[derive(Debug, Clone)]
@@ -70,8 +69,8 @@ pub(super) struct Entry {
     pub(super) keys: Vec<String>,
     /// How its first value began when it was read; empty if there was none.
     pub(super) expected: Vec<u8>,
-    /// The time of its last denial; `None` where it is written because something has expired.
-    pub(super) last: Option<i64>,
+    /// Whether other instances are to read it again: not where it is written because something has expired.
+    pub(super) is_change: bool,
     /// Milliseconds until something in it expires.
     pub(super) due_in: u64,
     /// Of each key: the value, empty if it is to be removed, and for how many milliseconds it is kept.
@@ -84,8 +83,6 @@ pub(super) enum Outcome {
     Written,
     /// Another instance has written it since it was read.
     Conflict,
-    /// It was forgotten after its last denial.
-    Forgotten,
 }
 
 /// What a script says of a table.
@@ -160,7 +157,7 @@ impl Table {
         call
     }
 
-    /// Writes entries. `time`: that of the clock that stamped denials.
+    /// Writes entries.
     ///
     /// # Errors
     /// Redis refuses or can't be asked. Some may have been written.
@@ -168,24 +165,19 @@ impl Table {
         &self,
         connection: &mut impl ConnectionLike,
         entries: &[Entry],
-        time: RunningTime,
     ) -> RedisResult<Reply<Vec<Outcome>>> {
         let mut call = self.call(&WRITE);
-        call.arg(self.retain).arg(self.budget).arg(self.most).arg(self.width).arg(time.now());
+        call.arg(self.retain).arg(self.budget).arg(self.most).arg(self.width);
         for entry in entries {
-            let Entry { name, keys, expected, last, due_in, values } = entry;
+            let Entry { name, keys, expected, is_change, due_in, values } = entry;
             call.key(keys).arg(name).arg(expected);
-            call.arg(last.map_or(String::new(), |last| last.to_string())).arg(entry.size()).arg(due_in);
+            call.arg(u8::from(*is_change)).arg(entry.size()).arg(due_in);
             for (value, kept) in values {
                 call.arg(value).arg(kept);
             }
         }
         let (outcomes, excess, bytes): (Vec<u8>, Vec<Vec<u8>>, u64) = call.invoke_async(connection).await?;
-        let outcome = |number: u8| match number {
-            0 => Outcome::Written,
-            1 => Outcome::Conflict,
-            _ => Outcome::Forgotten,
-        };
+        let outcome = |number: u8| if number == 0 { Outcome::Written } else { Outcome::Conflict };
         Ok(Reply { found: outcomes.into_iter().map(outcome).collect(), excess, bytes })
     }
 
@@ -215,23 +207,6 @@ impl Table {
     ) -> RedisResult<u64> {
         let mut call = self.call(&REMOVE);
         call.key(keys).arg(names);
-        call.invoke_async(connection).await
-    }
-
-    /// Forgets an entry, and that it is not to be written again with what was denied before.
-    ///
-    /// # Errors
-    /// Redis refuses or can't be asked. It may be forgotten all the same.
-    pub(super) async fn forget(
-        &self,
-        connection: &mut impl ConnectionLike,
-        name: &str,
-        keys: &[String],
-    ) -> RedisResult<()> {
-        // Of the keys the first alone stays, with a stamp and a time.
-        let size = units(entry_bytes(name) + keys.first().map_or(0, |key| key_bytes(key, 16)));
-        let mut call = self.call(&FORGET);
-        call.key(keys).arg(name).arg(self.retain).arg(&fastrand::u64(..).to_be_bytes()).arg(size);
         call.invoke_async(connection).await
     }
 }

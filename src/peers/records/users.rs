@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     abuse::{ADDRESSES_PER_USER, ClientRegistry, DeniedCounts, PendingUpdate, UserAddress, UserAddresses},
-    peers::time::{RunningTime, unix_micros},
+    peers::time::{Clocks, RunningTime, unix_micros},
 };
 
 /// Pairs of a user and an address written in a round, of which there are four a second.
@@ -35,25 +35,6 @@ struct StoredAddress {
     last: i64,
     /// When it may be kept no longer.
     ends: i64,
-}
-
-/// The clocks of Redis and of this instance, in microseconds.
-#[derive(Clone, Copy)]
-struct Clocks {
-    redis: i64,
-    own: i64,
-}
-
-impl Clocks {
-    /// A time of this instance, by Redis' clock.
-    fn to_redis(self, time: i64) -> i64 {
-        time.saturating_add(self.redis.saturating_sub(self.own))
-    }
-
-    /// A time of Redis, by the clock of this instance: never in the future.
-    fn to_own(self, time: i64) -> i64 {
-        time.saturating_add(self.own.saturating_sub(self.redis)).min(self.own)
-    }
 }
 
 impl StoredAddress {
@@ -94,11 +75,10 @@ pub(super) async fn publish_round(
         let merge = |((name, updates), stored): (&(String, Vec<PendingUpdate>), Stored<StoredUser>)| {
             let mut user = stored.content.unwrap_or_default();
             updates.iter().for_each(|update| add(&mut user, update, scope.instance, clocks));
-            // Not that of a denial: a user is not forgotten as such, but at each address.
-            entry(scope, name, stored.stamp, user, Some(clocks.own), clocks)
+            entry(scope, name, stored.stamp, user, true, clocks)
         };
         let entries: Vec<_> = chunk.iter().zip(stored).map(merge).collect();
-        let outcomes = write(connection, scope, &entries, time).await?;
+        let outcomes = write(connection, scope, &entries).await?;
         for ((_, updates), outcome) in chunk.iter().zip(outcomes) {
             if outcome != Outcome::Conflict {
                 registry.ack_user_addresses(updates);
@@ -126,11 +106,11 @@ pub(super) async fn sweep(
         let entries: Vec<_> = names
             .iter()
             .zip(stored)
-            .map(|(name, Stored { stamp, content, .. })| {
-                entry(scope, name, stamp, content.unwrap_or_default(), None, clocks)
+            .map(|(name, Stored { stamp, content })| {
+                entry(scope, name, stamp, content.unwrap_or_default(), false, clocks)
             })
             .collect();
-        write(connection, scope, &entries, time).await?;
+        write(connection, scope, &entries).await?;
     }
     Ok(())
 }
@@ -148,13 +128,13 @@ fn add(user: &mut StoredUser, update: &PendingUpdate, instance: u32, clocks: Clo
     (known.last, known.ends) = (known.last.max(last), known.ends.max(ends));
 }
 
-/// A user as it is to be written, without what has expired. `last`: as [`Entry::last`].
+/// A user as it is to be written, without what has expired. `is_change`: as [`Entry::is_change`].
 fn entry(
     scope: &Scope,
     name: &str,
     expected: Vec<u8>,
     mut user: StoredUser,
-    last: Option<i64>,
+    is_change: bool,
     clocks: Clocks,
 ) -> Entry {
     // What no instance writes would stay for ever.
@@ -168,19 +148,18 @@ fn entry(
     }
     let first_end = user.iter().map(|known| known.ends).min();
     let due_in = first_end.map_or(0, |ends| millis_until(ends, clocks.redis));
-    let value = if user.is_empty() { Vec::new() } else { codec::encode(&user, 0) };
+    let value = if user.is_empty() { Vec::new() } else { codec::encode(&user) };
     let kept = (due_in + SLACK).min(scope.retain_millis());
     let (name, key) = (name.to_owned(), scope.user_key(name));
-    Entry { name, keys: vec![key], expected, last, due_in, values: vec![(value, kept)] }
+    Entry { name, keys: vec![key], expected, is_change, due_in, values: vec![(value, kept)] }
 }
 
 async fn write(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     entries: &[Entry],
-    time: RunningTime,
 ) -> RedisResult<Vec<Outcome>> {
-    let reply = scope.users().write(connection, entries, time).await?;
+    let reply = scope.users().write(connection, entries).await?;
     scope.budget().set_stored(None, Some(reply.bytes));
     remove(connection, scope, &reply.excess).await?;
     Ok(reply.found)
@@ -199,9 +178,9 @@ async fn read_stored(
         pipeline.arg(scope.user_key(name));
     }
     let own = time.now();
-    let (time, values): ((i64, i64), Vec<Option<Vec<u8>>>) = pipeline.query_async(connection).await?;
+    let (redis, values): ((i64, i64), Vec<Option<Vec<u8>>>) = pipeline.query_async(connection).await?;
     let users = values.iter().map(|value| codec::decode(value.as_deref())).collect();
-    Ok((Clocks { redis: unix_micros(time), own }, users))
+    Ok((Clocks { redis: unix_micros(redis), own }, users))
 }
 
 /// Removes the users that changed longest ago.
@@ -215,8 +194,7 @@ async fn remove(connection: &mut impl ConnectionLike, scope: &Scope, names: &[Ve
     Ok(())
 }
 
-/// From which addresses a user was denied, but for those that were forgotten since; see
-/// [`Archive::user`](crate::abuse::Archive::user).
+/// From which addresses a user was denied; see [`Archive::user`](crate::abuse::Archive::user).
 pub(super) async fn read_addresses(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
@@ -225,25 +203,9 @@ pub(super) async fn read_addresses(
 ) -> RedisResult<UserAddresses> {
     let (clocks, stored) = read_stored(connection, scope, &[user_hash(name)], RunningTime::from(now)).await?;
     let known = stored.into_iter().filter_map(|stored| stored.content).flatten().take(2 * ADDRESSES_PER_USER);
-    let known: Vec<(IpNet, StoredAddress)> = known
-        .filter(|known| known.ends > clocks.redis)
-        .filter_map(|known| Some((known.address()?, known)))
-        .collect();
     let mut addresses = UserAddresses::default();
-    if known.is_empty() {
-        return Ok(addresses);
-    }
-    let mut clients = redis::cmd("MGET");
-    for &(address, _) in &known {
-        let [counts, _] = scope.client_keys(address);
-        clients.arg(counts);
-    }
-    let clients: Vec<Option<Vec<u8>>> = clients.query_async(connection).await?;
-    for ((address, known), client) in known.into_iter().zip(clients) {
-        let forgotten = codec::decode::<()>(client.as_deref()).forgotten;
-        if known.last <= forgotten && forgotten <= clocks.redis.saturating_add(MAX_AHEAD) {
-            continue;
-        }
+    for known in known.filter(|known| known.ends > clocks.redis) {
+        let Some(address) = known.address() else { continue };
         let last = clocks.to_own(known.last);
         let seen = |denied| UserAddress { address, denied, last };
         addresses.own.extend(known.denied.of(scope.instance).map(seen));
@@ -284,18 +246,18 @@ mod tests {
     #[test]
     fn an_entry_is_due_when_the_first_of_its_addresses_expires() {
         let user = vec![known(1, 1, 1_000_000), known(2, 1, 3_000_000), known(3, 1, 2_000_000)];
-        let entry = entry(&scope(), "x", Vec::new(), user.clone(), None, CLOCKS);
+        let entry = entry(&scope(), "x", Vec::new(), user.clone(), false, CLOCKS);
         assert_eq!((entry.due_in, entry.values[0].1), (1_000, 1_000 + SLACK));
         let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
         assert_eq!(stored.content.as_deref(), Some(&user[1..]));
-        let gone = super::entry(&scope(), "x", Vec::new(), user[..1].to_vec(), None, CLOCKS);
+        let gone = super::entry(&scope(), "x", Vec::new(), user[..1].to_vec(), false, CLOCKS);
         assert!(gone.values[0].0.is_empty());
     }
 
     #[test]
     fn a_user_has_a_bounded_number_of_addresses() {
         let user: Vec<_> = (0..3_000).map(|n| known(n, n as i64, 2_000_000)).collect();
-        let entry = entry(&scope(), "x", Vec::new(), user, None, CLOCKS);
+        let entry = entry(&scope(), "x", Vec::new(), user, false, CLOCKS);
         let stored: Stored<StoredUser> = codec::decode(Some(&entry.values[0].0));
         let kept = stored.content.unwrap();
         assert!(kept.len() <= ADDRESSES_PER_USER && kept.iter().all(|known| known.last >= 1_000));

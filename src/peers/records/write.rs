@@ -5,13 +5,14 @@ use ipnet::IpNet;
 
 use super::{
     codec::{self, Stored},
+    read::is_sound,
     scope::Scope,
     table::{self, BATCH, Entry, Outcome},
     users,
 };
 use crate::{
     abuse::{self, ClientRegistry, MergedClient, PendingSnapshot, SharedClient},
-    peers::time::RunningTime,
+    peers::time::{Clocks, RunningTime, unix_micros},
 };
 
 /// Clients published in a round.
@@ -61,25 +62,24 @@ async fn publish(
     time: RunningTime,
 ) -> RedisResult<usize> {
     let addresses: Vec<_> = clients.iter().map(|client| client.address).collect();
-    let stored = read_stored(connection, scope, &addresses).await?;
-    let now = time.now();
-    let merge = |(client, stored): (&PendingSnapshot, Stored<SharedClient>)| {
-        let Stored { stamp, forgotten, content } = stored;
+    let (clocks, stored) = read_stored(connection, scope, &addresses, time).await?;
+    let now = clocks.own;
+    let merge = |(client, Stored { stamp, content }): (&PendingSnapshot, Stored<SharedClient>)| {
         let own = Some((client, scope.instance));
-        let merged = registry.merge_shared(client.address, content.unwrap_or_default(), own, now);
-        entry(scope, client.address, stamp, forgotten, &merged, Some(client.snapshot.last), now)
+        let shared = content.unwrap_or_default();
+        let merged = registry.merge_shared(client.address, shared, own, now, clocks.lag());
+        (entry(scope, client.address, stamp, &merged, true, now), merged.client.unblocked)
     };
-    let entries: Vec<_> = clients.iter().zip(stored).map(merge).collect();
-    let outcomes = write(connection, scope, &entries, time).await?;
+    let (entries, unblocked): (Vec<_>, Vec<_>) = clients.iter().zip(stored).map(merge).unzip();
+    let outcomes = write(connection, scope, &entries).await?;
     let mut published = 0;
-    for (client, outcome) in clients.iter().zip(outcomes) {
-        match outcome {
-            Outcome::Conflict => continue,
-            Outcome::Written => registry.ack_snapshots([client], now),
-            Outcome::Forgotten => {
-                registry.ack_snapshots([client], now);
-                registry.reject_snapshot(client);
-            }
+    for ((client, outcome), unblocked) in clients.iter().zip(outcomes).zip(unblocked) {
+        if outcome == Outcome::Conflict {
+            continue;
+        }
+        registry.ack_snapshots([client], now);
+        if let Some(unblocked) = unblocked {
+            registry.note_unblock(client, &unblocked.unblock.shifted(-clocks.lag()), now);
         }
         published += 1;
     }
@@ -102,38 +102,34 @@ async fn sweep(
             due.found.into_iter().partition(|name| address(name).is_some());
         remove(connection, scope, &foreign).await?;
         let addresses: Vec<_> = names.iter().filter_map(|name| address(name)).collect();
-        let stored = read_stored(connection, scope, &addresses).await?;
-        let now = time.now();
-        let expire = |(&address, stored): (&IpNet, Stored<SharedClient>)| {
-            let Stored { stamp, forgotten, content } = stored;
-            match content {
-                Some(client) => {
-                    let merged = registry.merge_shared(address, client, None, now);
-                    entry(scope, address, stamp, forgotten, &merged, None, now)
-                }
-                // It has expired, or was evicted; or it was forgotten, and that need not be known any longer.
-                None => removal(scope, address, stamp),
+        let (clocks, stored) = read_stored(connection, scope, &addresses, time).await?;
+        let now = clocks.own;
+        let expire = |(&address, Stored { stamp, content }): (&IpNet, Stored<SharedClient>)| match content {
+            Some(client) => {
+                let merged = registry.merge_shared(address, client, None, now, clocks.lag());
+                entry(scope, address, stamp, &merged, false, now)
             }
+            // It has expired, or was evicted.
+            None => removal(scope, address, stamp),
         };
         let entries: Vec<_> = addresses.iter().zip(stored).map(expire).collect();
         if entries.is_empty() {
             return Ok(());
         }
-        write(connection, scope, &entries, time).await?;
+        write(connection, scope, &entries).await?;
     }
     Ok(())
 }
 
-async fn write(
+pub(super) async fn write(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     entries: &[Entry],
-    time: RunningTime,
 ) -> RedisResult<Vec<Outcome>> {
     if entries.is_empty() {
         return Ok(Vec::new());
     }
-    let reply = scope.clients().write(connection, entries, time).await?;
+    let reply = scope.clients().write(connection, entries).await?;
     scope.budget().set_stored(Some(reply.bytes), None);
     remove(connection, scope, &reply.excess).await?;
     Ok(reply.found)
@@ -144,44 +140,51 @@ async fn read_stored(
     connection: &mut impl ConnectionLike,
     scope: &Scope,
     addresses: &[IpNet],
-) -> RedisResult<Vec<Stored<SharedClient>>> {
+    time: RunningTime,
+) -> RedisResult<(Clocks, Vec<Stored<SharedClient>>)> {
+    let own = time.now();
     if addresses.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Clocks { redis: own, own }, Vec::new()));
     }
-    let mut command = redis::cmd("MGET");
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("TIME").cmd("MGET");
     for &address in addresses {
-        command.arg(&scope.client_keys(address));
+        pipeline.arg(&scope.client_keys(address));
     }
-    let values: Vec<Option<Vec<u8>>> = command.query_async(connection).await?;
+    let (redis, values): ((i64, i64), Vec<Option<Vec<u8>>>) = pipeline.query_async(connection).await?;
+    let clocks = Clocks { redis: unix_micros(redis), own };
     let client = |pair: &[Option<Vec<u8>>]| {
         let value = |at: usize| pair.get(at).and_then(Option::as_deref);
-        codec::decode_client(value(0), value(1))
+        let mut stored = codec::decode_client(value(0), value(1));
+        if let Some(client) = &mut stored.content {
+            client.unblocked = client.unblocked.take().filter(|known| is_sound(known, clocks.redis));
+        }
+        stored
     };
-    Ok(values.chunks(2).map(client).collect())
+    Ok((clocks, values.chunks(2).map(client).collect()))
 }
 
-/// A client as it is to be written. `last`: as [`Entry::last`].
+/// A client as it is to be written. `is_change`: as [`Entry::is_change`].
 fn entry(
     scope: &Scope,
     address: IpNet,
     expected: Vec<u8>,
-    forgotten: i64,
     merged: &MergedClient,
-    last: Option<i64>,
+    is_change: bool,
     now: i64,
 ) -> Entry {
     let MergedClient { client, evidence_ends, ends } = merged;
     if *ends <= now {
         return removal(scope, address, expected);
     }
-    let [counts, evidence] = codec::encode_client(client, forgotten);
+    let [counts, evidence] = codec::encode_client(client);
     let kept = millis_until(*ends, now).max(1);
     let evidence_kept = evidence_ends.map_or(kept, |ends| (millis_until(ends, now) + SLACK).min(kept));
     Entry {
         name: abuse::shown(address).into(),
         keys: scope.client_keys(address).into(),
         expected,
-        last,
+        is_change,
         due_in: evidence_ends.map_or(kept, |ends| millis_until(ends, now).min(kept)),
         values: vec![(counts, kept), (evidence, evidence_kept)],
     }
@@ -192,7 +195,7 @@ fn removal(scope: &Scope, address: IpNet, expected: Vec<u8>) -> Entry {
         name: abuse::shown(address).into(),
         keys: scope.client_keys(address).into(),
         expected,
-        last: None,
+        is_change: false,
         due_in: 0,
         values: vec![Default::default(); 2],
     }
@@ -205,18 +208,6 @@ pub(super) fn millis_until(time: i64, now: i64) -> u64 {
 
 fn address(name: &[u8]) -> Option<IpNet> {
     abuse::parse(str::from_utf8(name).ok()?)
-}
-
-/// Forgets a client for all instances; what they knew of it is void.
-///
-/// # Errors
-/// Redis refuses or can't be asked. It may be forgotten all the same.
-pub(super) async fn forget(
-    connection: &mut impl ConnectionLike,
-    scope: &Scope,
-    address: IpNet,
-) -> RedisResult<()> {
-    scope.clients().forget(connection, &abuse::shown(address), &scope.client_keys(address)).await
 }
 
 /// Removes the clients that changed longest ago. What an instance knows of them itself it still shows.

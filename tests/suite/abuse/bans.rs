@@ -180,8 +180,8 @@ fn an_unblock_lifts_the_ban_of_the_address_and_names_that_of_its_prefix() {
     let told = tollgate.command(&["unblock", "203.0.113.7"]);
     assert_eq!(told.code, Some(0), "{told:?}");
     for sentence in [
-        "203.0.113.7 is still banned by the ban of ip:203.0.113.0/24 until 20",
-        "To lift it: tollgate unban ip:203.0.113.0/24",
+        "203.0.113.7 is still banned, because ip:203.0.113.0/24 is banned until 20",
+        "To lift that ban: tollgate unban ip:203.0.113.0/24",
         "Its own ban was lifted.",
     ] {
         assert!(told.stdout.contains(sentence), "{}", told.stdout);
@@ -190,7 +190,7 @@ fn an_unblock_lifts_the_ban_of_the_address_and_names_that_of_its_prefix() {
     // Nothing of its own is left: nothing is changed, and the ban of the prefix is named.
     let told = tollgate.command(&["unblock", "203.0.113.8"]);
     assert_eq!(told.code, Some(1), "{told:?}");
-    assert!(told.stderr.contains("it is banned by the ban of ip:203.0.113.0/24"), "{}", told.stderr);
+    assert!(told.stderr.contains("it is banned because ip:203.0.113.0/24 is"), "{}", told.stderr);
 }
 
 /// The entry of an address in the list.
@@ -237,15 +237,19 @@ fn bans_are_shown(tollgate: &Tollgate) {
         ban(tollgate, key);
     }
     for (address, key) in [("198.51.100.7", "ip:198.51.100.7"), ("203.0.113.7", "ip:203.0.113.0/24")] {
-        let given = tollgate.admin("GET", &format!("/v1/bans?key={key}")).json()["bans"][0].clone();
         let evidence = tollgate.admin("GET", &format!("/v1/blocked/{address}")).json();
-        for found in [&listed(tollgate, address), &evidence] {
-            assert_eq!(
-                [&found["until"], &found["banned_until"], &found["state"]],
-                [&given["until"], &given["until"], &json!("banned")]
-            );
-        }
-        assert_eq!(evidence["bans"], json!([given]));
+        let given = &evidence["bans"][0];
+        assert_eq!((&given["key"], evidence["bans"].as_array().unwrap().len()), (&json!(key), 1));
+        assert_eq!(
+            [&evidence["until"], &evidence["banned_until"], &evidence["state"]],
+            [&given["until"], &given["until"], &json!("banned")]
+        );
+        // By way of Redis, it may end a few milliseconds later.
+        eventually("it is listed likewise", || {
+            let (listed, bans) = (listed(tollgate, address), bans(tollgate));
+            let given = bans.iter().find(|ban| ban["key"] == key).unwrap();
+            [&listed["until"], &listed["banned_until"]] == [&given["until"]; 2] && listed["state"] == "banned"
+        });
         assert_eq!(evidence["users"][0]["user"], "ann");
         assert!(evidence["users"][0]["banned_until"].is_string(), "{evidence}");
         let page = tollgate.command(&["blocked", address]).stdout;

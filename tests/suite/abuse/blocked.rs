@@ -4,7 +4,12 @@ use serde_json::Value;
 
 use crate::harness::{Client, Config, Deployment, Origin, Tollgate, eventually, get_from, on_each_store};
 
-on_each_store!(a_user_is_found_at_every_address_with_denials, each_user_is_counted_once);
+on_each_store!(
+    a_user_is_found_at_every_address_with_denials,
+    each_user_is_counted_once,
+    an_unblock_keeps_the_evidence_and_says_who_did_it,
+    evidence_of_before_an_unblock_ends_with_its_retention
+);
 
 /// Limits everything by `policies`, YAML of a mapping; users are not verified.
 fn limited(origin: &Origin, policies: &str) -> Tollgate {
@@ -113,7 +118,7 @@ fn only_limited_addresses_are_listed_each_on_its_own() {
 }
 
 #[test]
-fn an_unblocked_address_is_served_at_once_and_no_longer_listed() {
+fn an_unblocked_address_is_served_at_once_and_no_longer_limited() {
     let origin = Origin::ok();
     let tollgate = limited(&origin, "  one: { algorithm: metadata_list, key: ip, limit: 1/1h }");
     for _ in 0..3 {
@@ -124,7 +129,81 @@ fn an_unblocked_address_is_served_at_once_and_no_longer_listed() {
         assert_eq!(unblocked.json()["cleared"], cleared);
     }
     assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann"]), [200]);
-    assert_eq!(blocked(&tollgate), Vec::<Value>::new());
+    // The last denials may be handed over after the unblock.
+    let listed = &evidence(&tollgate, "127.0.0.5", 3);
+    assert_eq!(listed["state"], "unblocked");
+    assert_eq!(blocked(&tollgate)[0]["state"], "unblocked");
+    assert_eq!(tollgate.admin("GET", "/v1/blocked?active=true").json()["blocked"], serde_json::json!([]));
+}
+
+/// Whether an address is unblocked by somebody, as an instance shows it.
+fn is_unblocked(instance: &Tollgate, address: &str) -> bool {
+    let evidence = instance.admin("GET", &format!("/v1/blocked/{address}")).json();
+    evidence["state"] == "unblocked" && evidence["unblocked"]["by"] == "operator at 127.0.0.1"
+}
+
+fn an_unblock_keeps_the_evidence_and_says_who_did_it(redis: Option<&Deployment>) {
+    const VICTIMS: usize = 40;
+    let origin = Origin::ok();
+    let policies = "  one: { algorithm: single_counter, key: ip, limit: 1/1h, record: { keep: 100 } }";
+    let [tollgate, other] = [(); 2].map(|()| limited_with(&origin, policies, &store(redis)));
+    let instances = if redis.is_some() { vec![&tollgate, &other] } else { vec![&tollgate] };
+    let users: Vec<_> = (0..=VICTIMS).map(|user| format!("victim-{user}")).collect();
+    let users: Vec<_> = users.iter().map(String::as_str).collect();
+    ask_as(&tollgate, "127.0.0.5", &users);
+    let before = evidence(instances[instances.len() - 1], "127.0.0.5", VICTIMS as u64);
+    assert_eq!((&before["state"], before["records"].as_array().unwrap().len()), (&"limited".into(), VICTIMS));
+
+    let told = instances[instances.len() - 1].command(&["unblock", "127.0.0.5"]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    for sentence in [
+        "127.0.0.5 is unblocked. Cleared limits:",
+        "Its evidence was kept: 40 records, shown by `tollgate blocked 127.0.0.5` until it expires.",
+    ] {
+        assert!(told.stdout.contains(sentence), "{}", told.stdout);
+    }
+    for instance in &instances {
+        eventually("it is unblocked", || is_unblocked(instance, "127.0.0.5"));
+        let after = instance.admin("GET", "/v1/blocked/127.0.0.5").json();
+        for kept in ["denied", "distinct_users", "records", "users", "first", "policies"] {
+            assert_eq!(after[kept], before[kept], "{kept}");
+        }
+        assert!(after["until"].as_str() <= after["unblocked"]["time"].as_str(), "{after}");
+        let list = blocked(instance);
+        assert_eq!((list.len(), &list[0]["state"]), (1, &"unblocked".into()));
+        let active = instance.admin("GET", "/v1/blocked?active=true").json();
+        assert_eq!(active["blocked"], serde_json::json!([]));
+        let victim = instance.admin("GET", "/v1/users/victim-40").json();
+        assert_eq!(victim["addresses"][0]["address"], "127.0.0.5", "{victim}");
+        let text = instance.command(&["blocked", "127.0.0.5"]).stdout;
+        assert!(text.contains(": unblocked, ") && text.contains("UTC by operator at 127.0.0.1"), "{text}");
+        let page = instance.admin("GET", "/blocked").text();
+        assert!(page.contains(">Unblocked<"), "{page}");
+        assert_eq!(instance.admin("DELETE", "/v1/blocked/127.0.0.5").status, 404, "nothing is left to clear");
+    }
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["eve", "eve"]), [200, 429]);
+    for instance in &instances {
+        let again = evidence(instance, "127.0.0.5", VICTIMS as u64 + 1);
+        assert_eq!((&again["state"], &again["distinct_users"]), (&"limited".into(), &(VICTIMS + 1).into()));
+        assert_eq!(again["records"].as_array().unwrap().len(), VICTIMS + 1);
+        assert_eq!(again["unblocked"]["by"], "operator at 127.0.0.1");
+        assert_eq!(blocked(instance)[0]["state"], "limited");
+    }
+}
+
+fn evidence_of_before_an_unblock_ends_with_its_retention(redis: Option<&Deployment>) {
+    let origin = Origin::ok();
+    let policies = "  one: { algorithm: single_counter, key: ip, limit: 1/1h, record: { for: 6s } }";
+    let [tollgate, other] = [(); 2].map(|()| limited_with(&origin, policies, &store(redis)));
+    let instance = if redis.is_some() { &other } else { &tollgate };
+    assert_eq!(ask_as(&tollgate, "127.0.0.5", &["ann", "bob"]), [200, 429]);
+    evidence(instance, "127.0.0.5", 1);
+    assert_eq!(tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").status, 200);
+    let records = || instance.admin("GET", "/v1/blocked/127.0.0.5").json()["records"].clone();
+    assert_eq!(records()[0]["user"], "bob");
+    eventually("its records have expired", || records() == serde_json::json!([]));
+    assert_eq!(tollgate.admin("GET", "/v1/users/bob").status, 404);
+    assert!(is_unblocked(instance, "127.0.0.5"), "it is listed for as long as other addresses");
 }
 
 #[test]
@@ -340,7 +419,7 @@ fn a_user_is_found_at_every_address_with_denials(redis: Option<&Deployment>) {
     }
     assert_eq!(tollgate.admin("DELETE", "/v1/blocked/10.0.1.44").status, 200);
     let found = tollgate.admin("GET", "/v1/users/o%2Fbrien").json();
-    assert_eq!(found["addresses"].as_array().unwrap().len(), ADDRESSES - 1, "it was let go");
+    assert_eq!(found["addresses"].as_array().unwrap().len(), ADDRESSES, "the evidence is kept");
 }
 
 fn each_user_is_counted_once(redis: Option<&Deployment>) {
@@ -394,7 +473,8 @@ fn users_that_are_off_are_neither_counted_nor_stored() {
     let client = evidence(&tollgate, "127.0.0.5", 2);
     assert_eq!((&client["distinct_users"], &client["hint"]), (&0.into(), &"no user known".into()));
     assert!(client["records"].as_array().unwrap().iter().all(|record| record["user"].is_null()), "{client}");
-    assert_eq!(tollgate.admin("GET", "/v1/users/acme").status, 404);
+    let acme = tollgate.admin("GET", "/v1/users/acme").json();
+    assert_eq!([&acme["addresses"], &acme["records"]], [&serde_json::json!([]); 2]);
     let unblocked = tollgate.admin("DELETE", "/v1/blocked/127.0.0.5").json();
     assert_eq!(unblocked["other_keys"], serde_json::json!(["user:*"]));
 }

@@ -253,7 +253,7 @@ fn evidence_takes_its_share_of_redis_and_pushes_out_no_limit(redis: &Deployment)
     eventually("the last are published", || {
         tollgate.admin("GET", "/v1/blocked?limit=1").status == 200
             && redis
-                .cli(&["ZCARD", "ratelimit:{abuse}:v2:clients"])
+                .cli(&["ZCARD", "ratelimit:{abuse}:v3:clients"])
                 .parse::<u32>()
                 .is_ok_and(|count| count > 0)
             && get_from("127.9.0.2", tollgate.address, "/", &[]).status == 200

@@ -88,9 +88,10 @@ const TOLD = {
     const parts = [many(answer.cleared.length, "limit cleared", "limits cleared")];
     if (answer.bans_lifted) parts.push(many(answer.bans_lifted, "ban lifted", "bans lifted"));
     const others = answer.other_keys.length ? ` Not cleared: ${answer.other_keys.join(", ")}.` : "";
+    const kept = answer.records_kept ? ` ${many(answer.records_kept, "record is", "records are")} kept as evidence.` : "";
     const bans = answer.still_banned.map((ban) => ban.key).join(", ");
-    const outcome = bans ? `is still banned by the ban of ${bans}` : "is unblocked";
-    return `${answer.address} ${outcome}: ${parts.join(", ")}.${others}`;
+    const outcome = bans ? `is still banned, because ${bans} is banned` : "is unblocked";
+    return `${answer.address} ${outcome}: ${parts.join(", ")}.${kept}${others}`;
   },
   ban: (answer) => `${answer.key} is banned until ${utc(new Date(answer.until))}.`,
   lift: (answer) => `${answer.key}: ${many(answer.bans_lifted, "ban", "bans")} lifted.`,

@@ -1,9 +1,9 @@
 //! How pages look: in both themes, on narrow screens, and with nothing that they may not do.
 
-use super::{is_content, limit, start};
+use super::{ban, is_content, limit, start};
 use crate::harness::{Browser, Origin, Tollgate, eventually, get};
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "/",
     "/blocked",
     "/bans",
@@ -12,6 +12,7 @@ const PAGES: [&str; 8] = [
     "/explain?url=http%3A%2F%2Fa%2Forders%2F7&headers=x-user-id%3A+%3Cb%3E&peer=127.0.0.5",
     "/audit",
     "/blocked/127.0.0.5",
+    "/users/plain",
 ];
 const HOSTILE: [&str; 5] = [
     "<script>window.hacked = 1</script>",
@@ -24,6 +25,11 @@ const HOSTILE: [&str; 5] = [
 fn hostile(origin: &Origin) -> Tollgate {
     let tollgate = start(origin, "");
     limit(&tollgate, "127.0.0.5", &HOSTILE);
+    // One that is banned, and one that is unblocked; and a user.
+    limit(&tollgate, "127.0.0.6", &HOSTILE);
+    assert_eq!(tollgate.admin("DELETE", "/v1/blocked/127.0.0.6").status, 200);
+    ban(&tollgate, "ip:127.0.0.5");
+    ban(&tollgate, "user:plain");
     tollgate
 }
 

@@ -5,7 +5,7 @@ mod outages;
 mod sign_in;
 mod work;
 
-use crate::harness::{Browser, Client, Config, Origin, Tollgate, eventually};
+use crate::harness::{Browser, Client, Config, Origin, Tollgate, eventually, request};
 
 /// Limits everything by address, to three requests in an hour; users are not verified. `rest` is YAML
 /// for the top level.
@@ -39,6 +39,15 @@ fn ask_as(tollgate: &Tollgate, source: &str, users: &[&str]) -> Vec<u16> {
 fn limit(tollgate: &Tollgate, source: &str, users: &[&str]) {
     assert_eq!(ask_as(tollgate, source, users).last(), Some(&429));
     eventually("it is listed", || tollgate.admin("GET", &format!("/v1/blocked/{source}")).status == 200);
+}
+
+/// Bans a key for a week.
+#[track_caller]
+fn ban(tollgate: &Tollgate, key: &str) {
+    let ban = serde_json::json!({"key": key, "for": "7d", "reason": "scraping", "force": true}).to_string();
+    let fields = [("content-type", "application/json")];
+    let reply = request(tollgate.admin, "POST", "/v1/bans", &fields, ban.as_bytes());
+    assert_eq!(reply.status, 201, "{}", reply.text());
 }
 
 /// Nothing that a page did was a mistake in the browser's eyes.

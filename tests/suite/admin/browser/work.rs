@@ -5,7 +5,7 @@ use std::{
     net::TcpStream,
 };
 
-use super::{ask_as, is_content, limit, start};
+use super::{ask_as, ban, is_content, limit, start};
 use crate::harness::{Browser, Cluster, Origin, Redis, eventually};
 
 #[test]
@@ -32,14 +32,32 @@ fn an_address_is_found_looked_into_and_let_go_on_every_instance() {
 
     browser.click("[data-dialog=unblock]");
     browser.shows("#unblock", "Unblock 127.0.0.5?");
+    for sentence in ["The limits of the address are cleared.", "Its bans are lifted.", "The evidence is kept"]
+    {
+        browser.shows("#unblock", sentence);
+    }
     browser.click("#unblock [data-close]");
     assert_eq!(ask_as(&other, "127.0.0.5", &["ann"]), [429], "nothing was changed yet");
     browser.click("[data-dialog=unblock]");
     browser.click("#unblock [type=submit]");
     browser.shows("#said", "127.0.0.5 is unblocked: 1 limit cleared");
-    browser.shows("main", "Not limited recently");
+    browser.shows("main .head", "Unblocked");
+    browser.shows("main .head", "by operator at 127.0.0.1");
+    for user in ["ann", "bob", "eve"] {
+        browser.shows("main", user);
+    }
+    browser.shows("main dl.tiles", "Time left\nended");
     is_content(&browser);
     eventually("the other instance lets it through", || ask_as(&other, "127.0.0.5", &["ann"]) == [200]);
+    browser.go("/blocked");
+    browser.shows("main table", "Unblocked");
+
+    assert_eq!(ask_as(&one, "127.0.0.5", &["ann", "ann", "gil"]).last(), Some(&429));
+    browser.go("/blocked/127.0.0.5");
+    browser.shows("main .head", "denied again since");
+    for user in ["eve", "gil"] {
+        browser.shows("main", user);
+    }
 }
 
 #[test]
@@ -100,6 +118,18 @@ fn a_user_is_found_behind_an_address_and_banned() {
     browser.shows("#said", "user:a%2Bb is banned until");
     eventually("the user is shut out elsewhere, too", || ask_as(&tollgate, "127.0.0.6", &["a+b"]) == [403]);
     assert_eq!(ask_as(&tollgate, "127.0.0.7", &["bob"]), [200]);
+    browser.shows("main .head", "Banned");
+    browser.shows("main section[aria-labelledby=bans]", "user:a%2Bb");
+    browser.shows("main section[aria-labelledby=limits]", "trial");
+    browser.shows("main section[aria-labelledby=records]", "/orders/7");
+    browser.go("/blocked/127.0.0.5");
+    browser.shows("main section[aria-labelledby=users]", "Banned");
+    browser.go("/users/a%2Bb");
+    browser.click("[data-about='user:a%2Bb']");
+    browser.shows("#lift", "Lift the ban of user:a%2Bb?");
+    browser.click("#lift [type=submit]");
+    browser.shows("#said", "user:a%2Bb: 1 ban lifted");
+    eventually("the user is served again", || ask_as(&tollgate, "127.0.0.8", &["a+b"]) == [200]);
     is_content(&browser);
 }
 
@@ -126,6 +156,38 @@ fn without_scripts_everything_can_be_read() {
     }
     // What only a script can do is not shown without one.
     assert!(page.contains("<div class=\"actions js\">"));
+}
+
+#[test]
+fn bans_have_a_badge_and_their_time_left_in_every_list() {
+    let origin = Origin::ok();
+    let tollgate = start(&origin, "");
+    for address in ["127.0.0.5", "127.0.1.6"] {
+        limit(&tollgate, address, &["ann", "bob", "ann", "eve"]);
+    }
+    for key in ["ip:127.0.0.5", "ip:127.0.1.0/24"] {
+        ban(&tollgate, key);
+    }
+    let browser = Browser::open(tollgate.admin, "/");
+    for (page, address) in [("/", "127.0.0.5"), ("/blocked", "127.0.0.5"), ("/blocked", "127.0.1.6")] {
+        browser.go(page);
+        let row = format!("tr[data-key='{address}']");
+        browser.shows(&row, "Banned");
+        browser.shows(&row, "6 d 23 h");
+    }
+    for address in ["127.0.0.5", "127.0.1.6"] {
+        browser.go(&format!("/blocked/{address}"));
+        browser.shows("main .head", "Banned");
+        browser.shows("main dl.tiles", "Time left\n6 d 23 h");
+    }
+    // Unblocking does not lift the ban of a prefix.
+    browser.click("[data-dialog=unblock]");
+    browser.click("#unblock [type=submit]");
+    browser.shows("#said", "127.0.1.6 is still banned, because ip:127.0.1.0/24 is banned: 1 limit cleared");
+    browser.shows("main .head", "Banned");
+    browser.go("/users/ann");
+    browser.shows("tr[data-key='127.0.0.5']", "Banned");
+    is_content(&browser);
 }
 
 #[test]
