@@ -115,17 +115,17 @@ fn records(records: &[UserRecord]) -> Markup {
         section aria-labelledby="records" {
             div.bar-head { h2 #records { "Records" span.faint { " newest first" } } }
             div.card.scroll tabindex="0" role="region" aria-labelledby="records" {
-                table {
+                table.cards {
                     thead { tr {
                         th scope="col" { "Time (UTC)" } th scope="col" { "Address" } th scope="col" { "Request" } th scope="col" { "Policy" }
                     } }
                     tbody {
                         @for record in records {
                             tr {
-                                td { (components::time_of_day(&record.time)) }
-                                td { (components::address_link(&record.address)) }
-                                td.request { span.method { (record.method) } " " span.mono { (components::untrusted(&record.path)) } }
-                                td { span.chip { (record.policy) } }
+                                th scope="row" { (components::time_of_day(&record.time)) }
+                                td data-label="Address" { (components::address_link(&record.address)) }
+                                td.request data-label="Request" { span { span.method { (record.method) } " " span.mono { (components::untrusted(&record.path)) } } }
+                                td data-label="Policy" { span.chip { (record.policy) } }
                             }
                         }
                     }
