@@ -86,11 +86,14 @@ fn unlimited_body(shown: &str, banned: Option<&Evidence>, now: i64) -> Markup {
 
 fn limited_body(evidence: &Evidence, now: i64) -> Markup {
     let address = &evidence.address;
+    // Otherwise there is nothing to clear.
+    let is_held = ["banned", "limited"].contains(&address.state.as_str())
+        || evidence.limits.iter().any(|limit| limit.used > 0);
     html! {
         (head(&address.address, &html! {
             (components::state_badge(address)) (components::hint_badge(&address.hint)) (unblocked(address, now))
         }, &html! {
-            (dialogs::open_button("unblock", "Unblock …", "primary"))
+            @if is_held { (dialogs::open_button("unblock", "Unblock …", "primary")) }
             (dialogs::open_button("ban", "Ban …", "danger"))
         }))
         dl.tiles {
