@@ -11,8 +11,8 @@ const PAGES: [&str; 9] = [
     "/explain",
     "/explain?url=http%3A%2F%2Fa%2Forders%2F7&headers=x-user-id%3A+%3Cb%3E&peer=127.0.0.5",
     "/audit",
-    "/blocked/127.0.0.5",
     "/users/plain",
+    "/blocked/127.0.0.5",
 ];
 const HOSTILE: [&str; 5] = [
     "<script>window.hacked = 1</script>",

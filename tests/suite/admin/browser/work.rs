@@ -185,7 +185,7 @@ fn bans_have_a_badge_and_their_time_left_in_every_list() {
     browser.click("#unblock [type=submit]");
     browser.shows("#said", "127.0.1.6 is still banned, because ip:127.0.1.0/24 is banned: 1 limit cleared");
     browser.shows("main .head", "Banned");
-    browser.go("/users/ann");
+    browser.go("/users/eve");
     browser.shows("tr[data-key='127.0.0.5']", "Banned");
     is_content(&browser);
 }
