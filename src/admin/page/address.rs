@@ -123,7 +123,8 @@ fn unblocked(address: &BlockedAddress, now: i64) -> Markup {
             span {
                 "Unblocked " (components::time_ago(&unblocked.time, now))
                 @if let Some(by) = &unblocked.by { " by " (components::untrusted(by)) }
-                @if address.state != "unblocked" { ", denied again since" }
+                // All times have one form, by which they compare.
+                @if address.last > unblocked.time { ", denied again since" }
             }
         }
     }

@@ -39,6 +39,9 @@ pub(super) async fn unblock(
     Err(RedisError::from(why))
 }
 
+/// The time, the counts and the evidence, and for how many milliseconds each of the two is kept.
+type Found = ((i64, i64), [Option<Vec<u8>>; 2], i64, i64);
+
 /// A client as it is stored, with the mark.
 async fn marked(
     connection: &mut impl ConnectionLike,
@@ -52,8 +55,7 @@ async fn marked(
     for key in &keys {
         pipeline.cmd("PTTL").arg(key);
     }
-    let (time, values, counts_kept, evidence_kept): ((i64, i64), [Option<Vec<u8>>; 2], i64, i64) =
-        pipeline.query_async(connection).await?;
+    let (time, values, counts_kept, evidence_kept): Found = pipeline.query_async(connection).await?;
     let [counts, evidence] = values.each_ref().map(Option::as_deref);
     let Stored { stamp, content } = codec::decode_client(counts, evidence);
     let mut client = content.unwrap_or_default();
