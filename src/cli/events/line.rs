@@ -2,6 +2,7 @@
 
 use eventsource_stream::Event;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::terminal::{moment, printable, printable_json, time_left};
@@ -17,6 +18,14 @@ pub(super) enum Format {
 struct ParsedEvent<'a> {
     name: &'a str,
     time: Timestamp,
+    data: Map<String, Value>,
+}
+
+#[derive(Serialize)]
+struct JsonLine<'a> {
+    time: String,
+    event: &'a str,
+    #[serde(flatten)]
     data: Map<String, Value>,
 }
 
@@ -40,9 +49,14 @@ impl Format {
 
 impl ParsedEvent<'_> {
     fn json(mut self) -> String {
+        // A tick has a time of its own.
+        for name in ["time", "event"] {
+            self.data.remove(name);
+        }
         let time = self.time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-        self.data.extend([("time".to_owned(), time.into()), ("event".to_owned(), self.name.into())]);
-        printable_json(&Value::Object(self.data).to_string()) + "\n"
+        let line = JsonLine { time, event: self.name, data: self.data };
+        // Texts and numbers can always be written as JSON.
+        printable_json(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
     }
 
     /// `2026-07-03 12:00:01Z  limited       203.0.113.7 …`
@@ -108,7 +122,7 @@ impl ParsedEvent<'_> {
                     self.list("errors", "; ")
                 )
             }
-            "health" if self.is("healthy") => format!("{} is healthy", text("what")),
+            "health" if self.is("healthy") => format!("{} is healthy again", text("what")),
             "health" => match text("why") {
                 "" => format!("{} is not healthy", text("what")),
                 why => format!("{} is not healthy: {why}", text("what")),
@@ -152,12 +166,12 @@ fn plural(count: u64) -> &'static str {
 mod tests {
     use super::*;
 
-    fn event(name: &str, data: &str) -> Event {
+    fn event_of(name: &str, data: &str) -> Event {
         Event { event: name.into(), data: data.into(), id: "1783080001250000".into(), retry: None }
     }
 
     fn line(name: &str, data: &str) -> String {
-        let line = Format::Text { has_colours: false }.line(&event(name, data));
+        let line = Format::Text { has_colours: false }.line(&event_of(name, data));
         let told = line.strip_prefix("2026-07-03 12:00:01Z  ").unwrap_or_else(|| panic!("{line}"));
         told.strip_prefix(&format!("{name:<12}  ")).unwrap_or_else(|| panic!("{line}")).trim_end().to_owned()
     }
@@ -202,11 +216,11 @@ mod tests {
                 r#"{"errors":["proxy.yaml:1:1: wrong"]}"#,
                 "the configuration has errors, so the running one was not changed: proxy.yaml:1:1: wrong",
             ),
-            ("health", r#"{"what":"store","healthy":true,"why":""}"#, "store is healthy"),
+            ("health", r#"{"what":"store","healthy":true,"why":""}"#, "store is healthy again"),
             (
                 "health",
-                r#"{"what":"upstream api http://a:1","healthy":false,"why":"Connection refused"}"#,
-                "upstream api http://a:1 is not healthy: Connection refused",
+                r#"{"what":"upstream api http://a:1","healthy":false,"why":"it is unreachable"}"#,
+                "upstream api http://a:1 is not healthy: it is unreachable",
             ),
             ("warning", r#"{"text":"Redis evicts keys","raised":true}"#, "Redis evicts keys"),
             ("warning", r#"{"text":"Redis evicts keys","raised":false}"#, "no longer: Redis evicts keys"),
@@ -225,18 +239,20 @@ mod tests {
 
     #[test]
     fn json_is_one_object_a_line_and_nothing_in_it_moves_the_cursor() {
-        let json = Format::Json.line(&event("unblocked", "{\"address\":\"\u{9b}2J\\n\"}"));
+        let json = Format::Json.line(&event_of("unblocked", "{\"address\":\"\u{9b}2J\\n\"}"));
         assert_eq!(json.matches('\n').count(), 1);
         assert!(json.contains("\\u009b2J"), "{json}");
+        assert!(json.starts_with(r#"{"time":"2026-07-03T12:00:01.250Z","event":"unblocked","#), "{json}");
         let event: Value = serde_json::from_str(&json).unwrap();
         assert_eq!((&event["event"], &event["address"]), (&"unblocked".into(), &"\u{9b}2J\n".into()));
-        assert_eq!(event["time"], "2026-07-03T12:00:01.250Z");
+        let tick = Format::Json.line(&event_of("tick", r#"{"blocked":3,"time":"2026-07-03T11:59:59Z"}"#));
+        assert_eq!(tick, "{\"time\":\"2026-07-03T12:00:01.250Z\",\"event\":\"tick\",\"blocked\":3}\n");
         assert!(!line("unblocked", "{\"address\":\"\\u001b[2J\"}").contains('\x1b'));
     }
 
     #[test]
     fn the_name_of_an_event_is_red_if_it_is_bad() {
-        let coloured = |data| Format::Text { has_colours: true }.line(&event("health", data));
+        let coloured = |data| Format::Text { has_colours: true }.line(&event_of("health", data));
         assert!(coloured(r#"{"what":"store","healthy":false}"#).contains("\x1b[31mhealth      \x1b[0m"));
         assert!(coloured(r#"{"what":"store","healthy":true}"#).contains("\x1b[32mhealth"));
     }
