@@ -209,6 +209,27 @@ mod tests {
     }
 
     #[test]
+    fn each_change_is_a_sentence_in_the_log() {
+        let sentence = |action: &str, target: &str, detail: &str| {
+            let (by, instance) = ("operator at 127.0.0.1".to_owned(), "one".to_owned());
+            let [action, target, detail] = [action, target, detail].map(str::to_owned);
+            AuditEntry { id: 0, time: 0, by, action, target, detail, instance }.sentence()
+        };
+        for (entry, expected) in [
+            (("ban", "ip:198.51.100.7", "for 1h: scraping"), "banned ip:198.51.100.7 for 1h: scraping"),
+            (("lift", "ip:198.51.100.7", ""), "lifted the ban of ip:198.51.100.7"),
+            (("unblock", "198.51.100.7", "1 limit cleared"), "unblocked 198.51.100.7: 1 limit cleared"),
+            (("reset", "ip:198.51.100.7", "per-ip"), "reset the limits of ip:198.51.100.7: per-ip"),
+            (
+                ("reload", "configuration 1a2b", "configuration reloaded: x"),
+                "had the configuration reloaded: x",
+            ),
+        ] {
+            assert_eq!(sentence(entry.0, entry.1, entry.2), format!("operator at 127.0.0.1 {expected}"));
+        }
+    }
+
+    #[test]
     fn entries_are_listed_newest_first_and_the_oldest_are_dropped() {
         let clock = Arc::new(ManualClock::new(0));
         let log = AuditLog::new(Arc::clone(&clock) as Arc<dyn Clock>, "one", true);

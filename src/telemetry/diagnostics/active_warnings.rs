@@ -40,8 +40,8 @@ impl Timing {
         match subject {
             // A rolling update renews instances one after the other.
             Subject::Configurations | Subject::Versions => self.minute,
-            // What fails and works in turns is seen in one state and the other.
-            Subject::UnreachableEndpoint { .. } => self.interval(),
+            // What fails and works in turns is seen in one state and the other, and a store is unknown at first.
+            Subject::UnreachableEndpoint { .. } | Subject::UnavailableStore(_) => self.interval(),
             _ => Duration::ZERO,
         }
     }

@@ -4,9 +4,7 @@ use super::{
     route_errors::LatestOutcomes,
     rules::{Finding, Subject},
 };
-use crate::telemetry::metrics::{
-    EndpointFacts, NodeRole, NodeState, RouteOutcomes, StoreFacts, StoreTopology,
-};
+use crate::telemetry::metrics::{EndpointFacts, NodeState, RouteOutcomes, StoreFacts, StoreTopology};
 
 /// Errors from which on a route fails if they are half of its latest requests.
 const MIN_FAILED: u64 = 3;
@@ -92,11 +90,18 @@ fn unreachable(endpoint: &EndpointFacts) -> Finding {
 /// The Redis servers to which decisions would go and do not.
 fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
     let is_away = |state| matches!(state, NodeState::Down | NodeState::BreakerOpen);
-    // Replicas take no decisions.
-    let away = store
-        .nodes
-        .iter()
-        .filter(|node| node.role != Some(NodeRole::Replica) && node.primary.is_none() && is_away(node.state));
+    if store.nodes.is_empty() {
+        let source = match store.topology {
+            StoreTopology::Cluster => "Redis Cluster",
+            StoreTopology::Single | StoreTopology::Sentinel => "Sentinel",
+        };
+        let text = format!(
+            "no Redis server is known, because {source} does not answer: policies follow their on_store_error"
+        );
+        return vec![Finding { subject: Subject::UnavailableStore(store.topology.name().to_owned()), text }];
+    }
+    // Replicas of a primary take no decisions.
+    let away = store.nodes.iter().filter(|node| node.primary.is_none() && is_away(node.state));
     let found = away.map(|node| {
         let (address, why) = (&node.address, node.failure.as_deref().unwrap_or("it fails too often"));
         let what = match store.topology {
@@ -196,6 +201,11 @@ mod tests {
             &[
                 "Redis at 10.0.0.1:6379 is unavailable (it fails too often): policies follow their on_store_error",
             ],
+        );
+        let unknown = StoreFacts { topology: StoreTopology::Sentinel, ..StoreFacts::default() };
+        assert_found(
+            &outages(&[], &[], Some(&unknown)),
+            &["no Redis server is known, because Sentinel does not"],
         );
     }
 }
