@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::redact::{mask_credentials, mask_line};
+use crate::unicode::is_invisible;
 
 /// How much of a long line is shown before and after the error, in characters.
 const EXCERPT_CONTEXT: usize = 100;
@@ -182,7 +183,7 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
     // Replace each by one character, so that the caret stays in its column.
     shown.extend(line.chars().skip(start).take(at + EXCERPT_CONTEXT - start).map(|c| match c {
         '\t' => ' ',
-        c if is_unprintable(c) => char::REPLACEMENT_CHARACTER,
+        c if is_invisible(c) => char::REPLACEMENT_CHARACTER,
         c => c,
     }));
     if cut {
@@ -194,14 +195,13 @@ fn excerpt(line: &str, column: usize) -> (String, usize) {
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_unprintable(c) { line.extend(c.escape_debug()) } else { line.push(c) }
+        match c {
+            c if c.is_control() => line.extend(c.escape_debug()),
+            c if is_invisible(c) => line.extend(c.escape_unicode()),
+            c => line.push(c),
+        }
     }
     line
-}
-
-/// Whether a terminal would display `c` as something else than one character: control and direction characters.
-fn is_unprintable(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
     ("peers::bans::change_log", &[]),
     ("abuse", &["limit", "memory", "memory::heap", "config::model", "telemetry"]),
     // What a file of keys holds it asks those who will verify by it.
-    ("config", &["file", "config::model", "identity::keys", "tls", "memory"]),
+    ("config", &["file", "config::model", "identity::keys", "tls", "memory", "unicode"]),
     ("config::model", &[]),
     ("telemetry", &["file", "tls", "memory", "config::model", "unicode"]),
 ];
