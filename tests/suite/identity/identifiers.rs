@@ -163,7 +163,8 @@ fn by_a_header_a_query_parameter_a_path_a_method_a_host_and_a_route() {
     let ask = |method| request(tollgate.address, method, "/", &[], b"").status;
     assert_eq!(
         [ask("GET"), ask("GET"), ask("HEAD"), ask("DELETE"), ask("DELETE")],
-        [200, 429, 200, 200, 429]
+        [200, 429, 429, 200, 429],
+        "HEAD counts as GET"
     );
 }
 
