@@ -12,11 +12,13 @@ mod address;
 mod audit_log;
 pub mod bans;
 mod clients;
+mod hint;
 mod names;
 mod outbox;
 mod recording;
 #[cfg(test)]
 pub(crate) mod testing;
+mod traffic;
 
 pub use address::{
     from_identifier, identifier, is_identifier_of, masked, names_more_than_an_address, parse, shown,
@@ -26,9 +28,11 @@ pub use clients::{
     ADDRESSES, ADDRESSES_PER_USER, Archive, ArchiveReader, ChangesPage, ClientPosition, ClientQuery,
     ClientRegistry, ClientSnapshot, DeniedCounts, DenyingLimit, EvidenceUsage, LimitSnapshot, LimitedClient,
     MergedClient, PageScan, PeerUnblock, PeerView, PendingSnapshot, PendingUpdate, PolicySnapshot,
-    RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort, USER_ADDRESSES,
-    Unblock, UserAddress, UserAddresses, UserSample,
+    RequestRecord, RequestSnapshot, SHARED_CLIENTS, SharedClient, SharedUnblock, Sort, TrafficCounts,
+    USER_ADDRESSES, Unblock, UserAddress, UserAddresses, UserSample,
 };
+pub use hint::Hint;
 pub use names::UserNaming;
 pub use outbox::Pending;
-pub use recording::{Collector, Denial, Recorder};
+pub use recording::{Answer, Collector, Denial, Recorder};
+pub use traffic::{RequestLine, TrafficHistory};

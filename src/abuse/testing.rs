@@ -9,6 +9,7 @@ use super::{
         denial::{RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
         masking::{AddressDenials, mask_denials},
     },
+    traffic::RequestLine,
 };
 use crate::{
     config::model::{self, Abuse, Algorithm, KeyPart, KeyRecipe, Rate, Secret, Users},
@@ -18,6 +19,8 @@ use crate::{
 
 /// Microseconds.
 pub(super) const SECOND: i64 = 1_000_000;
+/// The first line of the requests that [`entry`] describes.
+pub(crate) const LINE: RequestLine<'_> = RequestLine { is_safe: true, path: "/a", query: None };
 
 /// A request of `user` at `time`.
 pub(crate) fn entry(time: i64, user: &str) -> Arc<Entry> {
@@ -87,7 +90,7 @@ pub(super) fn tally_of(entries: &[Arc<Entry>], until: i64) -> Tally {
 /// As a worker hands it over.
 pub(super) fn batch(address: &str, tally: Tally) -> TickDenials {
     let policies = Arc::new(RecordPolicies::new(&[policy()], i64::MAX));
-    TickDenials { tallies: vec![(address.into(), tally)], evidence: Vec::new(), policies }
+    TickDenials { tallies: vec![(address.into(), tally)], policies, ..TickDenials::default() }
 }
 
 /// As it is merged, with plain names.

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     abuse::{
-        self, ClientPosition, LimitedClient, PageScan, Sort, Unblock,
+        self, ClientPosition, Hint, LimitedClient, PageScan, Sort, Unblock,
         bans::{Ban, BanTable, MANUAL},
     },
     telemetry::time::rfc3339,
@@ -37,9 +37,12 @@ pub(super) struct BlockedQuery {
     pub(super) prefix: Option<String>,
     /// Only addresses that are still limited or banned, or only those that no longer are.
     pub(super) active: Option<bool>,
+    /// Only addresses that seem to be this.
+    #[param(value_type = Option<schema::Hint>)]
+    pub(super) hint: Option<Hint>,
     /// Only addresses with this number of users behind them.
     #[param(inline)]
-    pub(super) hint: Option<Hint>,
+    pub(super) users: Option<UsersBehind>,
     /// What to sort by: highest first, or by address.
     #[serde(default)]
     #[param(inline)]
@@ -52,10 +55,10 @@ pub(super) struct BlockedQuery {
     pub(super) cursor: Option<String>,
 }
 
-/// What is said of an address by how many users were behind it.
+/// How many users were behind an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Hint {
+pub(super) enum UsersBehind {
     /// None that is known.
     None,
     One,
@@ -171,11 +174,12 @@ impl BlockedQuery {
             prefix,
             is_active: self.active,
             bans: Some(Arc::clone(bans)),
-            users: self.hint.map(|hint| match hint {
-                Hint::None => (0, 0),
-                Hint::One => (1, 1),
-                Hint::Many => (2, u64::MAX),
+            users: self.users.map(|users| match users {
+                UsersBehind::None => (0, 0),
+                UsersBehind::One => (1, 1),
+                UsersBehind::Many => (2, u64::MAX),
             }),
+            hint: self.hint,
         })
     }
 }
@@ -184,11 +188,6 @@ impl dto::BlockedAddress {
     /// `bans`: those of the client and of prefixes around it.
     pub(super) fn new(client: &LimitedClient, bans: &[Arc<Ban>], now: i64) -> Self {
         let (banned_until, unblocked) = (ends(bans), client.unblocked.as_ref());
-        let hint = match client.users {
-            0 => "no user known",
-            1 => "one user",
-            _ => "many users: shared address or stuffing",
-        };
         Self {
             address: client.shown.to_string(),
             policies: client.policies.iter().map(ToString::to_string).collect(),
@@ -209,7 +208,8 @@ impl dto::BlockedAddress {
             }),
             denied: client.denied,
             distinct_users: usize::try_from(client.users).unwrap_or(usize::MAX),
-            hint: hint.to_owned(),
+            hint: client.hint.name().to_owned(),
+            hint_reason: client.reasons.clone(),
         }
     }
 }

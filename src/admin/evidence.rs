@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     abuse::{
-        self, DenyingLimit, LimitedClient, RequestRecord, UserNaming,
+        self, DenyingLimit, Hint, LimitedClient, RequestRecord, UserNaming,
         bans::{Ban, BanTable, Key},
     },
     config::model::{Condition, KeyPart},
@@ -118,6 +118,8 @@ fn only_banned(address: IpNet, bans: &[Arc<Ban>]) -> Option<LimitedClient> {
         denied: 0,
         policies: Vec::new(),
         users: 0,
+        hint: Hint::Unknown,
+        reasons: "nothing was denied".to_owned(),
     })
 }
 

@@ -20,7 +20,9 @@ use super::{
 };
 use crate::{
     abuse::{
-        self, Archive, AuditLog, ClientRegistry, Collector, Denial, Recorder, bans::BanTable, testing::policy,
+        self, Archive, AuditLog, ClientRegistry, Collector, Denial, Recorder,
+        bans::BanTable,
+        testing::{LINE, policy},
     },
     config::model::{KeyPart, KeyRecipe, ListenAddress, Secret},
     identity::Verifier,
@@ -249,8 +251,8 @@ impl Harness {
         harness.store.fill("per-ip", "ip:203.0.113.7+path:/a", &filled[..1]);
         harness.store.fill("per-ip", "ip:203.0.113.70", &filled);
         harness.deny("203.0.113.7", 1, "user:acme", "acme", -1_500_000);
-        let denial = harness.deny("203.0.113.7", 0, "ip:203.0.113.7", "acme", -1_000_000);
-        harness.recorder.record_evidence(&denial, filled);
+        harness.deny("203.0.113.7", 0, "ip:203.0.113.7", "acme", -1_000_000);
+        harness.recorder.record_evidence("203.0.113.7", 0, "ip:203.0.113.7", filled);
         harness.settle("203.0.113.7");
         // What was denied and who filled the limit may be handed over one after the other.
         harness.until("the records come", |harness| {
@@ -273,7 +275,7 @@ impl Harness {
         let user = Some(user).filter(|user| !user.is_empty());
         let denial = Denial { address, policy, identifier, user, now, until: now + 60_000_000 };
         let record = Entry { user: user.map(Into::into), ..(*entry(now, "")).clone() };
-        self.recorder.record(&denial, || Arc::new(record));
+        self.recorder.record(&denial, || LINE, || Arc::new(record));
         denial
     }
 

@@ -43,7 +43,8 @@ fn evidence_names_everyone_behind_the_address() {
             "unblocked": null,
             "denied": 2,
             "distinct_users": 3,
-            "hint": "many users: shared address or stuffing",
+            "hint": "unknown",
+            "hint_reason": "3 users, 2 requests, to one URL",
             "records": [
                 record("2026-07-03T12:00:00.000Z", "acme", "per-ip"),
                 record("2026-07-03T11:59:59.500Z", "acme", "per-user"),
@@ -139,12 +140,14 @@ fn a_list_is_filtered_sorted_and_paged() {
         }
         assert_eq!(pages.join(" "), addresses(&format!("?sort={sort}")));
     }
-    let hint = |address: &str| harness.get(&format!("/v1/blocked/{address}")).json()["hint"].clone();
-    assert_eq!(hint("10.0.0.1"), "no user known");
-    assert_eq!(hint("203.0.113.9"), "one user");
+    assert_eq!(addresses("?users=none"), "10.0.0.1");
+    assert_eq!(addresses("?hint=unknown"), addresses(""));
+    assert_eq!(addresses("?hint=password%20guessing"), "");
+    let users =
+        |address: &str| harness.get(&format!("/v1/blocked/{address}")).json()["distinct_users"].clone();
+    assert_eq!((users("10.0.0.1"), users("203.0.113.9")), (0.into(), 1.into()));
     // Any address of the prefix, and the prefix itself.
-    assert_eq!(hint("2001:db8::5"), "one user");
-    assert_eq!(hint("2001:db8::%2F64"), "one user");
+    assert_eq!((users("2001:db8::5"), users("2001:db8::%2F64")), (1.into(), 1.into()));
 }
 
 #[test]
@@ -163,6 +166,7 @@ fn mistakes_are_told() {
         "/v1/blocked?prefix=300.0.0.0/8",
         "/v1/blocked?sort=user",
         "/v1/blocked?hint=two",
+        "/v1/blocked?users=two",
         "/v1/blocked?active=yes",
         "/v1/blocked?limit=0",
         "/v1/blocked?limit=1001",

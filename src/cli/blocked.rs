@@ -134,10 +134,11 @@ fn page(evidence: &Evidence, now: Timestamp) -> String {
         format!("unblocked  {}\n", printable(&unblock_line(unblocked)))
     });
     let mut text = format!(
-        "{}: {}, {}\n\ndenied     {denied}\ntime left  {left}\n{unblocked}policies   {}\nusers      {}\n",
+        "{}: {}, {}\n{}\n\ndenied     {denied}\ntime left  {left}\n{unblocked}policies   {}\nusers      {}\n",
         printable(&address.address),
         printable(&address.state),
         printable(&address.hint),
+        printable(&address.hint_reason),
         printable(&address.policies.join(", ")),
         address.distinct_users,
     );
@@ -222,8 +223,8 @@ mod tests {
         assert_eq!(
             blocked(&harness, &[]).unwrap(),
             "\
-ADDRESS      STATE    DENIED  USERS  HINT                                    POLICIES          LAST (UTC)           TIME LEFT
-203.0.113.7  limited  2       3      many users: shared address or stuffing  per-user, per-ip  2026-07-03 12:00:00  59s
+ADDRESS      STATE    DENIED  USERS  HINT     POLICIES          LAST (UTC)           TIME LEFT
+203.0.113.7  limited  2       3      unknown  per-user, per-ip  2026-07-03 12:00:00  59s
 "
         );
         let none = blocked(&harness, &["--prefix", "10.0.0.0/8", "--sort", "denied", "--policy", "per-ip"]);
@@ -236,7 +237,8 @@ ADDRESS      STATE    DENIED  USERS  HINT                                    POL
         assert_eq!(
             blocked(&harness, &["203.0.113.7"]).unwrap(),
             "\
-203.0.113.7: limited, many users: shared address or stuffing
+203.0.113.7: limited, unknown
+3 users, 2 requests, to one URL
 
 denied     2 times, from 2026-07-03 11:59:59 to 2026-07-03 12:00:00 UTC
 time left  59s

@@ -11,9 +11,6 @@ use crate::{
     limit::{DecisionSource, StoreAdmin, algorithm::metadata_list::Entry},
 };
 
-/// Bytes of a path that evidence keeps.
-const MAX_PATH: usize = 128;
-
 /// A denied request, to be recorded.
 pub(super) struct DenialRecord<'a> {
     pub(super) exchange: &'a Exchange,
@@ -40,7 +37,7 @@ impl DenialRecord<'_> {
                     evidence_entry(self.exchange.time(), self.context, worker.recorder.names())
                 })
             };
-            worker.recorder.record(&denial, entry)
+            worker.recorder.record(&denial, || self.context.request_line(), entry)
         } else {
             worker.recorder.record_further_limit(&denial)
         };
@@ -54,7 +51,8 @@ impl DenialRecord<'_> {
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
         let denial = self.denial(policy, "", None);
         let names = worker.recorder.names();
-        worker.recorder.record(&denial, || evidence_entry(self.exchange.time(), self.context, names));
+        let line = || self.context.request_line();
+        worker.recorder.record(&denial, line, || evidence_entry(self.exchange.time(), self.context, names));
     }
 
     /// Records that a ban denied the request. `policy`: the index of the ban's rule behind the policies.
@@ -63,7 +61,8 @@ impl DenialRecord<'_> {
         // How long the client stays banned is read from the ban itself, which may be lifted or replaced.
         let denial = self.denial(policy, &identifier, None);
         let names = worker.recorder.names();
-        worker.recorder.record(&denial, || evidence_entry(self.exchange.time(), self.context, names));
+        let line = || self.context.request_line();
+        worker.recorder.record(&denial, line, || evidence_entry(self.exchange.time(), self.context, names));
     }
 
     fn denial<'a>(&'a self, policy: usize, identifier: &'a str, retry_after: Option<i64>) -> Denial<'a> {
@@ -88,26 +87,19 @@ pub(super) fn evidence_entry(time: i64, context: &RequestContext<'_>, names: &Us
         time,
         user: user.map(Into::into),
         method: context.request.method.clone(),
-        path: cut(context.target.path(), MAX_PATH).into(),
+        path: context.request_line().recorded_path().into(),
     })
-}
-
-fn cut(text: &str, longest: usize) -> &str {
-    &text[..text.floor_char_boundary(longest)]
 }
 
 /// Records who filled the list that denied, once the store has listed its entries. The request does not wait for it.
 fn record_evidence<S: StoreAdmin + 'static>(worker: &Rc<Worker<S>>, denial: &Denial<'_>) {
     let worker = Rc::clone(worker);
-    let Denial { policy, now, until, .. } = *denial;
+    let policy = denial.policy;
     let (address, identifier) = (CompactString::from(denial.address), CompactString::from(denial.identifier));
     task::spawn_local(async move {
         let Some(list) = worker.rules.policies.get(policy) else { return };
         if let Ok(entries) = worker.store.entries(list, &identifier).await {
-            let (address, identifier) = (address.as_str(), identifier.as_str());
-            worker
-                .recorder
-                .record_evidence(&Denial { address, policy, identifier, user: None, now, until }, entries);
+            worker.recorder.record_evidence(&address, policy, &identifier, entries);
         }
     });
 }

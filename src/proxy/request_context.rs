@@ -7,6 +7,7 @@ use http::request;
 
 use super::{client::ClientInfo, worker::Worker};
 use crate::{
+    abuse::RequestLine,
     config::model::Route,
     identity::{Identity, RequestAttributes, address_text},
     router::{Host, Target},
@@ -28,6 +29,12 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl<'a> RequestContext<'a> {
+    /// The request as traffic counts it.
+    pub(super) fn request_line(&self) -> RequestLine<'a> {
+        let (path, query) = (self.target.path(), self.target.query());
+        RequestLine { is_safe: self.request.method.is_safe(), path, query }
+    }
+
     /// What identifiers and conditions are taken from. `address`: the client's, as [`client_address`] gives it.
     pub(super) fn attributes(&self, address: &'a str) -> RequestAttributes<'a> {
         RequestAttributes {

@@ -28,7 +28,7 @@ use super::{
     worker::Worker,
 };
 use crate::{
-    abuse,
+    abuse::{self, RequestLine},
     config::model::{ClientLimits, Config},
     identity::{Credentials, identify},
     limit::StoreAdmin,
@@ -127,11 +127,14 @@ pub async fn serve<S: StoreAdmin + 'static>(
         ReceivedBody::Stream(body)
     };
 
+    let is_safe = request.method.is_safe();
+
     // Forward the request, and wait for the head of the answer.
     let (request, progress) =
         rewrite::upstream_request(&worker, &client, &exchange, route, &target, request, body);
     let shared = worker.upstreams[route.upstream].shared();
-    let upstream_client = client.timer().upstream_client(shared, address_of_client(config, address));
+    let client_address = address_of_client(config, address);
+    let upstream_client = client.timer().upstream_client(shared, client_address);
     exchange.forward_started(&upstream.name);
     let forwarder = Forwarder::new(&worker, &client, &upstream_client, route, exchange.reservation());
     let answer = match forwarder.forward(request, progress).await {
@@ -142,6 +145,14 @@ pub async fn serve<S: StoreAdmin + 'static>(
         }
     };
     exchange.forward_answered(&upstream.endpoints[answer.endpoint].authority, answer.response.status());
+
+    // Record the answer, where it tells what a limited client is.
+    let status = answer.response.status();
+    if worker.recorder.wants_answer(client_address, status) {
+        let client = abuse::masked(address, config.client_address.ipv6_prefix);
+        let request = RequestLine { is_safe, path: target.path(), query: target.query() };
+        worker.recorder.record_answer(&abuse::Answer { client, request, status, now: exchange.time() });
+    }
 
     // Refund what this answer does not cost.
     reservation::settle(&rules.policies, &exchange, &mut outcomes, answer.response.status()).await;

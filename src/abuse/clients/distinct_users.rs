@@ -21,6 +21,11 @@ pub(super) fn slice(length: i64, time: i64) -> u32 {
     u32::try_from(time.div_euclid(length).max(0)).unwrap_or(u32::MAX)
 }
 
+/// The period of `retain` that a slice belongs to.
+pub(super) fn period(slice: u32) -> u32 {
+    slice / SLICES
+}
+
 /// The oldest slice in which users were seen who count in the slice `now`.
 pub(super) fn oldest_slice(now: u32) -> u32 {
     now.saturating_sub(SLICES)

@@ -8,10 +8,13 @@ use ipnet::IpNet;
 use super::{
     super::{
         address,
+        hint::{self, Hint},
         recording::{
+            answer::AnswerTally,
             denial::Tally,
             masking::{DeniedUser, LimitEvidence},
         },
+        traffic::{Traffic, TrafficHistory, path_hash},
     },
     history::{DenialHistory, HistoryLimit},
     policies::RecordPolicies,
@@ -52,6 +55,10 @@ pub struct LimitedClient {
     pub policies: Vec<Arc<str>>,
     /// Number of distinct users: exact up to about a hundred, an estimate beyond.
     pub users: u64,
+    /// What it seems to be.
+    pub hint: Hint,
+    /// What that is drawn from, in a sentence.
+    pub reasons: String,
 }
 
 /// A request of a limited client: one that filled a limit, or one that was denied.
@@ -107,6 +114,23 @@ impl ClientEntry {
         });
         if let Some(publication) = publication.as_mut().filter(|_| is_new) {
             publication.change(now);
+        }
+    }
+
+    /// Adds requests that were answered. False where this instance has denied none.
+    pub(super) fn add_answers(&mut self, tally: &AnswerTally, policies: &RecordPolicies, now: i64) -> bool {
+        let Some(own) = &mut self.own else { return false };
+        own.add_traffic(&tally.traffic, tally.last, policies);
+        if let Some(publication) = &mut self.publication {
+            publication.change_later(now);
+        }
+        true
+    }
+
+    /// Adds what the client did before it was denied.
+    pub(super) fn add_earlier_traffic(&mut self, traffic: &TrafficHistory) {
+        if let Some(own) = &mut self.own {
+            own.traffic.merge(traffic);
         }
     }
 
@@ -175,6 +199,26 @@ impl ClientEntry {
         self.histories().map(|history| history.users.len()).max().unwrap_or(0)
     }
 
+    /// What it seems to be, by what all instances know.
+    pub(super) fn hint(&self) -> Hint {
+        hint::classify(self.users(), &self.traffic())
+    }
+
+    fn traffic(&self) -> Traffic {
+        let mut histories = self.histories().map(|history| &history.traffic);
+        let mut all = histories.next().cloned().unwrap_or_default();
+        histories.for_each(|traffic| all.merge(traffic));
+        all.total()
+    }
+
+    /// The path that it requests most, while any record has it.
+    fn top_path(&self, traffic: &Traffic) -> Option<&str> {
+        let (top, _) = traffic.top_path()?;
+        let buffers = self.histories().flat_map(|history| &history.policies);
+        let mut paths = buffers.flat_map(|(_, buffer)| buffer.iter()).map(|entry| entry.path.as_str());
+        paths.find(|path| path_hash(path) == top)
+    }
+
     pub(super) fn was_denied_by(&self, policy: &str) -> bool {
         self.histories().any(|history| history.policies.iter().any(|(name, _)| **name == *policy))
     }
@@ -213,6 +257,8 @@ impl ClientEntry {
                 policies.push(Arc::clone(policy));
             }
         }
+        let (users, traffic) = (self.users(), self.traffic());
+        let hint = hint::classify(users, &traffic);
         LimitedClient {
             address,
             shown: address::shown(address),
@@ -222,7 +268,9 @@ impl ClientEntry {
             unblocked: self.unblocked().cloned(),
             denied: self.denied(),
             policies,
-            users: self.users(),
+            users,
+            hint,
+            reasons: hint::reasons(hint, users, &traffic, self.top_path(&traffic)),
         }
     }
 
@@ -392,7 +440,7 @@ mod tests {
         let (before, bytes) = (to_client(&address_entry), address_entry.bytes());
         assert!(address_entry.drop_evidence() && !address_entry.drop_evidence());
         assert_eq!(to_client(&address_entry), before);
-        assert!(bytes > 12_000 && address_entry.bytes() < 200, "{bytes} {}", address_entry.bytes());
+        assert!(bytes > 12_000 && address_entry.bytes() < 300, "{bytes} {}", address_entry.bytes());
         add(&mut address_entry, tally_of(&[entry(300, "acme")], 400));
         assert_eq!((users(&address_entry), address_entry.denied()), (vec!["acme".to_owned()], 201));
     }

@@ -11,6 +11,7 @@ use super::{
             denial::{TalliedLimit, Tally},
             masking::{DeniedUser, LimitEvidence},
         },
+        traffic::{Traffic, TrafficHistory},
     },
     distinct_users::DistinctUsers,
     policies::RecordPolicies,
@@ -34,6 +35,7 @@ pub(super) struct DenialHistory {
     /// Each policy that denied it, with its last records.
     pub(super) policies: Vec<(Arc<str>, RecordBuffer)>,
     pub(super) users: DistinctUsers,
+    pub(super) traffic: TrafficHistory,
 }
 
 #[derive(Debug, Clone)]
@@ -68,6 +70,7 @@ impl DenialHistory {
             limits: Vec::new(),
             policies: Vec::new(),
             users: DistinctUsers::default(),
+            traffic: TrafficHistory::default(),
         }
     }
 
@@ -83,6 +86,9 @@ impl DenialHistory {
         mut on_new_user: impl FnMut(u64, u32),
     ) {
         self.span(tally.first, tally.last, tally.until, tally.denied);
+        let mut traffic = tally.traffic;
+        traffic.denied = u32::try_from(tally.denied).unwrap_or(u32::MAX);
+        self.add_traffic(&traffic, tally.last, policies);
         for TalliedLimit { policy, identifier, until } in tally.limits {
             let Some(policy) = policies.name(policy) else { continue };
             self.add_policy(policy);
@@ -99,6 +105,11 @@ impl DenialHistory {
                 on_new_user(named.hash, slice);
             }
         }
+    }
+
+    /// Adds the traffic of a tick, whose last request came at `time`.
+    pub(super) fn add_traffic(&mut self, traffic: &Traffic, time: i64, policies: &RecordPolicies) {
+        self.traffic.add_tick(traffic, time, policies.period(time));
     }
 
     /// Adds the requests that filled a limit. What was sent before is skipped. True where anything was new.
@@ -138,6 +149,7 @@ impl DenialHistory {
         self.span(other.first, other.last, other.until, other.denied);
         other.limits.iter().for_each(|limit| self.add_limit(limit.clone(), address_text));
         self.users.remember_count(other.users.len(), policies.slice(now));
+        self.traffic.merge(&other.traffic);
         for (policy, records) in &other.policies {
             if let Some(buffer) = self.records_mut(policy) {
                 buffer.merge(records, policies.bounds(policy), now);
@@ -174,6 +186,7 @@ impl DenialHistory {
             buffer.expire(policies.bounds(policy), now);
         }
         self.users.expire(policies.slice(now));
+        self.traffic.advance(policies.period(now));
     }
 
     /// Drops records, limits and the users' identities; counts stay. True where there was anything to drop.
@@ -191,7 +204,7 @@ impl DenialHistory {
         let limits = limits + heap::array::<HistoryLimit>(self.limits.capacity());
         let records = self.policies.iter().map(|(_, buffer)| buffer.bytes()).sum::<usize>();
         let records = records + heap::array::<(Arc<str>, RecordBuffer)>(self.policies.capacity());
-        heap::array::<Self>(1) + limits + records + self.users.bytes()
+        heap::array::<Self>(1) + limits + records + self.users.bytes() + self.traffic.bytes()
     }
 
     /// Extends the times, and adds to the number of denials.

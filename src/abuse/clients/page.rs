@@ -6,7 +6,7 @@ use std::{collections::BinaryHeap, ops::Bound, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    super::bans::BanTable,
+    super::{bans::BanTable, hint::Hint},
     LimitedClient,
     entry::ClientEntry,
     sort_index::{ClientPosition, Sort},
@@ -32,6 +32,8 @@ pub struct ClientQuery {
     pub bans: Option<Arc<BanTable>>,
     /// With at least and at most so many users.
     pub users: Option<(u64, u64)>,
+    /// Those that seem to be this.
+    pub hint: Option<Hint>,
 }
 
 /// A scan over the addresses for a page. Addresses that change meanwhile may be listed at their former position.
@@ -165,6 +167,7 @@ impl ClientQuery {
         self.policy.as_deref().is_none_or(|policy| entry.was_denied_by(policy))
             && self.is_active.is_none_or(|is_active| (entry.until() > now || is_banned()) == is_active)
             && self.users.is_none_or(|(least, most)| (least..=most).contains(&entry.users()))
+            && self.hint.is_none_or(|hint| entry.hint() == hint)
     }
 }
 
@@ -255,6 +258,7 @@ mod tests {
                     policy: Some("per-ip".into()).filter(|_| random.bool()),
                     is_active: [None, Some(true), Some(false)][random.usize(..3)],
                     users: [None, Some((1, 1)), Some((2, u64::MAX))][random.usize(..3)],
+                    hint: [None, Some(Hint::Unknown), Some(Hint::Flood)][random.usize(..3)],
                     after: None,
                     bans: None,
                 };
@@ -262,6 +266,7 @@ mod tests {
                     prefix.is_none_or(|prefix| prefix.contains(&client.address))
                         && query.is_active.is_none_or(|active| (client.until > NOW) == active)
                         && query.users.is_none_or(|(least, most)| (least..=most).contains(&client.users))
+                        && query.hint.is_none_or(|hint| client.hint == hint)
                 });
                 expected.sort_by_key(|client| ClientPosition::new(number(sort, client), client.address));
                 let expected: Vec<_> = expected.iter().map(|client| client.address).collect();

@@ -126,6 +126,9 @@ impl ClientRegistry {
         let address_text = address::shown(address);
         let Settings { policies, names, .. } = self.settings.read().clone();
         let mut others = snapshot.map(|found| found.into_history(&address_text, &policies, &names, now));
+        if others.is_some() {
+            self.watched.add(address.addr());
+        }
         let unblocked = unblocked.map(|PeerUnblock { ago, by, denied_since }| {
             let time = now.saturating_sub(ago);
             if let Some(others) = &mut others {

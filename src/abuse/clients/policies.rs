@@ -43,6 +43,11 @@ impl RecordPolicies {
         distinct_users::slice(self.slice, time)
     }
 
+    /// In which period traffic is counted that comes at this time: each is as long as clients stay listed.
+    pub(super) fn period(&self, time: i64) -> u32 {
+        distinct_users::period(self.slice(time))
+    }
+
     /// `record.keep` of the policy that has this index in a denial.
     pub(in crate::abuse) fn keep(&self, index: usize) -> usize {
         self.known.get(index).map_or(0, |(_, bounds)| bounds.keep)

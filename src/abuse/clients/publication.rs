@@ -37,6 +37,13 @@ impl PublishState {
     pub(super) fn change(&mut self, now: i64) {
         self.changes += 1;
         let due = self.told.map_or(now, |told| now.max(told.saturating_add(Self::INTERVAL)));
+        self.due = Some(self.due.map_or(due, |before| before.min(due)));
+    }
+
+    /// There is something to tell that is not urgent.
+    pub(super) fn change_later(&mut self, now: i64) {
+        self.changes += 1;
+        let due = self.told.map_or(now, |told| now.max(told.saturating_add(10 * Self::INTERVAL)));
         self.due.get_or_insert(due);
     }
 

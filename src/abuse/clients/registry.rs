@@ -18,10 +18,12 @@ use super::{
     super::{
         UserNaming, address,
         recording::{
+            answer::AnswerTally,
             denial::TickDenials,
             masking::{AddressDenials, mask_denials},
             queue::QueuedBytes,
         },
+        traffic::{Suspects, WatchedAddresses},
     },
     ClientQuery, DenyingLimit, LimitedClient, PageScan, RequestRecord, UserAddresses, active,
     entry::ClientEntry,
@@ -54,10 +56,16 @@ pub struct ClientRegistry {
     /// Locked by the same threads, never together with `clients`.
     pub(super) user_addresses: Mutex<UserAddressIndex>,
     event_throttle: Mutex<EventThrottle>,
+    /// Whose answers are recorded.
+    pub(in crate::abuse) watched: Arc<WatchedAddresses>,
+    /// Locked by the collector and the admin port.
+    suspects: Mutex<SuspectTable>,
     /// How many bytes it may hold, with what waits to be merged.
     max_bytes: AtomicUsize,
     /// What users and their addresses take of them.
     user_bytes: AtomicUsize,
+    /// What clients take that may be limited soon.
+    suspect_bytes: AtomicUsize,
     /// What waits to be merged.
     queued: Arc<QueuedBytes>,
 }
@@ -74,6 +82,16 @@ pub struct EvidenceUsage {
     pub dropped_evidence: u64,
 }
 
+/// Clients that may be limited soon.
+#[derive(Debug)]
+struct SuspectTable {
+    suspects: Suspects,
+    /// The minute of the last sweep.
+    minute: i64,
+}
+
+/// Microseconds.
+const MINUTE: i64 = 60_000_000;
 /// Users and their addresses may take one byte in so many, and what waits to be merged as much.
 const SHARE: usize = 8;
 
@@ -98,8 +116,11 @@ impl ClientRegistry {
             clients: Mutex::new(ClientTable::new()),
             user_addresses: Mutex::new(UserAddressIndex::new()),
             event_throttle: Mutex::default(),
+            watched: Arc::default(),
+            suspects: Mutex::new(SuspectTable { suspects: Suspects::new(usize::MAX), minute: 0 }),
             max_bytes: AtomicUsize::new(usize::MAX),
             user_bytes: AtomicUsize::new(0),
+            suspect_bytes: AtomicUsize::new(0),
             queued: Arc::default(),
         }
         .with_max_bytes(usize::MAX)
@@ -117,6 +138,7 @@ impl ClientRegistry {
         self.max_bytes.store(max_bytes, Relaxed);
         self.queued.set_max(max_bytes / SHARE);
         self.user_addresses.lock().max_bytes = max_bytes / SHARE;
+        self.suspects.lock().suspects.set_max_bytes(max_bytes);
     }
 
     /// What it holds.
@@ -142,7 +164,7 @@ impl ClientRegistry {
 
     /// What is held beside the clients.
     fn other_bytes(&self) -> usize {
-        self.user_bytes.load(Relaxed) + self.queued.held()
+        self.user_bytes.load(Relaxed) + self.suspect_bytes.load(Relaxed) + self.queued.held()
     }
 
     /// Evicts what exceeds the budget. Returns how many of this instance's own clients were evicted.
@@ -204,6 +226,8 @@ impl ClientRegistry {
     /// Merges the denials that a worker hands over.
     pub(in crate::abuse) fn record(&self, batch: TickDenials, now: i64) {
         let (policies, retain) = (Arc::clone(&batch.policies), self.retain());
+        let mut batch = batch;
+        let answers = std::mem::take(&mut batch.answers);
         let (tallies, evidence, lost) = mask_denials(batch, &self.names());
         let mut evicted = 0;
         let mut event_throttle = self.event_throttle.lock();
@@ -215,6 +239,10 @@ impl ClientRegistry {
                 // A name is kept for as long as the records of the requests that gave it.
                 let kept = policies.longest(tally.limits.iter().map(|limit| limit.policy)).min(retain);
                 let is_limited = clients.add(address, tally, &users, &policies, now);
+                self.watched.add(address.addr());
+                if let Some(earlier) = self.suspects.lock().suspects.take(address) {
+                    clients.change(address, |entry| entry.add_earlier_traffic(&earlier));
+                }
                 if is_limited
                     && event_throttle.admits(address, now)
                     && let Some(entry) = clients.get(address)
@@ -242,10 +270,41 @@ impl ClientRegistry {
             self.metrics.add_abuse_dropped(lost);
         }
         self.count_evicted(evicted);
+        self.record_answers(&answers, &policies, now);
+    }
+
+    /// Adds answers to the clients that were limited, and remembers who may be limited soon.
+    fn record_answers(&self, answers: &[(IpNet, AnswerTally)], policies: &RecordPolicies, now: i64) {
+        for answers in answers.chunks(CHUNK) {
+            let (mut clients, mut suspects) = (self.clients.lock(), self.suspects.lock());
+            for (address, tally) in answers {
+                if tally.traffic.refused > 0 {
+                    self.watched.add(address.addr());
+                }
+                if !clients.add_answers(*address, tally, policies, now) {
+                    let period = policies.period(tally.last);
+                    suspects.suspects.add_tick(*address, &tally.traffic, tally.last, period);
+                }
+            }
+            self.suspect_bytes.store(suspects.suspects.bytes(), Relaxed);
+        }
+    }
+
+    /// Forgets who was refused nothing for a while.
+    fn sweep_suspects(&self, now: i64) {
+        let table = &mut *self.suspects.lock();
+        let minute = now.div_euclid(MINUTE);
+        if table.minute != minute {
+            table.minute = minute;
+            self.watched.fade();
+            table.suspects.expire(now);
+            self.suspect_bytes.store(table.suspects.bytes(), Relaxed);
+        }
     }
 
     /// Removes some of what has expired. A few calls cover everything.
     pub(in crate::abuse) fn sweep(&self, now: i64) {
+        self.sweep_suspects(now);
         let Settings { policies, retain, .. } = self.settings.read().clone();
         let mut clients = self.clients.lock();
         clients.sweep(&policies, retain, now);
@@ -410,7 +469,7 @@ mod tests {
     #[test]
     fn the_evidence_of_the_one_denied_longest_ago_goes_before_itself() {
         let registry = registry();
-        registry.set_max_bytes(180_000);
+        registry.set_max_bytes(205_000);
         let name = |n: i64| format!("10.0.{}.{}", n / 256, n % 256);
         let records = |n: i64| {
             let known = registry.find(address::parse(&name(n)).unwrap(), 0);
@@ -428,7 +487,7 @@ mod tests {
         assert_eq!(records(0), Some((6, 3, 3)), "new denials are recorded");
         (150..500).for_each(evidence);
         assert!(registry.metrics.abuse_evicted() > 0);
-        assert!(registry.len_and_bytes().1 <= 180_000 && registry.clients.lock().add_up());
+        assert!(registry.len_and_bytes().1 <= 205_000 && registry.clients.lock().add_up());
         assert_eq!(records(1), None);
     }
 

@@ -1,25 +1,20 @@
 //! A client as all instances together know it: the one copy that they share.
 
 use ipnet::IpNet;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::address, ClientRegistry, ClientSnapshot, PendingSnapshot, Unblock, UserSample,
-    distinct_users::oldest_slice, history::DenialHistory, registry::Settings,
+    super::address, ClientRegistry, ClientSnapshot, DeniedCounts, PendingSnapshot, TrafficCounts, Unblock,
+    UserSample, distinct_users::oldest_slice, history::DenialHistory, registry::Settings,
 };
-
-/// Instances whose denials are told apart; those of more are summed up.
-const INSTANCES: usize = 16;
-/// Stands for all instances that are no longer told apart.
-const OTHERS: u32 = 0;
 
 /// The copy of a client that instances share. Each merges into it what it knows: merged twice, it is the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SharedClient {
-    /// What all know. Its number of denials and of users is not used.
+    /// What all know. Its number of denials and of users and its traffic are not used.
     pub snapshot: ClientSnapshot,
     pub denied: DeniedCounts,
+    pub traffic: TrafficCounts,
     pub users: UserSample,
     pub unblocked: Option<SharedUnblock>,
 }
@@ -32,10 +27,6 @@ pub struct SharedUnblock {
     /// Whether the client was denied again since. Times alone do not say it: each instance's denials have its own clock.
     pub denied_since: bool,
 }
-
-/// How many requests each instance has denied, the instance that has reported last at the end. Instances have numbers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DeniedCounts(Vec<(u32, u64)>);
 
 /// A shared client as it is to be stored, and until when. Times are microseconds since the Unix epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,42 +43,9 @@ impl SharedClient {
     /// nothing.
     pub fn of_others(mut self, instance: u32) -> Option<ClientSnapshot> {
         self.snapshot.denied = self.denied.of_others(instance)?;
+        self.snapshot.traffic = self.traffic.of_others(instance).unwrap_or_default();
         self.snapshot.users = 0;
         Some(self.snapshot)
-    }
-}
-
-impl DeniedCounts {
-    /// This instance has denied so many requests.
-    pub fn report(&mut self, instance: u32, denied: u64) {
-        let Self(counts) = self;
-        let known = counts.iter().position(|&(of, _)| of == instance);
-        // What was reported counts even if this instance has dropped the client since, and counts it anew.
-        let before = known.map_or(0, |index| counts.remove(index).1);
-        counts.push((instance, denied.max(before)));
-        while counts.len() > INSTANCES {
-            let (_, denied) = counts.remove(0);
-            match counts.iter_mut().find(|(of, _)| *of == OTHERS) {
-                Some((_, others)) => *others = others.saturating_add(denied),
-                // Behind all others, so that it is not the next to go.
-                None => counts.insert(INSTANCES - 1, (OTHERS, denied)),
-            }
-        }
-    }
-
-    /// How many the instance itself has denied, if it has reported any.
-    pub fn of(&self, instance: u32) -> Option<u64> {
-        self.0.iter().find(|&&(of, _)| of == instance).map(|&(_, denied)| denied)
-    }
-
-    /// How many the others have denied, if there is any.
-    pub fn of_others(&self, instance: u32) -> Option<u64> {
-        let others = self.0.iter().filter(|&&(of, _)| of != instance);
-        others.map(|&(_, denied)| denied).reduce(u64::saturating_add)
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -104,12 +62,14 @@ impl ClientRegistry {
     ) -> MergedClient {
         let Settings { policies, names, retain } = self.settings.read().clone();
         let text = address::shown(address);
-        let SharedClient { snapshot, denied, users, unblocked } = shared;
-        let mut merged = SharedClient { snapshot: ClientSnapshot::default(), denied, users, unblocked };
+        let SharedClient { snapshot, denied, traffic, users, unblocked } = shared;
+        let mut merged =
+            SharedClient { snapshot: ClientSnapshot::default(), denied, traffic, users, unblocked };
         let is_known = !merged.denied.is_empty();
         let mut history = is_known.then(|| snapshot.into_history(&text, &policies, &names, now));
         if let Some((pending, instance)) = own {
             merged.denied.report(instance, pending.snapshot.denied);
+            merged.traffic.report(instance, pending.snapshot.traffic.clone());
             merged.users.add(&pending.users, pending.slice);
             let mut own = pending.snapshot.clone().into_history(&text, &policies, &names, now);
             // The archive may have lost it.
@@ -174,13 +134,13 @@ mod tests {
         let first = merge(SharedClient::default(), Some((&one, 7)), 5);
         assert_eq!((first.ends, first.evidence_ends), (3 + 10 * SECOND, Some(1 + 5 * SECOND)));
         let both = merge(first.client.clone(), Some((&other, 8)), 5).client;
-        assert_eq!((both.denied.0.as_slice(), both.users.len()), ([(7, 2), (8, 1)].as_slice(), 1));
+        assert_eq!((both.denied.reported(), both.users.len()), ([(7, 2), (8, 1)].as_slice(), 1));
         let times = |client: &SharedClient| {
             client.snapshot.records.iter().map(|record| record.entry.time).collect::<Vec<_>>()
         };
         assert_eq!(times(&both), [1, 2, 3]);
         let again = merge(both.clone(), Some((&one, 7)), 5).client;
-        assert_eq!((again.denied.0.as_slice(), times(&again)), ([(8, 1), (7, 2)].as_slice(), vec![1, 2, 3]));
+        assert_eq!((again.denied.reported(), times(&again)), ([(8, 1), (7, 2)].as_slice(), vec![1, 2, 3]));
         assert_eq!(both.clone().of_others(7).map(|others| others.denied), Some(1));
         assert_eq!(first.client.of_others(7), None);
         assert_eq!(both.of_others(9).map(|others| others.denied), Some(3));
@@ -193,16 +153,6 @@ mod tests {
         assert_eq!((later.client.snapshot.records.len(), later.evidence_ends), (1, Some(6 * SECOND)));
         let later = merge(both, None, 6 * SECOND);
         assert_eq!((later.client.snapshot.records.len(), later.evidence_ends), (0, None));
-        assert_eq!(later.client.denied.0, [(7, 2)]);
-    }
-
-    #[test]
-    fn instances_that_are_gone_are_summed_up() {
-        let mut counts = DeniedCounts::default();
-        (1..=40).for_each(|instance| counts.report(instance, 10));
-        assert_eq!((counts.0.len(), counts.of_others(0xffff)), (INSTANCES, Some(400)));
-        counts.report(40, 12);
-        counts.report(40, 1);
-        assert_eq!((counts.of(40), counts.of_others(40)), (Some(12), Some(390)), "it counts anew");
+        assert_eq!(later.client.denied.reported(), [(7, 2)]);
     }
 }

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, sync::Arc};
 
 use super::{
-    super::UserNaming,
+    super::{UserNaming, traffic::TrafficHistory},
     history::{DenialHistory, HistoryLimit, LIMITS},
     policies::RecordPolicies,
     records::RecordBounds,
@@ -27,6 +27,7 @@ pub struct ClientSnapshot {
     pub denied: u64,
     /// How many users were counted, without their identities.
     pub users: u64,
+    pub traffic: TrafficHistory,
     pub policies: Vec<PolicySnapshot>,
     pub limits: Vec<LimitSnapshot>,
     /// By policy, oldest first.
@@ -85,6 +86,7 @@ impl ClientSnapshot {
             until: history.until,
             denied: history.denied,
             users: history.users.len(),
+            traffic: history.traffic.clone(),
             policies: history.policies.iter().map(policy).collect(),
             limits: history.limits.iter().filter_map(limit).collect(),
             records: records.collect(),
@@ -124,6 +126,7 @@ impl ClientSnapshot {
             );
         }
         history.users.remember_count(self.users, policies.slice(now));
+        history.traffic = self.traffic;
         for RequestSnapshot { policy, entry } in self.records {
             let texts = [entry.path.as_str(), entry.user.as_deref().unwrap_or_default()];
             let is_ours = entry.time <= latest && texts.into_iter().all(is_short);

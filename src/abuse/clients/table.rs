@@ -12,6 +12,7 @@ use super::{
     super::{
         address,
         recording::{
+            answer::AnswerTally,
             denial::Tally,
             masking::{DeniedUser, LimitEvidence},
         },
@@ -128,6 +129,17 @@ impl ClientTable {
             }
         });
         is_limited
+    }
+
+    /// Adds the answers to a client. False where this instance has not denied it anything.
+    pub(super) fn add_answers(
+        &mut self,
+        address: IpNet,
+        tally: &AnswerTally,
+        policies: &RecordPolicies,
+        now: i64,
+    ) -> bool {
+        self.change(address, |entry| entry.add_answers(tally, policies, now)) == Some(true)
     }
 
     pub(super) fn add_evidence(&mut self, evidence: &LimitEvidence, policies: &RecordPolicies, now: i64) {

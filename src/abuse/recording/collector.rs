@@ -44,7 +44,8 @@ impl Collector {
     /// A recorder for one worker. It names policies by their present indexes: after a reload the worker needs another.
     pub fn recorder(&self) -> Recorder {
         let (policies, names) = (self.registry.policies(), self.registry.names());
-        Recorder::new(self.queue.clone(), policies, names, Arc::clone(&self.metrics))
+        let watched = Arc::clone(&self.registry.watched);
+        Recorder::new(self.queue.clone(), policies, names, watched, Arc::clone(&self.metrics))
     }
 }
 
@@ -68,7 +69,7 @@ mod tests {
         super::{
             super::{
                 address,
-                testing::{entry, policy},
+                testing::{LINE, entry, policy},
             },
             Denial,
         },
@@ -91,8 +92,13 @@ mod tests {
             now: 9,
             until: 20,
         };
-        assert!(recorder.record(&denial, || entry(9, "acme")));
-        recorder.record_evidence(&denial, vec![entry(1, "bob"), entry(2, "eve")]);
+        assert!(recorder.record(&denial, || LINE, || entry(9, "acme")));
+        recorder.record_evidence(
+            denial.address,
+            0,
+            denial.identifier,
+            vec![entry(1, "bob"), entry(2, "eve")],
+        );
         recorder.flush();
         let address = address::parse("2001:db8::/64").unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);

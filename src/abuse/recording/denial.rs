@@ -4,9 +4,13 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 use indexmap::IndexMap;
+use ipnet::IpNet;
 use smallvec::SmallVec;
 
-use super::super::clients::policies::RecordPolicies;
+use super::{
+    super::{clients::policies::RecordPolicies, traffic::Traffic},
+    answer::AnswerTally,
+};
 use crate::{limit::algorithm::metadata_list::Entry, memory::heap};
 
 /// A request was denied by a policy.
@@ -42,6 +46,8 @@ pub(in crate::abuse) struct Tally {
     pub(in crate::abuse) until: i64,
     pub(in crate::abuse) denied: u64,
     pub(in crate::abuse) limits: Vec<TalliedLimit>,
+    /// The requests themselves; how many they are is in `denied`.
+    pub(in crate::abuse) traffic: Traffic,
     /// All users, by their names as given.
     pub(in crate::abuse) users: UserTallies,
     /// Requests without a known user, or of users beyond the tick's capacity.
@@ -81,6 +87,7 @@ pub(in crate::abuse) struct Evidence {
 pub(in crate::abuse) struct TickDenials {
     pub(in crate::abuse) tallies: Vec<(CompactString, Tally)>,
     pub(in crate::abuse) evidence: Vec<Evidence>,
+    pub(in crate::abuse) answers: Vec<(IpNet, AnswerTally)>,
     /// The policies that its indexes refer to.
     pub(in crate::abuse) policies: Arc<RecordPolicies>,
 }
@@ -92,6 +99,7 @@ impl TickDenials {
         let evidence = self.evidence.iter().map(Evidence::heap_bytes);
         heap::array::<(CompactString, Tally)>(self.tallies.capacity())
             + heap::array::<Evidence>(self.evidence.capacity())
+            + heap::array::<(IpNet, AnswerTally)>(self.answers.capacity())
             + tallies.chain(evidence).sum::<usize>()
     }
 
@@ -132,6 +140,7 @@ impl Tally {
             until: denial.until,
             denied: 0,
             limits: Vec::new(),
+            traffic: Traffic::default(),
             users: UserTallies::default(),
             others: UserTally::default(),
             records: Vec::new(),

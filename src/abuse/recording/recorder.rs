@@ -1,14 +1,22 @@
 //! A worker's record of denials. It is on the path of a request: everything here has to be cheap, most of all where
 //! the same address is denied again and again.
 
-use std::{cell::RefCell, collections::HashMap, sync::Arc};
+use std::{cell::RefCell, collections::HashMap, net::IpAddr, sync::Arc};
 
 use compact_str::CompactString;
+use http::StatusCode;
 use indexmap::IndexMap;
+use ipnet::IpNet;
 
 use super::{
-    super::{UserNaming, address, clients::policies::RecordPolicies, names::truncate},
-    Denial,
+    super::{
+        UserNaming, address,
+        clients::policies::RecordPolicies,
+        names::truncate,
+        traffic::{RequestLine, WatchedAddresses},
+    },
+    Answer, Denial,
+    answer::AnswerTally,
     denial::{Evidence, RecordCounts, TalliedLimit, Tally, TickDenials, UserTally},
     queue::TickSender,
 };
@@ -26,6 +34,10 @@ const EXTRA_RECORDS: u32 = 16;
 const EXTRA_RECORDS_PER_USER: u32 = 2;
 /// A policy records `record.keep` requests of an address a second: more would evict each other.
 const TICKS_PER_SECOND: u32 = 10;
+/// Denials of an address a tick whose requests are all counted as traffic. Of more, one in [`SAMPLE`] stands for as many: a
+/// flood looks the same all along.
+const SAMPLED_FROM: u64 = 32;
+const SAMPLE: u32 = 16;
 /// How often evidence is asked for a tick, since it is copied from the store.
 const EVIDENCE: usize = 32;
 
@@ -38,6 +50,7 @@ pub struct Recorder {
     policies: Arc<RecordPolicies>,
     metrics: Arc<Metrics>,
     names: Arc<UserNaming>,
+    watched: Arc<WatchedAddresses>,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +59,7 @@ struct TickBuffer {
     /// The index of the address that was denied last: a flood comes from one, and needs no lookup.
     last: usize,
     evidence: Vec<Evidence>,
+    answers: IndexMap<IpNet, AnswerTally, foldhash::fast::RandomState>,
     capacity: TickCapacity,
     /// What was recorded of each address in the earlier ticks of this second.
     record_counts: HashMap<CompactString, RecordCounts, foldhash::fast::RandomState>,
@@ -67,13 +81,14 @@ impl Default for TickCapacity {
 }
 
 impl Recorder {
-    pub(super) fn new(
+    pub(in crate::abuse) fn new(
         queue: TickSender,
         policies: Arc<RecordPolicies>,
         names: Arc<UserNaming>,
+        watched: Arc<WatchedAddresses>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { pending: RefCell::default(), queue, policies, names, metrics }
+        Self { pending: RefCell::default(), queue, policies, names, watched, metrics }
     }
 
     /// How users are recorded.
@@ -81,14 +96,23 @@ impl Recorder {
         &self.names
     }
 
-    /// Records that a request was denied, once a request. `entry` is called only where the request itself is recorded.
+    /// Records that a request was denied, once a request. `line` is called only where it is counted, and `entry` where the
+    /// request itself is recorded.
     ///
     /// True where this limit of the address is new in this tick: for a `metadata_list` policy, the caller then reads
     /// the limit's entries from the store and passes them to [`Recorder::record_evidence`].
-    pub fn record(&self, denial: &Denial<'_>, entry: impl FnOnce() -> Arc<Entry>) -> bool {
+    pub fn record<'a>(
+        &self,
+        denial: &Denial<'_>,
+        line: impl FnOnce() -> RequestLine<'a>,
+        entry: impl FnOnce() -> Arc<Entry>,
+    ) -> bool {
         let user = denial.user.filter(|_| self.names.is_enabled()).map(truncate);
         let keep = self.policies.keep(denial.policy);
         self.note(denial, |tally, capacity| {
+            if let Some(weight) = tally.next_weight() {
+                tally.traffic.add_line(&line(), weight);
+            }
             if tally.count_denial(denial, user, keep, capacity) {
                 tally.records.push((denial.policy, entry()));
             }
@@ -124,17 +148,27 @@ impl Recorder {
         is_new && evidence.len() < EVIDENCE && address::is_identifier_of(denial.identifier, denial.address)
     }
 
-    /// Records the requests that filled the limit of `denial`; `entries` as the store returns them, oldest first.
-    pub fn record_evidence(&self, denial: &Denial<'_>, entries: Vec<Arc<Entry>>) {
+    /// Records the requests that filled a limit of the address; `entries` as the store returns them, oldest first.
+    pub fn record_evidence(&self, address: &str, policy: usize, identifier: &str, entries: Vec<Arc<Entry>>) {
         let pending = &mut *self.pending.borrow_mut();
         // The store may answer after other limits' evidence has filled the tick.
         if pending.evidence.len() < EVIDENCE && !entries.is_empty() {
-            pending.evidence.push(Evidence {
-                address: denial.address.into(),
-                policy: denial.policy,
-                identifier: denial.identifier.into(),
-                entries,
-            });
+            let (address, identifier) = (address.into(), identifier.into());
+            pending.evidence.push(Evidence { address, policy, identifier, entries });
+        }
+    }
+
+    /// Whether an answer is to be recorded: any to a client that was limited lately, and 401 and 403 to all. `client`: as
+    /// much of the address as identifies it. Every request asks.
+    pub fn wants_answer(&self, client: IpAddr, status: StatusCode) -> bool {
+        Answer::is_refusal(status) || self.watched.contains(client)
+    }
+
+    /// Records an answer that is wanted.
+    pub fn record_answer(&self, answer: &Answer<'_>) {
+        let answers = &mut self.pending.borrow_mut().answers;
+        if answers.len() < ADDRESSES || answers.contains_key(&answer.client) {
+            answers.entry(answer.client).or_default().add(answer);
         }
     }
 
@@ -143,10 +177,13 @@ impl Recorder {
         let pending = &mut *self.pending.borrow_mut();
         let mut dropped = std::mem::take(&mut pending.capacity).dropped;
         pending.remember();
-        if !pending.tallies.is_empty() || !pending.evidence.is_empty() {
+        let is_quiet =
+            pending.tallies.is_empty() && pending.evidence.is_empty() && pending.answers.is_empty();
+        if !is_quiet {
             let batch = TickDenials {
                 tallies: pending.tallies.drain(..).collect(),
                 evidence: std::mem::take(&mut pending.evidence),
+                answers: pending.answers.drain(..).collect(),
                 policies: Arc::clone(&self.policies),
             };
             let denied = batch.denials();
@@ -184,6 +221,15 @@ impl TickBuffer {
 }
 
 impl Tally {
+    /// How many requests the next one stands for, if it is looked at.
+    fn next_weight(&self) -> Option<u32> {
+        match self.denied {
+            0..SAMPLED_FROM => Some(1),
+            denied if denied % u64::from(SAMPLE) == 0 => Some(SAMPLE),
+            _ => None,
+        }
+    }
+
     /// Counts a denial. True where the request is to be recorded; the policy keeps `keep` of them.
     ///
     /// Up to that number every request of an address is recorded; of a flood only a few more a tick.
@@ -265,7 +311,7 @@ fn record_count(counts: &mut RecordCounts, policy: usize) -> &mut usize {
 mod tests {
     use super::{
         super::{
-            super::testing::{entry, policy},
+            super::testing::{LINE, entry, policy},
             queue::{TickReceiver, tick_queue},
         },
         *,
@@ -283,7 +329,7 @@ mod tests {
         let mut policy = policy();
         policy.record.keep = KEEP;
         let policies = Arc::new(RecordPolicies::new(&[policy], 1));
-        (Recorder::new(queue, policies, names, Arc::clone(&metrics)), batches, metrics)
+        (Recorder::new(queue, policies, names, Arc::default(), Arc::clone(&metrics)), batches, metrics)
     }
 
     fn denial<'a>(address: &'a str, identifier: &'a str, user: &'a str) -> Denial<'a> {
@@ -293,7 +339,7 @@ mod tests {
     /// What is handed over of a tick in which each of `users` is denied at one address.
     fn tick(recorder: &Recorder, batches: &TickReceiver, users: &[&str]) -> Tally {
         for user in users {
-            recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", user), || entry(5, user));
+            recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", user), || LINE, || entry(5, user));
         }
         recorder.flush();
         batches.try_recv().unwrap().tallies.remove(0).1
@@ -310,10 +356,14 @@ mod tests {
         let mut evidence_requests = 0;
         for _ in 0..100 {
             let denial = denial("203.0.113.7", "ip:203.0.113.7", "acme");
-            evidence_requests += usize::from(recorder.record(&denial, || {
-                built += 1;
-                entry(5, "acme")
-            }));
+            evidence_requests += usize::from(recorder.record(
+                &denial,
+                || LINE,
+                || {
+                    built += 1;
+                    entry(5, "acme")
+                },
+            ));
         }
         assert_eq!((built, evidence_requests), (KEEP + EXTRA_RECORDS_PER_USER as usize, 1));
         recorder.flush();
@@ -367,19 +417,19 @@ mod tests {
     fn evidence_is_asked_for_limits_of_the_address_alone() {
         let (recorder, batches, _) = recorder();
         let other = denial("203.0.113.7", "user:acme", "acme");
-        assert!(!recorder.record(&other, || entry(5, "acme")));
+        assert!(!recorder.record(&other, || LINE, || entry(5, "acme")));
         let own = denial("203.0.113.7", "ip:203.0.113.7+path:/a", "acme");
-        assert!(recorder.record(&own, || entry(5, "acme")));
-        recorder.record_evidence(&own, vec![entry(1, "bob")]);
+        assert!(recorder.record(&own, || LINE, || entry(5, "acme")));
+        recorder.record_evidence(own.address, 0, own.identifier, vec![entry(1, "bob")]);
         recorder.flush();
         assert_eq!(batches.try_recv().unwrap().evidence.len(), 1);
-        assert!(recorder.record(&own, || entry(5, "acme")), "a new tick asks anew");
+        assert!(recorder.record(&own, || LINE, || entry(5, "acme")), "a new tick asks anew");
     }
 
     #[test]
     fn a_request_denied_by_two_limits_counts_once() {
         let (recorder, batches, _) = recorder();
-        recorder.record(&denial("203.0.113.7", "user:acme", "acme"), || entry(5, "acme"));
+        recorder.record(&denial("203.0.113.7", "user:acme", "acme"), || LINE, || entry(5, "acme"));
         let own = denial("203.0.113.7", "ip:203.0.113.7", "acme");
         assert!(recorder.record_further_limit(&own) && !recorder.record_further_limit(&own));
         recorder.flush();
@@ -394,9 +444,9 @@ mod tests {
         for user in 0..1_000 {
             let user = user.to_string();
             let other = denial("203.0.113.7", &user, &user);
-            assert!(!recorder.record(&other, || entry(5, &user)));
+            assert!(!recorder.record(&other, || LINE, || entry(5, &user)));
         }
-        assert!(recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", "a"), || entry(5, "a")));
+        assert!(recorder.record(&denial("203.0.113.7", "ip:203.0.113.7", "a"), || LINE, || entry(5, "a")));
     }
 
     #[test]
@@ -404,12 +454,12 @@ mod tests {
         let (recorder, batches, metrics) = recorder();
         let addresses: Vec<_> = (0..ADDRESSES + 5).map(|n| format!("10.0.{}.{}", n / 256, n % 256)).collect();
         for address in &addresses {
-            recorder.record(&denial(address, "user:acme", "acme"), || entry(5, "acme"));
+            recorder.record(&denial(address, "user:acme", "acme"), || LINE, || entry(5, "acme"));
         }
         recorder.flush();
         assert_eq!(metrics.abuse_dropped(), 5);
         // The first hand-over is still queued: the next finds the queue full.
-        recorder.record(&denial("10.0.0.1", "user:acme", "acme"), || entry(5, "acme"));
+        recorder.record(&denial("10.0.0.1", "user:acme", "acme"), || LINE, || entry(5, "acme"));
         recorder.flush();
         assert_eq!(metrics.abuse_dropped(), 6);
         assert_eq!(batches.try_recv().unwrap().tallies.len(), ADDRESSES);

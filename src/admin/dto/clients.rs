@@ -37,8 +37,12 @@ pub struct BlockedAddress {
     pub unblocked: Option<Unblock>,
     pub denied: u64,
     pub distinct_users: usize,
-    #[schema(value_type = schema::UsersBehind)]
+    /// What the address seems to be.
+    #[schema(value_type = schema::Hint)]
     pub hint: String,
+    /// What the hint is drawn from: a line for operators.
+    #[schema(example = "312 users, 94 % of answers 401 or 403, all to /api/login")]
+    pub hint_reason: String,
 }
 
 /// When an address was unblocked, and by whom.

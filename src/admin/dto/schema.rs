@@ -97,11 +97,14 @@ vocabulary! {
     }
     /// The state of the store's circuit breaker.
     Breaker { Closed = "closed", Open = "open", }
-    /// How many users were behind an address.
-    UsersBehind {
-        None = "no user known",
-        One = "one user",
-        Many = "many users: shared address or stuffing",
+    /// What a limited address seems to be, by what it requests, for how many users, and how it is answered.
+    Hint {
+        Flood = "flood",
+        Scraping = "scraping",
+        PasswordGuessing = "password guessing",
+        CredentialStuffing = "credential stuffing",
+        SharedAddress = "shared address",
+        Unknown = "unknown",
     }
     /// Whether it denies requests, or only counts those that it would deny.
     Mode { Enforce = "enforce", Shadow = "shadow", }

@@ -91,11 +91,12 @@ fn limited_body(evidence: &Evidence, now: i64) -> Markup {
         || evidence.limits.iter().any(|limit| limit.used > 0);
     html! {
         (head(&address.address, &html! {
-            (components::state_badge(address)) (components::hint_badge(&address.hint)) (unblocked(address, now))
+            (components::state_badge(address)) (components::hint_badge(address)) (unblocked(address, now))
         }, &html! {
             @if is_held { (dialogs::open_button("unblock", "Unblock …", "primary")) }
             (dialogs::open_button("ban", "Ban …", "danger"))
         }))
+        p.hint { (components::untrusted(&address.hint_reason)) }
         dl.tiles {
             div { dt { "Denied" } dd.bad[address.denied > 0] { (format_count(address.denied)) } }
             div { dt { "Users behind it" } dd { (format_count(address.distinct_users as u64)) } }

@@ -140,7 +140,7 @@ fn table(query: &BlockedQuery, found: &[BlockedAddress], now: i64) -> Markup {
                 @for found in found {
                     tr data-key=(found.address) {
                         th scope="row" { (components::address_link(&found.address)) (components::state_badge(found)) }
-                        td data-label="Hint" { (components::hint_badge(&found.hint)) }
+                        td data-label="Hint" { (components::hint_badge(found)) }
                         td data-label="Limited by" { (components::chips(&found.policies)) }
                         td.num data-label="Denied" { (format_count(found.denied)) }
                         td.num data-label="Users" { (format_count(found.distinct_users as u64)) }

@@ -75,14 +75,14 @@ pub(super) fn utc(time: &str) -> String {
     }
 }
 
-/// Whether one or many users are behind an address.
-pub(super) fn hint_badge(hint: &str) -> Markup {
-    let (class, short) = match hint.split(':').next() {
-        Some("one user") => ("badge", "one user"),
-        Some("many users") => ("badge warn", "many users"),
-        _ => ("badge quiet", hint),
+/// What an address seems to be, with the reason on hover.
+pub(super) fn hint_badge(address: &BlockedAddress) -> Markup {
+    let class = match address.hint.as_str() {
+        "shared address" => "badge",
+        "unknown" => "badge quiet",
+        _ => "badge warn",
     };
-    html! { span class=(class) title=(hint) { (short) } }
+    html! { span class=(class) title=(escape_invisible(&address.hint_reason)) { (address.hint) } }
 }
 
 /// Whether an address is banned or was unblocked. That a limit holds it, its time left says.

@@ -229,7 +229,7 @@ fn addresses(top: &Blocked, now: i64) -> Markup {
                             @for found in &top.blocked {
                                 tr data-key=(found.address) {
                                     th scope="row" { (components::address_link(&found.address)) (components::state_badge(found)) }
-                                    td data-label="Hint" { (components::hint_badge(&found.hint)) }
+                                    td data-label="Hint" { (components::hint_badge(found)) }
                                     td.num data-label="Denied" { (format_count(found.denied)) }
                                     td.num data-label="Time left" { (components::time_left(&found.until, now)) }
                                 }

@@ -13,7 +13,7 @@ use super::{
         terminal::{moment, printable, printable_json, table, time_left},
     },
     rates::Rates,
-    snapshot::{Snapshot, short_hint},
+    snapshot::Snapshot,
 };
 use crate::abuse::Sort;
 
@@ -88,7 +88,7 @@ fn blocked(snapshot: &Snapshot, rates: &Rates, now: Timestamp) -> String {
             blocked.denied.to_string(),
             rate(rates.denied.get(&blocked.address).copied()),
             blocked.distinct_users.to_string(),
-            short_hint(&blocked.hint).to_owned(),
+            blocked.hint.clone(),
             blocked.policies.join(", "),
             moment(&blocked.last),
             time_left(&blocked.until, now),
@@ -128,10 +128,10 @@ ROUTE   REQ/S  DENIED/S  5XX/S  P50    P99
 /api/*  12.0   0         0      2.1ms  1.2s
 /*      0      0         0      2.1ms  1.2s
 
-ADDRESS        STATE    DENIED  +/S  USERS  HINT           POLICIES    LAST (UTC)           TIME LEFT
-203.0.113.7    limited  60      0    3      many users     a\\u{1b}[2J  2026-07-03 12:00:00  59s
-198.51.100.9   banned   20      0    1      one user       per-ip      2026-07-03 12:00:00  12m 0s
-2001:db8::/64  limited  5       0    0      no user known  per-ip      2026-07-03 12:00:00  59s
+ADDRESS        STATE    DENIED  +/S  USERS  HINT                 POLICIES    LAST (UTC)           TIME LEFT
+203.0.113.7    limited  60      0    3      credential stuffing  a\\u{1b}[2J  2026-07-03 12:00:00  59s
+198.51.100.9   banned   20      0    1      password guessing    per-ip      2026-07-03 12:00:00  12m 0s
+2001:db8::/64  limited  5       0    0      unknown              per-ip      2026-07-03 12:00:00  59s
 "
         );
     }

@@ -49,8 +49,3 @@ impl Snapshot {
         (endpoints().filter(|endpoint| endpoint.healthy).count(), endpoints().count())
     }
 }
-
-/// The part of a hint that fits into a column.
-pub(super) fn short_hint(hint: &str) -> &str {
-    hint.split(':').next().unwrap_or(hint)
-}

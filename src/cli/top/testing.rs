@@ -37,9 +37,9 @@ pub(super) fn snapshot() -> Snapshot {
         "overrides": 0, "routes": ["/api/*", "/*"], "used": true, "allowed": 90, "denied": 10, "shadow_denied": 0, "errors": 0,
     }]);
     let mut blocked = json!([
-        address("203.0.113.7", 60, 3, "many users: shared address or stuffing"),
-        address("198.51.100.9", 20, 1, "one user"),
-        address("2001:db8::/64", 5, 0, "no user known"),
+        address("203.0.113.7", 60, 3, "credential stuffing"),
+        address("198.51.100.9", 20, 1, "password guessing"),
+        address("2001:db8::/64", 5, 0, "unknown"),
     ]);
     blocked[1]["state"] = json!("banned");
     for field in ["until", "banned_until"] {
@@ -56,7 +56,7 @@ pub(super) fn snapshot() -> Snapshot {
 
 /// The evidence of the first address.
 pub(super) fn evidence() -> Evidence {
-    let mut evidence = address("203.0.113.7", 60, 3, "many users: shared address or stuffing");
+    let mut evidence = address("203.0.113.7", 60, 3, "credential stuffing");
     evidence["state"] = json!("banned");
     for field in ["until", "banned_until"] {
         evidence[field] = json!("2026-07-03T13:00:00.000Z");
@@ -82,6 +82,7 @@ fn address(address: &str, denied: u64, users: usize, hint: &str) -> serde_json::
     json!({
         "address": address, "policies": ["per-ip"], "first": "2026-07-03T11:00:00.000Z",
         "last": "2026-07-03T12:00:00.000Z", "until": "2026-07-03T12:01:00.000Z", "denied": denied,
-        "distinct_users": users, "hint": hint, "state": "limited", "banned_until": null, "unblocked": null,
+        "distinct_users": users, "hint": hint,
+        "hint_reason": "3 users, 94 % of answers 401 or 403, all to /a", "state": "limited", "banned_until": null, "unblocked": null,
     })
 }

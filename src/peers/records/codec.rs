@@ -11,7 +11,7 @@ use super::table::MAX_VALUE;
 use crate::{
     abuse::{
         self, ClientSnapshot, DeniedCounts, LimitSnapshot, PolicySnapshot, RequestSnapshot, SharedClient,
-        SharedUnblock, UserSample,
+        SharedUnblock, TrafficCounts, UserSample,
     },
     limit::algorithm::metadata_list::Entry,
 };
@@ -35,6 +35,7 @@ struct Counts {
     until: i64,
     denied: DeniedCounts,
     users: UserSample,
+    traffic: TrafficCounts,
     /// Name, `record.keep`, and `record.for` in microseconds.
     policies: Vec<(String, u32, i64)>,
     /// Those limits that name no user and no path.
@@ -166,6 +167,7 @@ fn encode_counts(client: &SharedClient) -> Vec<u8> {
         until: *until,
         denied: client.denied.clone(),
         users: client.users.clone(),
+        traffic: client.traffic.clone(),
         policies: policies.iter().map(policy).collect(),
         limits: limits.iter().filter(|limit| is_lasting(limit)).map(limit).collect(),
         unblocked: client.unblocked.clone(),
@@ -202,7 +204,7 @@ fn encode_evidence(snapshot: &ClientSnapshot, stamp: &[u8]) -> Vec<u8> {
 pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> Stored<SharedClient> {
     let Stored { stamp, content } = decode::<Counts>(counts);
     let content = content.map(|counts| {
-        let Counts { first, last, until, denied, users, policies, limits, unblocked } = counts;
+        let Counts { first, last, until, denied, users, traffic, policies, limits, unblocked } = counts;
         let policy = |(name, keep, retain): (String, u32, i64)| PolicySnapshot {
             name: name.into(),
             keep: usize::try_from(keep).unwrap_or(usize::MAX),
@@ -221,7 +223,7 @@ pub(super) fn decode_client(counts: Option<&[u8]>, evidence: Option<&[u8]>) -> S
         if let Some(evidence) = evidence {
             add_evidence(&mut snapshot, evidence);
         }
-        SharedClient { snapshot, denied, users, unblocked }
+        SharedClient { snapshot, denied, traffic, users, unblocked }
     });
     Stored { stamp, content }
 }
@@ -283,7 +285,7 @@ mod tests {
         };
         let unblock = Unblock { time: last, by: "ann".into() };
         let unblocked = Some(SharedUnblock { unblock, denied_since: true }).filter(|_| records > 0);
-        SharedClient { snapshot, denied, users: UserSample::default(), unblocked }
+        SharedClient { snapshot, denied, unblocked, ..SharedClient::default() }
     }
 
     fn round_trip([counts, evidence]: &[Vec<u8>; 2]) -> Stored<SharedClient> {

@@ -96,6 +96,18 @@ fn attack(instances: &[&Tollgate]) -> Truth {
     })
 }
 
+/// One where nobody can log in.
+fn origin() -> Origin {
+    Origin::start(|conn| {
+        while let Some(head) = conn.head()? {
+            conn.skip_body(&head)?;
+            let status = if head.contains(" /login ") { "401 Unauthorized" } else { "200 OK" };
+            conn.answer(status, &[], b"")?;
+        }
+        Ok(())
+    })
+}
+
 /// The evidence of an address, once it shows this many denials.
 #[track_caller]
 fn evidence(tollgate: &Tollgate, address: &str, denied: usize) -> Value {
@@ -125,7 +137,7 @@ fn examine(instance: &Tollgate, truth: &Truth) {
     assert_eq!(truth.office, COLLEAGUES * EACH - 100);
     let office = evidence(instance, OFFICE, truth.office);
     assert_eq!(office["policies"], serde_json::json!(["per-ip"]));
-    assert_eq!(office["hint"], "many users: shared address or stuffing");
+    assert_eq!(office["hint"], "shared address", "{office}");
     assert_distinct(&office, COLLEAGUES);
     let named = users(&office);
     assert!(named.len() >= KEPT && named.iter().all(|user| user.starts_with("colleague-")), "{named:?}");
@@ -134,14 +146,14 @@ fn examine(instance: &Tollgate, truth: &Truth) {
     assert_eq!(truth.stuffer, NAMES - 20);
     let stuffer = evidence(instance, STUFFER, truth.stuffer);
     assert_eq!(stuffer["policies"], serde_json::json!(["names"]));
-    assert_eq!(stuffer["hint"], "many users: shared address or stuffing");
+    assert_eq!(stuffer["hint"], "credential stuffing", "{stuffer}");
     // The first 20 were admitted.
     assert_distinct(&stuffer, NAMES - 20);
 
     // A flood without a name.
     assert_eq!(truth.flooder, FLOOD - 100);
     let flooder = evidence(instance, FLOODER, truth.flooder);
-    assert_eq!((&flooder["distinct_users"], &flooder["hint"]), (&0.into(), &"no user known".into()));
+    assert_eq!((&flooder["distinct_users"], &flooder["hint"]), (&0.into(), &"flood".into()));
     let most = instance.admin("GET", "/v1/blocked?sort=denied&limit=1").json();
     assert_eq!(most["blocked"][0]["address"], FLOODER);
     let most = instance.admin("GET", "/v1/blocked?sort=users&limit=1").json();
@@ -170,13 +182,13 @@ fn examine(instance: &Tollgate, truth: &Truth) {
     );
     assert!(addresses.iter().all(|found| found["denied"] == 2), "{addresses:?}");
     let one = evidence(instance, &of(7), 2);
-    assert_eq!((&one["hint"], &one["policies"]), (&"one user".into(), &serde_json::json!(["each"])));
+    assert_eq!((&one["hint"], &one["policies"]), (&"unknown".into(), &serde_json::json!(["each"])));
     assert_eq!(instance.metric("tollgate_abuse_records_dropped_total"), 0.0);
 }
 
 #[test]
 fn one_instance_tells_the_attackers_apart() {
-    let origin = Origin::ok();
+    let origin = origin();
     let configuration =
         format!("upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\n{CONFIGURATION}", origin.address);
     let tollgate = Tollgate::start(Config::yaml(configuration));
@@ -185,7 +197,7 @@ fn one_instance_tells_the_attackers_apart() {
 }
 
 fn two_instances_together_show_the_whole_attack(redis: &Deployment) {
-    let origin = Origin::ok();
+    let origin = origin();
     let instance = || {
         Tollgate::start(Config::yaml(format!(
             "upstreams:\n  origin: {{ endpoints: [\"http://{}\"] }}\nstore: {{ redis: {{ {}, timeout: 5s }} }}\n{CONFIGURATION}",

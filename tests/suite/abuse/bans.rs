@@ -359,7 +359,7 @@ fn a_banned_address_that_was_never_denied_is_shown() {
         [&given["since"], &given["since"], &given["until"]]
     );
     assert_eq!([&evidence["denied"], &evidence["distinct_users"]], [0, 0]);
-    assert_eq!((&evidence["hint"], &evidence["records"]), (&json!("no user known"), &json!([])));
+    assert_eq!((&evidence["hint"], &evidence["records"]), (&json!("unknown"), &json!([])));
     assert_eq!(tollgate.admin("GET", "/v1/blocked/203.0.114.7").status, 404);
 }
 

@@ -78,7 +78,8 @@ fn a_limited_address_shows_who_filled_its_limit_and_who_was_denied() {
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
     let evidence = evidence(&tollgate, "127.0.0.5", 2);
     assert_eq!((&evidence["address"], &evidence["distinct_users"]), (&"127.0.0.5".into(), &3.into()));
-    assert_eq!(evidence["hint"], "many users: shared address or stuffing");
+    assert_eq!(evidence["hint"], "unknown");
+    assert_eq!(evidence["hint_reason"], "3 users, 2 requests, to one URL");
     assert_eq!(evidence["policies"], serde_json::json!(["inspect"]));
     let records = evidence["records"].as_array().unwrap();
     let users = records.iter().map(|record| record["user"].as_str().unwrap().to_owned()).collect();
@@ -112,8 +113,8 @@ fn only_limited_addresses_are_listed_each_on_its_own() {
         .map(|found| (found["address"].clone(), found["denied"].clone(), found["hint"].clone()))
         .collect();
     assert_eq!(listed.len(), 2, "{listed:?}");
-    assert!(listed.contains(&("127.0.0.5".into(), 1.into(), "one user".into())), "{listed:?}");
-    assert!(listed.contains(&("127.0.0.6".into(), 2.into(), "one user".into())), "{listed:?}");
+    assert!(listed.contains(&("127.0.0.5".into(), 1.into(), "unknown".into())), "{listed:?}");
+    assert!(listed.contains(&("127.0.0.6".into(), 2.into(), "unknown".into())), "{listed:?}");
     assert_eq!(tollgate.admin("GET", "/v1/blocked/127.0.0.7").status, 404);
 }
 
@@ -471,7 +472,7 @@ fn users_that_are_off_are_neither_counted_nor_stored() {
     let tollgate = limited_with(&origin, policies, "abuse: { users: off }");
     assert_eq!(ask_as(&tollgate, "127.0.0.5", &["acme", "acme", "eve"]), [200, 429, 429]);
     let client = evidence(&tollgate, "127.0.0.5", 2);
-    assert_eq!((&client["distinct_users"], &client["hint"]), (&0.into(), &"no user known".into()));
+    assert_eq!((&client["distinct_users"], &client["hint"]), (&0.into(), &"unknown".into()));
     assert!(client["records"].as_array().unwrap().iter().all(|record| record["user"].is_null()), "{client}");
     let acme = tollgate.admin("GET", "/v1/users/acme").json();
     assert_eq!([&acme["addresses"], &acme["records"]], [&serde_json::json!([]); 2]);

@@ -38,8 +38,7 @@ fn blocked_lists_addresses_with_their_users() {
     let told = blocked(&tollgate, &["blocked"]);
     let row = told.lines().find(|line| line.starts_with("127.0.0.5 ")).unwrap();
     let cells: Vec<_> = row.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-    assert_eq!(cells[..4], ["127.0.0.5", "limited", "3", "2"]);
-    assert_eq!(cells[5], "once");
+    assert_eq!(cells[..6], ["127.0.0.5", "limited", "3", "2", "unknown", "once"]);
 }
 
 #[test]

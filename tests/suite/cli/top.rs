@@ -45,7 +45,7 @@ fn it_shows_who_is_limited_unblocks_by_keys_and_leaves_the_terminal_as_it_was() 
     let terminal = Terminal::open(24, 80);
     let mut top = terminal.run(&top(instance.admin));
     shows(&terminal, "127.0.0.5");
-    shows(&terminal, "many users");
+    shows(&terminal, "unknown");
     assert!(terminal.is_taken() && terminal.has_colours(), "{}", terminal.text());
 
     terminal.resize(15, 50);

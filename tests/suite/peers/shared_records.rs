@@ -5,7 +5,7 @@ use std::{io, net::TcpListener, sync::Arc, time::Duration};
 use bb8_redis::redis::RedisResult;
 use serde_json::{Value, json};
 use tollgate::{
-    abuse::{self, AuditLog, ClientRegistry, Collector, Denial, Recorder, bans::BanTable},
+    abuse::{self, AuditLog, ClientRegistry, Collector, Denial, Recorder, RequestLine, bans::BanTable},
     admin::{self, AdminHandle, Readiness},
     config::{self, model},
     identity::Verifier,
@@ -142,17 +142,15 @@ impl Instance {
         let client = abuse::parse(address).unwrap();
         let denied = || self.registry.find(client, now).map_or(0, |(client, ..)| client.denied);
         let before = denied();
-        self.recorder.record(&denial, || entry(now, user));
+        let line = || RequestLine { is_safe: true, path: "/a", query: None };
+        self.recorder.record(&denial, line, || entry(now, user));
         self.recorder.flush();
         eventually("it is recorded", || denied() > before);
     }
 
     /// Records the requests that filled the limit of an address.
     fn record_evidence(&self, address: &str, entries: &[Arc<Entry>]) {
-        let (now, identifier) = (self.clock.now(), format!("ip:{address}"));
-        let denial =
-            Denial { address, policy: 0, identifier: &identifier, user: None, now, until: now + 60_000_000 };
-        self.recorder.record_evidence(&denial, entries.to_vec());
+        self.recorder.record_evidence(address, 0, &format!("ip:{address}"), entries.to_vec());
         self.recorder.flush();
     }
 

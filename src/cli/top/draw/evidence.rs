@@ -38,7 +38,7 @@ const RECORDS: [Column; 5] = [
 
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, opened: &OpenAddress, theme: Theme, now: Timestamp) {
     let [_, head, rest] =
-        Layout::vertical([Constraint::Length(1), Constraint::Length(2), Constraint::Fill(1)]).areas(area);
+        Layout::vertical([Constraint::Length(1), Constraint::Length(3), Constraint::Fill(1)]).areas(area);
     let title = |text: String| Line::styled(text, Style::new().add_modifier(Modifier::BOLD));
     let address = printable(&opened.address);
     match &opened.evidence {
@@ -53,6 +53,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, opened: &OpenAddress, them
             let [state, hint] = [&address_entry.state, &address_entry.hint].map(|text| printable(text));
             let lines = [
                 title(format!("{address}: {state}{left}, {hint}")),
+                Line::from(printable(&address_entry.hint_reason).into_owned()),
                 Line::from(format!(
                     "denied {} times, from {} to {} UTC; {} users",
                     address_entry.denied,

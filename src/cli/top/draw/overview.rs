@@ -15,7 +15,7 @@ use super::{
         },
         app::App,
         rates::Rates,
-        snapshot::{Snapshot, short_hint},
+        snapshot::Snapshot,
     },
     Theme,
     widgets::{Column, below_gap, figures, plain, table, words},
@@ -41,8 +41,8 @@ const BLOCKED_COLUMNS: [Column; 7] = [
     figures("DENIED", 7, 0),
     figures("+/S", 5, 40),
     figures("USERS", 5, 50),
-    words("HINT", Constraint::Length(13), 76),
-    words("POLICIES", Constraint::Fill(1), 66),
+    words("HINT", Constraint::Length(19), 76),
+    words("POLICIES", Constraint::Fill(1), 88),
     // With room for a word that says that it is banned.
     figures("LEFT", 11, 58),
 ];
@@ -147,7 +147,7 @@ fn draw_blocked(
             plain(blocked.denied.to_string()),
             (rate(denial_rate), style),
             plain(blocked.distinct_users.to_string()),
-            plain(short_hint(&blocked.hint)),
+            plain(&blocked.hint),
             plain(blocked.policies.join(", ")),
             match blocked.state.as_str() {
                 "banned" => (format!("ban {}", time_left(&blocked.until, now)), theme.bad()),

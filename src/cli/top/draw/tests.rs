@@ -70,10 +70,10 @@ ROUTE                                 REQ/S  DENIED/S    5XX/S      P50      P99
 /api/*                                 40.0      20.0        0    2.1ms     1.2s
 /*                                        0         0        0    2.1ms     1.2s
 
-ADDRESS               DENIED    +/S  USERS  HINT           POLICIES         LEFT
-203.0.113.7               80   20.0      3  many users     per-ip            59s
-198.51.100.9              20      0      1  one user       per-ip     ban 12m 0s
-2001:db8::/64              5      0      0  no user known  per-ip            59s
+ADDRESS               DENIED    +/S  USERS  HINT                        LEFT
+203.0.113.7               80   20.0      3  credential stuffing          59s
+198.51.100.9              20      0      1  password guessing     ban 12m 0s
+2001:db8::/64              5      0      0  unknown                      59s
 
 
 
@@ -175,7 +175,8 @@ fn evidence_shows_who_was_behind_an_address_and_escapes_names() {
     let text = lines(&app, 90, 30).join("\n");
     assert!(!text.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'), "{text:?}");
     for part in [
-        "203.0.113.7: banned for 59m 59s, many users: shared address or stuffing",
+        "203.0.113.7: banned for 59m 59s, credential stuffing",
+        "3 users, 94 % of answers 401 or 403, all to /a",
         "denied 60 times, from 2026-07-03 11:00:00 to 2026-07-03 12:00:00 UTC; 3 users",
         r"\u{1b}]0;owned\u{7}",
         r"/\u{202e}b",

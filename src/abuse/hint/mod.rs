@@ -1,0 +1,58 @@
+//! What a limited client seems to be, for an operator who has to decide what to do about it.
+
+mod reasons;
+mod rules;
+#[cfg(test)]
+mod traces;
+
+use serde::Deserialize;
+
+pub(super) use reasons::reasons;
+pub(super) use rules::classify;
+
+/// What a limited client seems to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+pub enum Hint {
+    /// Many requests in a short time, whatever for.
+    #[serde(rename = "flood")]
+    Flood,
+    /// One client that reads one URL after the other.
+    #[serde(rename = "scraping")]
+    Scraping,
+    /// Few users, many failures.
+    #[serde(rename = "password guessing")]
+    PasswordGuessing,
+    /// Many users, many failures.
+    #[serde(rename = "credential stuffing")]
+    CredentialStuffing,
+    /// Many users, few requests each.
+    #[serde(rename = "shared address")]
+    SharedAddress,
+    /// Nothing of the above, or not known yet.
+    #[serde(rename = "unknown")]
+    Unknown,
+}
+
+impl Hint {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Flood,
+        Self::Scraping,
+        Self::PasswordGuessing,
+        Self::CredentialStuffing,
+        Self::SharedAddress,
+        Self::Unknown,
+    ];
+
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flood => "flood",
+            Self::Scraping => "scraping",
+            Self::PasswordGuessing => "password guessing",
+            Self::CredentialStuffing => "credential stuffing",
+            Self::SharedAddress => "shared address",
+            Self::Unknown => "unknown",
+        }
+    }
+}

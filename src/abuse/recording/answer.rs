@@ -1,0 +1,46 @@
+//! Answers to watched clients as the proxy reports them, and as a worker hands them over.
+
+use http::StatusCode;
+use ipnet::IpNet;
+
+use super::super::traffic::{RequestLine, Traffic};
+
+/// An upstream answered a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Answer<'a> {
+    pub client: IpNet,
+    pub request: RequestLine<'a>,
+    pub status: StatusCode,
+    /// When the request came, in microseconds since the Unix epoch.
+    pub now: i64,
+}
+
+impl Answer<'_> {
+    /// Whether such a status says that the client is not who it claims to be, or may not do what it wants.
+    pub(super) fn is_refusal(status: StatusCode) -> bool {
+        matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+}
+
+/// The answers to one client in one tick of one worker.
+#[derive(Debug, Default)]
+pub(in crate::abuse) struct AnswerTally {
+    pub(in crate::abuse) traffic: Traffic,
+    pub(in crate::abuse) last: i64,
+}
+
+impl AnswerTally {
+    pub(super) fn add(&mut self, answer: &Answer<'_>) {
+        self.traffic.answered = self.traffic.answered.saturating_add(1);
+        let (refused, write) = (Answer::is_refusal(answer.status), !answer.request.is_safe);
+        for (count, is_one) in [
+            (&mut self.traffic.refused, refused),
+            (&mut self.traffic.written, write),
+            (&mut self.traffic.refused_writes, refused && write),
+        ] {
+            *count = count.saturating_add(u32::from(is_one));
+        }
+        self.traffic.add_line(&answer.request, 1);
+        self.last = self.last.max(answer.now);
+    }
+}

@@ -1,0 +1,141 @@
+//! The requests of one client in a stretch of time.
+
+use serde::{Deserialize, Serialize};
+
+use super::{paths::PathCounts, request_line::RequestLine, urls::UrlSketch};
+
+/// What a client requested, and how it was answered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Requests that Tollgate denied.
+    pub denied: u32,
+    /// Requests that an upstream answered.
+    pub answered: u32,
+    /// Those of them with 401 or 403.
+    pub refused: u32,
+    /// Answers to requests that do not only read, and those of them with 401 or 403.
+    pub written: u32,
+    pub refused_writes: u32,
+    /// Seconds in which there was a request, and the first and the last of them, since the Unix epoch.
+    pub seconds: u32,
+    pub(super) first: u32,
+    pub(super) last: u32,
+    /// Requests whose line was looked at, and those of them that do not only read.
+    pub(super) lines: u32,
+    pub(super) writes: u32,
+    pub(super) urls: UrlSketch,
+    pub(super) paths: PathCounts,
+}
+
+impl Traffic {
+    /// A request that stands for `weight` of them: of a flood, not each is looked at.
+    pub(in crate::abuse) fn add_line(&mut self, line: &RequestLine<'_>, weight: u32) {
+        let (path, url) = line.hashes();
+        self.lines = self.lines.saturating_add(weight);
+        self.writes = self.writes.saturating_add(if line.is_safe { 0 } else { weight });
+        self.urls.add(url);
+        self.paths.add(path, weight);
+    }
+
+    /// Notes that there was a request in this second.
+    pub(super) fn add_second(&mut self, second: u32) {
+        // Workers hand over one after the other.
+        if second > self.last {
+            self.seconds = self.seconds.saturating_add(1);
+            self.first = if self.first == 0 { second } else { self.first.min(second) };
+            self.last = second;
+        }
+    }
+
+    /// Adds what others counted of the same time: their seconds are the same as these.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.add_requests(other);
+        self.seconds = self.seconds.max(other.seconds);
+    }
+
+    /// Adds what was counted before or after this.
+    pub(super) fn append(&mut self, other: &Self) {
+        self.add_requests(other);
+        self.seconds = self.seconds.saturating_add(other.seconds);
+    }
+
+    fn add_requests(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.denied, other.denied),
+            (&mut self.answered, other.answered),
+            (&mut self.refused, other.refused),
+            (&mut self.written, other.written),
+            (&mut self.refused_writes, other.refused_writes),
+            (&mut self.lines, other.lines),
+            (&mut self.writes, other.writes),
+        ];
+        for (count, more) in pairs {
+            *count = count.saturating_add(more);
+        }
+        self.first = match (self.first, other.first) {
+            (0, first) | (first, 0) => first,
+            (one, first) => one.min(first),
+        };
+        self.last = self.last.max(other.last);
+        self.urls.merge(other.urls);
+        self.paths.merge(&other.paths);
+    }
+
+    pub(super) fn trim(&mut self) {
+        self.paths.trim();
+    }
+
+    /// All requests.
+    pub(in crate::abuse) fn requests(&self) -> u32 {
+        self.denied.saturating_add(self.answered)
+    }
+
+    /// About how many different URLs were requested; 621 stands for all beyond.
+    pub(in crate::abuse) fn urls(&self) -> u32 {
+        self.urls.count()
+    }
+
+    /// The part of the requests that do not only read.
+    pub(in crate::abuse) fn write_share(&self) -> f64 {
+        share(self.writes, self.lines)
+    }
+
+    /// The part of the upstreams' answers that are 401 or 403.
+    pub(in crate::abuse) fn refused_share(&self) -> f64 {
+        share(self.refused, self.answered)
+    }
+
+    /// The part of the answers to requests that do not only read that are 401 or 403.
+    pub(in crate::abuse) fn refused_write_share(&self) -> f64 {
+        share(self.refused_writes, self.written)
+    }
+
+    /// The hash of the path that was requested most, and its part of the requests.
+    pub(in crate::abuse) fn top_path(&self) -> Option<(u32, f64)> {
+        self.paths.top().map(|(path, requests)| (path, share(requests, self.lines)))
+    }
+
+    /// How often each URL was requested on average.
+    pub(in crate::abuse) fn requests_per_url(&self) -> f64 {
+        f64::from(self.lines) / f64::from(self.urls().max(1))
+    }
+
+    /// Requests in a second, of those in which there were any.
+    pub(in crate::abuse) fn rate(&self) -> f64 {
+        f64::from(self.requests()) / f64::from(self.seconds.max(1))
+    }
+
+    /// Requests in a second, breaks included.
+    pub(in crate::abuse) fn rate_with_breaks(&self) -> f64 {
+        f64::from(self.requests()) / f64::from(self.last.saturating_sub(self.first).saturating_add(1))
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn bytes(&self) -> usize {
+        self.paths.bytes()
+    }
+}
+
+fn share(part: u32, whole: u32) -> f64 {
+    f64::from(part) / f64::from(whole.max(1))
+}
