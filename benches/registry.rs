@@ -15,7 +15,7 @@ use std::{
 };
 
 use tollgate::{
-    abuse::{self, ClientQuery, ClientRegistry, Collector, Denial, PageScan, Recorder, Sort},
+    abuse::{self, ClientQuery, ClientRegistry, Collector, Denial, PageScan, Recorder, RequestLine, Sort},
     config::{self, SystemLookup},
     limit::{Clock, ManualClock, Policy, algorithm::metadata_list::Entry},
     telemetry::metrics::Metrics,
@@ -65,7 +65,8 @@ fn fill(registry: &ClientRegistry, recorder: &Recorder, count: usize) {
             now,
             until: now + 60_000_000,
         };
-        recorder.record(&denial, || {
+        let line = || RequestLine { is_safe: true, path: "/orders", query: None };
+        recorder.record(&denial, line, || {
             let user = Some(user.as_str().into());
             Arc::new(Entry { time: now, user, method: http::Method::GET, path: "/orders".into() })
         });

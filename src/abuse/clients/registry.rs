@@ -227,7 +227,8 @@ impl ClientRegistry {
     pub(in crate::abuse) fn record(&self, batch: TickDenials, now: i64) {
         let (policies, retain) = (Arc::clone(&batch.policies), self.retain());
         let mut batch = batch;
-        let answers = std::mem::take(&mut batch.answers);
+        // First: who was refused and is denied in the same tick is a client that was refused before.
+        self.record_answers(&std::mem::take(&mut batch.answers), &policies, now);
         let (tallies, evidence, lost) = mask_denials(batch, &self.names());
         let mut evicted = 0;
         let mut event_throttle = self.event_throttle.lock();
@@ -270,7 +271,6 @@ impl ClientRegistry {
             self.metrics.add_abuse_dropped(lost);
         }
         self.count_evicted(evicted);
-        self.record_answers(&answers, &policies, now);
     }
 
     /// Adds answers to the clients that were limited, and remembers who may be limited soon.

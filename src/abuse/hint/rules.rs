@@ -88,7 +88,8 @@ fn makes_up_users(users: u64, traffic: &Traffic) -> bool {
 
 fn has_few_requests_each(users: u64, traffic: &Traffic) -> bool {
     let users = users as f64;
-    f64::from(traffic.denied) <= FEW_PER_USER * users || traffic.rate() * 60.0 <= FEW_PER_USER_MINUTE * users
+    f64::from(traffic.denied) <= FEW_PER_USER * users
+        || traffic.rate_with_breaks() * 60.0 <= FEW_PER_USER_MINUTE * users
 }
 
 fn floods(traffic: &Traffic) -> bool {

@@ -4,5 +4,6 @@ mod attack;
 mod bans;
 mod blocked;
 mod claimed_users;
+mod hints;
 mod ladders;
 mod retention;
