@@ -1,13 +1,18 @@
-//! An API to put the proxy in front of. It echoes the request.
+//! An API to put the proxy in front of. It echoes the request, and lets in who knows the password.
 
 use std::{convert::Infallible, io, net::SocketAddr, thread};
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, header};
-use http_body_util::Full;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::{net::TcpListener, runtime, task::LocalSet};
+
+/// What a login has to send.
+pub(super) const PASSWORD: &str = "correct horse battery staple";
+/// Bytes of a password, at most.
+const MAX_PASSWORD: usize = 1_024;
 
 /// Starts the API on a free port, on a thread of its own that lasts as long as the process.
 ///
@@ -47,7 +52,14 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         "user": field("x-user-id"),
         "client": field("x-forwarded-for"),
     });
+    let is_login = request.uri().path() == "/api/login";
     let mut response = Response::new(Full::from(format!("{body}\n")));
+    if is_login {
+        let password = Limited::new(request.into_body(), MAX_PASSWORD).collect().await;
+        if !password.is_ok_and(|password| password.to_bytes() == PASSWORD) {
+            *response.status_mut() = StatusCode::UNAUTHORIZED;
+        }
+    }
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }

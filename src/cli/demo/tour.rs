@@ -14,8 +14,8 @@ use http::Method;
 use tokio::runtime;
 
 use super::{
-    origin,
-    traffic::{self, ClientScript},
+    origin::{self, PASSWORD},
+    traffic::{self, ClientScript, Users},
 };
 use crate::{
     app,
@@ -37,10 +37,14 @@ use crate::{
 const SHIPPED_CONFIG: &str = include_str!("../../../proxy.yaml");
 /// Many people behind one address.
 const OFFICE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 13);
-/// An abusive machine that hides behind several accounts.
-const ABUSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
-/// A machine that guesses passwords.
+/// A machine that copies what there is, and hides behind several accounts.
+const SCRAPER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
+/// A machine that guesses the passwords of a few users.
 const GUESSER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 67);
+/// A machine that tries passwords which others have leaked.
+const STUFFER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 68);
+/// A machine that sends as much as it can.
+const FLOODER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 69);
 /// For denials to show at the admin port.
 const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -56,23 +60,25 @@ pub(in crate::cli) struct Args {
     once: bool,
 }
 
-const SCRIPTS: [ClientScript; 5] = [
+const SCRIPTS: [ClientScript; 7] = [
     ClientScript {
         name: "a mobile app",
         address: Ipv4Addr::new(127, 0, 0, 11),
-        users: &["alice"],
+        users: Users::Of(&["alice"]),
         requests: &[(1, Method::POST, "/api/login"), (10, Method::GET, "/api/orders")],
+        password: PASSWORD,
     },
     ClientScript {
         name: "a shop's backend",
         address: Ipv4Addr::new(127, 0, 0, 12),
-        users: &["shop"],
+        users: Users::Of(&["shop"]),
         requests: &[(20, Method::GET, "/api/stock?page=1")],
+        password: PASSWORD,
     },
     ClientScript {
         name: "an office",
         address: OFFICE,
-        users: &[
+        users: Users::Of(&[
             "ada",
             "alan",
             "barbara",
@@ -93,27 +99,46 @@ const SCRIPTS: [ClientScript; 5] = [
             "niklaus",
             "radia",
             "tony",
-        ],
+        ]),
         // Each of them asks little, all of them together too much.
         requests: &[(80, Method::GET, "/api/orders")],
+        password: PASSWORD,
     },
     ClientScript {
         name: "a scraper",
-        address: ABUSER,
-        users: &["trial-1", "trial-2", "trial-3"],
+        address: SCRAPER,
+        users: Users::Of(&["trial-1", "trial-2", "trial-3"]),
         // Slow enough for one second's limit, not for ten seconds'.
         requests: &[
-            (40, Method::GET, "/api/prices?page=1"),
-            (40, Method::GET, "/api/prices?page=2"),
-            (40, Method::GET, "/api/prices?page=3"),
-            (40, Method::GET, "/api/prices?page=4"),
+            (40, Method::GET, "/api/prices?page={}"),
+            (40, Method::GET, "/api/prices?page={}"),
+            (40, Method::GET, "/api/prices?page={}"),
+            (40, Method::GET, "/api/prices?page={}"),
+            (40, Method::GET, "/api/prices?page={}"),
+            (40, Method::GET, "/api/prices?page={}"),
         ],
+        password: PASSWORD,
     },
     ClientScript {
         name: "a password guesser",
         address: GUESSER,
-        users: &["carol", "dave"],
+        users: Users::Of(&["carol", "dave"]),
         requests: &[(12, Method::POST, "/api/login")],
+        password: "123456",
+    },
+    ClientScript {
+        name: "a credential stuffer",
+        address: STUFFER,
+        users: Users::Endless("leaked-"),
+        requests: &[(60, Method::POST, "/api/login")],
+        password: "hunter2",
+    },
+    ClientScript {
+        name: "a flood",
+        address: FLOODER,
+        users: Users::None,
+        requests: &[(1_000, Method::GET, "/api/search?q=shoes")],
+        password: PASSWORD,
     },
 ];
 
@@ -207,13 +232,13 @@ fn tour() -> Result<(app::App, SocketAddr), DemoError> {
     wait_until_listed(admin, &limited);
 
     show(admin, None, "Which addresses are limited?")?;
-    show(admin, Some(ABUSER), "Which users were behind the scraper's address?")?;
+    show(admin, Some(SCRAPER), "Which users were behind the scraper's address?")?;
     show(admin, Some(GUESSER), "And behind the password guesser's?")?;
     let admin_option = admin_option(admin);
     print_line(format_args!(
         "\nTry it:   curl -i http://{proxy}/api/orders -H 'X-User-Id: me'\nLook:     open http://{admin}/ \
-            in a browser to see all of this live\nBan:      tollgate ban {ABUSER} --for 10m --reason \
-            scraping{admin_option}\nUnblock:  tollgate unblock {ABUSER}{admin_option}\nMetrics:  curl \
+            in a browser to see all of this live\nBan:      tollgate ban {SCRAPER} --for 10m --reason \
+            scraping{admin_option}\nUnblock:  tollgate unblock {SCRAPER}{admin_option}\nMetrics:  curl \
             http://{admin}/metrics"
     ))?;
     Ok((app, origin))
@@ -225,6 +250,7 @@ fn keep_sending(proxy: SocketAddr) {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         for script in SCRIPTS.iter().cycle() {
             runtime.block_on(traffic::play(script, proxy))?;
+            std::thread::sleep(traffic::PAUSE);
         }
         Ok(())
     };

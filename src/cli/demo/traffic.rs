@@ -3,18 +3,19 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode, header};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpSocket;
 
 /// Between one kind of request and the next.
-const PAUSE: Duration = Duration::from_millis(1100);
+pub(super) const PAUSE: Duration = Duration::from_millis(1100);
 
 /// A client and its requests.
 pub(super) struct ClientScript {
@@ -22,10 +23,38 @@ pub(super) struct ClientScript {
     pub(super) name: &'static str,
     /// Its source address.
     pub(super) address: Ipv4Addr,
-    /// The user IDs that it uses in turn.
-    pub(super) users: &'static [&'static str],
-    /// Its requests: how many of what.
+    pub(super) users: Users,
+    /// Its requests: how many of what. `{}` in a path stands for a number that is another each time.
     pub(super) requests: &'static [(usize, Method, &'static str)],
+    /// What it sends to log in.
+    pub(super) password: &'static str,
+}
+
+/// The user IDs that a client uses.
+pub(super) enum Users {
+    None,
+    /// These in turn.
+    Of(&'static [&'static str]),
+    /// Another one each time, which begins with this.
+    Endless(&'static str),
+}
+
+/// The last number that a request was given.
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+impl Users {
+    /// The user of one of its requests.
+    fn of(&self, request: usize) -> Option<String> {
+        match self {
+            Self::None => None,
+            Self::Of(users) => Some((*users.get(request % users.len().max(1))?).to_owned()),
+            Self::Endless(prefix) => Some(format!("{prefix}{}", next_number())),
+        }
+    }
+}
+
+fn next_number() -> usize {
+    NUMBER.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 /// What became of a client's requests.
@@ -46,24 +75,31 @@ pub(super) async fn play(script: &ClientScript, proxy: SocketAddr) -> io::Result
     let stream = socket.connect(proxy).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let driver = tokio::spawn(connection);
-    let mut users = script.users.iter().cycle();
     let mut summary = TrafficSummary::default();
     for (index, (count, method, path)) in script.requests.iter().enumerate() {
         if index > 0 {
             tokio::time::sleep(PAUSE).await;
         }
         for _ in 0..*count {
+            let path = if path.contains("{}") {
+                path.replace("{}", &next_number().to_string())
+            } else {
+                (*path).to_owned()
+            };
             let mut request =
-                Request::builder().method(method).uri(*path).header(header::HOST, proxy.to_string());
-            if let Some(user) = users.next() {
-                request = request.header("x-user-id", *user);
+                Request::builder().method(method).uri(path).header(header::HOST, proxy.to_string());
+            if let Some(user) = script.users.of(summary.sent) {
+                request = request.header("x-user-id", user);
             }
-            let request = request.body(Empty::<Bytes>::new()).map_err(io::Error::other)?;
+            let body = if *method == Method::POST { script.password } else { "" };
+            let request = request.body(Full::<Bytes>::from(body)).map_err(io::Error::other)?;
             let response = sender.send_request(request).await.map_err(io::Error::other)?;
             summary.sent += 1;
             match response.status() {
                 // 403: someone has tried a ban.
                 StatusCode::TOO_MANY_REQUESTS | StatusCode::FORBIDDEN => summary.limited += 1,
+                // 401: the password is wrong.
+                StatusCode::UNAUTHORIZED => summary.answered += 1,
                 status if status.is_success() => summary.answered += 1,
                 status => return Err(io::Error::other(format!("{} got {status}", script.name))),
             }

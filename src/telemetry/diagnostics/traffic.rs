@@ -3,7 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, VecDeque},
-    net::{IpAddr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     sync::{
         Arc,
         atomic::{AtomicU8, Ordering::Relaxed},
@@ -168,10 +168,13 @@ fn mask(ipv6_prefix: u8) -> u128 {
     u128::MAX.checked_shl(128 - u32::from(ipv6_prefix.min(128))).unwrap_or(0)
 }
 
-/// Whether an address is of a private network, a link, or this machine (RFC 1918, RFC 4193, RFC 3927, RFC 4291).
+/// Whether an address is of a private network, a link, or this machine (RFC 1918, RFC 4193, RFC 3927, RFC 4291). A proxy on
+/// this machine has 127.0.0.1: other addresses of 127.0.0.0/8 are clients that somebody tries out.
 fn is_private(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => address.is_private() || address.is_loopback() || address.is_link_local(),
+        IpAddr::V4(address) => {
+            address.is_private() || address == Ipv4Addr::LOCALHOST || address.is_link_local()
+        }
         IpAddr::V6(address) => {
             // The mask may have cleared the last bit of a loopback address.
             let is_own = address.is_loopback() || address.is_unspecified();
@@ -274,11 +277,11 @@ mod tests {
         for text in private {
             sampler.record(address(text), None);
         }
-        for text in ["203.0.113.7", "172.32.0.1", "2001:db8::1", "100.64.0.1"] {
+        for text in ["203.0.113.7", "172.32.0.1", "2001:db8::1", "100.64.0.1", "127.0.0.13"] {
             sampler.record(address(text), None);
         }
         sampler.flush();
         let sample = sample.lock();
-        assert_eq!((sample.requests, sample.private_clients), (12, private.len() as u64));
+        assert_eq!((sample.requests, sample.private_clients), (13, private.len() as u64));
     }
 }

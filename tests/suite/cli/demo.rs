@@ -44,6 +44,26 @@ fn the_tour_shows_who_was_limited_and_who_was_behind_it() {
 }
 
 #[test]
+fn each_client_is_named_for_what_it_is() {
+    let ended = tollgate_in(Path::new("."), &FREE_PORTS, &["demo", "--once"]);
+    let listed = |address: &str| {
+        let row = ended.stdout.lines().find(|line| line.starts_with(address) && line.contains("limited"));
+        row.unwrap_or_else(|| panic!("{address} is not listed: {}", ended.stdout))
+    };
+    for (address, hint) in [
+        ("127.0.0.13", "shared address"),
+        ("127.0.0.66", "scraping"),
+        ("127.0.0.67", "password guessing"),
+        ("127.0.0.68", "credential stuffing"),
+        ("127.0.0.69", "flood"),
+    ] {
+        assert!(listed(address).contains(&format!("  {hint}  ")), "{}", ended.stdout);
+    }
+    let page = section(&ended.stdout, "127.0.0.67");
+    assert!(page.contains("2 users, 100 % of answers 401 or 403, all to /api/login"), "{page}");
+}
+
+#[test]
 fn it_serves_on_until_it_is_interrupted() {
     let mut child = command(Path::new("."))
         .arg("demo")
