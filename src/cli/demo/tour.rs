@@ -137,7 +137,7 @@ const SCRIPTS: [ClientScript; 7] = [
         name: "a flood",
         address: FLOODER,
         users: Users::None,
-        requests: &[(1_000, Method::GET, "/api/search?q=shoes")],
+        requests: &[(300, Method::GET, "/api/search?q=shoes")],
         password: PASSWORD,
     },
 ];

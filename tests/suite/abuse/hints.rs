@@ -140,6 +140,6 @@ fn each_kind_of_client_is_named_for_what_it_is(redis: Option<&Deployment>) {
     let stuffer = told(all[0], STUFFER, 60 - LIMIT, "credential stuffing");
     let reason = stuffer["hint_reason"].as_str().unwrap();
     assert!(reason.ends_with(" users, 100 % of answers 401 or 403, all to /login"), "{reason}");
-    let top = all[0].command(&["top", "--once"]).stdout;
+    let top = all[0].command(&["top"]).stdout;
     assert!(top.contains("credential stuffing") && top.contains("shared address"), "{top}");
 }

@@ -47,7 +47,7 @@ fn the_tour_shows_who_was_limited_and_who_was_behind_it() {
 fn each_client_is_named_for_what_it_is() {
     let ended = tollgate_in(Path::new("."), &FREE_PORTS, &["demo", "--once"]);
     let listed = |address: &str| {
-        let row = ended.stdout.lines().find(|line| line.starts_with(address) && line.contains("limited"));
+        let row = ended.stdout.lines().find(|line| line.starts_with(&format!("{address} ")));
         row.unwrap_or_else(|| panic!("{address} is not listed: {}", ended.stdout))
     };
     for (address, hint) in [

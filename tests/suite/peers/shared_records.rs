@@ -617,7 +617,8 @@ fn restarts_leave_one_copy(redis: &mut Deployment) {
         let of = |key: &str| redis.cli(&["STRLEN", key]).parse::<usize>().unwrap();
         bytes.push(of(CLIENT) + of(&CLIENT.replace(":client:", ":records:")));
     }
-    assert!(bytes[39] < bytes[0] + 200, "{bytes:?}");
+    // What each instance counted is told apart, of sixteen instances.
+    assert!(bytes[39] < bytes[0] + 1_000 && bytes[39] <= bytes[20] + 10, "{bytes:?}");
 }
 
 #[test]
