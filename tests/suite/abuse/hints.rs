@@ -74,9 +74,6 @@ fn told(instance: &Tollgate, address: &str, denied: usize, hint: &str) -> Value 
     let mut found = Value::Null;
     eventually(&format!("{address} is called {hint}"), || {
         found = instance.admin("GET", &format!("/v1/blocked/{address}")).json();
-        if found["hint"] != hint {
-            println!("{}: {}", found["hint"], found["hint_reason"]);
-        }
         found["denied"] == denied && found["hint"] == hint
     });
     found
@@ -118,15 +115,15 @@ fn each_kind_of_client_is_named_for_what_it_is(redis: Option<&Deployment>) {
     ];
     for (address, hint, denied) in clients {
         assert!(denied > 0, "{address}");
-        let reasons: Vec<_> =
-            all.iter().map(|instance| told(instance, address, denied, hint)["hint_reason"].clone()).collect();
+        for instance in &all {
+            told(instance, address, denied, hint);
+        }
         eventually("all instances give the same reasons", || {
             let reason = |instance: &Tollgate| {
                 instance.admin("GET", &format!("/v1/blocked/{address}")).json()["hint_reason"].clone()
             };
             all.iter().all(|instance| reason(instance) == reason(all[0]))
         });
-        println!("{hint}: {}", reasons[0]);
         for instance in &all {
             let listed = instance.admin("GET", &format!("/v1/blocked?hint={}", hint.replace(' ', "%20")));
             let listed = listed.json()["blocked"].clone();
