@@ -168,7 +168,11 @@ impl<'t> Cursor<'t> {
         let NodeKind::List(items) = &self.node.kind else {
             let help =
                 self.scalar().filter(|word| !word.contains(['$', '[', '{', '*']) && has_no_credentials(word));
-            let help = help.map(|word| format!("write [{word}]"));
+            let help = match &self.node.kind {
+                NodeKind::Mapping { braces: true, .. } => Some("put it into brackets: [{ … }]".to_owned()),
+                NodeKind::Mapping { .. } => Some("begin it with `- `, as an item of a list".to_owned()),
+                _ => help.map(|word| format!("write [{}]", word.replace('|', ", "))),
+            };
             self.report(format!("expected a list, not {}", self.kind_name()), help);
             return None;
         };
@@ -206,6 +210,35 @@ impl<'t> Cursor<'t> {
             }
         }
         all
+    }
+
+    /// As [`Cursor::mapping`]. A single value in its place is shown the line to write, in which it takes the place of
+    /// `VALUE`.
+    pub(in crate::config) fn mapping_such_as(self, line: &str) -> Option<MappingCursor<'t>> {
+        let Some(word) = self.scalar() else { return self.mapping() };
+        let word = if has_no_credentials(word) { word } else { "…" };
+        let help = format!("write `{}`", line.replace("VALUE", word));
+        self.report("expected a mapping, not a single value", help);
+        None
+    }
+
+    /// The only entry of a mapping that has one: its key and its value.
+    pub(in crate::config) fn only_entry(self) -> Option<(&'t str, Cursor<'t>)> {
+        match &self.node.kind {
+            NodeKind::Mapping { entries, .. } => match &entries[..] {
+                [(key, value)] => Some((key.name.as_str(), self.child(value))),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(in crate::config) fn is_list(self) -> bool {
+        matches!(&self.node.kind, NodeKind::List(_))
+    }
+
+    pub(in crate::config) fn is_mapping(self) -> bool {
+        matches!(&self.node.kind, NodeKind::Mapping { .. })
     }
 
     /// A mapping whose keys are settings.

@@ -1,6 +1,6 @@
 //! Mappings whose keys are settings, and tables of the names that settings refer to.
 
-use super::Cursor;
+use super::{Cursor, OtherName};
 use crate::config::{
     Location,
     nearest::{nearest, suggestion},
@@ -13,11 +13,39 @@ pub(in crate::config) struct MappingCursor<'t> {
     cursor: Cursor<'t>,
     entries: &'t [(Key, Node)],
     known: Vec<&'static str>,
+    other_names: &'static [OtherName],
+    /// Unknown keys of this mapping: each with the key that was meant, and with its help.
+    explained: Vec<(String, &'static str, String)>,
 }
 
 impl<'t> MappingCursor<'t> {
     pub(super) fn new(cursor: Cursor<'t>, entries: &'t [(Key, Node)]) -> Self {
-        Self { cursor, entries, known: Vec::new() }
+        Self { cursor, entries, known: Vec::new(), other_names: &[], explained: Vec::new() }
+    }
+
+    /// The same mapping, with what others call its keys.
+    pub(in crate::config) fn knowing(self, other_names: &'static [OtherName]) -> Self {
+        Self { other_names, ..self }
+    }
+
+    /// Sets the help for `key`, if it is unknown: `ours` was meant.
+    pub(in crate::config) fn explain(&mut self, key: &str, ours: &'static str, help: String) {
+        self.explained.push((key.to_owned(), ours, help));
+    }
+
+    /// The key that was meant by an unknown one, and the help.
+    fn explanation(&self, key: &Key, node: &'t Node) -> Option<(&'static str, String)> {
+        if let Some((_, ours, help)) = self.explained.iter().find(|(name, ..)| *name == key.name) {
+            return Some((*ours, help.clone()));
+        }
+        let other = self.other_names.iter().find(|other| other.is_of(&key.name))?;
+        Some((other.ours(), other.help(self.cursor.child(node))))
+    }
+
+    /// The value of `key`, which stays unknown.
+    pub(in crate::config) fn peek(&self, key: &str) -> Option<Cursor<'t>> {
+        let (_, node) = self.entries.iter().find(|(k, node)| k.name == key && !node.is_null())?;
+        Some(self.cursor.child(node))
     }
 
     /// The location of `key`, if it is there.
@@ -91,8 +119,12 @@ impl<'t> MappingCursor<'t> {
     /// Whether the mapping has `key`, or an unknown key that is probably a misspelling of it. The latter is reported as
     /// unknown, so `key` need not be reported as missing.
     pub(in crate::config) fn has_or_misspells(&self, key: &'static str) -> bool {
-        self.entries.iter().any(|(Key { name, .. }, _)| {
-            name == key || !self.known.contains(&name.as_str()) && nearest(name, [key]).is_some()
+        let is_meant = |found: &Key, node| match self.explanation(found, node) {
+            Some((ours, _)) => ours == key,
+            None => nearest(&found.name, [key]).is_some(),
+        };
+        self.entries.iter().any(|(found, node)| {
+            found.name == key || !self.known.contains(&found.name.as_str()) && is_meant(found, node)
         })
     }
 
@@ -113,10 +145,12 @@ impl<'t> MappingCursor<'t> {
 
     /// As [`MappingCursor::finish`], but accepts the keys for which `allowed` is true.
     pub(in crate::config) fn finish_allowing(self, allowed: impl Fn(&str) -> bool) {
-        for (Key { location, name }, _) in self.entries {
-            if !self.known.contains(&name.as_str()) && !allowed(name) {
-                let help = suggestion(name, self.known.iter().copied(), "known keys:");
-                self.report_at(*location, format!("unknown key `{name}`"), help);
+        for (key, node) in self.entries {
+            let name = key.name.as_str();
+            if !self.known.contains(&name) && !allowed(name) {
+                let help = self.explanation(key, node).map(|(_, help)| help);
+                let help = help.or_else(|| suggestion(name, self.known.iter().copied(), "known keys:"));
+                self.report_at(key.location, format!("unknown key `{name}`"), help);
             }
         }
     }

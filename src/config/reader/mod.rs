@@ -2,7 +2,9 @@
 
 mod cursor;
 mod mapping;
+mod other_name;
 mod slips;
 
 pub(super) use cursor::{Cursor, ReadContext};
 pub(super) use mapping::{MappingCursor, NameTable};
+pub(super) use other_name::OtherName;

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{
-    guessable_token,
+    guessable_token, other_names,
     tls::{hsts, tls},
 };
 use crate::config::{
@@ -32,12 +32,24 @@ pub(super) fn listeners(value: Option<Cursor<'_>>, has_trusted_proxies: bool) ->
     let mut listeners: Vec<Listener> = Vec::new();
     let mut has_client_certificates = false;
     let mut redirected_hsts = None;
-    let items = list.list();
+    if let Some(port) = list.scalar().filter(|text| text.parse::<u16>().is_ok()) {
+        let help = format!("write `listeners: [{{ address: 0.0.0.0:{port} }}]`");
+        list.report("expected a list, not a single value", help);
+    }
+    let items = match list.scalar() {
+        Some(text) if text.parse::<u16>().is_ok() => None,
+        _ => list.list(),
+    };
     if items.as_ref().is_some_and(Vec::is_empty) {
         list.report("no listener is configured, so nothing would be served", None);
     }
     for item in items.unwrap_or_default() {
-        let Some(mut mapping) = item.mapping() else { continue };
+        let line = match item.scalar() {
+            Some(port) if port.parse::<u16>().is_ok() => "{ address: 0.0.0.0:VALUE }",
+            _ => "{ address: VALUE }",
+        };
+        let Some(mapping) = item.mapping_such_as(line) else { continue };
+        let mut mapping = mapping.knowing(other_names::LISTENER);
         let value = mapping.require("address", "such as `address: 127.0.0.1:8080`");
         let has_proxy_protocol = proxy_protocol(&mut mapping, has_trusted_proxies);
         let redirect = mapping.take("redirect").map(|value| (value, redirect(value)));
@@ -159,7 +171,13 @@ fn redirect(value: Cursor<'_>) -> Option<(HttpsRedirect, Option<Hsts>)> {
 
 pub(super) fn admin(value: Option<Cursor<'_>>, listeners: &[Listener]) -> Admin {
     let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9900));
-    let mapping = value.and_then(|value| Some((value, value.mapping()?)));
+    let mapping = value.and_then(|value| {
+        let line = match value.scalar() {
+            Some(port) if port.parse::<u16>().is_ok() => "admin: { address: 127.0.0.1:VALUE }",
+            _ => "admin: { address: VALUE }",
+        };
+        Some((value, value.mapping_such_as(line)?.knowing(other_names::ADMIN)))
+    });
     let Some((value, mut mapping)) = mapping else {
         return Admin { address: default, token: None };
     };

@@ -9,6 +9,7 @@ mod clients;
 mod doubtful_paths;
 mod guessable_token;
 mod listeners;
+mod other_names;
 mod other_spellings;
 mod path_spellings;
 mod policies;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{
     abuse, clients,
     listeners::{self, Listeners},
+    other_names,
     policies::{self, StoreMemory},
     routes::{self, RouteDefaults},
     spoofable_headers, store, telemetry, upstreams, user,
@@ -22,7 +23,7 @@ pub(in crate::config) fn read(root: Cursor<'_>) -> Option<Config> {
         root.report("the configuration is empty", help);
         return None;
     }
-    let mut mapping = root.mapping()?;
+    let mut mapping = root.mapping()?.knowing(other_names::TOP);
     let proxies = mapping.take("trusted_proxies");
     let has_trusted_proxies = proxies.is_some_and(|list| !list.is_empty_list());
     let Listeners { all: listeners, has_client_certificates, certified } =

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use http::{HeaderName, HeaderValue};
 
 use super::{
-    bypassable_limits, doubtful_paths, other_spellings,
+    bypassable_limits, doubtful_paths, other_names, other_spellings,
     policies::Policies,
     unreachable_routes, unused_policies,
     upstreams::{Upstreams, timeouts},
@@ -14,7 +14,8 @@ use super::{
 use crate::config::{
     model::{MethodOverride, PathCase, PathMatching, Route, Trailers, TrailingSlash},
     reader::{Cursor, MappingCursor, NameTable},
-    value::{choice, field_name, field_value, host_pattern, method, path_pattern, route_name},
+    redact::has_no_credentials,
+    value::{Invalid, choice, field_name, field_value, host_pattern, method, path_pattern, route_name},
 };
 
 /// Settings of routes that also stand at the top level, for the routes without them.
@@ -93,7 +94,7 @@ pub(super) fn routes(
     let mut complete = true;
     for item in items {
         let draft = |mapping| draft_route(item, mapping, defaults, &policies.names, upstreams);
-        match item.mapping().and_then(draft) {
+        match item.mapping_such_as("{ path: VALUE, upstream: NAME }").and_then(draft) {
             Some(draft) => drafts.push(draft),
             None => complete = false,
         }
@@ -117,10 +118,13 @@ fn draft_route<'t>(
     policies: &NameTable<'_>,
     upstreams: &Upstreams<'_>,
 ) -> Option<DraftRoute<'t>> {
+    mapping = mapping.knowing(other_names::ROUTE);
     let name = mapping.take("name").map(|value| Some((value, value.parse(route_name)?)));
-    let hosts = mapping
-        .take("hosts")
-        .map_or(Some(Vec::new()), |list| conditions(list, |item| item.parse(host_pattern)));
+    let hosts = mapping.take("hosts").map_or(Some(Vec::new()), |list| match list.scalar() {
+        // Its own error shows the whole line.
+        Some(_) => list.parse(host_in_place_of_hosts),
+        None => conditions(list, |item| item.parse(host_pattern)),
+    });
     let path = mapping.require("path", "such as `path: /*`").and_then(|value| {
         let path = value.parse(|text| Ok((text.to_owned(), path_pattern(text)?)))?;
         doubtful_paths::warn(value, &path.0);
@@ -131,7 +135,15 @@ fn draft_route<'t>(
     let headers = mapping.take("headers").map_or(Some(Vec::new()), headers);
     let upstream = mapping
         .require("upstream", "the name of one of `upstreams`")
-        .and_then(|value| upstreams.names.resolve(value));
+        .and_then(|value| match value.scalar().filter(|text| text.contains("://")) {
+            Some(url) => {
+                let help = "give the URL a name: `upstreams: { api: { endpoints: [URL] } }`, and here `upstream: api`";
+                let url = if has_no_credentials(url) { help.replace("URL]", &format!("{url}]")) } else { help.to_owned() };
+                value.report("this is a URL, not the name of an upstream", url);
+                None
+            }
+            None => upstreams.names.resolve(value),
+        });
     let own = mapping
         .take("policies")
         .map(|list| list.unique_items(|item| policies.resolve(item)))
@@ -165,6 +177,20 @@ fn draft_route<'t>(
         trailers,
     };
     Some(DraftRoute { cursor, name, route })
+}
+
+/// The error for a single host where a list of them belongs.
+fn host_in_place_of_hosts<T>(text: &str) -> Result<T, Invalid> {
+    let hosts: Vec<String> = text
+        .split([',', ' '])
+        .filter(|host| !host.is_empty())
+        .map(|host| match (host_pattern(host), host.split_once(':')) {
+            (Err(_), Some((name, port))) if port.parse::<u16>().is_ok() => name.to_owned(),
+            _ if host.starts_with('*') => format!("\"{host}\""),
+            _ => host.to_owned(),
+        })
+        .collect();
+    Err(Invalid::new("is not a list").suggestion(format!("did you mean `hosts: [{}]`?", hosts.join(", "))))
 }
 
 /// Reads a list of alternatives. `None` if one is invalid: the others alone would mean something else.

@@ -48,7 +48,9 @@ fn destination(text: &str) -> Result<Destination, Invalid> {
 
 pub(super) fn log(value: Option<Cursor<'_>>) -> Log {
     let default = Log { level: LogLevel::Info, format: LogFormat::Text };
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mut mapping) = value.and_then(|value| value.mapping_such_as("log: { level: VALUE }")) else {
+        return default;
+    };
     let levels = choice(&[
         ("error", LogLevel::Error),
         ("warn", LogLevel::Warn),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::MIN_DURATION;
+use super::{MIN_DURATION, other_names};
 use crate::config::{
     model::{Balance, Endpoint, HostHeader, Timeouts, Upstream},
     reader::{Cursor, MappingCursor, NameTable},
@@ -52,7 +52,10 @@ pub(super) fn upstreams<'t>(value: Option<Cursor<'t>>, policies: &NameTable<'_>)
         if let Err(invalid) = resource_name(name) {
             value.report_at(location, format!("`{name}` {}", invalid.reason), invalid.help(false));
         }
-        let (policies, upstream) = match value.mapping() {
+        let (policies, upstream) = match value
+            .mapping_such_as("{ endpoints: [VALUE] }")
+            .map(|mapping| mapping.knowing(other_names::UPSTREAM))
+        {
             Some(mut mapping) => {
                 let own =
                     mapping.take("policies").map(|list| list.unique_items(|item| policies.resolve(item)));
@@ -110,7 +113,7 @@ fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
         if item.scalar().is_some() {
             return item.parse(endpoint_url);
         }
-        let mut mapping = item.mapping()?;
+        let mut mapping = item.mapping()?.knowing(other_names::ENDPOINT);
         let url = mapping.require("url", "such as `url: http://127.0.0.1:3000`");
         let weight = mapping.parse_or("weight", 1, |text| {
             let weight = count(1..=1000)(text)?;
@@ -123,7 +126,10 @@ fn endpoints(value: Cursor<'_>) -> Vec<Endpoint> {
 
 /// The configured timeouts, with `default` for the others.
 pub(super) fn timeouts(value: Option<Cursor<'_>>, default: Timeouts) -> Timeouts {
-    let Some(mut mapping) = value.and_then(Cursor::mapping) else { return default };
+    let Some(mut mapping) = value.and_then(|value| value.mapping_such_as("timeouts: { response: VALUE }"))
+    else {
+        return default;
+    };
     let time = || duration(MIN_DURATION..=MAX_DURATION);
     let timeouts = Timeouts {
         connect: mapping.parse_or("connect", default.connect, time()),

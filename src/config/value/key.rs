@@ -3,6 +3,7 @@
 use super::{
     Invalid,
     http::{cookie_name, field_name, field_value},
+    key_suggestion::{SEPARATORS, suggest_key},
     names::printable_text,
     network::network,
 };
@@ -33,6 +34,11 @@ const KEY_FORMS: [&str; 13] = [
 /// The address always comes first, and the other parts keep their order. So `path+ip` and `ip+path` are the same key, and
 /// clearing an address clears all its limits.
 pub(in crate::config) fn key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
+    exact_key_recipe(text).map_err(|invalid| with_suggestion(invalid, text))
+}
+
+/// As [`key_recipe`], without a suggestion for several parts.
+pub(super) fn exact_key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
     let mut parts = Vec::new();
     for word in text.split('+') {
         let part = key_part(word)?;
@@ -43,6 +49,27 @@ pub(in crate::config) fn key_recipe(text: &str) -> Result<KeyRecipe, Invalid> {
     }
     parts.sort_by_key(|part| *part != KeyPart::Ip);
     Ok(KeyRecipe(parts))
+}
+
+/// A suggestion for the whole key: one for a part alone would drop the others.
+fn with_suggestion(invalid: Invalid, text: &str) -> Invalid {
+    let is_known_kind = text.starts_with("header: ") || text.starts_with("cookie: ");
+    if is_known_kind && !text.contains('+') {
+        return invalid;
+    }
+    match suggest_key(text) {
+        Some(key) if text.contains(',') => invalid.suggestion(format!(
+            "did you mean `[{}]`, each limited on its own, or `{key}`, each combination?",
+            key.replace('+', ", ")
+        )),
+        Some(key) => invalid.suggestion(format!("did you mean `{key}`?")),
+        None if text.contains(SEPARATORS) => Invalid::new("is not a key").expected(key_forms()),
+        None => invalid,
+    }
+}
+
+fn key_forms() -> String {
+    format!("one of {}, or several joined by +, such as ip+path", KEY_FORMS.join(", "))
 }
 
 fn key_part(word: &str) -> Result<KeyPart, Invalid> {
@@ -88,8 +115,7 @@ pub(in crate::config) fn certificate_field(text: &str) -> Result<CertificateFiel
 }
 
 fn unknown_key(kind: &str) -> Invalid {
-    let invalid = Invalid::new("is not a key")
-        .expected(format!("one of {}, or several joined by +, such as ip+path", KEY_FORMS.join(", ")));
+    let invalid = Invalid::new("is not a key").expected(key_forms());
     let bare = KEY_FORMS.map(|kind| kind.split(':').next().unwrap_or(kind));
     let near = nearest(kind, bare).and_then(|near| KEY_FORMS.into_iter().find(|kind| kind.starts_with(near)));
     match near {

@@ -5,14 +5,16 @@ mod http;
 mod invalid;
 mod key;
 mod key_files;
+mod key_suggestion;
 mod names;
 mod network;
 mod patterns;
 mod quantity;
+mod quantity_suggestion;
 mod template;
 mod urls;
 
-pub(super) use choice::{boolean, choice};
+pub(super) use choice::{boolean, choice, named_choice};
 pub(super) use http::{
     bearer_token, cookie_name, denial_status, field_name, field_value, method, pseudonym, reply_field_name,
     request_id_field_name, status_range, unreserved_field_name,
@@ -20,9 +22,11 @@ pub(super) use http::{
 pub(super) use invalid::Invalid;
 pub(super) use key::{certificate_field, condition, condition_with_key, key_recipe};
 pub(super) use key_files::{authorities, certificates, check_key_matches, private_key, token_key};
+pub(super) use key_suggestion::suggest_key;
 pub(super) use names::{key_prefix, printable_text, resource_name, route_name};
 pub(super) use network::{file_mode, listen_address, network, socket_address};
 pub(super) use patterns::{host_pattern, name_pattern, path_pattern};
 pub(super) use quantity::{MAX_DURATION, MAX_LIMIT, count, duration, factor, number, percentage, rate, size};
+pub(super) use quantity_suggestion::suggest_rate;
 pub(super) use template::template;
 pub(super) use urls::{REDIS_URL, collector_url, database, endpoint_url, redis_node_url, redis_url};

@@ -45,6 +45,16 @@ pub(in crate::config) fn socket_address(text: &str) -> Result<SocketAddr, Invali
     }
     text.parse().map_err(|_| {
         let invalid = Invalid::new("is not an address to listen on").expected(expected);
+        let plain = ["http://", "https://", "tcp://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+        let plain = plain.unwrap_or(text).trim_end_matches('/');
+        // nginx has further words behind the address.
+        let plain = plain.split(' ').next().unwrap_or_default();
+        if plain != text && plain.parse::<SocketAddr>().is_ok() {
+            return invalid.suggestion(format!("did you mean `{plain}`?"));
+        }
+        if let Ok(address) = text.parse::<Ipv4Addr>() {
+            return invalid.suggestion(format!("add a port: `{address}:8080`"));
+        }
         let (host, port) = text.rsplit_once(':').unwrap_or(("", text));
         match (host, port.parse::<u16>()) {
             ("localhost", Ok(port)) => invalid.suggestion(format!("did you mean `127.0.0.1:{port}`?")),

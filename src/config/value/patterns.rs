@@ -12,6 +12,14 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
     let invalid = |reason: &'static str| {
         Invalid::new(reason).expected("write paths such as /login, /files/* or \"/users/{id}/posts\"")
     };
+    if text.starts_with(['^', '~', '=']) {
+        return Err(invalid("is a location of nginx or a regular expression, not a path")
+            .suggestion(format!("did you mean `path: {}`?", plain_path(text))));
+    }
+    if let Some((_, rest)) = text.split_once("://") {
+        let path = rest.find('/').map_or("/*", |at| &rest[at..]);
+        return Err(invalid("is a URL, not a path").suggestion(format!("did you mean `path: {path}`?")));
+    }
     let Some(path) = text.strip_prefix('/') else {
         return Err(invalid("does not begin with /").suggestion(format!("did you mean `/{text}`?")));
     };
@@ -29,7 +37,9 @@ pub(in crate::config) fn path_pattern(text: &str) -> Result<PathPattern, Invalid
         None => (text, false),
     };
     if prefix.contains('*') {
-        return Err(invalid("has a * that is not the whole of its last segment"));
+        let before = prefix.split('*').next().unwrap_or_default().trim_end_matches(['.', '/']);
+        return Err(invalid("has a * that is not the whole of its last segment")
+            .suggestion(format!("did you mean `{before}/*`? It matches every path below {before}/")));
     }
     if !text.contains(['{', '}']) {
         return Ok(match wildcard {
@@ -55,10 +65,9 @@ fn path_template(path: &str) -> Result<PathPattern, Invalid> {
             None => Segment::Literal(segment.to_owned()),
             Some(name) if is_word(name) => Segment::Parameter(name.to_owned()),
             Some(_) => {
-                return Err(Invalid::new(
-                    "has a parameter name with characters other than letters, digits and _",
-                )
-                .expected(expected));
+                let invalid =
+                    Invalid::new("has a parameter name with characters other than letters, digits and _");
+                return Err(invalid.expected(expected));
             }
         };
         if matches!(segment, Segment::Parameter(_)) && segments.contains(&segment) {
@@ -67,6 +76,21 @@ fn path_template(path: &str) -> Result<PathPattern, Invalid> {
         segments.push(segment);
     }
     Ok(PathPattern::Template(segments))
+}
+
+/// The path of a `location` of nginx: `= /a` is only that path, others are prefixes. Of a regular expression, what is
+/// certain.
+fn plain_path(text: &str) -> String {
+    let path = text.trim_start_matches(['^', '~', '*', '=', ' ']);
+    if text.starts_with('=') {
+        return path.to_owned();
+    }
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '~' | '%');
+    let path = path.trim_end_matches('$');
+    match path.find(|c| !is_plain(c)) {
+        Some(at) => format!("{}/*", path[..at].rsplit_once('/').map_or("", |(before, _)| before)),
+        None => format!("{}/*", path.trim_end_matches('/')),
+    }
 }
 
 fn is_word(name: &str) -> bool {
@@ -100,10 +124,14 @@ pub(in crate::config) fn host_pattern(text: &str) -> Result<HostPattern, Invalid
         return Err(invalid("is not ASCII: write it in Punycode (xn--…)"));
     }
     if host.contains("://") || host.contains('/') {
-        return Err(invalid("is a URL, not a host"));
+        let host = host.split_once("://").map_or(host.as_str(), |(_, rest)| rest);
+        let host = host.split(['/', ':']).next().unwrap_or_default();
+        return Err(invalid("is a URL, not a host").suggestion(format!("did you mean `{host}`?")));
     }
     if host.contains(':') {
-        return Err(invalid("has a port; routes match a host on every port"));
+        let host = host.split(':').next().unwrap_or_default();
+        return Err(invalid("has a port; routes match a host on every port")
+            .suggestion(format!("did you mean `{host}`?")));
     }
     match host.strip_prefix('*') {
         None if is_domain(&host) => Ok(HostPattern::Exact(host)),

@@ -2,7 +2,10 @@
 
 use std::{ops::RangeInclusive, time::Duration};
 
-use super::Invalid;
+use super::{
+    Invalid,
+    quantity_suggestion::{suggest_count, suggest_duration, suggest_percentage, suggest_rate, suggest_size},
+};
 use crate::config::model::{Rate, format_duration, format_size};
 
 /// The longest duration that a configuration may hold.
@@ -27,7 +30,8 @@ pub(in crate::config) fn duration(
         if unit.is_empty() && !number.is_empty() {
             return Err(invalid().suggestion(format!("add a unit: {number}s, {number}ms")));
         }
-        let length = duration_of(number, unit).ok_or_else(invalid)?;
+        let length =
+            duration_of(number, unit).ok_or_else(|| did_you_mean(invalid(), suggest_duration(text)))?;
         within_range(length, &allowed, |duration| format_duration(*duration))
     }
 }
@@ -52,42 +56,48 @@ pub(in crate::config) fn size(allowed: RangeInclusive<usize>) -> impl Fn(&str) -
         let factor = match SIZE_UNITS.iter().find(|(name, _)| *name == unit) {
             Some((_, factor)) => *factor,
             None if unit.is_empty() => 1,
-            None => {
-                return Err(
-                    suggest_size(number, unit).map_or_else(invalid, |near| invalid().suggestion(near))
-                );
-            }
+            None => return Err(did_you_mean(invalid(), suggest_size(text))),
         };
         let bytes = whole_number(number).ok_or_else(invalid)?.saturating_mul(factor);
         within_range(usize::try_from(bytes).unwrap_or(usize::MAX), &allowed, |bytes| format_size(*bytes))
     }
 }
 
-fn suggest_size(number: &str, unit: &str) -> Option<String> {
-    let first = unit.chars().next()?.to_ascii_uppercase();
-    let (name, _) = SIZE_UNITS.iter().find(|(name, _)| name.starts_with(first))?;
-    whole_number(number).map(|number| format!("did you mean `{number}{name}`?"))
+/// Adds the form that was probably meant.
+fn did_you_mean(invalid: Invalid, form: Option<String>) -> Invalid {
+    match form {
+        Some(form) => invalid.suggestion(format!("did you mean `{form}`?")),
+        None => invalid,
+    }
 }
 
 /// Reads a whole number.
 pub(in crate::config) fn count(allowed: RangeInclusive<usize>) -> impl Fn(&str) -> Result<usize, Invalid> {
     move |text| {
-        let number = whole_number(text).ok_or_else(|| Invalid::new("is not a whole number"))?;
+        let number = whole_number(text).ok_or_else(|| no_whole_number(text))?;
         within_range(usize::try_from(number).unwrap_or(usize::MAX), &allowed, ToString::to_string)
     }
+}
+
+fn no_whole_number(text: &str) -> Invalid {
+    did_you_mean(Invalid::new("is not a whole number"), suggest_count(text))
 }
 
 /// Reads a whole number of units.
 pub(in crate::config) fn number(allowed: RangeInclusive<u64>) -> impl Fn(&str) -> Result<u64, Invalid> {
     move |text| {
-        let number = whole_number(text).ok_or_else(|| Invalid::new("is not a whole number"))?;
+        let number = whole_number(text).ok_or_else(|| no_whole_number(text))?;
         within_range(number, &allowed, ToString::to_string)
     }
 }
 
 /// Reads `1%`, `0.5%`, 0 to 100, as a share of 1.
 pub(in crate::config) fn percentage(text: &str) -> Result<f64, Invalid> {
-    let invalid = || Invalid::new("is not a percentage").expected("write percentages such as 1%, 0.5%, 100%");
+    let invalid = || {
+        let invalid =
+            Invalid::new("is not a percentage").expected("write percentages such as 1%, 0.5%, 100%");
+        did_you_mean(invalid, suggest_percentage(text))
+    };
     let number = text.strip_suffix('%').ok_or_else(invalid)?;
     if !number.chars().all(|c| c.is_ascii_digit() || c == '.') {
         return Err(invalid());
@@ -138,8 +148,11 @@ pub(in crate::config) const MAX_LIMIT: u64 = 1_000_000_000;
 
 /// Reads `100/1s`; `10/m` is `10/1m`.
 pub(in crate::config) fn rate(text: &str) -> Result<Rate, Invalid> {
-    let invalid =
-        || Invalid::new("is not a rate").expected("a rate is a number per window, such as 100/1s or 10/m");
+    let invalid = || {
+        let invalid =
+            Invalid::new("is not a rate").expected("a rate is a number per window, such as 100/1s or 10/m");
+        did_you_mean(invalid, suggest_rate(text).map(|rate| rate.to_string()))
+    };
     let (limit, window) = text.split_once('/').ok_or_else(invalid)?;
     let limit = whole_number(limit).ok_or_else(invalid)?;
     let (number, unit) = split_number(window);

@@ -129,8 +129,20 @@ fn is_database(text: &str) -> bool {
 pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
     let expected = "write http://HOST or http://HOST:PORT, such as http://127.0.0.1:3000";
     let invalid = |reason: &'static str| Invalid::new(reason).expected(expected);
+    if text.starts_with("unix:") || text.starts_with("http://unix:") {
+        return Err(Invalid::new("is a Unix socket, but upstreams are reached over TCP")
+            .expected("let the service listen on an address, such as http://127.0.0.1:3000"));
+    }
     if !text.contains("://") {
-        return Err(invalid("is not a URL").suggestion(format!("did you mean `http://{text}`?")));
+        let invalid = invalid("is not a URL");
+        let port = text.strip_prefix(':').unwrap_or(text);
+        return Err(match () {
+            () if text.starts_with('/') => invalid,
+            () if port.parse::<u16>().is_ok() => {
+                invalid.suggestion(format!("did you mean `http://127.0.0.1:{port}`?"))
+            }
+            () => invalid.suggestion(format!("did you mean `http://{text}`?")),
+        });
     }
     let url: Uri = text.parse().map_err(|_| invalid("is not a URL"))?;
     match url.scheme() {
@@ -138,12 +150,19 @@ pub(in crate::config) fn endpoint_url(text: &str) -> Result<Endpoint, Invalid> {
         Some(scheme) if *scheme == Scheme::HTTPS => {
             return Err(invalid("asks for TLS to the upstream, which is not supported yet"));
         }
+        Some(scheme) if ["tcp", "h2c", "h2", "ws"].contains(&scheme.as_str()) => {
+            let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+            return Err(
+                invalid("has a scheme other than http").suggestion(format!("did you mean `http://{rest}`?"))
+            );
+        }
         _ => return Err(invalid("has a scheme other than http")),
     }
-    if url.path() != "/" || url.query().is_some() || text.contains('#') {
-        return Err(invalid("has more than a host and a port: the path always comes from the request"));
-    }
     let authority = url.authority().ok_or_else(|| invalid("has no host"))?.clone();
+    if url.path() != "/" || url.query().is_some() || text.contains('#') {
+        return Err(invalid("has more than a host and a port: the path always comes from the request")
+            .suggestion(format!("did you mean `http://{authority}`?")));
+    }
     if authority.as_str().contains('@') {
         return Err(invalid("has a user name, which is not sent to upstreams"));
     }

@@ -5,17 +5,59 @@ use std::time::Duration;
 use crate::config::{
     model::{Algorithm, DEFAULT_BUCKETS, Rate},
     reader::MappingCursor,
-    value::{MAX_LIMIT, choice, duration, number},
+    value::{MAX_LIMIT, duration, named_choice, number},
 };
 
 /// Settings that only one algorithm has, and its name.
 const SETTING_OWNERS: [(&str, &str); 4] =
     [("buckets", "sliding_window"), ("burst", "gcra"), ("lease", "concurrency"), ("value", "distinct")];
 
+/// What other proxies and the literature call the algorithms, and the line to write.
+const OTHER_NAMES: [(&str, &str); 29] = [
+    ("token_bucket", TOKEN_BUCKET),
+    ("bucket", TOKEN_BUCKET),
+    ("local_rate_limit", TOKEN_BUCKET),
+    ("leaky_bucket", LEAKY_BUCKET),
+    ("leaky", LEAKY_BUCKET),
+    ("limit_req", LEAKY_BUCKET),
+    ("throttle", LEAKY_BUCKET),
+    ("generic_cell_rate", "write `algorithm: gcra`"),
+    ("generic_cell_rate_algorithm", "write `algorithm: gcra`"),
+    ("counter", "write `algorithm: fixed_window`"),
+    ("fixed", "write `algorithm: fixed_window`"),
+    ("fixed_window_counter", "write `algorithm: fixed_window`"),
+    ("fixed_counter", "write `algorithm: fixed_window`"),
+    ("window", SLIDING),
+    ("sliding", SLIDING),
+    ("rolling", SLIDING),
+    ("rolling_window", SLIDING),
+    ("moving_window", SLIDING),
+    ("sliding_window_log", "write `algorithm: sliding_log`"),
+    ("sliding_window_counter", "write `algorithm: sliding_counter`"),
+    ("sliding_window_approximate", "write `algorithm: sliding_counter`"),
+    ("log", "write `algorithm: sliding_log`"),
+    ("sorted_set", "write `algorithm: sliding_log`"),
+    ("connections", CONCURRENCY),
+    ("limit_conn", CONCURRENCY),
+    ("max_connections", CONCURRENCY),
+    ("concurrent_requests", CONCURRENCY),
+    ("in_flight", CONCURRENCY),
+    ("semaphore", CONCURRENCY),
+];
+const TOKEN_BUCKET: &str =
+    "write `algorithm: gcra`, which admits what a token bucket does; `burst` is the bucket's size";
+const LEAKY_BUCKET: &str = "write `algorithm: gcra`; with `delay: 5s`, excess requests wait as in a leaky bucket, rather than being denied";
+const SLIDING: &str = "write `algorithm: sliding_window`";
+const CONCURRENCY: &str = "write `algorithm: concurrency`; its limit is a plain number, such as `limit: 8`";
+
 /// The algorithm of a policy, with the defaults of its settings.
 pub(super) fn kind(mapping: &mut MappingCursor<'_>) -> Option<Algorithm> {
     let names = Algorithm::ALL.map(|(name, _)| name).join(", ");
-    mapping.require("algorithm", &format!("one of {names}"))?.parse(choice(&Algorithm::ALL))
+    mapping.require("algorithm", &format!("one of {names}"))?.parse(named_choice(
+        "algorithm",
+        &Algorithm::ALL,
+        &OTHER_NAMES,
+    ))
 }
 
 /// Its name in `proxy.yaml`.

@@ -4,12 +4,12 @@ use crate::config::{
     model::{Algorithm, KeyPart, KeyRecipe},
     reader::{Cursor, MappingCursor},
     section::user::IdentitySources,
-    value::key_recipe,
+    value::{key_recipe, suggest_key},
 };
 
 /// One key, or a list of keys that are limited independently.
 pub(super) fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecipe> {
-    if value.scalar().is_some() {
+    if value.scalar().is_some() || value.is_mapping() {
         return key(value, identity).into_iter().collect();
     }
     let keys = value.unique_items(|item| key(item, identity));
@@ -22,6 +22,12 @@ pub(super) fn keys(value: Cursor<'_>, identity: IdentitySources) -> Vec<KeyRecip
 
 /// One key. Reports parts that no request can have.
 pub(super) fn key(item: Cursor<'_>, identity: IdentitySources) -> Option<KeyRecipe> {
+    if let Some((kind, name)) = item.only_entry().filter(|(_, value)| !value.is_null()) {
+        let written = format!("{kind}:{}", name.scalar().unwrap_or("NAME"));
+        let help = suggest_key(&written).map(|key| format!("did you mean `\"{key}\"`?"));
+        item.report("expected a single value, not a mapping", help);
+        return None;
+    }
     let key = item.parse(key_recipe)?;
     if !identity.has_users && key.0.contains(&KeyPart::User) {
         let help = "set where the user ID comes from: `user` at the top level";

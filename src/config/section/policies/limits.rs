@@ -1,6 +1,9 @@
 //! `limit` and `limits`, of a policy or of an override.
 
-use super::algorithm::{AlgorithmSettings, algorithm_name};
+use super::{
+    algorithm::{AlgorithmSettings, algorithm_name},
+    foreign_limits,
+};
 use crate::config::{
     model::{Algorithm, Rate},
     reader::{Cursor, MappingCursor},
@@ -16,6 +19,8 @@ pub(super) fn tiers(
     kind: Option<Algorithm>,
     settings: AlgorithmSettings,
 ) -> Option<Vec<Rate>> {
+    let line = foreign_limits::explain(mapping);
+    let line = line.as_deref();
     let (limit, limits) = (mapping.take("limit"), mapping.take("limits"));
     match (mapping.key_location("limit"), mapping.key_location("limits")) {
         (Some(_), Some(location)) => {
@@ -32,9 +37,40 @@ pub(super) fn tiers(
             }
             None
         }
-        (Some(_), None) => Some(vec![limit?.parse(|text| tier(text, kind, settings))?]),
+        (Some(_), None) => Some(vec![one_tier(limit?, kind, settings, line)?]),
         (None, Some(_)) => several_tiers(limits?, kind, settings),
     }
+}
+
+/// `limit`. `line`: what was probably meant, by this setting together with others.
+fn one_tier(
+    value: Cursor<'_>,
+    kind: Option<Algorithm>,
+    settings: AlgorithmSettings,
+    line: Option<&str>,
+) -> Option<Rate> {
+    let help = if value.is_list() {
+        Some("several limits are written `limits: [10/1s, 120/1m]`".to_owned())
+    } else if value.is_mapping() {
+        let line = value.mapping().and_then(|mut inner| foreign_limits::explain(&mut inner));
+        Some(line.map_or("such as `limit: 100/1s`".to_owned(), |line| format!("did you mean `{line}`?")))
+    } else {
+        None
+    };
+    if let Some(help) = help {
+        value.report("expected a number per window", help);
+        return None;
+    }
+    value.parse(|text| {
+        tier(text, kind, settings).map_err(|invalid| match line {
+            Some(line) if is_count(text) => invalid.suggestion(format!("did you mean `{line}`?")),
+            _ => invalid,
+        })
+    })
+}
+
+fn is_count(text: &str) -> bool {
+    number(0..=u64::MAX)(text).is_ok()
 }
 
 fn several_tiers(
@@ -67,7 +103,6 @@ fn several_tiers(
 
 /// One limit. For `concurrency`, its window is the lease.
 fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Result<Rate, Invalid> {
-    let is_count = number(0..=u64::MAX)(text).is_ok();
     match kind {
         Some(Algorithm::Concurrency) if text.contains('/') => {
             Err(Invalid::new("is a rate, but concurrency limits requests in flight")
@@ -76,7 +111,7 @@ fn tier(text: &str, kind: Option<Algorithm>, settings: AlgorithmSettings) -> Res
         Some(Algorithm::Concurrency) => {
             number(1..=MAX_LIMIT)(text).map(|limit| Rate { limit, window: settings.lease })
         }
-        Some(kind) if is_count => Err(Invalid::new(format!(
+        Some(kind) if is_count(text) => Err(Invalid::new(format!(
             "has no window: a plain number is for concurrency, not for {}",
             algorithm_name(kind)
         ))

@@ -3,6 +3,7 @@
 mod algorithm;
 mod cost;
 mod exceptions;
+mod foreign_limits;
 mod keys;
 mod limits;
 mod memory;

@@ -1,0 +1,165 @@
+//! What nginx, Kong, Envoy, Traefik and people call our settings.
+
+use crate::config::reader::OtherName;
+
+pub(super) const TOP: &[OtherName] = &[
+    OtherName::new(
+        &["listen", "port", "bind", "server", "servers", "http"],
+        "listeners: [{ address: 0.0.0.0:8080 }]",
+    ),
+    OtherName::new(
+        &["services", "backends", "clusters", "service", "backend"],
+        "upstreams: { NAME: { endpoints: [URL] } }",
+    ),
+    OtherName::new(&["locations", "paths", "rules"], "routes: [{ path: /*, upstream: NAME }]"),
+    OtherName::new(
+        &[
+            "rate_limits",
+            "rate_limit",
+            "ratelimits",
+            "ratelimit",
+            "limits",
+            "limit",
+            "plugins",
+            "middlewares",
+            "limit_req_zone",
+        ],
+        "policies: { NAME: { algorithm: sliding_window, key: ip, limit: 100/1m } }",
+    ),
+    OtherName::new(&["redis"], "store: { redis: { url: redis://127.0.0.1:6379 } }"),
+    OtherName::new(
+        &["set_real_ip_from", "real_ip", "trusted_ips", "trust_proxy", "trusted"],
+        "trusted_proxies: [VALUE]",
+    ),
+    OtherName::new(&["log_level", "level", "loglevel"], "log: { level: VALUE }"),
+    OtherName::new(&["otlp", "opentelemetry", "telemetry"], "tracing: { otlp: http://127.0.0.1:4318 }"),
+    OtherName::new(
+        &["tls", "ssl", "certificates"],
+        "listeners: [{ address: 0.0.0.0:8443, tls: { certificates: [{ cert: FILE, key: FILE }] } }]",
+    ),
+    OtherName::new(&["worker_processes", "threads"], "workers: VALUE"),
+    OtherName::new(
+        &["worker_connections", "max_connections", "maxconn"],
+        "client_limits: { connections: VALUE }",
+    ),
+];
+
+pub(super) const LISTENER: &[OtherName] = &[
+    OtherName::new(&["port"], "address: 0.0.0.0:VALUE"),
+    OtherName::new(&["listen", "bind", "host", "ip", "socket_address"], "address: VALUE"),
+    OtherName::new(
+        &["ssl", "https", "certificates", "certificate", "cert", "ssl_certificate"],
+        "tls: { certificates: [{ cert: FILE, key: FILE }] }",
+    ),
+];
+
+pub(super) const ADMIN: &[OtherName] = &[
+    OtherName::new(&["port"], "address: 127.0.0.1:VALUE"),
+    OtherName::new(&["listen", "bind", "host"], "address: VALUE"),
+    OtherName::new(
+        &["password", "api_key", "secret", "auth", "auth_token"],
+        "token: \"${TOLLGATE_ADMIN_TOKEN}\"",
+    ),
+];
+
+pub(super) const ROUTE: &[OtherName] = &[
+    OtherName::new(&["location", "prefix", "path_prefix", "url", "uri", "pattern", "paths"], "path: PATH"),
+    OtherName::new(&["host", "hostname", "server_name", "domain", "domains"], "hosts: [VALUE]"),
+    OtherName::new(&["method"], "methods: [VALUE]"),
+    OtherName::new(&["header"], "headers: { NAME: VALUE }"),
+    OtherName::new(
+        &["proxy_pass", "backend", "service", "target", "to", "destination", "cluster", "forward_to"],
+        "upstream: NAME",
+    )
+    .with(", the name of one of `upstreams`"),
+    OtherName::new(
+        &[
+            "policy",
+            "limit",
+            "limits",
+            "rate_limit",
+            "ratelimit",
+            "limit_req",
+            "plugins",
+            "middlewares",
+            "filters",
+        ],
+        "policies: [NAME]",
+    )
+    .with(", and the limit under this name in `policies` at the top level"),
+    OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
+];
+
+pub(super) const UPSTREAM: &[OtherName] = &[
+    OtherName::new(
+        &[
+            "server",
+            "servers",
+            "target",
+            "targets",
+            "url",
+            "urls",
+            "address",
+            "addresses",
+            "hosts",
+            "nodes",
+            "backends",
+            "endpoint",
+        ],
+        "endpoints: [http://127.0.0.1:3000]",
+    ),
+    OtherName::new(
+        &["lb_policy", "load_balancing", "algorithm", "strategy", "load_balancer"],
+        "balance: least_request",
+    )
+    .with(" (the default) or `balance: round_robin`"),
+    OtherName::new(&["timeout", "proxy_read_timeout"], "timeouts: { response: VALUE }"),
+    OtherName::new(&["keepalive", "max_idle"], "idle_connections: VALUE"),
+    OtherName::new(&["max_conns", "maxconn"], "max_connections: VALUE"),
+    OtherName::new(&["policy"], "policies: [VALUE]"),
+];
+
+pub(super) const ENDPOINT: &[OtherName] = &[OtherName::new(
+    &["address", "host", "server", "target", "ip", "port", "uri"],
+    "url: http://127.0.0.1:3000",
+)];
+
+pub(super) const POLICY: &[OtherName] = &[
+    OtherName::new(&["type", "strategy", "kind", "limiter"], "algorithm: sliding_window")
+        .with(", or another algorithm"),
+    OtherName::new(
+        &[
+            "by",
+            "per",
+            "limit_by",
+            "keys",
+            "identifier",
+            "group_by",
+            "source",
+            "zone",
+            "descriptor",
+            "source_criterion",
+        ],
+        "key: KEY",
+    ),
+    OtherName::new(
+        &["whitelist", "allowlist", "allow", "skip", "bypass", "exclude", "except", "exemptions"],
+        "exempt: [VALUE]",
+    ),
+    OtherName::new(
+        &["dry_run", "dryrun", "shadow", "shadow_mode", "log_only", "report_only"],
+        "mode: shadow",
+    ),
+    OtherName::new(&["enabled", "disabled", "active"], "mode: shadow")
+        .with(", which counts and denies nothing, or remove the policy from its routes"),
+    OtherName::new(&["fail_open", "fault_tolerant"], "on_store_error: allow"),
+    OtherName::new(&["failure_mode_deny", "fail_closed"], "on_store_error: deny"),
+    OtherName::new(
+        &["status", "status_code", "error_code", "rejected_code", "limit_req_status"],
+        "reply: { status: VALUE }",
+    ),
+    OtherName::new(&["message", "body", "error_message", "response"], "reply: { body: VALUE }"),
+    OtherName::new(&["weight", "hits_addend"], "cost: VALUE"),
+    OtherName::new(&["capacity", "burst_size", "burst_limit", "max_burst"], "burst: VALUE"),
+    OtherName::new(&["nodelay"], "algorithm: gcra").with(", which does not delay unless `delay` is set"),
+];
