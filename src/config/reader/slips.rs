@@ -20,7 +20,8 @@ pub(super) fn in_curly_quotes(inner: &str) -> Invalid {
 
 /// Whether `written` is `$NAME` alone, as a shell would write a variable.
 pub(super) fn is_shell_variable(written: &str) -> bool {
-    written.starts_with('$') && with_braces(written).is_some_and(|text| text.len() == written.len() + 2)
+    let is_part = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
+    written.strip_prefix('$').is_some_and(|name| name.chars().all(is_part)) && with_braces(written).is_some()
 }
 
 /// What to say about a variable that nothing resolves.
