@@ -90,15 +90,16 @@ fn unreachable(endpoint: &EndpointFacts) -> Finding {
 /// The Redis servers to which decisions would go and do not.
 fn unavailable_store(store: &StoreFacts) -> Vec<Finding> {
     let is_away = |state| matches!(state, NodeState::Down | NodeState::BreakerOpen);
-    if store.nodes.is_empty() {
-        let source = match store.topology {
-            StoreTopology::Cluster => "Redis Cluster",
-            StoreTopology::Single | StoreTopology::Sentinel => "Sentinel",
-        };
+    let unknown = |source| {
         let text = format!(
             "no Redis server is known, because {source} does not answer: policies follow their on_store_error"
         );
-        return vec![Finding { subject: Subject::UnavailableStore(store.topology.name().to_owned()), text }];
+        vec![Finding { subject: Subject::UnavailableStore(store.topology.name().to_owned()), text }]
+    };
+    match store.topology {
+        StoreTopology::Sentinel if store.nodes.is_empty() => return unknown("Sentinel"),
+        StoreTopology::Cluster if store.nodes.is_empty() => return unknown("Redis Cluster"),
+        _ => {}
     }
     // Replicas of a primary take no decisions.
     let away = store.nodes.iter().filter(|node| node.primary.is_none() && is_away(node.state));
