@@ -3,10 +3,13 @@
 
 use std::{cmp::Reverse, sync::Arc, time::Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use serde::{Deserialize, Serialize};
 
-use super::outbox::{Outbox, Pending};
+use super::{
+    UserNaming,
+    outbox::{Outbox, Pending},
+};
 use crate::{limit::Clock, telemetry::Throttle};
 
 /// Entries of operators at most, and of rules; and as many of each that wait to be sent. The oldest are dropped first.
@@ -76,6 +79,7 @@ pub struct AuditLog {
     is_shared: bool,
     /// Of each author.
     entries: [Mutex<Entries>; Author::ALL.len()],
+    names: RwLock<UserNaming>,
     /// A flood of them would push other messages out of the log.
     rule_messages: Mutex<Throttle>,
 }
@@ -94,7 +98,18 @@ impl AuditLog {
         let entries = Author::ALL
             .map(|_| Mutex::new(Entries { all: Vec::new(), outbox: Outbox::new(MAX_AUDIT_ENTRIES) }));
         let rule_messages = Mutex::new(Throttle::of(RULE_MESSAGES));
-        Self { clock, instance: instance.into(), is_shared, entries, rule_messages }
+        let names = RwLock::default();
+        Self { clock, instance: instance.into(), is_shared, entries, names, rule_messages }
+    }
+
+    /// Writes users down as `names` says from now on.
+    pub fn set_names(&self, names: UserNaming) {
+        *self.names.write() = names;
+    }
+
+    /// A key as it may be written down.
+    pub(super) fn mask_key(&self, key: &str) -> String {
+        self.names.read().mask_key(key).into_owned()
     }
 
     fn of(&self, author: Author) -> MutexGuard<'_, Entries> {
@@ -103,7 +118,8 @@ impl AuditLog {
 
     /// Adds an entry, and logs it; of those by rules, a few a second.
     pub fn write(&self, by: &str, action: &str, target: &str, detail: &str) {
-        let [by, action, target, detail] = [by, action, target, detail].map(truncate);
+        let target = self.mask_key(target);
+        let [by, action, target, detail] = [by, action, &target, detail].map(truncate);
         let [by, action, target, detail] = [by, action, target, detail].map(str::to_owned);
         let (time, instance) = (self.clock.now(), self.instance.clone());
         let entry = AuditEntry { id: fastrand::u64(..), time, by, action, target, detail, instance };
@@ -137,6 +153,8 @@ impl AuditLog {
         }
         found.sort_by_key(|entry| Reverse(position(entry)));
         found.truncate(max);
+        // Other instances, or this one before a reload, may have written down more.
+        found.iter_mut().for_each(|entry| entry.target = self.mask_key(&entry.target));
         found
     }
 

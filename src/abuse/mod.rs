@@ -32,7 +32,7 @@ pub use clients::{
     USER_ADDRESSES, Unblock, UserAddress, UserAddresses, UserSample,
 };
 pub use hint::Hint;
-pub use names::UserNaming;
+pub use names::{UserNaming, is_pseudonym, truncate_name};
 pub use outbox::Pending;
 pub use recording::{Answer, Collector, Denial, Recorder};
 pub use traffic::{RequestLine, TrafficHistory};

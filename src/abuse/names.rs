@@ -1,4 +1,5 @@
-//! How a user's name is stored: the name, a keyed hash of it, or nothing.
+//! How a user is written down: by name, by a keyed hash of it, or not at all; and what stands for the name in the keys of
+//! limits and bans, which have to tell users apart in any case.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -18,8 +19,8 @@ const HASH_PREFIX: &str = "hmac:";
 /// Stands in a key for a user whose name must not be stored.
 const HIDDEN_USER: &str = "*";
 
-/// How users are stored. Hashing takes about a microsecond: it is done where a name is stored, not wherever one is
-/// known.
+/// How users are written down. Hashing takes a fraction of a microsecond. Where names are not written down, it is done once
+/// a request, and the rest of the request goes by the hash.
 #[derive(Debug, Clone)]
 pub struct UserNaming {
     users: Users,
@@ -51,17 +52,54 @@ impl UserNaming {
         Self { users: config.users, mac }
     }
 
-    /// What may be stored of a user: the name, at most 128 bytes of it; `hmac:` and 16 hexadecimal digits;
-    /// or nothing.
-    pub fn stored_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
+    /// What stands for a user in the keys of limits and bans. `None`: the name itself.
+    pub fn pseudonym(&self, user: &str) -> Option<CompactString> {
+        (self.users != Users::Plain).then(|| hashed(self.hash(user)))
+    }
+
+    /// What may be written down of a user whose [pseudonym](UserNaming::pseudonym) is known.
+    pub fn written<'a>(&self, user: Option<&'a str>, pseudonym: Option<&'a str>) -> Option<&'a str> {
         match self.users {
-            Users::Plain => Some(Cow::Borrowed(truncate(user))),
-            Users::Hashed => Some(Cow::Owned(hashed(self.hash(user)).into())),
+            Users::Plain => user,
+            Users::Hashed => pseudonym,
             Users::Off => None,
         }
     }
 
-    /// As [`UserNaming::stored_name`], for an operator's input: the user's name, or the name as stored.
+    /// What may be logged of a user whose pseudonym is not known.
+    pub fn log_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
+        match self.users {
+            Users::Plain => Some(user.into()),
+            Users::Hashed => self.pseudonym(user).map(|pseudonym| String::from(pseudonym).into()),
+            Users::Off => None,
+        }
+    }
+
+    /// As an operator's input names the user in keys: by name or by pseudonym. `None`: it is the name itself.
+    pub fn pseudonym_of_input(&self, text: &str) -> Option<CompactString> {
+        match self.users {
+            Users::Plain => None,
+            _ if is_pseudonym(text) => Some(text.into()),
+            Users::Hashed | Users::Off => self.pseudonym(text),
+        }
+    }
+
+    /// What may be stored of a user: the name, at most 128 bytes of it; `hmac:` and 16 hexadecimal digits;
+    /// or nothing.
+    pub fn stored_name<'a>(&self, user: &'a str) -> Option<Cow<'a, str>> {
+        match self.users {
+            Users::Plain => Some(Cow::Borrowed(truncate_name(user))),
+            Users::Hashed | Users::Off => self.log_name(user),
+        }
+    }
+
+    /// Whether a key as stored does not say which user's it is.
+    pub fn hides_user(&self, key: &str) -> bool {
+        self.users == Users::Off && names_a_user(key)
+    }
+
+    /// As [`UserNaming::stored_name`], for an operator's input and for what was stored before: the user's name, or the name as
+    /// stored.
     pub fn stored_name_of_input<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
         match parse_hash(text) {
             Some(_) if self.users == Users::Hashed => Some(Cow::Borrowed(text)),
@@ -75,8 +113,9 @@ impl UserNaming {
             return Cow::Borrowed(key);
         }
         let parts = key.split('+').map(|part| match part.strip_prefix("user:") {
+            Some(_) if self.users == Users::Off => format_compact!("user:{HIDDEN_USER}"),
             // A colon that a client wrote is encoded: this one we did.
-            Some(written) if parse_hash(written).is_some() => part.into(),
+            Some(written) if is_pseudonym(written) => part.into(),
             Some(user) => {
                 let user = percent_encoding::percent_decode_str(user).decode_utf8_lossy();
                 format_compact!("user:{}", self.stored_name(&user).as_deref().unwrap_or(HIDDEN_USER))
@@ -96,11 +135,11 @@ impl UserNaming {
         self.users != Users::Off
     }
 
-    /// A user that a request named.
+    /// A user by name.
     pub(super) fn identify(&self, user: &str) -> Option<NamedUser> {
         let hash = || self.hash(user);
         match self.users {
-            Users::Plain => Some(NamedUser { hash: hash(), written: truncate(user).into() }),
+            Users::Plain => Some(NamedUser { hash: hash(), written: truncate_name(user).into() }),
             Users::Hashed => Some(hash()).map(|hash| NamedUser { hash, written: hashed(hash) }),
             Users::Off => None,
         }
@@ -127,9 +166,9 @@ impl UserNaming {
     }
 
     /// The first 64 bits, big-endian, of HMAC-SHA256 of the name; without a secret of a SHA-256 that nothing else
-    /// makes of it.
+    /// makes of it. Of the whole name: users whose names begin alike have limits of their own.
     fn hash(&self, user: &str) -> u64 {
-        let user = truncate(user).as_bytes();
+        let user = user.as_bytes();
         let digest = match &self.mac {
             Some(mac) => mac.clone().chain_update(user).finalize().into_bytes(),
             None => Sha256::new().chain_update(b"tollgate user\0").chain_update(user).finalize(),
@@ -140,6 +179,11 @@ impl UserNaming {
 
 fn hashed(hash: u64) -> CompactString {
     format_compact!("{HASH_PREFIX}{hash:016x}")
+}
+
+/// Whether this stands for a name in a key.
+pub fn is_pseudonym(text: &str) -> bool {
+    parse_hash(text).is_some()
 }
 
 /// The hash that a hashed name holds.
@@ -153,7 +197,8 @@ fn names_a_user(key: &str) -> bool {
     key.split('+').any(|part| part.starts_with("user:"))
 }
 
-pub(super) fn truncate(user: &str) -> &str {
+/// As much of a name as records keep.
+pub fn truncate_name(user: &str) -> &str {
     &user[..user.floor_char_boundary(MAX_NAME_BYTES)]
 }
 
@@ -192,6 +237,24 @@ mod tests {
     }
 
     #[test]
+    fn a_pseudonym_stands_for_a_name_that_is_not_written_down() {
+        let acme = names(Users::Hashed).pseudonym("acme");
+        assert_eq!(acme.as_deref(), names(Users::Hashed).stored_name("acme").as_deref());
+        assert_eq!(
+            (names(Users::Plain).pseudonym("acme"), names(Users::Off).pseudonym("acme")),
+            (None, acme.clone())
+        );
+        let written = |users| names(users).written(Some("acme"), acme.as_deref()).map(str::to_owned);
+        assert_eq!(written(Users::Plain).as_deref(), Some("acme"));
+        assert_eq!(written(Users::Hashed), acme.as_deref().map(str::to_owned));
+        assert_eq!(written(Users::Off), None);
+        for users in [Users::Hashed, Users::Off] {
+            assert_eq!(names(users).pseudonym_of_input("acme"), acme);
+            assert_eq!(names(users).pseudonym_of_input(acme.as_deref().unwrap()), acme);
+        }
+    }
+
+    #[test]
     fn keys_hide_the_user_and_nothing_else() {
         let hashed = names(Users::Hashed);
         let acme = hashed.stored_name("a:b").unwrap();
@@ -200,6 +263,7 @@ mod tests {
         assert_eq!(hashed.mask_key(&format!("user:{acme}")), format!("user:{acme}"));
         assert_eq!(hashed.mask_key("ip:203.0.113.7+path:/user:a"), "ip:203.0.113.7+path:/user:a");
         assert_eq!(names(Users::Off).mask_key("user:acme+path:/a"), "user:*+path:/a");
+        assert_eq!(names(Users::Off).mask_key(&format!("user:{acme}")), "user:*");
         assert_eq!(names(Users::Plain).mask_key("user:acme"), "user:acme");
     }
 
@@ -207,9 +271,10 @@ mod tests {
     fn long_names_are_cut_between_characters() {
         let long = "ä".repeat(100);
         assert_eq!(names(Users::Plain).stored_name(&long).unwrap().len(), 128);
-        assert_eq!(
-            names(Users::Hashed).stored_name(&long),
-            names(Users::Hashed).stored_name(truncate(&long))
+        assert_ne!(
+            names(Users::Hashed).pseudonym(&long),
+            names(Users::Hashed).pseudonym(truncate_name(&long)),
+            "they are two users"
         );
     }
 }

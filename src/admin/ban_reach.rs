@@ -4,7 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use crate::{abuse::bans::Key, config::model::TrustedProxy};
+use crate::{
+    abuse::{UserNaming, bans::Key},
+    config::model::TrustedProxy,
+};
 
 /// Prefixes shorter than these are a part of the internet rather than a client's network: in IPv6 a provider has a /32.
 const SHORTEST_IPV4: u8 = 8;
@@ -38,7 +41,7 @@ pub(super) fn shut_out(key: &Key, operator: Option<IpAddr>, trusted_proxies: &[T
 fn network(proxy: &TrustedProxy) -> Option<IpNet> {
     let TrustedProxy::Network(network) = proxy else { return None };
     // Of mapped addresses, it is one of IPv4.
-    match Key::parse(&network.trunc().to_string(), 128) {
+    match Key::parse(&network.trunc().to_string(), 128, &UserNaming::default()) {
         Ok(Key::Address(network)) => Some(network),
         _ => None,
     }
@@ -69,7 +72,7 @@ mod tests {
     fn of(key: &str, operator: &str) -> String {
         let network = |text: &str| TrustedProxy::Network(text.parse().unwrap());
         let proxies = ["10.1.0.0/16", "::ffff:192.0.2.1/128", "::/0"].map(network);
-        let key = Key::parse(key, 64).unwrap();
+        let key = Key::parse(key, 64, &UserNaming::default()).unwrap();
         shut_out(&key, operator.parse().ok(), &proxies).join(", ")
     }
 
@@ -106,7 +109,8 @@ mod tests {
     fn of_many_trusted_proxies_a_few_are_named() {
         let proxies: Vec<_> =
             (1..=9).map(|n| TrustedProxy::Network(format!("10.{n}.0.0/16").parse().unwrap())).collect();
-        let found = shut_out(&Key::parse("10.0.0.0/8", 64).unwrap(), None, &proxies);
+        let key = Key::parse("10.0.0.0/8", 64, &UserNaming::default()).unwrap();
+        let found = shut_out(&key, None, &proxies);
         assert_eq!((found.len(), found[4].as_str()), (5, "5 more of trusted_proxies"));
     }
 }

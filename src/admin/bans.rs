@@ -210,8 +210,8 @@ pub(super) fn ends(bans: &[Arc<Ban>]) -> Option<i64> {
 
 /// The key that an operator wrote.
 fn parse_key(context: &HandlerContext, text: &str) -> Result<Key, Problem> {
-    Key::parse(text, context.state.active_config.snapshot().ipv6_prefix())
-        .map_err(|error| Problem::bad_request(error.to_string()))
+    let (config, names) = (context.state.active_config.snapshot(), context.state.registry.names());
+    Key::parse(text, config.ipv6_prefix(), &names).map_err(|error| Problem::bad_request(error.to_string()))
 }
 
 impl From<&Ban> for dto::Ban {

@@ -1,6 +1,7 @@
 //! `GET /v1/blocked/{ip}`: who was behind a blocked address.
 
 use std::{
+    borrow::Cow,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -75,7 +76,8 @@ pub(super) async fn evidence_of(
     let (client, records, limited) = known
         .ok_or_else(|| Problem::not_found(format!("{} was not limited recently", abuse::shown(address))))?;
     let mut limits = Vec::new();
-    for (policy, key) in limit_keys(&config, &state.registry.names(), &client.shown, &limited) {
+    let names = state.registry.names();
+    for (policy, key) in limit_keys(&config, &names, &client.shown, &limited) {
         let Some(policy) = config.policies().get(policy) else { continue };
         let is_own = |of: &Condition| matches!(of, Condition::Address(net) if net.contains(&address));
         for (nth, variant) in variants_apart(policy, is_own).into_iter().enumerate() {
@@ -89,7 +91,7 @@ pub(super) async fn evidence_of(
     }
     let record = |RequestRecord { policy, entry }: &RequestRecord| dto::Record {
         time: rfc3339(entry.time),
-        user: entry.user.as_deref().map(str::to_owned),
+        user: entry.user.as_deref().and_then(|user| names.stored_name_of_input(user)).map(Into::into),
         method: entry.method.to_string(),
         path: entry.path.to_string(),
         policy: policy.to_string(),
@@ -97,7 +99,7 @@ pub(super) async fn evidence_of(
     Ok(dto::Evidence {
         address: dto::BlockedAddress::new(&client, &bans, now),
         records: records.iter().map(record).collect(),
-        users: recorded_users(&records, &state.bans),
+        users: recorded_users(&records, &state.bans, &names),
         limits,
         bans: bans.iter().map(|ban| dto::Ban::from(&**ban)).collect(),
     })
@@ -124,15 +126,19 @@ fn only_banned(address: IpNet, bans: &[Arc<Ban>]) -> Option<LimitedClient> {
 }
 
 /// The users in these records, the one with most records first.
-fn recorded_users(records: &[RequestRecord], bans: &BanTable) -> Vec<dto::RecordedUser> {
+fn recorded_users(records: &[RequestRecord], bans: &BanTable, names: &UserNaming) -> Vec<dto::RecordedUser> {
     let mut counts = BTreeMap::<_, usize>::new();
     for record in records {
-        *counts.entry(record.entry.user.as_deref()).or_default() += 1;
+        let user = record.entry.user.as_deref().and_then(|user| names.stored_name_of_input(user));
+        *counts.entry(user).or_default() += 1;
     }
-    let user = |(user, records): (Option<&str>, usize)| dto::RecordedUser {
-        user: user.map(str::to_owned),
-        records,
-        banned_until: user.and_then(|user| ends(&bans.by_key(&Key::from_user_name(user)))).map(rfc3339),
+    let user = |(user, records): (Option<Cow<'_, str>>, usize)| {
+        let bans = user.as_deref().map(|user| bans.by_key(&Key::from_user_name(user, names)));
+        dto::RecordedUser {
+            user: user.map(Cow::into_owned),
+            records,
+            banned_until: bans.and_then(|bans| ends(&bans)).map(rfc3339),
+        }
     };
     let mut users: Vec<_> = counts.into_iter().map(user).collect();
     users.sort_by_key(|user| Reverse(user.records));
@@ -148,13 +154,15 @@ fn limit_keys(
     limited: &[DenyingLimit],
 ) -> BTreeSet<(usize, CompactString)> {
     let own = abuse::identifier(shown);
+    // What was recorded before names were hashed is known by the hash now.
+    let masked = |identifier: &str| CompactString::from(names.mask_key(identifier));
     let policies = config.policies().iter().enumerate();
     let by_address = policies.filter(|(_, policy)| policy.keys.iter().any(|key| key.0 == [KeyPart::Ip]));
     let denied = limited.iter().filter(|limit| abuse::is_identifier_of(&limit.identifier, shown));
-    // Where a user in a key is hashed, the limit can't be found by it.
-    let denied = denied.filter(|limit| names.is_unchanged(&limit.identifier));
+    // Where users are not recorded, the limit can't be found by its key.
+    let denied = denied.filter(|limit| !names.hides_user(&limit.identifier));
     // Policies that only another instance has can't be asked about here.
     let known =
-        denied.filter_map(|limit| Some((config.policy_named(&limit.policy)?, limit.identifier.clone())));
+        denied.filter_map(|limit| Some((config.policy_named(&limit.policy)?, masked(&limit.identifier))));
     by_address.map(|(index, _)| (index, own.clone())).chain(known).collect()
 }

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use percent_encoding::percent_decode_str;
 
 use crate::{
-    abuse::{self, bans::Key},
+    abuse::{self, UserNaming, bans::Key},
     config::model::{Condition, KeyPart, KeyRecipe, Missing},
     limit::Policy,
 };
@@ -24,15 +24,17 @@ pub(super) struct LimitKey {
 
 impl LimitKey {
     /// Reads a key. An address may be any of a client's: it stands for the prefix that identifies the client. Alone, it needs
-    /// no `ip:`.
+    /// no `ip:`. A user is named as `names` name users in keys.
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub(super) fn parse(text: &str, ipv6_prefix: u8) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<Self, String> {
         let is_address = text.parse::<IpAddr>().is_ok() || text.parse::<IpNet>().is_ok();
         let text = if is_address { Cow::Owned(format!("ip:{text}")) } else { Cow::Borrowed(text) };
-        let parts: Vec<String> =
-            split(&text).into_iter().map(|part| read_part(part, ipv6_prefix)).collect::<Result<_, _>>()?;
+        let parts: Vec<String> = split(&text)
+            .into_iter()
+            .map(|part| read_part(part, ipv6_prefix, names))
+            .collect::<Result<_, _>>()?;
         Ok(Self { text: parts.join("+"), parts })
     }
 
@@ -53,20 +55,26 @@ impl LimitKey {
     }
 
     /// Those of [`Policy::variants`] with counts of their own: first the one that requests with this key alone go by.
-    pub(super) fn variants<'a>(&self, policy: &'a Policy) -> Vec<&'a Policy> {
-        variants_apart(policy, |of| self.is_of(of))
+    pub(super) fn variants<'a>(&self, policy: &'a Policy, names: &UserNaming) -> Vec<&'a Policy> {
+        variants_apart(policy, |of| self.is_of(of, names))
     }
 
     fn is_address(&self) -> bool {
         matches!(self.parts.as_slice(), [only] if only.starts_with("ip:"))
     }
 
-    fn is_of(&self, condition: &Condition) -> bool {
+    fn is_of(&self, condition: &Condition, names: &UserNaming) -> bool {
         self.parts.iter().filter_map(|part| part.split_once(':')).any(|(kind, value)| match condition {
             Condition::Address(net) => {
                 kind == "ip" && abuse::parse(value).is_some_and(|of| net.contains(&of))
             }
-            Condition::User(name) => kind == "user" && decoded(value) == name.as_str(),
+            Condition::User(name) => {
+                kind == "user"
+                    && match names.pseudonym(name) {
+                        Some(pseudonym) => value == pseudonym,
+                        None => decoded(value) == name.as_str(),
+                    }
+            }
             Condition::Tls { field, value: expected } => {
                 let of = value.split_once('=').filter(|(name, _)| kind == "tls" && *name == field.name());
                 of.is_some_and(|(_, value)| decoded(value) == expected.as_str())
@@ -138,7 +146,7 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-fn read_part(part: &str, ipv6_prefix: u8) -> Result<String, String> {
+fn read_part(part: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<String, String> {
     const FORM: &str = "write it as the store does, such as ip:203.0.113.7, user:acme, header:x-api-key=VALUE or \
         ip:203.0.113.7+path:/a";
     if part == "global" {
@@ -155,6 +163,10 @@ fn read_part(part: &str, ipv6_prefix: u8) -> Result<String, String> {
             net.map(|net| format!("ip:{}", abuse::shown(net)))
                 .ok_or_else(|| wrong("is not a client's address"))
         }
+        Some(("user", name)) => Ok(match names.pseudonym_of_input(&decoded(name)) {
+            Some(pseudonym) => format!("user:{pseudonym}"),
+            None => part.to_owned(),
+        }),
         Some((kind, _)) if PLAIN.contains(&kind) => Ok(part.to_owned()),
         Some((kind, value)) if NAMED.contains(&kind) => match value.split_once('=') {
             Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok(part.to_owned()),
@@ -170,7 +182,7 @@ mod tests {
     use crate::config::model::CertificateField;
 
     fn read(text: &str) -> Result<String, String> {
-        LimitKey::parse(text, 64).map(|key| key.text)
+        LimitKey::parse(text, 64, &UserNaming::default()).map(|key| key.text)
     }
 
     #[test]
@@ -214,7 +226,7 @@ mod tests {
     #[test]
     fn a_key_is_of_the_policies_that_can_make_it() {
         let recipe = |parts: &[KeyPart]| KeyRecipe(parts.to_vec());
-        let key = |text: &str| LimitKey::parse(text, 64).unwrap();
+        let key = |text: &str| LimitKey::parse(text, 64, &UserNaming::default()).unwrap();
         let composite = recipe(&[KeyPart::Ip, KeyPart::Path]);
         assert!(key("ip:1.2.3.4+path:/a").is_made_by(&composite));
         assert!(!key("ip:1.2.3.4").is_made_by(&composite));
@@ -225,9 +237,10 @@ mod tests {
         assert!(key("tls:subject=CN=a,O=b").is_made_by(&subject));
         assert!(!key("tls:fingerprint=ab").is_made_by(&subject));
         let of = |value: &str| Condition::Tls { field: CertificateField::Subject, value: value.to_owned() };
-        assert!(key("tls:subject=CN=a%2BO=b").is_of(&of("CN=a+O=b")));
-        assert!(!key("tls:subject=CN=a").is_of(&of("CN=b")));
-        assert!(!key("tls:fingerprint=CN=a").is_of(&of("CN=a")));
+        let names = UserNaming::default();
+        assert!(key("tls:subject=CN=a%2BO=b").is_of(&of("CN=a+O=b"), &names));
+        assert!(!key("tls:subject=CN=a").is_of(&of("CN=b"), &names));
+        assert!(!key("tls:fingerprint=CN=a").is_of(&of("CN=a"), &names));
         assert!(
             key("jwt:https%3A//a/plan=gold")
                 .is_made_by(&recipe(&[KeyPart::Jwt("https://a/plan".to_owned())]))

@@ -16,6 +16,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
+    abuse::UserNaming,
     limit::{ClearedLimit, LimitUsage, Policy, StoreAdmin},
     telemetry::time::format_duration,
 };
@@ -49,12 +50,12 @@ pub(super) async fn peek(
 }
 
 async fn limits(context: &HandlerContext, query: &LimitsQuery) -> Result<dto::Limits, Problem> {
-    let config = context.state.active_config.snapshot();
-    let (key, policies, is_named) = policies_with_key(&config, query)?;
+    let (config, names) = (context.state.active_config.snapshot(), context.state.registry.names());
+    let (key, policies, is_named) = policies_with_key(&config, &names, query)?;
     let mut limits = Vec::new();
     for index in policies {
         let Some(policy) = config.policies().get(index) else { continue };
-        for (nth, variant) in key.variants(policy).into_iter().enumerate() {
+        for (nth, variant) in key.variants(policy, &names).into_iter().enumerate() {
             let peek = context.store.peek(variant, &key.text).await?;
             // Overrides, and policies with other keys, are listed only if something was used of them.
             if peek.used == 0 && (nth > 0 || !is_named && !key.is_keyed(policy)) {
@@ -87,13 +88,13 @@ pub(super) async fn clear(
     Query(query): Query<LimitsQuery>,
 ) -> Result<Json<dto::ResetLimits>, Problem> {
     to_completion(async move {
-        let config = context.state.active_config.snapshot();
-        let (key, policies, _) = policies_with_key(&config, &query)?;
+        let (config, names) = (context.state.active_config.snapshot(), context.state.registry.names());
+        let (key, policies, _) = policies_with_key(&config, &names, &query)?;
         let policies: Vec<Policy> =
             policies.into_iter().filter_map(|index| config.policies().get(index)).cloned().collect();
         let cleared = context.store.clear(&policies, &key.text).await?;
-        let names: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
-        context.audit(&by, "reset", &key.text, &names.into_iter().collect::<Vec<_>>().join(", "));
+        let of: BTreeSet<&str> = cleared.iter().map(|limit| limit.policy.as_str()).collect();
+        context.audit(&by, "reset", &key.text, &of.into_iter().collect::<Vec<_>>().join(", "));
         Ok(Json(dto::ResetLimits { cleared: cleared.into_iter().map(dto::ClearedLimit::from).collect() }))
     })
     .await
@@ -102,9 +103,10 @@ pub(super) async fn clear(
 /// The key, and the policies, by index, that can have it; and whether the one was asked for by its name.
 fn policies_with_key(
     config: &ConfigSnapshot,
+    names: &UserNaming,
     query: &LimitsQuery,
 ) -> Result<(LimitKey, Vec<usize>, bool), Problem> {
-    let key = LimitKey::parse(&query.key, config.ipv6_prefix()).map_err(Problem::bad_request)?;
+    let key = LimitKey::parse(&query.key, config.ipv6_prefix(), names).map_err(Problem::bad_request)?;
     let policies = config.policies();
     if let Some(name) = &query.policy {
         let index = config

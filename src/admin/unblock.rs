@@ -80,7 +80,8 @@ async fn unblocked(
         let is_own = abuse::is_identifier_of(&limit.identifier, &shown);
         !is_own && (limit.until > now || is_banned(&state.bans, &limit.identifier))
     });
-    let others: BTreeSet<_> = others.map(|limit| limit.identifier.to_string()).collect();
+    let names = state.registry.names();
+    let others: BTreeSet<_> = others.map(|limit| names.mask_key(&limit.identifier).into_owned()).collect();
     let many = |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
     let detail =
         format!("{} cleared, {} lifted", many(cleared.len() as u64, "limit"), many(bans_lifted, "ban"));

@@ -90,7 +90,7 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
         // For their records.
         context.peers.refresh().await;
     }
-    let key = LimitKey::of_user(&Key::from_user_name(user));
+    let key = LimitKey::of_user(&Key::from_user_name(user, &names));
     let mut records = Vec::new();
     let mut composites = BTreeSet::new();
     for found in addresses.iter().take(MAX_SEARCHED) {
@@ -106,7 +106,7 @@ pub(super) async fn user_dto(context: &HandlerContext, user: &str) -> Result<dto
     }
     records.sort_by_key(|(_, record)| Reverse(record.entry.time));
     records.truncate(MAX_RECORDS);
-    let bans = state.bans.by_key(&Key::from_user_name(user));
+    let bans = state.bans.by_key(&Key::from_user_name(user, &names));
     Ok(dto::User {
         user: written.as_deref().unwrap_or(user).to_owned(),
         denied: addresses.iter().map(|found| found.denied).sum(),
@@ -124,10 +124,10 @@ async fn limits(
     user: &LimitKey,
     composites: BTreeSet<(Arc<str>, CompactString)>,
 ) -> Result<Vec<dto::LimitUsage>, Problem> {
-    let config = context.state.active_config.snapshot();
+    let (config, names) = (context.state.active_config.snapshot(), context.state.registry.names());
     let mut limits = Vec::new();
     for policy in config.policies().iter().filter(|policy| user.is_keyed(policy)) {
-        for (nth, variant) in user.variants(policy).into_iter().enumerate() {
+        for (nth, variant) in user.variants(policy, &names).into_iter().enumerate() {
             let peek = context.store.peek(variant, &user.text).await?;
             // Other overrides are listed only if something was used of them.
             if nth == 0 || peek.used > 0 {

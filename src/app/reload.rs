@@ -162,6 +162,7 @@ impl Reloader {
             UserNaming::new(&config.abuse),
             config.abuse.retain,
         );
+        self.shared.bans.set_names(UserNaming::new(&config.abuse));
         let budgets = MemoryBudgets::new(config.store.memory.max_bytes, config.abuse.memory);
         self.shared.registry.set_max_bytes(budgets.evidence);
         self.tls.replace(generation.tls.clone());

@@ -48,6 +48,7 @@ impl Shared {
         watch_evidence(&registry, &metrics);
         let is_shared = config.store.redis.is_some();
         let (bans, audit) = open_bans(&instance, &clock, &events, &metrics, is_shared);
+        bans.set_names(UserNaming::new(&config.abuse));
         let in_force = Arc::new(ActiveConfig::new(generation.snapshot(warnings, clock.now())));
         Self { instance, clock, metrics, events, registry, bans, audit, in_force, budgets }
     }

@@ -23,6 +23,8 @@ pub struct RequestAttributes<'a> {
     /// As [`super::address_text`] writes it.
     pub address: &'a str,
     pub user: Option<&'a str>,
+    /// What stands for the user in identifiers, where names are not written down.
+    pub pseudonym: Option<&'a str>,
     /// Whether a token or a trusted proxy vouches for the user.
     pub is_user_verified: bool,
     /// The claims of a verified token.
@@ -52,6 +54,7 @@ pub struct RequestAttributes<'a> {
 /// | address | `ip:203.0.113.7`, `ip:2001:db8:1:2::/64` |
 /// | user, route, method | `user:acme`, `route:login`, `method:GET` (for HEAD as well) |
 /// | path, one for all spellings that are one to the route | `path:/a` |
+/// | user, where names are not written down | `user:hmac:5559b01469a0a939` |
 /// | claim of a verified token | `jwt:plan=VALUE` |
 /// | verified certificate | `tls:subject=CN=acme,O=Acme`, `tls:fingerprint=HEX` |
 /// | host, in lower case | `host:example.org` |
@@ -91,7 +94,11 @@ fn push_part(out: &mut CompactString, part: &KeyPart, attributes: &RequestAttrib
             out.push_str("ip:");
             out.push_str(attributes.address);
         }
-        KeyPart::User => push_plain(out, "user:", attributes.user?.as_bytes())?,
+        KeyPart::User => match attributes.pseudonym {
+            // With a colon of its own, which no name has here.
+            Some(pseudonym) => out.extend(["user:", pseudonym]),
+            None => push_plain(out, "user:", attributes.user?.as_bytes())?,
+        },
         KeyPart::Header(name) => {
             push_named(out, "header:", name.as_str(), &header(attributes.headers, name)?)?;
         }
@@ -244,6 +251,7 @@ pub(super) mod tests {
         RequestAttributes {
             address: "203.0.113.7",
             user: Some("acme"),
+            pseudonym: None,
             is_user_verified: false,
             claims: None,
             certificate: None,
@@ -294,6 +302,16 @@ pub(super) mod tests {
         ] {
             assert_eq!(written(&parts, &attributes(&headers)).as_deref(), Some(expected));
         }
+    }
+
+    #[test]
+    fn a_pseudonym_stands_for_the_user() {
+        let headers = HeaderMap::new();
+        let known = RequestAttributes { pseudonym: Some("hmac:5559b01469a0a939"), ..attributes(&headers) };
+        let key = written(&[KeyPart::Ip, KeyPart::User], &known);
+        assert_eq!(key.as_deref(), Some("ip:203.0.113.7+user:hmac:5559b01469a0a939"));
+        let posing = RequestAttributes { user: Some("hmac:5559b01469a0a939"), ..attributes(&headers) };
+        assert_eq!(written(&[KeyPart::User], &posing).as_deref(), Some("user:hmac%3A5559b01469a0a939"));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct Credentials<'a> {
 pub struct Identity {
     /// The user, if the request names one.
     pub user: Option<CompactString>,
+    /// What stands for the user in keys, where names are not written down.
+    pub pseudonym: Option<CompactString>,
     /// Whether a verified token, a verified certificate or a trusted proxy says so.
     pub is_verified: bool,
     /// The claims of the request's verified token.
@@ -82,7 +84,7 @@ pub fn identify_with(
         user.map(|user| (user, is_verified))
     });
     let (user, is_verified) = found.map_or((None, false), |(user, verified)| (Some(user), verified));
-    Identity { user, is_verified, claims }
+    Identity { user, pseudonym: None, is_verified, claims }
 }
 
 /// The value on which all cookies of this name agree. Of two values, the origin may take the other.

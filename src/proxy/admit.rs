@@ -59,7 +59,7 @@ pub(super) async fn admit<S: StoreAdmin + 'static>(
     let address = client_address(worker, client, context.address);
     let attributes = context.attributes(&address);
     let (time, tokens) = (exchange.time(), &*worker.tokens);
-    let inputs = CheckInputs { time, tokens, names: worker.recorder.names() };
+    let inputs = CheckInputs { time, tokens };
     let checks = match Checks::new(&worker.rules, &inputs, context, &attributes, |_, _| ()) {
         Ok(checks) => checks,
         Err(Unidentified(policy)) => {

@@ -15,7 +15,6 @@ use super::{
     rules::Rules,
 };
 use crate::{
-    abuse::UserNaming,
     config::model::{Condition, Cost, Route},
     identity::{
         MissingIdentifier, RequestAttributes, condition_matches, distinct_value, identifiers, single_value,
@@ -31,8 +30,6 @@ pub(super) struct CheckInputs<'a> {
     /// When the request came, in microseconds since the Unix epoch.
     pub(super) time: i64,
     pub(super) tokens: &'a LeaseTokens,
-    /// How users are written down.
-    pub(super) names: &'a UserNaming,
 }
 
 /// A policy's limits: its own or an override's.
@@ -88,7 +85,8 @@ impl<'a> Checks<'a> {
         mut skipped: impl FnMut(usize, SkipReason<'a>),
     ) -> Result<Self, Unidentified> {
         let is_preflight = is_preflight(context.request, context.route);
-        let details = Details { inputs, context, attributes, entry: OnceCell::new(), token: OnceCell::new() };
+        let details =
+            Details { inputs, rules, context, attributes, entry: OnceCell::new(), token: OnceCell::new() };
         let mut checks = Self::default();
         for &index in &context.route.policies {
             let Some(policy) = rules.policies.get(index) else { continue };
@@ -168,6 +166,7 @@ impl<'a> Checks<'a> {
 /// What checks take beside their cost: one entry and one token per request, made when the first check needs it.
 struct Details<'a> {
     inputs: &'a CheckInputs<'a>,
+    rules: &'a Rules,
     context: &'a RequestContext<'a>,
     attributes: &'a RequestAttributes<'a>,
     entry: OnceCell<Arc<Entry>>,
@@ -179,8 +178,7 @@ impl Details<'_> {
     fn detail(&self, policy: &Policy) -> Result<Option<Detail>, MissingIdentifier> {
         Ok(Some(match policy.kind {
             Kind::MetadataList { .. } => {
-                let CheckInputs { time, names, .. } = *self.inputs;
-                let entry = || evidence_entry(time, self.context, names);
+                let entry = || evidence_entry(self.inputs.time, self.context, self.rules);
                 Detail::Entry(Arc::clone(self.entry.get_or_init(entry)))
             }
             Kind::Concurrency => Detail::Member(*self.token.get_or_init(|| self.inputs.tokens.draw())),

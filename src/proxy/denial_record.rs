@@ -5,9 +5,11 @@ use std::{rc::Rc, sync::Arc};
 use compact_str::CompactString;
 use tokio::task;
 
-use super::{exchange::Exchange, outcome::CheckOutcome, request_context::RequestContext, worker::Worker};
+use super::{
+    exchange::Exchange, outcome::CheckOutcome, request_context::RequestContext, rules::Rules, worker::Worker,
+};
 use crate::{
-    abuse::{Denial, UserNaming, bans::Ban},
+    abuse::{self, Denial, bans::Ban},
     limit::{DecisionSource, StoreAdmin, algorithm::metadata_list::Entry},
 };
 
@@ -30,12 +32,11 @@ impl DenialRecord<'_> {
         first: bool,
     ) {
         let CheckOutcome { check, variant, verdict } = denied;
-        let denial = self.denial(variant.policy, &check.identifier, verdict.retry_after);
+        let denial = self.denial(worker, variant.policy, &check.identifier, verdict.retry_after);
         let new = if first {
             let entry = || {
-                check.detail.entry().cloned().unwrap_or_else(|| {
-                    evidence_entry(self.exchange.time(), self.context, worker.recorder.names())
-                })
+                let entry = || evidence_entry(self.exchange.time(), self.context, &worker.rules);
+                check.detail.entry().cloned().unwrap_or_else(entry)
             };
             worker.recorder.record(&denial, || self.context.request_line(), entry)
         } else {
@@ -49,40 +50,44 @@ impl DenialRecord<'_> {
 
     /// Records that the request lacks what identifies it for a policy.
     pub(super) fn record_unidentified<S>(&self, worker: &Worker<S>, policy: usize) {
-        let denial = self.denial(policy, "", None);
-        let names = worker.recorder.names();
-        let line = || self.context.request_line();
-        worker.recorder.record(&denial, line, || evidence_entry(self.exchange.time(), self.context, names));
+        let denial = self.denial(worker, policy, "", None);
+        let entry = || evidence_entry(self.exchange.time(), self.context, &worker.rules);
+        worker.recorder.record(&denial, || self.context.request_line(), entry);
     }
 
     /// Records that a ban denied the request. `policy`: the index of the ban's rule behind the policies.
     pub(super) fn record_banned<S>(&self, worker: &Worker<S>, policy: usize, ban: &Ban) {
         let identifier = ban.key.to_string();
         // How long the client stays banned is read from the ban itself, which may be lifted or replaced.
-        let denial = self.denial(policy, &identifier, None);
-        let names = worker.recorder.names();
-        let line = || self.context.request_line();
-        worker.recorder.record(&denial, line, || evidence_entry(self.exchange.time(), self.context, names));
+        let denial = self.denial(worker, policy, &identifier, None);
+        let entry = || evidence_entry(self.exchange.time(), self.context, &worker.rules);
+        worker.recorder.record(&denial, || self.context.request_line(), entry);
     }
 
-    fn denial<'a>(&'a self, policy: usize, identifier: &'a str, retry_after: Option<i64>) -> Denial<'a> {
+    fn denial<'a, S>(
+        &'a self,
+        worker: &Worker<S>,
+        policy: usize,
+        identifier: &'a str,
+        retry_after: Option<i64>,
+    ) -> Denial<'a> {
         let now = self.exchange.time();
         let until = now.saturating_add(retry_after.unwrap_or(0));
         Denial {
             address: self.address,
             policy,
             identifier,
-            user: self.context.identity.user.as_deref(),
+            user: worker.rules.written_user(self.context.identity),
             now,
             until,
         }
     }
 }
 
-/// The request, which came at `time`, as evidence, with the user as `names` write it down. The path is cut: clients can
-/// make it long, and evidence is kept for a while.
-pub(super) fn evidence_entry(time: i64, context: &RequestContext<'_>, names: &UserNaming) -> Arc<Entry> {
-    let user = context.identity.user.as_deref().and_then(|user| names.stored_name(user));
+/// The request, which came at `time`, as evidence, with the user as it may be written down. Names and paths are cut:
+/// clients can make them long, and evidence is kept for a while.
+pub(super) fn evidence_entry(time: i64, context: &RequestContext<'_>, rules: &Rules) -> Arc<Entry> {
+    let user = rules.written_user(context.identity).map(abuse::truncate_name);
     Arc::new(Entry {
         time,
         user: user.map(Into::into),

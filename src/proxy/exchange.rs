@@ -21,10 +21,13 @@ use super::{
     response_body::{BodySource, ResponseBody, ResponseBodyError},
     worker_telemetry::WorkerTelemetry,
 };
-use crate::telemetry::{
-    access_log::{Line, LogVerdict},
-    metrics::{CutOff, CutOffBody, CutOffReason, ServerErrorSource, SourceLabel},
-    traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
+use crate::{
+    telemetry::{
+        access_log::{Line, LogVerdict},
+        metrics::{CutOff, CutOffBody, CutOffReason, ServerErrorSource, SourceLabel},
+        traces::{RequestEnd, RequestStart, Trace, UpstreamResult},
+    },
+    tls::TlsIdentity,
 };
 
 /// The status that is logged for a client that went away before it was answered. nginx' number for it.
@@ -113,11 +116,11 @@ impl Exchange {
         self.telemetry.clock.at(self.started)
     }
 
-    /// Notes the client's address and the user.
-    pub(super) fn set_client(&mut self, address: IpAddr, user: Option<&CompactString>) {
+    /// Notes the client's address and the user, as it may be written down.
+    pub(super) fn set_client(&mut self, address: IpAddr, user: Option<&str>) {
         self.address = address;
         if let Some(log) = &mut self.log {
-            log.user = user.cloned();
+            log.user = user.map(CompactString::from);
         }
     }
 
@@ -243,6 +246,8 @@ impl Exchange {
     fn write_log(&self, log: &LoggedFields, status: StatusCode, elapsed: Duration) {
         let path = log.uri.path_and_query().map_or(log.uri.path(), |path| path.as_str());
         let tls = self.client.tls();
+        let subject = self.client.certificate().map(TlsIdentity::subject);
+        let subject = subject.and_then(|subject| self.telemetry.subject_names.log_name(subject));
         self.telemetry.access_log.write(&Line {
             time: self.time(),
             client: self.address,
@@ -267,7 +272,7 @@ impl Exchange {
             shadow_delay_millis: self.verdict.shadow_delay_millis(),
             trace_id: self.trace.as_ref().map(Trace::id),
             tls_version: tls.map(|tls| tls.version),
-            tls_subject: self.client.certificate().map(|certificate| certificate.subject().as_bytes()),
+            tls_subject: subject.as_deref().map(str::as_bytes),
         });
     }
 

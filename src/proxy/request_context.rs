@@ -40,6 +40,7 @@ impl<'a> RequestContext<'a> {
         RequestAttributes {
             address,
             user: self.identity.user.as_deref(),
+            pseudonym: self.identity.pseudonym.as_deref(),
             is_user_verified: self.identity.is_verified,
             claims: self.identity.claims.as_deref(),
             certificate: self.certificate,

@@ -16,9 +16,9 @@ use super::{
     quota::QuotaTexts,
 };
 use crate::{
-    abuse::bans,
+    abuse::{UserNaming, bans},
     config::model::{AddressHeader, Config},
-    identity::{TrustedProxies, Verifier},
+    identity::{Credentials, Identity, TrustedProxies, Verifier, identify},
     limit::Policy,
     router::{Rejection, Router, Target},
 };
@@ -29,6 +29,8 @@ pub struct Rules {
     pub(super) router: Router,
     pub(super) trusted_proxies: TrustedProxies,
     pub(super) verifier: Arc<Verifier>,
+    /// How users are written down.
+    pub(super) names: UserNaming,
     /// In the configuration's order.
     pub(super) policies: Arc<[Policy]>,
     /// In the configuration's order.
@@ -55,6 +57,7 @@ impl Rules {
             router: Router::new(&config.routes),
             trusted_proxies: TrustedProxies::new(&config.trusted_proxies, &config.client_address.header),
             verifier,
+            names: UserNaming::new(&config.abuse),
             quotas: QuotaTexts::new(&policies, &config.policies, config.reply_headers.ratelimit)?,
             via: Via::new(&config.reply_headers.via)?,
             claims: Arc::new(Claims::new(&config)),
@@ -72,6 +75,22 @@ impl Rules {
     /// The policies, in the configuration's order.
     pub fn policies(&self) -> &Arc<[Policy]> {
         &self.policies
+    }
+
+    /// Whose request it is. Where names are not written down, what stands for the name in keys is made here, once a request.
+    pub(super) fn identify(&self, credentials: Credentials<'_>) -> Identity {
+        self.with_pseudonym(identify(&self.config.user, &self.verifier, credentials))
+    }
+
+    /// `identity` with what stands for the user's name.
+    pub(super) fn with_pseudonym(&self, identity: Identity) -> Identity {
+        let pseudonym = identity.user.as_deref().and_then(|user| self.names.pseudonym(user));
+        Identity { pseudonym, ..identity }
+    }
+
+    /// The user as it may be written down.
+    pub(super) fn written_user<'i>(&self, identity: &'i Identity) -> Option<&'i str> {
+        self.names.written(identity.user.as_deref(), identity.pseudonym.as_deref())
     }
 
     /// The peer, if it sends a forwarding field and is not trusted.

@@ -30,7 +30,7 @@ use super::{
 use crate::{
     abuse::{self, RequestLine},
     config::model::{ClientLimits, Config},
-    identity::{Credentials, identify},
+    identity::Credentials,
     limit::StoreAdmin,
     router::Rejection,
     telemetry::metrics::{CutOff, CutOffBody, CutOffReason},
@@ -71,8 +71,8 @@ pub async fn serve<S: StoreAdmin + 'static>(
     let address = rules.trusted_proxies.client_address(client.peer().ip(), is_peer_trusted, &request.headers);
     let certificate = client.certificate();
     let credentials = Credentials { headers: &request.headers, is_peer_trusted, certificate };
-    let identity = identify(&config.user, &rules.verifier, credentials);
-    exchange.set_client(address, identity.user.as_ref());
+    let identity = rules.identify(credentials);
+    exchange.set_client(address, rules.written_user(&identity));
     worker.sampler.record(address, rules.untrusted_peer(&client, &request.headers));
 
     // Where does the request go?

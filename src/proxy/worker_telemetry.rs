@@ -6,7 +6,8 @@ use http::HeaderName;
 
 use super::rules::Rules;
 use crate::{
-    abuse::bans::MANUAL,
+    abuse::{UserNaming, bans::MANUAL},
+    config::model::{CertificateField, UserSource},
     limit::SystemClock,
     telemetry::{Throttle, access_log::WorkerLog, metrics::WorkerMetrics, traces::Tracer},
 };
@@ -26,6 +27,8 @@ pub(super) struct WorkerTelemetry {
     pub(super) tracer: Option<Tracer>,
     /// The field that carries the request's ID.
     pub(super) request_id: HeaderName,
+    /// How subjects of certificates are written down where they name the users.
+    pub(super) subject_names: UserNaming,
     /// How long a client may be silent between two requests.
     pub(super) idle_timeout: Duration,
     /// Limits the warnings about upstreams that fail.
@@ -56,6 +59,10 @@ impl WorkerTelemetry {
             routes: config.routes.iter().map(|route| route.name.clone()).collect(),
             policies: policies.chain(bans).chain([MANUAL.to_owned()]).collect(),
             request_id: config.request_id.clone(),
+            subject_names: match config.user.contains(&UserSource::Tls(CertificateField::Subject)) {
+                true => rules.names.clone(),
+                false => UserNaming::default(),
+            },
             idle_timeout: config.client_limits.idle_timeout,
             upstream_warnings: Throttle::default(),
             cut_off_messages: Throttle::default(),

@@ -31,7 +31,7 @@ impl Announcements {
     /// Publishes that a ban is in force, whichever instance issued it.
     pub(super) fn publish_banned(&self, ban: &Ban) {
         self.events.publish(|| Event::Banned {
-            key: ban.key.to_string(),
+            key: self.audit.mask_key(&ban.key.to_string()),
             until: ban.until,
             reason: ban.reason.clone(),
             by: ban.by.clone(),
@@ -42,7 +42,7 @@ impl Announcements {
 
     /// Publishes that the bans of a key are lifted.
     pub(super) fn publish_lifted(&self, key: &Key) {
-        self.events.publish(|| Event::Lifted { key: key.to_string() });
+        self.events.publish(|| Event::Lifted { key: self.audit.mask_key(&key.to_string()) });
     }
 
     /// Counts a ban by hand. The admin API writes it into the audit log.

@@ -5,7 +5,10 @@ use std::{fmt, net::IpAddr};
 use compact_str::CompactString;
 use ipnet::{IpNet, Ipv4Net};
 
-use super::{super::address, user_name};
+use super::{
+    super::{UserNaming, address, is_pseudonym},
+    user_name,
+};
 
 /// Longest name of a user that an operator may write, in bytes.
 const MAX_USER_BYTES: usize = 1_024;
@@ -32,17 +35,17 @@ pub enum UnusableKey {
 
 impl Key {
     /// Reads what an operator writes; `ip:` may be left out. An address stands for the client that it belongs to:
-    /// an IPv6 address for its first `ipv6_prefix` bits.
+    /// an IPv6 address for its first `ipv6_prefix` bits. A user is named as `names` name users in keys.
     ///
     /// # Errors
     /// It is no key, or one that would ban every client.
-    pub fn parse(text: &str, ipv6_prefix: u8) -> Result<Self, UnusableKey> {
+    pub fn parse(text: &str, ipv6_prefix: u8, names: &UserNaming) -> Result<Self, UnusableKey> {
         let shown = || text.escape_debug().to_string();
         let malformed = || UnusableKey::Malformed(shown());
         if let Some(user) = text.strip_prefix("user:") {
             let is_name =
                 !user.is_empty() && user.len() <= MAX_USER_BYTES && !user.chars().any(char::is_control);
-            return if is_name { Ok(Self::User(user_name::normalize(user))) } else { Err(malformed()) };
+            return if is_name { Ok(Self::of_input(user, names)) } else { Err(malformed()) };
         }
         let written = text.strip_prefix("ip:").unwrap_or(text);
         if let Ok(address) = written.parse::<IpAddr>() {
@@ -58,9 +61,24 @@ impl Key {
         }
     }
 
-    /// The key of a user by the name that requests carry, whatever it looks like.
-    pub fn from_user_name(name: &str) -> Self {
-        Self::User(user_name::encode(name))
+    /// The key of a user by the name that requests carry, whatever it looks like, or by what stands for the name.
+    pub fn from_user_name(name: &str, names: &UserNaming) -> Self {
+        Self::User(names.pseudonym_of_input(name).unwrap_or_else(|| user_name::encode(name)))
+    }
+
+    /// The key of a user as an operator writes it: by name, by the encoded name, or by what stands for the name.
+    fn of_input(user: &str, names: &UserNaming) -> Self {
+        let pseudonym = user_name::decode(user).and_then(|name| names.pseudonym_of_input(&name));
+        Self::User(pseudonym.unwrap_or_else(|| user_name::normalize(user)))
+    }
+
+    /// The same key where it names a user by name, and names are not written down.
+    pub(super) fn masked(&self, names: &UserNaming) -> Option<Self> {
+        let Self::User(user) = self else { return None };
+        if is_pseudonym(user) {
+            return None;
+        }
+        names.pseudonym(&user_name::decode(user)?).map(Self::User)
     }
 
     /// Whether it names a user, which a client may make up, and not an address, of which it has few.
@@ -104,9 +122,12 @@ fn canonical(net: IpNet) -> IpNet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{abuse::testing::names, config::model::Users};
 
     fn parsed(text: &str) -> Result<String, String> {
-        Key::parse(text, 64).map(|key| key.to_string()).map_err(|error| error.to_string())
+        Key::parse(text, 64, &UserNaming::default())
+            .map(|key| key.to_string())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -136,9 +157,26 @@ mod tests {
             ("a%2Bb", "user:a%252Bb"),
             ("hmac:1", "user:hmac%3A1"),
         ] {
-            assert_eq!(Key::from_user_name(name).to_string(), key);
+            assert_eq!(Key::from_user_name(name, &UserNaming::default()).to_string(), key);
             assert_eq!(parsed(key).as_deref(), Ok(key));
         }
+    }
+
+    #[test]
+    fn a_user_is_banned_by_the_hash_where_names_are_not_written_down() {
+        let hashed = names(Users::Hashed);
+        let read = |text: &str| Key::parse(text, 64, &hashed).unwrap().to_string();
+        let acme = format!("user:{}", hashed.pseudonym("a:b").unwrap());
+        for text in ["user:a:b", "user:a%3Ab", &acme] {
+            assert_eq!(read(text), acme, "{text}");
+            assert_eq!(Key::from_canonical(&read(text)).unwrap().to_string(), acme);
+        }
+        assert_eq!(Key::from_user_name("a:b", &hashed).to_string(), acme);
+        let plain = Key::from_canonical("user:a%3Ab").unwrap();
+        assert_eq!(plain.masked(&hashed).unwrap().to_string(), acme);
+        assert_eq!(plain.masked(&UserNaming::default()), None);
+        assert_eq!(Key::from_canonical(&acme).unwrap().masked(&hashed), None);
+        assert_eq!(parsed(&acme).as_deref(), Ok(&*acme), "one that is left from before");
     }
 
     #[test]

@@ -38,6 +38,10 @@ impl BanTable {
                 if replaced.is_none_or(|replaced| !is_same(&replaced, &ban)) {
                     self.announcements.publish_banned(&ban);
                 }
+                // Of an instance that still writes names down.
+                if ban.key.masked(&self.names.read()).is_some() {
+                    self.mask_users();
+                }
             }
             BanChange::Lifted(key) => {
                 self.remove(&key);
@@ -78,6 +82,7 @@ impl BanTable {
         if !is_first && self.announcements.has_subscribers() {
             self.announce_differences(&before);
         }
+        self.mask_users();
     }
 
     fn announce_differences(&self, before: &BanIndex) {

@@ -18,7 +18,7 @@ use super::{
     offense_counter::OffenseCounter,
 };
 use crate::{
-    abuse::{AuditLog, outbox::Outbox},
+    abuse::{AuditLog, UserNaming, outbox::Outbox},
     limit::Clock,
     telemetry::{Events, metrics::Metrics},
 };
@@ -45,6 +45,8 @@ pub struct BanTable {
     is_shared_counting: AtomicBool,
     /// Of operators, and of rules.
     pub(super) outbox: Mutex<Outbox<BanUpdate, 2>>,
+    /// How bans name users.
+    pub(super) names: RwLock<UserNaming>,
 }
 
 /// A page of bans, the one that ends last first.
@@ -75,6 +77,7 @@ impl BanTable {
             counter: Mutex::default(),
             is_shared_counting: AtomicBool::new(false),
             outbox: Mutex::new(Outbox::new(MAX_UPDATES)),
+            names: RwLock::default(),
         }
     }
 
@@ -193,6 +196,29 @@ impl BanTable {
         self.announcements.record_manual();
         self.announcements.publish_banned(&ban);
         (ban, replaced.is_some_and(|replaced| replaced.is_active(since)))
+    }
+
+    /// Names users as `names` says from now on. Where names are not written down, bans by name become bans by what stands for
+    /// the name, on all instances.
+    pub fn set_names(&self, names: UserNaming) {
+        *self.names.write() = names.clone();
+        self.announcements.audit.set_names(names);
+        self.mask_users();
+    }
+
+    /// Has what stands for the name in the place of each name that must not be written down.
+    pub(super) fn mask_users(&self) {
+        let names = self.names.read().clone();
+        for ban in self.page(None, usize::MAX, |ban| ban.key.masked(&names).is_some()).bans {
+            let Some(key) = ban.key.masked(&names) else { continue };
+            let masked = Arc::new(Ban { key, ..Ban::clone(&ban) });
+            self.change_index(|index| {
+                index.remove(&ban.key, ban.is_shadow);
+                index.insert(Arc::clone(&masked));
+            });
+            self.queue_update(BanUpdate::Merge(masked));
+            self.queue_update(BanUpdate::Lift(ban.key.clone()));
+        }
     }
 
     /// Lifts the bans of a key, and forgets its ladders. Returns how many bans there were.

@@ -1,10 +1,12 @@
 //! The encoding of users in keys of bans, the same as in identifiers of limits.
 
-use std::fmt::Write;
+use std::{borrow::Cow, fmt::Write};
 
 use compact_str::CompactString;
-use percent_encoding::percent_encode_byte;
+use percent_encoding::{percent_decode_str, percent_encode_byte};
 use sha2::{Digest, Sha256};
+
+use crate::abuse::names::is_pseudonym;
 
 /// Longest name that is encoded, in bytes. A longer one is replaced by its hash.
 const MAX_NAME_BYTES: usize = 128;
@@ -38,8 +40,20 @@ pub(super) fn encode(name: &str) -> CompactString {
     out
 }
 
-/// Whether this may be the encoding of a name.
+/// The name that an operator wrote, encoded or not. `None` where only a hash of it is left.
+pub(super) fn decode(name: &str) -> Option<Cow<'_, str>> {
+    match is_encoded(name) {
+        true if name.starts_with("%sha256-") => None,
+        true => Some(percent_decode_str(name).decode_utf8_lossy()),
+        false => Some(name.into()),
+    }
+}
+
+/// Whether this may be the encoding of a name, or what stands for one.
 pub(super) fn is_encoded(name: &str) -> bool {
+    if is_pseudonym(name) {
+        return true;
+    }
     if let Some(hash) = name.strip_prefix("%sha256-") {
         return hash.len() == 32 && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     }

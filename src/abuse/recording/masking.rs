@@ -1,5 +1,5 @@
-//! Masks users' names in what workers hand over, and hashes each user for the distinct count. This takes a while, and
-//! is done without a lock.
+//! Masks users' names in what workers hand over, as they are masked now, and hashes each user for the distinct count. This
+//! takes a while, and is done without a lock.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ pub(in crate::abuse) fn mask_denials(
             limit.identifier = names.mask_key(&limit.identifier).into();
         }
         let who = |(user, UserTally { denied, last, .. }): (CompactString, UserTally)| {
-            Some(DeniedUser { named: names.identify(&user)?, denied, last })
+            Some(DeniedUser { named: names.identify_stored(&user)?, denied, last })
         };
         let users = std::mem::take(&mut tally.users).into_iter().filter_map(who).collect();
         all.push(AddressDenials { address, tally, users });

@@ -12,7 +12,7 @@ use super::{
     super::{
         UserNaming, address,
         clients::policies::RecordPolicies,
-        names::truncate,
+        names::truncate_name,
         traffic::{RequestLine, WatchedAddresses},
     },
     Answer, Denial,
@@ -91,11 +91,6 @@ impl Recorder {
         Self { pending: RefCell::default(), queue, policies, names, watched, metrics }
     }
 
-    /// How users are recorded.
-    pub fn names(&self) -> &UserNaming {
-        &self.names
-    }
-
     /// Records that a request was denied, once a request. `line` is called only where it is counted, and `entry` where the
     /// request itself is recorded.
     ///
@@ -107,7 +102,7 @@ impl Recorder {
         line: impl FnOnce() -> RequestLine<'a>,
         entry: impl FnOnce() -> Arc<Entry>,
     ) -> bool {
-        let user = denial.user.filter(|_| self.names.is_enabled()).map(truncate);
+        let user = denial.user.filter(|_| self.names.is_enabled()).map(truncate_name);
         let keep = self.policies.keep(denial.policy);
         self.note(denial, |tally, capacity| {
             if let Some(weight) = tally.next_weight() {

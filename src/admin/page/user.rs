@@ -18,7 +18,7 @@ use super::{
     layout::{NavItem, Page, PageFrame},
     limits,
 };
-use crate::abuse::bans::Key;
+use crate::abuse::{UserNaming, bans::Key};
 
 /// Names of this many bytes or more may have been cut off.
 const MAX_COMPLETE_LEN: usize = 125;
@@ -32,17 +32,16 @@ pub(super) async fn user(
     let page = async {
         query?;
         let UserParam(user) = user?;
-        let key = ban_key(&user, context.state.registry.names().is_unchanged("user:"));
+        let key = ban_key(&user, &context.state.registry.names());
         let found = user_dto(&context, &user).await?;
         Ok(view(&found, key.as_deref(), context.state.clock.now()))
     };
     frame.render(NavItem::Blocked, page.await)
 }
 
-/// The key that bans this user. `None` if only a hash or a cut-off name is kept, which no request carries.
-fn ban_key(user: &str, is_plain: bool) -> Option<String> {
-    let is_name = (is_plain || !user.starts_with("hmac:")) && user.len() < MAX_COMPLETE_LEN;
-    is_name.then(|| Key::from_user_name(user).to_string())
+/// The key that bans this user. `None` if only a cut-off name is kept, which no request carries.
+fn ban_key(user: &str, names: &UserNaming) -> Option<String> {
+    (user.len() < MAX_COMPLETE_LEN).then(|| Key::from_user_name(user, names).to_string())
 }
 
 /// `key`: the key that bans the user, if the whole name is known.
@@ -58,8 +57,8 @@ fn view(user: &User, key: Option<&str>, now: i64) -> Page {
         }
         @match key {
             Some(key) => (dialogs::ban(key)),
-            None => p.faint { "The full user ID is not stored, because it is hashed or too long. If you know it, you can ban the \
-                user under Bans." },
+            None => p.faint { "The full user ID is not stored, because it is too long. If you know it, you can ban the user \
+                under Bans." },
         }
         dl.tiles {
             div { dt { "Denied" } dd.bad[user.denied > 0] { (format_count(user.denied)) } }
@@ -141,11 +140,10 @@ mod tests {
 
     #[test]
     fn a_user_is_banned_by_the_whole_name_only() {
-        assert_eq!(ban_key("a+b", true).as_deref(), Some("user:a%2Bb"));
-        assert_eq!(ban_key("a%2Bb", true).as_deref(), Some("user:a%252Bb"));
-        assert_eq!(ban_key("hmac:5559b01469a0a939", false), None, "nobody is called so");
-        assert_eq!(ban_key("acme", false).as_deref(), Some("user:acme"));
-        assert_eq!(ban_key(&"x".repeat(128), true), None, "it may go on");
+        let plain = UserNaming::default();
+        assert_eq!(ban_key("a+b", &plain).as_deref(), Some("user:a%2Bb"));
+        assert_eq!(ban_key("a%2Bb", &plain).as_deref(), Some("user:a%252Bb"));
+        assert_eq!(ban_key(&"x".repeat(128), &plain), None, "it may go on");
         let page = |key| view(&User { user: "acme".into(), ..User::default() }, key, 0).body.into_string();
         assert!(
             page(Some("user:acme")).contains("value=\"user:acme\"") && !page(None).contains("data-dialog")

@@ -70,7 +70,7 @@ pub(super) fn user(rules: &Rules, credentials: Credentials<'_>) -> (Identity, St
     if why.is_empty() {
         why.push("no source of user IDs is configured".to_owned());
     }
-    (identity, why.join("; "))
+    (rules.with_pseudonym(identity), why.join("; "))
 }
 
 fn describe_source(source: &UserSource, identity: &Identity) -> String {

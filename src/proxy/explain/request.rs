@@ -11,10 +11,7 @@ use super::{
     identity,
 };
 use crate::{
-    abuse::{
-        UserNaming,
-        bans::{Ban, BanTable},
-    },
+    abuse::bans::{Ban, BanTable},
     config::model::Route,
     identity::{Credentials, Identity, address_text},
     limit::Store,
@@ -38,7 +35,7 @@ pub struct Explanation {
     pub assumed_host: Option<AssumedHost>,
     /// The client's address as limits and records name a client, and where it comes from.
     pub address: (CompactString, String),
-    /// The user, and the source that names it; or why none does.
+    /// The user as keys name it, and the source that names it; or why none does.
     pub user: (Option<CompactString>, String),
     /// `None`: the request's target is malformed.
     pub route: Option<ExplainedRoute>,
@@ -105,7 +102,7 @@ pub async fn explain<S: Store>(
     let mut explained = Explanation {
         assumed_host,
         address: (address_text.clone(), why_address),
-        user: (identity.user.clone(), why_user),
+        user: (identity.pseudonym.clone().or_else(|| identity.user.clone()), why_user),
         route: None,
         upstream: None,
         verdict: ExplainedVerdict::Allowed,
@@ -125,9 +122,8 @@ pub async fn explain<S: Store>(
     let identity: &Identity = &identity;
     let context =
         RequestContext { request, target: &target, route, address, identity, certificate, is_peer_trusted };
-    // Nothing is written down.
-    let (tokens, names) = (LeaseTokens::new(), UserNaming::default());
-    let inputs = CheckInputs { time: now, tokens: &tokens, names: &names };
+    let tokens = LeaseTokens::new();
+    let inputs = CheckInputs { time: now, tokens: &tokens };
     checks::explain(rules, store, &context, &address_text, &inputs, &mut explained).await;
     check_bans(rules, bans, &context, now, &mut explained);
     explained

@@ -4,6 +4,7 @@ mod attack;
 mod bans;
 mod blocked;
 mod claimed_users;
+mod hashed_users;
 mod hints;
 mod ladders;
 mod retention;
